@@ -1,0 +1,10 @@
+//! Text in, host-memory token batches out, and the metrics that compare text with text.
+//!
+//! No device and no Burn here: everything in this crate compiles and tests in seconds.
+
+pub mod batches;
+pub mod benchmarks;
+pub mod json;
+pub mod score;
+pub mod synth;
+pub mod text;
