@@ -1,1 +1,19 @@
-//! (in the making)
+//! Strict JSON text in, `serde_json::Value` out, and back to the text that Python would write.
+//!
+//! Reading refuses everything that RFC 8259 refuses and what a 64-bit float or a UTF-8 string
+//! cannot hold, because a lenient reader hides a model's mistakes.
+//! Writing follows Python's `json.dumps` byte for byte: chat templates and training targets of
+//! this field are written with it, and a model sees the difference between `1e+22` and `1e22`.
+//!
+//! Integers outside 64 bits are held as the nearest 64-bit float, as `serde_json` does without
+//! arbitrary precision, so they do not round-trip.
+
+mod float;
+mod order;
+mod parse;
+mod render;
+
+pub use float::python_float_repr;
+pub use order::in_schema_order;
+pub use parse::{JsonError, MAX_LEVELS, parse};
+pub use render::{Style, dumps};

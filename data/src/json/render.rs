@@ -1,0 +1,229 @@
+//! A `Value` to the text that Python's `json.dumps` writes, keys in their own order.
+//!
+//! `serde_json`'s writer cannot serve: its separators have no blanks, it never escapes
+//! non-ASCII text, and it lays floats out differently.
+
+use serde_json::{Number, Value};
+
+use super::float::python_float_repr;
+
+/// Layout and escaping of [`dumps`]. Each variant names the Python call that writes the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// `json.dumps(v, ensure_ascii=False)`: separators `", "` and `": "`, text as it is.
+    Python,
+    /// `json.dumps(v)`: as [`Style::Python`], with `\uXXXX` for all that is not ASCII.
+    PythonAscii,
+    /// `json.dumps(v, ensure_ascii=False, separators=(",", ":"))`.
+    Compact,
+    /// `json.dumps(v, separators=(",", ":"))`.
+    CompactAscii,
+    /// `json.dumps(v, ensure_ascii=False, indent=n)`, with this many blanks a level.
+    Indented(usize),
+}
+
+impl Style {
+    fn separators(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Python | Self::PythonAscii => (", ", ": "),
+            Self::Compact | Self::CompactAscii => (",", ":"),
+            Self::Indented(_) => (",", ": "),
+        }
+    }
+
+    fn is_ascii(self) -> bool {
+        matches!(self, Self::PythonAscii | Self::CompactAscii)
+    }
+}
+
+/// Renders a value as Python's `json.dumps` does, byte for byte.
+///
+/// A float keeps its fraction (`1887.0`), integers have none, and keys keep their order.
+///
+/// # Source
+///
+/// CPython `json/encoder.py`: the escape tables and the separators of `indent`.
+pub fn dumps(value: &Value, style: Style) -> String {
+    let mut writer = Writer {
+        style,
+        text: String::new(),
+    };
+    writer.value(value, 0);
+    writer.text
+}
+
+struct Writer {
+    style: Style,
+    text: String,
+}
+
+impl Writer {
+    fn value(&mut self, value: &Value, level: usize) {
+        match value {
+            Value::Null => self.text.push_str("null"),
+            Value::Bool(true) => self.text.push_str("true"),
+            Value::Bool(false) => self.text.push_str("false"),
+            Value::Number(number) => self.number(number),
+            Value::String(text) => self.string(text),
+            Value::Array(items) if items.is_empty() => self.text.push_str("[]"),
+            Value::Object(fields) if fields.is_empty() => self.text.push_str("{}"),
+            Value::Array(items) => {
+                self.text.push('[');
+                for (item_idx, item) in items.iter().enumerate() {
+                    self.before_item(item_idx, level + 1);
+                    self.value(item, level + 1);
+                }
+                self.close(']', level);
+            }
+            Value::Object(fields) => {
+                self.text.push('{');
+                for (field_idx, (key, field)) in fields.iter().enumerate() {
+                    self.before_item(field_idx, level + 1);
+                    self.string(key);
+                    self.text.push_str(self.style.separators().1);
+                    self.value(field, level + 1);
+                }
+                self.close('}', level);
+            }
+        }
+    }
+
+    fn before_item(&mut self, item_idx: usize, level: usize) {
+        if item_idx > 0 {
+            self.text.push_str(self.style.separators().0);
+        }
+        self.line_break(level);
+    }
+
+    fn close(&mut self, bracket: char, level: usize) {
+        self.line_break(level);
+        self.text.push(bracket);
+    }
+
+    fn line_break(&mut self, level: usize) {
+        if let Style::Indented(width) = self.style {
+            self.text.push('\n');
+            self.text.extend(std::iter::repeat_n(' ', width * level));
+        }
+    }
+
+    fn number(&mut self, number: &Number) {
+        match number.as_f64() {
+            Some(float) if number.is_f64() => self.text.push_str(&python_float_repr(float)),
+            _ => self.text.push_str(&number.to_string()),
+        }
+    }
+
+    fn string(&mut self, text: &str) {
+        self.text.push('"');
+        for character in text.chars() {
+            self.character(character);
+        }
+        self.text.push('"');
+    }
+
+    fn character(&mut self, character: char) {
+        match character {
+            '"' => self.text.push_str("\\\""),
+            '\\' => self.text.push_str("\\\\"),
+            '\n' => self.text.push_str("\\n"),
+            '\r' => self.text.push_str("\\r"),
+            '\t' => self.text.push_str("\\t"),
+            '\u{8}' => self.text.push_str("\\b"),
+            '\u{c}' => self.text.push_str("\\f"),
+            '\0'..='\u{1f}' => self.escape(character),
+            ' '..='~' => self.text.push(character),
+            _ if self.style.is_ascii() => self.escape(character),
+            _ => self.text.push(character),
+        }
+    }
+
+    fn escape(&mut self, character: char) {
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            self.text.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::parse;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_style_writes_what_its_python_call_writes() {
+        let value = json!({"b": [1, 2.0, {}], "a": {"é😀": "\u{7f}\"\\\n\u{1}"}, "c": []});
+        let rows = [
+            (
+                Style::Python,
+                "{\"b\": [1, 2.0, {}], \"a\": {\"é😀\": \"\u{7f}\\\"\\\\\\n\\u0001\"}, \"c\": []}",
+            ),
+            (
+                Style::PythonAscii,
+                "{\"b\": [1, 2.0, {}], \"a\": {\"\\u00e9\\ud83d\\ude00\": \
+                 \"\\u007f\\\"\\\\\\n\\u0001\"}, \"c\": []}",
+            ),
+            (
+                Style::Compact,
+                "{\"b\":[1,2.0,{}],\"a\":{\"é😀\":\"\u{7f}\\\"\\\\\\n\\u0001\"},\"c\":[]}",
+            ),
+            (
+                Style::CompactAscii,
+                "{\"b\":[1,2.0,{}],\"a\":{\"\\u00e9\\ud83d\\ude00\":\
+                 \"\\u007f\\\"\\\\\\n\\u0001\"},\"c\":[]}",
+            ),
+        ];
+        for (style, expected) in rows {
+            assert_eq!(dumps(&value, style), expected);
+        }
+    }
+
+    #[test]
+    fn indentation_breaks_lines_as_python_does() {
+        let value = json!({"a": [1, {"b": null}], "c": {}});
+        let expected =
+            "{\n  \"a\": [\n    1,\n    {\n      \"b\": null\n    }\n  ],\n  \"c\": {}\n}";
+        assert_eq!(dumps(&value, Style::Indented(2)), expected);
+    }
+
+    #[test]
+    fn integers_have_no_fraction_and_floats_keep_theirs() {
+        let value = parse("[1887, 1887.0, 1e22, -7, 18446744073709551615]").expect("valid JSON");
+        assert_eq!(
+            dumps(&value, Style::Python),
+            "[1887, 1887.0, 1e+22, -7, 18446744073709551615]"
+        );
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            prop::num::f64::NORMAL.prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::vec((any::<String>(), inner), 0..5)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_style_reads_back_to_the_same_value(value in any_json()) {
+            let styles = [
+                Style::Python, Style::PythonAscii, Style::Compact, Style::CompactAscii,
+                Style::Indented(3),
+            ];
+            for style in styles {
+                prop_assert_eq!(parse(&dumps(&value, style)), Ok(value.clone()));
+            }
+        }
+    }
+}
