@@ -1,0 +1,75 @@
+//! Document lengths in, packs of whole documents out.
+//!
+//! Best-fit decreasing: documents go, longest first, into the fullest pack that still has room.
+//! It runs inside windows of the shuffled order rather than over the whole data set, where the
+//! same documents would share a pack in every epoch.
+
+use std::collections::BTreeSet;
+
+/// Documents packed together at a time. Within a thousand, best-fit decreasing leaves little
+/// room unused, and neighbours still change from epoch to epoch.
+pub(super) const WINDOW: usize = 1_000;
+
+/// Whether short documents share one row of a micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Packing {
+    /// Each row is one document.
+    #[default]
+    None,
+    /// Each row is as many whole documents as fit; attention and positions stay per document.
+    BlockDiagonal {
+        /// Tokens that a row holds at most.
+        max_length: usize,
+    },
+}
+
+/// Distributes `window` (positions in `lengths`) over packs of at most `max_length` tokens.
+///
+/// Ties are broken by place in `window`, so the result is a function of the arguments. Every
+/// length must be at most `max_length`; the caller has checked it.
+pub(super) fn pack(window: &[usize], lengths: &[usize], max_length: usize) -> Vec<Vec<usize>> {
+    let mut longest_first = window.to_vec();
+    longest_first.sort_by_key(|&idx| std::cmp::Reverse(lengths[idx]));
+    let mut packs: Vec<Vec<usize>> = Vec::new();
+    // (room left, pack): the first entry at or above a length is the tightest fit.
+    let mut room: BTreeSet<(usize, usize)> = BTreeSet::new();
+    for idx in longest_first {
+        let fit = room.range((lengths[idx], 0)..).next().copied();
+        let (left, pack) = fit.unwrap_or((max_length, packs.len()));
+        if !room.remove(&(left, pack)) {
+            packs.push(Vec::new());
+        }
+        packs[pack].push(idx);
+        room.insert((left - lengths[idx], pack));
+    }
+    packs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fullest_pack_with_room_receives_a_document() {
+        let lengths = [6, 5, 4, 3, 2];
+        assert_eq!(
+            pack(&[0, 1, 2, 3, 4], &lengths, 10),
+            [vec![0, 2], vec![1, 3, 4]]
+        );
+    }
+
+    #[test]
+    fn equal_lengths_keep_the_order_of_the_window() {
+        assert_eq!(pack(&[2, 0, 1], &[5, 5, 5], 10), [vec![2, 0], vec![1]]);
+    }
+
+    #[test]
+    fn little_room_is_left_unused_on_mixed_lengths() {
+        let mut random = super::super::SeededRandom::new(1, 0);
+        let lengths: Vec<usize> = (0..WINDOW).map(|_| 50 + random.below(450)).collect();
+        let window: Vec<usize> = (0..WINDOW).collect();
+        let packs = pack(&window, &lengths, 2_048);
+        let used = lengths.iter().sum::<usize>() as f64 / (packs.len() * 2_048) as f64;
+        assert!(used > 0.98, "{used}");
+    }
+}

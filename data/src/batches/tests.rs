@@ -1,0 +1,404 @@
+//! Properties of orders and batches over generated data sets.
+
+use std::num::NonZeroUsize;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+struct Document {
+    id: String,
+    input_ids: Vec<u32>,
+    loss_weights: Vec<f32>,
+}
+
+impl Document {
+    fn example(&self) -> Example<'_> {
+        Example {
+            id: &self.id,
+            input_ids: &self.input_ids,
+            loss_weights: &self.loss_weights,
+        }
+    }
+}
+
+fn documents() -> impl Strategy<Value = Vec<Document>> {
+    let tokens = vec(
+        (
+            1_u32..500,
+            prop_oneof![Just(0.0_f32), Just(1.0), 0.0_f32..4.0],
+        ),
+        1..30,
+    );
+    vec(tokens, 1..40).prop_map(|documents| {
+        let document = |(i, tokens): (usize, Vec<(u32, f32)>)| {
+            let (input_ids, loss_weights) = tokens.into_iter().unzip();
+            Document {
+                id: format!("row-{i}"),
+                input_ids,
+                loss_weights,
+            }
+        };
+        documents.into_iter().enumerate().map(document).collect()
+    })
+}
+
+fn paddings() -> impl Strategy<Value = Padding> {
+    let multiple = (1_usize..70).prop_filter_map("above zero", NonZeroUsize::new);
+    prop_oneof![
+        Just(Padding::None),
+        multiple.prop_map(Padding::ToMultipleOf)
+    ]
+}
+
+/// Packs hold 30 tokens: the longest document of [`documents`] fits.
+fn options() -> impl Strategy<Value = OrderOptions> {
+    let layout = prop_oneof![
+        Just((Packing::None, GroupByLength::Off)),
+        Just((Packing::None, GroupByLength::On)),
+        Just((
+            Packing::BlockDiagonal { max_length: 30 },
+            GroupByLength::Off
+        )),
+    ];
+    let shuffle = prop_oneof![3 => Just(Shuffle::On), 1 => Just(Shuffle::Off)];
+    (any::<u64>(), 1_usize..6, 1_usize..4, layout, shuffle).prop_map(
+        |(seed, batch_size, accumulation, (packing, group_by_length), shuffle)| OrderOptions {
+            seed,
+            per_device_train_batch_size: batch_size,
+            gradient_accumulation_steps: accumulation,
+            packing,
+            group_by_length,
+            shuffle,
+        },
+    )
+}
+
+fn shuffled(packing: Packing, group_by_length: GroupByLength) -> OrderOptions {
+    OrderOptions {
+        seed: 17,
+        per_device_train_batch_size: 4,
+        gradient_accumulation_steps: 2,
+        packing,
+        group_by_length,
+        shuffle: Shuffle::On,
+    }
+}
+
+fn epoch(order: &StepOrder, epoch: u64) -> Vec<Vec<Vec<usize>>> {
+    (0..order.steps_in_epoch(epoch))
+        .map(|step| order.step(epoch, step))
+        .collect()
+}
+
+fn collate_all(documents: &[Document], padding: Padding) -> MicroBatch {
+    let examples: Vec<Example> = documents.iter().map(Document::example).collect();
+    collate(&examples, padding).expect("generated documents are well formed")
+}
+
+proptest! {
+    #[test]
+    fn all_token_vectors_have_one_length(docs in documents(), padding in paddings()) {
+        let batch = collate_all(&docs, padding);
+        let n = batch.input_ids.len();
+        prop_assert_eq!(batch.position_ids.len(), n);
+        prop_assert_eq!(batch.targets.len(), n);
+        prop_assert_eq!(batch.loss_weights.len(), n);
+        prop_assert_eq!(batch.cu_seqlens.len(), docs.len() + 1);
+        prop_assert_eq!(batch.n_documents(), docs.len());
+        prop_assert_eq!(batch.n_tokens(), docs.iter().map(|d| d.input_ids.len()).sum::<usize>());
+        if let Padding::ToMultipleOf(multiple) = padding {
+            prop_assert_eq!(n % multiple.get(), 0);
+            prop_assert!(n - batch.n_tokens() < multiple.get());
+        } else {
+            prop_assert_eq!(n, batch.n_tokens());
+        }
+    }
+
+    #[test]
+    fn padding_is_never_supervised(docs in documents(), padding in paddings()) {
+        let batch = collate_all(&docs, padding);
+        let n_tokens = batch.n_tokens();
+        prop_assert!(batch.loss_weights[n_tokens..].iter().all(|weight| *weight == 0.0));
+        for ends in batch.cu_seqlens.windows(2) {
+            prop_assert_eq!(batch.loss_weights[ends[1] - 1], 0.0);
+            prop_assert_eq!(batch.targets[ends[1] - 1], 0);
+        }
+    }
+
+    #[test]
+    fn the_first_token_of_a_document_is_never_a_target(docs in documents()) {
+        let batch = collate_all(&docs, Padding::None);
+        for (document, ends) in docs.iter().zip(batch.cu_seqlens.windows(2)) {
+            let inner = ends[0]..ends[1] - 1;
+            prop_assert_eq!(&batch.targets[inner.clone()], &document.input_ids[1..]);
+            prop_assert_eq!(&batch.loss_weights[inner], &document.loss_weights[1..]);
+            let positions: Vec<u32> = (0..document.input_ids.len() as u32).collect();
+            prop_assert_eq!(&batch.position_ids[ends[0]..ends[1]], &positions[..]);
+        }
+    }
+
+    #[test]
+    fn the_weight_of_a_step_is_that_of_its_examples(docs in documents(), options in options()) {
+        let lengths: Vec<usize> = docs.iter().map(|d| d.input_ids.len()).collect();
+        let order = StepOrder::new(&lengths, options).unwrap();
+        for micro_batches in epoch(&order, 0) {
+            let expected: f64 = micro_batches.iter().flatten()
+                .flat_map(|&idx| &docs[idx].loss_weights[1..]).copied().map(f64::from).sum();
+            let micro_batches = micro_batches.iter().map(|indices| {
+                let examples: Vec<Example> = indices.iter().map(|&i| docs[i].example()).collect();
+                collate(&examples, Padding::None).unwrap()
+            }).collect();
+            let step = StepBatch { micro_batches };
+            prop_assert!((step.sum_loss_weights() - expected).abs() < 1e-9);
+            prop_assert!(step.n_trained_tokens() < step.n_tokens());
+        }
+    }
+
+    #[test]
+    fn each_example_comes_once_an_epoch(
+        lengths in vec(1_usize..31, 1..3_000), options in options(), number in 0_u64..5,
+    ) {
+        let order = StepOrder::new(&lengths, options).unwrap();
+        let steps = epoch(&order, number);
+        let mut seen: Vec<usize> = steps.iter().flatten().flatten().copied().collect();
+        seen.sort_unstable();
+        prop_assert_eq!(seen, (0..lengths.len()).collect::<Vec<_>>());
+        for (i, step) in steps.iter().enumerate() {
+            prop_assert!(!step.is_empty() && step.iter().all(|batch| !batch.is_empty()));
+            if i + 1 < steps.len() {
+                prop_assert_eq!(step.len(), options.gradient_accumulation_steps);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_a_micro_batch_keep_to_their_limits(
+        lengths in vec(1_usize..31, 1..3_000), options in options(),
+    ) {
+        let order = StepOrder::new(&lengths, options).unwrap();
+        let rows = options.per_device_train_batch_size;
+        for batch in epoch(&order, 1).iter().flatten() {
+            match options.packing {
+                Packing::None => prop_assert!(batch.len() <= rows),
+                Packing::BlockDiagonal { max_length } => {
+                    let n_tokens: usize = batch.iter().map(|&idx| lengths[idx]).sum();
+                    prop_assert!(n_tokens <= rows * max_length);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn packs_never_exceed_their_length(lengths in vec(1_usize..31, 1..500)) {
+        let window: Vec<usize> = (0..lengths.len()).collect();
+        let packs = packing::pack(&window, &lengths, 30);
+        for pack in &packs {
+            prop_assert!(pack.iter().map(|&idx| lengths[idx]).sum::<usize>() <= 30);
+        }
+        let mut seen = packs.concat();
+        seen.sort_unstable();
+        prop_assert_eq!(seen, window);
+    }
+
+    #[test]
+    fn the_same_seed_and_epoch_give_the_same_order(
+        lengths in vec(1_usize..31, 1..300), options in options(),
+    ) {
+        let order = StepOrder::new(&lengths, options).unwrap();
+        let again = StepOrder::new(&lengths, options).unwrap();
+        let _ = epoch(&again, 7);
+        prop_assert_eq!(epoch(&order, 3), epoch(&again, 3));
+    }
+
+    #[test]
+    fn resuming_in_mid_epoch_gives_the_same_rest(
+        lengths in vec(1_usize..31, 1..100), options in options(), n_before in 0_usize..40,
+    ) {
+        let walk = |order: &StepOrder, mut cursor: Cursor, n_steps: usize| {
+            let mut steps = Vec::new();
+            for _ in 0..n_steps {
+                let (step, after) = order.next(cursor);
+                steps.push(step);
+                cursor = after;
+            }
+            (steps, cursor)
+        };
+        let order = StepOrder::new(&lengths, options).unwrap();
+        let (all, _) = walk(&order, Cursor::default(), n_before + 40);
+        let (_, cursor) = walk(&order, Cursor::default(), n_before);
+        let saved = serde_json::to_string(&cursor).unwrap();
+        let fresh = StepOrder::new(&lengths, options).unwrap();
+        let (rest, _) = walk(&fresh, serde_json::from_str(&saved).unwrap(), 40);
+        prop_assert_eq!(&all[n_before..], &rest[..]);
+    }
+}
+
+#[test]
+fn epochs_and_seeds_have_orders_of_their_own() {
+    let lengths: Vec<usize> = (0..200).map(|i| 1 + i * 7 % 30).collect();
+    for (packing, group) in [
+        (Packing::None, GroupByLength::Off),
+        (Packing::None, GroupByLength::On),
+        (
+            Packing::BlockDiagonal { max_length: 64 },
+            GroupByLength::Off,
+        ),
+    ] {
+        let options = shuffled(packing, group);
+        let order = StepOrder::new(&lengths, options).unwrap();
+        let other = StepOrder::new(
+            &lengths,
+            OrderOptions {
+                seed: 18,
+                ..options
+            },
+        )
+        .unwrap();
+        assert_ne!(epoch(&order, 0), epoch(&order, 1));
+        assert_ne!(epoch(&order, 0), epoch(&other, 0));
+    }
+}
+
+#[test]
+fn without_shuffling_the_order_is_that_of_the_data_set() {
+    let options = OrderOptions {
+        shuffle: Shuffle::Off,
+        ..shuffled(Packing::None, GroupByLength::Off)
+    };
+    let order = StepOrder::new(&[3; 10], options).unwrap();
+    let expected = [vec![vec![0, 1, 2, 3], vec![4, 5, 6, 7]], vec![vec![8, 9]]];
+    assert_eq!(epoch(&order, 0), expected);
+    assert_eq!(epoch(&order, 9), expected);
+}
+
+#[test]
+fn grouped_micro_batches_have_even_lengths_and_the_largest_comes_first() {
+    let mut random = SeededRandom::new(1, 1);
+    let lengths: Vec<usize> = (0..403).map(|_| 1 + random.below(500)).collect();
+    let spread = |order: &StepOrder| -> usize {
+        let batches = epoch(order, 0).concat();
+        let spread_of = |batch: &Vec<usize>| {
+            let of_batch = || batch.iter().map(|&idx| lengths[idx]);
+            of_batch().max().unwrap_or(0) - of_batch().min().unwrap_or(0)
+        };
+        batches.iter().map(spread_of).sum::<usize>() / batches.len()
+    };
+    let grouped = StepOrder::new(&lengths, shuffled(Packing::None, GroupByLength::On)).unwrap();
+    let mixed = StepOrder::new(&lengths, shuffled(Packing::None, GroupByLength::Off)).unwrap();
+    assert!(spread(&grouped) * 5 < spread(&mixed));
+    let tokens = |batch: &Vec<usize>| batch.iter().map(|&idx| lengths[idx]).sum::<usize>();
+    let batches = epoch(&grouped, 0).concat();
+    assert_eq!(
+        batches.iter().map(tokens).max(),
+        batches.first().map(tokens)
+    );
+}
+
+#[test]
+fn a_step_of_eight_and_eight_of_one_weigh_the_same() {
+    let weights = [0.0, 0.1, 0.7, 1.0];
+    let example = Example {
+        id: "a",
+        input_ids: &[1, 2, 3, 4],
+        loss_weights: &weights,
+    };
+    let one = StepBatch {
+        micro_batches: vec![collate(&[example; 8], Padding::None).unwrap()],
+    };
+    let single = collate(&[example], Padding::None).unwrap();
+    let eight = StepBatch {
+        micro_batches: vec![single; 8],
+    };
+    assert!((one.sum_loss_weights() - eight.sum_loss_weights()).abs() < 1e-12);
+    assert_eq!(one.n_tokens(), eight.n_tokens());
+    assert_eq!(one.micro_batches[0].max_document_len(), 4);
+}
+
+#[test]
+fn malformed_examples_are_errors_that_name_them() {
+    let collated = |input_ids, loss_weights| {
+        collate(
+            &[Example {
+                id: "row-9",
+                input_ids,
+                loss_weights,
+            }],
+            Padding::None,
+        )
+        .map_err(|error| error.to_string())
+    };
+    assert_eq!(collate(&[], Padding::None), Err(BatchError::NoExamples));
+    for message in [
+        collated(&[], &[]),
+        collated(&[1, 2], &[1.0]),
+        collated(&[1, 2], &[1.0, f32::NAN]),
+        collated(&[1, 2], &[-1.0, 0.0]),
+    ] {
+        assert!(message.unwrap_err().contains("row-9"));
+    }
+}
+
+#[test]
+fn a_document_longer_than_a_pack_is_an_error_that_names_it() {
+    let options = shuffled(Packing::BlockDiagonal { max_length: 8 }, GroupByLength::Off);
+    let error = StepOrder::new(&[3, 9, 8], options).unwrap_err();
+    assert!(
+        error.to_string().contains("number 1 (from 0) has 9 tokens"),
+        "{error}"
+    );
+    let named = error
+        .with_ids(|idx| format!("train.jsonl:{}", idx + 1))
+        .to_string();
+    assert!(
+        named.contains("\"train.jsonl:2\" has 9 tokens, a pack holds 8"),
+        "{named}"
+    );
+}
+
+#[test]
+fn impossible_options_are_errors() {
+    let valid = shuffled(Packing::None, GroupByLength::Off);
+    let error = |options| StepOrder::new(&[3], options).unwrap_err().to_string();
+    assert_eq!(
+        StepOrder::new(&[], valid).unwrap_err(),
+        BatchError::NoExamples
+    );
+    let no_rows = OrderOptions {
+        per_device_train_batch_size: 0,
+        ..valid
+    };
+    assert!(error(no_rows).contains("per_device_train_batch_size"));
+    let no_batches = OrderOptions {
+        gradient_accumulation_steps: 0,
+        ..valid
+    };
+    assert!(error(no_batches).contains("gradient_accumulation_steps"));
+    let packing = Packing::BlockDiagonal { max_length: 0 };
+    assert!(error(OrderOptions { packing, ..valid }).contains("max_length"));
+    let packing = Packing::BlockDiagonal { max_length: 8 };
+    let both = OrderOptions {
+        packing,
+        group_by_length: GroupByLength::On,
+        ..valid
+    };
+    assert!(error(both).contains("group_by_length"));
+}
+
+#[test]
+fn a_cursor_past_the_end_starts_the_next_epoch() {
+    let order = StepOrder::new(&[3; 20], shuffled(Packing::None, GroupByLength::Off)).unwrap();
+    let past = Cursor {
+        epoch: 2,
+        step_in_epoch: 99,
+    };
+    assert_eq!(
+        order.next(past),
+        order.next(Cursor {
+            epoch: 3,
+            step_in_epoch: 0
+        })
+    );
+}
