@@ -1,1 +1,23 @@
-//! kernels
+//! Functions from tensors to tensors: the arithmetic of a decoder, its loss and its optimizer.
+//!
+//! One folder per operation: `mod.rs` holds the public function and its contract, `reference.rs`
+//! the same in plain tensor operations, kept for ever as what every faster path is compared with.
+//! Every weight keeps the layout of its checkpoint, `[out_features, in_features]`, so that loading,
+//! training and saving never transpose.
+//!
+//! Shape letters: `n` tokens of all documents of a micro-batch, `d` hidden size, `h` query heads,
+//! `g` key/value heads, `c` head size, `r` LoRA rank, `v` vocabulary.
+
+pub mod adamw;
+pub mod attention;
+pub mod linear_cross_entropy;
+pub mod lora_linear;
+pub mod rms_norm;
+pub mod rope;
+pub mod swiglu;
+
+pub use adamw::{AdamW, AdamWState};
+pub use attention::{Causality, Documents};
+pub use linear_cross_entropy::{LossAndGradient, Supervision};
+pub use lora_linear::{Dropout, LoraFactors};
+pub use rope::RopeTable;

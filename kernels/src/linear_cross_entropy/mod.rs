@@ -1,0 +1,118 @@
+//! Last hidden states to the loss and its gradient, without ever holding all logits.
+//!
+//! Only supervised rows reach the head, a chunk of rows at a time; each chunk's logits become
+//! that chunk's gradient in place of a graph.
+
+pub mod reference;
+
+use burn::tensor::{Device, Int, Tensor, TensorData, activation};
+
+/// The supervised rows of a micro-batch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Supervision {
+    /// Row of the hidden states, rising.
+    pub rows: Vec<usize>,
+    /// Token that the row predicts.
+    pub targets: Vec<u32>,
+    /// Weight of that prediction; never 0.
+    pub weights: Vec<f32>,
+}
+
+impl Supervision {
+    /// Picks the rows whose weight is not zero; `targets[t]` is predicted by row `t`.
+    pub fn new(targets: &[u32], loss_weights: &[f32]) -> Self {
+        let rows: Vec<usize> = (0..targets.len()).filter(|&t| loss_weights[t] != 0.0).collect();
+        Self {
+            targets: rows.iter().map(|&t| targets[t]).collect(),
+            weights: rows.iter().map(|&t| loss_weights[t]).collect(),
+            rows,
+        }
+    }
+
+    /// The row numbers as a tensor `[m]`.
+    pub fn row_indices(&self, device: &Device) -> Tensor<1, Int> {
+        int_tensor(self.rows.iter().map(|&row| row as i32).collect(), device)
+    }
+}
+
+/// What the head gives back to the last hidden states.
+#[derive(Debug, Clone)]
+pub struct LossAndGradient {
+    /// Weighted sum of the negative log-likelihoods, in nats.
+    pub loss_sum: f64,
+    /// Gradient of `loss_sum * gradient_scale` for the hidden states, `[m, d]`.
+    pub d_hidden: Tensor<2>,
+}
+
+/// Sums `weight * (logsumexp(logits) - logits[target])` over rows, with the gradient of `hidden`.
+///
+/// `hidden` holds the supervised rows alone, in the order of `supervision`. The sum is not
+/// divided: a step cut into micro-batches then has the gradient of the uncut step.
+/// `gradient_scale` is `1 / sum_loss_weights` of the whole step. `chunk_rows` bounds the logits
+/// that are alive, `chunk_rows * v`, and changes nothing else.
+///
+/// # Shapes
+///
+/// - `hidden`: `[m, d]`, without autodiff
+/// - `head`: `[v, d]`, frozen
+/// - returns: gradient `[m, d]`
+///
+/// # Source
+///
+/// `torch.nn.functional.cross_entropy(reduction="none")`, multiplied by the weights and summed.
+pub fn linear_cross_entropy(
+    hidden: Tensor<2>,
+    head: &Tensor<2>,
+    supervision: &Supervision,
+    gradient_scale: f64,
+    chunk_rows: usize,
+) -> LossAndGradient {
+    let m = hidden.dims()[0];
+    let mut loss_sum = 0.0;
+    let mut gradients = Vec::with_capacity(m.div_ceil(chunk_rows));
+    for start in (0..m).step_by(chunk_rows) {
+        let end = (start + chunk_rows).min(m);
+        let part = Supervision {
+            rows: supervision.rows[start..end].to_vec(),
+            targets: supervision.targets[start..end].to_vec(),
+            weights: supervision.weights[start..end].to_vec(),
+        };
+        let rows = hidden.clone().narrow(0, start, end - start);
+        let (loss, gradient) = one_chunk(rows, head, &part, gradient_scale);
+        loss_sum += loss;
+        gradients.push(gradient);
+    }
+    LossAndGradient { loss_sum, d_hidden: Tensor::cat(gradients, 0) }
+}
+
+fn one_chunk(
+    hidden: Tensor<2>,
+    head: &Tensor<2>,
+    part: &Supervision,
+    gradient_scale: f64,
+) -> (f64, Tensor<2>) {
+    let device = hidden.device();
+    let m = part.rows.len();
+    let log_probabilities =
+        activation::log_softmax(hidden.matmul(head.clone().transpose()), 1);
+    let targets: Tensor<2, Int> =
+        int_tensor(part.targets.iter().map(|&id| id as i32).collect(), &device).reshape([m, 1]);
+    let picked = log_probabilities.clone().gather(1, targets.clone());
+    let loss = picked
+        .into_data()
+        .iter::<f32>()
+        .zip(&part.weights)
+        .map(|(log_p, weight)| -f64::from(log_p) * f64::from(*weight))
+        .sum();
+    let scales: Vec<f32> =
+        part.weights.iter().map(|w| (f64::from(*w) * gradient_scale) as f32).collect();
+    let scales = Tensor::<2>::from_data(TensorData::new(scales, [m, 1]), &device);
+    let d_logits = log_probabilities.exp().mul(scales.clone());
+    let d_logits = d_logits.scatter(1, targets, scales.neg(), burn::tensor::IndexingUpdateOp::Add);
+    (loss, d_logits.matmul(head.clone()))
+}
+
+fn int_tensor(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
+    let n = values.len();
+    Tensor::from_data(TensorData::new(values, [n]), device)
+}

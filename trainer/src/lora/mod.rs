@@ -1,0 +1,9 @@
+//! Which projections receive adapters, their flat parameter buffer, and their dropout.
+
+mod adapters;
+mod dropout;
+mod matching;
+
+pub use adapters::{AdapterSlot, Adapters};
+pub use dropout::{DropoutKey, DropoutRate};
+pub use matching::{LoraError, LoraSpec, TargetModules};

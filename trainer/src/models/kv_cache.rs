@@ -1,0 +1,186 @@
+//! Keys and values of tokens already read, so that each new token costs one row a layer.
+//!
+//! Rows are aligned at their right ends: a batch of prompts of different lengths then appends
+//! every new token at the same column, and one mask hides what lies left of the shorter ones.
+
+use burn::tensor::{Bool, Device, Tensor, TensorData, activation};
+use tooltune_kernels::attention::{Causality, attention};
+
+use super::config::ModelConfig;
+use super::decoder::{BatchContext, Decoder};
+
+/// Tokens read in one go while prompts are read: bounds the activations of the prefill.
+const PREFILL_TOKENS: usize = 2048;
+
+/// The cache of a batch of sequences.
+#[derive(Debug)]
+pub struct KvCache {
+    /// For each layer `[b, g, capacity, c]`.
+    keys: Vec<Tensor<4>>,
+    /// For each layer `[b, g, capacity, c]`.
+    values: Vec<Tensor<4>>,
+    /// First column of each row that holds a token.
+    starts: Vec<usize>,
+    /// Columns in use.
+    filled: usize,
+}
+
+impl KvCache {
+    fn new(config: &ModelConfig, prompt_lens: &[usize], n_new: usize, device: &Device) -> Self {
+        let longest = prompt_lens.iter().copied().max().unwrap_or(0);
+        let shape = [
+            prompt_lens.len(),
+            config.num_key_value_heads,
+            longest + n_new,
+            config.head_dim,
+        ];
+        let layers = || (0..config.num_hidden_layers).map(|_| Tensor::zeros(shape, device));
+        Self {
+            keys: layers().collect(),
+            values: layers().collect(),
+            starts: prompt_lens.iter().map(|len| longest - len).collect(),
+            filled: longest,
+        }
+    }
+
+    /// Keeps the rows `rows`, in that order.
+    pub fn retain(&mut self, rows: &[usize]) {
+        let device = self.keys[0].device();
+        let ids: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+        let ids = Tensor::<1, burn::tensor::Int>::from_data(
+            TensorData::new(ids, [rows.len()]),
+            &device,
+        );
+        for cache in self.keys.iter_mut().chain(&mut self.values) {
+            *cache = cache.clone().select(0, ids.clone());
+        }
+        self.starts = rows.iter().map(|&row| self.starts[row]).collect();
+    }
+
+    /// Puts one row's prompt, `[len, g, c]`, at the right end of the prompt columns.
+    fn fill_prompt(&mut self, layer: usize, row: usize, k: Tensor<3>, v: Tensor<3>) {
+        let [len, n_kv_heads, head_dim] = k.dims();
+        let ranges =
+            [row..row + 1, 0..n_kv_heads, self.filled - len..self.filled, 0..head_dim];
+        for (cache, part) in [(&mut self.keys[layer], k), (&mut self.values[layer], v)] {
+            let part = part.swap_dims(0, 1).unsqueeze_dim(0);
+            cache.inplace(|cache| cache.slice_assign(ranges.clone(), part));
+        }
+    }
+
+    /// Puts one new token a row, `[b, g, c]`, into the next column.
+    fn append(&mut self, layer: usize, k: Tensor<3>, v: Tensor<3>) {
+        let [rows, n_kv_heads, head_dim] = k.dims();
+        let ranges = [0..rows, 0..n_kv_heads, self.filled..self.filled + 1, 0..head_dim];
+        for (cache, part) in [(&mut self.keys[layer], k), (&mut self.values[layer], v)] {
+            let part = part.unsqueeze_dim(2);
+            cache.inplace(|cache| cache.slice_assign(ranges.clone(), part));
+        }
+    }
+
+    /// True where a column of the first `n_columns` holds no token of the row, `[b, 1, 1, L]`.
+    fn absent(&self, n_columns: usize, device: &Device) -> Tensor<4, Bool> {
+        let absent: Vec<bool> = self
+            .starts
+            .iter()
+            .flat_map(|&start| (0..n_columns).map(move |column| column < start))
+            .collect();
+        let shape = [self.starts.len(), 1, 1, n_columns];
+        Tensor::from_data(TensorData::new(absent, shape), device)
+    }
+
+    /// Attention of one new query a row, `[b, h, c]`, to the first `n_columns` columns.
+    fn attend(
+        &self,
+        layer: usize,
+        q: Tensor<3>,
+        absent: &Tensor<4, Bool>,
+        n_columns: usize,
+    ) -> Tensor<3> {
+        let [rows, n_heads, head_dim] = q.dims();
+        let n_kv_heads = self.keys[layer].dims()[1];
+        let group = n_heads / n_kv_heads;
+        let keys = self.keys[layer].clone().narrow(2, 0, n_columns);
+        let values = self.values[layer].clone().narrow(2, 0, n_columns);
+        let scores = q
+            .reshape([rows, n_kv_heads, group, head_dim])
+            .matmul(keys.swap_dims(2, 3))
+            .div_scalar((head_dim as f64).sqrt())
+            .mask_fill(
+                absent.clone().expand([rows, n_kv_heads, group, n_columns]),
+                f32::NEG_INFINITY,
+            );
+        activation::softmax(scores, 3).matmul(values).reshape([rows, n_heads, head_dim])
+    }
+}
+
+impl Decoder {
+    /// Reads `prompts` and returns the cache with room for `n_new` tokens, and the normed hidden
+    /// state of each prompt's last token, `[b, d]`.
+    pub fn prefill(&self, prompts: &[&[u32]], n_new: usize) -> (KvCache, Tensor<2>) {
+        let lens: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
+        let mut cache = KvCache::new(&self.config, &lens, n_new, &self.device());
+        let mut last_rows = Vec::with_capacity(prompts.len());
+        let mut first = 0;
+        while first < prompts.len() {
+            let mut end = first + 1;
+            let mut n_tokens = lens[first];
+            while end < prompts.len() && n_tokens + lens[end] <= PREFILL_TOKENS {
+                n_tokens += lens[end];
+                end += 1;
+            }
+            last_rows.push(self.prefill_part(&prompts[first..end], first, &mut cache));
+            first = end;
+        }
+        (cache, self.final_norm(Tensor::cat(last_rows, 0)))
+    }
+
+    fn prefill_part(
+        &self,
+        prompts: &[&[u32]],
+        first_row: usize,
+        cache: &mut KvCache,
+    ) -> Tensor<2> {
+        let device = self.device();
+        let input_ids: Vec<u32> = prompts.concat();
+        let positions: Vec<u32> =
+            prompts.iter().flat_map(|prompt| 0..prompt.len() as u32).collect();
+        let mut borders = vec![0];
+        for prompt in prompts {
+            borders.push(borders[borders.len() - 1] + prompt.len());
+        }
+        let context = BatchContext::new(&self.config, &positions, &borders, &device);
+        let mut x = self.embed(&input_ids);
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let (q, k, v) = block.queries_keys_values(&x, &context, None);
+            for (i, window) in borders.windows(2).enumerate() {
+                let part = |t: &Tensor<3>| t.clone().narrow(0, window[0], window[1] - window[0]);
+                cache.fill_prompt(layer, first_row + i, part(&k), part(&v));
+            }
+            let attended = attention(q, k, v, &context.documents, Causality::Causal);
+            x = block.after_attention(x, attended, context.shape, None);
+        }
+        let lasts: Vec<i32> = borders[1..].iter().map(|&end| end as i32 - 1).collect();
+        let n = lasts.len();
+        x.select(0, Tensor::from_data(TensorData::new(lasts, [n]), &device))
+    }
+
+    /// Reads one new token a row and returns its normed hidden state, `[b, d]`.
+    pub fn decode(&self, cache: &mut KvCache, token_ids: &[u32]) -> Tensor<2> {
+        let device = self.device();
+        let column = cache.filled;
+        let positions: Vec<u32> =
+            cache.starts.iter().map(|&start| (column - start) as u32).collect();
+        let context = BatchContext::new(&self.config, &positions, &[0], &device);
+        let absent = cache.absent(column + 1, &device);
+        let mut x = self.embed(token_ids);
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let (q, k, v) = block.queries_keys_values(&x, &context, None);
+            cache.append(layer, k, v);
+            let attended = cache.attend(layer, q, &absent, column + 1);
+            x = block.after_attention(x, attended, context.shape, None);
+        }
+        cache.filled += 1;
+        self.final_norm(x)
+    }
+}

@@ -1,0 +1,12 @@
+//! Networks only: no loss, no files of their own, no optimizer.
+
+pub mod config;
+pub mod decoder;
+pub mod kv_cache;
+pub mod load;
+pub mod minilm;
+pub mod projection;
+
+pub use config::ModelConfig;
+pub use decoder::{BatchContext, Decoder};
+pub use projection::Projection;

@@ -1,0 +1,232 @@
+//! A micro-batch to the gradient of the adapters, with one block's graph alive at a time.
+//!
+//! The forward pass runs without autodiff and keeps each block's input. The loss gives the
+//! gradient of the last hidden states. Then each block is run again under autodiff, from the last
+//! to the first, and hands its input's gradient down. What lives at once is the inputs,
+//! `layers * n * d`, and the activations of one block. Blocks that are kept instead of re-run
+//! trade memory for a third of their compute.
+
+use burn::tensor::Tensor;
+use thiserror::Error;
+use tooltune_data::batches::MicroBatch;
+use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
+use tooltune_kernels::{LoraFactors, Supervision};
+
+use crate::lora::{AdapterSlot, DropoutKey};
+use crate::models::decoder::Block;
+use crate::models::{BatchContext, Decoder};
+
+/// How a micro-batch is differentiated; none of it changes the result.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BackwardOptions {
+    /// `1 / sum_loss_weights` of the whole optimizer step.
+    pub gradient_scale: f64,
+    /// Dropout of this micro-batch.
+    pub dropout: Option<DropoutKey>,
+    /// Blocks, counted from the last, whose activations are kept instead of computed again.
+    pub n_kept_blocks: usize,
+    /// Supervised rows whose logits are alive at a time.
+    pub chunk_rows: usize,
+}
+
+/// What a micro-batch adds to the step.
+#[derive(Debug, Clone)]
+pub struct MicroBatchGradient {
+    /// Weighted negative log-likelihood, in nats, undivided.
+    pub loss_sum: f64,
+    /// Gradient of `loss_sum * gradient_scale` for the flat adapter buffer, `[p]`.
+    pub gradient: Tensor<1>,
+}
+
+/// Why a step has no gradient.
+#[derive(Debug, Error)]
+pub enum StepError {
+    /// Nothing to learn from.
+    #[error("the micro-batch of rows {0} has no supervised token; its gradient would be empty")]
+    NoSupervision(String),
+    /// A factor that autodiff did not reach: the run would silently train less.
+    #[error("{module} received no gradient in the backward pass; this is a bug, please report it")]
+    NoGradient {
+        /// Path of the module.
+        module: String,
+    },
+    /// A token id that is no row of the embedding.
+    #[error(
+        "token id {id} is outside the model's vocabulary of {vocab_size}; \
+         the tokenizer belongs to another model"
+    )]
+    TokenOutsideVocabulary {
+        /// The id.
+        id: u32,
+        /// Rows of the embedding.
+        vocab_size: usize,
+    },
+}
+
+/// What the forward pass keeps of a block.
+enum Kept {
+    Input(Tensor<2>),
+    Graph(BlockGraph),
+}
+
+/// A block's forward pass under autodiff.
+struct BlockGraph {
+    input: Tensor<2>,
+    output: Tensor<2>,
+    factors: Vec<LoraFactors>,
+}
+
+/// Differentiates one micro-batch. `decoder` carries its adapters; `slots` says which.
+///
+/// # Errors
+///
+/// No supervised token, a token id outside the vocabulary, or a factor without a gradient.
+///
+/// # Source
+///
+/// Chen et al. 2016 ("Training Deep Nets with Sublinear Memory Cost"), with one block a segment.
+pub fn backward(
+    decoder: &Decoder,
+    slots: &[AdapterSlot],
+    batch: &MicroBatch,
+    options: BackwardOptions,
+) -> Result<MicroBatchGradient, StepError> {
+    let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
+    check_batch(decoder, batch, &supervision)?;
+    let context = BatchContext::new(
+        &decoder.config,
+        &batch.position_ids,
+        &batch.cu_seqlens,
+        &decoder.device(),
+    );
+    let (mut kept, last) = forward(decoder, slots, &batch.input_ids, &context, options);
+    let (loss_sum, mut d_output) = head(decoder, last, &supervision, options);
+
+    let mut parts: Vec<Tensor<1>> = Vec::with_capacity(2 * slots.len());
+    for layer in (0..decoder.blocks.len()).rev() {
+        let graph = match kept.pop().expect("one entry for each block") {
+            Kept::Graph(graph) => graph,
+            Kept::Input(input) => {
+                let dropout = options.dropout.map(|key| key.layer(layer));
+                block_graph(&decoder.blocks[layer], input, &context, dropout)
+            }
+        };
+        let layer_slots: Vec<&AdapterSlot> = slots.iter().filter(|s| s.layer == layer).collect();
+        d_output = block_backward(graph, d_output, &layer_slots, &mut parts)?;
+    }
+    parts.reverse();
+    Ok(MicroBatchGradient { loss_sum, gradient: Tensor::cat(parts, 0) })
+}
+
+fn check_batch(
+    decoder: &Decoder,
+    batch: &MicroBatch,
+    supervision: &Supervision,
+) -> Result<(), StepError> {
+    if supervision.rows.is_empty() {
+        return Err(StepError::NoSupervision(batch.example_ids.join(", ")));
+    }
+    let vocab_size = decoder.config.vocab_size;
+    match batch.input_ids.iter().find(|&&id| id as usize >= vocab_size) {
+        Some(&id) => Err(StepError::TokenOutsideVocabulary { id, vocab_size }),
+        None => Ok(()),
+    }
+}
+
+fn forward(
+    decoder: &Decoder,
+    slots: &[AdapterSlot],
+    input_ids: &[u32],
+    context: &BatchContext,
+    options: BackwardOptions,
+) -> (Vec<Kept>, Tensor<2>) {
+    let n_blocks = decoder.blocks.len();
+    let first_kept = n_blocks.saturating_sub(options.n_kept_blocks);
+    let first_adapted = slots.first().map_or(n_blocks, |slot| slot.layer);
+    let mut kept = Vec::with_capacity(n_blocks);
+    let mut x = decoder.embed(input_ids);
+    for (layer, block) in decoder.blocks.iter().enumerate() {
+        let dropout = options.dropout.map(|key| key.layer(layer));
+        // Below the first adapted block nothing learns, so no graph is worth keeping there.
+        if layer >= first_kept && layer >= first_adapted {
+            let graph = block_graph(block, x, context, dropout);
+            x = graph.output.clone().inner();
+            kept.push(Kept::Graph(graph));
+        } else {
+            kept.push(Kept::Input(x.clone()));
+            x = block.forward(x, context, dropout);
+        }
+    }
+    (kept, x)
+}
+
+/// Loss, and the gradient of the last block's output.
+fn head(
+    decoder: &Decoder,
+    last: Tensor<2>,
+    supervision: &Supervision,
+    options: BackwardOptions,
+) -> (f64, Tensor<2>) {
+    let last = leaf(last);
+    let rows = last.clone().select(0, supervision.row_indices(&decoder.device()));
+    let hidden = decoder.final_norm(rows);
+    let loss = linear_cross_entropy(
+        hidden.clone().inner(),
+        &decoder.lm_head,
+        supervision,
+        options.gradient_scale,
+        options.chunk_rows,
+    );
+    let mut gradients = product_sum(hidden, loss.d_hidden).backward();
+    let d_last = last.grad_remove(&mut gradients).expect("the loss depends on the last block");
+    (loss.loss_sum, d_last)
+}
+
+/// Runs a block with its input and its adapters as leaves.
+fn block_graph(
+    block: &Block,
+    input: Tensor<2>,
+    context: &BatchContext,
+    dropout: Option<DropoutKey>,
+) -> BlockGraph {
+    let input = leaf(input);
+    let mut tracked = block.clone();
+    let mut factors = Vec::new();
+    for adapter in tracked.projections.iter_mut().filter_map(|p| p.adapter.as_mut()) {
+        adapter.a = leaf(adapter.a.clone());
+        adapter.b = leaf(adapter.b.clone());
+        factors.push(adapter.clone());
+    }
+    let output = tracked.forward(input.clone(), context, dropout);
+    BlockGraph { input, output, factors }
+}
+
+/// Pushes the gradients of a block's factors, last first, and returns its input's gradient.
+fn block_backward(
+    graph: BlockGraph,
+    d_output: Tensor<2>,
+    slots: &[&AdapterSlot],
+    parts: &mut Vec<Tensor<1>>,
+) -> Result<Tensor<2>, StepError> {
+    let mut gradients = product_sum(graph.output, d_output).backward();
+    for (factors, slot) in graph.factors.iter().zip(slots).rev() {
+        for factor in [&factors.b, &factors.a] {
+            let gradient = factor
+                .grad_remove(&mut gradients)
+                .ok_or_else(|| StepError::NoGradient { module: slot.module.clone() })?;
+            let n = gradient.dims().iter().product::<usize>();
+            parts.push(gradient.reshape([n]));
+        }
+    }
+    Ok(graph.input.grad_remove(&mut gradients).expect("a block's output depends on its input"))
+}
+
+/// `Σ y * dy`: a scalar whose gradient for `y` is `dy`.
+fn product_sum(y: Tensor<2>, dy: Tensor<2>) -> Tensor<1> {
+    y.mul(Tensor::from_inner(dy)).sum()
+}
+
+/// The only place where autodiff begins.
+pub(crate) fn leaf<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    Tensor::from_inner(x).require_grad()
+}

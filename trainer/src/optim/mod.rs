@@ -1,0 +1,10 @@
+//! One optimizer step: gradients block by block, clipping, AdamW, and its learning rate.
+
+pub mod backward;
+pub mod reference;
+pub mod schedule;
+pub mod step;
+
+pub use backward::{BackwardOptions, MicroBatchGradient, StepError};
+pub use schedule::{LearningRateSchedule, Schedule};
+pub use step::{Optimizer, StepOutcome};

@@ -1,0 +1,90 @@
+//! The learning rate of a step, as transformers names and computes it.
+
+/// Shape of the decay after the warm-up; names as transformers' `lr_scheduler_type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Schedule {
+    /// The peak from the first step; no warm-up.
+    Constant,
+    /// The peak after the warm-up.
+    ConstantWithWarmup,
+    /// Straight down to zero at the end of the run.
+    Linear,
+    /// Half a cosine down to zero at the end of the run.
+    Cosine,
+}
+
+/// A schedule with its numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LearningRateSchedule {
+    /// Shape.
+    pub schedule: Schedule,
+    /// Reached after the warm-up.
+    pub peak: f64,
+    /// Steps of linear rise.
+    pub warmup_steps: u64,
+    /// Steps of the whole run.
+    pub total_steps: u64,
+}
+
+impl LearningRateSchedule {
+    /// Learning rate of update number `step`, counted from 1.
+    ///
+    /// # Source
+    ///
+    /// `transformers/optimization.py` 5.23, `_get_*_schedule_*_lr_lambda`, whose
+    /// `current_step` is the number of updates done before, `step - 1`.
+    pub fn at(&self, step: u64) -> f64 {
+        let done = step.saturating_sub(1);
+        let warming = self.schedule != Schedule::Constant && done < self.warmup_steps;
+        if warming {
+            return self.peak * done as f64 / self.warmup_steps.max(1) as f64;
+        }
+        let decay_steps = self.total_steps.saturating_sub(self.warmup_steps).max(1);
+        let progress = (done.saturating_sub(self.warmup_steps) as f64 / decay_steps as f64).min(1.0);
+        self.peak
+            * match self.schedule {
+                Schedule::Constant | Schedule::ConstantWithWarmup => 1.0,
+                Schedule::Linear => 1.0 - progress,
+                Schedule::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
+            }
+    }
+}
+
+/// Warm-up steps of a ratio: rounded up, as `TrainingArguments.get_warmup_steps`.
+pub fn warmup_steps(ratio: f64, total_steps: u64) -> u64 {
+    (ratio * total_steps as f64).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(schedule: Schedule, step: u64) -> f64 {
+        LearningRateSchedule { schedule, peak: 2.0, warmup_steps: 4, total_steps: 24 }.at(step)
+    }
+
+    /// Values of `get_scheduler(name, opt, 4, 24).get_last_lr()`, transformers 5.23.
+    #[test]
+    fn schedules_agree_with_transformers() {
+        let expected = [
+            (Schedule::Constant, [2.0, 2.0, 2.0, 2.0]),
+            (Schedule::ConstantWithWarmup, [0.0, 1.0, 2.0, 2.0]),
+            (Schedule::Linear, [0.0, 1.0, 2.0, 1.0]),
+            (Schedule::Cosine, [0.0, 1.0, 2.0, 1.0]),
+        ];
+        for (schedule, values) in expected {
+            for (step, value) in [1, 3, 5, 15].into_iter().zip(values) {
+                let got = at(schedule, step);
+                assert!((got - value).abs() < 1e-12, "{schedule:?} step {step}: {got}");
+            }
+        }
+        assert!((at(Schedule::Cosine, 10) - 1.707_106_781_186_547_5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_warmup_ratio_rounds_up() {
+        assert_eq!(warmup_steps(0.05, 40), 2);
+        assert_eq!(warmup_steps(0.05, 41), 3);
+        assert_eq!(warmup_steps(0.0, 41), 0);
+    }
+}
