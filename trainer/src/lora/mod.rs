@@ -3,6 +3,7 @@
 mod adapters;
 mod dropout;
 mod matching;
+mod peft;
 
 pub use adapters::{AdapterSlot, Adapters};
 pub use dropout::{DropoutKey, DropoutRate};

@@ -1,0 +1,4 @@
+//! Everything that crosses crates, in reading order: numbers against PyTorch and PEFT first.
+
+mod parity;
+mod support;

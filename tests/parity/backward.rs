@@ -1,0 +1,98 @@
+//! Gradients: block by block against plain autodiff, and both against PyTorch with PEFT.
+
+use tooltune::lora::{DropoutKey, DropoutRate};
+use tooltune::optim::{BackwardOptions, backward, reference};
+use tooltune_data::batches::MicroBatch;
+
+use crate::support::{Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference};
+
+fn options(batch: &MicroBatch) -> BackwardOptions {
+    BackwardOptions {
+        gradient_scale: 1.0 / batch.sum_loss_weights(),
+        dropout: None,
+        n_kept_blocks: 0,
+        chunk_rows: 128,
+    }
+}
+
+fn batch() -> MicroBatch {
+    micro_batch(&Tensors::open(&fixture("models/llama31/lora/batches.safetensors")), "step01")
+}
+
+#[test]
+fn every_gradient_agrees_with_peft() {
+    let mut decoder = load_base(&fixture("models/llama31"));
+    let adapters = attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
+    let batch = batch();
+    let ours = backward::backward(&decoder, &adapters.slots, &batch, options(&batch)).unwrap();
+    let values: Vec<f32> = ours.gradient.into_data().iter::<f32>().collect();
+    let expected = Tensors::open(&fixture("models/llama31/lora/gradients.safetensors"));
+    let mut n_compared = 0;
+    for (name, shape, range) in adapters.slots.iter().flat_map(|slot| slot.tensors()) {
+        let key = format!("base_model.model.{name}");
+        assert_eq!(expected.shape(&key), shape, "{name}");
+        let difference = relative_difference(&values[range], &expected.floats(&key));
+        // f32 on both sides, other summation orders.
+        assert!(difference < 1e-4, "{name}: {difference}");
+        n_compared += 1;
+    }
+    assert_eq!(n_compared, expected.names().len());
+}
+
+#[test]
+fn block_wise_backward_equals_plain_autodiff() {
+    let mut decoder = load_base(&fixture("models/llama31"));
+    let adapters = attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
+    let batch = batch();
+    let rate = DropoutRate::new(0.1).unwrap();
+    for dropout in [None, Some(DropoutKey::new(rate, 3, 1, 0))] {
+        let options = BackwardOptions { dropout, ..options(&batch) };
+        let plain = reference::backward(&decoder, &adapters.slots, &batch, options).unwrap();
+        let expected: Vec<f32> = plain.gradient.into_data().iter::<f32>().collect();
+        for (n_kept_blocks, chunk_rows) in [(0, 128), (1, 7), (2, 1), (9, 1000)] {
+            let options = BackwardOptions { n_kept_blocks, chunk_rows, ..options };
+            let ours = backward::backward(&decoder, &adapters.slots, &batch, options).unwrap();
+            let loss_difference = (ours.loss_sum - plain.loss_sum).abs() / plain.loss_sum;
+            assert!(loss_difference < 1e-5, "{n_kept_blocks} {chunk_rows}: {loss_difference}");
+            let values: Vec<f32> = ours.gradient.into_data().iter::<f32>().collect();
+            let difference = relative_difference(&values, &expected);
+            assert!(difference < 1e-5, "{n_kept_blocks} {chunk_rows}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn eight_micro_batches_of_one_equal_one_of_eight() {
+    let mut decoder = load_base(&fixture("models/llama31"));
+    let adapters = attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
+    let file = Tensors::open(&fixture("models/llama31/lora/batches.safetensors"));
+    let rows: Vec<MicroBatch> =
+        ["step01", "step02", "step03"].iter().map(|step| micro_batch(&file, step)).collect();
+    let merged = merge(&rows);
+    let scale = 1.0 / merged.sum_loss_weights();
+    let gradient = |batch: &MicroBatch| {
+        let options = BackwardOptions { gradient_scale: scale, ..options(batch) };
+        let result = backward::backward(&decoder, &adapters.slots, batch, options).unwrap();
+        result.gradient.into_data().iter::<f32>().collect::<Vec<f32>>()
+    };
+    let mut summed = vec![0.0f32; adapters.n_parameters()];
+    for row in &rows {
+        summed.iter_mut().zip(gradient(row)).for_each(|(sum, value)| *sum += value);
+    }
+    let difference = relative_difference(&summed, &gradient(&merged));
+    assert!(difference < 1e-5, "{difference}");
+}
+
+fn merge(batches: &[MicroBatch]) -> MicroBatch {
+    let mut merged = MicroBatch { cu_seqlens: vec![0], ..MicroBatch::default() };
+    for batch in batches {
+        let start = merged.input_ids.len();
+        merged.input_ids.extend(&batch.input_ids);
+        merged.position_ids.extend(&batch.position_ids);
+        merged.targets.extend(&batch.targets);
+        merged.loss_weights.extend(&batch.loss_weights);
+        merged.cu_seqlens.extend(batch.cu_seqlens[1..].iter().map(|border| border + start));
+        merged.example_ids.extend(batch.example_ids.iter().cloned());
+    }
+    merged
+}

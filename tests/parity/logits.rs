@@ -1,0 +1,92 @@
+//! Logits of tiny random models against transformers, every position and token.
+
+use tooltune::models::{BatchContext, Decoder};
+
+use crate::support::{Tensors, attach_adapter, fixture, load_base, max_abs_difference, test_device};
+
+/// f32 on both sides: transformers differs from its own f64 by up to 8e-6 on these models.
+const TOLERANCE: f32 = 1e-4;
+
+fn logits(decoder: &Decoder, documents: &[Vec<u32>]) -> Vec<f32> {
+    let ids = documents.concat();
+    let positions: Vec<u32> = documents.iter().flat_map(|d| 0..d.len() as u32).collect();
+    let mut borders = vec![0];
+    documents.iter().for_each(|d| borders.push(borders[borders.len() - 1] + d.len()));
+    let context = BatchContext::new(&decoder.config, &positions, &borders, &test_device());
+    let hidden = decoder.forward(&ids, &context);
+    decoder.logits(hidden).into_data().iter::<f32>().collect()
+}
+
+/// Both documents in one pack: the fixture was computed one document at a time.
+fn check_family(name: &str) {
+    let decoder = load_base(&fixture(&format!("models/{name}")));
+    let expected = Tensors::open(&fixture(&format!("models/{name}/expected.safetensors")));
+    let documents = [expected.ids("document0.input_ids"), expected.ids("document1.input_ids")];
+    let both = [expected.floats("document0.logits"), expected.floats("document1.logits")].concat();
+    let worst = max_abs_difference(&logits(&decoder, &documents), &both);
+    assert!(worst < TOLERANCE, "{name}: {worst}");
+}
+
+#[test]
+fn llama_3_1_with_rope_scaling_agrees_with_transformers() {
+    check_family("llama31");
+}
+
+#[test]
+fn mistral_with_its_own_head_size_agrees_with_transformers() {
+    check_family("mistral");
+}
+
+#[test]
+fn qwen2_with_biases_agrees_with_transformers() {
+    check_family("qwen2");
+}
+
+fn check_adapter(folder: &str) {
+    let mut decoder = load_base(&fixture("models/llama31"));
+    let expected = Tensors::open(&fixture(&format!("models/llama31/{folder}/expected.safetensors")));
+    let ids = expected.ids("input_ids");
+    let base = logits(&decoder, std::slice::from_ref(&ids));
+    attach_adapter(&mut decoder, &fixture(&format!("models/llama31/{folder}/adapter")));
+    let adapted = logits(&decoder, std::slice::from_ref(&ids));
+    let worst = max_abs_difference(&adapted, &expected.floats("logits"));
+    assert!(worst < TOLERANCE, "{folder}: {worst}");
+    assert!(max_abs_difference(&adapted, &base) > 0.1, "the adapter of {folder} changes nothing");
+}
+
+#[test]
+fn an_adapter_that_peft_wrote_computes_the_same_here() {
+    check_adapter("lora");
+}
+
+#[test]
+fn rank_and_alpha_patterns_with_rslora_scale_as_in_peft() {
+    check_adapter("lora_patterns");
+}
+
+#[test]
+fn cached_decoding_equals_reading_the_whole_text() {
+    let mut decoder = load_base(&fixture("models/llama31"));
+    attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
+    let texts: Vec<Vec<u32>> =
+        [23usize, 5, 40].iter().map(|&n| (0..n as u32).map(|i| (i * 37 + 11) % 256).collect()).collect();
+    let n_new = 4;
+    let prompts: Vec<&[u32]> = texts.iter().map(|text| &text[..text.len() - n_new]).collect();
+    let (mut cache, mut hidden) = decoder.prefill(&prompts, n_new);
+    for step in 0..n_new {
+        let cached: Vec<f32> = decoder.logits(hidden).into_data().iter::<f32>().collect();
+        for (row, (text, prompt)) in texts.iter().zip(&prompts).enumerate() {
+            let read = text[..prompt.len() + step].to_vec();
+            let whole = logits(&decoder, &[read]);
+            let last = &whole[whole.len() - 256..];
+            let worst = max_abs_difference(&cached[row * 256..(row + 1) * 256], last);
+            assert!(worst < 1e-4, "row {row}, step {step}: {worst}");
+        }
+        if step == 1 {
+            cache.retain(&[0, 1, 2]);
+        }
+        let next: Vec<u32> =
+            texts.iter().zip(&prompts).map(|(text, prompt)| text[prompt.len() + step]).collect();
+        hidden = decoder.decode(&mut cache, &next);
+    }
+}

@@ -1,0 +1,73 @@
+//! Twenty optimizer steps of PEFT and PyTorch's AdamW, replayed.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tooltune::lora::Adapters;
+use tooltune::models::Decoder;
+use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
+use tooltune_kernels::AdamW;
+
+use crate::support::{Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference};
+
+/// Replays the steps of `steps.json`, comparing each loss and gradient norm on the way.
+pub(crate) fn replay(
+    decoder: &mut Decoder,
+    adapters: &mut Adapters,
+    steps: &Path,
+    batches: &Path,
+) {
+    let log: Value = serde_json::from_slice(&std::fs::read(steps).unwrap()).unwrap();
+    let batches = Tensors::open(batches);
+    let adamw = AdamW {
+        beta1: log["betas"][0].as_f64().unwrap(),
+        beta2: log["betas"][1].as_f64().unwrap(),
+        eps: log["eps"].as_f64().unwrap(),
+        weight_decay: log["weight_decay"].as_f64().unwrap(),
+    };
+    let max_grad_norm = log["max_grad_norm"].as_f64().unwrap();
+    let mut optimizer = Optimizer::new(adamw, max_grad_norm, adapters);
+    let expected = log["steps"].as_array().unwrap();
+    assert_eq!(expected.len(), 20);
+    for (i, row) in expected.iter().enumerate() {
+        let batch = micro_batch(&batches, &format!("step{:02}", i + 1));
+        let options = BackwardOptions {
+            gradient_scale: 1.0 / batch.sum_loss_weights(),
+            dropout: None,
+            n_kept_blocks: 0,
+            chunk_rows: 128,
+        };
+        let result = backward::backward(decoder, &adapters.slots, &batch, options).unwrap();
+        let loss = result.loss_sum * options.gradient_scale;
+        let outcome =
+            optimizer.step(adapters, result.gradient, loss, row["lr"].as_f64().unwrap());
+        adapters.attach(decoder);
+        let StepOutcome::Updated { grad_norm } = outcome else { panic!("{outcome:?}") };
+        let (their_loss, their_norm) =
+            (row["loss"].as_f64().unwrap(), row["grad_norm"].as_f64().unwrap());
+        assert!((loss - their_loss).abs() < 1e-4, "step {}: {loss} {their_loss}", i + 1);
+        let norm_difference = (grad_norm - their_norm).abs() / their_norm;
+        assert!(norm_difference < 1e-3, "step {}: {grad_norm} {their_norm}", i + 1);
+    }
+}
+
+#[test]
+fn twenty_steps_on_a_tiny_model_agree_with_peft() {
+    let folder = fixture("models/llama31/lora");
+    let mut decoder = load_base(&fixture("models/llama31"));
+    let mut adapters = attach_adapter(&mut decoder, &folder.join("adapter"));
+    let before = adapters.to_values();
+    replay(
+        &mut decoder,
+        &mut adapters,
+        &folder.join("steps.json"),
+        &folder.join("batches.safetensors"),
+    );
+    let expected = Tensors::open(&folder.join("final.safetensors"));
+    for (name, tensor) in adapters.to_tensors() {
+        let theirs = expected.floats(&format!("base_model.model.{name}"));
+        let difference = relative_difference(&tensor.values, &theirs);
+        assert!(difference < 1e-3, "{name}: {difference}");
+    }
+    assert!(relative_difference(&adapters.to_values(), &before) > 0.01, "nothing was learned");
+}

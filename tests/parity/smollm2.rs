@@ -1,0 +1,113 @@
+//! The real SmolLM2-135M, from its GGUF file, against transformers and PEFT.
+
+use serde_json::Value;
+use tooltune::eval::generate::{GenerationOptions, generate};
+use tooltune::lora::{Adapters, LoraSpec, TargetModules};
+use tooltune::models::BatchContext;
+
+use super::peft::replay;
+use crate::support::{
+    Tensors, fixture, load_base, model, relative_difference, test_device,
+};
+
+const GGUF: &str = "smollm2-135m-instruct.gguf";
+
+#[test]
+fn logits_and_greedy_tokens_agree_with_transformers() {
+    let decoder = load_base(&model(GGUF));
+    let expected = Tensors::open(&fixture("smollm2/forward.safetensors"));
+    let ids = expected.ids("input_ids");
+    let positions: Vec<u32> = (0..ids.len() as u32).collect();
+    let context =
+        BatchContext::new(&decoder.config, &positions, &[0, ids.len()], &test_device());
+    let logits = decoder.logits(decoder.forward(&ids, &context));
+    let values: Vec<f32> = logits.into_data().iter::<f32>().collect();
+    let vocab_size = decoder.config.vocab_size;
+    let last = &values[values.len() - vocab_size..];
+    // The fixture's f32 is itself up to 1e-4 from its f64; a port may lie between the two, so
+    // the nearer of both counts.
+    let nearest = |ours: &[f32], name: &str| {
+        let f32_side = expected.floats(name);
+        let f64_side = expected.floats(&format!("f64.{name}"));
+        let distances = ours.iter().zip(f32_side.iter().zip(&f64_side));
+        distances.map(|(o, (a, b))| (o - a).abs().min((o - b).abs())).fold(0.0f32, f32::max)
+    };
+    let worst = nearest(last, "logits_last");
+    assert!(worst < 1e-4, "last position: {worst}");
+    let sampled: Vec<f32> = values.iter().copied().step_by(64).collect();
+    let worst = nearest(&sampled, "logits_every_64th");
+    assert!(worst < 1e-4, "every 64th column: {worst}");
+
+    let greedy: Value =
+        serde_json::from_slice(&std::fs::read(fixture("smollm2/greedy.json")).unwrap()).unwrap();
+    let ids_of = |value: &Value| -> Vec<u32> {
+        value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+    };
+    let rows = greedy.as_array().unwrap();
+    let prompts: Vec<Vec<u32>> = rows.iter().map(|row| ids_of(&row["input_ids"])).collect();
+    let options = GenerationOptions { max_new_tokens: 32, batch_size: 3, stop_ids: vec![] };
+    let generations = generate(&decoder, &prompts, &options, &mut |_| true).unwrap();
+    for (row, generation) in rows.iter().zip(&generations) {
+        assert_eq!(generation.ids, ids_of(&row["new_ids"]), "{}", row["prompt"]);
+    }
+}
+
+/// `scripts/fixtures/smollm2.py` documents the formula.
+fn initial_factor(tensor_number: u64, in_features: usize, count: usize) -> Vec<f32> {
+    let start = 20_240_607u64
+        .wrapping_add(tensor_number << 32)
+        .wrapping_add(0x9E37_79B9_7F4A_7C15);
+    (0..count as u64)
+        .map(|i| {
+            let z = start.wrapping_add(i);
+            let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            let uniform = ((z ^ (z >> 31)) >> 40) as f64 / f64::from(1u32 << 24);
+            ((uniform * 2.0 - 1.0) / (in_features as f64).sqrt()) as f32
+        })
+        .collect()
+}
+
+#[test]
+fn twenty_steps_agree_with_peft() {
+    let mut decoder = load_base(&model(GGUF));
+    let spec = LoraSpec {
+        r: 8,
+        lora_alpha: 16.0,
+        lora_dropout: 0.0,
+        target_modules: TargetModules::AllLinear,
+        exclude_modules: vec![],
+        use_rslora: false,
+        rank_pattern: vec![],
+        alpha_pattern: vec![],
+    };
+    let slots = spec.slots(&decoder.config).unwrap();
+    let mut adapters = Adapters::new(slots, 0, &test_device());
+    let mut tensors = adapters.to_tensors();
+    let factors = tensors.iter_mut().filter(|(name, _)| name.ends_with("lora_A.weight"));
+    for (number, (_, tensor)) in factors.enumerate() {
+        let in_features = tensor.shape[1];
+        tensor.values = initial_factor(number as u64, in_features, tensor.values.len());
+    }
+    adapters = Adapters::from_tensors(adapters.slots, &tensors, &test_device());
+    adapters.attach(&mut decoder);
+    let steps = fixture("smollm2/sft_steps.json");
+    replay(&mut decoder, &mut adapters, &steps, &fixture("smollm2/sft_batches.safetensors"));
+
+    let finals = adapters.to_tensors();
+    let whole = Tensors::open(&fixture("smollm2/sft_final.safetensors"));
+    for key in whole.names() {
+        let name = key.strip_prefix("base_model.model.").unwrap();
+        let difference = relative_difference(&finals[name].values, &whole.floats(&key));
+        assert!(difference < 1e-3, "{name}: {difference}");
+    }
+    let log: Value = serde_json::from_slice(&std::fs::read(&steps).unwrap()).unwrap();
+    let norms = log["final_norms"].as_object().unwrap();
+    assert_eq!(norms.len(), finals.len());
+    for (key, expected) in norms {
+        let name = key.strip_prefix("base_model.model.").unwrap();
+        let ours = finals[name].values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        let theirs = expected["norm"].as_f64().unwrap();
+        assert!((ours - theirs).abs() / theirs < 1e-3, "{name}: {ours} {theirs}");
+    }
+}

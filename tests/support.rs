@@ -1,0 +1,154 @@
+//! Fixtures, tolerances and the device that all integration tests share.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use safetensors::SafeTensors;
+use tooltune::lora::{Adapters, LoraSpec};
+use tooltune::models::{Decoder, ModelConfig, load};
+use tooltune_checkpoints::adapter::load_adapter;
+use tooltune_checkpoints::model_files::ModelFiles;
+use tooltune_checkpoints::weights::Weights;
+use tooltune_data::batches::{Example, MicroBatch, Padding, collate};
+
+/// The device that the tests run on.
+pub(crate) fn test_device() -> Device {
+    Device::flex()
+}
+
+/// The repository's root.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace").to_path_buf()
+}
+
+/// A path below `tests/fixtures`.
+pub(crate) fn fixture(path: &str) -> PathBuf {
+    root().join("tests/fixtures").join(path)
+}
+
+/// A file of `models/`, which `scripts/fetch-models` fills.
+pub(crate) fn model(path: &str) -> PathBuf {
+    let path = root().join("models").join(path);
+    assert!(path.exists(), "{} is missing; run scripts/fetch-models", path.display());
+    path
+}
+
+/// A safetensors file in memory.
+pub(crate) struct Tensors(Vec<u8>);
+
+impl Tensors {
+    pub(crate) fn open(path: &Path) -> Self {
+        Self(std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        file.names().into_iter().map(str::to_string).collect()
+    }
+
+    pub(crate) fn shape(&self, name: &str) -> Vec<usize> {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        file.tensor(name).unwrap().shape().to_vec()
+    }
+
+    pub(crate) fn floats(&self, name: &str) -> Vec<f32> {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        let bytes = file.tensor(name).unwrap().data().to_vec();
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    pub(crate) fn ints(&self, name: &str) -> Vec<i64> {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        let view = file.tensor(name).unwrap();
+        match view.dtype() {
+            safetensors::Dtype::I64 => view
+                .data()
+                .chunks_exact(8)
+                .map(|b| i64::from_le_bytes(b.try_into().unwrap()))
+                .collect(),
+            safetensors::Dtype::I32 => view
+                .data()
+                .chunks_exact(4)
+                .map(|b| i64::from(i32::from_le_bytes(b.try_into().unwrap())))
+                .collect(),
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    pub(crate) fn ids(&self, name: &str) -> Vec<u32> {
+        self.ints(name).into_iter().map(|id| id as u32).collect()
+    }
+}
+
+/// The base model in a directory or GGUF file.
+pub(crate) fn load_base(path: &Path) -> Decoder {
+    // The tiny fixtures are weights without a tokenizer.
+    let (config, weights) = match path.is_dir() {
+        true => {
+            let config = std::fs::read(path.join("config.json")).unwrap();
+            (serde_json::from_slice(&config).unwrap(), Weights::open(path).unwrap())
+        }
+        false => {
+            let files = ModelFiles::open(path).unwrap();
+            (files.config, files.weights)
+        }
+    };
+    let config = ModelConfig::from_json(&config).unwrap();
+    load::load_decoder(&config, &weights, &test_device()).unwrap()
+}
+
+/// A PEFT adapter for `decoder`, attached.
+pub(crate) fn attach_adapter(decoder: &mut Decoder, dir: &Path) -> Adapters {
+    let adapter = load_adapter(dir).unwrap();
+    let slots = LoraSpec::from_peft(&adapter.config).slots(&decoder.config).unwrap();
+    let expected: Vec<_> =
+        slots.iter().flat_map(|s| s.tensors()).map(|(name, shape, _)| (name, shape)).collect();
+    adapter.check(dir, &expected).unwrap();
+    let adapters = Adapters::from_tensors(slots, &adapter.tensors, &test_device());
+    adapters.attach(decoder);
+    adapters
+}
+
+/// Rows padded on the right, with unshifted weights, as one micro-batch.
+pub(crate) fn micro_batch(file: &Tensors, step: &str) -> MicroBatch {
+    let shape = file.shape(&format!("{step}.input_ids"));
+    let ids = file.ids(&format!("{step}.input_ids"));
+    let real = file.ints(&format!("{step}.attention_mask"));
+    let weights_name = format!("{step}.loss_weights");
+    let weights: Vec<f32> = match file.names().contains(&weights_name) {
+        true => file.floats(&weights_name),
+        false => {
+            let labels = file.ints(&format!("{step}.labels"));
+            labels.iter().map(|&label| if label == -100 { 0.0 } else { 1.0 }).collect()
+        }
+    };
+    let width = shape[1];
+    let rows: Vec<(Vec<u32>, Vec<f32>)> = (0..shape[0])
+        .map(|row| {
+            let length = real[row * width..(row + 1) * width].iter().sum::<i64>() as usize;
+            let range = row * width..row * width + length;
+            (ids[range.clone()].to_vec(), weights[range].to_vec())
+        })
+        .collect();
+    let examples: Vec<Example> = rows
+        .iter()
+        .map(|(input_ids, loss_weights)| Example { id: step, input_ids, loss_weights })
+        .collect();
+    collate(&examples, Padding::None).unwrap()
+}
+
+/// Largest absolute difference of two slices of one length.
+pub(crate) fn max_abs_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |worst, d| {
+        if d.is_nan() { f32::INFINITY } else { worst.max(d) }
+    })
+}
+
+/// `‖a - b‖ / ‖b‖`.
+pub(crate) fn relative_difference(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let sum = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let difference = sum(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
+    difference / sum(&mut b.iter().map(|b| f64::from(*b))).max(1e-30)
+}
