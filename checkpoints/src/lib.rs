@@ -1,7 +1,24 @@
 //! Files that hold models: base weights, adapters, and the checkpoints of a run, to and from host memory.
+//!
+//! In reading order: [`weights`] opens safetensors and GGUF and hands out one tensor at a time;
+//! [`model_files`] adds the config, tokenizer and chat template that belong to it; [`adapter`]
+//! reads and writes PEFT directories; [`run_dir`] keeps the checkpoints of one run.
+//!
+//! Every file is taken to be hostile: sizes are checked before they are trusted, and what is
+//! wrong is an error that names the file and how to mend it, never a panic. No device here.
 
 pub mod adapter;
+pub mod atomic;
+pub mod digest;
 pub mod error;
+#[cfg(test)]
+mod gguf_writer;
 pub mod model_files;
 pub mod run_dir;
 pub mod weights;
+
+pub use adapter::{Adapter, PeftConfig};
+pub use error::CheckpointError;
+pub use model_files::{GgufVocabulary, ModelFiles, TokenizerSource};
+pub use run_dir::{Checkpoint, MetricsFile, RunDir};
+pub use weights::{HostTensor, Weights};

@@ -1,0 +1,194 @@
+//! PEFT adapter directories: `adapter_config.json` and `adapter_model.safetensors`.
+//!
+//! In memory a tensor is named by its place in the model, such as
+//! `model.layers.0.self_attn.q_proj.lora_A.weight`; the prefix that PEFT puts in front exists on
+//! disk only. What a config asks for and we cannot compute is refused by name: an adapter that
+//! loads and then computes something else is worse than one that does not load.
+//! Source: huggingface/peft, `utils/save_and_load.py` and `tuners/lora/config.py`.
+
+mod peft_config;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+pub use peft_config::{InitLoraWeights, Patterns, PeftConfig, TargetModules};
+
+use crate::atomic::{sync_dir, sync_parent, write_file};
+use crate::error::CheckpointError;
+use crate::weights::{HostTensor, Weights, reject_differences, tensor_differences, write_tensors};
+
+const CONFIG_FILE: &str = "adapter_config.json";
+const TENSORS_FILE: &str = "adapter_model.safetensors";
+const TEMPLATE_FILE: &str = "chat_template.jinja";
+const KEY_PREFIX: &str = "base_model.model.";
+const A_SUFFIX: &str = ".lora_A.weight";
+const B_SUFFIX: &str = ".lora_B.weight";
+
+/// A LoRA adapter in host memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Adapter {
+    /// Rank, scale and targets.
+    pub config: PeftConfig,
+    /// By place in the model: `<module>.lora_A.weight` is `[r, in]`, `<module>.lora_B.weight`
+    /// `[out, r]`.
+    pub tensors: BTreeMap<String, HostTensor>,
+}
+
+/// Writes an adapter as a new PEFT directory, complete or not at all.
+///
+/// The files are made in a temporary sibling that is renamed to `dir` at the end. A chat template
+/// is written beside them as `chat_template.jinja`.
+///
+/// # Errors
+///
+/// - `dir` exists
+/// - a value is NaN or infinite, or a factor lacks its other half
+/// - a file cannot be written
+pub fn save_adapter(
+    dir: &Path,
+    adapter: &Adapter,
+    chat_template: Option<&str>,
+) -> Result<(), CheckpointError> {
+    if dir.exists() {
+        return Err(CheckpointError::AlreadyExists {
+            path: dir.to_owned(),
+        });
+    }
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let staging = dir.with_file_name(format!(".{name}.tmp-{}", std::process::id()));
+    if staging.exists() {
+        fs::remove_dir_all(&staging).map_err(CheckpointError::io("remove", &staging))?;
+    }
+    fs::create_dir_all(&staging).map_err(CheckpointError::io("create", &staging))?;
+    let written = write_adapter_files(&staging, adapter, chat_template)
+        .and_then(|()| sync_dir(&staging))
+        .and_then(|()| fs::rename(&staging, dir).map_err(CheckpointError::io("create", dir)));
+    if written.is_err() {
+        // The error to report is the first one.
+        let _ = fs::remove_dir_all(&staging);
+    }
+    written.and_then(|()| sync_parent(dir))
+}
+
+/// Writes the files of a PEFT adapter into an existing directory, such as the staging directory
+/// of a checkpoint.
+///
+/// # Errors
+///
+/// As [`save_adapter`], except that the directory must exist and its files must not.
+pub fn write_adapter_files(
+    dir: &Path,
+    adapter: &Adapter,
+    chat_template: Option<&str>,
+) -> Result<(), CheckpointError> {
+    let tensors_path = dir.join(TENSORS_FILE);
+    let config_path = dir.join(CONFIG_FILE);
+    check_pairs(&tensors_path, &adapter.tensors)?;
+    let on_disk: BTreeMap<String, &HostTensor> = adapter
+        .tensors
+        .iter()
+        .map(|(name, t)| (format!("{KEY_PREFIX}{name}"), t))
+        .collect();
+    write_tensors(&tensors_path, &on_disk)?;
+    let mut config =
+        serde_json::to_vec_pretty(&adapter.config).map_err(CheckpointError::json(&config_path))?;
+    config.push(b'\n');
+    write_file(&config_path, &config)?;
+    match chat_template {
+        Some(template) => write_file(&dir.join(TEMPLATE_FILE), template.as_bytes()),
+        None => Ok(()),
+    }
+}
+
+/// Reads a PEFT adapter directory, with tensors of f32, f16 or bf16.
+///
+/// # Errors
+///
+/// - a file is absent, truncated or malformed
+/// - the config asks for what is not supported (another `peft_type`, DoRA, a bias,
+///   `modules_to_save`, …); the error names the field
+/// - a tensor is no LoRA factor, lacks its other half, or the two do not share a rank
+pub fn load_adapter(dir: &Path) -> Result<Adapter, CheckpointError> {
+    let config = PeftConfig::load(&dir.join(CONFIG_FILE))?;
+    let path = dir.join(TENSORS_FILE);
+    let weights = Weights::open(&path)?;
+    let mut tensors = BTreeMap::new();
+    for key in weights.names() {
+        let name = key
+            .strip_prefix(KEY_PREFIX)
+            .ok_or_else(|| CheckpointError::Unsupported {
+                path: path.clone(),
+                feature: format!("tensor {key}, whose name does not begin with {KEY_PREFIX},"),
+                mend: "save the adapter with PEFT's save_pretrained",
+            })?;
+        tensors.insert(name.to_owned(), weights.read_f32(key)?);
+    }
+    check_pairs(&path, &tensors)?;
+    Ok(Adapter { config, tensors })
+}
+
+impl Adapter {
+    /// Compares names and shapes with those of the model's adapter, both ways.
+    ///
+    /// # Errors
+    ///
+    /// Any tensor is missing, extra or of another shape; one error lists them all. `path` is the
+    /// adapter's place, for the message.
+    pub fn check(
+        &self,
+        path: &Path,
+        expected: &[(String, Vec<usize>)],
+    ) -> Result<(), CheckpointError> {
+        let found = self
+            .tensors
+            .iter()
+            .map(|(name, t)| (name.as_str(), t.shape.as_slice()));
+        reject_differences(path, tensor_differences(expected, found))
+    }
+}
+
+/// Checks that every tensor is a LoRA factor whose other half is there with the same rank.
+fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<(), CheckpointError> {
+    let unsupported = |feature: String, mend| CheckpointError::Unsupported {
+        path: path.to_owned(),
+        feature,
+        mend,
+    };
+    if tensors.is_empty() {
+        return Err(unsupported(
+            "an adapter without tensors".to_owned(),
+            "save it again",
+        ));
+    }
+    for (name, tensor) in tensors {
+        let (other, rank_dim, other_dim) = if let Some(module) = name.strip_suffix(A_SUFFIX) {
+            (format!("{module}{B_SUFFIX}"), 0, 1)
+        } else if let Some(module) = name.strip_suffix(B_SUFFIX) {
+            (format!("{module}{A_SUFFIX}"), 1, 0)
+        } else {
+            let mend = "only lora_A.weight and lora_B.weight of linear layers are; train without \
+                        DoRA, modules_to_save and embedding targets";
+            return Err(unsupported(format!("tensor {name}"), mend));
+        };
+        let Some(half) = tensors.get(&other) else {
+            return Err(CheckpointError::UnknownTensor {
+                path: path.to_owned(),
+                tensor: other,
+                hint: format!(", the other half of {name}; save the adapter again"),
+            });
+        };
+        let matrices = tensor.shape.len() == 2 && half.shape.len() == 2;
+        if !matrices || tensor.shape[rank_dim] != half.shape[other_dim] {
+            let problem = format!(
+                "shape {:?} does not fit {other} {:?}",
+                tensor.shape, half.shape
+            );
+            return Err(CheckpointError::malformed(path, name.as_str(), problem));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

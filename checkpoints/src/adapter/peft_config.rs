@@ -1,0 +1,348 @@
+//! `adapter_config.json`: the fields every PEFT version since 0.10 knows.
+//!
+//! Written are exactly those, because older versions refuse unknown keys. Read are files of any
+//! version: a newer key is passed over if it is switched off, refused if it is known to change
+//! what the adapter computes, and listed in [`PeftConfig::unrecognised`] otherwise.
+
+use std::fmt;
+use std::fs;
+use std::marker::PhantomData;
+use std::path::Path;
+
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use crate::error::CheckpointError;
+
+/// Settings of a LoRA adapter, as PEFT names them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PeftConfig {
+    /// Always "LORA". The private fields are written for older PEFT, and off in every file that
+    /// loads.
+    pub peft_type: String,
+    /// "CAUSAL_LM" for decoders, "FEATURE_EXTRACTION" for encoders.
+    #[serde(default)]
+    pub task_type: Option<String>,
+    /// Class of the base model, which PEFT records where there is no task type.
+    #[serde(default)]
+    pub auto_mapping: Option<Value>,
+    /// Hub id or path of the base model.
+    #[serde(default)]
+    pub base_model_name_or_path: Option<String>,
+    /// Revision of the base model on the hub.
+    #[serde(default)]
+    pub revision: Option<String>,
+    /// True in saved adapters: PEFT then loads them frozen.
+    #[serde(default)]
+    pub inference_mode: bool,
+    /// Rank of the factors.
+    #[serde(default = "peft_default_r")]
+    pub r: usize,
+    /// The output of the factors is multiplied by `lora_alpha / r`, or `lora_alpha / √r` under
+    /// `use_rslora`.
+    #[serde(default = "peft_default_alpha", serialize_with = "integer_if_whole")]
+    pub lora_alpha: f64,
+    /// Probability with which an input of the factors is dropped in training.
+    #[serde(default)]
+    pub lora_dropout: f64,
+    /// Always "none".
+    #[serde(default = "peft_default_bias")]
+    pub bias: String,
+    #[serde(skip_deserializing)]
+    fan_in_fan_out: bool,
+    /// Which linear layers carry factors.
+    #[serde(default)]
+    pub target_modules: Option<TargetModules>,
+    #[serde(skip_deserializing)]
+    modules_to_save: Option<Vec<String>>,
+    /// How the factors began.
+    #[serde(default)]
+    pub init_lora_weights: InitLoraWeights,
+    /// Scale by `lora_alpha / √r`.
+    #[serde(default)]
+    pub use_rslora: bool,
+    #[serde(skip_deserializing)]
+    use_dora: bool,
+    /// Ranks that differ from `r`, by module name or regex; the first key that matches wins.
+    #[serde(default)]
+    pub rank_pattern: Patterns<usize>,
+    /// Alphas that differ from `lora_alpha`, likewise.
+    #[serde(default)]
+    pub alpha_pattern: Patterns<f64>,
+    /// Layer indices that carry factors; all if absent.
+    #[serde(default)]
+    pub layers_to_transform: Option<Value>,
+    /// Name of the list of layers that `layers_to_transform` indexes.
+    #[serde(default)]
+    pub layers_pattern: Option<Value>,
+    #[serde(skip_deserializing)]
+    layer_replication: (),
+    #[serde(skip_deserializing)]
+    loftq_config: Map<String, Value>,
+    #[serde(skip_deserializing)]
+    megatron_config: (),
+    #[serde(default = "peft_default_megatron_core")]
+    megatron_core: String,
+    /// Modules that match `target_modules` and still carry no factors. Written only if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclude_modules: Option<TargetModules>,
+    /// Keys of the file that are switched on and unknown here, for the caller to report.
+    #[serde(skip)]
+    pub unrecognised: Vec<String>,
+}
+
+/// `target_modules`: names or one pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum TargetModules {
+    /// Each matches a module of that name or whose name ends in "." and it.
+    Names(Vec<String>),
+    /// "all-linear", or a regex that must match the whole module name.
+    Pattern(String),
+}
+
+/// `init_lora_weights`: a switch or the name of a method.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum InitLoraWeights {
+    /// True: A Kaiming-uniform with a = √5 and B zero. False: both random.
+    Switch(bool),
+    /// Such as "gaussian".
+    Method(String),
+}
+
+impl Default for InitLoraWeights {
+    fn default() -> Self {
+        InitLoraWeights::Switch(true)
+    }
+}
+
+/// A JSON object whose order is kept, because the first key that matches wins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Patterns<T>(pub Vec<(String, T)>);
+
+impl<T> Default for Patterns<T> {
+    fn default() -> Self {
+        Patterns(Vec::new())
+    }
+}
+
+impl<T: Serialize> Serialize for Patterns<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in &self.0 {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patterns<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for InOrder<T> {
+            type Value = Vec<(String, T)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object from module pattern to number")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(entries)
+            }
+        }
+        deserializer
+            .deserialize_map(InOrder(PhantomData))
+            .map(Patterns)
+    }
+}
+
+/// PEFT's own defaults, for keys that a file leaves out.
+fn peft_default_r() -> usize {
+    8
+}
+
+fn peft_default_alpha() -> f64 {
+    8.0
+}
+
+fn peft_default_bias() -> String {
+    "none".to_owned()
+}
+
+fn peft_default_megatron_core() -> String {
+    "megatron.core".to_owned()
+}
+
+/// PEFT declares alpha an integer, and some servers parse it as one.
+fn integer_if_whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    let whole = *number as i64;
+    if whole as f64 == *number {
+        whole.serialize(serializer)
+    } else {
+        number.serialize(serializer)
+    }
+}
+
+/// Keys, newer ones included, that change what an adapter computes when switched on.
+const REFUSED: [&str; 18] = [
+    "use_dora",
+    "fan_in_fan_out",
+    "modules_to_save",
+    "layer_replication",
+    "megatron_config",
+    "loftq_config",
+    "lora_bias",
+    "target_parameters",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+    "use_qalora",
+    "use_bdlora",
+    "arrow_config",
+    "corda_config",
+    "kasa_config",
+    "lora_ga_config",
+    "monteclora_config",
+    "velora_config",
+];
+
+/// Initialisations that change the base weights, so that the factors alone mean something else.
+const BASE_CHANGING_INITS: [&str; 6] = ["pissa", "olora", "corda", "loftq", "lora_ga", "kasa"];
+
+/// Newer keys that do not change what a saved adapter computes.
+const HARMLESS: [&str; 4] = [
+    "peft_version",
+    "eva_config",
+    "qalora_group_size",
+    "megatron_core",
+];
+
+impl PeftConfig {
+    /// A plain LoRA config as PEFT's constructor would make it, ready to be saved.
+    pub fn new(r: usize, lora_alpha: f64, target_modules: TargetModules) -> PeftConfig {
+        PeftConfig {
+            peft_type: "LORA".to_owned(),
+            task_type: Some("CAUSAL_LM".to_owned()),
+            auto_mapping: None,
+            base_model_name_or_path: None,
+            revision: None,
+            inference_mode: true,
+            r,
+            lora_alpha,
+            lora_dropout: 0.0,
+            bias: peft_default_bias(),
+            fan_in_fan_out: false,
+            target_modules: Some(target_modules),
+            modules_to_save: None,
+            init_lora_weights: InitLoraWeights::default(),
+            use_rslora: false,
+            use_dora: false,
+            rank_pattern: Patterns::default(),
+            alpha_pattern: Patterns::default(),
+            layers_to_transform: None,
+            layers_pattern: None,
+            layer_replication: (),
+            loftq_config: Map::new(),
+            megatron_config: (),
+            megatron_core: peft_default_megatron_core(),
+            exclude_modules: None,
+            unrecognised: Vec::new(),
+        }
+    }
+
+    /// Reads and checks `adapter_config.json`.
+    ///
+    /// # Errors
+    ///
+    /// - the file is absent or no JSON object, or a field has a wrong type
+    /// - `r` is 0 or `lora_alpha` is not finite
+    /// - it asks for what cannot be computed here; the error names the field
+    pub fn load(path: &Path) -> Result<PeftConfig, CheckpointError> {
+        let text = fs::read(path).map_err(CheckpointError::io("read", path))?;
+        let fields: Map<String, Value> =
+            serde_json::from_slice(&text).map_err(CheckpointError::json(path))?;
+        refuse(path, &fields)?;
+        let mut config: PeftConfig =
+            serde_json::from_slice(&text).map_err(CheckpointError::json(path))?;
+        if config.r == 0 {
+            return Err(CheckpointError::field(path, "r", "must be at least 1"));
+        }
+        if !config.lora_alpha.is_finite() {
+            return Err(CheckpointError::field(path, "lora_alpha", "must be finite"));
+        }
+        config.unrecognised = unrecognised(&fields);
+        Ok(config)
+    }
+}
+
+fn is_on(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
+    }
+}
+
+fn refuse(path: &Path, fields: &Map<String, Value>) -> Result<(), CheckpointError> {
+    let unsupported = |feature: String, mend| CheckpointError::Unsupported {
+        path: path.to_owned(),
+        feature,
+        mend,
+    };
+    let text = |key: &str| fields.get(key).and_then(Value::as_str);
+    match text("peft_type") {
+        Some("LORA") => {}
+        Some(other) => {
+            let mend = "only LoRA adapters are read";
+            return Err(unsupported(format!("peft_type \"{other}\""), mend));
+        }
+        None => {
+            return Err(CheckpointError::field(
+                path,
+                "peft_type",
+                "must be \"LORA\"",
+            ));
+        }
+    }
+    if let Some(bias) = text("bias").filter(|bias| *bias != "none") {
+        let mend = "train with bias = \"none\"";
+        return Err(unsupported(format!("bias \"{bias}\""), mend));
+    }
+    let init = text("init_lora_weights").unwrap_or_default();
+    if BASE_CHANGING_INITS
+        .iter()
+        .any(|method| init.starts_with(method))
+    {
+        let mend = "convert it to plain LoRA with path_initial_model_for_weight_conversion";
+        return Err(unsupported(format!("init_lora_weights \"{init}\""), mend));
+    }
+    match REFUSED
+        .iter()
+        .find(|key| fields.get(**key).is_some_and(is_on))
+    {
+        Some(key) => {
+            let mend = "merge the adapter with PEFT, or train without that option";
+            Err(unsupported(format!("{key} {}", fields[*key]), mend))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Keys that are switched on, not read here and not known to be harmless.
+fn unrecognised(fields: &Map<String, Value>) -> Vec<String> {
+    let known = serde_json::to_value(PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new())));
+    let is_known = |key: &str| {
+        known.as_ref().is_ok_and(|known| known.get(key).is_some()) || HARMLESS.contains(&key)
+    };
+    let unknown = fields
+        .iter()
+        .filter(|(key, value)| is_on(value) && !is_known(key));
+    unknown.map(|(key, _)| key.clone()).collect()
+}

@@ -1,0 +1,137 @@
+//! Bytes to disk such that a crash at any moment leaves either the old state or the new one.
+//!
+//! A rename is atomic but not durable: the file must be synced before it and the directory after
+//! it. Both happen here and nowhere else.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use crate::error::CheckpointError;
+
+/// Writes a file that does not exist yet and syncs it to disk.
+///
+/// # Errors
+///
+/// - `path` exists
+/// - it cannot be written completely; the error tells how many bytes it needs
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .map_err(|source| match source.kind() {
+            std::io::ErrorKind::AlreadyExists => CheckpointError::AlreadyExists {
+                path: path.to_owned(),
+            },
+            _ => write_error(path, bytes)(source),
+        })?;
+    write_all_synced(file, bytes).map_err(write_error(path, bytes))
+}
+
+/// Replaces or creates a file in one step: readers see the old bytes or the new, never a part.
+///
+/// # Errors
+///
+/// The file cannot be written completely; the old one is then untouched.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    let mut staged_name = std::ffi::OsString::from(".");
+    staged_name.push(path.file_name().unwrap_or_default());
+    staged_name.push(format!(".tmp-{}", std::process::id()));
+    let staged = path.with_file_name(staged_name);
+    let written = File::create(&staged)
+        .and_then(|file| write_all_synced(file, bytes))
+        .and_then(|()| fs::rename(&staged, path));
+    if let Err(source) = written {
+        // The error to report is the first one; the file left behind harms nobody.
+        let _ = fs::remove_file(&staged);
+        return Err(write_error(path, bytes)(source));
+    }
+    sync_parent(path)
+}
+
+/// Makes renames and new names in the directory of `path` survive a power cut.
+pub(crate) fn sync_parent(path: &Path) -> Result<(), CheckpointError> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => sync_dir(parent),
+        _ => sync_dir(Path::new(".")),
+    }
+}
+
+#[cfg(unix)]
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), CheckpointError> {
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(CheckpointError::io("sync", dir))
+}
+
+/// Windows has no handle on a directory to sync.
+#[cfg(not(unix))]
+pub(crate) fn sync_dir(_dir: &Path) -> Result<(), CheckpointError> {
+    Ok(())
+}
+
+fn write_all_synced(mut file: File, bytes: &[u8]) -> std::io::Result<()> {
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn write_error<'a>(
+    path: &'a Path,
+    bytes: &'a [u8],
+) -> impl FnOnce(std::io::Error) -> CheckpointError + 'a {
+    move |source| CheckpointError::Write {
+        path: path.to_owned(),
+        bytes: bytes.len() as u64,
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_existing_file_is_not_overwritten_by_write_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        write_file(&path, b"first").unwrap();
+        let error = write_file(&path, b"second").unwrap_err();
+        assert!(
+            matches!(error, CheckpointError::AlreadyExists { .. }),
+            "{error}"
+        );
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+    }
+
+    #[test]
+    fn an_atomic_write_replaces_the_file_and_leaves_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("LATEST");
+        write_atomic(&path, b"old").unwrap();
+        write_atomic(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_an_error_that_tells_path_and_bytes() {
+        let error = CheckpointError::to_string(
+            &write_all_synced(
+                OpenOptions::new().write(true).open("/dev/full").unwrap(),
+                b"12345",
+            )
+            .map_err(write_error(
+                Path::new("/runs/a/adapter.safetensors"),
+                b"12345",
+            ))
+            .unwrap_err(),
+        );
+        assert!(
+            error.contains("/runs/a/adapter.safetensors (5 bytes needed)"),
+            "{error}"
+        );
+        assert!(error.contains("No space left"), "{error}");
+    }
+}

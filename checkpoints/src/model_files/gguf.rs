@@ -1,0 +1,108 @@
+//! A base model out of one GGUF file: config, vocabulary and chat template from its metadata.
+
+use std::path::Path;
+
+use super::{GgufVocabulary, ModelFiles, SpecialTokens, TokenizerSource, gguf_config};
+use crate::error::CheckpointError;
+use crate::weights::Weights;
+use crate::weights::gguf::{GgufFile, GgufMetadata};
+
+pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
+    let gguf = GgufFile::open(path)?;
+    let config = gguf_config::synthesise(&gguf)?;
+    let vocabulary = vocabulary(&gguf.metadata)?;
+    let special_tokens = special_tokens(&vocabulary);
+    let eos_token_ids = stop_ids(&gguf.metadata, &vocabulary)?;
+    let chat_template = gguf
+        .metadata
+        .text("tokenizer.chat_template")?
+        .map(str::to_owned);
+    Ok(ModelFiles {
+        config,
+        tokenizer: tokenizer(path, vocabulary),
+        chat_template,
+        special_tokens,
+        eos_token_ids,
+        weights: Weights::from_gguf(gguf)?,
+    })
+}
+
+/// A SentencePiece vocabulary gives way to a `tokenizer.json` beside the file, which says more:
+/// GGUF does not keep its normaliser.
+fn tokenizer(path: &Path, vocabulary: GgufVocabulary) -> TokenizerSource {
+    let json = path.with_file_name("tokenizer.json");
+    if vocabulary.model != "gpt2" && json.is_file() {
+        return TokenizerSource::Json(json);
+    }
+    TokenizerSource::Gguf(Box::new(vocabulary))
+}
+
+fn vocabulary(metadata: &GgufMetadata) -> Result<GgufVocabulary, CheckpointError> {
+    let tokens_key = "tokenizer.ggml.tokens";
+    let tokens = metadata.require(tokens_key, metadata.texts(tokens_key)?)?;
+    let model_key = "tokenizer.ggml.model";
+    let model = metadata
+        .require(model_key, metadata.text(model_key)?)?
+        .to_owned();
+    let token_types = match metadata.i32s("tokenizer.ggml.token_type")? {
+        Some(types) => types,
+        None => vec![1; tokens.len()],
+    };
+    let scores = metadata.f32s("tokenizer.ggml.scores")?.unwrap_or_default();
+    for (key, n) in [("token_type", token_types.len()), ("scores", scores.len())] {
+        if n != tokens.len() && !(key == "scores" && n == 0) {
+            let problem = format!("has {n} entries for {} tokens", tokens.len());
+            let field = format!("tokenizer.ggml.{key}");
+            return Err(CheckpointError::field(metadata.path(), field, problem));
+        }
+    }
+    let id = |role: &str| {
+        let key = format!("tokenizer.ggml.{role}_token_id");
+        match metadata.token_id(&key)? {
+            Some(id) if id as usize >= tokens.len() => {
+                let problem = format!("{id} is outside the {} tokens", tokens.len());
+                Err(CheckpointError::field(metadata.path(), key, problem))
+            }
+            id => Ok(id),
+        }
+    };
+    Ok(GgufVocabulary {
+        bos_token_id: id("bos")?,
+        eos_token_id: id("eos")?,
+        pad_token_id: id("padding")?,
+        unk_token_id: id("unknown")?,
+        add_bos: metadata.bool("tokenizer.ggml.add_bos_token")?,
+        merges: metadata.texts("tokenizer.ggml.merges")?.unwrap_or_default(),
+        pre: metadata
+            .text("tokenizer.ggml.pre")?
+            .unwrap_or("default")
+            .to_owned(),
+        tokens,
+        token_types,
+        scores,
+        model,
+    })
+}
+
+fn special_tokens(vocabulary: &GgufVocabulary) -> SpecialTokens {
+    let text = |id: Option<u32>| vocabulary.tokens.get(id? as usize).cloned();
+    SpecialTokens {
+        bos_token: text(vocabulary.bos_token_id),
+        eos_token: text(vocabulary.eos_token_id),
+        pad_token: text(vocabulary.pad_token_id),
+        unk_token: text(vocabulary.unk_token_id),
+    }
+}
+
+/// The end of text, and the ends of turn and message where the file names them.
+fn stop_ids(
+    metadata: &GgufMetadata,
+    vocabulary: &GgufVocabulary,
+) -> Result<Vec<u32>, CheckpointError> {
+    let mut ids = Vec::from_iter(vocabulary.eos_token_id);
+    for role in ["eot", "eom"] {
+        let id = metadata.token_id(&format!("tokenizer.ggml.{role}_token_id"))?;
+        ids.extend(id.filter(|id| !ids.contains(id)));
+    }
+    Ok(ids)
+}

@@ -1,0 +1,210 @@
+//! GGUF metadata as the fields of Hugging Face's config.json.
+//!
+//! Mistral models carry the architecture "llama" in GGUF and the same computation, so they come
+//! out as model type llama. Llama 3.1's rotary scaling is stored as a tensor of divisors, from
+//! which its settings are recovered; divisors of any other origin are refused.
+
+use std::f64::consts::TAU;
+
+use serde_json::{Value, json};
+
+use crate::error::CheckpointError;
+use crate::weights::gguf::{GgufFile, GgufMetadata};
+
+/// Settings that all published Llama 3 models share; the factor is the one that varies.
+const LLAMA3_LOW_FREQ_FACTOR: f64 = 1.0;
+const LLAMA3_HIGH_FREQ_FACTOR: f64 = 4.0;
+const LLAMA3_ORIGINAL_CONTEXT: f64 = 8192.0;
+/// Relative; the divisors are stored as f32 and computed in f32 by some converters.
+const DIVISOR_TOLERANCE: f64 = 1e-4;
+
+/// The config as `transformers` would have written it.
+pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
+    let metadata = &gguf.metadata;
+    let architecture = architecture(metadata)?;
+    let fields = Fields {
+        metadata,
+        architecture,
+    };
+    let hidden_size = fields.unsigned("embedding_length")?;
+    let n_heads = fields.unsigned("attention.head_count")?;
+    if n_heads == 0 {
+        let key = fields.key("attention.head_count");
+        return Err(CheckpointError::field(
+            metadata.path(),
+            key,
+            "must be at least 1",
+        ));
+    }
+    let head_dim = match metadata.unsigned(&fields.key("attention.key_length"))? {
+        Some(head_dim) => head_dim,
+        None => hidden_size / n_heads,
+    };
+    let n_key_value = metadata.unsigned(&fields.key("attention.head_count_kv"))?;
+    let rope_theta = fields
+        .optional_number("rope.freq_base")?
+        .unwrap_or_else(|| 10_000.0.into());
+    let theta = rope_theta.as_f64().unwrap_or_default();
+    let vocab_size = vocab_size(gguf)?;
+    let eps = "attention.layer_norm_rms_epsilon";
+    Ok(json!({
+        "model_type": architecture,
+        "hidden_size": hidden_size,
+        "intermediate_size": fields.unsigned("feed_forward_length")?,
+        "num_hidden_layers": fields.unsigned("block_count")?,
+        "num_attention_heads": n_heads,
+        "num_key_value_heads": n_key_value.unwrap_or(n_heads),
+        "head_dim": head_dim,
+        "vocab_size": vocab_size,
+        "rms_norm_eps": metadata.require(&fields.key(eps), fields.optional_number(eps)?)?,
+        "rope_theta": rope_theta,
+        "rope_scaling": rope_scaling(gguf, &fields, theta)?,
+        "max_position_embeddings": fields.unsigned("context_length")?,
+        "tie_word_embeddings": !gguf.has_tensor("output.weight"),
+        "attention_bias": gguf.has_tensor("blk.0.attn_q.bias"),
+        "mlp_bias": gguf.has_tensor("blk.0.ffn_gate.bias"),
+        "hidden_act": "silu",
+    }))
+}
+
+fn architecture(metadata: &GgufMetadata) -> Result<&'static str, CheckpointError> {
+    let key = "general.architecture";
+    let name = metadata.require(key, metadata.text(key)?)?;
+    match name {
+        "llama" => Ok("llama"),
+        "qwen2" => Ok("qwen2"),
+        _ => Err(CheckpointError::Unsupported {
+            path: metadata.path().to_owned(),
+            feature: format!("{key} \"{name}\""),
+            mend: "choose a GGUF model of architecture llama (Llama, Mistral, SmolLM2) or qwen2",
+        }),
+    }
+}
+
+/// Metadata fields under the architecture's prefix.
+struct Fields<'a> {
+    metadata: &'a GgufMetadata,
+    architecture: &'static str,
+}
+
+impl Fields<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    fn unsigned(&self, name: &str) -> Result<u64, CheckpointError> {
+        let key = self.key(name);
+        self.metadata.require(&key, self.metadata.unsigned(&key)?)
+    }
+
+    /// The shortest decimal that is the stored f32: 1e-5, not 9.999999747378752e-6.
+    fn optional_number(&self, name: &str) -> Result<Option<Value>, CheckpointError> {
+        let key = self.key(name);
+        let Some(number) = self.metadata.f32(&key)? else {
+            return Ok(None);
+        };
+        let shortest: Option<f64> = format!("{number:e}").parse().ok();
+        match shortest.filter(|number| number.is_finite()) {
+            Some(number) => Ok(Some(number.into())),
+            None => Err(CheckpointError::field(
+                self.metadata.path(),
+                key,
+                "must be finite",
+            )),
+        }
+    }
+}
+
+/// Rows of the embedding: the metadata's own count is optional and sometimes stale.
+fn vocab_size(gguf: &GgufFile) -> Result<usize, CheckpointError> {
+    let name = "token_embd.weight";
+    match gguf.shape(name) {
+        Some([n_rows, _]) => Ok(*n_rows),
+        Some(shape) => {
+            let problem = format!("must be a matrix, but its shape is {shape:?}");
+            Err(CheckpointError::malformed(
+                gguf.metadata.path(),
+                name,
+                problem,
+            ))
+        }
+        None => Err(CheckpointError::malformed(
+            gguf.metadata.path(),
+            name,
+            "the tensor is missing",
+        )),
+    }
+}
+
+fn rope_scaling(
+    gguf: &GgufFile,
+    fields: &Fields<'_>,
+    rope_theta: f64,
+) -> Result<Value, CheckpointError> {
+    let metadata = fields.metadata;
+    if let Some(divisors) = gguf.rope_divisors()? {
+        return llama3_scaling(metadata, &divisors, rope_theta);
+    }
+    let type_key = fields.key("rope.scaling.type");
+    match metadata.text(&type_key)? {
+        None | Some("none") => Ok(Value::Null),
+        Some("linear") => {
+            let factor = fields.optional_number("rope.scaling.factor")?;
+            let factor = metadata.require(&fields.key("rope.scaling.factor"), factor)?;
+            Ok(json!({ "rope_type": "linear", "factor": factor }))
+        }
+        Some(other) => Err(CheckpointError::Unsupported {
+            path: metadata.path().to_owned(),
+            feature: format!("{type_key} \"{other}\""),
+            mend: "take the model's safetensors directory, or one with no or linear scaling",
+        }),
+    }
+}
+
+/// Finds the Llama 3 settings whose divisors are `divisors`.
+///
+/// The lowest frequency is always divided by the whole factor, so the last divisor is the factor.
+fn llama3_scaling(
+    metadata: &GgufMetadata,
+    divisors: &[f32],
+    rope_theta: f64,
+) -> Result<Value, CheckpointError> {
+    let factor = f64::from(divisors.last().copied().unwrap_or_default());
+    let fits = divisors.iter().enumerate().all(|(i, &divisor)| {
+        let frequency = rope_theta.powf(-(i as f64) / divisors.len() as f64);
+        let expected = llama3_divisor(frequency, factor);
+        (f64::from(divisor) - expected).abs() <= DIVISOR_TOLERANCE * expected
+    });
+    if !fits || factor < 1.0 {
+        return Err(CheckpointError::Unsupported {
+            path: metadata.path().to_owned(),
+            feature: "rope_freqs.weight with other divisors than Llama 3's".to_owned(),
+            mend: "take the model's safetensors directory instead",
+        });
+    }
+    Ok(json!({
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": LLAMA3_LOW_FREQ_FACTOR,
+        "high_freq_factor": LLAMA3_HIGH_FREQ_FACTOR,
+        "original_max_position_embeddings": LLAMA3_ORIGINAL_CONTEXT as u64,
+    }))
+}
+
+/// By what Llama 3's scaling divides a rotary frequency, given in radians per position.
+///
+/// # Source
+///
+/// huggingface/transformers `modeling_rope_utils.py`, `_compute_llama3_parameters`.
+fn llama3_divisor(frequency: f64, factor: f64) -> f64 {
+    let wavelength = TAU / frequency;
+    if wavelength < LLAMA3_ORIGINAL_CONTEXT / LLAMA3_HIGH_FREQ_FACTOR {
+        return 1.0;
+    }
+    if wavelength > LLAMA3_ORIGINAL_CONTEXT / LLAMA3_LOW_FREQ_FACTOR {
+        return factor;
+    }
+    let span = LLAMA3_HIGH_FREQ_FACTOR - LLAMA3_LOW_FREQ_FACTOR;
+    let smooth = (LLAMA3_ORIGINAL_CONTEXT / wavelength - LLAMA3_LOW_FREQ_FACTOR) / span;
+    1.0 / ((1.0 - smooth) / factor + smooth)
+}

@@ -1,0 +1,125 @@
+//! Opens all that belongs to a base model: weights, config, tokenizer, chat template, stop ids.
+//!
+//! A Hugging Face directory and a GGUF file come out alike: the config has the field names of
+//! `config.json` whatever spelling or format it came from, so that the model is built from one
+//! description. Nothing is guessed: what a file leaves open stays absent for the reader of the
+//! config to decide or refuse.
+
+mod gguf;
+mod gguf_config;
+mod hugging_face;
+mod rope;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::error::CheckpointError;
+use crate::weights::Weights;
+
+/// A base model on disk.
+#[derive(Debug)]
+pub struct ModelFiles {
+    /// Fields of Hugging Face's `config.json`, always a JSON object.
+    ///
+    /// Rotary settings stand in one spelling: `rope_theta` and `rope_scaling` (`null` or an
+    /// object with `rope_type`), never `rope_parameters`.
+    pub config: Value,
+    /// The tensors, under Hugging Face names.
+    pub weights: Weights,
+    /// Where the tokenizer comes from.
+    pub tokenizer: TokenizerSource,
+    /// Jinja source of the default chat template, if the model has one.
+    pub chat_template: Option<String>,
+    /// Special tokens by role, as text.
+    pub special_tokens: SpecialTokens,
+    /// Ids that end a generation, in the order of the file; empty if no file tells.
+    pub eos_token_ids: Vec<u32>,
+}
+
+/// Special tokens by role, as text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// Begins a text.
+    pub bos_token: Option<String>,
+    /// Ends a text or a turn.
+    pub eos_token: Option<String>,
+    /// Fills up short rows.
+    pub pad_token: Option<String>,
+    /// Stands for what the vocabulary lacks.
+    pub unk_token: Option<String>,
+}
+
+/// Where a tokenizer comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TokenizerSource {
+    /// A `tokenizer.json` of the `tokenizers` library.
+    Json(PathBuf),
+    /// The vocabulary inside a GGUF file.
+    Gguf(Box<GgufVocabulary>),
+}
+
+/// The vocabulary inside a GGUF file, as it stands there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GgufVocabulary {
+    /// Token texts by id; byte-level for model "gpt2".
+    pub tokens: Vec<String>,
+    /// By id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+    pub token_types: Vec<i32>,
+    /// Pairs in order of priority, each "left right"; empty for model "llama".
+    pub merges: Vec<String>,
+    /// Log probabilities by id; empty for model "gpt2".
+    pub scores: Vec<f32>,
+    /// Kind of tokenizer: "gpt2" is byte-level BPE, "llama" is SentencePiece.
+    pub model: String,
+    /// Name of the pre-tokenizer, such as "smollm"; "default" if the file names none.
+    pub pre: String,
+    /// Begins a text.
+    pub bos_token_id: Option<u32>,
+    /// Ends a text or a turn.
+    pub eos_token_id: Option<u32>,
+    /// Fills up short rows.
+    pub pad_token_id: Option<u32>,
+    /// Stands for what the vocabulary lacks.
+    pub unk_token_id: Option<u32>,
+    /// Whether the file asks for a `bos` token in front of every text.
+    pub add_bos: Option<bool>,
+}
+
+impl ModelFiles {
+    /// Opens a Hugging Face directory, a `.gguf` file, or a directory that holds one.
+    ///
+    /// Reads headers and the small text files; no tensor data.
+    ///
+    /// # Errors
+    ///
+    /// - the weights cannot be opened, see [`Weights::open`]
+    /// - `config.json` or `tokenizer.json` is absent from a directory
+    /// - a JSON file does not parse, or a field read here has a wrong type
+    /// - GGUF: an architecture other than llama and qwen2, a metadata field that is needed and
+    ///   absent, or a rotary scaling that `config.json` could not express
+    pub fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
+        if path.extension().is_some_and(|e| e == "gguf") {
+            return gguf::open(path);
+        }
+        if path.is_dir() && !path.join("config.json").is_file() {
+            let only = crate::weights::only_weight_file(path)?;
+            if let Some(file) = only.filter(|file| file.extension().is_some_and(|e| e == "gguf")) {
+                return gguf::open(&file);
+            }
+        }
+        hugging_face::open(path)
+    }
+
+    /// SHA-256 that names the weights by their content, see [`Weights::fingerprint`].
+    ///
+    /// # Errors
+    ///
+    /// A weight file cannot be read.
+    pub fn fingerprint(&self) -> Result<String, CheckpointError> {
+        self.weights.fingerprint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! `manifest.json`: size and SHA-256 of every file of a checkpoint, written last.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::atomic::{sync_dir, write_file};
+use crate::digest::size_and_sha256;
+use crate::error::CheckpointError;
+
+const MANIFEST: &str = "manifest.json";
+
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    step: u64,
+    /// By path below the checkpoint, with "/" on every system.
+    files: BTreeMap<String, FileEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FileEntry {
+    /// In bytes.
+    size: u64,
+    sha256: String,
+}
+
+/// Syncs all files below `dir`, then writes the manifest and syncs the directory.
+pub(super) fn write(dir: &Path, step: u64) -> Result<(), CheckpointError> {
+    let mut files = BTreeMap::new();
+    add_files(dir, "", &mut files)?;
+    let path = dir.join(MANIFEST);
+    let manifest = Manifest { step, files };
+    let mut text = serde_json::to_vec_pretty(&manifest).map_err(CheckpointError::json(&path))?;
+    text.push(b'\n');
+    write_file(&path, &text)?;
+    sync_dir(dir)
+}
+
+fn add_files(
+    dir: &Path,
+    prefix: &str,
+    files: &mut BTreeMap<String, FileEntry>,
+) -> Result<(), CheckpointError> {
+    for entry in fs::read_dir(dir).map_err(CheckpointError::io("list", dir))? {
+        let entry = entry.map_err(CheckpointError::io("list", dir))?;
+        let path = entry.path();
+        let name = entry.file_name().into_string().map_err(|name| {
+            let name = name.to_string_lossy();
+            CheckpointError::malformed(dir, name, "a file name of a checkpoint must be Unicode")
+        })?;
+        let name = format!("{prefix}{name}");
+        let kind = entry
+            .file_type()
+            .map_err(CheckpointError::io("read", &path))?;
+        if kind.is_dir() {
+            add_files(&path, &format!("{name}/"), files)?;
+            sync_dir(&path)?;
+        } else if kind.is_file() {
+            sync_file(&path)?;
+            let (size, sha256) = size_and_sha256(&path)?;
+            files.insert(name, FileEntry { size, sha256 });
+        } else {
+            let problem = "a checkpoint holds files and directories only, no links";
+            return Err(CheckpointError::malformed(dir, name, problem));
+        }
+    }
+    Ok(())
+}
+
+/// A disk may turn out to be full here and not before.
+fn sync_file(path: &Path) -> Result<(), CheckpointError> {
+    let file = File::options()
+        .write(true)
+        .open(path)
+        .map_err(CheckpointError::io("open", path))?;
+    file.sync_all().map_err(|source| CheckpointError::Write {
+        path: path.to_owned(),
+        bytes: file.metadata().map_or(0, |metadata| metadata.len()),
+        source,
+    })
+}
+
+/// Compares the files below `dir` with its manifest.
+pub(super) fn verify(dir: &Path, step: u64) -> Result<(), CheckpointError> {
+    let damaged = |problem: String| CheckpointError::DamagedCheckpoint {
+        path: dir.to_owned(),
+        problem,
+    };
+    let text = fs::read(dir.join(MANIFEST)).map_err(|e| damaged(format!("{MANIFEST}: {e}")))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|e| damaged(format!("{MANIFEST}: {e}")))?;
+    if manifest.step != step {
+        return Err(damaged(format!(
+            "{MANIFEST} is that of step {}",
+            manifest.step
+        )));
+    }
+    for (name, entry) in &manifest.files {
+        let path = name
+            .split('/')
+            .fold(PathBuf::from(dir), |path, part| path.join(part));
+        let size = fs::metadata(&path)
+            .map_err(|e| damaged(format!("{name}: {e}")))?
+            .len();
+        if size != entry.size {
+            return Err(damaged(format!(
+                "{name} has {size} bytes instead of {}",
+                entry.size
+            )));
+        }
+        let (_, sha256) = size_and_sha256(&path).map_err(|e| damaged(format!("{name}: {e}")))?;
+        if sha256 != entry.sha256 {
+            return Err(damaged(format!(
+                "{name} does not have the SHA-256 of the manifest"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! The `LATEST` and `BEST` files: one JSON object each that names a checkpoint of the run.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use super::{RunDir, checkpoint_name};
+use crate::atomic::write_atomic;
+use crate::error::CheckpointError;
+
+pub(super) const LATEST: &str = "LATEST";
+pub(super) const BEST: &str = "BEST";
+
+/// What a pointer file says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pointer {
+    /// Name of the checkpoint directory.
+    pub checkpoint: String,
+    /// Its optimizer step.
+    pub step: u64,
+    /// Metric it was selected by; `BEST` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<String>,
+    /// Value of that metric; `BEST` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+}
+
+impl RunDir {
+    /// What `LATEST` says; `None` before the first save.
+    ///
+    /// # Errors
+    ///
+    /// The file exists and cannot be read or parsed.
+    pub fn latest(&self) -> Result<Option<Pointer>, CheckpointError> {
+        self.pointer(LATEST)
+    }
+
+    /// What `BEST` says; `None` as long as none was selected.
+    ///
+    /// # Errors
+    ///
+    /// The file exists and cannot be read or parsed.
+    pub fn best(&self) -> Result<Option<Pointer>, CheckpointError> {
+        self.pointer(BEST)
+    }
+
+    /// Points `BEST` to the checkpoint of `step`, selected by `metric` with `value`.
+    ///
+    /// # Errors
+    ///
+    /// - there is no checkpoint of that step
+    /// - `value` is not finite
+    /// - the file cannot be written
+    pub fn set_best(&self, metric: &str, step: u64, value: f64) -> Result<(), CheckpointError> {
+        let path = self.root.join(BEST);
+        if !value.is_finite() {
+            return Err(CheckpointError::field(
+                &path,
+                "value",
+                format!("{value} is not finite"),
+            ));
+        }
+        if !self.checkpoint_path(step).is_dir() {
+            let problem = format!("there is no checkpoint of step {step}");
+            return Err(CheckpointError::field(&path, "step", problem));
+        }
+        self.write_pointer(
+            BEST,
+            &Pointer {
+                checkpoint: checkpoint_name(step),
+                step,
+                metric: Some(metric.to_owned()),
+                value: Some(value),
+            },
+        )
+    }
+
+    pub(super) fn set_latest(&self, step: u64) -> Result<(), CheckpointError> {
+        let checkpoint = checkpoint_name(step);
+        self.write_pointer(
+            LATEST,
+            &Pointer {
+                checkpoint,
+                step,
+                metric: None,
+                value: None,
+            },
+        )
+    }
+
+    fn pointer(&self, name: &str) -> Result<Option<Pointer>, CheckpointError> {
+        let path = self.root.join(name);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(CheckpointError::json(&path)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(CheckpointError::io("read", &path)(e)),
+        }
+    }
+
+    fn write_pointer(&self, name: &str, pointer: &Pointer) -> Result<(), CheckpointError> {
+        let path = self.root.join(name);
+        let mut text = serde_json::to_vec(pointer).map_err(CheckpointError::json(&path))?;
+        text.push(b'\n');
+        write_atomic(&path, &text)
+    }
+}

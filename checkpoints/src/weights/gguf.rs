@@ -1,0 +1,488 @@
+//! The header of a GGUF file: its metadata, and the place and format of each tensor.
+//!
+//! Versions 2 and 3, little-endian. Every length is compared with the bytes that are left before
+//! anything is allocated for it, so that a scrambled header costs an error and no memory.
+//! Source: ggml-org/ggml `docs/gguf.md`.
+
+use std::collections::BTreeMap;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use super::encoding::{Format, GGUF_READ};
+use super::source::SourceFile;
+use crate::error::CheckpointError;
+
+const MAGIC: &[u8; 4] = b"GGUF";
+const DEFAULT_ALIGNMENT: u64 = 32;
+/// Divisors of rotary frequencies: in Hugging Face's form part of the config, not a parameter.
+pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
+const MAX_DIMS: u32 = 4;
+/// Arrays of arrays are allowed by the format and used by nobody.
+const MAX_NESTING: usize = 4;
+
+/// A metadata value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum GgufValue {
+    Unsigned(u64),
+    Signed(i64),
+    F32(f32),
+    F64(f64),
+    Bool(bool),
+    Text(String),
+    Array(Vec<GgufValue>),
+}
+
+/// The metadata of one file, with typed access.
+#[derive(Debug)]
+pub(crate) struct GgufMetadata {
+    path: PathBuf,
+    entries: BTreeMap<String, GgufValue>,
+}
+
+impl GgufMetadata {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn wrong(&self, key: &str, wanted: &str) -> CheckpointError {
+        CheckpointError::field(
+            &self.path,
+            key,
+            format!("must be {wanted}; convert the model again"),
+        )
+    }
+
+    fn get<'a, T>(
+        &'a self,
+        key: &str,
+        wanted: &str,
+        read: impl FnOnce(&'a GgufValue) -> Option<T>,
+    ) -> Result<Option<T>, CheckpointError> {
+        let Some(value) = self.entries.get(key) else {
+            return Ok(None);
+        };
+        read(value).map(Some).ok_or_else(|| self.wrong(key, wanted))
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, CheckpointError> {
+        self.get(key, "a string", |value| match value {
+            GgufValue::Text(text) => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn unsigned(&self, key: &str) -> Result<Option<u64>, CheckpointError> {
+        self.get(key, "a whole number, not negative", as_unsigned)
+    }
+
+    pub(crate) fn token_id(&self, key: &str) -> Result<Option<u32>, CheckpointError> {
+        self.get(key, "a token id", |value| {
+            as_unsigned(value)?.try_into().ok()
+        })
+    }
+
+    pub(crate) fn f32(&self, key: &str) -> Result<Option<f32>, CheckpointError> {
+        self.get(key, "a number", |value| match value {
+            GgufValue::F32(number) => Some(*number),
+            GgufValue::F64(number) => Some(*number as f32),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn bool(&self, key: &str) -> Result<Option<bool>, CheckpointError> {
+        self.get(key, "true or false", |value| match value {
+            GgufValue::Bool(flag) => Some(*flag),
+            _ => None,
+        })
+    }
+
+    fn array<'a, T>(
+        &'a self,
+        key: &str,
+        wanted: &str,
+        read: impl Fn(&'a GgufValue) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, CheckpointError> {
+        self.get(key, wanted, |value| match value {
+            GgufValue::Array(items) => items.iter().map(read).collect(),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn texts(&self, key: &str) -> Result<Option<Vec<String>>, CheckpointError> {
+        self.array(key, "an array of strings", |item| match item {
+            GgufValue::Text(text) => Some(text.clone()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn i32s(&self, key: &str) -> Result<Option<Vec<i32>>, CheckpointError> {
+        self.array(key, "an array of 32-bit integers", |item| match item {
+            GgufValue::Signed(number) => (*number).try_into().ok(),
+            GgufValue::Unsigned(number) => (*number).try_into().ok(),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn f32s(&self, key: &str) -> Result<Option<Vec<f32>>, CheckpointError> {
+        self.array(key, "an array of 32-bit floats", |item| match item {
+            GgufValue::F32(number) => Some(*number),
+            _ => None,
+        })
+    }
+
+    /// For a key without which the model cannot be read.
+    pub(crate) fn require<T>(&self, key: &str, value: Option<T>) -> Result<T, CheckpointError> {
+        value.ok_or_else(|| {
+            let problem = "is missing from the GGUF metadata; convert the model again";
+            CheckpointError::field(&self.path, key, problem)
+        })
+    }
+}
+
+fn as_unsigned(value: &GgufValue) -> Option<u64> {
+    match value {
+        GgufValue::Unsigned(number) => Some(*number),
+        GgufValue::Signed(number) => (*number).try_into().ok(),
+        _ => None,
+    }
+}
+
+/// A tensor as the header describes it, dimensions already outermost first.
+#[derive(Debug)]
+pub(super) struct GgufTensor {
+    pub(super) name: String,
+    pub(super) shape: Vec<usize>,
+    pub(super) format: Format,
+    /// From the beginning of the file, in bytes.
+    pub(super) offset: u64,
+}
+
+/// A GGUF file whose header was read and checked.
+#[derive(Debug)]
+pub(crate) struct GgufFile {
+    pub(super) source: SourceFile,
+    pub(crate) metadata: GgufMetadata,
+    pub(super) tensors: Vec<GgufTensor>,
+}
+
+impl GgufFile {
+    /// Reads the header of `path`.
+    pub(crate) fn open(path: &Path) -> Result<GgufFile, CheckpointError> {
+        let source = SourceFile::open(path)?;
+        let mut header = HeaderReader {
+            reader: BufReader::new(source.file()),
+            source: &source,
+            at: 0,
+        };
+        let (n_tensors, n_entries) = header.counts()?;
+        let mut entries = BTreeMap::new();
+        for _ in 0..n_entries {
+            let key = header.text("a metadata key")?;
+            let kind = header.u32("a metadata type")?;
+            let value = header.value(kind, &key, 0)?;
+            if entries.insert(key.clone(), value).is_some() {
+                return Err(CheckpointError::malformed(
+                    path,
+                    key,
+                    "the key occurs twice",
+                ));
+            }
+        }
+        let metadata = GgufMetadata {
+            path: path.to_owned(),
+            entries,
+        };
+        refuse_split(&metadata)?;
+        let infos = (0..n_tensors)
+            .map(|_| header.tensor_info())
+            .collect::<Result<Vec<_>, _>>()?;
+        let data_start = data_start(&metadata, header.at)?;
+        let mut tensors = Vec::with_capacity(infos.len());
+        for info in infos {
+            tensors.push(info.place(&source, data_start)?);
+        }
+        Ok(GgufFile {
+            source,
+            metadata,
+            tensors,
+        })
+    }
+}
+
+impl GgufFile {
+    /// Whether the file has a tensor of this GGUF name.
+    pub(crate) fn has_tensor(&self, name: &str) -> bool {
+        self.shape(name).is_some()
+    }
+
+    /// Dimensions of the tensor of this GGUF name.
+    pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors
+            .iter()
+            .find(|tensor| tensor.name == name)
+            .map(|t| t.shape.as_slice())
+    }
+
+    /// The divisors of rotary frequencies, highest frequency first, if the file has any.
+    pub(crate) fn rope_divisors(&self) -> Result<Option<Vec<f32>>, CheckpointError> {
+        let Some(tensor) = self.tensors.iter().find(|tensor| tensor.name == ROPE_FREQS) else {
+            return Ok(None);
+        };
+        let n_values = tensor.shape.iter().product::<usize>();
+        let mut bytes =
+            vec![0; n_values / tensor.format.block_values() * tensor.format.block_bytes()];
+        self.source.read_at(tensor.offset, &mut bytes)?;
+        let mut divisors = Vec::with_capacity(n_values);
+        tensor.format.decode(&bytes, &mut divisors);
+        Ok(Some(divisors))
+    }
+}
+
+fn refuse_split(metadata: &GgufMetadata) -> Result<(), CheckpointError> {
+    let n_parts = metadata.unsigned("split.count")?.unwrap_or(1);
+    if n_parts <= 1 {
+        return Ok(());
+    }
+    Err(CheckpointError::Unsupported {
+        path: metadata.path().to_owned(),
+        feature: format!("a model split into {n_parts} GGUF files"),
+        mend: "join them with llama-gguf-split --merge",
+    })
+}
+
+/// First multiple of the alignment at or behind the end of the header.
+fn data_start(metadata: &GgufMetadata, header_end: u64) -> Result<u64, CheckpointError> {
+    let alignment = metadata
+        .unsigned("general.alignment")?
+        .unwrap_or(DEFAULT_ALIGNMENT);
+    if !alignment.is_power_of_two() {
+        return Err(metadata.wrong("general.alignment", "a power of two"));
+    }
+    header_end
+        .checked_next_multiple_of(alignment)
+        .ok_or_else(|| metadata.wrong("general.alignment", "smaller than the file"))
+}
+
+struct TensorInfo {
+    name: String,
+    /// Innermost first, as in the file.
+    dims: Vec<u64>,
+    gguf_type: u32,
+    relative_offset: u64,
+}
+
+impl TensorInfo {
+    /// Checks the tensor's size and place against the file.
+    fn place(self, source: &SourceFile, data_start: u64) -> Result<GgufTensor, CheckpointError> {
+        let path = source.path();
+        let format = Format::from_gguf(self.gguf_type).map_err(|dtype| {
+            CheckpointError::UnsupportedDtype {
+                path: path.to_owned(),
+                tensor: self.name.clone(),
+                dtype,
+                supported: GGUF_READ,
+            }
+        })?;
+        let shape: Vec<u64> = self.dims.iter().rev().copied().collect();
+        let overflow = || CheckpointError::SizeOverflow {
+            path: path.to_owned(),
+            tensor: self.name.clone(),
+            shape: shape.clone(),
+        };
+        let row_len = self.dims.first().copied().unwrap_or(1);
+        if !row_len.is_multiple_of(format.block_values() as u64) {
+            let problem = format!(
+                "rows of {row_len} values do not divide into blocks of {}",
+                format.block_values()
+            );
+            return Err(CheckpointError::malformed(
+                path,
+                format!("tensor {}", self.name),
+                problem,
+            ));
+        }
+        let n_values = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+        let n_blocks = n_values.ok_or_else(overflow)? / format.block_values() as u64;
+        let n_bytes = n_blocks
+            .checked_mul(format.block_bytes() as u64)
+            .ok_or_else(overflow)?;
+        let offset = data_start
+            .checked_add(self.relative_offset)
+            .ok_or_else(overflow)?;
+        let end = offset.checked_add(n_bytes).ok_or_else(overflow)?;
+        if end > source.len() {
+            return Err(CheckpointError::TensorOutsideFile {
+                path: path.to_owned(),
+                tensor: self.name,
+                end,
+                has: source.len(),
+            });
+        }
+        let shape = shape
+            .iter()
+            .map(|&d| usize::try_from(d).map_err(|_| overflow()));
+        let shape = shape.collect::<Result<_, _>>()?;
+        Ok(GgufTensor {
+            shape,
+            format,
+            offset,
+            name: self.name,
+        })
+    }
+}
+
+struct HeaderReader<'a> {
+    reader: BufReader<&'a std::fs::File>,
+    source: &'a SourceFile,
+    /// Bytes consumed so far.
+    at: u64,
+}
+
+impl HeaderReader<'_> {
+    /// Checks magic and version; returns the numbers of tensors and of metadata entries.
+    fn counts(&mut self) -> Result<(u64, u64), CheckpointError> {
+        let path = self.source.path();
+        if self.bytes::<4>("the magic number")? != *MAGIC {
+            return Err(CheckpointError::WrongMagic {
+                path: path.to_owned(),
+                format: "GGUF",
+                found: self.source.beginning(),
+            });
+        }
+        let version = self.u32("the version")?;
+        if !(2..=3).contains(&version) {
+            let big_endian = (2..=3).contains(&version.swap_bytes());
+            return Err(CheckpointError::UnsupportedVersion {
+                path: path.to_owned(),
+                format: "GGUF",
+                found: version,
+                supported: "2 and 3, little-endian",
+                hint: if big_endian {
+                    "; the file is big-endian, convert it with gguf-convert-endian"
+                } else {
+                    "; convert the model again with a current llama.cpp"
+                },
+            });
+        }
+        // A tensor info takes at least 24 bytes, a metadata entry at least 13.
+        let n_tensors = self.count(24, "the tensors announced")?;
+        let n_entries = self.count(13, "the metadata announced")?;
+        Ok((n_tensors, n_entries))
+    }
+
+    /// Reads a count of items that take at least `item_bytes` each, and checks that they can fit.
+    fn count(&mut self, item_bytes: u64, what: &str) -> Result<u64, CheckpointError> {
+        let n = self.u64(what)?;
+        self.check_room(n.saturating_mul(item_bytes), what)?;
+        Ok(n)
+    }
+
+    fn check_room(&self, n_bytes: u64, what: &str) -> Result<(), CheckpointError> {
+        let needs = self.at.saturating_add(n_bytes);
+        if needs <= self.source.len() {
+            return Ok(());
+        }
+        Err(CheckpointError::Truncated {
+            path: self.source.path().to_owned(),
+            what: what.to_owned(),
+            needs,
+            has: self.source.len(),
+        })
+    }
+
+    fn fill(&mut self, buffer: &mut [u8], what: &str) -> Result<(), CheckpointError> {
+        self.check_room(buffer.len() as u64, what)?;
+        let path = self.source.path();
+        self.reader
+            .read_exact(buffer)
+            .map_err(CheckpointError::io("read", path))?;
+        self.at += buffer.len() as u64;
+        Ok(())
+    }
+
+    fn bytes<const N: usize>(&mut self, what: &str) -> Result<[u8; N], CheckpointError> {
+        let mut buffer = [0; N];
+        self.fill(&mut buffer, what)?;
+        Ok(buffer)
+    }
+
+    fn u32(&mut self, what: &str) -> Result<u32, CheckpointError> {
+        self.bytes(what).map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self, what: &str) -> Result<u64, CheckpointError> {
+        self.bytes(what).map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self, what: &str) -> Result<String, CheckpointError> {
+        let n = self.count(1, what)?;
+        let mut buffer = vec![0; n as usize];
+        self.fill(&mut buffer, what)?;
+        String::from_utf8(buffer).map_err(|e| {
+            let at = format!("byte {}, {what}", self.at - n);
+            CheckpointError::malformed(self.source.path(), at, e.to_string())
+        })
+    }
+
+    /// Reads the value of `key` whose type number is `kind`.
+    fn value(
+        &mut self,
+        kind: u32,
+        key: &str,
+        nesting: usize,
+    ) -> Result<GgufValue, CheckpointError> {
+        Ok(match kind {
+            0 => GgufValue::Unsigned(self.bytes::<1>(key)?[0].into()),
+            1 => GgufValue::Signed(i8::from_le_bytes(self.bytes(key)?).into()),
+            2 => GgufValue::Unsigned(u16::from_le_bytes(self.bytes(key)?).into()),
+            3 => GgufValue::Signed(i16::from_le_bytes(self.bytes(key)?).into()),
+            4 => GgufValue::Unsigned(self.u32(key)?.into()),
+            5 => GgufValue::Signed(i32::from_le_bytes(self.bytes(key)?).into()),
+            6 => GgufValue::F32(f32::from_le_bytes(self.bytes(key)?)),
+            7 => GgufValue::Bool(self.bytes::<1>(key)?[0] != 0),
+            8 => GgufValue::Text(self.text(key)?),
+            9 if nesting < MAX_NESTING => self.array(key, nesting)?,
+            10 => GgufValue::Unsigned(self.u64(key)?),
+            11 => GgufValue::Signed(i64::from_le_bytes(self.bytes(key)?)),
+            12 => GgufValue::F64(f64::from_le_bytes(self.bytes(key)?)),
+            _ => {
+                let problem = format!("unknown metadata type {kind} at byte {}", self.at);
+                return Err(CheckpointError::malformed(self.source.path(), key, problem));
+            }
+        })
+    }
+
+    fn array(&mut self, key: &str, nesting: usize) -> Result<GgufValue, CheckpointError> {
+        let kind = self.u32(key)?;
+        let least_bytes = match kind {
+            0 | 1 | 7 => 1,
+            2 | 3 => 2,
+            4..=6 => 4,
+            _ => 8,
+        };
+        let n = self.count(least_bytes, key)?;
+        let items = (0..n).map(|_| self.value(kind, key, nesting + 1));
+        Ok(GgufValue::Array(items.collect::<Result<_, _>>()?))
+    }
+
+    fn tensor_info(&mut self) -> Result<TensorInfo, CheckpointError> {
+        let name = self.text("a tensor name")?;
+        let n_dims = self.u32(&name)?;
+        if n_dims > MAX_DIMS {
+            let problem = format!("{n_dims} dimensions, more than {MAX_DIMS}");
+            let at = format!("tensor {name}");
+            return Err(CheckpointError::malformed(self.source.path(), at, problem));
+        }
+        let dims = (0..n_dims)
+            .map(|_| self.u64(&name))
+            .collect::<Result<_, _>>()?;
+        let gguf_type = self.u32(&name)?;
+        let relative_offset = self.u64(&name)?;
+        Ok(TensorInfo {
+            name,
+            dims,
+            gguf_type,
+            relative_offset,
+        })
+    }
+}

@@ -1,0 +1,270 @@
+//! Opens a model's weights, whatever holds them, and hands out one tensor at a time as f32.
+//!
+//! [`Weights::open`] reads headers only; [`Weights::read_f32`] then fetches one tensor with
+//! positioned reads and converts it in chunks. Positioned reads instead of a memory map: a map
+//! needs `unsafe`, counts file pages into the process's memory, and turns a file that shrinks
+//! under us into a signal instead of an error. Names are Hugging Face's for every format.
+
+mod blocks;
+mod encoding;
+pub(crate) mod gguf;
+mod gguf_names;
+mod open;
+mod safetensors_header;
+mod source;
+mod write;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::digest::{sha256_bytes, sha256_file};
+use crate::error::{CheckpointError, TensorDifferences};
+use encoding::Encoding;
+pub(crate) use open::only_weight_file;
+use source::SourceFile;
+pub use write::write_tensors;
+
+/// Bytes fetched at once while a tensor is converted; bounds the extra memory of a read.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A dense tensor in host memory.
+#[derive(Clone, PartialEq)]
+pub struct HostTensor {
+    /// Dimensions, outermost first, as PyTorch prints them.
+    pub shape: Vec<usize>,
+    /// Row-major values; as many as the product of `shape`.
+    pub values: Vec<f32>,
+}
+
+impl fmt::Debug for HostTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "HostTensor {{ shape: {:?}, {} values }}",
+            self.shape,
+            self.values.len()
+        )
+    }
+}
+
+/// How the rows of a stored matrix are ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RowOrder {
+    /// As Hugging Face stores them.
+    AsIs,
+    /// Rows of each head alternate between its two halves (GGUF's llama architecture).
+    HalvesInterleaved { n_heads: usize },
+}
+
+/// Where one tensor lies and how it is stored.
+#[derive(Debug)]
+struct StoredTensor {
+    file_idx: usize,
+    /// From the beginning of the file, in bytes.
+    offset: u64,
+    shape: Vec<usize>,
+    encoding: Encoding,
+    row_order: RowOrder,
+}
+
+/// The tensors of a model on disk, by Hugging Face name.
+#[derive(Debug)]
+pub struct Weights {
+    origin: PathBuf,
+    files: Vec<SourceFile>,
+    tensors: BTreeMap<String, StoredTensor>,
+}
+
+impl Weights {
+    /// Names of all tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// Dimensions of a tensor, or `None` if there is no such tensor.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|tensor| tensor.shape.as_slice())
+    }
+
+    /// Format a tensor is stored in, such as "BF16" or "Q4_1".
+    pub fn stored_as(&self, name: &str) -> Option<&str> {
+        self.tensors.get(name).map(|tensor| tensor.encoding.name())
+    }
+
+    /// The directory or file that was opened.
+    pub fn origin(&self) -> &Path {
+        &self.origin
+    }
+
+    /// The files that hold the tensors; shards sorted by name.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(SourceFile::path)
+    }
+
+    /// Reads one tensor and converts it to f32, dequantising if need be.
+    ///
+    /// # Errors
+    ///
+    /// - there is no tensor of this name
+    /// - it is stored as integers, booleans or another format without a conversion here
+    /// - the file cannot be read, or became shorter since it was opened
+    pub fn read_f32(&self, name: &str) -> Result<HostTensor, CheckpointError> {
+        let tensor = self.tensors.get(name).ok_or_else(|| self.unknown(name))?;
+        let source = &self.files[tensor.file_idx];
+        let Encoding::Read(format) = &tensor.encoding else {
+            return Err(CheckpointError::UnsupportedDtype {
+                path: source.path().to_owned(),
+                tensor: name.to_owned(),
+                dtype: tensor.encoding.name().to_owned(),
+                supported: encoding::SAFETENSORS_READ,
+            });
+        };
+        let n_values = tensor.shape.iter().product::<usize>();
+        let mut values = Vec::with_capacity(n_values);
+        let chunk_blocks = (CHUNK_BYTES / format.block_bytes()).max(1);
+        let mut blocks_left = n_values / format.block_values();
+        let mut offset = tensor.offset;
+        let mut chunk = Vec::new();
+        while blocks_left > 0 {
+            let n_blocks = blocks_left.min(chunk_blocks);
+            chunk.resize(n_blocks * format.block_bytes(), 0);
+            source.read_at(offset, &mut chunk)?;
+            format.decode(&chunk, &mut values);
+            offset += chunk.len() as u64;
+            blocks_left -= n_blocks;
+        }
+        if let RowOrder::HalvesInterleaved { n_heads } = tensor.row_order {
+            values = halves_apart(&values, &tensor.shape, n_heads);
+        }
+        Ok(HostTensor {
+            shape: tensor.shape.clone(),
+            values,
+        })
+    }
+
+    /// Compares the tensors on disk with those of the model, both ways.
+    ///
+    /// Extra tensors that carry no parameter are passed over: rotary tables
+    /// (`….rotary_emb.inv_freq`), `….position_ids`, and an `lm_head.weight` where the model ties
+    /// its head to the embedding.
+    ///
+    /// # Errors
+    ///
+    /// Any tensor is missing, extra or of another shape; one error lists them all.
+    pub fn check(&self, expected: &[(String, Vec<usize>)]) -> Result<(), CheckpointError> {
+        let found = self
+            .tensors
+            .iter()
+            .map(|(name, t)| (name.as_str(), t.shape.as_slice()));
+        let mut differences = tensor_differences(expected, found);
+        differences.extra.retain(|name| !carries_no_parameter(name));
+        reject_differences(&self.origin, differences)
+    }
+
+    /// SHA-256 that names the weights by their content.
+    ///
+    /// Of a single file, its plain SHA-256; of shards, that of the lines "name sha256" in order
+    /// of name. Reads every byte: seconds per gigabyte.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read.
+    pub fn fingerprint(&self) -> Result<String, CheckpointError> {
+        if let [only] = self.files.as_slice() {
+            return sha256_file(only.path());
+        }
+        let mut lines = String::new();
+        for path in self.paths() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            lines.push_str(&format!("{name} {}\n", sha256_file(path)?));
+        }
+        Ok(sha256_bytes(lines.as_bytes()))
+    }
+
+    fn unknown(&self, name: &str) -> CheckpointError {
+        let other = match name.strip_prefix("model.") {
+            Some(bare) => bare.to_owned(),
+            None => format!("model.{name}"),
+        };
+        let hint = match self.tensors.contains_key(&other) {
+            true => format!("; it has {other}"),
+            false => format!("; it has {} tensors of other names", self.tensors.len()),
+        };
+        CheckpointError::UnknownTensor {
+            path: self.origin.clone(),
+            tensor: name.to_owned(),
+            hint,
+        }
+    }
+}
+
+/// Whether an extra tensor may be passed over because the model can do without it.
+fn carries_no_parameter(name: &str) -> bool {
+    name == "lm_head.weight"
+        || name.ends_with("rotary_emb.inv_freq")
+        || name.ends_with("position_ids")
+}
+
+/// Compares two sets of tensors by name and shape.
+pub(crate) fn tensor_differences<'a>(
+    expected: &[(String, Vec<usize>)],
+    found: impl Iterator<Item = (&'a str, &'a [usize])>,
+) -> TensorDifferences {
+    let mut wanted: BTreeMap<&str, &[usize]> = expected
+        .iter()
+        .map(|(name, shape)| (name.as_str(), shape.as_slice()))
+        .collect();
+    let mut differences = TensorDifferences::default();
+    for (name, shape) in found {
+        match wanted.remove(name) {
+            None => differences.extra.push(name.to_owned()),
+            Some(wanted) if wanted != shape => {
+                differences
+                    .misshapen
+                    .push((name.to_owned(), wanted.to_vec(), shape.to_vec()));
+            }
+            Some(_) => {}
+        }
+    }
+    differences.missing = wanted.into_keys().map(str::to_owned).collect();
+    differences
+}
+
+pub(crate) fn reject_differences(
+    path: &Path,
+    differences: TensorDifferences,
+) -> Result<(), CheckpointError> {
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(CheckpointError::TensorsDiffer {
+        path: path.to_owned(),
+        differences,
+    })
+}
+
+/// Undoes the row order that llama.cpp gives query and key projections of the llama architecture.
+///
+/// GGUF stores the rows of a head as (i, half) because its rotary embedding turns neighbours;
+/// Hugging Face stores (half, i). Biases are matrices of one column.
+///
+/// # Source
+///
+/// ggml-org/llama.cpp `convert_hf_to_gguf.py`, `LlamaModel.permute`.
+fn halves_apart(values: &[f32], shape: &[usize], n_heads: usize) -> Vec<f32> {
+    let n_rows = shape[0];
+    let row_len = shape[1..].iter().product::<usize>();
+    let head_rows = n_rows / n_heads;
+    let half = head_rows / 2;
+    let mut out = Vec::with_capacity(values.len());
+    for row in 0..n_rows {
+        let (head, within) = (row / head_rows, row % head_rows);
+        let stored = head * head_rows + (within % half) * 2 + within / half;
+        out.extend_from_slice(&values[stored * row_len..(stored + 1) * row_len]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,501 @@
+use std::fs;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::gguf_writer::GgufWriter;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name)
+}
+
+fn tensor(shape: &[usize], begin: f32) -> HostTensor {
+    let n_values = shape.iter().product::<usize>();
+    HostTensor {
+        shape: shape.to_vec(),
+        values: (0..n_values).map(|i| begin + i as f32).collect(),
+    }
+}
+
+/// A safetensors file with this header and this many zero bytes of data.
+fn write_header(dir: &TempDir, header: &str, n_data_bytes: usize) -> PathBuf {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.resize(bytes.len() + n_data_bytes, 0);
+    let path = dir.path().join("model.safetensors");
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn open_error(path: &Path) -> String {
+    let error = Weights::open(path).unwrap_err().to_string();
+    assert!(
+        error.contains(&path.display().to_string()),
+        "no path in: {error}"
+    );
+    error
+}
+
+#[test]
+fn every_block_format_decodes_to_the_bits_of_the_gguf_package() {
+    let text = fs::read(fixture("gguf_blocks.json")).unwrap();
+    let cases: Vec<BTreeMap<String, String>> = serde_json::from_slice(&text).unwrap();
+    let mut formats_seen = std::collections::BTreeSet::new();
+    for case in &cases {
+        let name = case["format"].as_str();
+        let format = (0..40).find_map(|n| {
+            let format = encoding::Format::from_gguf(n).ok()?;
+            (Encoding::Read(format).name() == name).then_some(format)
+        });
+        let bytes: Vec<u8> = (0..case["bytes"].len() / 2)
+            .map(|i| u8::from_str_radix(&case["bytes"][2 * i..2 * i + 2], 16).unwrap())
+            .collect();
+        let mut values = Vec::new();
+        format.unwrap().decode(&bytes, &mut values);
+        let bits: String = values
+            .iter()
+            .map(|v| format!("{:08x}", v.to_bits()))
+            .collect();
+        assert_eq!(bits, case["values"], "{name}");
+        formats_seen.insert(name);
+    }
+    assert_eq!(formats_seen.len(), 11);
+}
+
+#[test]
+fn a_gguf_model_reads_as_the_hugging_face_tensors_it_was_made_from() {
+    let gguf = Weights::open(&fixture("tiny_llama.gguf")).unwrap();
+    let hugging_face = Weights::open(&fixture("tiny_llama.safetensors")).unwrap();
+    assert_eq!(
+        gguf.names().collect::<Vec<_>>(),
+        hugging_face.names().collect::<Vec<_>>()
+    );
+    for name in gguf.names() {
+        let (ours, theirs) = (
+            gguf.read_f32(name).unwrap(),
+            hugging_face.read_f32(name).unwrap(),
+        );
+        assert_eq!(gguf.shape(name), Some(ours.shape.as_slice()));
+        assert_eq!(ours, theirs, "{name}");
+    }
+    assert_eq!(
+        gguf.stored_as("model.layers.0.self_attn.v_proj.weight"),
+        Some("Q4_0")
+    );
+}
+
+#[test]
+fn tensors_longer_than_a_chunk_are_read_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("long.safetensors");
+    let long = tensor(&[3, CHUNK_BYTES / 4 - 5], 0.0);
+    write_tensors(&path, &BTreeMap::from([("long".to_owned(), &long)])).unwrap();
+    assert_eq!(
+        Weights::open(&path).unwrap().read_f32("long").unwrap(),
+        long
+    );
+}
+
+#[test]
+fn written_tensors_are_the_same_bytes_each_time_and_load_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let tensors: BTreeMap<String, HostTensor> = [
+        ("b", tensor(&[2, 3], 1.0)),
+        ("a", tensor(&[], 7.0)),
+        ("c", tensor(&[0, 4], 0.0)),
+    ]
+    .map(|(name, tensor)| (name.to_owned(), tensor))
+    .into();
+    let paths = ["one", "two"].map(|name| dir.path().join(format!("{name}.safetensors")));
+    for path in &paths {
+        write_tensors(path, &tensors).unwrap();
+    }
+    assert_eq!(fs::read(&paths[0]).unwrap(), fs::read(&paths[1]).unwrap());
+    let weights = Weights::open(&paths[0]).unwrap();
+    for (name, tensor) in &tensors {
+        assert_eq!(weights.read_f32(name).unwrap(), *tensor);
+    }
+}
+
+#[test]
+fn a_tensor_that_is_not_finite_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.safetensors");
+    let mut bad = tensor(&[4], 0.0);
+    bad.values[2] = f32::NAN;
+    let error = write_tensors(&path, &BTreeMap::from([("w".to_owned(), bad)])).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("tensor w holds NaN at element 2"),
+        "{error}"
+    );
+    assert!(!path.exists());
+}
+
+#[test]
+fn half_precision_is_widened_and_integers_are_refused_when_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let header = r#"{"f":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},
+        "g":{"dtype":"BF16","shape":[2],"data_offsets":[4,8]},
+        "ids":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}}"#;
+    let path = write_header(&dir, header, 0);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.extend([0x00, 0x3c, 0x01, 0x00, 0x80, 0x3f, 0x20, 0xc0]);
+    bytes.extend(1_i64.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let weights = Weights::open(dir.path()).unwrap();
+    assert_eq!(
+        weights.read_f32("f").unwrap().values,
+        [1.0, 2_f32.powi(-24)]
+    );
+    assert_eq!(weights.read_f32("g").unwrap().values, [1.0, -2.5]);
+    let error = weights.read_f32("ids").unwrap_err().to_string();
+    assert!(
+        error.contains("tensor ids is stored as I64; read are F32, F16 and BF16"),
+        "{error}"
+    );
+}
+
+#[test]
+fn all_differences_from_the_model_stand_in_one_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    let names = [
+        "a",
+        "b",
+        "surplus",
+        "lm_head.weight",
+        "model.rotary_emb.inv_freq",
+    ];
+    let tensors = names
+        .map(|name| (name.to_owned(), tensor(&[2], 0.0)))
+        .into();
+    write_tensors(&path, &tensors).unwrap();
+    let weights = Weights::open(&path).unwrap();
+    let expected = [("a", vec![2]), ("b", vec![3, 2]), ("c", vec![1])]
+        .map(|(name, shape)| (name.to_owned(), shape));
+    let error = weights.check(&expected).unwrap_err().to_string();
+    for part in [
+        "1 missing tensor(s): c",
+        "1 extra tensor(s): surplus;",
+        "b is [2] instead of [3, 2]",
+    ] {
+        assert!(error.contains(part), "no \"{part}\" in: {error}");
+    }
+    let fitting = names[..3]
+        .iter()
+        .map(|name| ((*name).to_owned(), vec![2]))
+        .collect::<Vec<_>>();
+    weights.check(&fitting).unwrap();
+}
+
+#[test]
+fn an_unknown_tensor_is_an_error_that_tells_what_there_is() {
+    let weights = Weights::open(&fixture("tiny_llama.gguf")).unwrap();
+    let error = weights.read_f32("norm.weight").unwrap_err().to_string();
+    assert!(
+        error.contains("no tensor norm.weight; it has model.norm.weight"),
+        "{error}"
+    );
+}
+
+fn write_shards(dir: &Path) {
+    for (shard, name) in [("model-00001-of-00002", "a"), ("model-00002-of-00002", "b")] {
+        let tensors = BTreeMap::from([(name.to_owned(), tensor(&[2], 1.0))]);
+        write_tensors(&dir.join(format!("{shard}.safetensors")), &tensors).unwrap();
+    }
+    write_index(dir, "model-00002-of-00002.safetensors");
+}
+
+fn write_index(dir: &Path, shard_of_b: &str) {
+    let index = serde_json::json!({"metadata": {"total_size": 16}, "weight_map":
+        {"a": "model-00001-of-00002.safetensors", "b": shard_of_b}});
+    fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
+}
+
+#[test]
+fn shards_are_opened_as_one_model() {
+    let dir = tempfile::tempdir().unwrap();
+    write_shards(dir.path());
+    let weights = Weights::open(dir.path()).unwrap();
+    assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(weights.read_f32("b").unwrap(), tensor(&[2], 1.0));
+    assert_eq!(weights.fingerprint().unwrap().len(), 64);
+}
+
+#[test]
+fn a_missing_shard_is_named_with_a_tensor_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    write_shards(dir.path());
+    fs::remove_file(dir.path().join("model-00002-of-00002.safetensors")).unwrap();
+    let error = Weights::open(dir.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("model-00002-of-00002.safetensors; tensors such as b"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_index_that_disagrees_with_its_shards_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    write_shards(dir.path());
+    write_index(dir.path(), "model-00001-of-00002.safetensors");
+    let error = Weights::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("has no tensor b"), "{error}");
+    write_index(dir.path(), "../model-00002-of-00002.safetensors");
+    let error = Weights::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("without directories"), "{error}");
+}
+
+#[test]
+fn a_truncated_safetensors_file_is_an_error_at_every_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = fs::read(fixture("tiny_llama.safetensors")).unwrap();
+    let path = dir.path().join("model.safetensors");
+    for length in [0, 7, 8, 9, 500, whole.len() - 1] {
+        fs::write(&path, &whole[..length]).unwrap();
+        let error = open_error(&path);
+        assert!(error.contains("truncated"), "{length} bytes: {error}");
+        assert!(error.contains("again"), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_after_opening_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    fs::copy(fixture("tiny_llama.safetensors"), &path).unwrap();
+    let weights = Weights::open(&path).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(4000)
+        .unwrap();
+    let error = weights.read_f32("model.norm.weight").unwrap_err();
+    assert!(matches!(error, CheckpointError::Io { .. }), "{error}");
+}
+
+#[test]
+fn headers_that_break_a_rule_are_errors_that_name_the_tensor() {
+    let dir = tempfile::tempdir().unwrap();
+    let huge = u64::MAX;
+    for (fields, problem) in [
+        (
+            r#""shape":[2],"data_offsets":[8,0]"#.to_owned(),
+            "run backwards",
+        ),
+        (
+            r#""shape":[3],"data_offsets":[0,8]"#.to_owned(),
+            "does not fill the 8 bytes",
+        ),
+        (
+            r#""shape":[2],"data_offsets":[4,12]"#.to_owned(),
+            "begins at 4",
+        ),
+        (
+            r#""shape":[1],"data_offsets":[0,4]"#.to_owned(),
+            "8 bytes follow the last",
+        ),
+        (
+            r#""shape":[25],"data_offsets":[0,100]"#.to_owned(),
+            "outside",
+        ),
+        (
+            format!(r#""shape":[{huge},2],"data_offsets":[0,8]"#),
+            "overflows",
+        ),
+        (
+            format!(r#""shape":[2],"data_offsets":[0,{huge}]"#),
+            "overflows",
+        ),
+        (
+            r#""shape":"many","data_offsets":[0,8]"#.to_owned(),
+            "expected a sequence",
+        ),
+    ] {
+        let header = format!(r#"{{"w":{{"dtype":"F32",{fields}}}}}"#);
+        let error = open_error(&write_header(&dir, &header, 12));
+        let problem = if problem == "outside" {
+            "ends at byte"
+        } else {
+            problem
+        };
+        assert!(error.contains(problem), "no \"{problem}\" in: {error}");
+        assert!(
+            error.contains("tensor w") || problem.contains("follow"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_download_page_is_not_taken_for_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["model.safetensors", "model.gguf"] {
+        let path = dir.path().join(name);
+        fs::write(&path, "<!DOCTYPE html><html><body>404</body></html>").unwrap();
+        let error = open_error(&path);
+        assert!(error.contains("begins with \"<!DOCTYP\""), "{error}");
+    }
+}
+
+#[test]
+fn a_directory_without_weights_says_what_was_looked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(open_error(dir.path()).contains("model.safetensors.index.json"));
+    fs::write(dir.path().join("pytorch_model.bin"), "").unwrap();
+    assert!(open_error(dir.path()).contains("safe_serialization=True"));
+    fs::write(dir.path().join("adapter_model.safetensors"), "").unwrap();
+    assert!(open_error(dir.path()).contains("it is an adapter"));
+    assert!(open_error(&dir.path().join("absent.gguf")).contains("cannot open"));
+}
+
+#[test]
+fn a_truncated_gguf_file_is_an_error_at_every_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    let whole = GgufWriter::tiny("llama").bytes();
+    for length in 0..whole.len() {
+        fs::write(&path, &whole[..length]).unwrap();
+        let error = open_error(&path);
+        assert!(error.contains("truncated"), "{length} bytes: {error}");
+    }
+    fs::write(&path, &whole).unwrap();
+    Weights::open(&path).unwrap();
+}
+
+#[test]
+fn gguf_versions_that_are_not_read_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    for (version, part) in [
+        (1, "version 1"),
+        (3_u32.swap_bytes(), "big-endian"),
+        (4, "version 4"),
+    ] {
+        let mut gguf = GgufWriter::tiny("llama");
+        gguf.version = version;
+        gguf.write(&path);
+        assert!(open_error(&path).contains(part));
+    }
+}
+
+#[test]
+fn a_gguf_tensor_that_cannot_be_read_is_named_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    for (shape, gguf_type, part) in [
+        (vec![256], 10, "tensor w is stored as Q2_K"),
+        (vec![256], 20, "tensor w is stored as IQ4_NL"),
+        (vec![256], 77, "tensor w is stored as GGUF type 77"),
+        (
+            vec![33],
+            2,
+            "rows of 33 values do not divide into blocks of 32",
+        ),
+        (vec![1 << 20], 0, "tensor w ends at byte"),
+        (vec![1 << 40, 1 << 40], 0, "overflows"),
+        (vec![1; 5], 0, "5 dimensions"),
+    ] {
+        GgufWriter::new()
+            .tensor("w", &shape, (gguf_type, vec![0; 64]))
+            .write(&path);
+        let error = open_error(&path);
+        assert!(error.contains(part), "no \"{part}\" in: {error}");
+    }
+}
+
+#[test]
+fn lengths_far_beyond_the_file_cost_no_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    let gguf = GgufWriter::new().texts("tokens", &["a"]).bytes();
+    // The count of tensors, that of entries, the key's length, the array's, the string's.
+    for at in [8, 16, 24, 24 + 8 + 6 + 8, 24 + 8 + 6 + 16] {
+        let mut bytes = gguf.clone();
+        bytes[at..at + 8].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+        assert!(open_error(&path).contains("truncated"));
+    }
+}
+
+#[test]
+fn heads_that_do_not_divide_the_rows_are_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    GgufWriter::new()
+        .text("general.architecture", "llama")
+        .u32("llama.attention.head_count", 3)
+        .f32_tensor("blk.0.attn_q.weight", &[8, 8])
+        .write(&path);
+    assert!(open_error(&path).contains("8 rows do not divide into 3 heads"));
+}
+
+#[test]
+fn rows_of_qwen2_are_left_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    let values = tensor(&[8], 0.0);
+    let data: Vec<u8> = values.values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    GgufWriter::new()
+        .text("general.architecture", "qwen2")
+        .u32("qwen2.attention.head_count", 2)
+        .tensor("blk.12.attn_q.bias", &[8], (0, data))
+        .write(&path);
+    let weights = Weights::open(&path).unwrap();
+    assert_eq!(
+        weights
+            .read_f32("model.layers.12.self_attn.q_proj.bias")
+            .unwrap(),
+        values
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn scrambled_headers_give_errors_or_readable_tensors(
+        at in 0_usize..3000,
+        replacement in proptest::collection::vec(any::<u8>(), 1..12),
+        cut in proptest::option::of(0_usize..3000),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["tiny_llama.gguf", "tiny_llama.safetensors"] {
+            let mut bytes = fs::read(fixture(name)).unwrap();
+            bytes[at..at + replacement.len()].copy_from_slice(&replacement);
+            bytes.truncate(cut.unwrap_or(bytes.len()));
+            let path = dir.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            if let Ok(weights) = Weights::open(&path) {
+                for name in weights.names() {
+                    let read = weights.read_f32(name);
+                    prop_assert!(read.is_ok() || weights.stored_as(name) != Some("F32"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_tensors_survive_writing_and_reading(
+        shapes in proptest::collection::btree_map("[a-z.]{1,12}", proptest::collection::vec(0_usize..5, 0..4), 0..6),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.safetensors");
+        let tensors: BTreeMap<String, HostTensor> =
+            shapes.iter().map(|(name, shape)| (name.clone(), tensor(shape, 0.5))).collect();
+        write_tensors(&path, &tensors).unwrap();
+        let weights = Weights::open(&path).unwrap();
+        let expected: Vec<(String, Vec<usize>)> = shapes.into_iter().collect();
+        prop_assert!(weights.check(&expected).is_ok());
+        for (name, tensor) in &tensors {
+            prop_assert_eq!(&weights.read_f32(name).unwrap(), tensor);
+        }
+    }
+}
