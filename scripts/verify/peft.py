@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Loads an exported adapter in peft, on the base model in transformers, and compares logits with those tooltune wrote.
+
+The logits file is safetensors with `prompt<k>.input_ids` [n] (integers) and `prompt<k>.logits` [n, vocab] (f32). Both sides
+compute in f32. The comparison is of every logit; the change that the adapter makes is printed beside the difference, since
+agreement means nothing for an adapter that does nothing. `--record` writes the result into a Markdown file.
+"""
+
+import argparse
+import datetime
+import hashlib
+import importlib.metadata
+import platform
+import sys
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import hf_from_gguf
+
+TOLERANCE = 1e-4
+PACKAGES = ("torch", "transformers", "peft", "safetensors", "gguf")
+BEGIN, END = "<!-- written by scripts/verify/peft -->", "<!-- end of scripts/verify/peft -->"
+
+
+def read_prompts(path: Path) -> list:
+    """[(input_ids [n], logits [n, vocab])], or an exit that says what is wrong with the file."""
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise SystemExit(f"{path}: not a readable safetensors file: {error}")
+    prompts = []
+    while f"prompt{len(prompts)}.input_ids" in tensors:
+        k = len(prompts)
+        ids, logits = tensors[f"prompt{k}.input_ids"].long(), tensors.get(f"prompt{k}.logits")
+        if logits is None or logits.dim() != 2 or ids.shape != logits.shape[:1]:
+            raise SystemExit(f"{path}: prompt{k}.logits must be [n, vocab] beside prompt{k}.input_ids [n]")
+        if not torch.isfinite(logits).all():
+            raise SystemExit(f"{path}: prompt{k}.logits holds values that are not finite")
+        prompts.append((ids, logits.float()))
+    if not prompts:
+        raise SystemExit(f"{path}: holds no prompt0.input_ids; it has {', '.join(sorted(tensors)[:5]) or 'no tensors'}")
+    return prompts
+
+
+def load_base(path: Path):
+    if path.suffix == ".gguf":
+        return hf_from_gguf.load_model(path, attention="eager")
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def logits_of(model, ids: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=ids[None], use_cache=False).logits[0].float()
+
+
+def compare(base_path: Path, adapter: Path, prompts: list) -> list:
+    base = load_base(base_path)
+    alone = [logits_of(base, ids) for ids, _ in prompts]
+    adapted = PeftModel.from_pretrained(base, adapter).eval()
+    rows = []
+    for k, (ids, ours) in enumerate(prompts):
+        theirs = logits_of(adapted, ids)
+        if theirs.shape != ours.shape:
+            raise SystemExit(f"prompt{k}: peft gives logits {list(theirs.shape)}, the file has {list(ours.shape)}")
+        rows.append(
+            {
+                "prompt": k,
+                "tokens": len(ids),
+                "difference": float((theirs - ours).abs().max()),
+                "change": float((theirs - alone[k]).abs().max()),
+                "largest": float(theirs.abs().max()),
+                "same_best": float((theirs.argmax(-1) == ours.argmax(-1)).float().mean()),
+            }
+        )
+    return rows
+
+
+def report(arguments, rows: list, passed: bool) -> str:
+    versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in PACKAGES)
+    weights = arguments.adapter / "adapter_model.safetensors"
+    lines = [
+        f"Adapter `{arguments.adapter}` (adapter_model.safetensors sha256 `{sha256(weights)[:16]}`) "
+        f"on `{arguments.base}`, {datetime.date.today().isoformat()}.",
+        f"Python {platform.python_version()}, {versions}.",
+        "",
+        "| prompt | tokens | max abs difference of a logit | same best token | change by the adapter | largest logit |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r['prompt']} | {r['tokens']} | {r['difference']:.2e} | {r['same_best']:.2%} "
+        f"| {r['change']:.3f} | {r['largest']:.2f} |"
+        for r in rows
+    ]
+    verdict = "agrees with" if passed else "DIFFERS from"
+    lines += ["", f"peft {verdict} tooltune: the largest difference is {worst(rows):.2e}, the limit {TOLERANCE:.0e}."]
+    return "\n".join(lines)
+
+
+def worst(rows: list) -> float:
+    return max(row["difference"] for row in rows)
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def record(path: Path, text: str) -> None:
+    """Replaces the section of this script in a Markdown file, or adds it at the end."""
+    section = f"{BEGIN}\n## The exported adapter in peft\n\nWritten by `scripts/verify/peft`.\n\n{text}\n{END}\n"
+    old = path.read_text(encoding="utf-8") if path.exists() else "# Verification\n\n"
+    start, end = old.find(BEGIN), old.find(END)
+    if start >= 0 and end > start:
+        new = old[:start] + section + old[end + len(END) :].lstrip("\n")
+    else:
+        new = old.rstrip("\n") + "\n\n" + section
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(new, encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("adapter", type=Path, help="directory with adapter_config.json and adapter_model.safetensors")
+    parser.add_argument("logits", type=Path, help="what `tooltune verify ADAPTER --logits FILE` wrote")
+    parser.add_argument("--base", type=Path, default=None, help="a GGUF or a Hugging Face directory; default SmolLM2")
+    parser.add_argument("--record", type=Path, help="Markdown file whose section is to be replaced")
+    arguments = parser.parse_args()
+    arguments.base = arguments.base or Path("models/smollm2-135m-instruct.gguf")
+    for path in (arguments.adapter / "adapter_config.json", arguments.adapter / "adapter_model.safetensors"):
+        if not path.is_file():
+            raise SystemExit(f"{path}: no such file; write it with `tooltune export RUN --to peft --output DIR`")
+    if not arguments.base.exists():
+        raise SystemExit(f"{arguments.base}: no such base model; scripts/fetch-models fetches SmolLM2")
+    logging.disable_progress_bar()
+    rows = compare(arguments.base, arguments.adapter, read_prompts(arguments.logits))
+    passed = worst(rows) <= TOLERANCE
+    text = report(arguments, rows, passed)
+    print(text)
+    if arguments.record and passed:
+        record(arguments.record, text)
+    if not any(row["change"] > 100 * TOLERANCE for row in rows):
+        print("The adapter hardly changes a logit: this run proves little.", file=sys.stderr)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
