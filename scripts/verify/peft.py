@@ -14,6 +14,10 @@ import platform
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+# In place of the directory of this file, whose name would hide the package of that name.
+sys.path[0] = str(ROOT / "scripts")
+
 import torch
 from peft import PeftModel
 from safetensors import SafetensorError
@@ -21,8 +25,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
 import hf_from_gguf
 
 TOLERANCE = 1e-4
