@@ -72,6 +72,8 @@ def compare(base_path: Path, adapter: Path, prompts: list) -> list:
         theirs = logits_of(adapted, ids)
         if theirs.shape != ours.shape:
             raise SystemExit(f"prompt{k}: peft gives logits {list(theirs.shape)}, the file has {list(ours.shape)}")
+        if not torch.isfinite(theirs).all():
+            raise SystemExit(f"prompt{k}: peft gives logits that are not finite; look at the adapter's tensors")
         rows.append(
             {
                 "prompt": k,
