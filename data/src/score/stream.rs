@@ -1,0 +1,148 @@
+//! Lines of text to lines of scores, one for each, in order.
+//!
+//! Lines are read as bytes: one line that is not UTF-8 must not end the stream.
+//! A blank line is malformed like any other, so that output line n always answers input line n.
+
+use std::fmt;
+use std::io::{BufRead, Write};
+
+use serde_json::{Value, json};
+
+use super::encoders::Encoders;
+use super::error::{LineError, StreamError};
+use super::request::Request;
+use crate::json;
+
+/// The answer to one line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoreLine {
+    /// The line's `id`, whatever it was; null if it had none or could not be read.
+    pub id: Value,
+    /// Number of the line, from 1.
+    pub line_no: usize,
+    /// The value, or why there is none.
+    pub outcome: Result<Value, LineError>,
+}
+
+impl ScoreLine {
+    /// Whether the line itself must be mended; such a line makes the exit status 3.
+    pub fn is_malformed(&self) -> bool {
+        self.outcome.as_ref().is_err_and(LineError::is_malformed)
+    }
+}
+
+/// Writes the line of the interface: `{"id", "value"}` or `{"id", "error": {kind, message, line}}`.
+impl fmt::Display for ScoreLine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = match &self.outcome {
+            Ok(value) => json!({"id": self.id, "value": value}),
+            Err(error) => json!({"id": self.id, "error": {
+                "kind": error.kind(),
+                "message": format!("line {}: {error}", self.line_no),
+                "line": self.line_no,
+            }}),
+        };
+        formatter.write_str(&json::dumps(&line, json::Style::Python))
+    }
+}
+
+/// What a stream held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Lines read, and answered.
+    pub n_lines: usize,
+    /// Lines that must be mended: unreadable, of an unknown operation, or with a bad field.
+    pub n_malformed: usize,
+    /// Well-formed lines for which the operation has no value.
+    pub n_without_value: usize,
+}
+
+/// Scores one line; `line_no` counts from 1 and appears in its error.
+pub fn score_line(line: &str, line_no: usize, encoders: &Encoders) -> ScoreLine {
+    let malformed = |reason: String| ScoreLine {
+        id: Value::Null,
+        line_no,
+        outcome: Err(LineError::MalformedLine { reason }),
+    };
+    let fields = match json::parse(line) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) => return malformed("the line is JSON but no object".to_owned()),
+        Err(error) => return malformed(format!("the line is not JSON: {}", in_line(&error))),
+    };
+    let outcome = Request::parse(&fields, encoders)
+        .and_then(|(operation, request)| (operation.run)(&request));
+    ScoreLine {
+        id: fields.get("id").cloned().unwrap_or_default(),
+        line_no,
+        outcome,
+    }
+}
+
+/// The reason without the line number within the text, which is always 1 here.
+fn in_line(error: &json::JsonError) -> String {
+    match error {
+        json::JsonError::Refused { column, reason, .. } => format!("column {column}: {reason}"),
+        other => other.to_string(),
+    }
+}
+
+/// Scores every line of `reader` onto `writer`.
+///
+/// Each answer is written before the next line is read, and the writer is flushed at the end.
+///
+/// # Errors
+///
+/// - the input cannot be read or the output cannot be written; lines in error are no error here
+pub fn score_stream(
+    mut reader: impl BufRead,
+    mut writer: impl Write,
+    encoders: &Encoders,
+) -> Result<Summary, StreamError> {
+    let mut summary = Summary::default();
+    let mut bytes = Vec::new();
+    loop {
+        let line_no = summary.n_lines + 1;
+        bytes.clear();
+        let n_read = reader
+            .read_until(b'\n', &mut bytes)
+            .map_err(|source| StreamError::Read { line_no, source })?;
+        if n_read == 0 {
+            break;
+        }
+        let scored = score_bytes(
+            bytes.strip_suffix(b"\n").unwrap_or(&bytes),
+            line_no,
+            encoders,
+        );
+        writeln!(writer, "{scored}").map_err(|source| StreamError::Write { line_no, source })?;
+        summary.n_lines += 1;
+        summary.n_malformed += usize::from(scored.is_malformed());
+        summary.n_without_value += usize::from(scored.outcome.is_err() && !scored.is_malformed());
+    }
+    let line_no = summary.n_lines;
+    writer
+        .flush()
+        .map_err(|source| StreamError::Write { line_no, source })?;
+    Ok(summary)
+}
+
+fn score_bytes(bytes: &[u8], line_no: usize, encoders: &Encoders) -> ScoreLine {
+    match std::str::from_utf8(bytes) {
+        Ok(line) => score_line(line, line_no, encoders),
+        Err(error) => {
+            let reason = format!(
+                "the line is not UTF-8 from byte {} on",
+                error.valid_up_to() + 1
+            );
+            let outcome = Err(LineError::MalformedLine { reason });
+            ScoreLine {
+                id: Value::Null,
+                line_no,
+                outcome,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
