@@ -6,5 +6,6 @@ pub mod batches;
 pub mod benchmarks;
 pub mod json;
 pub mod score;
+pub mod statistics;
 pub mod synth;
 pub mod text;
