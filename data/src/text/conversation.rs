@@ -1,0 +1,293 @@
+//! A row's messages and tools, checked and in one form whatever spelling the file used.
+//!
+//! The decision to question: the arguments of a tool call are always an object here. Files also
+//! carry them as a JSON text, and a template would then quote that text a second time; the text is
+//! read once, strictly, and only if it is an object.
+
+use serde_json::{Map, Value};
+
+use super::error::DataError;
+use crate::json;
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Instructions above the conversation.
+    System,
+    /// The person, or the program that asks.
+    User,
+    /// The model; the only role that is learned.
+    Assistant,
+    /// The result of a tool call.
+    Tool,
+}
+
+impl Role {
+    /// The role as chat templates compare it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+
+    fn parse(role: &str) -> Option<Self> {
+        [Self::System, Self::User, Self::Assistant, Self::Tool]
+            .into_iter()
+            .find(|known| known.as_str() == role)
+    }
+}
+
+/// One call that an assistant message makes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// The call's id where the data has one; Mistral's templates need nine characters.
+    pub id: Option<String>,
+    /// Name of the tool.
+    pub name: String,
+    /// Arguments by name, in the order of the data.
+    pub arguments: Map<String, Value>,
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// The text; absent only where the message has tool calls.
+    pub content: Option<String>,
+    /// The calls of an assistant message.
+    pub tool_calls: Vec<ToolCall>,
+    /// Any other field, such as `name` or `tool_call_id`, handed to the template as it is.
+    pub extra: Map<String, Value>,
+}
+
+impl Message {
+    /// A message of nothing but text.
+    pub fn new(role: Role, content: impl Into<String>) -> Self {
+        Self {
+            role,
+            content: Some(content.into()),
+            tool_calls: Vec::new(),
+            extra: Map::new(),
+        }
+    }
+}
+
+/// Messages with the tools that they may use.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conversation {
+    /// The messages in order.
+    pub messages: Vec<Message>,
+    /// Tools as the template is to see them, usually `{"type": "function", "function": ...}`.
+    pub tools: Option<Vec<Value>>,
+    /// Documents for templates that know retrieval.
+    pub documents: Option<Vec<Value>>,
+    /// Index of the first message of the completion; everything before it is the prompt.
+    pub completion_start: usize,
+}
+
+impl Conversation {
+    /// A conversation whose completion is its last message if the assistant speaks it, and empty
+    /// otherwise.
+    pub fn new(messages: Vec<Message>) -> Self {
+        let ends_with_answer = messages
+            .last()
+            .is_some_and(|message| message.role == Role::Assistant);
+        Self {
+            completion_start: messages.len() - usize::from(ends_with_answer),
+            messages,
+            tools: None,
+            documents: None,
+        }
+    }
+
+    /// The messages before the completion.
+    pub fn prompt(&self) -> &[Message] {
+        &self.messages[..self.completion_start.min(self.messages.len())]
+    }
+}
+
+/// Reads a JSON array of messages; `field` is its name in errors.
+pub(super) fn parse_messages(value: &Value, field: &str) -> Result<Vec<Message>, DataError> {
+    let items = as_array(value, field, "an array of messages")?;
+    if items.is_empty() {
+        return Err(DataError::WrongType {
+            field: field.to_owned(),
+            found: "an empty array",
+            expected: "an array of at least one message",
+        });
+    }
+    items
+        .iter()
+        .enumerate()
+        .map(|(message_idx, item)| parse_message(item, &format!("{field}[{message_idx}]")))
+        .collect()
+}
+
+fn parse_message(value: &Value, field: &str) -> Result<Message, DataError> {
+    let fields = as_object(value, field)?;
+    let role = parse_role(fields, field)?;
+    let tool_calls = parse_tool_calls(fields.get("tool_calls"), &format!("{field}.tool_calls"))?;
+    if !tool_calls.is_empty() && role != Role::Assistant {
+        return Err(DataError::WrongType {
+            field: format!("{field}.tool_calls"),
+            found: "present",
+            expected: "absent: only an assistant message calls tools",
+        });
+    }
+    let content = match fields.get("content") {
+        Some(Value::String(text)) => Some(text.clone()),
+        None | Some(Value::Null) if !tool_calls.is_empty() => None,
+        None => return Err(missing(&format!("{field}.content"), MESSAGE)),
+        Some(other) => return Err(wrong_type(&format!("{field}.content"), other, "a text")),
+    };
+    let known = ["role", "content", "tool_calls"];
+    let extra = fields
+        .iter()
+        .filter(|(key, _)| !known.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    Ok(Message {
+        role,
+        content,
+        tool_calls,
+        extra,
+    })
+}
+
+const MESSAGE: &str = "a message needs role, and content or tool_calls";
+
+fn parse_role(fields: &Map<String, Value>, field: &str) -> Result<Role, DataError> {
+    let field = format!("{field}.role");
+    match fields.get("role") {
+        None => Err(missing(&field, MESSAGE)),
+        Some(Value::String(role)) => Role::parse(role).ok_or_else(|| DataError::UnknownRole {
+            field,
+            role: role.clone(),
+        }),
+        Some(other) => Err(wrong_type(&field, other, "a text")),
+    }
+}
+
+fn parse_tool_calls(value: Option<&Value>, field: &str) -> Result<Vec<ToolCall>, DataError> {
+    match value {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(value) => as_array(value, field, "an array of tool calls")?
+            .iter()
+            .enumerate()
+            .map(|(call_idx, call)| parse_tool_call(call, &format!("{field}[{call_idx}]")))
+            .collect(),
+    }
+}
+
+/// Accepts `{"function": {"name", "arguments"}}` and `{"name", "arguments"}`.
+fn parse_tool_call(value: &Value, field: &str) -> Result<ToolCall, DataError> {
+    const NEEDED: &str = "a tool call needs name and arguments";
+    let outer = as_object(value, field)?;
+    let id = match outer.get("id") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(id)) => Some(id.clone()),
+        Some(other) => return Err(wrong_type(&format!("{field}.id"), other, "a text")),
+    };
+    let (fields, field) = match outer.get("function") {
+        Some(function) => {
+            let field = format!("{field}.function");
+            (as_object(function, &field)?, field)
+        }
+        None => (outer, field.to_owned()),
+    };
+    let name = text_field(fields, &field, "name", NEEDED)?.to_owned();
+    let arguments = match fields.get("arguments") {
+        Some(arguments) => parse_arguments(arguments, &format!("{field}.arguments"))?,
+        None => return Err(missing(&format!("{field}.arguments"), NEEDED)),
+    };
+    Ok(ToolCall {
+        id,
+        name,
+        arguments,
+    })
+}
+
+fn parse_arguments(value: &Value, field: &str) -> Result<Map<String, Value>, DataError> {
+    let Value::String(text) = value else {
+        return Ok(as_object(value, field)?.clone());
+    };
+    let refused = |reason: String| DataError::ToolArguments {
+        field: field.to_owned(),
+        reason,
+    };
+    match json::parse(text).map_err(|error| refused(error.to_string()))? {
+        Value::Object(arguments) => {
+            let again = json::dumps(&Value::Object(arguments.clone()), json::Style::Python);
+            match json::parse(&again) {
+                Ok(Value::Object(same)) if same == arguments => Ok(arguments),
+                _ => Err(refused("it does not survive a round trip".to_owned())),
+            }
+        }
+        other => Err(refused(format!("it is {}", type_name(&other)))),
+    }
+}
+
+pub(super) fn text_field<'a>(
+    fields: &'a Map<String, Value>,
+    parent: &str,
+    name: &str,
+    needed: &'static str,
+) -> Result<&'a str, DataError> {
+    let field = if parent.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{parent}.{name}")
+    };
+    match fields.get(name) {
+        Some(Value::String(text)) => Ok(text),
+        Some(other) => Err(wrong_type(&field, other, "a text")),
+        None => Err(missing(&field, needed)),
+    }
+}
+
+pub(super) fn missing(field: &str, needed: &'static str) -> DataError {
+    DataError::MissingField {
+        field: field.to_owned(),
+        needed,
+    }
+}
+
+pub(super) fn wrong_type(field: &str, found: &Value, expected: &'static str) -> DataError {
+    DataError::WrongType {
+        field: field.to_owned(),
+        found: type_name(found),
+        expected,
+    }
+}
+
+fn as_object<'a>(value: &'a Value, field: &str) -> Result<&'a Map<String, Value>, DataError> {
+    value
+        .as_object()
+        .ok_or_else(|| wrong_type(field, value, "an object"))
+}
+
+pub(super) fn as_array<'a>(
+    value: &'a Value,
+    field: &str,
+    expected: &'static str,
+) -> Result<&'a [Value], DataError> {
+    match value {
+        Value::Array(items) => Ok(items),
+        other => Err(wrong_type(field, other, expected)),
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,331 @@
+//! What can be wrong between a file of rows and tokenized examples.
+//!
+//! The enum is flat, and [`DataError::At`] adds the place: a conversation rendered by hand has no
+//! file and line, the same fault found in a file has. Every message says how to mend the fault.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::json::JsonError;
+
+/// A reason why text cannot become tokens to train on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The fault belongs to one row.
+    #[error("{id}: {error}")]
+    At {
+        /// The row as `file:line`, or the id that the caller gave it.
+        id: String,
+        /// What is wrong with the row.
+        error: Box<DataError>,
+    },
+
+    /// A file cannot be opened or read.
+    #[error("{}: cannot read: {error}; check the path and the access rights", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+
+    /// A file of rows has none.
+    #[error("{}: the file holds no rows; each line must be one JSON object", path.display())]
+    EmptyFile {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// No example was left after rows were dropped.
+    #[error("none of the {n_rows} rows gives an example ({reasons}); relax the options that drop")]
+    NoExamples {
+        /// Rows read.
+        n_rows: usize,
+        /// How many were dropped for which reason.
+        reasons: String,
+    },
+
+    /// A line is not UTF-8.
+    #[error(
+        "invalid UTF-8 at byte {byte} of the line; save the file as UTF-8 (iconv -t utf-8 converts)"
+    )]
+    NotUtf8 {
+        /// Offset of the first bad byte in the line, from 0.
+        byte: usize,
+    },
+
+    /// A line is not one JSON value.
+    #[error("not valid JSON: {error}; each line must hold one JSON object")]
+    NotJson {
+        /// What the parser says; its columns count bytes of the line.
+        error: JsonError,
+    },
+
+    /// A field that the row's format needs is not there.
+    #[error("field {field:?} is missing; {needed}")]
+    MissingField {
+        /// Where the field should be, such as `messages[2].content`.
+        field: String,
+        /// What the format needs.
+        needed: &'static str,
+    },
+
+    /// A field holds another type than its format says.
+    #[error("{field} is {found}, but must be {expected}")]
+    WrongType {
+        /// Where the field is, such as `messages[2].content`.
+        field: String,
+        /// What is there.
+        found: &'static str,
+        /// What must be there.
+        expected: &'static str,
+    },
+
+    /// A message has a role that no chat template knows.
+    #[error("{field} is {role:?}; use system, user, assistant or tool")]
+    UnknownRole {
+        /// Where the role is, such as `messages[2].role`.
+        field: String,
+        /// The role as given.
+        role: String,
+    },
+
+    /// The arguments of a tool call, given as a JSON text, are not one JSON object.
+    #[error("{field} is a text that is not one JSON object ({reason}); give an object")]
+    ToolArguments {
+        /// Where the arguments are.
+        field: String,
+        /// Why the text is refused.
+        reason: String,
+    },
+
+    /// A JSON schema cannot be used.
+    #[error("json_schema{pointer} is not a usable JSON schema: {reason}")]
+    BadSchema {
+        /// JSON pointer into the schema; empty for the whole.
+        pointer: String,
+        /// What the validator says.
+        reason: String,
+    },
+
+    /// A gold value does not satisfy the row's own schema.
+    #[error(
+        "gold{pointer} does not satisfy json_schema: {reason}; mend the row, for it would teach \
+         the model to break schemas"
+    )]
+    GoldInvalid {
+        /// JSON pointer into the gold; empty for the whole.
+        pointer: String,
+        /// What the validator says.
+        reason: String,
+    },
+
+    /// A chat template does not compile.
+    #[error("chat template, line {line}: {reason}")]
+    TemplateSyntax {
+        /// Line of the template, from 1.
+        line: usize,
+        /// What the engine says.
+        reason: String,
+    },
+
+    /// A chat template refused the conversation with `raise_exception`.
+    #[error("the chat template refuses the conversation: {message}")]
+    TemplateRaised {
+        /// The template's own words.
+        message: String,
+    },
+
+    /// A chat template failed while rendering.
+    #[error("chat template, line {line}: {reason}; does the template support these messages?")]
+    TemplateFailed {
+        /// Line of the template, from 1; 0 when unknown.
+        line: usize,
+        /// What the engine says.
+        reason: String,
+    },
+
+    /// A chat template prints a value that has no text of its own, such as none or a list.
+    #[error(
+        "chat template, line {line}: it prints {kind}, whose Python spelling would land in the \
+         text; use `| tojson`, or give the message a content"
+    )]
+    NonStringOutput {
+        /// Line of the template, from 1; 0 when unknown.
+        line: usize,
+        /// What kind of value was printed.
+        kind: String,
+    },
+
+    /// The rendered text holds characters that mark spans while rendering.
+    #[error(
+        "the text holds {character:?} (U+10FF00 to U+10FF7F are reserved to mark spans while \
+         rendering); remove these private-use characters from the row"
+    )]
+    ReservedCharacter {
+        /// The first such character.
+        character: char,
+    },
+
+    /// What the template shows the model at inference is not how the training text begins.
+    #[error(
+        "the training text does not begin with the generation prompt before message {message}: \
+         the template renders the conversation's start differently once the answer is there; use \
+         a template whose training text continues its prompt"
+    )]
+    PromptNotAPrefix {
+        /// The assistant message, from 0.
+        message: usize,
+    },
+
+    /// A chat template left out an assistant message that should be learned.
+    #[error(
+        "the chat template leaves out the content or the tool calls of message {message}; use a \
+         template that renders them"
+    )]
+    MessageNotRendered {
+        /// The assistant message, from 0.
+        message: usize,
+    },
+
+    /// Spans that `mask.weights` needs cannot be located in the rendered text.
+    #[error(
+        "the place of {span} in the rendered text is unknown, because the template trims, \
+         measures, slices or compares it; remove the span from mask.weights or change the template"
+    )]
+    SpanLost {
+        /// The span as spelled in the configuration.
+        span: &'static str,
+    },
+
+    /// A span name in `mask.weights` does not exist.
+    #[error("mask.weights: unknown span {span:?}; use one of {known}")]
+    UnknownSpan {
+        /// The name as given.
+        span: String,
+        /// The names that exist.
+        known: String,
+    },
+
+    /// A weight in `mask.weights` is negative, infinite or not a number.
+    #[error("mask.weights: the weight of {span} is {weight}; give a number of at least 0")]
+    BadWeight {
+        /// The span as spelled in the configuration.
+        span: String,
+        /// The weight as given.
+        weight: f32,
+    },
+
+    /// The options name no token that ends a turn.
+    #[error("no stop token is given; a model that never learns one never stops")]
+    NoStopIds,
+
+    /// A tokenizer file cannot be used.
+    #[error("{}: not a usable tokenizer.json: {reason}", path.display())]
+    TokenizerFile {
+        /// The file.
+        path: PathBuf,
+        /// What the tokenizer library says.
+        reason: String,
+    },
+
+    /// A model directory lacks its chat template.
+    #[error(
+        "{}: no chat template; put chat_template.jinja beside tokenizer.json, or chat_template \
+         into tokenizer_config.json", path.display()
+    )]
+    NoTemplate {
+        /// The model directory.
+        path: PathBuf,
+    },
+
+    /// The tokenizer failed on a text.
+    #[error("the tokenizer failed: {reason}")]
+    Tokenize {
+        /// What the tokenizer library says.
+        reason: String,
+    },
+
+    /// The tokens begin with two begin-of-sequence tokens.
+    #[error(
+        "the row begins with two {token:?}: the template writes one and the row's text another; \
+         remove it from the row"
+    )]
+    DoubleBos {
+        /// The token.
+        token: String,
+    },
+
+    /// A row has no token to learn.
+    #[error(
+        "no token of the row would be learned ({reason}); mend the row, or set mask.on_empty = \
+         \"drop\""
+    )]
+    NothingTrained {
+        /// Why none is left.
+        reason: &'static str,
+    },
+
+    /// A row has more tokens than fit.
+    #[error(
+        "{n_tokens} tokens, but max_length is {max_length}: the completion would be cut, and a cut \
+         answer teaches broken answers; raise max_length, or set on_overflow = \"drop\""
+    )]
+    TooLong {
+        /// Tokens of the row.
+        n_tokens: usize,
+        /// Tokens that fit.
+        max_length: usize,
+    },
+
+    /// No stop token would be learned at the end of a trained turn.
+    #[error(
+        "no stop token is learned at the end of message {message}, so the model would not learn \
+         to stop; the text after the message is {after:?}: use a template that ends the turn with \
+         one of the stop tokens {stop_tokens}, and give that token a weight"
+    )]
+    EndOfTurnNotTrained {
+        /// The assistant message, from 0.
+        message: usize,
+        /// The rendered text that follows the message, up to the end of the turn.
+        after: String,
+        /// The stop tokens as text.
+        stop_tokens: String,
+    },
+
+    /// A token crosses the border of a span, and `mask.straddle` is `error`.
+    #[error(
+        "token {token:?} crosses the border of {span}; set mask.straddle to \"mask\" or \"train\""
+    )]
+    Straddles {
+        /// The token's text.
+        token: String,
+        /// The span as spelled in the configuration.
+        span: &'static str,
+    },
+}
+
+impl DataError {
+    /// Adds the row that the fault belongs to, unless one is known already.
+    #[must_use]
+    pub fn at(self, id: &str) -> Self {
+        match self {
+            Self::At { .. } | Self::Unreadable { .. } | Self::EmptyFile { .. } => self,
+            error => Self::At {
+                id: id.to_owned(),
+                error: Box::new(error),
+            },
+        }
+    }
+
+    /// The fault itself, without the row it belongs to.
+    pub fn fault(&self) -> &Self {
+        match self {
+            Self::At { error, .. } => error.fault(),
+            fault => fault,
+        }
+    }
+}

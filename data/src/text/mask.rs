@@ -1,0 +1,117 @@
+//! What is learned, as a configuration says it.
+
+use serde::{Deserialize, Serialize};
+
+use super::error::DataError;
+use super::template::{SpanKind, Turns};
+
+/// Which tokens of a row are learned, and how much each counts.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MaskConfig {
+    /// The turns that are learned.
+    pub train_on: TrainOn,
+    /// Weights of spans inside those turns, applied in order; everything else weighs 1.
+    pub weights: Vec<SpanWeight>,
+    /// What becomes of a token that crosses the border of a span.
+    pub straddle: Straddle,
+    /// What becomes of a row in which nothing is learned.
+    pub on_empty: OnEmpty,
+}
+
+/// The turns that are learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrainOn {
+    /// Every assistant turn.
+    Assistant,
+    /// The last assistant turn.
+    LastAssistant,
+    /// The assistant turns of the completion: the answer of a SLOT or prompt-completion row, the
+    /// last message of a messages row.
+    #[default]
+    Completion,
+    /// Every token, the prompt too.
+    All,
+}
+
+impl TrainOn {
+    /// The turns that must be located and must end with a stop token.
+    pub(super) fn turns(self) -> Turns {
+        match self {
+            Self::Assistant | Self::All => Turns::All,
+            Self::LastAssistant => Turns::Last,
+            Self::Completion => Turns::Completion,
+        }
+    }
+}
+
+/// The weight of one kind of span.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpanWeight {
+    /// The kind, such as `tool_call.arguments.value`.
+    pub span: String,
+    /// 0 leaves the span out of the loss, 1 changes nothing.
+    pub weight: f32,
+}
+
+/// What becomes of a token that crosses the border of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Straddle {
+    /// It takes the smaller of the two weights on either side of the border.
+    #[default]
+    Mask,
+    /// It takes the larger of the two.
+    Train,
+    /// The row is an error.
+    Error,
+}
+
+/// What becomes of a row in which nothing is learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnEmpty {
+    /// It is an error.
+    #[default]
+    Error,
+    /// It is dropped and listed in the report.
+    Drop,
+}
+
+impl MaskConfig {
+    /// Checks span names and weights.
+    ///
+    /// # Errors
+    ///
+    /// - a span does not exist
+    /// - a weight is negative, infinite or not a number
+    pub fn validate(&self) -> Result<(), DataError> {
+        self.checked_weights().map(|_| ())
+    }
+
+    pub(super) fn checked_weights(&self) -> Result<Vec<(SpanKind, f32)>, DataError> {
+        self.weights.iter().map(SpanWeight::checked).collect()
+    }
+}
+
+impl SpanWeight {
+    fn checked(&self) -> Result<(SpanKind, f32), DataError> {
+        let known = SpanKind::WEIGHTABLE;
+        let kind = known
+            .into_iter()
+            .find(|kind| kind.name() == self.span)
+            .ok_or_else(|| DataError::UnknownSpan {
+                span: self.span.clone(),
+                known: known.map(SpanKind::name).join(", "),
+            })?;
+        if !self.weight.is_finite() || self.weight < 0.0 {
+            return Err(DataError::BadWeight {
+                span: self.span.clone(),
+                weight: self.weight,
+            });
+        }
+        Ok((kind, self.weight))
+    }
+}

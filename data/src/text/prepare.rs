@@ -1,0 +1,346 @@
+//! Rows in, examples and an account of everything that was dropped or straddles out.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::DataError;
+use super::mask::{MaskConfig, OnEmpty};
+use super::rows::Row;
+use super::supervise::{Supervision, Supervisor};
+use super::template::{ChatTemplate, RenderedText};
+use super::tokenizer::{Encoded, Tokenizer};
+
+/// What becomes of a row with more than `max_length` tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnOverflow {
+    /// It is an error.
+    #[default]
+    Error,
+    /// It is dropped and listed in the report.
+    Drop,
+    /// Its end is cut off, which teaches answers without an end.
+    Truncate,
+}
+
+/// How rows become examples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PrepareOptions {
+    /// What is learned.
+    pub mask: MaskConfig,
+    /// Tokens that a row may have.
+    pub max_length: usize,
+    /// What becomes of a longer row.
+    pub on_overflow: OnOverflow,
+    /// Tokens that end generation; one of them must be learned at the end of each learned turn.
+    pub stop_ids: Vec<u32>,
+}
+
+/// A row as tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenizedExample {
+    /// The row's id.
+    pub id: String,
+    /// Token ids of the whole text, unshifted.
+    pub input_ids: Vec<u32>,
+    /// Weight of `input_ids[i]` as a target, unshifted, of the same length.
+    pub loss_weights: Vec<f32>,
+}
+
+/// What became of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TokenizeOutcome {
+    /// An example, and the texts of its tokens that straddle a span's border.
+    Example {
+        /// The row as tokens.
+        example: TokenizedExample,
+        /// One text per straddling token, in order.
+        straddling: Vec<String>,
+    },
+    /// Nothing, as the options ask.
+    Dropped(DroppedRow),
+}
+
+/// A row that gave no example.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DroppedRow {
+    /// The row's id.
+    pub id: String,
+    /// Why.
+    pub reason: DropReason,
+}
+
+/// Why a row was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DropReason {
+    /// It has more than `max_length` tokens.
+    TooLong,
+    /// None of its tokens would be learned.
+    NothingTrained,
+}
+
+impl DropReason {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::TooLong => "longer than max_length",
+            Self::NothingTrained => "nothing to learn",
+        }
+    }
+}
+
+/// A kind of token that straddles spans.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StraddlingToken {
+    /// The token's text.
+    pub text: String,
+    /// How often it straddles.
+    pub count: usize,
+}
+
+/// The account of a data set.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct PrepareReport {
+    /// Rows read.
+    pub n_rows: usize,
+    /// Rows that gave no example.
+    pub dropped: Vec<DroppedRow>,
+    /// Tokens of all examples.
+    pub n_tokens: usize,
+    /// Tokens with a weight above 0.
+    pub n_trained_tokens: usize,
+    /// Tokens that straddle the border of a learned or weighted span.
+    pub n_straddling: usize,
+    /// The ten commonest of them, commonest first, ties in the order of their text.
+    pub straddling: Vec<StraddlingToken>,
+}
+
+impl PrepareReport {
+    /// Rows that gave no example.
+    pub fn n_dropped(&self) -> usize {
+        self.dropped.len()
+    }
+}
+
+/// A data set ready for batches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prepared {
+    /// Examples in the order of the rows.
+    pub examples: Vec<TokenizedExample>,
+    /// What became of the rows.
+    pub report: PrepareReport,
+}
+
+/// Turns a row into tokens and weights.
+///
+/// # Errors
+///
+/// Each names the row:
+///
+/// - the template refuses the row, or renders its prompt differently once the answer is there
+/// - the row is longer than `max_length`, unless the options drop or cut it
+/// - no token is learned, unless the options drop the row
+/// - a learned turn does not end with a learned stop token
+/// - the tokens begin with two begin-of-sequence tokens
+/// - `mask.weights` names an unknown or lost span, or a token straddles and that is an error
+pub fn tokenize_row(
+    row: &Row,
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+    options: &PrepareOptions,
+) -> Result<TokenizeOutcome, DataError> {
+    let work = || -> Result<TokenizeOutcome, DataError> {
+        let (rendered, encoded) = read(row, template, tokenizer, options)?;
+        if encoded.ids.len() > options.max_length && options.on_overflow != OnOverflow::Truncate {
+            return too_long(&row.id, encoded.ids.len(), options);
+        }
+        let supervisor = Supervisor {
+            rendered: &rendered,
+            encoded: &encoded,
+            mask: &options.mask,
+            stop_ids: &options.stop_ids,
+            tokenizer,
+        };
+        let supervision = supervisor.supervise()?;
+        let straddling = supervision
+            .straddling
+            .iter()
+            .map(|&token| supervisor.token_text(token).to_owned())
+            .collect();
+        finish(&row.id, encoded.ids, (supervision, straddling), options)
+    };
+    work().map_err(|error| error.at(&row.id))
+}
+
+/// Renders and tokenizes a row.
+pub(super) fn read(
+    row: &Row,
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+    options: &PrepareOptions,
+) -> Result<(RenderedText, Encoded), DataError> {
+    if options.stop_ids.is_empty() {
+        return Err(DataError::NoStopIds);
+    }
+    let rendered = template.render_with_spans(&row.conversation, options.mask.train_on.turns())?;
+    let encoded = encode(&rendered.text, template, tokenizer)?;
+    Ok((rendered, encoded))
+}
+
+fn encode(
+    text: &str,
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+) -> Result<Encoded, DataError> {
+    let encoded = tokenizer.encode(text)?;
+    let bos_token = template.special_tokens().bos_token.as_deref();
+    if let (Some(token), [first, second, ..]) = (bos_token, encoded.ids.as_slice()) {
+        let bos_id = tokenizer.token_to_id(token);
+        if bos_id == Some(*first) && bos_id == Some(*second) {
+            return Err(DataError::DoubleBos {
+                token: token.to_owned(),
+            });
+        }
+    }
+    Ok(encoded)
+}
+
+fn too_long(
+    id: &str,
+    n_tokens: usize,
+    options: &PrepareOptions,
+) -> Result<TokenizeOutcome, DataError> {
+    if options.on_overflow == OnOverflow::Drop {
+        return Ok(dropped(id, DropReason::TooLong));
+    }
+    Err(DataError::TooLong {
+        n_tokens,
+        max_length: options.max_length,
+    })
+}
+
+fn dropped(id: &str, reason: DropReason) -> TokenizeOutcome {
+    TokenizeOutcome::Dropped(DroppedRow {
+        id: id.to_owned(),
+        reason,
+    })
+}
+
+/// Cuts to the length and refuses a row without anything to learn.
+fn finish(
+    id: &str,
+    mut input_ids: Vec<u32>,
+    (supervision, straddling): (Supervision, Vec<String>),
+    options: &PrepareOptions,
+) -> Result<TokenizeOutcome, DataError> {
+    let mut loss_weights = supervision.weights;
+    let is_cut = input_ids.len() > options.max_length;
+    input_ids.truncate(options.max_length);
+    loss_weights.truncate(options.max_length);
+    if loss_weights.iter().all(|&weight| weight == 0.0) {
+        return match options.mask.on_empty {
+            OnEmpty::Drop => Ok(dropped(id, DropReason::NothingTrained)),
+            OnEmpty::Error => Err(DataError::NothingTrained {
+                reason: if is_cut {
+                    "the answer lies beyond max_length"
+                } else {
+                    "it has no turn that mask.train_on selects"
+                },
+            }),
+        };
+    }
+    Ok(TokenizeOutcome::Example {
+        example: TokenizedExample {
+            id: id.to_owned(),
+            input_ids,
+            loss_weights,
+        },
+        straddling,
+    })
+}
+
+/// Turns rows into examples, and stops at the first fault.
+///
+/// # Errors
+///
+/// - a row cannot be read
+/// - as [`tokenize_row`]
+/// - no row gives an example
+pub fn prepare(
+    rows: impl Iterator<Item = Result<Row, DataError>>,
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+    options: &PrepareOptions,
+) -> Result<Prepared, DataError> {
+    let mut examples = Vec::new();
+    let mut report = PrepareReport::default();
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for row in rows {
+        report.n_rows += 1;
+        match tokenize_row(&row?, template, tokenizer, options)? {
+            TokenizeOutcome::Dropped(row) => report.dropped.push(row),
+            TokenizeOutcome::Example {
+                example,
+                straddling,
+            } => {
+                report.n_tokens += example.input_ids.len();
+                report.n_trained_tokens +=
+                    example.loss_weights.iter().filter(|&&w| w > 0.0).count();
+                report.n_straddling += straddling.len();
+                for text in straddling {
+                    *counts.entry(text).or_default() += 1;
+                }
+                examples.push(example);
+            }
+        }
+    }
+    report.straddling = commonest(counts);
+    if examples.is_empty() {
+        return Err(DataError::NoExamples {
+            n_rows: report.n_rows,
+            reasons: reasons(&report.dropped),
+        });
+    }
+    Ok(Prepared { examples, report })
+}
+
+fn commonest(counts: HashMap<String, usize>) -> Vec<StraddlingToken> {
+    let mut all: Vec<StraddlingToken> = counts
+        .into_iter()
+        .map(|(text, count)| StraddlingToken { text, count })
+        .collect();
+    all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.text.cmp(&b.text)));
+    all.truncate(10);
+    all
+}
+
+fn reasons(dropped: &[DroppedRow]) -> String {
+    let mut counts: BTreeMap<DropReason, usize> = BTreeMap::new();
+    for row in dropped {
+        *counts.entry(row.reason).or_default() += 1;
+    }
+    counts
+        .into_iter()
+        .map(|(reason, count)| format!("{count} {}", reason.as_str()))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// The prompt of a row as tokens, up to where the model answers.
+///
+/// # Errors
+///
+/// - the template refuses the prompt
+/// - the tokens begin with two begin-of-sequence tokens
+pub fn prompt_ids(
+    row: &Row,
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<u32>, DataError> {
+    template
+        .render_prompt(&row.conversation)
+        .and_then(|text| encode(&text, template, tokenizer))
+        .map(|encoded| encoded.ids)
+        .map_err(|error| error.at(&row.id))
+}

@@ -1,0 +1,246 @@
+//! JSON Lines in, checked rows out, one at a time.
+//!
+//! Rows stream: memory holds one line, however long the file. A fault names the file, the line and
+//! the field, and the reader stands at the next line afterwards, so that a caller can list all
+//! faults of a file instead of the first.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::conversation::{
+    Conversation, Message, Role, as_array, missing, parse_messages, text_field, wrong_type,
+};
+use super::error::DataError;
+use super::slot::{GoldCheck, SlotRow};
+use crate::json;
+
+/// What a row looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataFormat {
+    /// `{"input_text", "json_schema", "gold"}`.
+    Slot,
+    /// `{"prompt", "completion"}`, each a text or an array of messages.
+    PromptCompletion,
+    /// `{"messages", "tools"?, "documents"?}`.
+    Messages,
+}
+
+/// One row, ready to be rendered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The row as `file:line`.
+    pub id: String,
+    /// What is rendered and learned.
+    pub conversation: Conversation,
+    /// The row's own fields, for the metrics, where the format is SLOT.
+    pub slot: Option<SlotRow>,
+}
+
+impl From<SlotRow> for Row {
+    /// Takes the gold as it is: only [`read_rows`] checks it against the schema.
+    fn from(slot: SlotRow) -> Self {
+        Self {
+            id: slot.id.clone(),
+            conversation: slot.conversation(),
+            slot: Some(slot),
+        }
+    }
+}
+
+/// Opens a file of rows.
+///
+/// Blank lines and a byte-order mark at the start of the file are skipped.
+///
+/// # Errors
+///
+/// - the file cannot be opened
+///
+/// The reader itself yields an error for a file without rows, a line that is not UTF-8 or not one
+/// JSON object, a field that is missing or of another type, and a gold value that its schema
+/// refuses.
+pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    Ok(RowReader {
+        path: path.to_owned(),
+        lines: BufReader::with_capacity(1 << 16, file),
+        format,
+        line_number: 0,
+        n_rows: 0,
+        is_done: false,
+        gold_check: GoldCheck::default(),
+    })
+}
+
+/// The rows of a file in order, from [`read_rows`].
+#[derive(Debug)]
+pub struct RowReader {
+    path: PathBuf,
+    lines: BufReader<File>,
+    format: DataFormat,
+    line_number: usize,
+    n_rows: usize,
+    is_done: bool,
+    gold_check: GoldCheck,
+}
+
+impl Iterator for RowReader {
+    type Item = Result<Row, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.is_done {
+                return None;
+            }
+            match self.read_line() {
+                Err(error) => return Some(Err(self.end_with(error))),
+                Ok(None) if self.n_rows == 0 => {
+                    let path = self.path.clone();
+                    return Some(Err(self.end_with(DataError::EmptyFile { path })));
+                }
+                Ok(None) => self.is_done = true,
+                Ok(Some(line)) if line.trim_ascii().is_empty() => {}
+                Ok(Some(line)) => {
+                    self.n_rows += 1;
+                    let id = format!("{}:{}", self.path.display(), self.line_number);
+                    return Some(self.parse_row(&id, &line).map_err(|error| error.at(&id)));
+                }
+            }
+        }
+    }
+}
+
+impl RowReader {
+    fn end_with(&mut self, error: DataError) -> DataError {
+        self.is_done = true;
+        error
+    }
+
+    fn read_line(&mut self) -> Result<Option<Vec<u8>>, DataError> {
+        let mut line = Vec::new();
+        let n_bytes = self
+            .lines
+            .read_until(b'\n', &mut line)
+            .map_err(|error| unreadable(&self.path, error))?;
+        if n_bytes == 0 {
+            return Ok(None);
+        }
+        self.line_number += 1;
+        if self.line_number == 1 && line.starts_with(b"\xEF\xBB\xBF") {
+            line.drain(..3);
+        }
+        Ok(Some(line))
+    }
+
+    fn parse_row(&mut self, id: &str, line: &[u8]) -> Result<Row, DataError> {
+        let text = std::str::from_utf8(line).map_err(|error| DataError::NotUtf8 {
+            byte: error.valid_up_to(),
+        })?;
+        let value = json::parse(text.trim_end_matches(['\r', '\n']))
+            .map_err(|error| DataError::NotJson { error })?;
+        let Value::Object(fields) = value else {
+            return Err(wrong_type("the line", &value, "a JSON object"));
+        };
+        match self.format {
+            DataFormat::Slot => self.slot_row(id, fields),
+            DataFormat::PromptCompletion => conversation_row(id, prompt_completion(&fields)?),
+            DataFormat::Messages => conversation_row(id, messages(&fields)?),
+        }
+    }
+
+    fn slot_row(&mut self, id: &str, mut fields: Map<String, Value>) -> Result<Row, DataError> {
+        const NEEDED: &str = "a slot row needs input_text, json_schema and gold";
+        let input_text = text_field(&fields, "", "input_text", NEEDED)?.to_owned();
+        let json_schema = fields
+            .remove("json_schema")
+            .ok_or_else(|| missing("json_schema", NEEDED))?;
+        if !json_schema.is_object() {
+            return Err(wrong_type("json_schema", &json_schema, "an object"));
+        }
+        let gold = fields
+            .remove("gold")
+            .ok_or_else(|| missing("gold", NEEDED))?;
+        self.gold_check.check(&gold, &json_schema)?;
+        Ok(Row::from(SlotRow {
+            id: id.to_owned(),
+            input_text,
+            json_schema,
+            gold,
+        }))
+    }
+}
+
+fn conversation_row(id: &str, conversation: Conversation) -> Result<Row, DataError> {
+    Ok(Row {
+        id: id.to_owned(),
+        conversation,
+        slot: None,
+    })
+}
+
+/// A plain text becomes one user or assistant message: the template is applied to every format.
+fn prompt_completion(fields: &Map<String, Value>) -> Result<Conversation, DataError> {
+    const NEEDED: &str = "a prompt-completion row needs prompt and completion";
+    let part = |name: &str, role: Role| match fields.get(name) {
+        None => Err(missing(name, NEEDED)),
+        Some(Value::String(text)) => Ok(vec![Message::new(role, text.clone())]),
+        Some(value @ Value::Array(_)) => parse_messages(value, name),
+        Some(other) => Err(wrong_type(name, other, "a text or an array of messages")),
+    };
+    let mut all = part("prompt", Role::User)?;
+    let completion_start = all.len();
+    all.extend(part("completion", Role::Assistant)?);
+    if all[completion_start].role != Role::Assistant {
+        return Err(DataError::WrongType {
+            field: "completion[0].role".to_owned(),
+            found: all[completion_start].role.as_str(),
+            expected: "assistant, since the model answers the prompt",
+        });
+    }
+    with_tools(
+        fields,
+        Conversation {
+            completion_start,
+            ..Conversation::new(all)
+        },
+    )
+}
+
+fn messages(fields: &Map<String, Value>) -> Result<Conversation, DataError> {
+    let value = fields
+        .get("messages")
+        .ok_or_else(|| missing("messages", "a messages row needs messages"))?;
+    with_tools(
+        fields,
+        Conversation::new(parse_messages(value, "messages")?),
+    )
+}
+
+fn with_tools(
+    fields: &Map<String, Value>,
+    conversation: Conversation,
+) -> Result<Conversation, DataError> {
+    let list = |name: &str| match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => as_array(value, name, "an array of objects").map(|items| {
+            let all = items.to_vec();
+            (!all.is_empty()).then_some(all)
+        }),
+    };
+    Ok(Conversation {
+        tools: list("tools")?,
+        documents: list("documents")?,
+        ..conversation
+    })
+}
+
+fn unreadable(path: &Path, error: std::io::Error) -> DataError {
+    DataError::Unreadable {
+        path: path.to_owned(),
+        error,
+    }
+}

@@ -1,0 +1,178 @@
+//! Character spans and token offsets in, one loss weight per token out.
+//!
+//! A token belongs to a span when they share at least one byte. A token that also reaches out of
+//! the span straddles its border; `mask.straddle` says which side's weight it takes.
+
+use std::collections::BTreeSet;
+
+use super::error::DataError;
+use super::mask::{MaskConfig, Straddle, TrainOn};
+use super::template::{RenderedText, Span, SpanKind, Turn};
+use super::tokenizer::{Encoded, Tokenizer};
+
+/// Loss weights of a row.
+#[derive(Debug)]
+pub(super) struct Supervision {
+    /// Weight of each token as a target, unshifted.
+    pub(super) weights: Vec<f32>,
+    /// Tokens that cross the border of a learned or weighted span, in order.
+    pub(super) straddling: BTreeSet<usize>,
+}
+
+/// Everything about a row that weights are made from.
+pub(super) struct Supervisor<'a> {
+    pub(super) rendered: &'a RenderedText,
+    pub(super) encoded: &'a Encoded,
+    pub(super) mask: &'a MaskConfig,
+    pub(super) stop_ids: &'a [u32],
+    pub(super) tokenizer: &'a Tokenizer,
+}
+
+/// A token that shares a byte with a span.
+struct Touching {
+    token: usize,
+    is_inside: bool,
+}
+
+impl Supervisor<'_> {
+    /// # Errors
+    ///
+    /// - a located turn has no stop token after its content, or that token has weight 0
+    /// - `mask.weights` names an unknown span, or one that was lost in rendering
+    /// - a token straddles a border and `mask.straddle` is `error`
+    pub(super) fn supervise(&self) -> Result<Supervision, DataError> {
+        let span_weights = self.mask.checked_weights()?;
+        let stops = self
+            .rendered
+            .turns
+            .iter()
+            .map(|turn| self.stop_token(turn))
+            .collect::<Result<Vec<usize>, DataError>>()?;
+        let mut supervision = self.learned_turns(&stops)?;
+        for (kind, weight) in span_weights {
+            if self.rendered.lost.contains(&kind) {
+                return Err(DataError::SpanLost { span: kind.name() });
+            }
+            for span in self.rendered.spans.iter().filter(|span| span.kind == kind) {
+                self.reweigh(span, weight, &mut supervision)?;
+            }
+        }
+        match self
+            .rendered
+            .turns
+            .iter()
+            .zip(stops)
+            .find(|&(_, stop)| supervision.weights[stop] <= 0.0)
+        {
+            Some((turn, _)) => Err(self.end_not_trained(turn)),
+            None => Ok(supervision),
+        }
+    }
+
+    /// Weight 1 for everything from the start of each turn to its stop token.
+    fn learned_turns(&self, stops: &[usize]) -> Result<Supervision, DataError> {
+        let n_tokens = self.encoded.ids.len();
+        let mut supervision = Supervision {
+            weights: vec![0.0; n_tokens],
+            straddling: BTreeSet::new(),
+        };
+        if self.mask.train_on == TrainOn::All {
+            supervision.weights.fill(1.0);
+            return Ok(supervision);
+        }
+        for (turn, &stop) in self.rendered.turns.iter().zip(stops) {
+            let end = self.encoded.offsets[stop].1;
+            for touching in self.touching(turn.start, end) {
+                self.weigh(&touching, (SpanKind::AssistantTurn, 1.0), &mut supervision)?;
+            }
+        }
+        Ok(supervision)
+    }
+
+    /// Changes the weight of a span's tokens where they are learned at all.
+    fn reweigh(
+        &self,
+        span: &Span,
+        weight: f32,
+        supervision: &mut Supervision,
+    ) -> Result<(), DataError> {
+        for touching in self.touching(span.start, span.end) {
+            if supervision.weights[touching.token] > 0.0 {
+                self.weigh(&touching, (span.kind, weight), supervision)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn weigh(
+        &self,
+        touching: &Touching,
+        (kind, weight): (SpanKind, f32),
+        supervision: &mut Supervision,
+    ) -> Result<(), DataError> {
+        let token = touching.token;
+        let outside = supervision.weights[token];
+        if !touching.is_inside {
+            supervision.straddling.insert(token);
+        }
+        supervision.weights[token] = match (touching.is_inside, self.mask.straddle) {
+            (true, _) => weight,
+            (false, Straddle::Mask) => weight.min(outside),
+            (false, Straddle::Train) => weight.max(outside),
+            (false, Straddle::Error) => {
+                return Err(DataError::Straddles {
+                    token: self.token_text(token).to_owned(),
+                    span: kind.name(),
+                });
+            }
+        };
+        Ok(())
+    }
+
+    fn touching(&self, start: usize, end: usize) -> impl Iterator<Item = Touching> {
+        let offsets = &self.encoded.offsets;
+        let first = offsets.partition_point(|&(from, to)| from < start && to <= start);
+        offsets[first..]
+            .iter()
+            .enumerate()
+            .take_while(move |&(_, &(from, _))| from < end)
+            .map(move |(idx, &(from, to))| Touching {
+                token: first + idx,
+                is_inside: from >= start && to <= end,
+            })
+    }
+
+    /// The first stop token after the turn's own text.
+    fn stop_token(&self, turn: &Turn) -> Result<usize, DataError> {
+        let offsets = &self.encoded.offsets;
+        let first = offsets.partition_point(|&(from, _)| from < turn.content_end);
+        (first..offsets.len())
+            .take_while(|&token| offsets[token].1 <= turn.end)
+            .find(|&token| self.stop_ids.contains(&self.encoded.ids[token]))
+            .ok_or_else(|| self.end_not_trained(turn))
+    }
+
+    fn end_not_trained(&self, turn: &Turn) -> DataError {
+        let name = |id: &u32| {
+            self.tokenizer
+                .id_to_token(*id)
+                .unwrap_or_else(|| format!("id {id}"))
+        };
+        DataError::EndOfTurnNotTrained {
+            message: turn.message,
+            after: self.rendered.text[turn.content_end..turn.end].to_owned(),
+            stop_tokens: self
+                .stop_ids
+                .iter()
+                .map(name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        }
+    }
+
+    /// The piece of the text that a token covers.
+    pub(super) fn token_text(&self, token: usize) -> &str {
+        let (start, end) = self.encoded.offsets[token];
+        self.rendered.text.get(start..end).unwrap_or_default()
+    }
+}

@@ -1,0 +1,239 @@
+//! A model's own chat template: a conversation in, the text that the model reads out.
+//!
+//! Templates are written for Python's Jinja2 as Hugging Face sets it up, and `python` teaches
+//! minijinja the differences; the golden tests hold the result to `transformers`, byte for byte.
+//! The decision to question: spans are found by rendering once more with invisible marks around
+//! the content (`spans`), not by searching the text or counting tokens, and a rendering is only
+//! believed if it equals the plain one once the marks are taken out.
+
+mod generation_tags;
+mod load;
+mod marks;
+mod python;
+mod spans;
+mod strftime;
+mod tojson;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use minijinja::{Environment, Value};
+use serde_json::Map;
+use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
+
+use self::python::Clock;
+use self::values::MessageWriter;
+use super::conversation::Conversation;
+use super::error::DataError;
+
+pub(crate) use self::spans::Turn;
+pub use self::spans::{RenderedText, Span, SpanKind, Turns};
+
+/// Whether the text ends with the words that open the model's next turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GenerationPrompt {
+    /// As at inference: the model continues the text.
+    Add,
+    /// As in training: the text is complete.
+    Omit,
+}
+
+/// The special tokens that templates may print; one that is absent is undefined in the template.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// Begins a sequence.
+    pub bos_token: Option<String>,
+    /// Ends a sequence or a turn.
+    pub eos_token: Option<String>,
+    /// Stands for what the vocabulary lacks.
+    pub unk_token: Option<String>,
+    /// Fills batches.
+    pub pad_token: Option<String>,
+}
+
+impl SpecialTokens {
+    fn named(&self) -> [(&'static str, &Option<String>); 4] {
+        [
+            ("bos_token", &self.bos_token),
+            ("eos_token", &self.eos_token),
+            ("unk_token", &self.unk_token),
+            ("pad_token", &self.pad_token),
+        ]
+    }
+}
+
+/// A compiled chat template.
+pub struct ChatTemplate {
+    source: String,
+    sha256: String,
+    environment: Environment<'static>,
+    special: SpecialTokens,
+    variables: Map<String, serde_json::Value>,
+}
+
+const NAME: &str = "chat_template";
+
+impl ChatTemplate {
+    /// Compiles a template as found in `chat_template.jinja` or `tokenizer_config.json`.
+    ///
+    /// # Errors
+    ///
+    /// - the source is not a valid template; the error gives the line
+    pub fn new(source: &str, special: SpecialTokens) -> Result<Self, DataError> {
+        let newlines = source.replace("\r\n", "\n").replace('\r', "\n");
+        let compiled = generation_tags::rewrite(&newlines);
+        let environment = python::environment(Clock::System)
+            .and_then(|mut environment| {
+                environment.add_template_owned(NAME, compiled)?;
+                Ok(environment)
+            })
+            .map_err(|error| DataError::TemplateSyntax {
+                line: error.line().unwrap_or(1),
+                reason: python::describe(&error),
+            })?;
+        Ok(Self {
+            source: source.to_owned(),
+            sha256: hex(&Sha256::digest(source.as_bytes())),
+            environment,
+            special,
+            variables: Map::new(),
+        })
+    }
+
+    /// Hands further variables to the template, such as `date_string` or `enable_thinking`.
+    #[must_use]
+    pub fn with_variables(mut self, variables: Map<String, serde_json::Value>) -> Self {
+        self.variables = variables;
+        self
+    }
+
+    /// Stops the clock that `strftime_now` reads, so that the same rows give the same text on
+    /// every day. Without it the local time is used, as in `transformers`.
+    #[must_use]
+    pub fn with_clock(mut self, now: OffsetDateTime) -> Self {
+        python::set_clock(&mut self.environment, Clock::Stopped(now));
+        self
+    }
+
+    /// The template's text as given.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// SHA-256 of [`ChatTemplate::source`], in lower-case hexadecimal.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    /// The special tokens as given.
+    pub fn special_tokens(&self) -> &SpecialTokens {
+        &self.special
+    }
+
+    /// Renders all messages, as `apply_chat_template(tokenize=False)` does.
+    ///
+    /// # Errors
+    ///
+    /// - the template refuses the conversation, fails on it, or prints none, a list or a map
+    /// - the text holds a character that is reserved for marks
+    pub fn render(
+        &self,
+        conversation: &Conversation,
+        generation_prompt: GenerationPrompt,
+    ) -> Result<String, DataError> {
+        self.render_prefix(conversation, conversation.messages.len(), generation_prompt)
+    }
+
+    /// Renders the prompt of a conversation: the messages before its completion, and the words
+    /// that open the answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChatTemplate::render`].
+    pub fn render_prompt(&self, conversation: &Conversation) -> Result<String, DataError> {
+        self.render_prefix(
+            conversation,
+            conversation.prompt().len(),
+            GenerationPrompt::Add,
+        )
+    }
+
+    fn render_prefix(
+        &self,
+        conversation: &Conversation,
+        n_messages: usize,
+        generation_prompt: GenerationPrompt,
+    ) -> Result<String, DataError> {
+        let messages = &conversation.messages[..n_messages];
+        let mut writer = MessageWriter::plain();
+        let text = self.execute(conversation, writer.messages(messages), generation_prompt)?;
+        match text
+            .chars()
+            .find(|&character| marks::is_reserved(character))
+        {
+            Some(character) => Err(DataError::ReservedCharacter { character }),
+            None => Ok(text),
+        }
+    }
+
+    fn execute(
+        &self,
+        conversation: &Conversation,
+        (messages, generation_marks): (Value, [&'static str; 2]),
+        generation_prompt: GenerationPrompt,
+    ) -> Result<String, DataError> {
+        let given = self
+            .variables
+            .iter()
+            .map(|(name, value)| (name.as_str(), values::from_json(value)));
+        let special = self
+            .special
+            .named()
+            .into_iter()
+            .filter_map(|(name, token)| Some((name, Value::from(token.as_ref()?))));
+        let fixed = [
+            ("messages", messages),
+            ("tools", values::from_list(conversation.tools.as_deref())),
+            (
+                "documents",
+                values::from_list(conversation.documents.as_deref()),
+            ),
+            (
+                "add_generation_prompt",
+                Value::from(generation_prompt == GenerationPrompt::Add),
+            ),
+            (
+                generation_tags::OPEN_VARIABLE,
+                Value::from(generation_marks[0]),
+            ),
+            (
+                generation_tags::CLOSE_VARIABLE,
+                Value::from(generation_marks[1]),
+            ),
+        ];
+        let context = Value::from_pairs(special.chain(given).chain(fixed));
+        self.environment
+            .get_template(NAME)
+            .and_then(|template| template.render(context))
+            .map_err(|error| python::to_data_error(&error))
+    }
+}
+
+impl fmt::Debug for ChatTemplate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ChatTemplate")
+            .field("sha256", &self.sha256)
+            .field("special", &self.special)
+            .field("variables", &self.variables)
+            .finish_non_exhaustive()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

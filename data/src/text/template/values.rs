@@ -1,0 +1,233 @@
+//! Messages as the values a template sees, with or without marks around their pieces.
+
+use minijinja::Value;
+
+use super::marks::{self, MarkTable, Piece};
+use super::spans::SpanKind;
+use crate::json::{self, Style};
+use crate::text::conversation::{Message, Role, ToolCall};
+
+/// Which pieces get marks, and where the marks stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Marking {
+    pub(super) scope: Scope,
+    pub(super) place: Place,
+    pub(super) arguments: Arguments,
+}
+
+/// Whose content is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    EveryRole,
+    Assistant,
+}
+
+/// Where the marks of a content stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Around all of it.
+    Around,
+    /// Inside its outer white space, so that a template can still trim it.
+    InsideWhiteSpace,
+}
+
+/// What is marked of the arguments of tool calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arguments {
+    KeysAndValues,
+    Nothing,
+}
+
+/// Writes messages for a template, numbering marks in the order of the messages, so that a
+/// conversation's beginning has the same marks as the whole.
+#[derive(Debug)]
+pub(super) struct MessageWriter {
+    marking: Option<Marking>,
+    table: MarkTable,
+}
+
+impl MessageWriter {
+    pub(super) fn plain() -> Self {
+        Self {
+            marking: None,
+            table: MarkTable::default(),
+        }
+    }
+
+    pub(super) fn marked(marking: Marking) -> Self {
+        Self {
+            marking: Some(marking),
+            table: MarkTable::default(),
+        }
+    }
+
+    /// What the marks' numbers mean.
+    pub(super) fn into_table(self) -> MarkTable {
+        self.table
+    }
+
+    /// The messages, and what the generation tags print.
+    pub(super) fn messages(&mut self, messages: &[Message]) -> (Value, [&'static str; 2]) {
+        let values: Vec<Value> = messages
+            .iter()
+            .enumerate()
+            .map(|(message_idx, message)| self.message(message_idx, message))
+            .collect();
+        let generation = match self.marking {
+            Some(_) => marks::GENERATION,
+            None => ["", ""],
+        };
+        (Value::from(values), generation)
+    }
+
+    fn message(&mut self, message_idx: usize, message: &Message) -> Value {
+        let mut fields = vec![("role", Value::from(message.role.as_str()))];
+        let content = match &message.content {
+            Some(text) => self.content(message_idx, message.role, text),
+            None => Value::from(()),
+        };
+        fields.push(("content", content));
+        fields.extend(
+            message
+                .extra
+                .iter()
+                .map(|(name, value)| (name.as_str(), from_json(value))),
+        );
+        if !message.tool_calls.is_empty() {
+            let calls: Vec<Value> = message
+                .tool_calls
+                .iter()
+                .map(|call| self.tool_call(message_idx, call))
+                .collect();
+            fields.push(("tool_calls", Value::from(calls)));
+        }
+        Value::from_pairs(fields)
+    }
+
+    fn content(&mut self, message: usize, role: Role, text: &str) -> Value {
+        let Some(marking) = self.marking else {
+            return Value::from(text);
+        };
+        let kind = match role {
+            Role::Assistant => SpanKind::AssistantContent,
+            _ if marking.scope == Scope::Assistant => return Value::from(text),
+            _ => SpanKind::PromptContent,
+        };
+        let inner = match marking.place {
+            Place::Around => text,
+            Place::InsideWhiteSpace => text.trim(),
+        };
+        let Some((before, after)) = text.split_once(inner).filter(|_| !inner.is_empty()) else {
+            return Value::from(text);
+        };
+        match self.table.around(Piece { kind, message }, inner) {
+            Some(marked) => Value::from(format!("{before}{marked}{after}")),
+            None => Value::from(text),
+        }
+    }
+
+    fn tool_call(&mut self, message: usize, call: &ToolCall) -> Value {
+        let name = match self.marking {
+            None => Value::from(&call.name),
+            Some(_) => self.text(
+                Piece {
+                    kind: SpanKind::ToolCallName,
+                    message,
+                },
+                &call.name,
+            ),
+        };
+        let arguments = call
+            .arguments
+            .iter()
+            .map(|(key, value)| (self.key(message, key), self.argument(message, value)))
+            .collect::<Vec<_>>();
+        let function =
+            Value::from_pairs([("name", name), ("arguments", Value::from_pairs(arguments))]);
+        let mut fields = vec![("type", Value::from("function"))];
+        fields.extend(call.id.as_ref().map(|id| ("id", Value::from(id))));
+        fields.push(("function", function));
+        Value::from_pairs(fields)
+    }
+
+    fn arguments(&self) -> Arguments {
+        self.marking
+            .map_or(Arguments::Nothing, |marking| marking.arguments)
+    }
+
+    fn key(&mut self, message: usize, key: &str) -> Value {
+        match self.arguments() {
+            Arguments::KeysAndValues => self.text(
+                Piece {
+                    kind: SpanKind::ToolCallArgumentKey,
+                    message,
+                },
+                key,
+            ),
+            Arguments::Nothing => Value::from(key),
+        }
+    }
+
+    fn argument(&mut self, message: usize, value: &serde_json::Value) -> Value {
+        let piece = Piece {
+            kind: SpanKind::ToolCallArgumentValue,
+            message,
+        };
+        match (value, self.arguments()) {
+            (_, Arguments::Nothing) => from_json(value),
+            (serde_json::Value::String(text), _) => self.text(piece, text),
+            (serde_json::Value::Array(items), _) => items
+                .iter()
+                .map(|item| self.argument(message, item))
+                .collect(),
+            (serde_json::Value::Object(fields), _) => {
+                let pairs: Vec<(Value, Value)> = fields
+                    .iter()
+                    .map(|(key, field)| (self.key(message, key), self.argument(message, field)))
+                    .collect();
+                Value::from_pairs(pairs)
+            }
+            (literal, Arguments::KeysAndValues) => self
+                .table
+                .around_literal(piece, &json::dumps(literal, Style::Python))
+                .map_or_else(|| from_json(literal), Value::from),
+        }
+    }
+
+    fn text(&mut self, piece: Piece, text: &str) -> Value {
+        if text.is_empty() {
+            return Value::from(text);
+        }
+        match self.table.around(piece, text) {
+            Some(marked) => Value::from(marked),
+            None => Value::from(text),
+        }
+    }
+}
+
+/// A JSON value as a template sees it.
+pub(super) fn from_json(value: &serde_json::Value) -> Value {
+    match value {
+        serde_json::Value::Null => Value::from(()),
+        serde_json::Value::Bool(flag) => Value::from(*flag),
+        serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(integer), _) => Value::from(integer),
+            (None, Some(integer)) => Value::from(integer),
+            (None, None) => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        serde_json::Value::String(text) => Value::from(text),
+        serde_json::Value::Array(items) => items.iter().map(from_json).collect(),
+        serde_json::Value::Object(fields) => Value::from_pairs(
+            fields
+                .iter()
+                .map(|(key, field)| (key.as_str(), from_json(field))),
+        ),
+    }
+}
+
+/// A list, or none.
+pub(super) fn from_list(items: Option<&[serde_json::Value]>) -> Value {
+    items.map_or(Value::from(()), |items| {
+        items.iter().map(from_json).collect()
+    })
+}
