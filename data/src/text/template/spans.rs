@@ -126,39 +126,19 @@ pub struct RenderedText {
 }
 
 /// Ways of marking, from the most telling to the most robust.
-const MARKINGS: [Marking; 8] = [
-    marking(Scope::EveryRole, Place::Around, Arguments::KeysAndValues),
-    marking(
-        Scope::EveryRole,
-        Place::InsideWhiteSpace,
-        Arguments::KeysAndValues,
-    ),
-    marking(Scope::Assistant, Place::Around, Arguments::KeysAndValues),
-    marking(
-        Scope::Assistant,
-        Place::InsideWhiteSpace,
-        Arguments::KeysAndValues,
-    ),
-    marking(Scope::EveryRole, Place::Around, Arguments::Nothing),
-    marking(
-        Scope::EveryRole,
-        Place::InsideWhiteSpace,
-        Arguments::Nothing,
-    ),
-    marking(Scope::Assistant, Place::Around, Arguments::Nothing),
-    marking(
-        Scope::Assistant,
-        Place::InsideWhiteSpace,
-        Arguments::Nothing,
-    ),
-];
-
-const fn marking(scope: Scope, place: Place, arguments: Arguments) -> Marking {
-    Marking {
-        scope,
-        place,
-        arguments,
-    }
+fn markings() -> impl Iterator<Item = Marking> {
+    let arguments = [Arguments::KeysAndValues, Arguments::Nothing];
+    let scopes = [Scope::EveryRole, Scope::NotTools, Scope::Assistant];
+    let places = [Place::Around, Place::InsideWhiteSpace];
+    arguments.into_iter().flat_map(move |arguments| {
+        scopes.into_iter().flat_map(move |scope| {
+            places.into_iter().map(move |place| Marking {
+                scope,
+                place,
+                arguments,
+            })
+        })
+    })
 }
 
 impl ChatTemplate {
@@ -220,7 +200,7 @@ struct Located<'a> {
 impl<'a> Located<'a> {
     fn new(template: &'a ChatTemplate, conversation: &'a Conversation, text: String) -> Self {
         let n_messages = conversation.messages.len();
-        for marking in MARKINGS {
+        for marking in markings() {
             let mut writer = MessageWriter::marked(marking);
             let messages = writer.messages(&conversation.messages[..n_messages]);
             let marked = template.execute(conversation, messages, GenerationPrompt::Omit);

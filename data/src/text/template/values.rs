@@ -19,6 +19,8 @@ pub(super) struct Marking {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     EveryRole,
+    /// Mistral's templates read the results of tools as numbers if they can.
+    NotTools,
     Assistant,
 }
 
@@ -108,9 +110,9 @@ impl MessageWriter {
         let Some(marking) = self.marking else {
             return Value::from(text);
         };
-        let kind = match role {
-            Role::Assistant => SpanKind::AssistantContent,
-            _ if marking.scope == Scope::Assistant => return Value::from(text),
+        let kind = match (role, marking.scope) {
+            (Role::Assistant, _) => SpanKind::AssistantContent,
+            (_, Scope::Assistant) | (Role::Tool, Scope::NotTools) => return Value::from(text),
             _ => SpanKind::PromptContent,
         };
         let inner = match marking.place {

@@ -1,0 +1,388 @@
+//! Which tokens are learned, and what is refused.
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn the_answer_and_its_end_of_turn_are_learned_and_nothing_after() {
+    let example = example(
+        &row(turn("Hi", "Good bye.").to_vec()),
+        &options(&tokenizer()),
+    );
+    assert_eq!(learned(&example), "…Good bye.<|im_end|>…");
+    assert_eq!(example.input_ids.len(), example.loss_weights.len());
+}
+
+#[test]
+fn train_on_chooses_the_turns() {
+    let row = row([turn("A?", "First."), turn("B?", "Second.")].concat());
+    for (train_on, wanted) in [
+        (TrainOn::Completion, "…Second.<|im_end|>…"),
+        (TrainOn::LastAssistant, "…Second.<|im_end|>…"),
+        (TrainOn::Assistant, "…First.<|im_end|>…Second.<|im_end|>…"),
+        (
+            TrainOn::All,
+            "<|im_start|>user\nA?<|im_end|>\n<|im_start|>assistant\nFirst.<|im_end|>\n\
+             <|im_start|>user\nB?<|im_end|>\n<|im_start|>assistant\nSecond.<|im_end|>\n",
+        ),
+    ] {
+        let mut options = options(&tokenizer());
+        options.mask.train_on = train_on;
+        assert_eq!(learned(&example(&row, &options)), wanted, "{train_on:?}");
+    }
+}
+
+#[test]
+fn a_completion_of_several_messages_is_learned_without_the_results_in_it() {
+    let mut messages = turn("Weather?", "").to_vec();
+    messages[1] = call("get", json!({"city": "Oslo"}));
+    messages.push(Message::new(Role::Tool, "rain"));
+    messages.push(Message::new(Role::Assistant, "Rain."));
+    let mut row = row(messages);
+    row.conversation.completion_start = 1;
+    assert_eq!(
+        learned(&example(&row, &options(&tokenizer()))),
+        "…<tool_call>{\"name\": \"get\", \"arguments\": {\"city\": \"Oslo\"}}</tool_call><|im_end|>…\
+         Rain.<|im_end|>…"
+    );
+}
+
+#[test]
+fn masking_argument_values_leaves_the_call_with_its_values_blanked() {
+    let row = row(vec![
+        Message::new(Role::User, "Go"),
+        call(
+            "book",
+            json!({"city": "Oslo", "days": 12, "open": true, "note": ""}),
+        ),
+    ]);
+    let mut options = options(&tokenizer());
+    options.mask = weights("tool_call.arguments.value", 0.0);
+    assert_eq!(
+        learned(&example(&row, &options)),
+        "…<tool_call>{\"name\": \"book\", \"arguments\": {\"city\": \"…\", \"days\":…, \"open\":…, \
+         \"note\": \"\"}}</tool_call><|im_end|>…"
+    );
+}
+
+#[test]
+fn straddling_tokens_take_the_smaller_or_the_larger_weight_or_are_an_error() {
+    let row = row(vec![
+        Message::new(Role::User, "Go"),
+        call("f", json!({"days": 12})),
+    ]);
+    let tokenizer = tokenizer();
+    let mut options = options(&tokenizer);
+    options.mask = weights("tool_call.arguments.value", 0.0);
+    // The blank before a number and its first digits are one token.
+    let masked = learned(&example(&row, &options));
+    assert!(masked.contains("\"days\":…}}"), "{masked}");
+    let inspected = inspect_row(&row, &chatml(), &tokenizer, &options).unwrap();
+    let straddling: Vec<&str> = inspected
+        .tokens
+        .iter()
+        .filter(|token| token.straddles)
+        .map(|token| token.text.as_str())
+        .collect();
+    assert_eq!(straddling, [" 12"]);
+    options.mask.straddle = Straddle::Train;
+    let trained = learned(&example(&row, &options));
+    assert!(trained.contains("\"days\": 12}}"), "{trained}");
+    options.mask.straddle = Straddle::Error;
+    let fault = fault(&row, &options);
+    assert!(
+        fault.contains("token \" 12\" crosses the border of tool_call.arguments.value"),
+        "{fault}"
+    );
+}
+
+#[test]
+fn weights_apply_in_order_and_only_where_something_is_learned() {
+    let row = row([turn("A?", "First."), turn("B?", "Second.")].concat());
+    let mut options = options(&tokenizer());
+    options.mask = weights("assistant", 0.5);
+    options
+        .mask
+        .weights
+        .extend(weights("assistant.content", 2.0).weights);
+    let example = example(&row, &options);
+    let tokenizer = tokenizer();
+    let of_weight = |wanted: f32| {
+        let ids: Vec<u32> = example
+            .input_ids
+            .iter()
+            .zip(&example.loss_weights)
+            .filter(|&(_, &weight)| weight == wanted)
+            .map(|(&id, _)| id)
+            .collect();
+        tokenizer.decode(&ids, Specials::Keep).unwrap()
+    };
+    assert_eq!(of_weight(2.0), "Second.");
+    assert_eq!(of_weight(0.5), "<|im_end|>");
+}
+
+#[test]
+fn unknown_spans_and_impossible_weights_are_errors() {
+    let unknown = weights("tool_call.value", 0.0).validate().unwrap_err();
+    assert!(
+        unknown.to_string().contains("use one of assistant, "),
+        "{unknown}"
+    );
+    for weight in [-1.0, f32::NAN, f32::INFINITY] {
+        assert!(matches!(
+            weights("assistant", weight).validate(),
+            Err(DataError::BadWeight { .. })
+        ));
+    }
+}
+
+#[test]
+fn an_end_of_turn_without_weight_is_an_error() {
+    let row = row(turn("Hi", "Good bye.").to_vec());
+    let mut options = options(&tokenizer());
+    options.mask = weights("completion", 0.0);
+    assert!(fault(&row, &options).contains("no stop token is learned at the end of message 1"));
+}
+
+#[test]
+fn a_template_that_does_not_end_the_turn_with_a_stop_token_is_an_error() {
+    let tokenizer = tokenizer();
+    let row = row(turn("Hi", "Good bye.").to_vec());
+    let source = CHATML.replace("<|im_end|>", "<|endoftext|>");
+    let template = ChatTemplate::new(&source, SpecialTokens::default()).unwrap();
+    let error = tokenize_row(&row, &template, &tokenizer, &options(&tokenizer)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "row: no stop token is learned at the end of message 1, so the model would not learn to \
+         stop; the text after the message is \"<|endoftext|>\\n\": use a template that ends the turn \
+         with one of the stop tokens <|im_end|>, and give that token a weight"
+    );
+    let none = PrepareOptions {
+        stop_ids: Vec::new(),
+        ..options(&tokenizer)
+    };
+    let error = tokenize_row(&row, &template, &tokenizer, &none).unwrap_err();
+    assert!(matches!(error.fault(), DataError::NoStopIds), "{error}");
+}
+
+#[test]
+fn a_stop_token_inside_the_answer_does_not_end_the_turn_early() {
+    let row = row(turn("Hi", "a<|im_end|>b").to_vec());
+    assert_eq!(
+        learned(&example(&row, &options(&tokenizer()))),
+        "…a<|im_end|>b<|im_end|>…"
+    );
+}
+
+#[test]
+fn a_row_without_anything_to_learn_is_an_error_or_dropped() {
+    let row = row(vec![Message::new(Role::User, "Hi")]);
+    let tokenizer = tokenizer();
+    let mut options = options(&tokenizer);
+    assert!(fault(&row, &options).starts_with("row: no token of the row would be learned"));
+    options.mask.on_empty = OnEmpty::Drop;
+    let outcome = tokenize_row(&row, &chatml(), &tokenizer, &options).unwrap();
+    assert!(
+        matches!(&outcome, TokenizeOutcome::Dropped(row) if row.reason == DropReason::NothingTrained),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_row_that_is_too_long_is_an_error_dropped_or_cut() {
+    let row = row(turn("Hi", "one two three four five six").to_vec());
+    let tokenizer = tokenizer();
+    let mut options = options(&tokenizer);
+    let whole = example(&row, &options);
+    options.max_length = whole.input_ids.len() - 3;
+    assert!(fault(&row, &options).contains("the completion would be cut"));
+    options.on_overflow = OnOverflow::Drop;
+    let outcome = tokenize_row(&row, &chatml(), &tokenizer, &options).unwrap();
+    assert!(
+        matches!(&outcome, TokenizeOutcome::Dropped(row) if row.reason == DropReason::TooLong),
+        "{outcome:?}"
+    );
+    options.on_overflow = OnOverflow::Truncate;
+    let cut = example(&row, &options);
+    assert_eq!(cut.input_ids, whole.input_ids[..options.max_length]);
+    assert_eq!(cut.loss_weights, whole.loss_weights[..options.max_length]);
+    options.max_length = 4;
+    assert!(fault(&row, &options).contains("the answer lies beyond max_length"));
+}
+
+#[test]
+fn two_begin_tokens_are_an_error_in_training_and_in_prompts() {
+    let tokenizer = tokenizer();
+    let special = SpecialTokens {
+        bos_token: Some("<|endoftext|>".to_owned()),
+        ..SpecialTokens::default()
+    };
+    let source = "{{ bos_token }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}";
+    let template = ChatTemplate::new(source, special).unwrap();
+    let doubled = row(turn("<|endoftext|>Hi", "Bye").to_vec());
+    let trained = tokenize_row(&doubled, &template, &tokenizer, &options(&tokenizer));
+    let prompted = prompt_ids(&doubled, &template, &tokenizer);
+    for error in [trained.unwrap_err(), prompted.unwrap_err()] {
+        assert!(
+            error
+                .to_string()
+                .starts_with("row: the row begins with two"),
+            "{error}"
+        );
+    }
+    let single = row(turn("Hi", "Bye").to_vec());
+    assert!(tokenize_row(&single, &template, &tokenizer, &options(&tokenizer)).is_ok());
+}
+
+#[test]
+fn weights_on_spans_that_a_template_hides_are_an_error() {
+    let source = CHATML.replace("{{ m.content }}", "{{ m.content|length }} {{ m.content }}");
+    let template = ChatTemplate::new(&source, SpecialTokens::default()).unwrap();
+    let tokenizer = tokenizer();
+    let row = row(turn("Hi", "Bye").to_vec());
+    let mut options = options(&tokenizer);
+    assert!(tokenize_row(&row, &template, &tokenizer, &options).is_ok());
+    options.mask = weights("assistant.content", 0.5);
+    let error = tokenize_row(&row, &template, &tokenizer, &options).unwrap_err();
+    assert!(
+        matches!(error.fault(), DataError::SpanLost { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_report_counts_rows_tokens_and_straddlers() {
+    let tokenizer = tokenizer();
+    let mut options = options(&tokenizer);
+    options.mask = weights("tool_call.arguments.value", 0.0);
+    options.mask.on_empty = OnEmpty::Drop;
+    let question = || Message::new(Role::User, "Go");
+    let rows = [
+        row(vec![question(), call("f", json!({"days": 12}))]),
+        row(vec![question(), call("f", json!({"days": 12, "more": 7}))]),
+        row(vec![question()]),
+    ];
+    let prepared = prepare(rows.into_iter().map(Ok), &chatml(), &tokenizer, &options).unwrap();
+    let report = &prepared.report;
+    assert_eq!((report.n_rows, report.n_dropped()), (3, 1));
+    assert_eq!(report.dropped[0].reason, DropReason::NothingTrained);
+    assert_eq!(prepared.examples.len(), 2);
+    let n_tokens: usize = prepared.examples.iter().map(|e| e.input_ids.len()).sum();
+    let all_weights = prepared.examples.iter().flat_map(|e| &e.loss_weights);
+    assert_eq!(report.n_tokens, n_tokens);
+    assert_eq!(
+        report.n_trained_tokens,
+        all_weights.filter(|&&w| w > 0.0).count()
+    );
+    assert_eq!(report.n_straddling, 3);
+    let commonest: Vec<(&str, usize)> = report
+        .straddling
+        .iter()
+        .map(|token| (token.text.as_str(), token.count))
+        .collect();
+    assert_eq!(commonest, [(" 12", 2), (" 7", 1)]);
+}
+
+#[test]
+fn a_data_set_of_which_nothing_is_left_is_an_error_with_the_reasons() {
+    let tokenizer = tokenizer();
+    let mut options = options(&tokenizer);
+    options.on_overflow = OnOverflow::Drop;
+    options.max_length = 2;
+    let rows = [row(turn("Hi", "Bye").to_vec())];
+    let error = prepare(rows.into_iter().map(Ok), &chatml(), &tokenizer, &options).unwrap_err();
+    assert!(
+        error.to_string().contains("1 longer than max_length"),
+        "{error}"
+    );
+}
+
+#[test]
+fn inspection_shows_every_byte_of_the_row_once() {
+    let tokenizer = tokenizer();
+    let options = PrepareOptions {
+        max_length: 10,
+        ..options(&tokenizer)
+    };
+    let row = row(turn("Où?", "Là 🗼, voilà.").to_vec());
+    let inspected = inspect_row(&row, &chatml(), &tokenizer, &options).unwrap();
+    assert_eq!(inspected.n_overflowing, inspected.tokens.len() - 10);
+    let mut reached = 0;
+    for token in &inspected.tokens {
+        assert!(token.start <= reached && token.end >= reached, "{token:?}");
+        reached = token.end;
+    }
+    assert_eq!(reached, inspected.text.len());
+    let learned: String = inspected
+        .tokens
+        .iter()
+        .filter(|token| token.weight > 0.0 && token.text.is_ascii())
+        .map(|token| token.text.as_str())
+        .collect();
+    assert!(learned.ends_with(".<|im_end|>"), "{learned}");
+    let as_json = serde_json::to_value(&inspected).unwrap();
+    assert_eq!(as_json["tokens"][0]["text"], "<|im_start|>");
+}
+
+#[test]
+fn the_mask_is_spelled_as_in_configurations() {
+    let mask: MaskConfig = serde_json::from_value(json!({
+        "train_on": "last-assistant",
+        "weights": [{"span": "tool_call.arguments.value", "weight": 0.0}],
+        "straddle": "train",
+        "on_empty": "drop",
+    }))
+    .unwrap();
+    assert_eq!(mask.train_on, TrainOn::LastAssistant);
+    assert_eq!(mask.straddle, Straddle::Train);
+    assert_eq!(mask.on_empty, OnEmpty::Drop);
+    let nothing: MaskConfig = serde_json::from_value(json!({})).unwrap();
+    assert_eq!(nothing, MaskConfig::default());
+    assert_eq!(nothing.train_on, TrainOn::Completion);
+    let typo = serde_json::from_value::<MaskConfig>(json!({"train": "all"}));
+    assert!(typo.is_err());
+}
+
+#[test]
+fn a_tokenizer_with_truncation_padding_and_a_post_processor_still_reads_the_whole_text() {
+    let path = fixtures().join("tiny_tokenizer/tokenizer.json");
+    let mut noisy = tokenizers::Tokenizer::from_file(path).unwrap();
+    noisy
+        .with_truncation(Some(tokenizers::TruncationParams {
+            max_length: 3,
+            ..Default::default()
+        }))
+        .unwrap();
+    noisy.with_padding(Some(tokenizers::PaddingParams::default()));
+    let tokenizer = Tokenizer::from_tokenizers(noisy);
+    let text = "  one  two three four five ";
+    let encoded = tokenizer.encode(text).unwrap();
+    assert_eq!(
+        tokenizer.decode(&encoded.ids, Specials::Keep).unwrap(),
+        text
+    );
+    assert_eq!(encoded.offsets.first().unwrap().0, 0);
+    assert_eq!(encoded.offsets.last().unwrap().1, text.len());
+}
+
+#[test]
+fn a_broken_tokenizer_file_is_an_error_with_its_path() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "{}").unwrap();
+    let error = Tokenizer::from_file(file.path()).unwrap_err();
+    assert!(matches!(error, DataError::TokenizerFile { .. }), "{error}");
+    assert!(Tokenizer::from_file(Path::new("no/tokenizer.json")).is_err());
+}
+
+#[test]
+fn decoding_keeps_or_skips_special_tokens() {
+    let tokenizer = tokenizer();
+    let ids = tokenizer.encode("a<|im_end|>").unwrap().ids;
+    assert_eq!(
+        tokenizer.decode(&ids, Specials::Keep).unwrap(),
+        "a<|im_end|>"
+    );
+    assert_eq!(tokenizer.decode(&ids, Specials::Skip).unwrap(), "a");
+    assert_eq!(tokenizer.vocab_size(), 1024);
+}

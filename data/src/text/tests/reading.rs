@@ -1,0 +1,347 @@
+//! Files of rows: formats, and faults with file, line and field.
+
+use std::io::Write;
+
+use serde_json::json;
+use tempfile::NamedTempFile;
+
+use super::*;
+
+fn file(content: &[u8]) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(content).unwrap();
+    file
+}
+
+fn read(content: &str, format: DataFormat) -> Vec<Result<Row, DataError>> {
+    read_rows(file(content.as_bytes()).path(), format)
+        .unwrap()
+        .collect()
+}
+
+fn only_row(content: &str, format: DataFormat) -> Row {
+    let mut rows = read(content, format);
+    assert_eq!(rows.len(), 1);
+    rows.remove(0).unwrap()
+}
+
+/// The fault of the only row, without the file's name.
+fn only_fault(content: &str, format: DataFormat) -> String {
+    let mut rows = read(content, format);
+    assert_eq!(rows.len(), 1);
+    let error = rows.remove(0).unwrap_err();
+    let DataError::At { id, .. } = &error else {
+        panic!("{error} has no place")
+    };
+    assert!(id.ends_with(":1"), "{id}");
+    error.fault().to_string()
+}
+
+const SLOT: &str = r#"{"input_text": "Ann is 7.", "json_schema": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]}, "gold": {"age": 7, "name": "Änn"}}"#;
+
+#[test]
+fn a_slot_row_is_the_prompt_of_the_paper_and_the_gold_in_schema_order() {
+    let row = only_row(SLOT, DataFormat::Slot);
+    let [prompt, answer] = &row.conversation.messages[..] else {
+        panic!("{row:?}")
+    };
+    assert_eq!(
+        prompt.content.as_deref().unwrap(),
+        "Convert the following text into JSON format according to the specified schema. Ensure that both keys and values are strings, even for numerical values.\n\
+         \n\
+         Text: Ann is 7.\n\
+         \n\
+         Provide your response in the following JSON format: {\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"}},\"required\":[\"name\"]}\n\
+         \n\
+         Please output ONLY the JSON structure and extract the attributes only present in the schema.\n\
+         \n\
+         Output:"
+    );
+    assert_eq!(
+        answer.content.as_deref(),
+        Some(r#"{"name": "Änn", "age": 7}"#)
+    );
+    assert_eq!(row.conversation.completion_start, 1);
+    assert_eq!(row.slot.unwrap().gold, json!({"age": 7, "name": "Änn"}));
+}
+
+#[test]
+fn braces_in_the_text_of_a_slot_row_are_not_placeholders() {
+    let prompt = slot_prompt(
+        "a {json_schema} {input_text} {}",
+        &json!({"type": "object"}),
+    );
+    assert!(prompt.contains("Text: a {json_schema} {input_text} {}\n"));
+    assert_eq!(prompt.matches(r#"{"type":"object"}"#).count(), 1);
+}
+
+#[test]
+fn gold_that_its_schema_refuses_is_an_error_with_file_line_and_pointer() {
+    let rows = file(
+        format!(
+            "{SLOT}\n\n{}\n",
+            r#"{"input_text": "", "json_schema": {"properties": {"a": {"items": {"type": "integer"}}}}, "gold": {"a": [1, "2"]}}"#
+        )
+        .as_bytes(),
+    );
+    let all: Vec<_> = read_rows(rows.path(), DataFormat::Slot).unwrap().collect();
+    assert_eq!(all.len(), 2);
+    let error = all[1].as_ref().unwrap_err();
+    assert!(
+        matches!(error.fault(), DataError::GoldInvalid { pointer, .. } if pointer == "/a/1"),
+        "{error:?}"
+    );
+    let place = format!("{}:3: gold/a/1 ", rows.path().display());
+    assert!(error.to_string().starts_with(&place), "{error}");
+}
+
+#[test]
+fn a_schema_that_is_none_is_an_error() {
+    for schema in [
+        r#"{"type": "strin"}"#,
+        r##"{"$ref": "#/$defs/nowhere"}"##,
+        r#"{"$ref": "https://example.com/schema.json"}"#,
+    ] {
+        let row = format!(r#"{{"input_text": "", "json_schema": {schema}, "gold": 1}}"#);
+        let fault = only_fault(&row, DataFormat::Slot);
+        assert!(fault.contains("is not a usable JSON schema"), "{fault}");
+    }
+}
+
+#[test]
+fn missing_fields_and_wrong_types_name_the_field() {
+    use DataFormat::{Messages, PromptCompletion, Slot};
+    for (row, format, wanted) in [
+        (
+            r#"{"input_text": "", "json_schema": {}}"#,
+            Slot,
+            "field \"gold\" is missing",
+        ),
+        (
+            r#"{"json_schema": {}, "gold": 1}"#,
+            Slot,
+            "field \"input_text\" is missing",
+        ),
+        (
+            r#"{"input_text": 1, "json_schema": {}, "gold": 1}"#,
+            Slot,
+            "input_text is a number",
+        ),
+        (
+            r#"{"input_text": "", "json_schema": "{}", "gold": 1}"#,
+            Slot,
+            "json_schema is a text",
+        ),
+        (r#"[1]"#, Slot, "the line is an array"),
+        (
+            r#"{"prompt": "x"}"#,
+            PromptCompletion,
+            "field \"completion\" is missing",
+        ),
+        (
+            r#"{"prompt": "x", "completion": null}"#,
+            PromptCompletion,
+            "completion is null",
+        ),
+        (
+            r#"{"prompt": "x", "completion": [{"role": "user", "content": "y"}]}"#,
+            PromptCompletion,
+            "completion[0].role is user",
+        ),
+        (
+            r#"{"conversations": []}"#,
+            Messages,
+            "field \"messages\" is missing",
+        ),
+        (
+            r#"{"messages": []}"#,
+            Messages,
+            "messages is an empty array",
+        ),
+        (r#"{"messages": {}}"#, Messages, "messages is an object"),
+        (
+            r#"{"messages": [{"role": "user"}]}"#,
+            Messages,
+            "field \"messages[0].content\" is missing",
+        ),
+        (
+            r#"{"messages": [{"content": "x"}]}"#,
+            Messages,
+            "field \"messages[0].role\" is missing",
+        ),
+        (
+            r#"{"messages": [{"role": "human", "content": "x"}]}"#,
+            Messages,
+            "messages[0].role is \"human\"",
+        ),
+        (
+            r#"{"messages": [{"role": "user", "content": ["x"]}]}"#,
+            Messages,
+            "messages[0].content is an array",
+        ),
+        (
+            r#"{"messages": [{"role": "user", "content": "x", "tool_calls": [{"name": "f", "arguments": {}}]}]}"#,
+            Messages,
+            "messages[0].tool_calls is present",
+        ),
+        (
+            r#"{"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": {}}}]}]}"#,
+            Messages,
+            "field \"messages[0].tool_calls[0].function.name\" is missing",
+        ),
+        (
+            r#"{"messages": [{"role": "assistant", "tool_calls": [{"name": "f"}]}]}"#,
+            Messages,
+            "field \"messages[0].tool_calls[0].arguments\" is missing",
+        ),
+        (
+            r#"{"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "{\"a\": }"}]}]}"#,
+            Messages,
+            "messages[0].tool_calls[0].arguments is a text that is not one JSON object",
+        ),
+        (
+            r#"{"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "[1]"}]}]}"#,
+            Messages,
+            "(it is an array)",
+        ),
+        (
+            r#"{"messages": [{"role": "user", "content": "x"}], "tools": {}}"#,
+            Messages,
+            "tools is an object",
+        ),
+    ] {
+        let fault = only_fault(row, format);
+        assert!(fault.contains(wanted), "{row}: {fault}");
+    }
+}
+
+#[test]
+fn arguments_given_as_a_text_become_an_object() {
+    let as_text = only_row(
+        r#"{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": [\"é\"]}"}}]}]}"#,
+        DataFormat::Messages,
+    );
+    let as_object = only_row(
+        r#"{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"id": "c1", "name": "f", "arguments": {"b": 1, "a": ["é"]}}]}]}"#,
+        DataFormat::Messages,
+    );
+    assert_eq!(as_text.conversation, as_object.conversation);
+}
+
+#[test]
+fn prompt_and_completion_may_be_texts_or_messages() {
+    let texts = only_row(
+        r#"{"prompt": "x", "completion": "y"}"#,
+        DataFormat::PromptCompletion,
+    );
+    let messages = only_row(
+        r#"{"prompt": [{"role": "user", "content": "x"}], "completion": [{"role": "assistant", "content": "y"}]}"#,
+        DataFormat::PromptCompletion,
+    );
+    assert_eq!(texts.conversation, messages.conversation);
+    assert_eq!(texts.conversation.completion_start, 1);
+}
+
+#[test]
+fn other_fields_of_a_message_reach_the_template() {
+    let row = only_row(
+        r#"{"messages": [{"role": "tool", "content": "x", "name": "f", "tool_call_id": "c"}], "tools": [], "note": 1}"#,
+        DataFormat::Messages,
+    );
+    let source = "{{ messages[0].name }} {{ messages[0].tool_call_id }} {{ tools is none }}";
+    let template = ChatTemplate::new(source, SpecialTokens::default()).unwrap();
+    let text = template.render(&row.conversation, GenerationPrompt::Omit);
+    assert_eq!(text.unwrap(), "f c True");
+}
+
+#[test]
+fn malformed_json_names_the_line_and_the_column() {
+    let rows = read(
+        "{\"prompt\": \"x\", \"completion\": \"y\"}\n{\"prompt\": x}\n",
+        DataFormat::PromptCompletion,
+    );
+    assert!(rows[0].is_ok());
+    let error = rows[1].as_ref().unwrap_err().to_string();
+    assert!(error.contains(":2: not valid JSON: "), "{error}");
+    assert!(error.contains("column 12"), "{error}");
+}
+
+#[test]
+fn invalid_utf8_names_the_line_and_the_next_line_is_read() {
+    let file = file(
+        b"{\"prompt\": \"\xff\", \"completion\": \"\"}\n{\"prompt\": \"x\", \"completion\": \"y\"}",
+    );
+    let rows: Vec<_> = read_rows(file.path(), DataFormat::PromptCompletion)
+        .unwrap()
+        .collect();
+    let error = rows[0].as_ref().unwrap_err().to_string();
+    assert!(error.contains(":1: invalid UTF-8 at byte 12"), "{error}");
+    assert!(rows[1].is_ok());
+    assert_eq!(rows.len(), 2);
+}
+
+#[test]
+fn a_file_without_rows_is_an_error_once() {
+    for content in ["", "\n  \n", "\u{feff}"] {
+        let rows = read(content, DataFormat::Messages);
+        assert_eq!(rows.len(), 1);
+        assert!(
+            matches!(rows[0], Err(DataError::EmptyFile { .. })),
+            "{rows:?}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_an_error_with_its_path() {
+    let error = read_rows(Path::new("no/such.jsonl"), DataFormat::Slot).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("no/such.jsonl: cannot read: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_byte_order_mark_and_windows_line_ends_are_no_fault() {
+    let rows = read(
+        "\u{feff}{\"prompt\": \"x\", \"completion\": \"y\"}\r\n\r\n",
+        DataFormat::PromptCompletion,
+    );
+    assert_eq!(rows.len(), 1);
+    assert!(rows[0].is_ok(), "{rows:?}");
+}
+
+#[test]
+fn five_megabytes_in_one_line_are_read_and_rendered() {
+    let words = "many words in one line ".repeat(5 * 1024 * 1024 / 23);
+    let row = json!({"prompt": words, "completion": "y"}).to_string();
+    let row = only_row(&row, DataFormat::PromptCompletion);
+    let rendered = chatml().render_with_spans(&row.conversation, Turns::Completion);
+    let rendered = rendered.unwrap();
+    assert_eq!(&rendered.text[rendered.turns[0].start..], "y<|im_end|>\n");
+}
+
+#[test]
+fn a_line_of_one_endless_word_is_too_long_and_nothing_worse() {
+    let row = json!({"prompt": "ab".repeat(100_000), "completion": "y"}).to_string();
+    let row = only_row(&row, DataFormat::PromptCompletion);
+    let fault = fault(&row, &options(&tokenizer()));
+    assert!(fault.contains("but max_length is 4096"), "{fault}");
+}
+
+#[test]
+fn formats_are_spelled_as_in_configurations() {
+    for (format, name) in [
+        (DataFormat::Slot, "slot"),
+        (DataFormat::PromptCompletion, "prompt-completion"),
+        (DataFormat::Messages, "messages"),
+    ] {
+        assert_eq!(serde_json::to_value(format).unwrap(), name);
+        assert_eq!(
+            serde_json::from_value::<DataFormat>(json!(name)).unwrap(),
+            format
+        );
+    }
+}
