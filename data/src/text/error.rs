@@ -58,7 +58,10 @@ pub enum DataError {
     },
 
     /// A line is not one JSON value.
-    #[error("not valid JSON: {error}; each line must hold one JSON object")]
+    #[error(
+        "not valid JSON: {}; each line must hold one JSON object",
+        within_line(error)
+    )]
     NotJson {
         /// What the parser says; its columns count bytes of the line.
         error: JsonError,
@@ -306,6 +309,23 @@ pub enum DataError {
         /// The span as spelled in the configuration.
         span: &'static str,
     },
+}
+
+/// The parser counts lines within the text it got, which is one line of the file.
+fn within_line(error: &JsonError) -> String {
+    match error {
+        JsonError::Refused { column, reason, .. } => format!("column {column}: {reason}"),
+        other => other.to_string(),
+    }
+}
+
+/// The beginning of a text that may be as long as a row.
+pub(super) fn excerpt(text: &str) -> String {
+    const N_CHARACTERS: usize = 200;
+    match text.char_indices().nth(N_CHARACTERS) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
 }
 
 impl DataError {

@@ -38,6 +38,8 @@ pub struct InspectedRow {
     pub tokens: Vec<InspectedToken>,
     /// Tokens beyond `max_length`, which training would refuse, drop or cut.
     pub n_overflowing: usize,
+    /// Names of the spans that the template hides, so that they can have no weight of their own.
+    pub lost_spans: Vec<&'static str>,
 }
 
 /// Shows which tokens of a row are learned.
@@ -77,6 +79,7 @@ pub fn inspect_row(
         Ok(InspectedRow {
             id: row.id.clone(),
             n_overflowing: tokens.len().saturating_sub(options.max_length),
+            lost_spans: rendered.lost.iter().map(|kind| kind.name()).collect(),
             text: rendered.text.clone(),
             tokens,
         })

@@ -11,7 +11,7 @@ use jsonschema::{Draft, Validator};
 use serde_json::Value;
 
 use super::conversation::{Conversation, Message, Role};
-use super::error::DataError;
+use super::error::{DataError, excerpt};
 use crate::json::{self, Style};
 
 /// One row of the SLOT task.
@@ -84,7 +84,7 @@ impl GoldCheck {
             None => Ok(()),
             Some(error) => Err(DataError::GoldInvalid {
                 pointer: error.instance_path().to_string(),
-                reason: error.to_string(),
+                reason: excerpt(&error.to_string()),
             }),
         }
     }
@@ -104,7 +104,7 @@ impl GoldCheck {
                 .map(Arc::new)
                 .map_err(|error| DataError::BadSchema {
                     pointer: error.instance_path().to_string(),
-                    reason: error.to_string(),
+                    reason: excerpt(&error.to_string()),
                 })?;
         if self.validators.len() >= MAX_KEPT_SCHEMAS {
             self.validators.clear();

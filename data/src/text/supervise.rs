@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::error::DataError;
+use super::error::{DataError, excerpt};
 use super::mask::{MaskConfig, Straddle, TrainOn};
 use super::template::{RenderedText, Span, SpanKind, Turn};
 use super::tokenizer::{Encoded, Tokenizer};
@@ -160,7 +160,7 @@ impl Supervisor<'_> {
         };
         DataError::EndOfTurnNotTrained {
             message: turn.message,
-            after: self.rendered.text[turn.content_end..turn.end].to_owned(),
+            after: excerpt(&self.rendered.text[turn.content_end..turn.end]),
             stop_tokens: self
                 .stop_ids
                 .iter()

@@ -3,11 +3,12 @@
 //! Templates are written for Python's Jinja2 as Hugging Face sets it up, and `python` teaches
 //! minijinja the differences; the golden tests hold the result to `transformers`, byte for byte.
 //! The decision to question: spans are found by rendering once more with invisible marks around
-//! the content (`spans`), not by searching the text or counting tokens, and a rendering is only
+//! the content (`locate`), not by searching the text or counting tokens, and a rendering is only
 //! believed if it equals the plain one once the marks are taken out.
 
 mod generation_tags;
 mod load;
+mod locate;
 mod marks;
 mod python;
 mod spans;

@@ -26,7 +26,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// Formats `moment`; `None` for a directive that is not known, with the directive lost.
+/// Formats `moment`; the error is a directive that is not known.
 pub(super) fn strftime(moment: OffsetDateTime, format: &str) -> Result<String, char> {
     let mut text = String::new();
     let mut characters = format.chars();

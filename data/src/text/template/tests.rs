@@ -171,7 +171,7 @@ fn the_answer_begins_where_the_generation_prompt_ends_in_every_family() {
             }
         }
     }
-    assert_eq!(n_checked, 113);
+    assert_eq!(n_checked, 123);
 }
 
 /// Llama's and Vicuna's templates drop the calls, or the text beside a call, without a word.

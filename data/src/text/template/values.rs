@@ -40,6 +40,10 @@ pub(super) enum Arguments {
     Nothing,
 }
 
+/// The names under which data carries an assistant's reasoning; as in `transformers`, the first
+/// one present is handed to the template under the first name too, and as `thinking`.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
 /// Writes messages for a template, numbering marks in the order of the messages, so that a
 /// conversation's beginning has the same marks as the whole.
 #[derive(Debug)]
@@ -95,6 +99,16 @@ impl MessageWriter {
                 .iter()
                 .map(|(name, value)| (name.as_str(), from_json(value))),
         );
+        let reasoning = REASONING
+            .iter()
+            .find_map(|name| message.extra.get(*name).filter(|value| !value.is_null()));
+        if let Some(reasoning) = reasoning {
+            fields.retain(|(name, _)| *name != REASONING[0]);
+            fields.push((REASONING[0], from_json(reasoning)));
+            if !message.extra.contains_key("thinking") {
+                fields.push(("thinking", from_json(reasoning)));
+            }
+        }
         if !message.tool_calls.is_empty() {
             let calls: Vec<Value> = message
                 .tool_calls

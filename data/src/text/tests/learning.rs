@@ -323,6 +323,7 @@ fn inspection_shows_every_byte_of_the_row_once() {
     assert!(learned.ends_with(".<|im_end|>"), "{learned}");
     let as_json = serde_json::to_value(&inspected).unwrap();
     assert_eq!(as_json["tokens"][0]["text"], "<|im_start|>");
+    assert_eq!(as_json["lost_spans"], json!([]));
 }
 
 #[test]
@@ -364,6 +365,74 @@ fn a_tokenizer_with_truncation_padding_and_a_post_processor_still_reads_the_whol
     );
     assert_eq!(encoded.offsets.first().unwrap().0, 0);
     assert_eq!(encoded.offsets.last().unwrap().1, text.len());
+}
+
+/// The make of Llama 2's and Mistral's tokenizers: blanks become `▁`, one is put before each piece,
+/// and unknown characters are spelled in bytes.
+fn metaspace_tokenizer() -> Tokenizer {
+    let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
+    tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
+    tokens.extend(
+        "▁INST[]/abcdefghijklmnopqrstuvwxyzGH.?"
+            .chars()
+            .map(String::from),
+    );
+    tokens.extend(["▁G", "▁Go"].map(str::to_owned));
+    let vocab: serde_json::Map<_, _> = (0..)
+        .map(Value::from)
+        .zip(tokens)
+        .map(|(id, token)| (token, id))
+        .collect();
+    let special = |id: u32, token: &str| json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
+    let file = json!({
+        "version": "1.0",
+        "added_tokens": [special(1, "<s>"), special(2, "</s>")],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "▁"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        ]},
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+        ]},
+        "model": {
+            "type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
+            "vocab": vocab, "merges": [["▁", "G"], ["▁G", "o"]],
+        },
+    });
+    Tokenizer::from_tokenizers(tokenizers::Tokenizer::from_bytes(file.to_string()).unwrap())
+}
+
+#[test]
+fn a_tokenizer_that_puts_blanks_before_words_learns_the_same_text() {
+    let tokenizer = metaspace_tokenizer();
+    let path = fixtures().join("chat_templates/templates/llama2.jinja");
+    let special = SpecialTokens {
+        bos_token: Some("<s>".to_owned()),
+        eos_token: Some("</s>".to_owned()),
+        ..SpecialTokens::default()
+    };
+    let template = ChatTemplate::new(&std::fs::read_to_string(path).unwrap(), special).unwrap();
+    let row = row([turn("Hi?", "no"), turn("é?", "Good bye, 🗼.")].concat());
+    let options = PrepareOptions {
+        stop_ids: vec![2],
+        ..options(&super::tokenizer())
+    };
+    let inspected = inspect_row(&row, &template, &tokenizer, &options).unwrap();
+    let learned: Vec<u32> = inspected
+        .tokens
+        .iter()
+        .filter(|token| token.weight > 0.0)
+        .map(|token| token.id)
+        .collect();
+    let decoded = tokenizer.decode(&learned, Specials::Keep).unwrap();
+    assert_eq!(decoded, " Good bye, 🗼. </s>");
+    assert!(inspected.tokens.iter().all(|token| !token.straddles));
+    let prompt = prompt_ids(&row, &template, &tokenizer).unwrap();
+    let all: Vec<u32> = inspected.tokens.iter().map(|token| token.id).collect();
+    assert_eq!(all[..prompt.len()], prompt);
+    assert_eq!(all.len(), prompt.len() + learned.len());
 }
 
 #[test]

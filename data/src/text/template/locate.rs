@@ -1,0 +1,297 @@
+//! A rendered conversation with the places of its turns, contents and tool calls.
+//!
+//! The conversation is rendered a second time with marks around every piece; taking them out must
+//! give the plain text byte for byte, else another way of marking is tried, and if none works the
+//! turns are still found by comparing renderings, while spans inside them are reported as lost.
+//! A turn begins where the generation prompt of the messages before it ends: that is what the
+//! model is shown at inference, so the first learned token is the first that it must produce.
+
+use super::marks::{self, End, FoundMark, MarkTable, Stripped};
+use super::spans::{RenderedText, Span, SpanKind, Turn, Turns};
+use super::values::{Arguments, Marking, MessageWriter, Place, Scope};
+use super::{ChatTemplate, GenerationPrompt};
+use crate::text::conversation::Conversation;
+use crate::text::error::DataError;
+
+/// Ways of marking, from the most telling to the most robust.
+fn markings() -> impl Iterator<Item = Marking> {
+    let arguments = [Arguments::KeysAndValues, Arguments::Nothing];
+    let scopes = [Scope::EveryRole, Scope::NotTools, Scope::Assistant];
+    let places = [Place::Around, Place::InsideWhiteSpace];
+    arguments.into_iter().flat_map(move |arguments| {
+        scopes.into_iter().flat_map(move |scope| {
+            places.into_iter().map(move |place| Marking {
+                scope,
+                place,
+                arguments,
+            })
+        })
+    })
+}
+
+impl ChatTemplate {
+    /// Renders a conversation for training and locates the pieces of it.
+    ///
+    /// # Errors
+    ///
+    /// - as [`ChatTemplate::render`]
+    /// - the text before a located turn is not what the template shows at inference; for the first
+    ///   turn of the completion (or the last turn, for other choices) the whole prompt is compared,
+    ///   for others the part after the message before
+    /// - the template leaves out a part of a message whose turn is located
+    pub fn render_with_spans(
+        &self,
+        conversation: &Conversation,
+        turns: Turns,
+    ) -> Result<RenderedText, DataError> {
+        let text = self.render(conversation, GenerationPrompt::Omit)?;
+        let located = Located::new(self, conversation, text);
+        let wanted = turns.messages(conversation);
+        let strict = turns.strict(&wanted);
+        let turns = wanted
+            .iter()
+            .map(|&message| located.turn(message, strict == Some(message)))
+            .collect::<Result<Vec<Turn>, DataError>>()?;
+        let (mut spans, lost) = located.pieces();
+        for turn in &turns {
+            let span = |kind| Span {
+                kind,
+                message: turn.message,
+                start: turn.start,
+                end: turn.end,
+            };
+            spans.push(span(SpanKind::AssistantTurn));
+            if turn.message >= conversation.completion_start {
+                spans.push(span(SpanKind::Completion));
+            }
+        }
+        spans.sort_by_key(|span| (span.start, span.end));
+        Ok(RenderedText {
+            text: located.full.text,
+            spans,
+            lost,
+            turns,
+        })
+    }
+}
+
+/// The full rendering with its marks, and what is needed to render beginnings the same way.
+struct Located<'a> {
+    template: &'a ChatTemplate,
+    conversation: &'a Conversation,
+    /// `None` if no way of marking leaves the text as it is.
+    marking: Option<Marking>,
+    full: Stripped,
+    table: MarkTable,
+}
+
+impl<'a> Located<'a> {
+    fn new(template: &'a ChatTemplate, conversation: &'a Conversation, text: String) -> Self {
+        let n_messages = conversation.messages.len();
+        for marking in markings() {
+            let mut writer = MessageWriter::marked(marking);
+            let messages = writer.messages(&conversation.messages[..n_messages]);
+            let marked = template.execute(conversation, messages, GenerationPrompt::Omit);
+            let stripped = marked.ok().and_then(|marked| marks::strip(&marked));
+            if let Some(full) = stripped.filter(|stripped| stripped.text == text) {
+                return Self {
+                    template,
+                    conversation,
+                    marking: Some(marking),
+                    full,
+                    table: writer.into_table(),
+                };
+            }
+        }
+        Self {
+            template,
+            conversation,
+            marking: None,
+            full: Stripped {
+                text,
+                ..Stripped::default()
+            },
+            table: MarkTable::default(),
+        }
+    }
+
+    /// The first messages, rendered and marked as the whole is.
+    fn beginning(
+        &self,
+        n_messages: usize,
+        generation_prompt: GenerationPrompt,
+    ) -> Result<Stripped, DataError> {
+        let Some(marking) = self.marking else {
+            let text =
+                self.template
+                    .render_prefix(self.conversation, n_messages, generation_prompt)?;
+            return Ok(Stripped {
+                text,
+                ..Stripped::default()
+            });
+        };
+        let messages =
+            MessageWriter::marked(marking).messages(&self.conversation.messages[..n_messages]);
+        let marked = self
+            .template
+            .execute(self.conversation, messages, generation_prompt)?;
+        Ok(marks::strip(&marked).unwrap_or_default())
+    }
+
+    fn turn(&self, message: usize, is_strict: bool) -> Result<Turn, DataError> {
+        self.must_be_rendered(message)?;
+        let start = self.turn_start(message)?;
+        if is_strict {
+            let prompt =
+                self.template
+                    .render_prefix(self.conversation, message, GenerationPrompt::Add)?;
+            if !self.full.text.starts_with(&prompt) || prompt.len() != start {
+                return Err(DataError::PromptNotAPrefix { message });
+            }
+        }
+        let content_end = self
+            .marks_of(|owner| owner == message)
+            .map(|mark| mark.at)
+            .max()
+            .unwrap_or(start)
+            .max(start);
+        Ok(Turn {
+            message,
+            start,
+            content_end,
+            end: self.turn_end(message, content_end),
+        })
+    }
+
+    fn turn_start(&self, message: usize) -> Result<usize, DataError> {
+        let continued = self
+            .beginning(message, GenerationPrompt::Add)
+            .map(|prompt| self.after_same_text(&prompt));
+        match continued {
+            Ok(Some(start)) => Ok(start),
+            Ok(None) => self
+                .generated_around(message)
+                .map(|(start, _)| start)
+                .ok_or(DataError::PromptNotAPrefix { message }),
+            Err(error) => self
+                .generated_around(message)
+                .map(|(start, _)| start)
+                .ok_or(error),
+        }
+    }
+
+    fn turn_end(&self, message: usize, content_end: usize) -> usize {
+        if message + 1 == self.conversation.messages.len() {
+            return self.full.text.len();
+        }
+        self.beginning(message + 1, GenerationPrompt::Omit)
+            .ok()
+            .and_then(|beginning| self.after_same_text(&beginning))
+            .or_else(|| {
+                self.marks_of(|owner| owner > message)
+                    .map(|mark| mark.at)
+                    .find(|&at| at >= content_end)
+            })
+            .filter(|&end| end >= content_end)
+            .unwrap_or(self.full.text.len())
+    }
+
+    /// Where the full text has gone through what follows the last mark of `beginning`; `None` if
+    /// it says something else there.
+    fn after_same_text(&self, beginning: &Stripped) -> Option<usize> {
+        let (from, tail) = match beginning.marks.last() {
+            None => (0, beginning.text.as_str()),
+            Some(last) => {
+                let same = |mark: &&FoundMark| mark.number == last.number && mark.end == last.end;
+                let from = self.full.marks.iter().rev().find(same)?.at;
+                (from, &beginning.text[last.at..])
+            }
+        };
+        self.full.text[from..]
+            .starts_with(tail)
+            .then_some(from + tail.len())
+    }
+
+    fn marks_of(&self, is_owner: impl Fn(usize) -> bool) -> impl Iterator<Item = &FoundMark> {
+        self.full.marks.iter().filter(move |mark| {
+            self.table
+                .piece(mark.number)
+                .is_some_and(|piece| is_owner(piece.message))
+        })
+    }
+
+    fn generated_around(&self, message: usize) -> Option<(usize, usize)> {
+        let at = self.marks_of(|owner| owner == message).next()?.at;
+        self.full
+            .generated
+            .iter()
+            .copied()
+            .find(|&(start, end)| (start..=end).contains(&at))
+    }
+
+    fn must_be_rendered(&self, message: usize) -> Result<(), DataError> {
+        let mut is_found = vec![false; self.table.pieces().len()];
+        for mark in &self.full.marks {
+            if let Some(found) = is_found.get_mut(mark.number) {
+                *found = true;
+            }
+        }
+        let is_left_out = self
+            .table
+            .pieces()
+            .iter()
+            .zip(is_found)
+            .any(|(piece, is_found)| piece.message == message && !is_found);
+        if is_left_out {
+            return Err(DataError::MessageNotRendered { message });
+        }
+        Ok(())
+    }
+
+    /// The pairs of marks as spans, and the kinds of which a span is missing.
+    fn pieces(&self) -> (Vec<Span>, Vec<SpanKind>) {
+        let mut spans = Vec::new();
+        let mut opened: Vec<Option<usize>> = vec![None; self.table.pieces().len()];
+        let mut lost = match self.marking.map(|marking| marking.arguments) {
+            Some(Arguments::KeysAndValues) => Vec::new(),
+            Some(Arguments::Nothing) => ARGUMENT_KINDS.to_vec(),
+            None => PIECE_KINDS.to_vec(),
+        };
+        for mark in &self.full.marks {
+            let Some(piece) = self.table.piece(mark.number) else {
+                continue;
+            };
+            match (mark.end, opened[mark.number].take()) {
+                (End::Open, None) => opened[mark.number] = Some(mark.at),
+                (End::Close, Some(start)) => spans.push(Span {
+                    kind: piece.kind,
+                    message: piece.message,
+                    start,
+                    end: mark.at,
+                }),
+                (End::Open, Some(_)) | (End::Close, None) => lost.push(piece.kind),
+            }
+        }
+        let unclosed = opened
+            .iter()
+            .enumerate()
+            .filter(|(_, start)| start.is_some());
+        lost.extend(unclosed.filter_map(|(number, _)| Some(self.table.piece(number)?.kind)));
+        lost.sort_unstable_by_key(|kind| kind.name());
+        lost.dedup();
+        (spans, lost)
+    }
+}
+
+const ARGUMENT_KINDS: [SpanKind; 2] = [
+    SpanKind::ToolCallArgumentKey,
+    SpanKind::ToolCallArgumentValue,
+];
+
+const PIECE_KINDS: [SpanKind; 5] = [
+    SpanKind::AssistantContent,
+    SpanKind::ToolCallName,
+    SpanKind::ToolCallArgumentKey,
+    SpanKind::ToolCallArgumentValue,
+    SpanKind::PromptContent,
+];
