@@ -15,6 +15,7 @@ mod slot;
 mod supervise;
 mod template;
 mod tokenizer;
+mod word_piece;
 
 #[cfg(test)]
 mod tests;
@@ -33,3 +34,4 @@ pub use template::{
     ChatTemplate, GenerationPrompt, RenderedText, Span, SpanKind, SpecialTokens, Turns,
 };
 pub use tokenizer::{Encoded, Specials, Tokenizer};
+pub use word_piece::WordPiece;

@@ -86,6 +86,15 @@ impl Tokenizer {
             .map_err(failed)
     }
 
+    /// The whole tokenizer as JSON: equal texts mean equal tokenizers.
+    ///
+    /// # Errors
+    ///
+    /// - the tokenizer cannot be serialised
+    pub fn to_json(&self) -> Result<String, DataError> {
+        self.inner.to_string(false).map_err(failed)
+    }
+
     /// The id of a token written exactly so.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)

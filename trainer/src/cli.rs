@@ -1,0 +1,292 @@
+//! The command line: verbs and their options, nothing of what they do.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// LoRA fine-tuning that turns small open language models into reliable tool users.
+#[derive(Debug, Parser)]
+#[command(name = "tooltune", version, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Where to compute, in place of the config's `device`: cpu, cuda or cuda:INDEX.
+    #[arg(long, global = true)]
+    pub device: Option<String>,
+    /// Threads on the CPU; all cores by default.
+    #[arg(long, global = true)]
+    pub threads: Option<usize>,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write a commented config to begin with.
+    Init(InitArgs),
+    /// Show which tokens are learned, before any training.
+    Inspect(InspectArgs),
+    /// Check everything and predict memory, steps and checkpoint size.
+    Plan(PlanArgs),
+    /// Train, or go on with a run that was interrupted.
+    Train(TrainArgs),
+    /// Generate and score a suite with the base model or a checkpoint.
+    Eval(EvalArgs),
+    /// Compute metrics over JSON Lines from any source.
+    Score(ScoreArgs),
+    /// Rank the checkpoints of a run by a metric and move its BEST pointer.
+    Select(SelectArgs),
+    /// Write the adapter of a checkpoint for serving.
+    Export(ExportArgs),
+    /// Write logits of fixed prompts, for comparison with another implementation.
+    Verify(VerifyArgs),
+    /// Make and measure data.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Check this machine: device, disk, write access.
+    Doctor(DoctorArgs),
+    /// Print the JSON Schema of the config, for editors.
+    Schema,
+}
+
+/// Starting points for a config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PresetName {
+    /// Text to JSON by schema.
+    Slot,
+    /// Prompts and completions, or chats.
+    Sft,
+}
+
+/// `tooltune init --preset slot > my.toml`
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Starting point.
+    #[arg(long, value_enum, default_value = "slot")]
+    pub preset: PresetName,
+    /// File to write; the terminal by default. An existing file is never overwritten.
+    #[arg(long)]
+    pub output: Option<PathBuf>,
+}
+
+/// A config file and the settings that replace its own.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// TOML file, or YAML if its name ends in .yaml or .yml.
+    pub config: PathBuf,
+    /// Replace a setting, as in --set train.learning_rate=2e-4; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub overrides: Vec<String>,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// `tooltune inspect configs/quickstart.toml -n 2`
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub config: ConfigArgs,
+    /// Rows to show.
+    #[arg(short = 'n', long, default_value_t = 3)]
+    pub rows: usize,
+    /// Show this row alone: its line number, or file:line.
+    #[arg(long)]
+    pub row: Option<String>,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: OutputFormat,
+}
+
+/// `tooltune plan configs/quickstart.toml --probe`
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub config: ConfigArgs,
+    /// Also run one real step on the longest batch and show what it took.
+    #[arg(long)]
+    pub probe: bool,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: OutputFormat,
+}
+
+/// `tooltune train configs/quickstart.toml --set train.max_steps=20`
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub config: ConfigArgs,
+    /// Where to begin: auto (the newest checkpoint, if any), never, or a checkpoint of the run.
+    #[arg(long, default_value = "auto")]
+    pub resume: String,
+}
+
+/// `tooltune eval runs/quickstart --checkpoint best --output results`
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    /// A run directory, or a config file.
+    pub target: PathBuf,
+    /// Replace a setting, as in --set eval.batch_size=32; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub overrides: Vec<String>,
+    /// What to measure.
+    #[arg(long, default_value = "slot")]
+    pub suite: String,
+    /// base (no adapter), best, last, or an adapter directory.
+    #[arg(long, default_value = "best")]
+    pub checkpoint: String,
+    /// Evaluate on these rows instead of the config's data.eval; may be repeated.
+    #[arg(long)]
+    pub data: Vec<PathBuf>,
+    /// At most this many rows.
+    #[arg(long)]
+    pub max_samples: Option<usize>,
+    /// Score this predictions.jsonl instead of generating.
+    #[arg(long)]
+    pub predictions: Option<PathBuf>,
+    /// Folder for predictions and metrics; it must not hold any yet.
+    #[arg(long)]
+    pub output: Option<PathBuf>,
+    /// Print the change against this metrics file of an earlier evaluation.
+    #[arg(long)]
+    pub compare: Option<PathBuf>,
+}
+
+/// `tooltune score predictions.jsonl > scores.jsonl`
+#[derive(Debug, Args)]
+pub struct ScoreArgs {
+    /// JSON Lines file; standard input by default.
+    pub file: Option<PathBuf>,
+    /// List the operations and their fields.
+    #[arg(long)]
+    pub ops: bool,
+    /// all-MiniLM-L6-v2 folder of the operations that embed text.
+    #[arg(long, default_value = "models/all-minilm-l6-v2")]
+    pub encoder: PathBuf,
+}
+
+/// `tooltune select runs/quickstart --metric slot.strict_keys_accuracy`
+#[derive(Debug, Args)]
+pub struct SelectArgs {
+    /// Run directory.
+    pub run: PathBuf,
+    /// Metric to rank by.
+    #[arg(long)]
+    pub metric: String,
+    /// Rank the smallest value first.
+    #[arg(long)]
+    pub lower_is_better: bool,
+}
+
+/// Formats of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// adapter_config.json and adapter_model.safetensors, for PEFT and vLLM.
+    Peft,
+}
+
+/// `tooltune export runs/quickstart --to peft --output my-adapter`
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Run directory.
+    pub run: PathBuf,
+    /// Format.
+    #[arg(long, value_enum, default_value = "peft")]
+    pub to: ExportFormat,
+    /// Folder to make.
+    #[arg(long)]
+    pub output: PathBuf,
+    /// best, last, or a checkpoint directory.
+    #[arg(long, default_value = "best")]
+    pub checkpoint: String,
+    /// Fold the scaling into B, so that every server computes the same whatever it ignores.
+    #[arg(long)]
+    pub neutral: bool,
+}
+
+/// `tooltune verify runs/quickstart --logits logits.safetensors`
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Run directory.
+    pub run: PathBuf,
+    /// best, last, or an adapter directory.
+    #[arg(long, default_value = "best")]
+    pub checkpoint: String,
+    /// safetensors file to write: promptN.input_ids and promptN.logits for rows of data.eval.
+    #[arg(long)]
+    pub logits: PathBuf,
+    /// Prompts.
+    #[arg(short = 'n', long, default_value_t = 4)]
+    pub rows: usize,
+}
+
+/// Data commands.
+#[derive(Debug, Subcommand)]
+pub enum DataCommand {
+    /// Make rows by rule; no text from elsewhere.
+    #[command(subcommand)]
+    Synth(SynthCommand),
+    /// Lengths, token counts and the seven JSON measures of the SLOT paper.
+    Stats(StatsArgs),
+}
+
+/// What can be made.
+#[derive(Debug, Subcommand)]
+pub enum SynthCommand {
+    /// Texts with facts, a JSON schema, and the JSON that follows.
+    Slot(SynthSlotArgs),
+}
+
+/// Disjoint groups of schema families.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SplitName {
+    /// To learn from.
+    Train,
+    /// To select checkpoints by.
+    Dev,
+    /// To report.
+    Test,
+}
+
+/// `tooltune data synth slot --rows 1000 --seed 1 --split train --output train.jsonl`
+#[derive(Debug, Args)]
+pub struct SynthSlotArgs {
+    /// Rows to make.
+    #[arg(long)]
+    pub rows: usize,
+    /// Equal seeds give equal bytes.
+    #[arg(long, default_value_t = 17)]
+    pub seed: u64,
+    /// Group of schema families.
+    #[arg(long, value_enum, default_value = "train")]
+    pub split: SplitName,
+    /// JSON Lines file to write; the terminal by default.
+    #[arg(long)]
+    pub output: Option<PathBuf>,
+}
+
+/// `tooltune data stats train.jsonl --model models/smollm2-135m-instruct.gguf`
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// SLOT rows as JSON Lines.
+    pub file: PathBuf,
+    /// Model whose tokenizer counts; without it, no token counts.
+    #[arg(long)]
+    pub model: Option<PathBuf>,
+}
+
+/// `tooltune doctor configs/quickstart.toml`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Also check the files and folders of this config.
+    pub config: Option<PathBuf>,
+}
