@@ -1,0 +1,346 @@
+//! A byte-level BPE vocabulary, as GGUF files carry it, to a tokenizer.
+//!
+//! GGUF keeps tokens, merges and the name of a pre-tokenizer, but not its definition; the four
+//! definitions here are those of the models' own `tokenizer.json`. A wrong one changes ids on
+//! ordinary text without any error, so an unknown name is refused rather than guessed.
+
+use std::fmt;
+
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::unicode::NFC;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::digits::Digits;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
+
+/// `token_types` entry of tokens that steer the model and never come from text.
+const CONTROL: i32 = 3;
+/// `token_types` entry of whole tokens that are ordinary text.
+const USER_DEFINED: i32 = 4;
+
+/// Runs of up to three digits. Source: meta-llama/Llama-3.1-8B-Instruct, `tokenizer.json`.
+const LLAMA3_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Single digits. Source: Qwen/Qwen2.5-0.5B-Instruct, `tokenizer.json`.
+const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// What is wrong with a vocabulary.
+#[derive(Debug, thiserror::Error)]
+pub enum ByteLevelBpeError {
+    /// The pre-tokenizer is none of those defined here.
+    #[error(
+        "pre-tokenizer \"{0}\" is not known; known are smollm, gpt-2, qwen2 and llama-bpe; take the model's tokenizer.json instead"
+    )]
+    UnknownPreTokenizer(String),
+    /// There is not one type for each token.
+    #[error("{n_types} token types for {n_tokens} tokens; convert the model again")]
+    TypeCount {
+        /// Entries of `token_types`.
+        n_types: usize,
+        /// Entries of `tokens`.
+        n_tokens: usize,
+    },
+    /// Two ids stand for the same text.
+    #[error("tokens {first} and {second} are both {text:?}; convert the model again")]
+    DuplicateToken {
+        /// Lower id.
+        first: u32,
+        /// Higher id.
+        second: u32,
+        /// Text of both.
+        text: String,
+    },
+    /// A merge is not two tokens separated by one space whose concatenation is a token.
+    #[error("merge {idx}, {merge:?}, does not join two tokens to a token; convert the model again")]
+    BadMerge {
+        /// Position in `merges`, from 0.
+        idx: usize,
+        /// The entry.
+        merge: String,
+    },
+    /// The tokenizers library refuses the parts.
+    #[error("the vocabulary makes no tokenizer: {0}")]
+    Tokenizer(#[from] tokenizers::Error),
+}
+
+/// The parts of a byte-level BPE tokenizer.
+#[derive(Clone, Default)]
+pub struct ByteLevelBpe {
+    /// Token texts by id, bytes spelled with GPT-2's printable characters.
+    pub tokens: Vec<String>,
+    /// By id: 3 control, 4 user-defined, others plain.
+    pub token_types: Vec<i32>,
+    /// "left right", highest priority first.
+    pub merges: Vec<String>,
+    /// Name of the pre-tokenizer, such as "smollm".
+    pub pre: String,
+}
+
+impl fmt::Debug for ByteLevelBpe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (n_tokens, n_merges) = (self.tokens.len(), self.merges.len());
+        write!(
+            f,
+            "ByteLevelBpe {{ pre: {:?}, {n_tokens} tokens, {n_merges} merges }}",
+            self.pre
+        )
+    }
+}
+
+impl ByteLevelBpe {
+    /// Builds the tokenizer: no prefix space, no tokens added around a text.
+    ///
+    /// Control and user-defined tokens are matched in text before anything else; decoding with
+    /// `skip_special_tokens` drops control tokens.
+    ///
+    /// # Errors
+    ///
+    /// The pre-tokenizer is unknown, or tokens, types and merges do not fit each other.
+    pub fn into_tokenizer(self) -> Result<Tokenizer, ByteLevelBpeError> {
+        let kind = PreTokenizer::named(&self.pre)?;
+        if self.token_types.len() != self.tokens.len() {
+            return Err(ByteLevelBpeError::TypeCount {
+                n_types: self.token_types.len(),
+                n_tokens: self.tokens.len(),
+            });
+        }
+        let added = self.added_tokens();
+        let vocabulary = vocabulary(self.tokens)?;
+        let merges = merges(self.merges, &vocabulary)?;
+        let bpe = BPE::builder()
+            .vocab_and_merges(vocabulary, merges)
+            .ignore_merges(kind == PreTokenizer::Llama3)
+            .build()?;
+        let mut tokenizer = Tokenizer::new(bpe);
+        if kind == PreTokenizer::Qwen2 {
+            tokenizer.with_normalizer(Some(NFC))?;
+        }
+        tokenizer.with_pre_tokenizer(Some(kind.build()?));
+        tokenizer.with_decoder(Some(ByteLevel::new(false, false, false)));
+        for token in added {
+            match token.special {
+                true => tokenizer.add_special_tokens([token])?,
+                false => tokenizer.add_tokens([token])?,
+            };
+        }
+        Ok(tokenizer)
+    }
+
+    fn added_tokens(&self) -> Vec<AddedToken> {
+        let kinds = self.tokens.iter().zip(&self.token_types);
+        kinds
+            .filter(|(_, kind)| matches!(**kind, CONTROL | USER_DEFINED))
+            .map(|(text, kind)| AddedToken::from(text, *kind == CONTROL).normalized(false))
+            .collect()
+    }
+}
+
+fn vocabulary(tokens: Vec<String>) -> Result<Vocab, ByteLevelBpeError> {
+    let mut vocabulary = Vocab::default();
+    for (id, text) in (0..).zip(tokens) {
+        if let Some(first) = vocabulary.insert(text.clone(), id) {
+            return Err(ByteLevelBpeError::DuplicateToken {
+                first,
+                second: id,
+                text,
+            });
+        }
+    }
+    Ok(vocabulary)
+}
+
+/// Splits the merges and checks each: the library indexes out of bounds if the joined text is
+/// longer than any token.
+fn merges(
+    merges: Vec<String>,
+    vocabulary: &Vocab,
+) -> Result<Vec<(String, String)>, ByteLevelBpeError> {
+    let pair = |merge: &str| {
+        let (left, right) = merge.split_once(' ')?;
+        let known = [left, right, &format!("{left}{right}")]
+            .into_iter()
+            .all(|text| vocabulary.contains_key(text));
+        known.then(|| (left.to_owned(), right.to_owned()))
+    };
+    let pairs = merges
+        .into_iter()
+        .enumerate()
+        .map(|(idx, merge)| match pair(&merge) {
+            Some(pair) => Ok(pair),
+            None => Err(ByteLevelBpeError::BadMerge { idx, merge }),
+        });
+    pairs.collect()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PreTokenizer {
+    Smollm,
+    Gpt2,
+    Qwen2,
+    Llama3,
+}
+
+impl PreTokenizer {
+    /// By the names of llama.cpp, `src/llama-vocab.cpp`.
+    fn named(pre: &str) -> Result<PreTokenizer, ByteLevelBpeError> {
+        match pre {
+            "smollm" => Ok(PreTokenizer::Smollm),
+            "gpt-2" => Ok(PreTokenizer::Gpt2),
+            "qwen2" => Ok(PreTokenizer::Qwen2),
+            "llama-bpe" | "llama3" | "llama-v3" => Ok(PreTokenizer::Llama3),
+            _ => Err(ByteLevelBpeError::UnknownPreTokenizer(pre.to_owned())),
+        }
+    }
+
+    fn build(self) -> Result<PreTokenizerWrapper, ByteLevelBpeError> {
+        let gpt2_words = ByteLevel::new(false, true, true);
+        let whole = ByteLevel::new(false, true, false);
+        let words = |pattern: &str| {
+            let pattern = SplitPattern::Regex(pattern.to_owned());
+            Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
+        };
+        Ok(match self {
+            PreTokenizer::Gpt2 => gpt2_words.into(),
+            PreTokenizer::Smollm => {
+                Sequence::new(vec![Digits::new(true).into(), gpt2_words.into()]).into()
+            }
+            PreTokenizer::Qwen2 => {
+                Sequence::new(vec![words(QWEN2_WORDS)?.into(), whole.into()]).into()
+            }
+            PreTokenizer::Llama3 => {
+                Sequence::new(vec![words(LLAMA3_WORDS)?.into(), whole.into()]).into()
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _};
+
+    /// All 256 bytes, "he", "ll", "hell", and a control and a user-defined token.
+    fn vocabulary(pre: &str) -> ByteLevelBpe {
+        let mut bytes: Vec<char> = ByteLevel::alphabet().into_iter().collect();
+        bytes.sort_unstable();
+        let mut tokens: Vec<String> = vec!["<|im_end|>".to_owned(), "<tool>".to_owned()];
+        tokens.extend(bytes.iter().map(|c| c.to_string()));
+        tokens.extend(["he", "ll", "hell"].map(str::to_owned));
+        let mut token_types = vec![1; tokens.len()];
+        (token_types[0], token_types[1]) = (CONTROL, USER_DEFINED);
+        let merges = ["h e", "l l", "he ll"].map(str::to_owned).to_vec();
+        ByteLevelBpe {
+            tokens,
+            token_types,
+            merges,
+            pre: pre.to_owned(),
+        }
+    }
+
+    fn words(pre: &str, text: &str) -> Vec<String> {
+        let mut split = PreTokenizedString::from(text);
+        PreTokenizer::named(pre)
+            .unwrap()
+            .build()
+            .unwrap()
+            .pre_tokenize(&mut split)
+            .unwrap();
+        let splits = split.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits
+            .into_iter()
+            .map(|(_, (begin, end), _)| text[begin..end].to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn each_pre_tokenizer_splits_digits_contractions_and_spaces_its_own_way() {
+        let text = "We'LL pay  $1234,\n\n it's";
+        let expected: [(&str, &[&str]); 4] = [
+            (
+                "gpt-2",
+                &[
+                    "We", "'", "LL", " pay", " ", " $", "1234", ",", "\n\n", " it", "'s",
+                ],
+            ),
+            (
+                "smollm",
+                &[
+                    "We", "'", "LL", " pay", " ", " $", "1", "2", "3", "4", ",", "\n\n", " it",
+                    "'s",
+                ],
+            ),
+            (
+                "qwen2",
+                &[
+                    "We", "'LL", " pay", " ", " $", "1", "2", "3", "4", ",\n\n", " it", "'s",
+                ],
+            ),
+            (
+                "llama-bpe",
+                &[
+                    "We", "'LL", " pay", " ", " $", "123", "4", ",\n\n", " it", "'s",
+                ],
+            ),
+        ];
+        for (pre, expected) in expected {
+            assert_eq!(words(pre, text), expected, "{pre}");
+        }
+    }
+
+    #[test]
+    fn any_text_survives_encoding_and_decoding() {
+        let text = " hello  wörld\t日本語 🙂 12345\r\n<tool>{\"a\": -1.5e3}<|im_end|>\n ";
+        for pre in ["smollm", "gpt-2", "qwen2", "llama-bpe"] {
+            let tokenizer = vocabulary(pre).into_tokenizer().unwrap();
+            let encoding = tokenizer.encode(text, false).unwrap();
+            assert_eq!(
+                tokenizer.decode(encoding.get_ids(), false).unwrap(),
+                text,
+                "{pre}"
+            );
+            let ids = encoding.get_ids();
+            assert!(
+                ids.contains(&0) && ids.contains(&1),
+                "{pre}: added tokens were split"
+            );
+            let visible = tokenizer.decode(ids, true).unwrap();
+            assert_eq!(visible, text.replace("<|im_end|>", ""), "{pre}");
+        }
+    }
+
+    #[test]
+    fn merges_apply_by_priority_and_offsets_keep_leading_spaces() {
+        let tokenizer = vocabulary("smollm").into_tokenizer().unwrap();
+        let encoding = tokenizer.encode("hello hell", false).unwrap();
+        assert_eq!(encoding.get_tokens(), ["hell", "o", "Ġ", "hell"]);
+        assert_eq!(encoding.get_offsets(), [(0, 4), (4, 5), (5, 6), (6, 10)]);
+    }
+
+    #[test]
+    fn an_unknown_pre_tokenizer_is_named() {
+        let error = vocabulary("tekken")
+            .into_tokenizer()
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("\"tekken\""), "{error}");
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_errors() {
+        let mut one_type_short = vocabulary("gpt-2");
+        one_type_short.token_types.pop();
+        let mut twice = vocabulary("gpt-2");
+        twice.tokens[5] = twice.tokens[4].clone();
+        for (bad, part) in [(one_type_short, "token types"), (twice, "tokens 4 and 5")] {
+            let error = bad.into_tokenizer().unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        for merge in ["hell hell", "hello", "zz z", ""] {
+            let mut bad = vocabulary("gpt-2");
+            bad.merges.push(merge.to_owned());
+            let error = bad.into_tokenizer().unwrap_err().to_string();
+            assert!(error.contains("merge 3"), "{error}");
+        }
+    }
+}
