@@ -216,11 +216,12 @@ const REFUSED: [&str; 18] = [
 const BASE_CHANGING_INITS: [&str; 6] = ["pissa", "olora", "corda", "loftq", "lora_ga", "kasa"];
 
 /// Newer keys that do not change what a saved adapter computes.
-const HARMLESS: [&str; 4] = [
+const HARMLESS: [&str; 5] = [
     "peft_version",
     "eva_config",
     "qalora_group_size",
-    "megatron_core",
+    "ensure_weight_tying",
+    "exclude_modules",
 ];
 
 impl PeftConfig {

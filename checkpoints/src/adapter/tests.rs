@@ -1,1 +1,248 @@
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
+use super::*;
+
+fn factor(shape: &[usize], value: f32) -> HostTensor {
+    HostTensor {
+        shape: shape.to_vec(),
+        values: vec![value; shape.iter().product()],
+    }
+}
+
+fn adapter() -> Adapter {
+    let module = "model.layers.0.self_attn.q_proj";
+    let targets = TargetModules::Names(vec!["q_proj".to_owned()]);
+    let mut config = PeftConfig::new(2, 4.0, targets);
+    config.base_model_name_or_path = Some("models/tiny".to_owned());
+    Adapter {
+        config,
+        tensors: BTreeMap::from([
+            (format!("{module}.lora_A.weight"), factor(&[2, 8], 0.25)),
+            (format!("{module}.lora_B.weight"), factor(&[6, 2], -1.5)),
+        ]),
+    }
+}
+
+/// An adapter directory whose config has these fields beside or instead of the usual ones.
+fn with_config(fields: Value) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    write_adapter_files(dir.path(), &adapter(), None).unwrap();
+    let path = dir.path().join(CONFIG_FILE);
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for (key, value) in fields.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    fs::write(&path, config.to_string()).unwrap();
+    dir
+}
+
+/// An adapter directory that holds these tensors under these keys.
+fn with_tensors(tensors: &[(&str, &[usize])]) -> TempDir {
+    let dir = with_config(json!({}));
+    let path = dir.path().join(TENSORS_FILE);
+    fs::remove_file(&path).unwrap();
+    let tensors: BTreeMap<String, HostTensor> = tensors
+        .iter()
+        .map(|(key, shape)| ((*key).to_owned(), factor(shape, 1.0)))
+        .collect();
+    write_tensors(&path, &tensors).unwrap();
+    dir
+}
+
+#[test]
+fn a_saved_adapter_loads_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("made/adapter");
+    save_adapter(&path, &adapter(), Some("{{ messages }}")).unwrap();
+    assert_eq!(load_adapter(&path).unwrap(), adapter());
+    assert_eq!(
+        fs::read_to_string(path.join(TEMPLATE_FILE)).unwrap(),
+        "{{ messages }}"
+    );
+    assert_eq!(fs::read_dir(dir.path().join("made")).unwrap().count(), 1);
+}
+
+#[test]
+fn the_files_are_those_that_peft_writes() {
+    let dir = with_config(json!({}));
+    let weights = Weights::open(&dir.path().join(TENSORS_FILE)).unwrap();
+    assert_eq!(
+        weights.names().collect::<Vec<_>>(),
+        [
+            "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+            "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight",
+        ]
+    );
+    let header = fs::read(dir.path().join(TENSORS_FILE)).unwrap();
+    assert!(header[8..].starts_with(br#"{"__metadata__":{"format":"pt"}"#));
+    let config: Value =
+        serde_json::from_slice(&fs::read(dir.path().join(CONFIG_FILE)).unwrap()).unwrap();
+    // The keys that PEFT 0.10 knows; its constructor refuses any other.
+    assert_eq!(
+        config,
+        json!({
+            "peft_type": "LORA", "task_type": "CAUSAL_LM", "auto_mapping": null,
+            "base_model_name_or_path": "models/tiny", "revision": null, "inference_mode": true,
+            "r": 2, "lora_alpha": 4, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": false,
+            "target_modules": ["q_proj"], "modules_to_save": null, "init_lora_weights": true,
+            "use_rslora": false, "use_dora": false, "rank_pattern": {}, "alpha_pattern": {},
+            "layers_to_transform": null, "layers_pattern": null, "layer_replication": null,
+            "loftq_config": {}, "megatron_config": null, "megatron_core": "megatron.core",
+        })
+    );
+}
+
+#[test]
+fn an_existing_directory_is_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = save_adapter(dir.path(), &adapter(), None).unwrap_err();
+    assert!(
+        matches!(error, CheckpointError::AlreadyExists { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_diverged_adapter_is_not_saved_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut diverged = adapter();
+    diverged.tensors.values_mut().next().unwrap().values[3] = f32::INFINITY;
+    let error = save_adapter(&dir.path().join("a"), &diverged, None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("lora_A.weight holds inf at element 3"),
+        "{error}"
+    );
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn configs_of_newer_peft_load_if_what_is_new_is_off() {
+    let dir = with_config(json!({
+        "peft_version": "0.21.2", "eva_config": null, "lora_bias": false, "qalora_group_size": 16,
+        "exclude_modules": ["lm_head"], "ensure_weight_tying": false, "auto_mapping": {"a": "b"},
+        "some_future_switch": false, "some_future_mode": "fast",
+        "lora_alpha": 0.5, "init_lora_weights": "gaussian", "target_modules": "all-linear",
+        "rank_pattern": {"v_proj": 4, "^model.layers.0": 1}, "loftq_config": null,
+    }));
+    let config = load_adapter(dir.path()).unwrap().config;
+    assert_eq!(config.unrecognised, ["some_future_mode"]);
+    assert_eq!(
+        config.target_modules,
+        Some(TargetModules::Pattern("all-linear".to_owned()))
+    );
+    assert_eq!(config.lora_alpha, 0.5);
+    let in_order: Vec<&str> = config
+        .rank_pattern
+        .0
+        .iter()
+        .map(|(key, _)| key.as_str())
+        .collect();
+    assert_eq!(in_order, ["v_proj", "^model.layers.0"]);
+}
+
+#[test]
+fn a_config_with_the_least_that_peft_needs_loads() {
+    let dir = with_config(json!({}));
+    let least = json!({"peft_type": "LORA", "target_modules": ["q_proj"]});
+    fs::write(dir.path().join(CONFIG_FILE), least.to_string()).unwrap();
+    let config = load_adapter(dir.path()).unwrap().config;
+    assert_eq!(
+        (config.r, config.lora_alpha, config.bias.as_str()),
+        (8, 8.0, "none")
+    );
+}
+
+#[test]
+fn what_cannot_be_honoured_is_refused_by_name() {
+    for (fields, part) in [
+        (json!({"use_dora": true}), "use_dora true is not supported"),
+        (
+            json!({"bias": "lora_only"}),
+            "bias \"lora_only\" is not supported",
+        ),
+        (
+            json!({"modules_to_save": ["lm_head"]}),
+            "modules_to_save [\"lm_head\"]",
+        ),
+        (json!({"fan_in_fan_out": true}), "fan_in_fan_out true"),
+        (json!({"lora_bias": true}), "lora_bias true"),
+        (
+            json!({"trainable_token_indices": [1]}),
+            "trainable_token_indices [1]",
+        ),
+        (
+            json!({"init_lora_weights": "pissa_niter_4"}),
+            "init_lora_weights \"pissa_niter_4\"",
+        ),
+        (json!({"peft_type": "IA3"}), "peft_type \"IA3\""),
+        (json!({"peft_type": null}), "peft_type: must be \"LORA\""),
+        (json!({"r": 0}), "r: must be at least 1"),
+        (json!({"r": "eight"}), "invalid type"),
+    ] {
+        let error = load_adapter(with_config(fields).path())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(part), "no \"{part}\" in: {error}");
+        assert!(error.contains(CONFIG_FILE), "{error}");
+    }
+}
+
+#[test]
+fn tensors_that_are_no_pairs_of_factors_are_errors() {
+    let a = "base_model.model.m.lora_A.weight";
+    let b = "base_model.model.m.lora_B.weight";
+    for (tensors, part) in [
+        (
+            [(a, [2, 8].as_slice())].as_slice(),
+            "no tensor m.lora_B.weight, the other half",
+        ),
+        (&[(a, &[2, 8]), (b, &[6, 3])], "shape [2, 8] does not fit"),
+        (&[(a, &[2, 8]), (b, &[12])], "shape [2, 8] does not fit"),
+        (
+            &[("m.lora_A.weight", &[2, 8])],
+            "does not begin with base_model.model.",
+        ),
+        (
+            &[("base_model.model.m.lora_magnitude_vector", &[8])],
+            "lora_magnitude_vector is not",
+        ),
+        (&[], "without tensors"),
+    ] {
+        let error = load_adapter(with_tensors(tensors).path())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(part), "no \"{part}\" in: {error}");
+        assert!(error.contains(TENSORS_FILE), "{error}");
+    }
+}
+
+#[test]
+fn names_and_shapes_are_compared_with_the_model_both_ways() {
+    let module = "model.layers.0.self_attn.q_proj";
+    let expected = |b_rows: usize, b_module: &str| {
+        [
+            (format!("{module}.lora_A.weight"), vec![2, 8]),
+            (format!("{b_module}.lora_B.weight"), vec![b_rows, 2]),
+        ]
+    };
+    let adapter = adapter();
+    let path = Path::new("runs/a/adapter");
+    adapter.check(path, &expected(6, module)).unwrap();
+    let error = adapter
+        .check(path, &expected(7, module))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("is [6, 2] instead of [7, 2]"), "{error}");
+    let error = adapter
+        .check(path, &expected(6, "model.norm"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("1 missing tensor(s): model.norm"), "{error}");
+    assert!(
+        error.contains("1 extra tensor(s): model.layers.0"),
+        "{error}"
+    );
+}
