@@ -5,6 +5,7 @@
 //! The decision to question: no token is ever found by its number or by tokenizing a part. Byte
 //! offsets connect spans with tokens, and what a row would silently lose is an error.
 
+mod byte_level_bpe;
 mod conversation;
 mod error;
 mod inspect;
@@ -20,6 +21,7 @@ mod word_piece;
 #[cfg(test)]
 mod tests;
 
+pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use conversation::{Conversation, Message, Role, ToolCall};
 pub use error::DataError;
 pub use inspect::{InspectedRow, InspectedToken, inspect_row};
