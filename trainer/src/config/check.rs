@@ -1,0 +1,660 @@
+//! What was typed -> what it means.
+//!
+//! Each table is checked on its own, then the rules between tables. A check reports and goes on
+//! with a stand-in value, so that one pass finds everything; the stand-ins never leave this file,
+//! because any report refuses the config.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use super::choices::{
+    CheckpointingMode, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType,
+    ModulePattern, Packing, Suite, TrainOn,
+};
+use super::defaults;
+use super::diagnostics::{Place, Problem};
+use super::names;
+use super::raw::{
+    RawCheckpoint, RawConfig, RawData, RawEval, RawLog, RawLora, RawMask, RawModel, RawTrain,
+};
+use super::read::{Findings, Places};
+use super::settings::{
+    CheckpointConfig, Config, DataConfig, Device, EvalConfig, LogConfig, LoraConfig, MaskConfig,
+    ModelConfig, RunLength, SpanWeight, TargetModules, TrainConfig, Warmup,
+};
+
+/// Checks every value and every rule between values, and adds what is wrong to the findings.
+pub(crate) fn check(raw: RawConfig, findings: &mut Findings) -> Config {
+    let mut checker = Checker { findings };
+    let evaluates = raw.eval.is_some();
+    checker.require_table(
+        raw.lora.is_some(),
+        "lora",
+        "tooltune trains LoRA adapters only",
+    );
+    let device = checker.device(raw.device.as_deref());
+    let model = checker.model(raw.model.unwrap_or_default());
+    let lora = checker.lora(raw.lora.unwrap_or_default());
+    let data = checker.data(raw.data.unwrap_or_default());
+    let mask = checker.mask(raw.mask.unwrap_or_default(), &data);
+    let train = checker.train(raw.train.unwrap_or_default());
+    let eval = checker.eval(
+        raw.eval.unwrap_or_default(),
+        &data,
+        Presence::from(evaluates),
+    );
+    let checkpoint = checker.checkpoint(raw.checkpoint.unwrap_or_default(), &eval);
+    let log = checker.log(raw.log.unwrap_or_default());
+    checker.packing(&data, &train);
+    Config {
+        device,
+        model,
+        lora,
+        data,
+        mask,
+        train,
+        eval,
+        checkpoint,
+        log,
+    }
+}
+
+/// Whether a table was typed at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    Typed,
+    Absent,
+}
+
+impl From<bool> for Presence {
+    fn from(typed: bool) -> Self {
+        if typed { Self::Typed } else { Self::Absent }
+    }
+}
+
+struct Checker<'a> {
+    findings: &'a mut Findings,
+}
+
+impl Checker<'_> {
+    fn device(&mut self, typed: Option<&str>) -> Device {
+        let Some(text) = typed else {
+            return defaults::DEVICE;
+        };
+        Device::parse(text).unwrap_or_else(|| {
+            let message = format!("`device` cannot be {text:?}");
+            self.report(
+                "device",
+                message,
+                "it can be \"cpu\", \"cuda\" or \"cuda:1\"",
+            );
+            defaults::DEVICE
+        })
+    }
+
+    fn model(&mut self, raw: RawModel) -> ModelConfig {
+        ModelConfig {
+            model_name_or_path: self.required(
+                raw.model_name_or_path,
+                "model.model_name_or_path",
+                "name a folder of Hugging Face files or a GGUF file",
+            ),
+            dtype: raw.dtype.unwrap_or(defaults::DTYPE),
+        }
+    }
+
+    fn lora(&mut self, raw: RawLora) -> LoraConfig {
+        let rank_pattern = raw.rank_pattern.unwrap_or_default();
+        for (pattern, rank) in &rank_pattern.0 {
+            self.at_least(&format!("lora.rank_pattern.{pattern}"), *rank as u64, 1);
+        }
+        let alpha_pattern = raw.alpha_pattern.unwrap_or_default();
+        for (pattern, alpha) in &alpha_pattern.0 {
+            self.above_zero(&format!("lora.alpha_pattern.{pattern}"), *alpha);
+        }
+        if let Some(pattern) = &raw.exclude_modules {
+            self.module_pattern("lora.exclude_modules", pattern);
+        }
+        let lora = LoraConfig {
+            r: raw.r.unwrap_or(defaults::LORA_R),
+            lora_alpha: raw.lora_alpha.unwrap_or(defaults::LORA_ALPHA),
+            lora_dropout: raw.lora_dropout.unwrap_or(defaults::LORA_DROPOUT),
+            target_modules: self.target_modules(raw.target_modules),
+            exclude_modules: raw.exclude_modules,
+            use_rslora: raw.use_rslora.unwrap_or(defaults::USE_RSLORA),
+            rank_pattern,
+            alpha_pattern,
+        };
+        self.at_least("lora.r", lora.r as u64, 1);
+        self.above_zero("lora.lora_alpha", lora.lora_alpha);
+        self.below_one("lora.lora_dropout", lora.lora_dropout);
+        lora
+    }
+
+    fn target_modules(&mut self, raw: Option<ModulePattern>) -> TargetModules {
+        let Some(pattern) = raw else {
+            return TargetModules::AllLinear;
+        };
+        match pattern {
+            ModulePattern::Pattern(word) if word == defaults::ALL_LINEAR => {
+                TargetModules::AllLinear
+            }
+            pattern => {
+                self.module_pattern("lora.target_modules", &pattern);
+                match pattern {
+                    ModulePattern::Names(names) => TargetModules::Names(names),
+                    ModulePattern::Pattern(pattern) => TargetModules::Pattern(pattern),
+                }
+            }
+        }
+    }
+
+    fn module_pattern(&mut self, path: &str, pattern: &ModulePattern) {
+        match pattern {
+            ModulePattern::Names(names) if names.is_empty() => {
+                let help = "name at least one module, such as \"q_proj\", or delete the line";
+                self.report(path, format!("`{path}` is an empty list"), help);
+            }
+            ModulePattern::Pattern(text) if is_plain_name(text) => {
+                let message =
+                    format!("`{path}` is the pattern {text:?}, which no whole module path matches");
+                let near = names::nearest(text, &[defaults::ALL_LINEAR]);
+                let help = match near {
+                    Some(word) => format!("did you mean {word:?}?"),
+                    None => format!("write [{text:?}] for the modules of this name"),
+                };
+                self.report(path, message, help);
+            }
+            _ => {}
+        }
+    }
+
+    fn data(&mut self, raw: RawData) -> DataConfig {
+        if raw.train.as_ref().is_some_and(Vec::is_empty) {
+            self.report(
+                "data.train",
+                "`data.train` is an empty list",
+                "name at least one file",
+            );
+        }
+        let train = self.required(
+            raw.train,
+            "data.train",
+            "list the JSON Lines files to learn from: train = [\"data/train.jsonl\"]",
+        );
+        let formats = DataFormat::WORDS.join("\", \"");
+        let format = raw.format.unwrap_or_else(|| {
+            self.missing(
+                "data.format",
+                &format!("say what the rows are: one of \"{formats}\""),
+            );
+            DataFormat::Messages
+        });
+        let data = DataConfig {
+            train,
+            eval: raw.eval.unwrap_or_default(),
+            format,
+            max_length: raw.max_length.unwrap_or(defaults::MAX_LENGTH),
+            on_overflow: raw.on_overflow.unwrap_or(defaults::ON_OVERFLOW),
+            packing: raw.packing.unwrap_or(defaults::PACKING),
+            chat_template: raw.chat_template,
+        };
+        self.at_least("data.max_length", data.max_length as u64, 2);
+        if let Some(file) = data.eval.iter().find(|file| data.train.contains(file)) {
+            let message = format!("`data.eval` holds {}, which is learned", file.display());
+            self.report(
+                "data.eval",
+                message,
+                "evaluate on rows that are not in `data.train`",
+            );
+        }
+        data
+    }
+
+    fn mask(&mut self, raw: RawMask, data: &DataConfig) -> MaskConfig {
+        let train_on = raw.train_on.unwrap_or(match data.format {
+            DataFormat::Messages => TrainOn::Assistant,
+            DataFormat::Slot | DataFormat::PromptCompletion => TrainOn::Completion,
+        });
+        let has_turns = data.format == DataFormat::Messages;
+        let by_turn = matches!(train_on, TrainOn::Assistant | TrainOn::LastAssistant);
+        if by_turn && !has_turns && self.is_typed("data.format") {
+            let message = format!(
+                "{} rows have no turns to choose \"{train_on}\"",
+                data.format
+            );
+            self.report("mask.train_on", message, "write train_on = \"completion\"");
+        }
+        if train_on == TrainOn::Completion && has_turns && self.is_typed("data.format") {
+            let message = "messages have turns, not one completion".to_owned();
+            let help = "write train_on = \"last-assistant\" or \"assistant\"";
+            self.report("mask.train_on", message, help);
+        }
+        let mut weights: Vec<SpanWeight> = Vec::new();
+        for (index, typed) in raw.weights.unwrap_or_default().into_iter().enumerate() {
+            let path = format!("mask.weights[{index}]");
+            let (Some(span), Some(weight)) = (typed.span, typed.weight) else {
+                self.incomplete_weight(&path);
+                continue;
+            };
+            self.within(&format!("{path}.weight"), weight, 0.0..=f64::MAX);
+            if weights.iter().any(|other| other.span == span) {
+                let message = format!("`{span}` has a weight already");
+                self.report(&format!("{path}.span"), message, "keep one of the two");
+            }
+            weights.push(SpanWeight { span, weight });
+        }
+        MaskConfig {
+            train_on,
+            weights,
+            straddle: raw.straddle.unwrap_or(defaults::STRADDLE),
+            on_empty: raw.on_empty.unwrap_or(defaults::ON_EMPTY),
+        }
+    }
+
+    fn incomplete_weight(&mut self, path: &str) {
+        for key in ["span", "weight"] {
+            let path = format!("{path}.{key}");
+            self.missing(
+                &path,
+                "write { span = \"tool_call.arguments.value\", weight = 0.0 }",
+            );
+        }
+    }
+
+    fn train(&mut self, raw: RawTrain) -> TrainConfig {
+        let length = self.run_length(&raw);
+        let warmup = self.warmup(&raw);
+        let max_grad_norm = raw.max_grad_norm.unwrap_or(defaults::MAX_GRAD_NORM);
+        let train = TrainConfig {
+            output_dir: self.required(
+                raw.output_dir,
+                "train.output_dir",
+                "name the run directory: output_dir = \"runs/first\"",
+            ),
+            length,
+            per_device_train_batch_size: raw
+                .per_device_train_batch_size
+                .unwrap_or(defaults::PER_DEVICE_TRAIN_BATCH_SIZE),
+            gradient_accumulation_steps: raw
+                .gradient_accumulation_steps
+                .unwrap_or(defaults::GRADIENT_ACCUMULATION_STEPS),
+            learning_rate: raw.learning_rate.unwrap_or(defaults::LEARNING_RATE),
+            lr_scheduler_type: raw.lr_scheduler_type.unwrap_or(defaults::LR_SCHEDULER_TYPE),
+            warmup,
+            weight_decay: raw.weight_decay.unwrap_or(defaults::WEIGHT_DECAY),
+            adam_beta1: raw.adam_beta1.unwrap_or(defaults::ADAM_BETA1),
+            adam_beta2: raw.adam_beta2.unwrap_or(defaults::ADAM_BETA2),
+            adam_epsilon: raw.adam_epsilon.unwrap_or(defaults::ADAM_EPSILON),
+            optim: raw.optim.unwrap_or(defaults::OPTIM),
+            max_grad_norm: (max_grad_norm != 0.0).then_some(max_grad_norm),
+            seed: raw.seed.unwrap_or(defaults::SEED),
+            group_by_length: raw.group_by_length.unwrap_or(defaults::GROUP_BY_LENGTH),
+            gradient_checkpointing: raw
+                .gradient_checkpointing
+                .unwrap_or(defaults::GRADIENT_CHECKPOINTING),
+            max_nonfinite: raw.max_nonfinite.unwrap_or(defaults::MAX_NONFINITE),
+            logging_steps: raw.logging_steps.unwrap_or(defaults::LOGGING_STEPS),
+        };
+        self.train_ranges(&train);
+        self.within("train.max_grad_norm", max_grad_norm, 0.0..=f64::MAX);
+        if train.lr_scheduler_type == LrSchedulerType::Constant && !is_zero(warmup) {
+            let path = self.typed_of("train.warmup_ratio", "train.warmup_steps");
+            let message = "the constant learning rate has no warm-up".to_owned();
+            let help = "write lr_scheduler_type = \"constant_with_warmup\", or delete this line";
+            self.report(path, message, help);
+        }
+        train
+    }
+
+    fn train_ranges(&mut self, train: &TrainConfig) {
+        let batch = train.per_device_train_batch_size as u64;
+        self.at_least("train.per_device_train_batch_size", batch, 1);
+        let accumulation = train.gradient_accumulation_steps as u64;
+        self.at_least("train.gradient_accumulation_steps", accumulation, 1);
+        self.above_zero("train.learning_rate", train.learning_rate);
+        self.within("train.learning_rate", train.learning_rate, f64::MIN..=1.0);
+        self.within("train.weight_decay", train.weight_decay, 0.0..=f64::MAX);
+        self.below_one("train.adam_beta1", train.adam_beta1);
+        self.below_one("train.adam_beta2", train.adam_beta2);
+        self.above_zero("train.adam_epsilon", train.adam_epsilon);
+        self.at_least("train.max_nonfinite", train.max_nonfinite as u64, 1);
+        self.at_least("train.logging_steps", train.logging_steps, 1);
+    }
+
+    fn run_length(&mut self, raw: &RawTrain) -> RunLength {
+        self.exclusive("train.num_train_epochs", "train.max_steps");
+        if let Some(steps) = raw.max_steps {
+            self.at_least("train.max_steps", steps, 1);
+            return RunLength::Steps(steps);
+        }
+        let epochs = raw.num_train_epochs.unwrap_or(defaults::NUM_TRAIN_EPOCHS);
+        self.above_zero("train.num_train_epochs", epochs);
+        RunLength::Epochs(epochs)
+    }
+
+    fn warmup(&mut self, raw: &RawTrain) -> Warmup {
+        self.exclusive("train.warmup_ratio", "train.warmup_steps");
+        if let Some(steps) = raw.warmup_steps {
+            if raw.max_steps.is_some_and(|max_steps| steps > max_steps) {
+                let message = "the warm-up is longer than `max_steps`".to_owned();
+                self.report("train.warmup_steps", message, "give it fewer steps");
+            }
+            return Warmup::Steps(steps);
+        }
+        let ratio = raw.warmup_ratio.unwrap_or(defaults::WARMUP_RATIO);
+        self.within("train.warmup_ratio", ratio, 0.0..=1.0);
+        Warmup::Ratio(ratio)
+    }
+
+    fn eval(&mut self, raw: RawEval, data: &DataConfig, table: Presence) -> EvalConfig {
+        let eval_strategy = raw.eval_strategy.unwrap_or(match table {
+            Presence::Typed => EvalStrategy::Steps,
+            Presence::Absent => EvalStrategy::No,
+        });
+        let suites = raw.suites.unwrap_or(match data.format {
+            DataFormat::Slot => vec![Suite::Slot],
+            DataFormat::PromptCompletion | DataFormat::Messages => Vec::new(),
+        });
+        let metric_for_best_model = raw.metric_for_best_model.unwrap_or_else(|| {
+            suites
+                .first()
+                .map_or_else(|| "loss".to_owned(), |suite| format!("{suite}.mean"))
+        });
+        let greater_is_better = raw
+            .greater_is_better
+            .unwrap_or(metric_for_best_model != "loss");
+        let eval = EvalConfig {
+            eval_strategy,
+            eval_steps: raw.eval_steps.unwrap_or(defaults::EVAL_STEPS),
+            suites,
+            max_samples: raw.max_samples,
+            max_new_tokens: raw.max_new_tokens.unwrap_or(defaults::MAX_NEW_TOKENS),
+            batch_size: raw.batch_size.unwrap_or(defaults::EVAL_BATCH_SIZE),
+            metric_for_best_model,
+            greater_is_better,
+            encoder: raw.encoder,
+        };
+        self.at_least("eval.eval_steps", eval.eval_steps, 1);
+        self.at_least(
+            "eval.max_samples",
+            eval.max_samples.map_or(1, |count| count as u64),
+            1,
+        );
+        self.at_least("eval.max_new_tokens", eval.max_new_tokens as u64, 1);
+        self.at_least("eval.batch_size", eval.batch_size as u64, 1);
+        self.metric(&eval);
+        if eval.eval_strategy == EvalStrategy::Steps {
+            self.evaluation_needs(&eval, data);
+        }
+        if eval.suites.contains(&Suite::Slot)
+            && data.format != DataFormat::Slot
+            && self.is_typed("data.format")
+        {
+            let message = format!("the suite slot needs slot rows, not {}", data.format);
+            self.report(
+                "eval.suites",
+                message,
+                "take \"slot\" out, or use slot rows",
+            );
+        }
+        eval
+    }
+
+    fn evaluation_needs(&mut self, eval: &EvalConfig, data: &DataConfig) {
+        if data.eval.is_empty() && !self.is_typed("data.eval") {
+            self.report(
+                self.typed_of("eval.eval_strategy", "eval"),
+                "there is nothing to evaluate on: `data.eval` is missing".to_owned(),
+                "list files in [data], eval = [\"data/dev.jsonl\"], or write eval_strategy = \"no\"",
+            );
+        }
+        if eval.suites.contains(&Suite::Slot) && eval.encoder.is_none() {
+            self.missing(
+                "eval.encoder",
+                "the suite slot compares contents with an encoder: \
+                 encoder = \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)",
+            );
+        }
+    }
+
+    fn metric(&mut self, eval: &EvalConfig) {
+        let mut known = vec!["loss".to_owned()];
+        for suite in &eval.suites {
+            known.extend(
+                suite
+                    .metrics()
+                    .iter()
+                    .map(|metric| format!("{suite}.{metric}")),
+            );
+        }
+        let metric = &eval.metric_for_best_model;
+        if known.contains(metric) {
+            return;
+        }
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let message = format!("no suite of this config measures {metric:?}");
+        let help = match names::nearest(metric, &known) {
+            Some(near) => format!("did you mean {near:?}? It can be {}", names::list(&known)),
+            None => format!(
+                "it can be {}; other metrics need their suite",
+                names::list(&known)
+            ),
+        };
+        self.report("eval.metric_for_best_model", message, help);
+    }
+
+    fn checkpoint(&mut self, raw: RawCheckpoint, eval: &EvalConfig) -> CheckpointConfig {
+        let evaluates = eval.eval_strategy == EvalStrategy::Steps;
+        let fallback = if evaluates {
+            eval.eval_steps
+        } else {
+            defaults::SAVE_STEPS
+        };
+        let checkpoint = CheckpointConfig {
+            save_steps: raw.save_steps.unwrap_or(fallback),
+            save_total_limit: raw.save_total_limit.unwrap_or(defaults::SAVE_TOTAL_LIMIT),
+        };
+        let CheckpointConfig {
+            save_steps,
+            save_total_limit,
+        } = checkpoint;
+        self.at_least("checkpoint.save_steps", save_steps, 1);
+        self.at_least("checkpoint.save_total_limit", save_total_limit as u64, 1);
+        let (larger, smaller) = (
+            save_steps.max(eval.eval_steps),
+            save_steps.min(eval.eval_steps),
+        );
+        if evaluates && smaller > 0 && larger % smaller != 0 {
+            let message = format!(
+                "saving every {save_steps} and evaluating every {} steps seldom meet",
+                eval.eval_steps
+            );
+            let help = "the best checkpoint must be both: let one be a multiple of the other";
+            self.report("checkpoint.save_steps", message, help);
+        }
+        checkpoint
+    }
+
+    fn log(&mut self, raw: RawLog) -> LogConfig {
+        let mut report_to = Vec::new();
+        for place in raw
+            .report_to
+            .unwrap_or_else(|| defaults::REPORT_TO.to_vec())
+        {
+            if report_to.contains(&place) {
+                let message = format!("`log.report_to` names \"{place}\" twice");
+                self.report("log.report_to", message, "keep one");
+            } else {
+                report_to.push(place);
+            }
+        }
+        LogConfig { report_to }
+    }
+
+    fn packing(&mut self, data: &DataConfig, train: &TrainConfig) {
+        if data.packing == Packing::BlockDiagonal && train.group_by_length {
+            let message = "packed sequences have no lengths to group by".to_owned();
+            let help = "write group_by_length = false, or packing = \"none\" in [data]";
+            self.report("train.group_by_length", message, help);
+        }
+        let keep_blocks = match train.gradient_checkpointing {
+            GradientCheckpointing::KeepBlocks(blocks) => blocks,
+            GradientCheckpointing::Mode(_) => return,
+        };
+        if keep_blocks == 0 {
+            let message = "`train.gradient_checkpointing` keeps 0 blocks".to_owned();
+            let help = format!("write \"{}\" for that", CheckpointingMode::Full);
+            self.report("train.gradient_checkpointing", message, help);
+        }
+    }
+}
+
+/// Rules that many settings share.
+impl Checker<'_> {
+    fn report(&mut self, path: &str, message: impl Into<String>, help: impl Into<String>) {
+        let place = place_of(&self.findings.places, path);
+        self.findings.problems.push(Problem {
+            message: message.into(),
+            help: help.into(),
+            place,
+        });
+    }
+
+    /// Whether the setting stands in a source, readable or not.
+    fn is_typed(&self, path: &str) -> bool {
+        self.findings.places.contains_key(path)
+    }
+
+    fn typed_of<'a>(&self, first: &'a str, second: &'a str) -> &'a str {
+        if self.is_typed(first) { first } else { second }
+    }
+
+    fn required<T: Default>(&mut self, typed: Option<T>, path: &str, help: &str) -> T {
+        typed.unwrap_or_else(|| {
+            self.missing(path, help);
+            T::default()
+        })
+    }
+
+    /// Reports an absent setting, unless it is there and unreadable or under another name.
+    fn missing(&mut self, path: &str, help: &str) {
+        if !self.is_typed(path) && !self.findings.misnamed.iter().any(|meant| meant == path) {
+            self.report(path, format!("`{path}` is missing"), help);
+        }
+    }
+
+    fn require_table(&mut self, typed: bool, table: &str, reason: &str) {
+        let prefix = format!("{table}.");
+        let misnamed = self
+            .findings
+            .misnamed
+            .iter()
+            .any(|meant| meant.starts_with(&prefix));
+        if !typed && !misnamed && !self.is_typed(table) {
+            let message = format!("the table [{table}] is missing");
+            self.report(table, message, format!("{reason}: add [{table}]"));
+        }
+    }
+
+    fn exclusive(&mut self, first: &str, second: &str) {
+        let places = &self.findings.places;
+        if let (Some(one), Some(other)) = (places.get(first), places.get(second)) {
+            let is_later = (one.source, one.start) > (other.source, other.start);
+            let later = if is_later { first } else { second };
+            let message = format!("`{first}` and `{second}` exclude each other");
+            self.report(later, message, "delete one of the two");
+        }
+    }
+
+    fn at_least(&mut self, path: &str, value: u64, least: u64) {
+        if value < least {
+            let message = format!("`{path}` is {value}");
+            self.report(path, message, format!("it must be at least {least}"));
+        }
+    }
+
+    fn above_zero(&mut self, path: &str, value: f64) {
+        if value <= 0.0 {
+            self.report(path, format!("`{path}` is {value:?}"), "it must be above 0");
+        }
+    }
+
+    fn below_one(&mut self, path: &str, value: f64) {
+        if !(0.0..1.0).contains(&value) {
+            let help = "it must be at least 0 and below 1";
+            self.report(path, format!("`{path}` is {value:?}"), help);
+        }
+    }
+
+    fn within(&mut self, path: &str, value: f64, range: RangeInclusive<f64>) {
+        if range.contains(&value) {
+            return;
+        }
+        let (least, most) = (*range.start(), *range.end());
+        let help = match (least > f64::MIN, most < f64::MAX) {
+            (true, true) => format!("it must be from {least:?} to {most:?}"),
+            (false, _) => format!("it must be at most {most:?}"),
+            (true, false) => format!("it must be at least {least:?}"),
+        };
+        self.report(path, format!("`{path}` is {value:?}"), help);
+    }
+}
+
+/// The place of a setting, or of the nearest table around it that was typed.
+fn place_of(places: &Places, path: &str) -> Option<Place> {
+    let mut path = path;
+    loop {
+        if let Some(place) = places.get(path) {
+            return Some(*place);
+        }
+        path = match path.rfind(['.', '[']) {
+            Some(end) => &path[..end],
+            None => return None,
+        };
+    }
+}
+
+fn is_zero(warmup: Warmup) -> bool {
+    matches!(warmup, Warmup::Steps(0)) || warmup == Warmup::Ratio(0.0)
+}
+
+/// A name that cannot match a path of several parts.
+fn is_plain_name(pattern: &str) -> bool {
+    pattern
+        .chars()
+        .all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-'))
+}
+
+/// Every path that a config names and that must exist before the run, with its setting.
+pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
+    let mut files = vec![(
+        "model.model_name_or_path".to_owned(),
+        &config.model.model_name_or_path,
+    )];
+    for (setting, list) in [
+        ("data.train", &config.data.train),
+        ("data.eval", &config.data.eval),
+    ] {
+        files.extend(
+            list.iter()
+                .enumerate()
+                .map(|(i, file)| (format!("{setting}[{i}]"), file)),
+        );
+    }
+    files.extend(
+        config
+            .data
+            .chat_template
+            .iter()
+            .map(|f| ("data.chat_template".to_owned(), f)),
+    );
+    files.extend(
+        config
+            .eval
+            .encoder
+            .iter()
+            .map(|f| ("eval.encoder".to_owned(), f)),
+    );
+    files
+}

@@ -1,0 +1,302 @@
+//! The words a setting can take.
+//!
+//! Every closed choice of the config is an enum made by [`choices!`](choices), which keeps the
+//! word in the file, the serde name and the list shown in error messages in one line. The settings
+//! whose values are of mixed kinds (a word or a number, a list or a pattern) follow below.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::document::{Node, Value};
+use super::names;
+use super::read::{Findings, FromNode};
+
+/// Defines an enum whose variants are words in the config file.
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$variant_doc:meta])* $variant:ident = $word:literal),* $(,)?
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        pub enum $name {
+            $($(#[$variant_doc])* #[serde(rename = $word)] $variant),*
+        }
+
+        impl $name {
+            /// The words of the config file, in the order of the variants.
+            pub const WORDS: &'static [&'static str] = &[$($word),*];
+
+            /// The word in the config file.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),* }
+            }
+
+            fn parse(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)* _ => None }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.pad(self.as_str())
+            }
+        }
+
+        impl FromNode for $name {
+            fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
+                let read = match &node.value {
+                    Value::Text(word) => Self::parse(word),
+                    _ => None,
+                };
+                if read.is_none() {
+                    report_choice(node, path, Self::WORDS, findings);
+                }
+                read
+            }
+        }
+    };
+}
+
+choices! {
+    /// The type that the model computes in.
+    Dtype {
+        /// bfloat16 on CUDA, float32 on the CPU.
+        Auto = "auto",
+        /// 32-bit floats.
+        Float32 = "float32",
+        /// 16-bit floats with the range of float32.
+        Bfloat16 = "bfloat16",
+    }
+}
+
+choices! {
+    /// The shape of the rows in the data files.
+    DataFormat {
+        /// `{input_text, json_schema, gold}`: text to JSON by schema.
+        Slot = "slot",
+        /// `{prompt, completion}`.
+        PromptCompletion = "prompt-completion",
+        /// `{messages, tools?}`, rendered by the chat template.
+        Messages = "messages",
+    }
+}
+
+choices! {
+    /// What happens to a row that is longer than `data.max_length`.
+    OnOverflow {
+        /// The run does not start.
+        Error = "error",
+        /// The row is left out and counted.
+        Drop = "drop",
+        /// The row is cut at its end.
+        Truncate = "truncate",
+    }
+}
+
+choices! {
+    /// How rows share a sequence.
+    Packing {
+        /// One row per sequence, padded to the longest of the batch.
+        None = "none",
+        /// Several rows per sequence that do not see each other.
+        BlockDiagonal = "block-diagonal",
+    }
+}
+
+choices! {
+    /// Which part of a row is learned.
+    TrainOn {
+        /// Every turn of the assistant.
+        Assistant = "assistant",
+        /// The last turn of the assistant.
+        LastAssistant = "last-assistant",
+        /// All that follows the prompt.
+        Completion = "completion",
+        /// Every token.
+        All = "all",
+    }
+}
+
+choices! {
+    /// What a token counts as that lies on the border of a weighted span.
+    Straddle {
+        /// It belongs to the span and takes its weight.
+        Mask = "mask",
+        /// It keeps the weight of what surrounds the span.
+        Train = "train",
+        /// The run does not start.
+        Error = "error",
+    }
+}
+
+choices! {
+    /// What happens to a row without a single learned token.
+    OnEmpty {
+        /// The run does not start.
+        Error = "error",
+        /// The row is left out and counted.
+        Drop = "drop",
+    }
+}
+
+choices! {
+    /// A part of the rendered conversation that can be given its own weight.
+    Span {
+        /// A whole turn of the assistant.
+        Assistant = "assistant",
+        /// The text of a turn.
+        Content = "content",
+        /// The name of a called tool.
+        ToolCallName = "tool_call.name",
+        /// The arguments of a call, braces included.
+        ToolCallArguments = "tool_call.arguments",
+        /// The keys in the arguments of a call.
+        ToolCallArgumentsKey = "tool_call.arguments.key",
+        /// The values in the arguments of a call.
+        ToolCallArgumentsValue = "tool_call.arguments.value",
+        /// A reference to the output of an earlier call.
+        Reference = "reference",
+    }
+}
+
+choices! {
+    /// How the learning rate goes after warm-up.
+    LrSchedulerType {
+        /// Stays.
+        Constant = "constant",
+        /// Falls to zero in a straight line.
+        Linear = "linear",
+        /// Falls to zero along half a cosine.
+        Cosine = "cosine",
+        /// Stays, after a warm-up.
+        ConstantWithWarmup = "constant_with_warmup",
+    }
+}
+
+choices! {
+    /// The optimizer.
+    Optim {
+        /// AdamW with decoupled weight decay.
+        AdamwTorch = "adamw_torch",
+        /// Read as `adamw_torch`: the state of an adapter is too small to need paging.
+        PagedAdamw32bit = "paged_adamw_32bit",
+    }
+}
+
+choices! {
+    /// How many blocks keep their activations for the backward pass, in a word.
+    CheckpointingMode {
+        /// As many as the memory allows.
+        Auto = "auto",
+        /// None: every block is computed again.
+        Full = "full",
+        /// All: no block is computed again.
+        None = "none",
+    }
+}
+
+choices! {
+    /// When the run evaluates.
+    EvalStrategy {
+        /// Never.
+        No = "no",
+        /// Before the first step and every `eval.eval_steps`.
+        Steps = "steps",
+    }
+}
+
+choices! {
+    /// A benchmark that the run can evaluate on `data.eval`.
+    Suite {
+        /// Text to JSON by schema.
+        Slot = "slot",
+    }
+}
+
+impl Suite {
+    /// The metrics of the suite that a checkpoint can be selected by.
+    pub fn metrics(self) -> &'static [&'static str] {
+        match self {
+            Self::Slot => &[
+                "mean",
+                "schema_accuracy",
+                "strict_keys",
+                "content_similarity",
+                "exact_f",
+            ],
+        }
+    }
+}
+
+choices! {
+    /// Where metrics go besides the terminal.
+    ReportTo {
+        /// Event files under `tb/` in the run directory.
+        Tensorboard = "tensorboard",
+        /// `metrics.jsonl` in the run directory, which is written in any case.
+        Jsonl = "jsonl",
+    }
+}
+
+/// How many blocks keep their activations for the backward pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum GradientCheckpointing {
+    /// In a word.
+    Mode(CheckpointingMode),
+    /// This many blocks keep theirs; the others are computed again.
+    KeepBlocks(usize),
+}
+
+impl FromNode for GradientCheckpointing {
+    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
+        match node.value {
+            Value::Integer(_) => usize::from_node(node, path, findings).map(Self::KeepBlocks),
+            Value::Bool(on) => {
+                let word = if on { "full" } else { "none" };
+                let message = format!("`{path}` is a word or a number of blocks, not `{on}`");
+                findings.report(node, message, format!("write {word:?} for {on}"));
+                None
+            }
+            _ => CheckpointingMode::from_node(node, path, findings).map(Self::Mode),
+        }
+    }
+}
+
+/// Module names as PEFT takes them: a list of suffixes, or one pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ModulePattern {
+    /// Names that a module's path equals or ends with after a dot.
+    Names(Vec<String>),
+    /// A regular expression that must match the whole path, or `all-linear`.
+    Pattern(String),
+}
+
+impl FromNode for ModulePattern {
+    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
+        match &node.value {
+            Value::Text(text) => Some(Self::Pattern(text.clone())),
+            _ => Vec::from_node(node, path, findings).map(Self::Names),
+        }
+    }
+}
+
+fn report_choice(node: &Node, path: &str, words: &[&str], findings: &mut Findings) {
+    let written = node.value.describe();
+    let allowed = words
+        .iter()
+        .map(|word| format!("{word:?}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let help = match &node.value {
+        Value::Text(word) => match names::nearest(word, words) {
+            Some(nearest) => format!("did you mean {nearest:?}? It can be {allowed}"),
+            None => format!("it can be {allowed}"),
+        },
+        _ => format!("it can be {allowed}"),
+    };
+    findings.report(node, format!("`{path}` cannot be {written}"), help);
+}

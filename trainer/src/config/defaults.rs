@@ -1,0 +1,56 @@
+//! The value of every setting that has one when it is not typed.
+//!
+//! Nowhere else: the checks, the JSON Schema and the resolved config all read them here. Those of
+//! optimizer and schedule are transformers', except where its choice suits full fine-tuning only
+//! (the learning rate) or hides mistakes (what is too long is an error).
+
+use super::choices::{
+    CheckpointingMode, Dtype, GradientCheckpointing, LrSchedulerType, OnEmpty, OnOverflow, Optim,
+    Packing, ReportTo, Straddle,
+};
+use super::settings::Device;
+
+pub(crate) const DEVICE: Device = Device::Cpu;
+pub(crate) const DTYPE: Dtype = Dtype::Auto;
+
+pub(crate) const LORA_R: usize = 8;
+pub(crate) const LORA_ALPHA: f64 = 16.0;
+pub(crate) const LORA_DROPOUT: f64 = 0.0;
+/// The word that means every linear layer except the head.
+pub(crate) const ALL_LINEAR: &str = "all-linear";
+pub(crate) const USE_RSLORA: bool = false;
+
+pub(crate) const MAX_LENGTH: usize = 2048;
+pub(crate) const ON_OVERFLOW: OnOverflow = OnOverflow::Error;
+pub(crate) const PACKING: Packing = Packing::None;
+
+pub(crate) const STRADDLE: Straddle = Straddle::Mask;
+pub(crate) const ON_EMPTY: OnEmpty = OnEmpty::Error;
+
+pub(crate) const NUM_TRAIN_EPOCHS: f64 = 3.0;
+pub(crate) const PER_DEVICE_TRAIN_BATCH_SIZE: usize = 8;
+pub(crate) const GRADIENT_ACCUMULATION_STEPS: usize = 1;
+pub(crate) const LEARNING_RATE: f64 = 2e-4;
+pub(crate) const LR_SCHEDULER_TYPE: LrSchedulerType = LrSchedulerType::Linear;
+pub(crate) const WARMUP_RATIO: f64 = 0.0;
+pub(crate) const WEIGHT_DECAY: f64 = 0.0;
+pub(crate) const ADAM_BETA1: f64 = 0.9;
+pub(crate) const ADAM_BETA2: f64 = 0.999;
+pub(crate) const ADAM_EPSILON: f64 = 1e-8;
+pub(crate) const OPTIM: Optim = Optim::AdamwTorch;
+pub(crate) const MAX_GRAD_NORM: f64 = 1.0;
+pub(crate) const SEED: u64 = 42;
+pub(crate) const GROUP_BY_LENGTH: bool = false;
+pub(crate) const GRADIENT_CHECKPOINTING: GradientCheckpointing =
+    GradientCheckpointing::Mode(CheckpointingMode::Auto);
+pub(crate) const MAX_NONFINITE: usize = 3;
+pub(crate) const LOGGING_STEPS: u64 = 10;
+
+pub(crate) const EVAL_STEPS: u64 = 100;
+pub(crate) const MAX_NEW_TOKENS: usize = 512;
+pub(crate) const EVAL_BATCH_SIZE: usize = 8;
+
+pub(crate) const SAVE_STEPS: u64 = 100;
+pub(crate) const SAVE_TOTAL_LIMIT: usize = 3;
+
+pub(crate) const REPORT_TO: &[ReportTo] = &[ReportTo::Tensorboard, ReportTo::Jsonl];

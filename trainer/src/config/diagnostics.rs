@@ -1,0 +1,232 @@
+//! Mistakes in a config, collected and shown together, each with its line.
+//!
+//! A [`ConfigError`] owns the texts it speaks of, so it can be carried anywhere and still show the
+//! line that is wrong. `Display` gives one compact line per mistake; [`ConfigError::render`] draws
+//! the source line and marks the place.
+
+use std::fmt;
+use std::ops::Range;
+
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode,
+};
+
+/// Source lines above this many bytes are not drawn.
+const LONGEST_LINE: usize = 1_000;
+
+/// At most this many mistakes are drawn; a file with more is no config.
+const MOST_DRAWN: usize = 50;
+
+/// A text that settings were read from: a file, or one `--set`.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// What messages call it: the path as given, or `--set`.
+    pub name: String,
+    /// The whole text.
+    pub text: String,
+}
+
+/// A range of bytes in one of the sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Index into the sources.
+    pub source: usize,
+    /// First byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+impl Place {
+    pub(crate) fn new(source: usize, span: Range<usize>) -> Self {
+        Self {
+            source,
+            start: span.start,
+            end: span.end,
+        }
+    }
+}
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What is wrong.
+    pub message: String,
+    /// How to mend it.
+    pub help: String,
+    /// Where it is wrong; `None` when something is missing altogether.
+    pub place: Option<Place>,
+}
+
+/// Whether rendered errors carry terminal colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colors {
+    /// For a terminal.
+    On,
+    /// For files and pipes.
+    Off,
+}
+
+/// All mistakes of a config; never empty.
+#[derive(Debug, Clone)]
+pub struct ConfigError {
+    sources: Vec<Source>,
+    problems: Vec<Problem>,
+}
+
+impl ConfigError {
+    /// Orders the problems by their place; those of the file come before those of `--set`.
+    pub(crate) fn new(sources: Vec<Source>, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| {
+            problem
+                .place
+                .map_or((0, usize::MAX), |place| (place.source, place.start))
+        });
+        Self { sources, problems }
+    }
+
+    /// The mistakes in the order of the file.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// `file:line:column` of a problem; the name of the file alone when the place is unknown.
+    pub fn location(&self, problem: &Problem) -> String {
+        location(&self.sources, problem.place)
+    }
+
+    /// All mistakes with their source lines, for the terminal.
+    pub fn render(&self, colors: Colors) -> String {
+        let theme = match colors {
+            Colors::On => GraphicalTheme::unicode(),
+            Colors::Off => GraphicalTheme::unicode_nocolor(),
+        };
+        let handler = GraphicalReportHandler::new_themed(theme)
+            .with_width(100)
+            .with_links(false);
+        let mut text = String::new();
+        for problem in self.problems.iter().take(MOST_DRAWN) {
+            let drawn = Drawn::new(problem, &self.sources);
+            // Writing to a string fails only if `Display` of our own text fails, which it does not.
+            if handler.render_report(&mut text, &drawn).is_err() {
+                text.push_str(&format!(
+                    "{}: {}\n",
+                    self.location(problem),
+                    problem.message
+                ));
+            }
+            text.push('\n');
+        }
+        text.push_str(&self.summary());
+        text.push('\n');
+        text
+    }
+
+    fn summary(&self) -> String {
+        let name = self
+            .sources
+            .first()
+            .map_or("config", |source| source.name.as_str());
+        match self.problems.len() {
+            1 => format!("1 mistake in {name}"),
+            count if count > MOST_DRAWN => {
+                format!("{count} mistakes in {name}, of which the first {MOST_DRAWN} are shown")
+            }
+            count => format!("{count} mistakes in {name}"),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                writeln!(formatter)?;
+            }
+            let Problem { message, help, .. } = problem;
+            write!(
+                formatter,
+                "{}: {message} (help: {help})",
+                self.location(problem)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// `file:line:column`, both counted from 1, the column in characters.
+pub(crate) fn location(sources: &[Source], place: Option<Place>) -> String {
+    let source = place.map_or(0, |place| place.source);
+    let Some(Source { name, text }) = sources.get(source) else {
+        return "config".to_owned();
+    };
+    let Some(place) = place else {
+        return name.clone();
+    };
+    let before = text.get(..place.start).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    format!("{name}:{line}:{column}")
+}
+
+fn line_length(text: &str, place: Place) -> usize {
+    let before = text.get(..place.start).unwrap_or(text);
+    let after = text.get(place.start..).unwrap_or("");
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    before.len() - start + after.find('\n').unwrap_or(after.len())
+}
+
+/// A problem in the shape that miette draws.
+#[derive(Debug)]
+struct Drawn {
+    message: String,
+    help: String,
+    source: Option<NamedSource<String>>,
+    label: Option<LabeledSpan>,
+}
+
+impl Drawn {
+    fn new(problem: &Problem, sources: &[Source]) -> Self {
+        let place = problem.place;
+        let source = place.and_then(|place| {
+            let source = sources.get(place.source)?;
+            (line_length(&source.text, place) <= LONGEST_LINE).then_some(source)
+        });
+        let message = match source {
+            Some(_) => problem.message.clone(),
+            None => format!("{}: {}", location(sources, place), problem.message),
+        };
+        Self {
+            message,
+            help: problem.help.clone(),
+            source: source.map(|source| NamedSource::new(&source.name, source.text.clone())),
+            label: place.map(|place| {
+                LabeledSpan::underline((place.start, place.end.saturating_sub(place.start)))
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Drawn {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Drawn {}
+
+impl Diagnostic for Drawn {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(&self.help))
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.source.as_ref().map(|source| source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(self.label.clone().into_iter()))
+    }
+}

@@ -1,0 +1,141 @@
+//! Text of a config file -> a tree of values, each with its place in the text.
+//!
+//! Serde stops at the first mistake and forgets where values stood, so both TOML and YAML are
+//! turned into this small tree first. It is walked against the tables of [`super::raw`], and every
+//! mistake found on the way can show its line.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostics::{Place, Problem};
+use super::names;
+
+/// A value and the place it was written at.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) value: Value,
+    pub(crate) place: Place,
+}
+
+/// What both file formats can say.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Value {
+    /// YAML's `null`, `~` or nothing at all.
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    /// TOML's dates and times, which no setting uses.
+    Date,
+    List(Vec<Node>),
+    Table(Table),
+}
+
+impl Value {
+    /// The value in words, for "must be a whole number, not ...".
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Null => "empty".to_owned(),
+            Self::Bool(value) => format!("`{value}`"),
+            Self::Integer(value) => format!("`{value}`"),
+            Self::Float(value) => format!("`{value:?}`"),
+            Self::Text(text) => format!("the text {:?}", names::shorten(text)),
+            Self::Date => "a date".to_owned(),
+            Self::List(_) => "a list".to_owned(),
+            Self::Table(_) => "a table".to_owned(),
+        }
+    }
+}
+
+/// Keys and values in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Table {
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// One `key = value`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) key_place: Place,
+    pub(crate) node: Node,
+}
+
+impl Table {
+    pub(crate) fn get(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.key == key)
+    }
+
+    pub(crate) fn remove(&mut self, key: &str) {
+        self.entries.retain(|entry| entry.key != key);
+    }
+}
+
+/// Parses TOML and goes on after syntax errors, which are returned beside what could be read.
+pub(crate) fn parse_toml(text: &str, source: usize) -> (Table, Vec<Problem>) {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let problems = errors
+        .iter()
+        .map(|error| Problem {
+            message: format!("this is not TOML: {}", error.message().trim_end()),
+            help: "strings stand in quotes, tables begin with [name], values follow `key = `"
+                .to_owned(),
+            place: error.span().map(|span| Place::new(source, span)),
+        })
+        .collect();
+    (table_of(document.get_ref(), source, 0), problems)
+}
+
+/// Parses the right-hand side of an assignment, which stands `offset` bytes into its source.
+pub(crate) fn parse_toml_value(text: &str, source: usize, offset: usize) -> Result<Node, String> {
+    let parsed = DeValue::parse(text).map_err(|error| error.message().trim_end().to_owned())?;
+    Ok(node_of(parsed.get_ref(), parsed.span(), source, offset))
+}
+
+fn table_of(table: &DeTable<'_>, source: usize, offset: usize) -> Table {
+    let entries = table
+        .iter()
+        .map(|(key, value)| Entry {
+            key: key.get_ref().to_string(),
+            key_place: Place::new(source, shifted(key.span(), offset)),
+            node: node_of(value.get_ref(), value.span(), source, offset),
+        })
+        .collect();
+    Table { entries }
+}
+
+fn node_of(value: &DeValue<'_>, span: Range<usize>, source: usize, offset: usize) -> Node {
+    let value = match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        // A number too large for the type below is kept as text, so that the reader refuses it.
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(|_| Value::Text(number.to_string()), Value::Integer),
+        DeValue::Float(number) => number
+            .as_str()
+            .parse()
+            .map_or_else(|_| Value::Text(number.to_string()), Value::Float),
+        DeValue::Boolean(value) => Value::Bool(*value),
+        DeValue::Datetime(_) => Value::Date,
+        DeValue::Array(items) => Value::List(
+            items
+                .iter()
+                .map(|item| node_of(item.get_ref(), item.span(), source, offset))
+                .collect(),
+        ),
+        DeValue::Table(table) => Value::Table(table_of(table, source, offset)),
+    };
+    Node {
+        value,
+        place: Place::new(source, shifted(span, offset)),
+    }
+}
+
+fn shifted(span: Range<usize>, offset: usize) -> Range<usize> {
+    span.start + offset..span.end + offset
+}

@@ -1,0 +1,215 @@
+//! A config file and its overrides -> checked settings, or every mistake in them at once.
+//!
+//! ```text
+//! text ─document, yaml─▶ tree with places ─overrides─▶ tree ─read─▶ RawConfig ─check─▶ Config
+//! ```
+//!
+//! The tree, not serde, drives the reading, because serde stops at the first mistake and loses the
+//! place of values that are wrong only together. `Config ─resolved─▶ config.resolved.toml` closes
+//! the circle.
+
+mod check;
+mod choices;
+mod defaults;
+mod diagnostics;
+mod document;
+mod names;
+mod overrides;
+mod patterns;
+mod presets;
+mod raw;
+mod read;
+mod resolved;
+mod schema;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+use std::fs;
+use std::path::Path;
+
+pub use choices::{
+    CheckpointingMode, DataFormat, Dtype, EvalStrategy, GradientCheckpointing, LrSchedulerType,
+    ModulePattern, OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
+};
+pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
+pub use patterns::Patterns;
+pub use presets::Preset;
+pub use raw::{
+    RawCheckpoint, RawConfig, RawData, RawEval, RawLog, RawLora, RawMask, RawModel, RawSpanWeight,
+    RawTrain,
+};
+pub use resolved::{Change, OnResume, diff};
+pub use schema::json_schema;
+pub use settings::{
+    CheckpointConfig, Config, DataConfig, Device, EvalConfig, LogConfig, LoraConfig, MaskConfig,
+    ModelConfig, RunLength, SpanWeight, TargetModules, TrainConfig, Warmup,
+};
+
+use document::Table;
+use read::{Findings, Places};
+
+/// A checked config that remembers where each setting came from.
+#[derive(Debug, Clone)]
+pub struct LoadedConfig {
+    /// The settings.
+    pub config: Config,
+    sources: Vec<Source>,
+    places: Places,
+}
+
+impl LoadedConfig {
+    /// Reads a TOML file (YAML if its name ends in `.yaml` or `.yml`) and applies `--set`
+    /// overrides in their order.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, in one error: an unreadable file, syntax, unknown keys, wrong
+    /// types, values out of range, settings that contradict each other.
+    pub fn load(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        match fs::read(path).map(String::from_utf8) {
+            Ok(Ok(text)) => Self::parse(Source { name, text }, overrides),
+            Ok(Err(error)) => Err(not_utf8(name, &error)),
+            Err(error) => Err(unreadable(name, &error)),
+        }
+    }
+
+    /// The same from a text whose name decides on the format.
+    ///
+    /// # Errors
+    ///
+    /// As [`LoadedConfig::load`], except that the file is read already.
+    pub fn parse(file: Source, overrides: &[String]) -> Result<Self, ConfigError> {
+        let (mut document, mut syntax) = parse_document(&file);
+        let mut sources = vec![file];
+        sources.extend(overrides::sources(overrides));
+        for (index, text) in overrides.iter().enumerate() {
+            if let Err(problem) = overrides::apply(&mut document, text, index + 1) {
+                syntax.push(problem);
+            }
+        }
+
+        let mut findings = Findings::default();
+        let raw: RawConfig = read::read_document(&document, &mut findings);
+        if !syntax.is_empty() {
+            // What stands on a line with a syntax error was guessed, and so is what is missing.
+            let read = findings.problems.into_iter();
+            let elsewhere = read.filter(|problem| !shares_line(problem, &syntax, &sources));
+            let problems = syntax.iter().cloned().chain(elsewhere).collect();
+            return Err(ConfigError::new(sources, problems));
+        }
+        let config = check::check(raw, &mut findings);
+        if findings.problems.is_empty() {
+            Ok(Self {
+                config,
+                sources,
+                places: findings.places,
+            })
+        } else {
+            Err(ConfigError::new(sources, findings.problems))
+        }
+    }
+
+    /// Where a setting came from: `file:line:column`, the override, or `default`.
+    pub fn origin(&self, setting: &str) -> String {
+        match self.places.get(setting) {
+            None => "default".to_owned(),
+            Some(place) if place.source == 0 => diagnostics::location(&self.sources, Some(*place)),
+            Some(place) => {
+                let Source { name, text } = &self.sources[place.source];
+                format!("{name} {text}")
+            }
+        }
+    }
+
+    /// Checks that every file the config names exists; relative paths begin at the working folder.
+    ///
+    /// # Errors
+    ///
+    /// All paths that do not exist, each with its line.
+    pub fn check_files(&self) -> Result<(), ConfigError> {
+        let missing: Vec<Problem> = check::named_files(&self.config)
+            .into_iter()
+            .filter(|(_, file)| !file.exists())
+            .map(|(setting, file)| self.missing_file(&setting, file))
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(ConfigError::new(self.sources.clone(), missing))
+    }
+
+    fn missing_file(&self, setting: &str, file: &Path) -> Problem {
+        let table = setting.split('.').next().unwrap_or(setting);
+        let list = setting.split('[').next().unwrap_or(setting);
+        let help = match table {
+            "model" => "`scripts/fetch-models` fetches the models of the examples",
+            "eval" => "`scripts/fetch-models` fetches the encoder",
+            _ => "paths begin at the folder that tooltune runs in; check it for typing mistakes",
+        };
+        Problem {
+            message: format!("`{list}` names {}, which does not exist", file.display()),
+            help: help.to_owned(),
+            place: self
+                .places
+                .get(setting)
+                .or_else(|| self.places.get(list))
+                .copied(),
+        }
+    }
+}
+
+fn parse_document(file: &Source) -> (Table, Vec<Problem>) {
+    let extension = Path::new(&file.name)
+        .extension()
+        .and_then(|extension| extension.to_str());
+    match extension {
+        Some("yaml" | "yml") => yaml::parse_yaml(&file.text, 0),
+        _ => document::parse_toml(&file.text, 0),
+    }
+}
+
+fn shares_line(problem: &Problem, syntax: &[Problem], sources: &[Source]) -> bool {
+    let line = |problem: &Problem| {
+        problem.place.map(|place| {
+            let text = &sources[place.source].text;
+            (
+                place.source,
+                text.get(..place.start)
+                    .unwrap_or(text)
+                    .matches('\n')
+                    .count(),
+            )
+        })
+    };
+    syntax.iter().any(|other| line(other) == line(problem))
+}
+
+fn unreadable(name: String, error: &std::io::Error) -> ConfigError {
+    let problem = Problem {
+        message: format!("the config cannot be read: {error}"),
+        help: "check the path; `tooltune init` writes a config to begin with".to_owned(),
+        place: None,
+    };
+    ConfigError::new(
+        vec![Source {
+            name,
+            text: String::new(),
+        }],
+        vec![problem],
+    )
+}
+
+fn not_utf8(name: String, error: &std::string::FromUtf8Error) -> ConfigError {
+    let start = error.utf8_error().valid_up_to();
+    // Lossy text keeps everything before the bad byte in place.
+    let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+    let problem = Problem {
+        message: "the config is not UTF-8 from here on".to_owned(),
+        help: "save the file as UTF-8 text".to_owned(),
+        place: Some(Place::new(0, start..start + '\u{fffd}'.len_utf8())),
+    };
+    ConfigError::new(vec![Source { name, text }], vec![problem])
+}

@@ -1,0 +1,255 @@
+//! What a config means: every value present, in range and consistent with the others.
+//!
+//! Made only by `check.rs`; whoever holds a [`Config`] need not check it again. Values that follow
+//! from others (scaling, steps) are computed where they are used and have no field here.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::choices::{
+    DataFormat, Dtype, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
+    OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
+};
+use super::patterns::Patterns;
+
+/// A checked config.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where to compute.
+    pub device: Device,
+    /// The base model.
+    pub model: ModelConfig,
+    /// The adapters.
+    pub lora: LoraConfig,
+    /// The rows.
+    pub data: DataConfig,
+    /// The learned tokens.
+    pub mask: MaskConfig,
+    /// The optimizer steps.
+    pub train: TrainConfig,
+    /// The evaluations.
+    pub eval: EvalConfig,
+    /// The saves.
+    pub checkpoint: CheckpointConfig,
+    /// The metric files.
+    pub log: LogConfig,
+}
+
+/// Where to compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    /// The processor.
+    Cpu,
+    /// The CUDA device with this index.
+    Cuda(usize),
+}
+
+impl Device {
+    /// Reads `cpu`, `cuda` (the first device) or `cuda:INDEX`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "cpu" => Some(Self::Cpu),
+            "cuda" => Some(Self::Cuda(0)),
+            _ => text.strip_prefix("cuda:")?.parse().ok().map(Self::Cuda),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => formatter.write_str("cpu"),
+            Self::Cuda(index) => write!(formatter, "cuda:{index}"),
+        }
+    }
+}
+
+/// The base model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelConfig {
+    /// A folder of Hugging Face files, or a GGUF file.
+    pub model_name_or_path: PathBuf,
+    /// The type to compute in.
+    pub dtype: Dtype,
+}
+
+/// The adapters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoraConfig {
+    /// Rank, at least 1.
+    pub r: usize,
+    /// Numerator of the scaling, above 0.
+    pub lora_alpha: f64,
+    /// Share of zeroed inputs, in 0..1.
+    pub lora_dropout: f64,
+    /// The adapted linear layers.
+    pub target_modules: TargetModules,
+    /// Those left out again.
+    pub exclude_modules: Option<ModulePattern>,
+    /// Whether the denominator of the scaling is the root of the rank.
+    pub use_rslora: bool,
+    /// Ranks by module pattern, each at least 1.
+    pub rank_pattern: Patterns<usize>,
+    /// Alphas by module pattern, each above 0.
+    pub alpha_pattern: Patterns<f64>,
+}
+
+/// The adapted linear layers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TargetModules {
+    /// All but the head.
+    AllLinear,
+    /// Those whose path is one of the names or ends with one after a dot; never empty.
+    Names(Vec<String>),
+    /// Those whose whole path matches the regular expression.
+    Pattern(String),
+}
+
+/// The rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DataConfig {
+    /// Files to learn from; never empty.
+    pub train: Vec<PathBuf>,
+    /// Files to evaluate on.
+    pub eval: Vec<PathBuf>,
+    /// The shape of the rows.
+    pub format: DataFormat,
+    /// Longest row, in tokens; at least 2.
+    pub max_length: usize,
+    /// What happens to longer rows.
+    pub on_overflow: OnOverflow,
+    /// How rows share a sequence.
+    pub packing: Packing,
+    /// A template in place of the model's own.
+    pub chat_template: Option<PathBuf>,
+}
+
+/// The learned tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MaskConfig {
+    /// The learned part of a row.
+    pub train_on: TrainOn,
+    /// Weights of spans inside it; no span twice.
+    pub weights: Vec<SpanWeight>,
+    /// What a token on the border of a span counts as.
+    pub straddle: Straddle,
+    /// What happens to a row without a learned token.
+    pub on_empty: OnEmpty,
+}
+
+/// The weight of one kind of span.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SpanWeight {
+    /// The kind of span.
+    pub span: Span,
+    /// Its factor in the loss, at least 0.
+    pub weight: f64,
+}
+
+/// The optimizer steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainConfig {
+    /// The run directory.
+    pub output_dir: PathBuf,
+    /// How long the run goes on.
+    pub length: RunLength,
+    /// Sequences in a micro-batch, at least 1.
+    pub per_device_train_batch_size: usize,
+    /// Micro-batches in a step, at least 1.
+    pub gradient_accumulation_steps: usize,
+    /// Peak learning rate, above 0 and at most 1.
+    pub learning_rate: f64,
+    /// How the learning rate goes after warm-up.
+    pub lr_scheduler_type: LrSchedulerType,
+    /// How long the learning rate rises.
+    pub warmup: Warmup,
+    /// AdamW's decoupled weight decay, at least 0.
+    pub weight_decay: f64,
+    /// AdamW's first beta, in 0..1.
+    pub adam_beta1: f64,
+    /// AdamW's second beta, in 0..1.
+    pub adam_beta2: f64,
+    /// AdamW's epsilon, above 0.
+    pub adam_epsilon: f64,
+    /// The optimizer.
+    pub optim: Optim,
+    /// The largest global gradient norm; `None` does not clip.
+    pub max_grad_norm: Option<f64>,
+    /// Seed of adapters, dropout and order.
+    pub seed: u64,
+    /// Whether rows of similar length share batches.
+    pub group_by_length: bool,
+    /// How many blocks keep their activations.
+    pub gradient_checkpointing: GradientCheckpointing,
+    /// Non-finite steps in a row that stop the run, at least 1.
+    pub max_nonfinite: usize,
+    /// Steps between two metric lines, at least 1.
+    pub logging_steps: u64,
+}
+
+/// How long a run goes on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RunLength {
+    /// Passes over the rows, above 0.
+    Epochs(f64),
+    /// Optimizer steps, at least 1.
+    Steps(u64),
+}
+
+/// How long the learning rate rises.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Warmup {
+    /// Share of all steps, in 0..=1.
+    Ratio(f64),
+    /// Optimizer steps.
+    Steps(u64),
+}
+
+impl Warmup {
+    /// Warm-up steps of a run of `total_steps`, rounded up as transformers does.
+    pub fn steps(self, total_steps: u64) -> u64 {
+        match self {
+            Self::Ratio(ratio) => (total_steps as f64 * ratio).ceil() as u64,
+            Self::Steps(steps) => steps,
+        }
+    }
+}
+
+/// The evaluations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EvalConfig {
+    /// When the run evaluates.
+    pub eval_strategy: EvalStrategy,
+    /// Steps between two evaluations, at least 1.
+    pub eval_steps: u64,
+    /// Benchmarks to run besides the loss.
+    pub suites: Vec<Suite>,
+    /// At most this many rows; `None` is all.
+    pub max_samples: Option<usize>,
+    /// Longest generated answer, in tokens; at least 1.
+    pub max_new_tokens: usize,
+    /// Rows generated at the same time, at least 1.
+    pub batch_size: usize,
+    /// `loss` or `suite.metric`, the suite being one of `suites`.
+    pub metric_for_best_model: String,
+    /// Whether more of it is better.
+    pub greater_is_better: bool,
+    /// Folder of the encoder for content similarity.
+    pub encoder: Option<PathBuf>,
+}
+
+/// The saves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckpointConfig {
+    /// Steps between two checkpoints, at least 1.
+    pub save_steps: u64,
+    /// The last checkpoints that are kept, at least 1.
+    pub save_total_limit: usize,
+}
+
+/// The metric files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogConfig {
+    /// The places besides the terminal; no place twice.
+    pub report_to: Vec<ReportTo>,
+}

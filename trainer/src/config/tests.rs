@@ -1,0 +1,696 @@
+//! Configs good and bad, through the same door as the program's.
+
+use std::fs;
+
+use super::*;
+
+const SLOT: &str = include_str!("presets/slot.toml");
+const QUICKSTART: &str = include_str!("../../../configs/quickstart.toml");
+const SLOT_E2E: &str = include_str!("../../../configs/slot-e2e.toml");
+
+const MINIMAL: &str = "\
+[model]
+model_name_or_path = \"m\"
+[lora]
+[data]
+train = [\"t.jsonl\"]
+format = \"messages\"
+[train]
+output_dir = \"runs/x\"
+";
+
+fn parse(name: &str, text: &str, overrides: &[&str]) -> Result<LoadedConfig, ConfigError> {
+    let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
+    LoadedConfig::parse(
+        Source {
+            name: name.to_owned(),
+            text: text.to_owned(),
+        },
+        &overrides,
+    )
+}
+
+fn good(text: &str, overrides: &[&str]) -> Config {
+    match parse("c.toml", text, overrides) {
+        Ok(loaded) => loaded.config,
+        Err(error) => panic!("refused:\n{error}"),
+    }
+}
+
+/// The compact lines of every mistake.
+fn mistakes(text: &str, overrides: &[&str]) -> Vec<String> {
+    match parse("c.toml", text, overrides) {
+        Ok(_) => Vec::new(),
+        Err(error) => error.to_string().lines().map(str::to_owned).collect(),
+    }
+}
+
+/// Checks that the config has exactly one mistake, told with these words.
+#[track_caller]
+fn check_mistake(text: &str, overrides: &[&str], words: &[&str]) {
+    let found = mistakes(text, overrides);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    for word in words {
+        assert!(found[0].contains(word), "{word:?} is not in {:?}", found[0]);
+    }
+}
+
+fn with(lines: &str) -> String {
+    MINIMAL.to_owned() + lines
+}
+
+#[test]
+fn every_preset_is_a_good_config() {
+    for preset in [Preset::Slot, Preset::Sft] {
+        good(preset.text(), &[]);
+    }
+}
+
+#[test]
+fn every_config_of_the_repository_is_good() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    for entry in entries.flatten() {
+        let loaded = LoadedConfig::load(&entry.path(), &[]);
+        assert!(
+            loaded.is_ok(),
+            "{}",
+            loaded.err().map(|e| e.to_string()).unwrap_or_default()
+        );
+    }
+    let quickstart = good(QUICKSTART, &[]);
+    assert_eq!(quickstart.train.warmup, Warmup::Ratio(0.05));
+    assert_eq!(quickstart.eval.metric_for_best_model, "slot.mean");
+    let e2e = good(SLOT_E2E, &[]);
+    assert_eq!(e2e.train.length, RunLength::Steps(40));
+    assert_eq!(e2e.lora.lora_dropout, 0.0);
+}
+
+#[test]
+fn defaults_stand_where_nothing_was_typed() {
+    let config = good(MINIMAL, &[]);
+    assert_eq!(config.device, Device::Cpu);
+    assert_eq!(config.lora.target_modules, TargetModules::AllLinear);
+    assert_eq!(config.mask.train_on, TrainOn::Assistant);
+    assert_eq!(config.eval.eval_strategy, EvalStrategy::No);
+    assert_eq!(config.eval.metric_for_best_model, "loss");
+    assert!(!config.eval.greater_is_better);
+    assert_eq!(config.train.max_grad_norm, Some(1.0));
+    assert_eq!(config.checkpoint.save_steps, 100);
+}
+
+#[test]
+fn all_mistakes_are_found_in_one_pass_each_with_its_line() {
+    let text = "\
+[model]
+model_name_or_pth = \"m\"
+[lora]
+r = \"8\"
+lora_dropout = 1.5
+lora_rank = 8
+[data]
+train = \"t.jsonl\"
+format = \"slots\"
+learning_rate = 1e-4
+[train]
+output_dir = \"runs/x\"
+seed = -1
+max_steps = 10
+num_train_epochs = 2
+[evaluate]
+eval_steps = 10
+";
+    let found = mistakes(text, &[]);
+    let expected = [
+        (
+            "c.toml:2:1: unknown key `model_name_or_pth`",
+            "did you mean `model_name_or_path`?",
+        ),
+        (
+            "c.toml:4:5: `lora.r` must be a whole number",
+            "remove the quotes: 8",
+        ),
+        ("c.toml:5:16: `lora.lora_dropout` is 1.5", "below 1"),
+        (
+            "c.toml:6:1: unknown key `lora_rank`",
+            "tooltune calls it `r`",
+        ),
+        ("c.toml:8:9: `data.train` must be a list", "[\"t.jsonl\"]"),
+        (
+            "c.toml:9:10: `data.format` cannot be the text \"slots\"",
+            "did you mean \"slot\"?",
+        ),
+        (
+            "c.toml:10:1: unknown key `learning_rate`",
+            "belongs to [train]",
+        ),
+        ("c.toml:13:8: `train.seed` must be a whole number", ""),
+        (
+            "c.toml:15:20: `train.num_train_epochs` and `train.max_steps`",
+            "delete one",
+        ),
+        (
+            "c.toml:16:2: unknown table or key `evaluate`",
+            "did you mean `eval`?",
+        ),
+    ];
+    for (start, help) in expected {
+        assert!(
+            found
+                .iter()
+                .any(|line| line.starts_with(start) && line.contains(help)),
+            "{start:?} with {help:?} is not in {found:#?}"
+        );
+    }
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+}
+
+#[test]
+fn words_of_other_trainers_are_answered_with_ours() {
+    let rows = [
+        ("[lora]", "lora_rank = 8", "`r`"),
+        (
+            "[lora]",
+            "lora_target_linear = true",
+            "target_modules = \"all-linear\"",
+        ),
+        ("[data]", "cutoff_len = 100", "`max_length`"),
+        ("[data]", "sequence_len = 100", "`max_length`"),
+        ("[data]", "max_seq_length = 100", "`max_length`"),
+        (
+            "[train]",
+            "micro_batch_size = 1",
+            "`per_device_train_batch_size`",
+        ),
+        ("[train]", "batch_size = 1", "`per_device_train_batch_size`"),
+        ("[train]", "num_epochs = 1", "`num_train_epochs`"),
+        ("[model]", "base_model = \"m\"", "`model_name_or_path`"),
+        ("[train]", "lora_r = 8", "`r`, in [lora]"),
+        ("[model]", "load_in_8bits = true", "the keys here are"),
+        ("[train]", "device = \"cuda\"", "top of the file"),
+    ];
+    for (table, line, answer) in rows {
+        let text = MINIMAL.replace(table, &format!("{table}\n{line}"));
+        check_mistake(&text, &[], &["unknown key", answer]);
+    }
+}
+
+#[test]
+fn a_foreign_name_does_not_also_count_as_missing() {
+    let text = MINIMAL.replace("model_name_or_path", "base_model");
+    check_mistake(&text, &[], &["tooltune calls it `model_name_or_path`"]);
+}
+
+#[test]
+fn values_out_of_range_are_refused() {
+    let rows = [
+        ("lora.r=0", "at least 1"),
+        ("lora.lora_alpha=0", "above 0"),
+        ("lora.lora_dropout=1.0", "below 1"),
+        ("lora.rank_pattern.q_proj=0", "at least 1"),
+        ("lora.target_modules=[]", "empty list"),
+        ("lora.target_modules=q_proj", "write [\"q_proj\"]"),
+        (
+            "lora.target_modules=all_linear",
+            "did you mean \"all-linear\"",
+        ),
+        ("data.max_length=1", "at least 2"),
+        ("data.train=[]", "at least one file"),
+        (
+            "mask.weights=[{span=\"content\",weight=-1.0}]",
+            "at least 0.0",
+        ),
+        (
+            "mask.weights=[{span=\"content\"}]",
+            "`mask.weights[0].weight` is missing",
+        ),
+        (
+            "mask.weights=[{spam=\"content\",weight=1}]",
+            "did you mean `span`?",
+        ),
+        ("train.learning_rate=0", "above 0"),
+        ("train.learning_rate=2", "at most 1.0"),
+        ("train.learning_rate=nan", "finite"),
+        ("train.warmup_ratio=1.1", "from 0.0 to 1.0"),
+        ("train.adam_beta2=1.0", "below 1"),
+        ("train.max_grad_norm=-1", "at least 0.0"),
+        ("train.num_train_epochs=0", "above 0"),
+        (
+            "train.gradient_checkpointing=true",
+            "write \"full\" for true",
+        ),
+        ("train.gradient_checkpointing=0", "write \"full\""),
+        ("train.gradient_checkpointing=-2", "whole number"),
+        ("train.seed=99999999999999999999", "whole number"),
+        (
+            "train.seed=9223372036854775808",
+            "at most 9223372036854775807",
+        ),
+        (
+            "train.max_steps=1e3",
+            "write it without point and exponent: 1000",
+        ),
+        ("checkpoint.save_total_limit=0", "at least 1"),
+        ("device=gpu", "it can be \"cpu\""),
+        ("log.report_to=[\"wandb\"]", "\"tensorboard\""),
+        ("log.report_to=[\"jsonl\",\"jsonl\"]", "twice"),
+        ("data.train=", "not a TOML value"),
+        ("data.train=[\"a\"", "not a TOML value"),
+        ("learning_rate", "write --set table.key=value"),
+        ("a b=1", "not the path of a setting"),
+        ("train.lerning_rate=1", "did you mean `learning_rate`?"),
+        ("train.seed.x=1", "not a table"),
+    ];
+    for (set, answer) in rows {
+        check_mistake(MINIMAL, &[set], &[answer, "--set:1:"]);
+    }
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let rows = [
+        (
+            "lr_scheduler_type = \"constant\"\nwarmup_steps = 3",
+            "constant_with_warmup",
+        ),
+        ("max_steps = 5\nwarmup_steps = 6", "longer than `max_steps`"),
+        ("warmup_ratio = 0.1\nwarmup_steps = 6", "exclude each other"),
+        ("[eval]", "nothing to evaluate on"),
+        ("[mask]\ntrain_on = \"completion\"", "last-assistant"),
+        (
+            "[eval]\neval_strategy = \"no\"\nsuites = [\"slot\"]",
+            "needs slot rows",
+        ),
+        (
+            "[eval]\neval_strategy = \"no\"\nmetric_for_best_model = \"slot.mean\"",
+            "no suite",
+        ),
+    ];
+    for (lines, answer) in rows {
+        check_mistake(&with(lines), &[], &[answer]);
+    }
+    let slot = |set| check_mistake(SLOT, &[set, "train.seed=1"], &["--set:1:"]);
+    slot("eval.metric_for_best_model=slot.men");
+    slot("checkpoint.save_steps=70");
+    slot("mask.train_on=assistant");
+    check_mistake(
+        &SLOT.replace("encoder = ", "# "),
+        &[],
+        &[
+            "`eval.encoder` is missing",
+            "scripts/fetch-models",
+            "all-minilm",
+        ],
+    );
+    let packed = ["data.packing=block-diagonal", "train.group_by_length=true"];
+    check_mistake(MINIMAL, &packed, &["group_by_length = false"]);
+    check_mistake(MINIMAL, &["data.eval=[\"t.jsonl\"]"], &["which is learned"]);
+    check_mistake(&MINIMAL.replace("[lora]", ""), &[], &["[lora] is missing"]);
+}
+
+#[test]
+fn an_override_takes_the_place_of_the_settings_it_excludes() {
+    let config = good(SLOT, &["train.max_steps=7", "train.warmup_steps=2"]);
+    assert_eq!(config.train.length, RunLength::Steps(7));
+    assert_eq!(config.train.warmup, Warmup::Steps(2));
+    check_mistake(
+        SLOT,
+        &["train.max_steps=7", "train.num_train_epochs=2"],
+        &["exclude"],
+    );
+}
+
+#[test]
+fn overrides_take_toml_values_and_bare_words_and_the_last_one_counts() {
+    let sets = [
+        "train.learning_rate=2e-4",
+        "train.learning_rate = 3e-4",
+        "device=cuda:1",
+        "train.output_dir=runs/other",
+        "lora.target_modules=[\"q_proj\", \"v_proj\"]",
+        "lora.rank_pattern={ q_proj = 4, \"layers.0\" = 2 }",
+        "lora.rank_pattern.v_proj=16",
+        "train.gradient_checkpointing=4",
+        "mask.weights=[{ span = \"content\", weight = 0.5 }]",
+    ];
+    let config = good(MINIMAL, &sets);
+    assert_eq!(config.train.learning_rate, 3e-4);
+    assert_eq!(config.device, Device::Cuda(1));
+    assert_eq!(config.train.output_dir, Path::new("runs/other"));
+    let ranks: Vec<_> = config
+        .lora
+        .rank_pattern
+        .0
+        .iter()
+        .map(|(p, rank)| (p.as_str(), *rank))
+        .collect();
+    assert_eq!(ranks, [("q_proj", 4), ("layers.0", 2), ("v_proj", 16)]);
+    assert_eq!(
+        config.train.gradient_checkpointing,
+        GradientCheckpointing::KeepBlocks(4)
+    );
+    assert_eq!(
+        config.mask.weights,
+        [SpanWeight {
+            span: Span::Content,
+            weight: 0.5
+        }]
+    );
+}
+
+#[test]
+fn every_setting_keeps_its_origin() {
+    let loaded = parse("c.toml", MINIMAL, &["train.seed=3"]).map_err(|error| error.to_string());
+    let Ok(loaded) = loaded else {
+        panic!("{loaded:?}")
+    };
+    assert_eq!(loaded.origin("train.output_dir"), "c.toml:8:14");
+    assert_eq!(loaded.origin("train.seed"), "--set train.seed=3");
+    assert_eq!(loaded.origin("train.learning_rate"), "default");
+}
+
+#[test]
+fn yaml_means_the_same_as_toml() {
+    let yaml = "\
+device: cuda
+model:
+  model_name_or_path: m
+lora:
+  r: 4
+  rank_pattern: {q_proj: 2}
+data:
+  train: [t.jsonl]
+  format: messages
+train:
+  output_dir: runs/x
+  learning_rate: 1e-4
+  gradient_checkpointing: none
+  group_by_length: true
+";
+    let toml = "device = \"cuda\"\n".to_owned()
+        + &MINIMAL.replace("[lora]", "[lora]\nr = 4\nrank_pattern = { q_proj = 2 }")
+        + "learning_rate = 1e-4\ngradient_checkpointing = \"none\"\ngroup_by_length = true\n";
+    for name in ["c.yaml", "c.yml"] {
+        let loaded = parse(name, yaml, &[]);
+        let config = loaded
+            .map(|loaded| loaded.config)
+            .map_err(|error| error.to_string());
+        assert_eq!(config, Ok(good(&toml, &[])));
+    }
+}
+
+#[test]
+fn mistakes_in_yaml_have_line_and_column_too() {
+    let yaml = "\
+model:
+  model_name_or_path: mödel
+lora:
+  lora_rank: 4
+  r: vier
+data:
+  train: [t.jsonl]
+  format: messages
+train:
+  output_dir: runs/x
+  seed:
+";
+    let error = parse("c.yaml", yaml, &[])
+        .map(|_| ())
+        .map_err(|error| error.to_string());
+    let Err(error) = error else {
+        panic!("accepted")
+    };
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines.len(), 3, "{error}");
+    assert!(
+        lines[0].starts_with("c.yaml:4:3: unknown key `lora_rank`"),
+        "{error}"
+    );
+    assert!(
+        lines[1].starts_with("c.yaml:5:6: `lora.r` must be a whole number"),
+        "{error}"
+    );
+    assert!(lines[2].starts_with("c.yaml:11:"), "{error}");
+    assert!(lines[2].contains("not empty"), "{error}");
+    for (text, answer) in [
+        ("- 1\n", "must be a mapping"),
+        ("a: [1\n", "not YAML"),
+        ("lora: 1\nlora: 2\n", "not YAML"),
+        ("", "missing"),
+    ] {
+        let error = parse("c.yaml", text, &[])
+            .map(|_| ())
+            .map_err(|error| error.to_string());
+        assert!(
+            error.as_ref().is_err_and(|error| error.contains(answer)),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn syntax_errors_do_not_hide_other_mistakes_nor_invent_any() {
+    let text = MINIMAL.replace("[lora]", "[lora]\nr =\nlora_rank = 4");
+    let found = mistakes(&text, &[]);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found[0].starts_with("c.toml:4:"), "{found:#?}");
+    assert!(found[0].contains("not TOML"), "{found:#?}");
+    assert!(found[1].contains("lora_rank"), "{found:#?}");
+    check_mistake(
+        &with("seed = 1\nseed = 2"),
+        &[],
+        &["c.toml:10:", "duplicate key"],
+    );
+}
+
+#[test]
+fn unreadable_files_are_answered_not_panicked_at() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("c.toml");
+    let load = || {
+        LoadedConfig::load(&path, &[])
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    };
+    assert!(load().is_err_and(|error| error.contains("cannot be read")));
+    fs::write(&path, "")?;
+    assert!(load().is_err_and(|error| error.contains("`train.output_dir` is missing")));
+    fs::write(&path, b"device = \"cpu\"\n# caf\xe9\n")?;
+    assert!(load().is_err_and(|error| error.contains("c.toml:2:6: the config is not UTF-8")));
+    Ok(())
+}
+
+#[test]
+fn huge_lines_and_deep_nesting_give_short_errors() {
+    for text in [
+        "a".repeat(5_000_000) + " = 1",
+        "x = ".to_owned() + &"[".repeat(100_000),
+    ] {
+        for name in ["c.toml", "c.yaml"] {
+            let Err(error) = parse(name, &text, &[]) else {
+                panic!("accepted")
+            };
+            assert!(error.render(Colors::Off).len() < 20_000, "{name}");
+        }
+    }
+}
+
+#[test]
+fn rendered_errors_show_the_line_and_stay_plain_without_a_terminal() {
+    let error = parse("c.toml", &with("seed = \"x\"\n"), &["lora.rr=2"]);
+    let Err(error) = error else {
+        panic!("accepted")
+    };
+    let plain = error.render(Colors::Off);
+    for part in [
+        "c.toml:9:8",
+        "seed = \"x\"",
+        "`train.seed` must be",
+        "lora.rr=2",
+        "2 mistakes",
+    ] {
+        assert!(plain.contains(part), "{part:?} is not in\n{plain}");
+    }
+    assert!(!plain.contains('\u{1b}'), "{plain}");
+    assert!(error.render(Colors::On).contains('\u{1b}'));
+}
+
+#[test]
+fn the_resolved_config_is_complete_and_means_the_same() {
+    let odd = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
+    let rows: [(&str, &[&str]); 4] = [
+        (
+            SLOT,
+            &["train.learning_rate=0.1", "train.adam_epsilon=1e-300", odd],
+        ),
+        (
+            Preset::Sft.text(),
+            &["train.max_steps=3", "train.warmup_steps=1", "device=cuda:1"],
+        ),
+        (
+            QUICKSTART,
+            &["mask.weights=[{ span = \"content\", weight = 0.3 }]"],
+        ),
+        (
+            MINIMAL,
+            &["train.max_grad_norm=0", "lora.exclude_modules=[\"q\"]"],
+        ),
+    ];
+    for (text, overrides) in rows {
+        let config = good(text, overrides);
+        let resolved = config.to_toml().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(good(&resolved, &[]), config, "{resolved}");
+        assert_eq!(good(&resolved, &[]).to_toml(), Ok(resolved));
+        assert_eq!(
+            good(text, overrides).resume_digest(),
+            config.resume_digest()
+        );
+    }
+    let resolved = good(MINIMAL, &[])
+        .to_toml()
+        .unwrap_or_else(|error| panic!("{error}"));
+    for (table, keys) in raw::TABLES {
+        assert!(
+            resolved.contains(&format!("\n[{table}]\n")),
+            "{table} is not in\n{resolved}"
+        );
+        let absent = [
+            "chat_template",
+            "exclude_modules",
+            "max_steps",
+            "warmup_steps",
+        ];
+        let unset = ["max_samples", "encoder"];
+        for key in keys
+            .iter()
+            .filter(|key| !absent.contains(key) && !unset.contains(key))
+        {
+            let is_there = resolved.contains(&format!("\n{key} = "))
+                || resolved.contains(&format!("\n[{table}.{key}]"));
+            assert!(is_there, "{table}.{key} is not in\n{resolved}");
+        }
+    }
+}
+
+#[test]
+fn a_diff_tells_what_may_change_on_resume() {
+    let old = good(SLOT, &[]);
+    let safe = [
+        "train.logging_steps=1",
+        "checkpoint.save_steps=50",
+        "eval.max_samples=5",
+        "train.output_dir=runs/moved",
+        "device=cuda",
+    ];
+    let new = good(SLOT, &safe);
+    let changes = diff(&old, &new);
+    assert_eq!(changes.len(), safe.len());
+    assert!(
+        changes
+            .iter()
+            .all(|change| change.on_resume == OnResume::Safe),
+        "{changes:#?}"
+    );
+    assert_eq!(old.resume_digest(), new.resume_digest());
+
+    for refused in [
+        "lora.r=4",
+        "train.seed=1",
+        "train.learning_rate=1e-5",
+        "data.max_length=8",
+        "train.max_steps=9",
+        "mask.weights=[{ span = \"content\", weight = 0.3 }]",
+    ] {
+        let new = good(SLOT, &[refused]);
+        let changes = diff(&old, &new);
+        assert!(
+            changes
+                .iter()
+                .any(|change| change.on_resume == OnResume::Refused),
+            "{refused}"
+        );
+        assert_ne!(old.resume_digest(), new.resume_digest(), "{refused}");
+    }
+    let ordered = good(SLOT, &["lora.rank_pattern={ a = 1, b = 2 }"]);
+    let reordered = good(SLOT, &["lora.rank_pattern={ b = 2, a = 1 }"]);
+    assert_eq!(diff(&ordered, &reordered).len(), 1);
+    assert!(diff(&old, &old).is_empty());
+    let change = &diff(&old, &good(SLOT, &["train.seed=7"]))[0];
+    assert_eq!(change.path, "train.seed");
+    assert_eq!(
+        (change.old.as_deref(), change.new.as_deref()),
+        (Some("42"), Some("7"))
+    );
+}
+
+#[test]
+fn serde_and_the_walk_over_the_tree_read_the_same() {
+    for text in [SLOT, Preset::Sft.text(), QUICKSTART, SLOT_E2E, MINIMAL] {
+        let (document, problems) = document::parse_toml(text, 0);
+        assert!(problems.is_empty());
+        let walked: RawConfig = read::read_document(&document, &mut Findings::default());
+        assert_eq!(toml::from_str::<RawConfig>(text), Ok(walked));
+    }
+}
+
+#[test]
+fn the_schema_knows_every_key_and_default_and_has_no_null() {
+    let schema = json_schema();
+    let text = schema.to_string();
+    assert!(!text.contains("null"), "{text}");
+    for (table, keys) in raw::TABLES {
+        let reference = schema["properties"][table]["$ref"].as_str();
+        let name = reference.and_then(|path| path.rsplit('/').next());
+        let Some(name) = name else {
+            panic!("{table} has no schema: {schema:#}")
+        };
+        let table_schema = &schema["$defs"][name];
+        assert_eq!(table_schema["additionalProperties"], false, "{table}");
+        for key in *keys {
+            let description = &table_schema["properties"][key]["description"];
+            assert!(description.is_string(), "{table}.{key} is not described");
+        }
+    }
+    assert_eq!(
+        schema["$defs"]["RawTrain"]["properties"]["learning_rate"]["default"],
+        2e-4
+    );
+    assert_eq!(schema["properties"]["device"]["default"], "cpu");
+}
+
+#[test]
+fn files_that_do_not_exist_are_all_named_with_their_lines() {
+    let loaded = parse(
+        "c.toml",
+        MINIMAL,
+        &["data.eval=[\"no.jsonl\", \"Cargo.toml\"]"],
+    );
+    let Ok(loaded) = loaded else {
+        panic!("{loaded:?}")
+    };
+    let Err(error) = loaded.check_files() else {
+        panic!("accepted")
+    };
+    let text = error.to_string();
+    assert_eq!(error.problems().len(), 3, "{text}");
+    assert!(
+        text.contains("c.toml:2:22: `model.model_name_or_path` names m"),
+        "{text}"
+    );
+    assert!(
+        text.contains("c.toml:5:9: `data.train` names t.jsonl"),
+        "{text}"
+    );
+    assert!(
+        text.contains("--set:1:11: `data.eval` names no.jsonl"),
+        "{text}"
+    );
+}
+
+#[test]
+fn warm_up_rounds_up_as_transformers_does() {
+    assert_eq!(Warmup::Ratio(0.05).steps(40), 2);
+    assert_eq!(Warmup::Ratio(0.03).steps(40), 2);
+    assert_eq!(Warmup::Ratio(0.0).steps(40), 0);
+    assert_eq!(Warmup::Steps(5).steps(40), 5);
+}

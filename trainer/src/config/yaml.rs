@@ -1,0 +1,151 @@
+//! YAML text -> the same tree of values as TOML.
+//!
+//! YAML 1.2 is read through serde-saphyr, which refuses duplicate keys, so that a file cannot say
+//! two things. It stops at its first syntax error; mistakes in keys and values are all found.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::{Location, Spanned};
+
+use super::diagnostics::{Place, Problem};
+use super::document::{Entry, Node, Table, Value};
+
+/// Parses a YAML document whose top level is a mapping.
+pub(crate) fn parse_yaml(text: &str, source: usize) -> (Table, Vec<Problem>) {
+    match serde_saphyr::from_str::<Spanned<Yaml>>(text) {
+        Ok(document) => match node_of(document, source) {
+            Node {
+                value: Value::Table(table),
+                ..
+            } => (table, Vec::new()),
+            Node {
+                value: Value::Null, ..
+            } => (Table::default(), Vec::new()),
+            Node { value, place } => (Table::default(), vec![not_a_mapping(&value, place)]),
+        },
+        Err(error) => (Table::default(), vec![syntax_problem(&error, source)]),
+    }
+}
+
+fn not_a_mapping(value: &Value, place: Place) -> Problem {
+    Problem {
+        message: format!(
+            "the file must be a mapping of tables, not {}",
+            value.describe()
+        ),
+        help: "begin with `model:` and indent its settings below".to_owned(),
+        place: Some(place),
+    }
+}
+
+fn syntax_problem(error: &serde_saphyr::Error, source: usize) -> Problem {
+    Problem {
+        message: format!("this is not YAML: {}", error.without_snippet()),
+        help: "check the indentation, the colons and the quotes around this place".to_owned(),
+        place: error.location().map(|location| place_of(&location, source)),
+    }
+}
+
+/// A YAML value before its places are turned into ours.
+enum Yaml {
+    Plain(Value),
+    List(Vec<Spanned<Yaml>>),
+    Table(Vec<(Spanned<String>, Spanned<Yaml>)>),
+}
+
+fn node_of(yaml: Spanned<Yaml>, source: usize) -> Node {
+    let place = place_of(&yaml.referenced, source);
+    let value = match yaml.value {
+        Yaml::Plain(value) => value,
+        Yaml::List(items) => Value::List(
+            items
+                .into_iter()
+                .map(|item| node_of(item, source))
+                .collect(),
+        ),
+        Yaml::Table(entries) => Value::Table(Table {
+            entries: entries
+                .into_iter()
+                .map(|(key, value)| Entry {
+                    key_place: place_of(&key.referenced, source),
+                    key: key.value,
+                    node: node_of(value, source),
+                })
+                .collect(),
+        }),
+    };
+    Node { value, place }
+}
+
+fn place_of(location: &Location, source: usize) -> Place {
+    let span = location.span();
+    let start = span.byte_offset().unwrap_or_else(|| span.offset());
+    let length = span.byte_len().unwrap_or_else(|| span.len());
+    let start = usize::try_from(start).unwrap_or(0);
+    Place::new(source, start..start + usize::try_from(length).unwrap_or(0))
+}
+
+impl<'de> Deserialize<'de> for Yaml {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(YamlVisitor)
+    }
+}
+
+struct YamlVisitor;
+
+impl<'de> Visitor<'de> for YamlVisitor {
+    type Value = Yaml;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a setting")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Yaml, E> {
+        Ok(Yaml::Plain(Value::Bool(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Yaml, E> {
+        Ok(Yaml::Plain(Value::Integer(value.into())))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Yaml, E> {
+        Ok(Yaml::Plain(Value::Integer(value.into())))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Yaml, E> {
+        Ok(Yaml::Plain(Value::Float(value)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Yaml, E> {
+        Ok(Yaml::Plain(Value::Text(value.to_owned())))
+    }
+
+    fn visit_unit<E>(self) -> Result<Yaml, E> {
+        Ok(Yaml::Plain(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Yaml, E> {
+        Ok(Yaml::Plain(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Yaml, D::Error> {
+        Yaml::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Yaml, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Yaml::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Yaml, A::Error> {
+        let mut table = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            table.push(entry);
+        }
+        Ok(Yaml::Table(table))
+    }
+}
