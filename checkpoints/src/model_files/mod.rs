@@ -23,7 +23,7 @@ pub struct ModelFiles {
     /// Fields of Hugging Face's `config.json`, always a JSON object.
     ///
     /// Rotary settings stand in one spelling: `rope_theta` and `rope_scaling` (`null` or an
-    /// object with `rope_type`), never `rope_parameters`.
+    /// object with `rope_type`), never `rope_parameters`. Models without them have neither.
     pub config: Value,
     /// The tensors, under Hugging Face names.
     pub weights: Weights,

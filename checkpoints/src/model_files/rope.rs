@@ -11,11 +11,17 @@ use serde_json::{Map, Value};
 use crate::error::CheckpointError;
 
 /// Rewrites `config` so that only `rope_theta` and `rope_scaling` (`null` or an object with
-/// `rope_type`) remain.
+/// `rope_type`) remain; a config without rotary settings stays as it is.
 pub(super) fn normalise(
     path: &Path,
     config: &mut Map<String, Value>,
 ) -> Result<(), CheckpointError> {
+    if !["rope_theta", "rope_scaling", "rope_parameters"]
+        .iter()
+        .any(|key| config.contains_key(*key))
+    {
+        return Ok(());
+    }
     let old = config.remove("rope_scaling").unwrap_or(Value::Null);
     let mut scaling = match config.remove("rope_parameters").unwrap_or(Value::Null) {
         Value::Null => old,
@@ -125,6 +131,12 @@ mod tests {
             normalised(config).unwrap(),
             json!({"rope_theta": 1e4, "rope_scaling": null})
         );
+    }
+
+    #[test]
+    fn a_config_without_rotary_settings_stays_as_it_is() {
+        let config = json!({"model_type": "bert"});
+        assert_eq!(normalised(config.clone()).unwrap(), config);
     }
 
     #[test]

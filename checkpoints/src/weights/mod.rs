@@ -8,6 +8,7 @@
 mod blocks;
 mod encoding;
 pub(crate) mod gguf;
+mod gguf_metadata;
 mod gguf_names;
 mod open;
 mod safetensors_header;
