@@ -4,7 +4,6 @@
 //! with a stand-in value, so that one pass finds everything; the stand-ins never leave this file,
 //! because any report refuses the config.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::choices::{
@@ -12,12 +11,12 @@ use super::choices::{
     ModulePattern, Packing, Suite, TrainOn,
 };
 use super::defaults;
-use super::diagnostics::{Place, Problem};
 use super::names;
 use super::raw::{
     RawCheckpoint, RawConfig, RawData, RawEval, RawLog, RawLora, RawMask, RawModel, RawTrain,
 };
-use super::read::{Findings, Places};
+use super::read::Findings;
+use super::rules::Checker;
 use super::settings::{
     CheckpointConfig, Config, DataConfig, Device, EvalConfig, LogConfig, LoraConfig, MaskConfig,
     ModelConfig, RunLength, SpanWeight, TargetModules, TrainConfig, Warmup,
@@ -70,10 +69,6 @@ impl From<bool> for Presence {
     fn from(typed: bool) -> Self {
         if typed { Self::Typed } else { Self::Absent }
     }
-}
-
-struct Checker<'a> {
-    findings: &'a mut Findings,
 }
 
 impl Checker<'_> {
@@ -216,20 +211,6 @@ impl Checker<'_> {
             DataFormat::Messages => TrainOn::Assistant,
             DataFormat::Slot | DataFormat::PromptCompletion => TrainOn::Completion,
         });
-        let has_turns = data.format == DataFormat::Messages;
-        let by_turn = matches!(train_on, TrainOn::Assistant | TrainOn::LastAssistant);
-        if by_turn && !has_turns && self.is_typed("data.format") {
-            let message = format!(
-                "{} rows have no turns to choose \"{train_on}\"",
-                data.format
-            );
-            self.report("mask.train_on", message, "write train_on = \"completion\"");
-        }
-        if train_on == TrainOn::Completion && has_turns && self.is_typed("data.format") {
-            let message = "messages have turns, not one completion".to_owned();
-            let help = "write train_on = \"last-assistant\" or \"assistant\"";
-            self.report("mask.train_on", message, help);
-        }
         let mut weights: Vec<SpanWeight> = Vec::new();
         for (index, typed) in raw.weights.unwrap_or_default().into_iter().enumerate() {
             let path = format!("mask.weights[{index}]");
@@ -507,111 +488,6 @@ impl Checker<'_> {
             let help = format!("write \"{}\" for that", CheckpointingMode::Full);
             self.report("train.gradient_checkpointing", message, help);
         }
-    }
-}
-
-/// Rules that many settings share.
-impl Checker<'_> {
-    fn report(&mut self, path: &str, message: impl Into<String>, help: impl Into<String>) {
-        let place = place_of(&self.findings.places, path);
-        self.findings.problems.push(Problem {
-            message: message.into(),
-            help: help.into(),
-            place,
-        });
-    }
-
-    /// Whether the setting stands in a source, readable or not.
-    fn is_typed(&self, path: &str) -> bool {
-        self.findings.places.contains_key(path)
-    }
-
-    fn typed_of<'a>(&self, first: &'a str, second: &'a str) -> &'a str {
-        if self.is_typed(first) { first } else { second }
-    }
-
-    fn required<T: Default>(&mut self, typed: Option<T>, path: &str, help: &str) -> T {
-        typed.unwrap_or_else(|| {
-            self.missing(path, help);
-            T::default()
-        })
-    }
-
-    /// Reports an absent setting, unless it is there and unreadable or under another name.
-    fn missing(&mut self, path: &str, help: &str) {
-        if !self.is_typed(path) && !self.findings.misnamed.iter().any(|meant| meant == path) {
-            self.report(path, format!("`{path}` is missing"), help);
-        }
-    }
-
-    fn require_table(&mut self, typed: bool, table: &str, reason: &str) {
-        let prefix = format!("{table}.");
-        let misnamed = self
-            .findings
-            .misnamed
-            .iter()
-            .any(|meant| meant.starts_with(&prefix));
-        if !typed && !misnamed && !self.is_typed(table) {
-            let message = format!("the table [{table}] is missing");
-            self.report(table, message, format!("{reason}: add [{table}]"));
-        }
-    }
-
-    fn exclusive(&mut self, first: &str, second: &str) {
-        let places = &self.findings.places;
-        if let (Some(one), Some(other)) = (places.get(first), places.get(second)) {
-            let is_later = (one.source, one.start) > (other.source, other.start);
-            let later = if is_later { first } else { second };
-            let message = format!("`{first}` and `{second}` exclude each other");
-            self.report(later, message, "delete one of the two");
-        }
-    }
-
-    fn at_least(&mut self, path: &str, value: u64, least: u64) {
-        if value < least {
-            let message = format!("`{path}` is {value}");
-            self.report(path, message, format!("it must be at least {least}"));
-        }
-    }
-
-    fn above_zero(&mut self, path: &str, value: f64) {
-        if value <= 0.0 {
-            self.report(path, format!("`{path}` is {value:?}"), "it must be above 0");
-        }
-    }
-
-    fn below_one(&mut self, path: &str, value: f64) {
-        if !(0.0..1.0).contains(&value) {
-            let help = "it must be at least 0 and below 1";
-            self.report(path, format!("`{path}` is {value:?}"), help);
-        }
-    }
-
-    fn within(&mut self, path: &str, value: f64, range: RangeInclusive<f64>) {
-        if range.contains(&value) {
-            return;
-        }
-        let (least, most) = (*range.start(), *range.end());
-        let help = match (least > f64::MIN, most < f64::MAX) {
-            (true, true) => format!("it must be from {least:?} to {most:?}"),
-            (false, _) => format!("it must be at most {most:?}"),
-            (true, false) => format!("it must be at least {least:?}"),
-        };
-        self.report(path, format!("`{path}` is {value:?}"), help);
-    }
-}
-
-/// The place of a setting, or of the nearest table around it that was typed.
-fn place_of(places: &Places, path: &str) -> Option<Place> {
-    let mut path = path;
-    loop {
-        if let Some(place) = places.get(path) {
-            return Some(*place);
-        }
-        path = match path.rfind(['.', '[']) {
-            Some(end) => &path[..end],
-            None => return None,
-        };
     }
 }
 

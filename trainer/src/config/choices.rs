@@ -112,7 +112,7 @@ choices! {
         Assistant = "assistant",
         /// The last turn of the assistant.
         LastAssistant = "last-assistant",
-        /// All that follows the prompt.
+        /// The answer of a slot or prompt-completion row, the last turn of a conversation.
         Completion = "completion",
         /// Every token.
         All = "all",
@@ -122,9 +122,9 @@ choices! {
 choices! {
     /// What a token counts as that lies on the border of a weighted span.
     Straddle {
-        /// It belongs to the span and takes its weight.
+        /// It takes the smaller of the weights on the two sides.
         Mask = "mask",
-        /// It keeps the weight of what surrounds the span.
+        /// It takes the larger of the two.
         Train = "train",
         /// The run does not start.
         Error = "error",
@@ -144,20 +144,18 @@ choices! {
 choices! {
     /// A part of the rendered conversation that can be given its own weight.
     Span {
-        /// A whole turn of the assistant.
+        /// A whole turn of the assistant, with its end.
         Assistant = "assistant",
-        /// The text of a turn.
-        Content = "content",
+        /// The text of a turn of the assistant.
+        AssistantContent = "assistant.content",
+        /// A turn of the assistant that belongs to the row's completion.
+        Completion = "completion",
         /// The name of a called tool.
         ToolCallName = "tool_call.name",
-        /// The arguments of a call, braces included.
-        ToolCallArguments = "tool_call.arguments",
-        /// The keys in the arguments of a call.
+        /// A key in the arguments of a call, at any depth.
         ToolCallArgumentsKey = "tool_call.arguments.key",
-        /// The values in the arguments of a call.
+        /// A value in the arguments of a call, at any depth.
         ToolCallArgumentsValue = "tool_call.arguments.value",
-        /// A reference to the output of an earlier call.
-        Reference = "reference",
     }
 }
 
@@ -220,11 +218,13 @@ impl Suite {
     pub fn metrics(self) -> &'static [&'static str] {
         match self {
             Self::Slot => &[
-                "mean",
+                "parse_rate",
                 "schema_accuracy",
-                "strict_keys",
+                "strict_keys_accuracy",
                 "content_similarity",
-                "exact_f",
+                "exact_match_f",
+                "exact_match",
+                "mean",
             ],
         }
     }

@@ -20,6 +20,7 @@ mod presets;
 mod raw;
 mod read;
 mod resolved;
+mod rules;
 mod schema;
 mod settings;
 #[cfg(test)]

@@ -1,0 +1,146 @@
+//! What is written from a config: the resolved file, the digest, the differences, the schema.
+
+use super::*;
+
+#[test]
+fn the_resolved_config_is_complete_and_means_the_same() {
+    let odd = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
+    let rows: [(&str, &[&str]); 4] = [
+        (
+            SLOT,
+            &["train.learning_rate=0.1", "train.adam_epsilon=1e-300", odd],
+        ),
+        (
+            Preset::Sft.text(),
+            &["train.max_steps=3", "train.warmup_steps=1", "device=cuda:1"],
+        ),
+        (
+            QUICKSTART,
+            &["mask.weights=[{ span = \"assistant\", weight = 0.3 }]"],
+        ),
+        (
+            MINIMAL,
+            &["train.max_grad_norm=0", "lora.exclude_modules=[\"q\"]"],
+        ),
+    ];
+    for (text, overrides) in rows {
+        let config = good(text, overrides);
+        let resolved = config.to_toml().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(good(&resolved, &[]), config, "{resolved}");
+        assert_eq!(good(&resolved, &[]).to_toml(), Ok(resolved));
+        assert_eq!(
+            good(text, overrides).resume_digest(),
+            config.resume_digest()
+        );
+    }
+    let resolved = good(MINIMAL, &[])
+        .to_toml()
+        .unwrap_or_else(|error| panic!("{error}"));
+    for (table, keys) in raw::TABLES {
+        assert!(
+            resolved.contains(&format!("\n[{table}]\n")),
+            "{table} is not in\n{resolved}"
+        );
+        let absent = [
+            "chat_template",
+            "exclude_modules",
+            "max_steps",
+            "warmup_steps",
+        ];
+        let unset = ["max_samples", "encoder"];
+        for key in keys
+            .iter()
+            .filter(|key| !absent.contains(key) && !unset.contains(key))
+        {
+            let is_there = resolved.contains(&format!("\n{key} = "))
+                || resolved.contains(&format!("\n[{table}.{key}]"));
+            assert!(is_there, "{table}.{key} is not in\n{resolved}");
+        }
+    }
+}
+
+#[test]
+fn a_diff_tells_what_may_change_on_resume() {
+    let old = good(SLOT, &[]);
+    let safe = [
+        "train.logging_steps=1",
+        "checkpoint.save_steps=50",
+        "eval.max_samples=5",
+        "train.output_dir=runs/moved",
+        "device=cuda",
+    ];
+    let new = good(SLOT, &safe);
+    let changes = diff(&old, &new);
+    assert_eq!(changes.len(), safe.len());
+    assert!(
+        changes
+            .iter()
+            .all(|change| change.on_resume == OnResume::Safe),
+        "{changes:#?}"
+    );
+    assert_eq!(old.resume_digest(), new.resume_digest());
+
+    for refused in [
+        "lora.r=4",
+        "train.seed=1",
+        "train.learning_rate=1e-5",
+        "data.max_length=8",
+        "train.max_steps=9",
+        "mask.weights=[{ span = \"assistant\", weight = 0.3 }]",
+    ] {
+        let new = good(SLOT, &[refused]);
+        let changes = diff(&old, &new);
+        assert!(
+            changes
+                .iter()
+                .any(|change| change.on_resume == OnResume::Refused),
+            "{refused}"
+        );
+        assert_ne!(old.resume_digest(), new.resume_digest(), "{refused}");
+    }
+    let ordered = good(SLOT, &["lora.rank_pattern={ a = 1, b = 2 }"]);
+    let reordered = good(SLOT, &["lora.rank_pattern={ b = 2, a = 1 }"]);
+    assert_eq!(diff(&ordered, &reordered).len(), 1);
+    assert!(diff(&old, &old).is_empty());
+    let change = &diff(&old, &good(SLOT, &["train.seed=7"]))[0];
+    assert_eq!(change.path, "train.seed");
+    assert_eq!(
+        (change.old.as_deref(), change.new.as_deref()),
+        (Some("42"), Some("7"))
+    );
+}
+
+#[test]
+fn serde_and_the_walk_over_the_tree_read_the_same() {
+    for text in [SLOT, Preset::Sft.text(), QUICKSTART, SLOT_E2E, MINIMAL] {
+        let (document, problems) = document::parse_toml(text, 0);
+        assert!(problems.is_empty());
+        let walked: RawConfig = read::read_document(&document, &mut Findings::default());
+        assert_eq!(toml::from_str::<RawConfig>(text), Ok(walked));
+    }
+}
+
+#[test]
+fn the_schema_knows_every_key_and_default_and_has_no_null() {
+    let schema = json_schema();
+    let text = schema.to_string();
+    assert!(!text.contains("null"), "{text}");
+    for (table, keys) in raw::TABLES {
+        let reference = schema["properties"][table]["$ref"].as_str();
+        let name = reference.and_then(|path| path.rsplit('/').next());
+        let Some(name) = name else {
+            panic!("{table} has no schema: {schema:#}")
+        };
+        let table_schema = &schema["$defs"][name];
+        assert_eq!(table_schema["additionalProperties"], false, "{table}");
+        for key in *keys {
+            let description = &table_schema["properties"][key]["description"];
+            assert!(description.is_string(), "{table}.{key} is not described");
+        }
+    }
+    assert_eq!(
+        schema["$defs"]["RawTrain"]["properties"]["learning_rate"]["default"],
+        2e-4
+    );
+    assert_eq!(schema["properties"]["device"]["default"], "cpu");
+}

@@ -1,0 +1,88 @@
+//! What a run measures -> the terminal, `metrics.jsonl` and TensorBoard.
+//!
+//! Every destination is a [`MetricSink`] that is handed the same records. A record keeps what the
+//! seed decides apart from what the clock decides ([`Timing`]): only the former goes to
+//! `metrics.jsonl`, so that a resumed run writes the same bytes as an uninterrupted one.
+
+mod error;
+mod jsonl;
+mod memory;
+mod tensorboard;
+mod terminal;
+
+pub use error::MetricsError;
+pub use jsonl::{Evaluation, JsonlSink, METRICS_FILE, TIMING_FILE, read_evaluations};
+pub use memory::peak_rss_bytes;
+pub use tensorboard::TensorBoardSink;
+pub use terminal::TerminalSink;
+
+/// A destination of metrics.
+pub trait MetricSink: std::fmt::Debug {
+    /// Takes one record.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be kept and the run must not go on without it.
+    fn record(&mut self, record: &Record) -> Result<(), MetricsError>;
+}
+
+/// Something measured.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Record {
+    /// Optimizer steps since the record before.
+    Step(StepRecord),
+    /// An evaluation.
+    Eval(EvalRecord),
+}
+
+/// The state of training after an optimizer step.
+///
+/// A loss or norm that is not finite is written as `null` to JSON, where it can be seen, and left
+/// out of TensorBoard, where it cannot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepRecord {
+    /// Optimizer steps since the start of the run.
+    pub step: u64,
+    /// Passes over the rows since the start of the run, with the fraction.
+    pub epoch: f64,
+    /// Weighted mean loss of the step, in nats per learned token.
+    pub loss: f64,
+    /// Global gradient norm before clipping.
+    pub grad_norm: f64,
+    /// Learning rate of the step.
+    pub learning_rate: f64,
+    /// Tokens seen since the start of the run, padding not counted.
+    pub tokens: u64,
+    /// Tokens among them that were learned.
+    pub trained_tokens: u64,
+    /// What the clock says.
+    pub timing: Timing,
+}
+
+/// What differs between two runs of the same config.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Timing {
+    /// Seconds since this process began to train.
+    pub elapsed_secs: f64,
+    /// Tokens a second since the record before.
+    pub tokens_per_sec: f64,
+    /// Learned tokens a second since the record before.
+    pub trained_tokens_per_sec: f64,
+    /// Most memory that the process has held, in bytes, where the system tells.
+    pub peak_rss_bytes: Option<u64>,
+    /// Seconds until the last step, once there is an estimate.
+    pub remaining_secs: Option<f64>,
+}
+
+/// The result of an evaluation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EvalRecord {
+    /// Optimizer steps since the start of the run; 0 before the first.
+    pub step: u64,
+    /// Passes over the rows since the start of the run.
+    pub epoch: f64,
+    /// Values by name, such as `loss` or `slot.mean`, in the order they are shown in.
+    pub metrics: Vec<(String, f64)>,
+    /// Seconds that the evaluation took.
+    pub elapsed_secs: f64,
+}
