@@ -110,8 +110,11 @@ fn field(message: &[u8], number: u64) -> Option<Vec<u8>> {
         .map(|(_, value)| value)
 }
 
-/// `(step, tag, simple value)` of all scalars, and the first record's version.
-fn read(folder: &Path) -> Result<(String, Vec<(u64, String, f32)>), Box<dyn std::error::Error>> {
+/// A step, a tag and its simple value.
+type Scalar = (u64, String, f32);
+
+/// The version in the first record, and the scalars of all others.
+fn read(folder: &Path) -> Result<(String, Vec<Scalar>), Box<dyn std::error::Error>> {
     let files: Vec<PathBuf> = fs::read_dir(folder)?
         .map(|entry| entry.map(|e| e.path()))
         .collect::<Result<_, _>>()?;
@@ -239,7 +242,6 @@ fn warnings(start: impl FnOnce() -> TensorBoardSink) -> usize {
         let mut sink = start();
         for index in 0..50 {
             assert!(sink.record(&step(index)).is_ok());
-            std::thread::sleep(std::time::Duration::from_millis(1));
         }
     });
     let written = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
