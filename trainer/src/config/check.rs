@@ -25,7 +25,6 @@ use super::settings::{
 /// Checks every value and every rule between values, and adds what is wrong to the findings.
 pub(crate) fn check(raw: RawConfig, findings: &mut Findings) -> Config {
     let mut checker = Checker { findings };
-    let evaluates = raw.eval.is_some();
     checker.require_table(
         raw.lora.is_some(),
         "lora",
@@ -37,11 +36,7 @@ pub(crate) fn check(raw: RawConfig, findings: &mut Findings) -> Config {
     let data = checker.data(raw.data.unwrap_or_default());
     let mask = checker.mask(raw.mask.unwrap_or_default(), &data);
     let train = checker.train(raw.train.unwrap_or_default());
-    let eval = checker.eval(
-        raw.eval.unwrap_or_default(),
-        &data,
-        Presence::from(evaluates),
-    );
+    let eval = checker.eval(raw.eval.unwrap_or_default(), &data);
     let checkpoint = checker.checkpoint(raw.checkpoint.unwrap_or_default(), &eval);
     let log = checker.log(raw.log.unwrap_or_default());
     checker.packing(&data, &train);
@@ -55,19 +50,6 @@ pub(crate) fn check(raw: RawConfig, findings: &mut Findings) -> Config {
         eval,
         checkpoint,
         log,
-    }
-}
-
-/// Whether a table was typed at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Presence {
-    Typed,
-    Absent,
-}
-
-impl From<bool> for Presence {
-    fn from(typed: bool) -> Self {
-        if typed { Self::Typed } else { Self::Absent }
     }
 }
 
@@ -328,11 +310,15 @@ impl Checker<'_> {
         Warmup::Ratio(ratio)
     }
 
-    fn eval(&mut self, raw: RawEval, data: &DataConfig, table: Presence) -> EvalConfig {
-        let eval_strategy = raw.eval_strategy.unwrap_or(match table {
-            Presence::Typed => EvalStrategy::Steps,
-            Presence::Absent => EvalStrategy::No,
-        });
+    fn eval(&mut self, raw: RawEval, data: &DataConfig) -> EvalConfig {
+        // A strategy that is there and unreadable is reported already.
+        let evaluates = self.is_typed("eval") && !self.is_typed("eval.eval_strategy");
+        let default = if evaluates {
+            EvalStrategy::Steps
+        } else {
+            EvalStrategy::No
+        };
+        let eval_strategy = raw.eval_strategy.unwrap_or(default);
         let suites = raw.suites.unwrap_or(match data.format {
             DataFormat::Slot => vec![Suite::Slot],
             DataFormat::PromptCompletion | DataFormat::Messages => Vec::new(),

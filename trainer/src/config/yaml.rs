@@ -13,7 +13,9 @@ use super::document::{Entry, Node, Table, Value};
 
 /// Parses a YAML document whose top level is a mapping.
 pub(crate) fn parse_yaml(text: &str, source: usize) -> (Table, Vec<Problem>) {
-    match serde_saphyr::from_str::<Spanned<Yaml>>(text) {
+    // Otherwise `eval_strategy: no` would say false.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    match serde_saphyr::from_str_with_options::<Spanned<Yaml>>(text, options) {
         Ok(document) => match node_of(document, source) {
             Node {
                 value: Value::Table(table),

@@ -306,6 +306,11 @@ fn settings_that_contradict_each_other_are_refused() {
     check_mistake(MINIMAL, &packed, &["group_by_length = false"]);
     check_mistake(MINIMAL, &["data.eval=[\"t.jsonl\"]"], &["which is learned"]);
     check_mistake(&MINIMAL.replace("[lora]", ""), &[], &["[lora] is missing"]);
+    check_mistake(
+        &with("[eval]\neval_strategy = \"epoch\""),
+        &[],
+        &["\"no\", \"steps\""],
+    );
 }
 
 #[test]
@@ -386,10 +391,13 @@ train:
   learning_rate: 1e-4
   gradient_checkpointing: none
   group_by_length: true
+eval:
+  eval_strategy: no
 ";
     let toml = "device = \"cuda\"\n".to_owned()
         + &MINIMAL.replace("[lora]", "[lora]\nr = 4\nrank_pattern = { q_proj = 2 }")
-        + "learning_rate = 1e-4\ngradient_checkpointing = \"none\"\ngroup_by_length = true\n";
+        + "learning_rate = 1e-4\ngradient_checkpointing = \"none\"\ngroup_by_length = true\n\
+           [eval]\neval_strategy = \"no\"\n";
     for name in ["c.yaml", "c.yml"] {
         let loaded = parse(name, yaml, &[]);
         let config = loaded
