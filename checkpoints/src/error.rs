@@ -297,7 +297,7 @@ impl CheckpointError {
     }
 
     /// For `map_err`: a [`Json`](Self::Json) error with the parser's position.
-    pub(crate) fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> CheckpointError {
+    pub fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> CheckpointError {
         let path = path.to_owned();
         move |e| CheckpointError::Json {
             path,

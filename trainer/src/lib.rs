@@ -1,9 +1,22 @@
 //! The trainer: models, steps, recipes, evaluation and export over the three leaf crates.
 //!
-//! In reading order: [`models`] and [`lora`] are the network, [`optim`] one update of it, and
-//! [`eval`] what a checkpoint is worth.
+//! In reading order: [`config`] is what the user asked for; [`base_model`], [`models`] and
+//! [`lora`] are the network; [`optim`] one update of it; [`recipes`] a whole run; [`eval`] what a
+//! checkpoint is worth; [`export`] its way to serving.
 
+pub mod base_model;
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod device;
+pub mod error;
 pub mod eval;
+pub mod export;
 pub mod lora;
 pub mod models;
 pub mod optim;
+pub mod process;
+pub mod progress;
+pub mod recipes;
+
+pub use error::Error;

@@ -1,1 +1,31 @@
-fn main() {}
+//! Parses the command line, runs the command, and turns its error into an exit status.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tooltune::cli::Cli;
+use tooltune::config::Colors;
+use tooltune::{Error, commands};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match commands::run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the last word of a command that failed")]
+fn report(error: &Error) {
+    let colors = if std::io::stderr().is_terminal() { Colors::On } else { Colors::Off };
+    match error {
+        Error::Config(error) => eprint!("{}", error.render(colors)),
+        other => eprintln!("tooltune: {other}"),
+    }
+}

@@ -29,6 +29,15 @@ impl Supervision {
         }
     }
 
+    /// Entries `range` alone.
+    fn part(&self, range: std::ops::Range<usize>) -> Self {
+        Self {
+            rows: self.rows[range.clone()].to_vec(),
+            targets: self.targets[range.clone()].to_vec(),
+            weights: self.weights[range].to_vec(),
+        }
+    }
+
     /// The row numbers as a tensor `[m]`.
     pub fn row_indices(&self, device: &Device) -> Tensor<1, Int> {
         int_tensor(self.rows.iter().map(|&row| row as i32).collect(), device)
@@ -72,11 +81,7 @@ pub fn linear_cross_entropy(
     let mut gradients = Vec::with_capacity(m.div_ceil(chunk_rows));
     for start in (0..m).step_by(chunk_rows) {
         let end = (start + chunk_rows).min(m);
-        let part = Supervision {
-            rows: supervision.rows[start..end].to_vec(),
-            targets: supervision.targets[start..end].to_vec(),
-            weights: supervision.weights[start..end].to_vec(),
-        };
+        let part = supervision.part(start..end);
         let rows = hidden.clone().narrow(0, start, end - start);
         let (loss, gradient) = one_chunk(rows, head, &part, gradient_scale);
         loss_sum += loss;
@@ -85,12 +90,30 @@ pub fn linear_cross_entropy(
     LossAndGradient { loss_sum, d_hidden: Tensor::cat(gradients, 0) }
 }
 
-fn one_chunk(
+/// The loss of [`linear_cross_entropy`] alone.
+pub fn linear_cross_entropy_loss(
+    hidden: Tensor<2>,
+    head: &Tensor<2>,
+    supervision: &Supervision,
+    chunk_rows: usize,
+) -> f64 {
+    let m = hidden.dims()[0];
+    (0..m)
+        .step_by(chunk_rows)
+        .map(|start| {
+            let part = supervision.part(start..(start + chunk_rows).min(m));
+            let rows = hidden.clone().narrow(0, start, part.rows.len());
+            chunk_loss(rows, head, &part).0
+        })
+        .sum()
+}
+
+/// Loss, log-probabilities `[m, v]` and targets `[m, 1]` of a chunk.
+fn chunk_loss(
     hidden: Tensor<2>,
     head: &Tensor<2>,
     part: &Supervision,
-    gradient_scale: f64,
-) -> (f64, Tensor<2>) {
+) -> (f64, Tensor<2>, Tensor<2, Int>) {
     let device = hidden.device();
     let m = part.rows.len();
     let log_probabilities =
@@ -104,6 +127,18 @@ fn one_chunk(
         .zip(&part.weights)
         .map(|(log_p, weight)| -f64::from(log_p) * f64::from(*weight))
         .sum();
+    (loss, log_probabilities, targets)
+}
+
+fn one_chunk(
+    hidden: Tensor<2>,
+    head: &Tensor<2>,
+    part: &Supervision,
+    gradient_scale: f64,
+) -> (f64, Tensor<2>) {
+    let device = hidden.device();
+    let m = part.rows.len();
+    let (loss, log_probabilities, targets) = chunk_loss(hidden, head, part);
     let scales: Vec<f32> =
         part.weights.iter().map(|w| (f64::from(*w) * gradient_scale) as f32).collect();
     let scales = Tensor::<2>::from_data(TensorData::new(scales, [m, 1]), &device);

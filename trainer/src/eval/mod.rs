@@ -1,3 +1,7 @@
 //! A model and a suite to predictions, scores and a report.
 
+pub mod encoder;
 pub mod generate;
+pub mod in_loop;
+pub mod loss;
+pub mod slot;

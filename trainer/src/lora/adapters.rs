@@ -160,12 +160,5 @@ impl Adapters {
     }
 }
 
-/// Takes every adapter off, so that `decoder` is its base again.
-pub(crate) fn detach(decoder: &mut Decoder) {
-    for block in &mut decoder.blocks {
-        block.projections.iter_mut().for_each(|projection| projection.adapter = None);
-    }
-}
-
 /// Streams of the seeded generator from this number on initialise the adapters.
 const ADAPTER_INIT_STREAM: u64 = 1 << 32;

@@ -3,7 +3,7 @@
 //! Rows are drawn with replacement [`N_RESAMPLES`] times from a fixed seed, so the same scores
 //! always print the same interval. All metrics of a data set are resampled together, row by row.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Resamples behind an interval.
 const N_RESAMPLES: usize = 1000;
@@ -15,7 +15,7 @@ const SEED: u64 = 17;
 const TAIL: f64 = 0.025;
 
 /// A mean and its bootstrap 95 % interval.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Mean over the rows.
     pub value: f64,

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::bootstrap::{Estimate, column_means, estimates};
@@ -26,7 +26,7 @@ pub struct SlotRow<'r> {
 }
 
 /// The scores of a data set.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DatasetScore {
     /// Number of rows.
     pub n: usize,
@@ -40,7 +40,7 @@ pub struct DatasetScore {
 }
 
 /// The means of the rows whose gold value has one depth.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DepthScore {
     /// Depth of the gold value; a flat object has depth 1.
     pub depth: usize,

@@ -3,7 +3,7 @@
 //! A completion that does not parse scores zero everywhere and is never an error; only an
 //! unusable schema or a failing encoder keeps a row from being scored.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::complexity::json_depth;
@@ -36,7 +36,7 @@ pub struct RowScore {
 }
 
 /// One value for each metric of the suite, all as fractions in 0..=1.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics<T> {
     /// Completions that are one JSON text.
     pub parse_rate: T,

@@ -1,0 +1,124 @@
+//! A folder or GGUF file to everything that belongs to a base model: shape, weights, tokenizer,
+//! chat template, stop tokens.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
+use tooltune_data::text::{ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
+
+use crate::error::Error;
+use crate::models::{Decoder, ModelConfig, load};
+
+/// A base model on disk with what is needed to feed it text.
+#[derive(Debug)]
+pub struct BaseModel {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its files.
+    pub files: ModelFiles,
+    /// Its shape.
+    pub config: ModelConfig,
+    /// Its tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Its chat template, or the config's in its place.
+    pub template: ChatTemplate,
+    /// Tokens that end a turn.
+    pub stop_ids: Vec<u32>,
+}
+
+impl BaseModel {
+    /// Opens a model; reads headers and text files, no weights.
+    ///
+    /// `chat_template` replaces the model's own.
+    ///
+    /// # Errors
+    ///
+    /// A file that is missing, damaged or unsupported; no chat template; a tokenizer with more
+    /// tokens than the model has embeddings.
+    pub fn open(path: &Path, chat_template: Option<&Path>) -> Result<Self, Error> {
+        let files = ModelFiles::open(path)?;
+        let config = ModelConfig::from_json(&files.config)
+            .map_err(|source| Error::ModelConfig { path: path.to_owned(), source })?;
+        let tokenizer = tokenizer(path, &files.tokenizer)?;
+        if tokenizer.vocab_size() > config.vocab_size {
+            return Err(Error::Usage(format!(
+                "{}: the tokenizer has {} tokens and the model {} embeddings; \
+                 they belong to different models",
+                path.display(),
+                tokenizer.vocab_size(),
+                config.vocab_size
+            )));
+        }
+        let template = chat_template_of(path, &files, chat_template)?;
+        let stop_ids = stop_ids(&files, &tokenizer);
+        Ok(Self { path: path.to_owned(), files, config, tokenizer, template, stop_ids })
+    }
+
+    /// Reads the weights onto `device`.
+    ///
+    /// # Errors
+    ///
+    /// Missing, extra or misshapen tensors, or a file that cannot be read.
+    pub fn decoder(&self, device: &Device) -> Result<Decoder, Error> {
+        Ok(load::load_decoder(&self.config, &self.files.weights, device)?)
+    }
+}
+
+fn tokenizer(path: &Path, source: &TokenizerSource) -> Result<Tokenizer, Error> {
+    let vocabulary = match source {
+        TokenizerSource::Json(path) => return Ok(Tokenizer::from_file(path)?),
+        TokenizerSource::Gguf(vocabulary) => vocabulary,
+    };
+    if vocabulary.model != "gpt2" {
+        return Err(Error::Usage(format!(
+            "{}: its tokenizer is of kind {:?}, and only byte-level BPE (gpt2) can be read from \
+             GGUF; use the model's Hugging Face folder with its tokenizer.json",
+            path.display(),
+            vocabulary.model
+        )));
+    }
+    let parts = ByteLevelBpe {
+        tokens: vocabulary.tokens.clone(),
+        token_types: vocabulary.token_types.clone(),
+        merges: vocabulary.merges.clone(),
+        pre: vocabulary.pre.clone(),
+    };
+    let tokenizer = parts
+        .into_tokenizer()
+        .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+    Ok(Tokenizer::from_tokenizers(tokenizer))
+}
+
+fn chat_template_of(
+    path: &Path,
+    files: &ModelFiles,
+    replacement: Option<&Path>,
+) -> Result<ChatTemplate, Error> {
+    let source = match replacement {
+        Some(file) => std::fs::read_to_string(file).map_err(Error::io(file, "read"))?,
+        None => files.chat_template.clone().ok_or_else(|| {
+            Error::Usage(format!(
+                "{}: the model has no chat template (chat_template.jinja, or chat_template in \
+                 tokenizer_config.json); set data.chat_template to a Jinja file",
+                path.display()
+            ))
+        })?,
+    };
+    let special = SpecialTokens {
+        bos_token: files.special_tokens.bos_token.clone(),
+        eos_token: files.special_tokens.eos_token.clone(),
+        pad_token: files.special_tokens.pad_token.clone(),
+        unk_token: files.special_tokens.unk_token.clone(),
+    };
+    Ok(ChatTemplate::new(&source, special)?)
+}
+
+/// The generation config's, or else the end-of-sequence token.
+fn stop_ids(files: &ModelFiles, tokenizer: &Tokenizer) -> Vec<u32> {
+    if !files.eos_token_ids.is_empty() {
+        return files.eos_token_ids.clone();
+    }
+    let eos = files.special_tokens.eos_token.as_deref();
+    eos.and_then(|token| tokenizer.token_to_id(token)).into_iter().collect()
+}

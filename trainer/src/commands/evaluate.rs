@@ -1,0 +1,155 @@
+//! `eval`: a suite over the base model, a checkpoint, or predictions that exist already.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use tooltune_checkpoints::adapter::load_adapter;
+use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_data::benchmarks::slot::{DatasetScore, before_after_rows, markdown_table};
+use tooltune_data::text::Row;
+
+use super::{Place, say};
+use crate::base_model::BaseModel;
+use crate::cli::EvalArgs;
+use crate::config::{Config, LoadedConfig};
+use crate::error::Error;
+use crate::eval::in_loop::encoder;
+use crate::eval::slot::{self, Prediction, SlotEvaluation};
+use crate::export::CheckpointChoice;
+use crate::lora::{Adapters, LoraSpec};
+use crate::models::Decoder;
+use crate::progress::Progress;
+use crate::recipes::interrupt::Interrupt;
+use crate::recipes::{settings, sft};
+
+pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
+    if args.suite != "slot" {
+        return Err(Error::Usage(format!(
+            "--suite {}: the suites of this version are: slot",
+            args.suite
+        )));
+    }
+    let mut config = target_config(args)?;
+    config.device = place.name(config.device)?;
+    if let Some(output) = &args.output
+        && output.join("metrics.json").exists()
+    {
+        return Err(Error::Usage(format!(
+            "{} holds an evaluation; name another --output",
+            output.display()
+        )));
+    }
+    let device = place.open(config.device)?;
+    let rows = sft::eval_rows(&config)?;
+    let encoder = encoder(&config, &device)?;
+    let evaluation = match &args.predictions {
+        Some(path) => slot::score(&rows, read_predictions(path)?, encoder.as_ref())?,
+        None => generate(args, &config, &rows, encoder.as_ref(), &device)?,
+    };
+    if let Some(output) = &args.output {
+        std::fs::create_dir_all(output).map_err(Error::io(output, "create"))?;
+        // The metrics come last: their presence says that the evaluation is complete.
+        for (name, bytes) in evaluation.files()?.iter().rev() {
+            write_atomic(&output.join(name), bytes)?;
+        }
+    }
+    print(args, &evaluation)
+}
+
+/// The run's own config, or the given one, with the overrides and paths of the command line.
+fn target_config(args: &EvalArgs) -> Result<Config, Error> {
+    let path = match args.target.is_dir() {
+        true => args.target.join("config.resolved.toml"),
+        false => args.target.clone(),
+    };
+    let mut config = LoadedConfig::load(&path, &args.overrides)?.config;
+    if !args.data.is_empty() {
+        config.data.eval = args.data.clone();
+        config.eval.max_samples = None;
+    }
+    if args.max_samples.is_some() {
+        config.eval.max_samples = args.max_samples;
+    }
+    Ok(config)
+}
+
+fn generate(
+    args: &EvalArgs,
+    config: &Config,
+    rows: &[Row],
+    encoder: &dyn tooltune_data::benchmarks::slot::SentenceEncoder,
+    device: &Device,
+) -> Result<SlotEvaluation, Error> {
+    let interrupt = Interrupt::listen()?;
+    let template = config.data.chat_template.as_deref();
+    let base = BaseModel::open(&config.model.model_name_or_path, template)?;
+    let mut decoder = base.decoder(device)?;
+    if args.checkpoint != "base" {
+        attach(&mut decoder, &checkpoint(args, config)?, device)?;
+    }
+    let options = settings::generation(&config.eval, &base.stop_ids);
+    let mut progress = Progress::generation(rows.len());
+    let mut watch = |state| {
+        progress.generated(state);
+        !interrupt.is_set()
+    };
+    let evaluation = slot::evaluate(&decoder, &base, rows, &options, encoder, &mut watch)?;
+    progress.finish();
+    evaluation.ok_or_else(|| Error::Usage("stopped by a signal; nothing was written".to_string()))
+}
+
+fn checkpoint(args: &EvalArgs, config: &Config) -> Result<PathBuf, Error> {
+    let run = match args.target.is_dir() {
+        true => args.target.clone(),
+        false => config.train.output_dir.clone(),
+    };
+    CheckpointChoice::parse(&args.checkpoint).resolve(&run)
+}
+
+/// Loads a PEFT adapter directory into the projections of `decoder`.
+///
+/// # Errors
+///
+/// A damaged directory, or an adapter of another model.
+pub(super) fn attach(decoder: &mut Decoder, dir: &Path, device: &Device) -> Result<(), Error> {
+    let adapter = load_adapter(dir)?;
+    let slots = LoraSpec::from_peft(&adapter.config).slots(&decoder.config)?;
+    let expected: Vec<(String, Vec<usize>)> = slots
+        .iter()
+        .flat_map(|slot| slot.tensors())
+        .map(|(name, shape, _)| (name, shape))
+        .collect();
+    adapter.check(dir, &expected)?;
+    Adapters::from_tensors(slots, &adapter.tensors, device).attach(decoder);
+    Ok(())
+}
+
+fn read_predictions(path: &Path) -> Result<Vec<Prediction>, Error> {
+    let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(|(i, line)| {
+            serde_json::from_str(line).map_err(|error| {
+                Error::Usage(format!(
+                    "{}:{}: {error}; each line is {{\"id\": ..., \"prediction\": ...}}",
+                    path.display(),
+                    i + 1
+                ))
+            })
+        })
+        .collect()
+}
+
+fn print(args: &EvalArgs, evaluation: &SlotEvaluation) -> Result<(), Error> {
+    let Some(earlier) = &args.compare else {
+        for (name, value) in evaluation.metrics() {
+            say(&format!("{name:<32} {value:.4}"))?;
+        }
+        return say(&format!("{:<32} {}", "n", evaluation.score.n));
+    };
+    let bytes = std::fs::read(earlier).map_err(Error::io(earlier, "read"))?;
+    let before: DatasetScore = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::Usage(format!("{}: {error}", earlier.display())))?;
+    say(&markdown_table(&before_after_rows(&before, &evaluation.score)))
+}

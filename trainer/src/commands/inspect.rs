@@ -1,0 +1,85 @@
+//! `inspect`: which tokens of a row are learned, with colours or as JSON.
+
+use std::io::IsTerminal;
+
+use tooltune_data::text::{InspectedRow, InspectedToken, Row, inspect_row, read_rows};
+
+use super::{load_config, say};
+use crate::base_model::BaseModel;
+use crate::cli::{InspectArgs, OutputFormat};
+use crate::error::Error;
+use crate::recipes::settings;
+
+pub(super) fn run(args: &InspectArgs) -> Result<(), Error> {
+    let config = load_config(&args.config)?;
+    let template = config.data.chat_template.as_deref();
+    let base = BaseModel::open(&config.model.model_name_or_path, template)?;
+    let options = settings::prepare_options(&config, &base.stop_ids);
+    let format = settings::data_format(config.data.format);
+    let mut shown = 0;
+    for path in &config.data.train {
+        for row in read_rows(path, format)? {
+            let row = row?;
+            if !is_wanted(args, &row) || shown == args.rows {
+                continue;
+            }
+            let inspected = inspect_row(&row, &base.template, &base.tokenizer, &options)?;
+            match args.format {
+                OutputFormat::Text => print(&inspected, &base)?,
+                OutputFormat::Json => {
+                    let line = serde_json::to_string(&inspected);
+                    say(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
+                }
+            }
+            shown += 1;
+        }
+    }
+    match (&args.row, shown) {
+        (Some(row), 0) => Err(Error::Usage(format!(
+            "--row {row}: no such row; give a line number, or file:line"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn is_wanted(args: &InspectArgs, row: &Row) -> bool {
+    let Some(wanted) = &args.row else { return true };
+    row.id == *wanted || row.id.rsplit(':').next() == Some(wanted)
+}
+
+fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
+    let learned = row.tokens.iter().filter(|token| token.weight > 0.0).count();
+    let straddling = row.tokens.iter().filter(|token| token.straddles).count();
+    say(&format!(
+        "{}: {} tokens, {learned} learned, {straddling} straddling, {} beyond max_length; \
+         template {}",
+        row.id,
+        row.tokens.len(),
+        row.n_overflowing,
+        &base.template.sha256()[..12]
+    ))?;
+    let paint = paint(std::io::stdout().is_terminal());
+    let text: String = row.tokens.iter().map(|token| paint(token)).collect();
+    say(&format!("{text}\n"))
+}
+
+/// Colours on a terminal; brackets around what is learned elsewhere.
+fn paint(is_terminal: bool) -> fn(&InspectedToken) -> String {
+    fn coloured(token: &InspectedToken) -> String {
+        let code = match (token.weight, token.straddles) {
+            (_, true) => "33",
+            (weight, _) if weight == 0.0 => "90",
+            (weight, _) if weight < 1.0 => "36",
+            _ => "1;32",
+        };
+        format!("\x1b[{code}m{}\x1b[0m", token.text)
+    }
+    fn plain(token: &InspectedToken) -> String {
+        match token.weight {
+            0.0 => token.text.clone(),
+            1.0 => format!("[{}]", token.text),
+            weight => format!("[{}|{weight}]", token.text),
+        }
+    }
+    if is_terminal { coloured } else { plain }
+}

@@ -1,0 +1,102 @@
+//! What each verb does: options in, library calls, text out.
+//!
+//! Only this module and `main` write to the terminal.
+#![allow(clippy::print_stdout, reason = "the commands are what speaks to the user")]
+
+mod data;
+mod evaluate;
+mod inspect;
+mod machine;
+mod score;
+mod train;
+mod verify;
+
+use std::io::Write;
+use std::path::Path;
+
+use burn::tensor::Device;
+
+use crate::cli::{Cli, Command, ConfigArgs, DataCommand, InitArgs, PresetName, SynthCommand};
+use crate::config::{self, Config, LoadedConfig, Preset};
+use crate::device;
+use crate::error::Error;
+
+/// Runs one command to its end.
+///
+/// # Errors
+///
+/// Whatever ended it; [`Error::exit_code`] is the process's status.
+pub fn run(cli: Cli) -> Result<(), Error> {
+    if let Some(threads) = cli.threads {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build_global()
+            .map_err(|error| Error::Usage(format!("--threads {threads}: {error}")))?;
+    }
+    let place = Place { device: cli.device };
+    match cli.command {
+        Command::Init(args) => init(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Plan(args) => machine::plan(&args, &place),
+        Command::Train(args) => train::run(&args, &place),
+        Command::Eval(args) => evaluate::run(&args, &place),
+        Command::Score(args) => score::run(args, &place),
+        Command::Select(args) => train::select(&args),
+        Command::Export(args) => verify::export(&args),
+        Command::Verify(args) => verify::run(&args, &place),
+        Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
+        Command::Data(DataCommand::Stats(args)) => data::stats(&args),
+        Command::Doctor(args) => machine::doctor(&args, &place),
+        Command::Schema => {
+            let schema = serde_json::to_string_pretty(&config::json_schema());
+            say(&schema.map_err(|error| Error::Usage(error.to_string()))?)
+        }
+    }
+}
+
+/// The device of the command line, which wins over the config's.
+#[derive(Debug)]
+struct Place {
+    device: Option<String>,
+}
+
+impl Place {
+    fn name(&self, configured: config::Device) -> Result<config::Device, Error> {
+        let Some(text) = &self.device else { return Ok(configured) };
+        config::Device::parse(text).ok_or_else(|| {
+            Error::Usage(format!("--device {text}: expected cpu, cuda or cuda:INDEX"))
+        })
+    }
+
+    fn open(&self, configured: config::Device) -> Result<Device, Error> {
+        device::open(self.name(configured)?)
+    }
+}
+
+/// Reads the config and checks that its files exist.
+fn load_config(args: &ConfigArgs) -> Result<Config, Error> {
+    let loaded = LoadedConfig::load(&args.config, &args.overrides)?;
+    loaded.check_files()?;
+    Ok(loaded.config)
+}
+
+/// Prints a line; a reader that has gone away is no error.
+fn say(text: &str) -> Result<(), Error> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::io(Path::new("standard output"), "write")(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn init(args: &InitArgs) -> Result<(), Error> {
+    let text = match args.preset {
+        PresetName::Slot => Preset::Slot,
+        PresetName::Sft => Preset::Sft,
+    }
+    .text();
+    let Some(path) = &args.output else { return say(text.trim_end()) };
+    let mut file = std::fs::File::create_new(path).map_err(Error::io(path, "create"))?;
+    file.write_all(text.as_bytes()).map_err(Error::io(path, "write"))
+}

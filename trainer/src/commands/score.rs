@@ -1,0 +1,47 @@
+//! `score`: metrics over JSON Lines from a file or standard input.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read};
+
+use tooltune_data::benchmarks::slot::{ScoreError, SentenceEncoder};
+use tooltune_data::score::{Encoders, operations, score_stream};
+
+use super::{Place, say};
+use crate::cli::ScoreArgs;
+use crate::config;
+use crate::error::Error;
+use crate::eval::encoder::MiniLmEncoder;
+
+pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
+    if args.ops {
+        return list();
+    }
+    let input: Box<dyn Read> = match &args.file {
+        Some(path) => Box::new(File::open(path).map_err(Error::io(path, "open"))?),
+        None => Box::new(std::io::stdin()),
+    };
+    let device = place.open(config::Device::Cpu)?;
+    let encoder = args.encoder;
+    let encoders = Encoders::with_minilm(Box::new(move || {
+        let encoder = MiniLmEncoder::open(&encoder, &device)
+            .map_err(|error| ScoreError::Encoder(Box::new(error)))?;
+        Ok(Box::new(encoder) as Box<dyn SentenceEncoder>)
+    }));
+    let output = BufWriter::new(std::io::stdout());
+    let summary = score_stream(BufReader::new(input), output, &encoders)
+        .map_err(|error| Error::Usage(error.to_string()))?;
+    match summary.n_malformed {
+        0 => Ok(()),
+        n_malformed => Err(Error::MalformedLines { n_malformed, n_lines: summary.n_lines }),
+    }
+}
+
+fn list() -> Result<(), Error> {
+    for operation in operations() {
+        say(&format!("{}\n    {}", operation.name, operation.definition))?;
+        for field in operation.fields {
+            say(&format!("    {}: {}", field.name, field.holds))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! `train` and `select`.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tooltune_checkpoints::run_dir::{MetricsFile, RunDir};
+
+use super::{Place, load_config, say};
+use crate::cli::{SelectArgs, TrainArgs};
+use crate::error::Error;
+use crate::recipes::interrupt::Interrupt;
+use crate::recipes::sft::{Resume, prepare_run, train};
+
+pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
+    let mut config = load_config(&args.config)?;
+    config.device = place.name(config.device)?;
+    let device = place.open(config.device)?;
+    let interrupt = Interrupt::listen()?;
+    let resume = match args.resume.as_str() {
+        "auto" => Resume::Auto,
+        "never" => Resume::Never,
+        path => Resume::From(PathBuf::from(path)),
+    };
+    let preparation = prepare_run(&config)?;
+    let report = &preparation.report;
+    say(&format!(
+        "{} rows, {} examples, {} tokens of which {} learned; {} steps",
+        report.n_rows,
+        preparation.examples.len(),
+        report.n_tokens,
+        report.n_trained_tokens,
+        preparation.total_steps
+    ))?;
+    for dropped in &report.dropped {
+        say(&format!("dropped {}: {:?}", dropped.id, dropped.reason))?;
+    }
+    let summary = train(&config, &preparation, &resume, &device, interrupt)?;
+    say(&format!("{} steps done; run directory {}", summary.steps, summary.run_dir.display()))?;
+    match &summary.best {
+        Some((path, metric, value)) => {
+            say(&format!("best checkpoint {} with {metric} {value:.4}", path.display()))
+        }
+        None => say(&format!("last checkpoint {}", summary.last.display())),
+    }
+}
+
+pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {
+    let run_dir = RunDir::create_or_open(&args.run)?;
+    let key = format!("eval/{}", args.metric);
+    let lines = MetricsFile::read(&args.run.join("metrics.jsonl"))?;
+    let kept: Vec<u64> = run_dir.list()?.iter().map(|checkpoint| checkpoint.step).collect();
+    let mut ranked: Vec<(u64, f64)> = lines
+        .iter()
+        .filter_map(|line| Some((line["step"].as_u64()?, line.get(&key)?.as_f64()?)))
+        .filter(|(step, _)| kept.contains(step))
+        .collect();
+    if ranked.is_empty() {
+        return Err(no_such_metric(args, &lines));
+    }
+    ranked.sort_by(|a, b| match args.lower_is_better {
+        true => a.1.total_cmp(&b.1),
+        false => b.1.total_cmp(&a.1),
+    });
+    for (step, value) in &ranked {
+        say(&format!("{value:.4}  {}", run_dir.checkpoint_path(*step).display()))?;
+    }
+    let (step, value) = ranked[0];
+    run_dir.set_best(&args.metric, step, value)?;
+    say(&format!("BEST is now {}", run_dir.checkpoint_path(step).display()))
+}
+
+fn no_such_metric(args: &SelectArgs, lines: &[Value]) -> Error {
+    let mut known: Vec<&str> = lines
+        .iter()
+        .filter_map(Value::as_object)
+        .flat_map(|line| line.keys())
+        .filter_map(|key| key.strip_prefix("eval/"))
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    Error::Usage(format!(
+        "--metric {}: no kept checkpoint of {} has it; evaluated are: {}",
+        args.metric,
+        args.run.display(),
+        known.join(", ")
+    ))
+}

@@ -1,0 +1,80 @@
+//! `export`, and `verify`: what was written beside what the checkpoint computes.
+
+use std::path::Path;
+
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_data::text::prompt_ids;
+
+use super::evaluate::attach;
+use super::{Place, say};
+use crate::base_model::BaseModel;
+use crate::cli::{ExportArgs, ExportFormat, VerifyArgs};
+use crate::config::LoadedConfig;
+use crate::error::Error;
+use crate::export::{CheckpointChoice, Scaling, export_peft};
+use crate::models::BatchContext;
+use crate::recipes::sft;
+
+pub(super) fn export(args: &ExportArgs) -> Result<(), Error> {
+    let ExportFormat::Peft = args.to;
+    let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
+    let template = config.data.chat_template.as_deref();
+    let base = BaseModel::open(&config.model.model_name_or_path, template)?;
+    let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
+    let scaling = if args.neutral { Scaling::Neutral } else { Scaling::AsConfigured };
+    export_peft(&checkpoint, &base.config, scaling, &args.output)?;
+    say(&format!("{} -> {}", checkpoint.display(), args.output.display()))
+}
+
+pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
+    let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
+    let device = place.open(config.device)?;
+    let template = config.data.chat_template.as_deref();
+    let base = BaseModel::open(&config.model.model_name_or_path, template)?;
+    let mut decoder = base.decoder(&device)?;
+    let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
+    attach(&mut decoder, &checkpoint, &device)?;
+    let mut prompts = Vec::new();
+    for row in sft::eval_rows(&config)?.iter().take(args.rows) {
+        let ids = prompt_ids(row, &base.template, &base.tokenizer)?;
+        let positions: Vec<u32> = (0..ids.len() as u32).collect();
+        let context = BatchContext::new(&decoder.config, &positions, &[0, ids.len()], &device);
+        let logits = decoder.logits(decoder.forward(&ids, &context));
+        prompts.push((ids, logits.into_data().iter::<f32>().collect::<Vec<f32>>()));
+    }
+    write_logits(&args.logits, &prompts)?;
+    say(&format!("logits of {} prompts in {}", prompts.len(), args.logits.display()))
+}
+
+/// Writes `promptN.input_ids` `[n]`, i64, and `promptN.logits` `[n, v]`, f32.
+fn write_logits(path: &Path, prompts: &[(Vec<u32>, Vec<f32>)]) -> Result<(), Error> {
+    let bytes: Vec<(Vec<u8>, Vec<u8>)> = prompts
+        .iter()
+        .map(|(ids, logits)| {
+            (
+                ids.iter().flat_map(|&id| i64::from(id).to_le_bytes()).collect(),
+                logits.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            )
+        })
+        .collect();
+    let mut views = Vec::with_capacity(2 * prompts.len());
+    for (i, ((ids, logits), (id_bytes, logit_bytes))) in prompts.iter().zip(&bytes).enumerate() {
+        let n = ids.len();
+        let parts = [
+            ("input_ids", Dtype::I64, vec![n], id_bytes),
+            ("logits", Dtype::F32, vec![n, logits.len() / n], logit_bytes),
+        ];
+        for (name, dtype, shape, data) in parts {
+            let view = TensorView::new(dtype, shape, data);
+            views.push((format!("prompt{i}.{name}"), view.map_err(unwritable(path))?));
+        }
+    }
+    let file = safetensors::serialize(views, None).map_err(unwritable(path))?;
+    Ok(write_atomic(path, &file)?)
+}
+
+fn unwritable(path: &Path) -> impl Fn(safetensors::SafeTensorError) -> Error {
+    move |error| Error::Usage(format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,118 @@
+//! Everything that ends a command, and the exit status it ends with.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+use tooltune_checkpoints::CheckpointError;
+use tooltune_data::batches::BatchError;
+use tooltune_data::benchmarks::slot::ScoreError;
+use tooltune_data::text::DataError;
+
+use crate::config::ConfigError;
+use crate::lora::LoraError;
+use crate::models::config::ModelConfigError;
+use crate::optim::StepError;
+
+/// Why a command ended without its result.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The config file or an option.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An option or a combination of them, with how to mend it.
+    #[error("{0}")]
+    Usage(String),
+    /// A row of a data file.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// An example that fits no batch.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// A metric that cannot be computed.
+    #[error(transparent)]
+    Score(#[from] ScoreError),
+    /// A model, adapter or run directory.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The model's `config.json`.
+    #[error("{path}: {source}")]
+    ModelConfig {
+        /// Where the model lies.
+        path: PathBuf,
+        /// What is wrong with its config.
+        source: ModelConfigError,
+    },
+    /// The `[lora]` table beside the model.
+    #[error(transparent)]
+    Lora(#[from] LoraError),
+    /// A step without a gradient.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The device cannot be opened.
+    #[error("{0}")]
+    Device(String),
+    /// A file of the user's.
+    #[error("{path}: cannot {doing}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The loss stayed NaN or infinite.
+    #[error(
+        "loss or gradient norm was not finite in {in_a_row} steps in a row, up to step {step} \
+         (rows {rows}); the last good checkpoint is {checkpoint}; \
+         lower train.learning_rate or look at these rows"
+    )]
+    NonFinite {
+        /// Consecutive steps.
+        in_a_row: usize,
+        /// The last of them.
+        step: u64,
+        /// Rows of its batch.
+        rows: String,
+        /// The newest checkpoint of the run.
+        checkpoint: String,
+    },
+    /// A signal ended the run after its state was saved.
+    #[error("stopped by a signal; saved {checkpoint}; the same command goes on from there")]
+    Interrupted {
+        /// Where the state was saved.
+        checkpoint: String,
+    },
+    /// Some lines of a `score` input were malformed.
+    #[error("{n_malformed} of {n_lines} lines were malformed; their answers say why")]
+    MalformedLines {
+        /// Lines with an error of form.
+        n_malformed: usize,
+        /// All lines.
+        n_lines: usize,
+    },
+}
+
+impl Error {
+    /// The process's exit status: 2 config, 3 data, 5 non-finite, 75 preempted and saved, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Usage(_) | Self::Lora(_) | Self::Device(_) => 2,
+            Self::Data(_) | Self::Batch(_) | Self::Score(_) | Self::MalformedLines { .. } => 3,
+            Self::NonFinite { .. } => 5,
+            Self::Interrupted { .. } => 75,
+            Self::Checkpoint(_)
+            | Self::ModelConfig { .. }
+            | Self::Step(_)
+            | Self::Io { .. } => 1,
+        }
+    }
+
+    pub(crate) fn io(
+        path: &std::path::Path,
+        doing: &'static str,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, doing, source }
+    }
+}

@@ -1,0 +1,156 @@
+//! The evaluation that a run makes of itself: suites over a fixed set of rows.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::Device;
+use tooltune_data::benchmarks::slot::{HashEncoder, SentenceEncoder};
+use tooltune_data::text::{Row, TokenizedExample, prepare};
+
+use super::encoder::MiniLmEncoder;
+use super::generate::{GenerationOptions, GenerationProgress};
+use super::{loss, slot};
+use crate::base_model::BaseModel;
+use crate::config::{Config, EvalStrategy, Suite};
+use crate::error::Error;
+use crate::models::Decoder;
+use crate::recipes::settings;
+use crate::recipes::sft::Preparation;
+
+/// Rows, options and encoder of a run's evaluations.
+pub struct Evaluator {
+    rows: Vec<Row>,
+    /// Present where the loss is asked for.
+    examples: Vec<TokenizedExample>,
+    suites: Vec<Suite>,
+    options: GenerationOptions,
+    encoder: Box<dyn SentenceEncoder>,
+}
+
+impl std::fmt::Debug for Evaluator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Evaluator({} rows, {:?})", self.rows.len(), self.suites)
+    }
+}
+
+/// What came of an evaluation.
+#[derive(Debug)]
+pub enum EvaluationOutcome {
+    /// All suites are done.
+    Done {
+        /// Metrics by name.
+        metrics: BTreeMap<String, f64>,
+        /// Files for the checkpoint.
+        files: BTreeMap<String, Vec<u8>>,
+    },
+    /// A signal came.
+    Interrupted,
+}
+
+impl Evaluator {
+    /// `None` where the config asks for no evaluation.
+    ///
+    /// # Errors
+    ///
+    /// An evaluation without rows, an encoder that cannot be loaded, or a row that cannot be
+    /// tokenized.
+    pub fn new(
+        config: &Config,
+        preparation: &Preparation,
+        device: &Device,
+    ) -> Result<Option<Self>, Error> {
+        if config.eval.eval_strategy == EvalStrategy::No {
+            return Ok(None);
+        }
+        if preparation.eval_rows.is_empty() {
+            return Err(Error::Usage(
+                "eval.eval_strategy is \"steps\" and data.eval has no rows; \
+                 name a file in data.eval or set eval.eval_strategy = \"no\""
+                    .to_string(),
+            ));
+        }
+        let needs_loss =
+            config.eval.suites.is_empty() || config.eval.metric_for_best_model == "loss";
+        let examples = match needs_loss {
+            true => held_out(config, preparation)?,
+            false => Vec::new(),
+        };
+        let encoder = encoder(config, device)?;
+        Ok(Some(Self {
+            rows: preparation.eval_rows.clone(),
+            examples,
+            suites: config.eval.suites.clone(),
+            options: settings::generation(&config.eval, &preparation.base.stop_ids),
+            encoder,
+        }))
+    }
+
+    /// Runs every suite over the model as it stands.
+    ///
+    /// # Errors
+    ///
+    /// As the suites.
+    pub fn evaluate(
+        &self,
+        decoder: &Decoder,
+        base: &BaseModel,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<EvaluationOutcome, Error> {
+        let mut metrics = BTreeMap::new();
+        let mut files = BTreeMap::new();
+        if !self.examples.is_empty() {
+            let n_total = self.examples.len();
+            let mut watch_loss =
+                |n_done| watch(GenerationProgress { n_done, n_total, n_tokens: 0 });
+            match loss::mean_loss(decoder, &self.examples, &mut watch_loss)? {
+                Some(loss) => metrics.insert("loss".to_string(), loss),
+                None => return Ok(EvaluationOutcome::Interrupted),
+            };
+        }
+        for suite in &self.suites {
+            match suite {
+                Suite::Slot => {
+                    let evaluation = slot::evaluate(
+                        decoder,
+                        base,
+                        &self.rows,
+                        &self.options,
+                        self.encoder.as_ref(),
+                        watch,
+                    )?;
+                    let Some(evaluation) = evaluation else {
+                        return Ok(EvaluationOutcome::Interrupted);
+                    };
+                    metrics.extend(evaluation.metrics());
+                    let named = |(name, bytes)| (format!("eval.slot.{name}"), bytes);
+                    files.extend(evaluation.files()?.into_iter().map(named));
+                }
+            }
+        }
+        Ok(EvaluationOutcome::Done { metrics, files })
+    }
+}
+
+/// The config's encoder, or the deterministic stand-in where it names none.
+///
+/// # Errors
+///
+/// The encoder cannot be loaded.
+pub fn encoder(config: &Config, device: &Device) -> Result<Box<dyn SentenceEncoder>, Error> {
+    match &config.eval.encoder {
+        Some(dir) => Ok(Box::new(MiniLmEncoder::open(dir, device)?)),
+        None => {
+            tracing::warn!(
+                "eval.encoder is not set: content similarity uses the hash encoder, which knows \
+                 nothing of language; set it to an all-MiniLM-L6-v2 folder"
+            );
+            Ok(Box::new(HashEncoder))
+        }
+    }
+}
+
+fn held_out(config: &Config, preparation: &Preparation) -> Result<Vec<TokenizedExample>, Error> {
+    let base = &preparation.base;
+    let options = settings::prepare_options(config, &base.stop_ids);
+    let rows = preparation.eval_rows.iter().cloned().map(Ok);
+    Ok(prepare(rows, &base.template, &base.tokenizer, &options)?.examples)
+}

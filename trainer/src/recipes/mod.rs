@@ -1,0 +1,8 @@
+//! One straight loop for each thing that is trained.
+
+pub mod interrupt;
+mod reporter;
+pub mod run_files;
+pub mod settings;
+pub mod sft;
+pub mod trainer_state;

@@ -1,0 +1,110 @@
+//! What a run directory says about itself: the resolved config and what it was made from.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
+
+use super::sft::Preparation;
+use crate::config::{Change, Config, LoadedConfig, OnResume, diff};
+use crate::error::Error;
+
+const CONFIG_FILE: &str = "config.resolved.toml";
+const LOCK_FILE: &str = "run.lock.json";
+
+/// Writes `config.resolved.toml` and `run.lock.json`, if this is the run's beginning.
+///
+/// # Errors
+///
+/// A file that cannot be read or written, or inputs other than those that the run began with.
+pub fn write(config: &Config, preparation: &Preparation, run_dir: &Path) -> Result<(), Error> {
+    let text = config
+        .to_toml()
+        .map_err(|error| Error::Usage(format!("the config cannot be written: {error}")))?;
+    let lock = lock(config, preparation)?;
+    let lock_path = run_dir.join(LOCK_FILE);
+    if lock_path.exists() {
+        check_same_inputs(&lock_path, &lock)?;
+    } else {
+        let bytes = serde_json::to_vec_pretty(&lock).expect("a JSON value serialises");
+        write_atomic(&lock_path, &bytes)?;
+    }
+    Ok(write_atomic(&run_dir.join(CONFIG_FILE), text.as_bytes())?)
+}
+
+/// Hashes of everything that the run is made from.
+fn lock(config: &Config, preparation: &Preparation) -> Result<Value, Error> {
+    let files = |paths: &[std::path::PathBuf]| -> Result<Value, Error> {
+        let mut hashes = serde_json::Map::new();
+        for path in paths {
+            hashes.insert(path.display().to_string(), json!(sha256_file(path)?));
+        }
+        Ok(Value::Object(hashes))
+    };
+    Ok(json!({
+        "tooltune": env!("CARGO_PKG_VERSION"),
+        "device": config.device.to_string(),
+        "base_weights_sha256": preparation.base.files.fingerprint()?,
+        "tokenizer_sha256": sha256_bytes(preparation.base.tokenizer.to_json()?.as_bytes()),
+        "chat_template_sha256": preparation.base.template.sha256(),
+        "train_sha256": files(&config.data.train)?,
+        "eval_sha256": files(&config.data.eval)?,
+        "resume_digest": config.resume_digest(),
+    }))
+}
+
+fn check_same_inputs(path: &Path, now: &Value) -> Result<(), Error> {
+    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+    let then: Value = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+    let keys = [
+        "base_weights_sha256",
+        "tokenizer_sha256",
+        "chat_template_sha256",
+        "train_sha256",
+        "eval_sha256",
+    ];
+    let changed: Vec<&str> = keys.into_iter().filter(|key| then[*key] != now[*key]).collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{}: the run began with other inputs ({}); \
+         bring them back, or set train.output_dir to another folder",
+        path.display(),
+        changed.join(", ")
+    )))
+}
+
+/// Checks that a run directory, if it holds a run, holds one of this config.
+///
+/// # Errors
+///
+/// A setting that must not change on resume differs; all of them are listed.
+pub fn check_same_run(config: &Config, run_dir: &Path) -> Result<(), Error> {
+    let path = run_dir.join(CONFIG_FILE);
+    if !path.exists() {
+        return Ok(());
+    }
+    let earlier = LoadedConfig::load(&path, &[])?;
+    let refused: Vec<String> = diff(&earlier.config, config)
+        .into_iter()
+        .filter(|change| change.on_resume == OnResume::Refused)
+        .map(|change| line(&change))
+        .collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{} holds a run of another config:\n{}\nset train.output_dir to another folder, or bring \
+         these settings back",
+        run_dir.display(),
+        refused.join("\n")
+    )))
+}
+
+fn line(change: &Change) -> String {
+    let text = |value: &Option<String>| value.clone().unwrap_or("(not set)".to_string());
+    format!("  {}: {} -> {}", change.path, text(&change.old), text(&change.new))
+}

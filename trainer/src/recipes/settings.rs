@@ -1,0 +1,151 @@
+//! The checked config to the types that each crate takes.
+
+use burn::tensor::Device;
+use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
+use tooltune_data::text::{self, MaskConfig, PrepareOptions};
+use tooltune_kernels::AdamW;
+
+use crate::config::{self, Config};
+use crate::eval::generate::GenerationOptions;
+use crate::lora::{LoraSpec, TargetModules};
+use crate::optim::{LearningRateSchedule, Schedule};
+
+/// The `[lora]` table.
+pub fn lora(config: &config::LoraConfig) -> LoraSpec {
+    let exclude_modules = match &config.exclude_modules {
+        Some(config::ModulePattern::Names(names)) => names.clone(),
+        Some(config::ModulePattern::Pattern(pattern)) => vec![pattern.clone()],
+        None => Vec::new(),
+    };
+    LoraSpec {
+        r: config.r,
+        lora_alpha: config.lora_alpha,
+        lora_dropout: config.lora_dropout,
+        target_modules: match &config.target_modules {
+            config::TargetModules::AllLinear => TargetModules::AllLinear,
+            config::TargetModules::Names(names) => TargetModules::List(names.clone()),
+            config::TargetModules::Pattern(pattern) => TargetModules::Regex(pattern.clone()),
+        },
+        exclude_modules,
+        use_rslora: config.use_rslora,
+        rank_pattern: config.rank_pattern.0.clone(),
+        alpha_pattern: config.alpha_pattern.0.clone(),
+    }
+}
+
+/// The format of the rows.
+pub fn data_format(format: config::DataFormat) -> text::DataFormat {
+    match format {
+        config::DataFormat::Slot => text::DataFormat::Slot,
+        config::DataFormat::PromptCompletion => text::DataFormat::PromptCompletion,
+        config::DataFormat::Messages => text::DataFormat::Messages,
+    }
+}
+
+/// What is learned of a row, and how long it may be.
+pub fn prepare_options(config: &Config, stop_ids: &[u32]) -> PrepareOptions {
+    PrepareOptions {
+        mask: mask(&config.mask),
+        max_length: config.data.max_length,
+        on_overflow: match config.data.on_overflow {
+            config::OnOverflow::Error => text::OnOverflow::Error,
+            config::OnOverflow::Drop => text::OnOverflow::Drop,
+            config::OnOverflow::Truncate => text::OnOverflow::Truncate,
+        },
+        stop_ids: stop_ids.to_vec(),
+    }
+}
+
+fn mask(config: &config::MaskConfig) -> MaskConfig {
+    MaskConfig {
+        train_on: match config.train_on {
+            config::TrainOn::Assistant => text::TrainOn::Assistant,
+            config::TrainOn::LastAssistant => text::TrainOn::LastAssistant,
+            config::TrainOn::Completion => text::TrainOn::Completion,
+            config::TrainOn::All => text::TrainOn::All,
+        },
+        weights: config
+            .weights
+            .iter()
+            .map(|weight| text::SpanWeight {
+                span: weight.span.as_str().to_string(),
+                weight: weight.weight as f32,
+            })
+            .collect(),
+        straddle: match config.straddle {
+            config::Straddle::Mask => text::Straddle::Mask,
+            config::Straddle::Train => text::Straddle::Train,
+            config::Straddle::Error => text::Straddle::Error,
+        },
+        on_empty: match config.on_empty {
+            config::OnEmpty::Error => text::OnEmpty::Error,
+            config::OnEmpty::Drop => text::OnEmpty::Drop,
+        },
+    }
+}
+
+/// How examples become steps.
+pub fn order_options(config: &Config) -> OrderOptions {
+    OrderOptions {
+        seed: config.train.seed,
+        per_device_train_batch_size: config.train.per_device_train_batch_size,
+        gradient_accumulation_steps: config.train.gradient_accumulation_steps,
+        packing: match config.data.packing {
+            config::Packing::None => Packing::None,
+            config::Packing::BlockDiagonal => {
+                Packing::BlockDiagonal { max_length: config.data.max_length }
+            }
+        },
+        group_by_length: match config.train.group_by_length {
+            true => GroupByLength::On,
+            false => GroupByLength::Off,
+        },
+        shuffle: Shuffle::On,
+    }
+}
+
+/// AdamW's hyper-parameters.
+pub fn adamw(config: &config::TrainConfig) -> AdamW {
+    AdamW {
+        beta1: config.adam_beta1,
+        beta2: config.adam_beta2,
+        eps: config.adam_epsilon,
+        weight_decay: config.weight_decay,
+    }
+}
+
+/// The schedule of a run of `total_steps`.
+pub fn learning_rate(config: &config::TrainConfig, total_steps: u64) -> LearningRateSchedule {
+    LearningRateSchedule {
+        schedule: match config.lr_scheduler_type {
+            config::LrSchedulerType::Constant => Schedule::Constant,
+            config::LrSchedulerType::ConstantWithWarmup => Schedule::ConstantWithWarmup,
+            config::LrSchedulerType::Linear => Schedule::Linear,
+            config::LrSchedulerType::Cosine => Schedule::Cosine,
+        },
+        peak: config.learning_rate,
+        warmup_steps: config.warmup.steps(total_steps),
+        total_steps,
+    }
+}
+
+/// How completions are made.
+pub fn generation(config: &config::EvalConfig, stop_ids: &[u32]) -> GenerationOptions {
+    GenerationOptions {
+        max_new_tokens: config.max_new_tokens,
+        batch_size: config.batch_size,
+        stop_ids: stop_ids.to_vec(),
+    }
+}
+
+/// Blocks that keep their activations instead of being run again.
+///
+/// `auto` keeps none on the CPU, where memory is what a machine lacks; on a GPU it keeps as many
+/// as the memory model allows.
+pub fn n_kept_blocks(setting: config::GradientCheckpointing, n_blocks: usize, _: &Device) -> usize {
+    match setting {
+        config::GradientCheckpointing::Mode(config::CheckpointingMode::None) => n_blocks,
+        config::GradientCheckpointing::Mode(_) => 0,
+        config::GradientCheckpointing::KeepBlocks(n) => n.min(n_blocks),
+    }
+}

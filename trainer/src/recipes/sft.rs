@@ -1,0 +1,518 @@
+//! Supervised fine-tuning: rows and a base model to a run directory with a selected adapter.
+//!
+//! [`train`] is one straight loop. An update happens at one place, a save at one place, and what
+//! a save holds is all that the next step depends on: a resumed run is the uninterrupted one.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use burn::tensor::{Device, Tensor};
+use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
+use tooltune_data::batches::{Example, Padding, StepBatch, StepOrder, collate};
+use tooltune_data::text::{PrepareReport, Row, TokenizedExample, prepare, read_rows};
+
+use super::interrupt::Interrupt;
+use super::settings;
+use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
+use crate::base_model::BaseModel;
+use crate::config::{Config, RunLength};
+use crate::error::Error;
+use crate::eval::in_loop::{EvaluationOutcome, Evaluator};
+use crate::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec};
+use super::reporter::{Reporter, StepLine, StepTiming};
+use crate::process::cpu_seconds;
+use crate::models::Decoder;
+use crate::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
+
+/// Supervised rows whose logits are alive at a time: 128 rows of 49,152 are 25 MB.
+pub const CHUNK_ROWS: usize = 128;
+
+/// Everything that a run needs before its first step, checked.
+#[derive(Debug)]
+pub struct Preparation {
+    /// The base model without its weights.
+    pub base: BaseModel,
+    /// Examples to learn from.
+    pub examples: Vec<TokenizedExample>,
+    /// What became of the training rows.
+    pub report: PrepareReport,
+    /// Rows to evaluate on, at most `eval.max_samples`.
+    pub eval_rows: Vec<Row>,
+    /// Adapter settings.
+    pub lora: LoraSpec,
+    /// Which examples make a step.
+    pub order: StepOrder,
+    /// Optimizer steps of the whole run.
+    pub total_steps: u64,
+}
+
+/// How a finished run ended.
+#[derive(Debug, Clone)]
+pub struct RunSummary {
+    /// Optimizer steps of the run.
+    pub steps: u64,
+    /// Where it lies.
+    pub run_dir: PathBuf,
+    /// The selected checkpoint, its metric and value.
+    pub best: Option<(PathBuf, String, f64)>,
+    /// The last checkpoint.
+    pub last: PathBuf,
+}
+
+/// Which earlier state a run begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resume {
+    /// The newest undamaged checkpoint of the run directory, or the beginning.
+    Auto,
+    /// The beginning; the run directory must hold no checkpoint.
+    Never,
+    /// This checkpoint of the run directory.
+    From(PathBuf),
+}
+
+/// Reads and checks everything but the weights.
+///
+/// # Errors
+///
+/// A model file, a row, or a combination of settings that cannot be trained.
+pub fn prepare_run(config: &Config) -> Result<Preparation, Error> {
+    let chat_template = config.data.chat_template.as_deref();
+    let base = BaseModel::open(&config.model.model_name_or_path, chat_template)?;
+    let lora = settings::lora(&config.lora);
+    lora.slots(&base.config)?;
+    let format = settings::data_format(config.data.format);
+    let options = settings::prepare_options(config, &base.stop_ids);
+    let readers = config
+        .data
+        .train
+        .iter()
+        .map(|path| read_rows(path, format))
+        .collect::<Result<Vec<_>, _>>()?;
+    let rows = readers.into_iter().flatten();
+    let prepared = prepare(rows, &base.template, &base.tokenizer, &options)?;
+    let eval_rows = eval_rows(config)?;
+    let lengths: Vec<usize> = prepared.examples.iter().map(|e| e.input_ids.len()).collect();
+    let ids = |idx: usize| prepared.examples[idx].id.clone();
+    let order = StepOrder::new(&lengths, settings::order_options(config))
+        .map_err(|error| error.with_ids(ids))?;
+    let total_steps = total_steps(config.train.length, &order);
+    Ok(Preparation {
+        base,
+        examples: prepared.examples,
+        report: prepared.report,
+        eval_rows,
+        lora,
+        order,
+        total_steps,
+    })
+}
+
+/// The first `eval.max_samples` rows of the evaluation files.
+///
+/// # Errors
+///
+/// A file or row that cannot be read.
+pub fn eval_rows(config: &Config) -> Result<Vec<Row>, Error> {
+    let format = settings::data_format(config.data.format);
+    let limit = config.eval.max_samples.unwrap_or(usize::MAX);
+    let mut rows = Vec::new();
+    for path in &config.data.eval {
+        for row in read_rows(path, format)?.take(limit - rows.len()) {
+            rows.push(row?);
+        }
+    }
+    Ok(rows)
+}
+
+fn total_steps(length: RunLength, order: &StepOrder) -> u64 {
+    match length {
+        RunLength::Steps(steps) => steps,
+        RunLength::Epochs(epochs) => {
+            let whole: u64 = (0..epochs.floor() as u64)
+                .map(|epoch| order.steps_in_epoch(epoch) as u64)
+                .sum();
+            let partial = order.steps_in_epoch(epochs.floor() as u64) as f64 * epochs.fract();
+            (whole + partial.ceil() as u64).max(1)
+        }
+    }
+}
+
+/// The moving parts of a run.
+struct Run<'a> {
+    config: &'a Config,
+    preparation: &'a Preparation,
+    run_dir: RunDir,
+    decoder: Decoder,
+    adapters: Adapters,
+    optimizer: Optimizer,
+    state: TrainerState,
+    evaluator: Option<Evaluator>,
+    reporter: Reporter,
+    interrupt: Interrupt,
+}
+
+/// Trains to the end of the run, or to the signal that stops it.
+///
+/// # Errors
+///
+/// Whatever ends the run early; what it had saved stays.
+pub fn train(
+    config: &Config,
+    preparation: &Preparation,
+    resume: &Resume,
+    device: &Device,
+    interrupt: Interrupt,
+) -> Result<RunSummary, Error> {
+    let mut run = Run::open(config, preparation, resume, device, interrupt)?;
+    let schedule = settings::learning_rate(&config.train, preparation.total_steps);
+    run.evaluate_and_save_if_due()?;
+    while run.state.step < preparation.total_steps {
+        let started = Instant::now();
+        let cpu_started = cpu_seconds();
+        let (examples, next_cursor) = preparation.order.next(run.state.cursor.clone());
+        let batch = step_batch(&preparation.examples, &examples)?;
+        let Some((loss_sum, gradient)) = run.gradient(&batch)? else {
+            return Err(run.save_and_stop()?);
+        };
+        let step = run.state.step + 1;
+        let learning_rate = schedule.at(step);
+        let sum_loss_weights = batch.sum_loss_weights();
+        let loss = loss_sum / sum_loss_weights;
+        let outcome = run.optimizer.step(&mut run.adapters, gradient, loss, learning_rate);
+        run.adapters.attach(&mut run.decoder);
+
+        run.state.step = step;
+        run.state.cursor = next_cursor;
+        run.state.tokens += batch.n_tokens() as u64;
+        run.state.trained_tokens += batch.n_trained_tokens() as u64;
+        run.state.evaluated = false;
+        let grad_norm = run.note_outcome(outcome, loss, &batch)?;
+        if matches!(outcome, StepOutcome::Updated { .. }) {
+            run.state.window.loss_sum += loss_sum;
+            run.state.window.loss_weights_sum += sum_loss_weights;
+        }
+        let timing = StepTiming {
+            step,
+            seconds: started.elapsed().as_secs_f64(),
+            cpu_seconds: cpu_seconds() - cpu_started,
+            tokens: batch.n_tokens(),
+            trained_tokens: batch.n_trained_tokens(),
+            peak_rss_bytes: None,
+        };
+        run.log_step(loss, grad_norm, learning_rate, &timing)?;
+        run.evaluate_and_save_if_due()?;
+        if run.interrupt.is_set() && run.state.step < preparation.total_steps {
+            return Err(run.save_and_stop()?);
+        }
+    }
+    run.finish()
+}
+
+/// The micro-batches of one optimizer step.
+fn step_batch(
+    examples: &[TokenizedExample],
+    micro_batches: &[Vec<usize>],
+) -> Result<StepBatch, Error> {
+    let micro_batches = micro_batches
+        .iter()
+        .map(|ids| {
+            let examples: Vec<Example> = ids
+                .iter()
+                .map(|&idx| Example {
+                    id: &examples[idx].id,
+                    input_ids: &examples[idx].input_ids,
+                    loss_weights: &examples[idx].loss_weights,
+                })
+                .collect();
+            collate(&examples, Padding::None)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(StepBatch { micro_batches })
+}
+
+impl<'a> Run<'a> {
+    fn open(
+        config: &'a Config,
+        preparation: &'a Preparation,
+        resume: &Resume,
+        device: &Device,
+        interrupt: Interrupt,
+    ) -> Result<Self, Error> {
+        let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
+        let start = starting_checkpoint(config, &run_dir, resume)?;
+        let mut decoder = preparation.base.decoder(device)?;
+        let slots = preparation.lora.slots(&decoder.config)?;
+        let mut adapters = match &start {
+            Some(checkpoint) => load_adapters(&checkpoint.path, slots, device)?,
+            None => Adapters::new(slots, config.train.seed, device),
+        };
+        let max_grad_norm = config.train.max_grad_norm.unwrap_or(f64::INFINITY);
+        let adamw = settings::adamw(&config.train);
+        let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters);
+        let state = match &start {
+            Some(checkpoint) => load_state(&checkpoint.path, &mut optimizer, device)?,
+            None => TrainerState::new(),
+        };
+        adapters.attach(&mut decoder);
+        run_dir.set_aside_after(state.step)?;
+        let step = start.as_ref().map(|_| state.step);
+        let reporter = Reporter::open(config, &run_dir, step, preparation.total_steps)?;
+        super::run_files::write(config, preparation, run_dir.path())?;
+        let evaluator = Evaluator::new(config, preparation, device)?;
+        adapters.slots.shrink_to_fit();
+        Ok(Self {
+            config,
+            preparation,
+            run_dir,
+            decoder,
+            adapters,
+            optimizer,
+            state,
+            evaluator,
+            reporter,
+            interrupt,
+        })
+    }
+
+    /// Loss sum and gradient of a step, or `None` if a signal came between its micro-batches.
+    fn gradient(&self, batch: &StepBatch) -> Result<Option<(f64, Tensor<1>)>, Error> {
+        let gradient_scale = 1.0 / batch.sum_loss_weights();
+        let device = self.decoder.device();
+        let n_kept_blocks = settings::n_kept_blocks(
+            self.config.train.gradient_checkpointing,
+            self.decoder.blocks.len(),
+            &device,
+        );
+        let rate = DropoutRate::new(self.config.lora.lora_dropout);
+        let mut total: Option<(f64, Tensor<1>)> = None;
+        for (i, micro_batch) in batch.micro_batches.iter().enumerate() {
+            if self.interrupt.is_set() {
+                return Ok(None);
+            }
+            // Weights may leave a micro-batch without supervision while its step has some.
+            if micro_batch.n_trained_tokens() == 0 {
+                continue;
+            }
+            let step = self.state.step + 1;
+            let dropout =
+                rate.map(|rate| DropoutKey::new(rate, self.config.train.seed, step, i));
+            let options =
+                BackwardOptions { gradient_scale, dropout, n_kept_blocks, chunk_rows: CHUNK_ROWS };
+            let part =
+                backward::backward(&self.decoder, &self.adapters.slots, micro_batch, options)?;
+            total = Some(match total {
+                Some((loss_sum, gradient)) => {
+                    (loss_sum + part.loss_sum, gradient.add(part.gradient))
+                }
+                None => (part.loss_sum, part.gradient),
+            });
+        }
+        match total {
+            Some(total) => Ok(Some(total)),
+            None => Err(Error::Step(crate::optim::StepError::NoSupervision(row_ids(batch)))),
+        }
+    }
+
+    /// Counts skipped steps; the gradient norm of the step.
+    fn note_outcome(
+        &mut self,
+        outcome: StepOutcome,
+        loss: f64,
+        batch: &StepBatch,
+    ) -> Result<f64, Error> {
+        self.state.optimizer_step = self.optimizer.state.step;
+        match outcome {
+            StepOutcome::Updated { grad_norm } => {
+                self.state.nonfinite_in_a_row = 0;
+                Ok(grad_norm)
+            }
+            StepOutcome::NonFinite { grad_norm } => {
+                self.state.nonfinite_in_a_row += 1;
+                self.state.nonfinite_total += 1;
+                let rows = row_ids(batch);
+                tracing::warn!(
+                    "step {}: loss {loss}, gradient norm {grad_norm}: no update (rows {rows})",
+                    self.state.step
+                );
+                if self.state.nonfinite_in_a_row >= self.config.train.max_nonfinite {
+                    let last = self.run_dir.list()?.pop();
+                    let checkpoint = last.map_or("none".to_string(), |last| {
+                        last.path.display().to_string()
+                    });
+                    return Err(Error::NonFinite {
+                        in_a_row: self.state.nonfinite_in_a_row,
+                        step: self.state.step,
+                        rows,
+                        checkpoint,
+                    });
+                }
+                Ok(grad_norm)
+            }
+        }
+    }
+
+    fn log_step(
+        &mut self,
+        loss: f64,
+        grad_norm: f64,
+        learning_rate: f64,
+        timing: &StepTiming,
+    ) -> Result<(), Error> {
+        let state = &mut self.state;
+        self.reporter.timing(timing, loss)?;
+        let is_last = state.step == self.preparation.total_steps;
+        if !state.step.is_multiple_of(self.config.train.logging_steps) && !is_last {
+            return Ok(());
+        }
+        let window = std::mem::take(&mut state.window);
+        let steps_in_epoch = self.preparation.order.steps_in_epoch(state.cursor.epoch);
+        let line = StepLine {
+            step: state.step,
+            epoch: state.cursor.epoch as f64
+                + state.cursor.step_in_epoch as f64 / steps_in_epoch as f64,
+            loss: window.loss_sum / window.loss_weights_sum,
+            grad_norm,
+            learning_rate,
+            tokens: state.tokens,
+            trained_tokens: state.trained_tokens,
+        };
+        self.reporter.step(&line)
+    }
+
+    fn evaluate_and_save_if_due(&mut self) -> Result<(), Error> {
+        let step = self.state.step;
+        let is_last = step == self.preparation.total_steps;
+        let due = |every: u64| step.is_multiple_of(every) || is_last;
+        let evaluates = self.evaluator.is_some()
+            && due(self.config.eval.eval_steps)
+            && !self.state.evaluated;
+        if evaluates {
+            return self.evaluate_and_save();
+        }
+        // A run that was resumed at this step has it already.
+        let is_saved = self.run_dir.checkpoint_path(step).exists();
+        if step > 0 && due(self.config.checkpoint.save_steps) && !is_saved {
+            self.save(&BTreeMap::new())?;
+        }
+        Ok(())
+    }
+
+    /// Evaluates the present adapter, saves it with its results, and moves `BEST`.
+    fn evaluate_and_save(&mut self) -> Result<(), Error> {
+        let Some(evaluator) = &self.evaluator else { return Ok(()) };
+        let step = self.state.step;
+        let interrupt = self.interrupt.clone();
+        let reporter = &mut self.reporter;
+        let mut watch = |progress| {
+            reporter.generation(progress);
+            !interrupt.is_set()
+        };
+        let outcome = evaluator.evaluate(&self.decoder, &self.preparation.base, &mut watch)?;
+        let EvaluationOutcome::Done { metrics, files } = outcome else {
+            return Err(self.save_and_stop()?);
+        };
+        self.state.evaluated = true;
+        self.reporter.evaluation(step, &metrics)?;
+        self.save(&files)?;
+        let name = &self.config.eval.metric_for_best_model;
+        let Some(&value) = metrics.get(name) else { return Ok(()) };
+        let is_better = match self.run_dir.best()?.and_then(|best| best.value) {
+            Some(best) if self.config.eval.greater_is_better => value > best,
+            Some(best) => value < best,
+            None => true,
+        };
+        if is_better {
+            self.run_dir.set_best(name, step, value)?;
+        }
+        self.run_dir.rotate(self.config.checkpoint.save_total_limit)?;
+        Ok(())
+    }
+
+    fn save(&mut self, extra: &BTreeMap<String, Vec<u8>>) -> Result<Checkpoint, Error> {
+        let base_model = self.config.model.model_name_or_path.display().to_string();
+        let snapshot = Snapshot {
+            state: &self.state,
+            adapters: &self.adapters,
+            optimizer: &self.optimizer,
+            lora: &self.preparation.lora,
+            base_model: &base_model,
+            chat_template: self.preparation.base.template.source(),
+            extra,
+        };
+        self.reporter.sync()?;
+        let checkpoint =
+            self.run_dir.save_checkpoint(self.state.step, |dir| snapshot.write(dir))?;
+        self.run_dir.rotate(self.config.checkpoint.save_total_limit)?;
+        Ok(checkpoint)
+    }
+
+    /// Saves where the run stands and gives the error that ends it.
+    fn save_and_stop(&mut self) -> Result<Error, Error> {
+        let path = self.run_dir.checkpoint_path(self.state.step);
+        if !path.exists() {
+            self.save(&BTreeMap::new())?;
+        }
+        self.reporter.close();
+        Ok(Error::Interrupted { checkpoint: path.display().to_string() })
+    }
+
+    fn finish(mut self) -> Result<RunSummary, Error> {
+        self.reporter.close();
+        let best = self.run_dir.best()?.and_then(|best| {
+            Some((self.run_dir.checkpoint_path(best.step), best.metric?, best.value?))
+        });
+        Ok(RunSummary {
+            steps: self.state.step,
+            run_dir: self.run_dir.path().to_owned(),
+            best,
+            last: self.run_dir.checkpoint_path(self.state.step),
+        })
+    }
+}
+
+fn row_ids(batch: &StepBatch) -> String {
+    let ids: Vec<&str> =
+        batch.micro_batches.iter().flat_map(|b| &b.example_ids).map(String::as_str).collect();
+    ids.join(", ")
+}
+
+/// The checkpoint to go on from, after checking that the directory belongs to this config.
+fn starting_checkpoint(
+    config: &Config,
+    run_dir: &RunDir,
+    resume: &Resume,
+) -> Result<Option<Checkpoint>, Error> {
+    super::run_files::check_same_run(config, run_dir.path())?;
+    let found = run_dir.latest_valid()?;
+    for (checkpoint, problem) in &found.rejected {
+        tracing::warn!("{} is damaged and passed over: {problem}", checkpoint.path.display());
+    }
+    match resume {
+        Resume::Auto => Ok(found.checkpoint),
+        Resume::Never => match found.checkpoint {
+            None => Ok(None),
+            Some(checkpoint) => Err(Error::Usage(format!(
+                "{} exists; --resume never begins anew only in an empty run directory: \
+                 remove it or set train.output_dir to another folder",
+                checkpoint.path.display()
+            ))),
+        },
+        Resume::From(path) => from_path(run_dir, path).map(Some),
+    }
+}
+
+fn from_path(run_dir: &RunDir, path: &Path) -> Result<Checkpoint, Error> {
+    let wanted = path.file_name();
+    let listed = run_dir.list()?;
+    let checkpoint = listed.into_iter().find(|c| c.path.file_name() == wanted);
+    let checkpoint = checkpoint.ok_or_else(|| {
+        Error::Usage(format!(
+            "{} is no checkpoint of {}",
+            path.display(),
+            run_dir.path().display()
+        ))
+    })?;
+    checkpoint.verify()?;
+    Ok(checkpoint)
+}

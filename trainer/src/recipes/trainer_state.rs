@@ -1,0 +1,172 @@
+//! What a checkpoint holds beside the adapter: everything that the next step depends on.
+//!
+//! `trainer_state.json` has the counters and the cursor, `optimizer.safetensors` the moments.
+//! Order and dropout are pure functions of the seed and the counters, so no generator has state.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+use tooltune_checkpoints::adapter::{Adapter, load_adapter, write_adapter_files};
+use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
+use tooltune_checkpoints::{CheckpointError, atomic};
+use tooltune_data::batches::Cursor;
+
+use crate::error::Error;
+use crate::lora::{AdapterSlot, Adapters, LoraSpec};
+use crate::optim::Optimizer;
+
+const STATE_FILE: &str = "trainer_state.json";
+const OPTIMIZER_FILE: &str = "optimizer.safetensors";
+
+/// Counters of a run after `step` updates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainerState {
+    /// Optimizer steps taken, skipped ones included.
+    pub step: u64,
+    /// Where the next step's examples begin.
+    pub cursor: Cursor,
+    /// Updates behind the optimizer's moments: `step` less the skipped ones.
+    pub optimizer_step: u64,
+    /// Steps skipped since the last one that was not.
+    pub nonfinite_in_a_row: usize,
+    /// Steps skipped in all.
+    pub nonfinite_total: u64,
+    /// Tokens read so far.
+    pub tokens: u64,
+    /// Tokens learned so far.
+    pub trained_tokens: u64,
+    /// The steps since the last metrics line.
+    pub window: Window,
+    /// Whether the evaluation that is due at `step` is done.
+    pub evaluated: bool,
+}
+
+/// Sums over the steps since the last metrics line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// Weighted negative log-likelihood, in nats.
+    pub loss_sum: f64,
+    /// Its weights.
+    pub loss_weights_sum: f64,
+}
+
+impl TrainerState {
+    /// The state before the first step.
+    pub fn new() -> Self {
+        Self {
+            step: 0,
+            cursor: Cursor { epoch: 0, step_in_epoch: 0 },
+            optimizer_step: 0,
+            nonfinite_in_a_row: 0,
+            nonfinite_total: 0,
+            tokens: 0,
+            trained_tokens: 0,
+            window: Window::default(),
+            evaluated: false,
+        }
+    }
+}
+
+impl Default for TrainerState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What is written into a checkpoint's directory.
+#[derive(Debug)]
+pub struct Snapshot<'a> {
+    /// Counters.
+    pub state: &'a TrainerState,
+    /// Trainable parameters.
+    pub adapters: &'a Adapters,
+    /// Moments.
+    pub optimizer: &'a Optimizer,
+    /// The adapter's settings.
+    pub lora: &'a LoraSpec,
+    /// Path or hub id of the base model.
+    pub base_model: &'a str,
+    /// Jinja source that the run rendered with.
+    pub chat_template: &'a str,
+    /// Further files by name, such as evaluation results.
+    pub extra: &'a BTreeMap<String, Vec<u8>>,
+}
+
+impl Snapshot<'_> {
+    /// Fills `dir`, which is empty.
+    ///
+    /// # Errors
+    ///
+    /// A parameter that is not finite, or a file that cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), CheckpointError> {
+        let adapter = Adapter {
+            config: self.lora.to_peft(self.base_model),
+            tensors: self.adapters.to_tensors(),
+        };
+        write_adapter_files(dir, &adapter, Some(self.chat_template))?;
+        let moments = BTreeMap::from([
+            ("first_moment".to_string(), host(&self.optimizer.state.first_moment)),
+            ("second_moment".to_string(), host(&self.optimizer.state.second_moment)),
+        ]);
+        write_tensors(&dir.join(OPTIMIZER_FILE), &moments)?;
+        let state_path = dir.join(STATE_FILE);
+        let state = serde_json::to_vec_pretty(self.state)
+            .map_err(CheckpointError::json(&state_path))?;
+        atomic::write_file(&state_path, &state)?;
+        for (name, bytes) in self.extra {
+            atomic::write_file(&dir.join(name), bytes)?;
+        }
+        Ok(())
+    }
+}
+
+fn host(tensor: &Tensor<1>) -> HostTensor {
+    HostTensor { shape: tensor.dims().to_vec(), values: tensor.to_data().iter::<f32>().collect() }
+}
+
+/// Reads the adapter of a checkpoint into a run's slots.
+///
+/// # Errors
+///
+/// A file that is damaged, or an adapter with other tensors than `slots`.
+pub fn load_adapters(
+    dir: &Path,
+    slots: Vec<AdapterSlot>,
+    device: &Device,
+) -> Result<Adapters, Error> {
+    let adapter = load_adapter(dir)?;
+    let expected: Vec<(String, Vec<usize>)> =
+        slots.iter().flat_map(AdapterSlot::tensors).map(|(name, shape, _)| (name, shape)).collect();
+    adapter.check(dir, &expected)?;
+    Ok(Adapters::from_tensors(slots, &adapter.tensors, device))
+}
+
+/// Reads the counters of a checkpoint and puts its moments into `optimizer`.
+///
+/// # Errors
+///
+/// A file that is damaged, or moments for another number of parameters.
+pub fn load_state(
+    dir: &Path,
+    optimizer: &mut Optimizer,
+    device: &Device,
+) -> Result<TrainerState, Error> {
+    let path = dir.join(STATE_FILE);
+    let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+    let state: TrainerState =
+        serde_json::from_slice(&bytes).map_err(CheckpointError::json(&path))?;
+    let moments = Weights::open(&dir.join(OPTIMIZER_FILE))?;
+    let shape = optimizer.state.first_moment.dims().to_vec();
+    let names = ["first_moment", "second_moment"].map(str::to_string);
+    moments.check(&names.clone().map(|name| (name, shape.clone())))?;
+    let [first, second] = names.map(|name| moments.read_f32(&name));
+    let tensor = |host: HostTensor| {
+        Tensor::from_data(TensorData::new(host.values, host.shape), device)
+    };
+    optimizer.state.first_moment = tensor(first?);
+    optimizer.state.second_moment = tensor(second?);
+    optimizer.state.step = state.optimizer_step;
+    Ok(state)
+}
