@@ -13,6 +13,7 @@ pub mod error;
 pub mod eval;
 pub mod export;
 pub mod lora;
+pub mod metrics;
 pub mod models;
 pub mod optim;
 pub mod process;

@@ -1,29 +1,18 @@
-//! What a run measures -> the terminal, `metrics.jsonl` and TensorBoard.
+//! What a run measures to the views of it: the terminal and TensorBoard.
 //!
-//! Every destination is a [`MetricSink`] that is handed the same records. A record keeps what the
-//! seed decides apart from what the clock decides ([`Timing`]): only the former goes to
-//! `metrics.jsonl`, so that a resumed run writes the same bytes as an uninterrupted one.
+//! A view is handed records and may lose them, but never ends the run: the files that must not be
+//! lost, `metrics.jsonl` and `timing.jsonl`, are written by the recipe itself.
 
-mod error;
-mod jsonl;
-mod memory;
 mod tensorboard;
 mod terminal;
 
-pub use error::MetricsError;
-pub use jsonl::{Evaluation, JsonlSink, METRICS_FILE, TIMING_FILE, read_evaluations};
-pub use memory::peak_rss_bytes;
 pub use tensorboard::TensorBoardSink;
 pub use terminal::TerminalSink;
 
-/// A destination of metrics.
+/// A view of a run.
 pub trait MetricSink: std::fmt::Debug {
-    /// Takes one record.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be kept and the run must not go on without it.
-    fn record(&mut self, record: &Record) -> Result<(), MetricsError>;
+    /// Takes one record; what cannot be shown is dropped.
+    fn record(&mut self, record: &Record);
 }
 
 /// Something measured.
@@ -37,8 +26,7 @@ pub enum Record {
 
 /// The state of training after an optimizer step.
 ///
-/// A loss or norm that is not finite is written as `null` to JSON, where it can be seen, and left
-/// out of TensorBoard, where it cannot.
+/// A loss or norm that is not finite is left out of TensorBoard, where it could not be seen.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepRecord {
     /// Optimizer steps since the start of the run.

@@ -25,7 +25,7 @@ use tensorboard_proto::types::DataType;
 use tensorboard_rs::record_writer::RecordWriter;
 use tensorboard_rs::summary::scalar;
 
-use super::{MetricSink, MetricsError, Record};
+use super::{MetricSink, Record};
 
 /// Curves under `tb/` in the run directory.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ fn warn(reason: &str) {
 }
 
 impl MetricSink for TensorBoardSink {
-    fn record(&mut self, record: &Record) -> Result<(), MetricsError> {
+    fn record(&mut self, record: &Record) {
         let sent = self
             .writer
             .as_ref()
@@ -107,7 +107,6 @@ impl MetricSink for TensorBoardSink {
         if matches!(sent, Some(Err(_))) {
             self.stop();
         }
-        Ok(())
     }
 }
 

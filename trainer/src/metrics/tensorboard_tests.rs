@@ -141,9 +141,9 @@ fn read(folder: &Path) -> Result<(String, Vec<Scalar>), Box<dyn std::error::Erro
 fn event_files_are_read_back_by_an_independent_parser() -> TestResult {
     let run = tempfile::tempdir()?;
     let mut sink = TensorBoardSink::start(run.path(), 1, "a = 1\nb = 2\n");
-    sink.record(&eval(0))?;
+    sink.record(&eval(0));
     for index in 1..=300 {
-        sink.record(&step(index))?;
+        sink.record(&step(index));
     }
     drop(sink);
 
@@ -201,7 +201,7 @@ fn attempts_in_the_same_second_never_share_a_file() -> TestResult {
     let run = tempfile::tempdir()?;
     for attempt in [1, 2] {
         let mut sink = TensorBoardSink::start(run.path(), attempt, "");
-        sink.record(&step(attempt.into()))?;
+        sink.record(&step(attempt.into()));
     }
     for attempt in [1, 2] {
         let (_, scalars) = read(&run.path().join(format!("tb/train-{attempt}")))?;
@@ -241,7 +241,7 @@ fn warnings(start: impl FnOnce() -> TensorBoardSink) -> usize {
     tracing::subscriber::with_default(subscriber, || {
         let mut sink = start();
         for index in 0..50 {
-            assert!(sink.record(&step(index)).is_ok());
+            sink.record(&step(index));
         }
     });
     let written = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();

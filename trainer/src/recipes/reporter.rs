@@ -1,20 +1,25 @@
-//! Where a run tells how it goes: metric files and the terminal.
+//! Where a run tells how it goes: its metric files, and the views of [`crate::metrics`].
 //!
 //! `metrics.jsonl` holds only what is a function of config and step, so that a resumed run's file
-//! is the uninterrupted one's; what depends on the clock goes to `timing.jsonl`. TensorBoard and
-//! the progress view are sinks that may fail without ending the run.
+//! is the uninterrupted one's; what depends on the clock goes to `timing.jsonl`. Files that cannot
+//! be written end the run; views that fail do not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tooltune_checkpoints::run_dir::{MetricsFile, RunDir};
 
-use crate::config::Config;
+use crate::config::{Config, ReportTo};
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
+use crate::metrics::{
+    EvalRecord, MetricSink, Record, StepRecord, TensorBoardSink, TerminalSink, Timing,
+};
 use crate::process::peak_rss_bytes;
+use crate::progress::Progress;
 
 /// A line of `metrics.jsonl` about training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -48,8 +53,6 @@ pub(super) struct StepTiming {
     pub tokens: usize,
     /// Of which learned.
     pub trained_tokens: usize,
-    /// Largest resident set of the process so far, in bytes; null where the system does not tell.
-    pub peak_rss_bytes: Option<u64>,
 }
 
 /// The metric files and views of a run.
@@ -57,6 +60,22 @@ pub(super) struct StepTiming {
 pub(super) struct Reporter {
     metrics: MetricsFile,
     timing: MetricsFile,
+    views: Vec<Box<dyn MetricSink>>,
+    total_steps: u64,
+    started: Instant,
+    /// Sums since the last line.
+    since: Window,
+    evaluation: Option<(Instant, Progress)>,
+    epoch: f64,
+}
+
+/// What the views' rates are computed from.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    seconds: f64,
+    tokens: usize,
+    trained_tokens: usize,
+    steps: u64,
 }
 
 impl Reporter {
@@ -66,10 +85,10 @@ impl Reporter {
     ///
     /// A file that cannot be opened or shortened.
     pub(super) fn open(
-        _config: &Config,
+        config: &Config,
         run_dir: &RunDir,
         step: Option<u64>,
-        _total_steps: u64,
+        total_steps: u64,
     ) -> Result<Self, Error> {
         let open = |name: &str| -> Result<MetricsFile, Error> {
             let path = run_dir.path().join(name);
@@ -85,16 +104,22 @@ impl Reporter {
                 }
             }
         };
-        Ok(Self { metrics: open("metrics.jsonl")?, timing: open("timing.jsonl")? })
-    }
-
-    /// Writes the line of a training step.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written.
-    pub(super) fn step(&mut self, line: &StepLine) -> Result<(), Error> {
-        Ok(self.metrics.append(&json!(line))?)
+        let mut views: Vec<Box<dyn MetricSink>> = vec![Box::new(TerminalSink::stderr(total_steps))];
+        if config.log.report_to.contains(&ReportTo::Tensorboard) {
+            let text = config.to_toml().unwrap_or_default();
+            let attempt = next_attempt(run_dir.path());
+            views.push(Box::new(TensorBoardSink::start(run_dir.path(), attempt, &text)));
+        }
+        Ok(Self {
+            metrics: open("metrics.jsonl")?,
+            timing: open("timing.jsonl")?,
+            views,
+            total_steps,
+            started: Instant::now(),
+            since: Window::default(),
+            evaluation: None,
+            epoch: 0.0,
+        })
     }
 
     /// Writes what a step cost.
@@ -102,12 +127,57 @@ impl Reporter {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(super) fn timing(&mut self, timing: &StepTiming, _loss: f64) -> Result<(), Error> {
-        let timing = StepTiming { peak_rss_bytes: peak_rss_bytes(), ..*timing };
-        Ok(self.timing.append(&json!(timing))?)
+    pub(super) fn timing(&mut self, timing: &StepTiming) -> Result<(), Error> {
+        self.since.seconds += timing.seconds;
+        self.since.tokens += timing.tokens;
+        self.since.trained_tokens += timing.trained_tokens;
+        self.since.steps += 1;
+        let mut line = json!(timing);
+        line["peak_rss_bytes"] = json!(peak_rss_bytes());
+        Ok(self.timing.append(&line)?)
     }
 
-    /// Writes the line of an evaluation.
+    /// Writes and shows the line of a training step.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub(super) fn step(&mut self, line: &StepLine) -> Result<(), Error> {
+        self.metrics.append(&json!(line))?;
+        let since = std::mem::take(&mut self.since);
+        let secs = since.seconds.max(1e-9);
+        let steps_left = self.total_steps.saturating_sub(line.step) as f64;
+        let timing = Timing {
+            elapsed_secs: self.started.elapsed().as_secs_f64(),
+            tokens_per_sec: since.tokens as f64 / secs,
+            trained_tokens_per_sec: since.trained_tokens as f64 / secs,
+            peak_rss_bytes: peak_rss_bytes(),
+            remaining_secs: (since.steps > 0)
+                .then(|| steps_left * since.seconds / since.steps as f64),
+        };
+        self.epoch = line.epoch;
+        self.show(&Record::Step(StepRecord {
+            step: line.step,
+            epoch: line.epoch,
+            loss: line.loss,
+            grad_norm: line.grad_norm,
+            learning_rate: line.learning_rate,
+            tokens: line.tokens,
+            trained_tokens: line.trained_tokens,
+            timing,
+        }));
+        Ok(())
+    }
+
+    /// Shows how far an evaluation is.
+    pub(super) fn generation(&mut self, state: GenerationProgress) {
+        let (_, progress) = self
+            .evaluation
+            .get_or_insert_with(|| (Instant::now(), Progress::generation(state.n_total)));
+        progress.generated(state);
+    }
+
+    /// Writes and shows the line of an evaluation.
     ///
     /// # Errors
     ///
@@ -119,11 +189,19 @@ impl Reporter {
     ) -> Result<(), Error> {
         let mut line = Map::from_iter([("step".to_string(), json!(step))]);
         line.extend(metrics.iter().map(|(name, value)| (format!("eval/{name}"), json!(value))));
-        Ok(self.metrics.append(&Value::Object(line))?)
+        self.metrics.append(&Value::Object(line))?;
+        let elapsed_secs = self.evaluation.take().map_or(0.0, |(started, mut progress)| {
+            progress.finish();
+            started.elapsed().as_secs_f64()
+        });
+        self.show(&Record::Eval(EvalRecord {
+            step,
+            epoch: self.epoch,
+            metrics: metrics.iter().map(|(name, value)| (name.clone(), *value)).collect(),
+            elapsed_secs,
+        }));
+        Ok(())
     }
-
-    /// Shows how far an evaluation is.
-    pub(super) fn generation(&mut self, _progress: GenerationProgress) {}
 
     /// Makes the files survive a power cut; due before a checkpoint is saved.
     ///
@@ -135,8 +213,15 @@ impl Reporter {
         Ok(self.timing.sync()?)
     }
 
-    /// Ends the views.
-    pub(super) fn close(&mut self) {}
+    fn show(&mut self, record: &Record) {
+        self.views.iter_mut().for_each(|view| view.record(record));
+    }
+}
+
+/// Every start of a run has curves of its own, which shows where it was resumed.
+fn next_attempt(run_dir: &Path) -> u32 {
+    let taken = |attempt: &u32| run_dir.join(format!("tb/train-{attempt}")).exists();
+    (1..).find(|attempt| !taken(attempt)).unwrap_or(1)
 }
 
 fn remove_if_present(path: &Path) -> Result<(), Error> {

@@ -198,9 +198,8 @@ pub fn train(
             cpu_seconds: cpu_seconds() - cpu_started,
             tokens: batch.n_tokens(),
             trained_tokens: batch.n_trained_tokens(),
-            peak_rss_bytes: None,
         };
-        run.log_step(loss, grad_norm, learning_rate, &timing)?;
+        run.log_step(grad_norm, learning_rate, &timing)?;
         run.evaluate_and_save_if_due()?;
         if run.interrupt.is_set() && run.state.step < preparation.total_steps {
             return Err(run.save_and_stop()?);
@@ -354,13 +353,12 @@ impl<'a> Run<'a> {
 
     fn log_step(
         &mut self,
-        loss: f64,
         grad_norm: f64,
         learning_rate: f64,
         timing: &StepTiming,
     ) -> Result<(), Error> {
         let state = &mut self.state;
-        self.reporter.timing(timing, loss)?;
+        self.reporter.timing(timing)?;
         let is_last = state.step == self.preparation.total_steps;
         if !state.step.is_multiple_of(self.config.train.logging_steps) && !is_last {
             return Ok(());
@@ -453,12 +451,10 @@ impl<'a> Run<'a> {
         if !path.exists() {
             self.save(&BTreeMap::new())?;
         }
-        self.reporter.close();
         Ok(Error::Interrupted { checkpoint: path.display().to_string() })
     }
 
-    fn finish(mut self) -> Result<RunSummary, Error> {
-        self.reporter.close();
+    fn finish(self) -> Result<RunSummary, Error> {
         let best = self.run_dir.best()?.and_then(|best| {
             Some((self.run_dir.checkpoint_path(best.step), best.metric?, best.value?))
         });
