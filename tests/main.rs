@@ -1,4 +1,5 @@
 //! Everything that crosses crates, in reading order: numbers against PyTorch and PEFT first.
 
 mod parity;
+mod runs;
 mod support;

@@ -2,5 +2,6 @@
 
 mod backward;
 mod logits;
+mod minilm;
 mod peft;
 mod smollm2;

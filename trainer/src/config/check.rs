@@ -428,18 +428,6 @@ impl Checker<'_> {
         } = checkpoint;
         self.at_least("checkpoint.save_steps", save_steps, 1);
         self.at_least("checkpoint.save_total_limit", save_total_limit as u64, 1);
-        let (larger, smaller) = (
-            save_steps.max(eval.eval_steps),
-            save_steps.min(eval.eval_steps),
-        );
-        if evaluates && smaller > 0 && larger % smaller != 0 {
-            let message = format!(
-                "saving every {save_steps} and evaluating every {} steps seldom meet",
-                eval.eval_steps
-            );
-            let help = "the best checkpoint must be both: let one be a multiple of the other";
-            self.report("checkpoint.save_steps", message, help);
-        }
         checkpoint
     }
 

@@ -1,0 +1,209 @@
+//! Whole runs of the program: interrupted ones end as uninterrupted ones, to the last byte.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_data::batches::SeededRandom;
+
+use crate::support::fixture;
+
+/// Optimizer steps of a run; evaluations and saves fall on every tenth and sixth.
+const STEPS: u64 = 30;
+
+/// A folder with a config, rows, and as many run directories as needed.
+struct Workplace(TempDir);
+
+impl Workplace {
+    fn new() -> Self {
+        let workplace = Self(TempDir::new().unwrap());
+        for (split, rows) in [("train", "40"), ("dev", "3")] {
+            let file = workplace.path(&format!("{split}.jsonl"));
+            let status = tooltune()
+                .args(["data", "synth", "slot", "--rows", rows, "--split", split, "--output"])
+                .arg(&file)
+                .stdout(Stdio::null())
+                .status()
+                .unwrap();
+            assert!(status.success());
+        }
+        std::fs::write(workplace.path("config.toml"), workplace.config()).unwrap();
+        workplace
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn config(&self) -> String {
+        let show = |path: PathBuf| path.display().to_string();
+        format!(
+            r#"
+[model]
+model_name_or_path = "{model}"
+[lora]
+r = 2
+lora_alpha = 4
+lora_dropout = 0.1
+target_modules = "all-linear"
+[data]
+train = ["{train}"]
+eval = ["{dev}"]
+format = "slot"
+max_length = 4096
+[mask]
+train_on = "completion"
+[train]
+output_dir = "{run}"
+max_steps = {STEPS}
+per_device_train_batch_size = 2
+gradient_accumulation_steps = 2
+learning_rate = 1e-2
+logging_steps = 4
+[eval]
+eval_strategy = "steps"
+eval_steps = 10
+suites = ["slot"]
+max_new_tokens = 12
+metric_for_best_model = "slot.mean"
+[checkpoint]
+save_steps = 6
+save_total_limit = 3
+"#,
+            model = show(fixture("tiny_chat_model")),
+            train = show(self.path("train.jsonl")),
+            dev = show(self.path("dev.jsonl")),
+            run = show(self.path("run")),
+        )
+    }
+
+    /// `tooltune train` into the run directory `name`.
+    fn train(&self, name: &str) -> Command {
+        let mut command = tooltune();
+        let run = self.path(name);
+        command
+            .arg("train")
+            .arg(self.path("config.toml"))
+            .arg("--set")
+            .arg(format!("train.output_dir=\"{}\"", run.display()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn finish(&self, name: &str) {
+        let output = self.train(name).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+    }
+}
+
+fn tooltune() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tooltune"));
+    // The view of a run is no part of what is compared, and two threads would only contend.
+    command.env("RAYON_NUM_THREADS", "1").env("RUST_LOG", "error");
+    command
+}
+
+/// What two runs must share: every metrics line and the last adapter and moments.
+fn outcome(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
+    let last = format!("checkpoint-{STEPS:06}");
+    let read = |path: PathBuf| {
+        std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    vec![
+        ("metrics.jsonl", read(run.join("metrics.jsonl"))),
+        ("adapter", read(run.join(&last).join("adapter_model.safetensors"))),
+        ("moments", read(run.join(&last).join("optimizer.safetensors"))),
+        ("state", read(run.join(&last).join("trainer_state.json"))),
+    ]
+}
+
+fn assert_same_outcome(run: &Path, expected: &[(&'static str, Vec<u8>)]) {
+    for ((name, ours), (_, theirs)) in outcome(run).iter().zip(expected) {
+        if ours != theirs {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().take(4000).collect();
+            let (ours, theirs): (String, String) = (text(ours), text(theirs));
+            panic!("{name} differs in {}:\n{ours}\n---\n{theirs}", run.display());
+        }
+    }
+}
+
+/// Waits until the run has taken `step` steps.
+fn wait_for_step(run: &Path, step: usize, child: &mut Child) {
+    let begun = Instant::now();
+    loop {
+        let timing = std::fs::read_to_string(run.join("timing.jsonl")).unwrap_or_default();
+        if timing.lines().count() >= step {
+            return;
+        }
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "the run ended before step {step}: {ended:?}");
+        assert!(begun.elapsed() < Duration::from_secs(300), "no step {step} in five minutes");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
+    let workplace = Workplace::new();
+    workplace.finish("whole");
+    let expected = outcome(&workplace.path("whole"));
+
+    let run = workplace.path("terminated");
+    let mut child = workplace.train("terminated").spawn().unwrap();
+    wait_for_step(&run, 8, &mut child);
+    signal(&child, "-TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(75));
+    assert!(!run.join(format!("checkpoint-{STEPS:06}")).exists(), "it was not interrupted");
+    workplace.finish("terminated");
+    assert_same_outcome(&run, &expected);
+
+    let run = workplace.path("killed");
+    let mut child = workplace.train("killed").spawn().unwrap();
+    wait_for_step(&run, 14, &mut child);
+    signal(&child, "-KILL");
+    assert_eq!(child.wait().unwrap().code(), None);
+    workplace.finish("killed");
+    assert_same_outcome(&run, &expected);
+    // A finished run has nothing left to do.
+    workplace.finish("killed");
+    assert_same_outcome(&run, &expected);
+}
+
+#[test]
+fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
+    let workplace = Workplace::new();
+    let begun = Instant::now();
+    workplace.finish("whole");
+    let whole = begun.elapsed();
+    let expected = outcome(&workplace.path("whole"));
+    let mut random = SeededRandom::new(5, 0);
+    let mut name = String::new();
+    for kill in 0..20 {
+        // Seven kills a run, so that the moments spread over its whole length.
+        if kill % 7 == 0 {
+            name = format!("killed-{kill}");
+        }
+        let mut child = workplace.train(&name).spawn().unwrap();
+        std::thread::sleep(whole.mul_f64(random.uniform_f64() * 0.5));
+        // It may have ended already; then there is nothing to kill.
+        let _ = child.kill();
+        child.wait().unwrap();
+        let run = RunDir::create_or_open(&workplace.path(&name)).unwrap();
+        let found = run.latest_valid().unwrap();
+        assert!(found.rejected.is_empty(), "kill {kill} left {:?}", found.rejected);
+        drop(run);
+        if kill % 7 == 6 || kill == 19 {
+            workplace.finish(&name);
+            assert_same_outcome(&workplace.path(&name), &expected);
+        }
+    }
+}
