@@ -14,8 +14,8 @@ use super::vocabulary::ASIDES;
 use super::{Style, SynthRow};
 use crate::batches::SeededRandom;
 
-/// Percentage of rows of depth 1, 2 and 3; the rest has depth 4.
-const DEPTH_PERCENT: [usize; 3] = [55, 30, 10];
+/// Percentage of rows whose depth is at most 1, 2 and 3; the others have depth 4.
+const DEPTH_BELOW: [usize; 3] = [55, 85, 95];
 /// Percentage of flat properties that a schema declares without requiring them.
 const OPTIONAL_PERCENT: usize = 15;
 /// Percentage of rows with a declared property that the text does not state.
@@ -74,6 +74,8 @@ enum Part {
 /// Number of flat fields, what accompanies them, and whether one object is around everything.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
+    /// What the rest adds up to.
+    depth: usize,
     n_flat: usize,
     part: Part,
     wrapped: Wrapped,
@@ -86,18 +88,9 @@ enum Wrapped {
 }
 
 impl Shape {
-    fn draw(random: &mut SeededRandom) -> (usize, Self) {
-        let mut percent = random.below(100);
-        let depth = DEPTH_PERCENT
-            .iter()
-            .position(|share| match percent.checked_sub(*share) {
-                None => true,
-                Some(rest) => {
-                    percent = rest;
-                    false
-                }
-            })
-            .map_or(4, |position| position + 1);
+    fn draw(random: &mut SeededRandom) -> Self {
+        let drawn = random.below(100);
+        let depth = 1 + DEPTH_BELOW.iter().filter(|below| drawn >= **below).count();
         let (part, wrapped, fewest, most) = match depth {
             1 => (Part::Nothing, Wrapped::No, 3, 6),
             2 => pick(
@@ -119,14 +112,12 @@ impl Shape {
             _ => (Part::Items, Wrapped::Yes, 1, 2),
         };
         let n_flat = fewest + random.below(most - fewest + 1);
-        (
+        Self {
             depth,
-            Self {
-                n_flat,
-                part,
-                wrapped,
-            },
-        )
+            n_flat,
+            part,
+            wrapped,
+        }
     }
 }
 
@@ -144,7 +135,7 @@ pub(super) fn draw(families: &[&'static Family], random: &mut SeededRandom) -> D
     let family = pick(families, random);
     let style = pick(&Style::ALL, random);
     let key_style = pick(&KeyStyle::ALL, random);
-    let (depth, shape) = Shape::draw(random);
+    let shape = Shape::draw(random);
     let flat = sample(family.flat, family.flat.len(), random);
     let (asked_fields, other_fields) = flat.split_at(shape.n_flat);
 
@@ -181,7 +172,7 @@ pub(super) fn draw(families: &[&'static Family], random: &mut SeededRandom) -> D
         json_schema,
         gold,
         family: family.name,
-        depth,
+        depth: shape.depth,
         style,
     };
     Draft { row, asked }
