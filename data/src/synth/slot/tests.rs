@@ -1,6 +1,7 @@
 //! Properties of the tables and of thousands of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 
 use serde_json::{Value, json};
 
@@ -234,6 +235,26 @@ fn a_line_has_the_triple_and_its_origin() {
             "style"
         ]
     );
+}
+
+#[test]
+fn written_rows_are_read_back_as_they_were() {
+    let written = rows(300, 4, Split::Train);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for row in &written {
+        writeln!(file, "{}", serde_json::to_string(row).unwrap()).unwrap();
+    }
+    let read = crate::text::read_rows(file.path(), crate::text::DataFormat::Slot).unwrap();
+    let read: Vec<_> = read.map(|row| row.unwrap().slot.unwrap()).collect();
+    assert_eq!(read.len(), written.len());
+    for (read, written) in read.iter().zip(&written) {
+        assert_eq!(read.input_text, written.input_text);
+        assert_eq!(
+            read.json_schema.to_string(),
+            written.json_schema.to_string()
+        );
+        assert_eq!(read.gold.to_string(), written.gold.to_string());
+    }
 }
 
 #[test]
