@@ -10,6 +10,7 @@
 
 pub mod adamw;
 pub mod attention;
+pub mod cpu;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
 pub mod rms_norm;

@@ -1,0 +1,14 @@
+//! Fused operations on slices of f32, for tensors that live in the memory of the CPU.
+//!
+//! Nothing here knows of tensors: a function reads and writes slices, splits its work between the
+//! threads of rayon, and gives the same bits for any number of them.
+
+pub mod gemm;
+pub(crate) mod isa;
+pub mod matrix;
+mod scratch;
+mod tile;
+#[cfg(target_arch = "x86_64")]
+mod tile_avx2;
+#[cfg(target_arch = "x86_64")]
+mod tile_avx512;

@@ -1,0 +1,29 @@
+//! Working memory that a thread keeps between calls, aligned to cache lines.
+
+use std::cell::Cell;
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+thread_local! {
+    static KEPT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+}
+
+/// Calls `work` with `floats` floats of arbitrary value.
+///
+/// A call inside `work` gets memory of its own.
+pub(super) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+    let mut lines = KEPT.take();
+    let n = floats.div_ceil(16);
+    if lines.len() < n {
+        lines.resize(n, Line([0.0; 16]));
+    }
+    // SAFETY: a `Line` is 16 floats without padding, and the vector outlives the slice.
+    let all = unsafe {
+        std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<f32>(), lines.len() * 16)
+    };
+    let result = work(&mut all[..floats]);
+    KEPT.set(lines);
+    result
+}

@@ -1,0 +1,88 @@
+//! What a matrix product is cut into: tiles of C that fit the registers of one core.
+//!
+//! B is packed into panels, `depth` lines of [`Tile::COLUMNS`] floats; A is read where it lies,
+//! one broadcast element at a time, so that it needs no packing whatever its strides.
+
+/// One tile: `c[rows, columns] (+)= a[rows, depth] b[depth, COLUMNS]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TileJob {
+    /// Element `(0, 0)` of A; element `(i, p)` is `i * a_row_stride + p * a_depth_stride` on.
+    pub(super) a: *const f32,
+    pub(super) a_row_stride: usize,
+    pub(super) a_depth_stride: usize,
+    /// `depth` lines of [`Tile::COLUMNS`] floats; columns that do not exist hold any value.
+    pub(super) b: *const f32,
+    /// [`Tile::COLUMNS`] for a packed panel; more where B is read where it lies.
+    pub(super) b_line_stride: usize,
+    /// Element `(0, 0)` of C, whose columns are contiguous.
+    pub(super) c: *mut f32,
+    pub(super) c_row_stride: usize,
+    /// At least 1, at most [`Tile::ROWS`].
+    pub(super) rows: usize,
+    /// At least 1, at most [`Tile::COLUMNS`].
+    pub(super) columns: usize,
+    pub(super) depth: usize,
+    /// Whether C holds a sum to add to; if not it may be uninitialised.
+    pub(super) adds: bool,
+}
+
+/// Tiles of one instruction set.
+pub(super) trait Tile {
+    /// Rows of a full tile.
+    const ROWS: usize;
+    /// Columns of a panel of B.
+    const COLUMNS: usize;
+
+    /// # Safety
+    ///
+    /// The CPU has the instruction set, and the pointers of `job` are valid for its shape.
+    unsafe fn run(job: &TileJob);
+
+    /// Packs [`Self::COLUMNS`] rows of contiguous floats as `depth` lines, one row a column.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instruction set; the rows lie `row_stride` apart and hold `depth` floats
+    /// each; `to` has room for all of them.
+    unsafe fn pack_transposed(from: *const f32, row_stride: usize, depth: usize, to: *mut f32);
+}
+
+/// Tiles in plain loops, for CPUs without a version of their own.
+#[derive(Debug)]
+pub(super) struct Portable;
+
+impl Tile for Portable {
+    const ROWS: usize = 4;
+    const COLUMNS: usize = 16;
+
+    unsafe fn run(job: &TileJob) {
+        let mut sums = [[0.0f32; Self::COLUMNS]; Self::ROWS];
+        // SAFETY: indices stay within the shape that the caller vouches for.
+        unsafe {
+            for p in 0..job.depth {
+                let line = &*job.b.add(p * job.b_line_stride).cast::<[f32; Self::COLUMNS]>();
+                for (i, sum) in sums.iter_mut().enumerate().take(job.rows) {
+                    let value = *job.a.add(i * job.a_row_stride + p * job.a_depth_stride);
+                    for (sum, b) in sum.iter_mut().zip(line) {
+                        *sum += value * b;
+                    }
+                }
+            }
+            for (i, sum) in sums.iter().enumerate().take(job.rows) {
+                for (j, &value) in sum.iter().enumerate().take(job.columns) {
+                    let c = job.c.add(i * job.c_row_stride + j);
+                    *c = if job.adds { *c + value } else { value };
+                }
+            }
+        }
+    }
+
+    unsafe fn pack_transposed(from: *const f32, row_stride: usize, depth: usize, to: *mut f32) {
+        for j in 0..Self::COLUMNS {
+            for p in 0..depth {
+                // SAFETY: the caller vouches for the rows and for the room.
+                unsafe { *to.add(p * Self::COLUMNS + j) = *from.add(j * row_stride + p) };
+            }
+        }
+    }
+}

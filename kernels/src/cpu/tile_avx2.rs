@@ -1,0 +1,80 @@
+//! The innermost product for CPUs with AVX2 and FMA: up to 6 rows by 16 columns in registers.
+
+use std::arch::x86_64::{
+    _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps,
+    _mm256_storeu_ps,
+};
+
+use super::tile::{Portable, Tile, TileJob};
+
+const COLUMNS: usize = 16;
+
+/// AVX2 tiles.
+#[derive(Debug)]
+pub(super) struct Avx2;
+
+impl Tile for Avx2 {
+    const ROWS: usize = 6;
+    const COLUMNS: usize = COLUMNS;
+
+    unsafe fn run(job: &TileJob) {
+        // SAFETY: the caller promises AVX2, FMA and valid pointers for `job`'s shape; each arm
+        // passes the row count that the job states.
+        unsafe {
+            match job.rows {
+                1 => tile::<1>(job),
+                2 => tile::<2>(job),
+                3 => tile::<3>(job),
+                4 => tile::<4>(job),
+                5 => tile::<5>(job),
+                _ => tile::<6>(job),
+            }
+        }
+    }
+
+    unsafe fn pack_transposed(from: *const f32, row_stride: usize, depth: usize, to: *mut f32) {
+        // SAFETY: the same contract, with the same 16 columns.
+        unsafe { Portable::pack_transposed(from, row_stride, depth, to) }
+    }
+}
+
+/// # Safety
+///
+/// AVX2 and FMA; `job` as [`TileJob`] demands, with `job.rows == MR`.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn tile<const MR: usize>(job: &TileJob) {
+    // SAFETY: A holds `MR` rows of `depth` elements under its strides, B `depth` lines of 16. C is
+    // touched within its rows and columns: whole lines only when all 16 columns exist.
+    unsafe {
+        let mut sums = [[_mm256_setzero_ps(); 2]; MR];
+        let (mut a, mut b) = (job.a, job.b);
+        for _ in 0..job.depth {
+            let low = _mm256_loadu_ps(b);
+            let high = _mm256_loadu_ps(b.add(8));
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let value = _mm256_set1_ps(*a.add(i * job.a_row_stride));
+                sum[0] = _mm256_fmadd_ps(value, low, sum[0]);
+                sum[1] = _mm256_fmadd_ps(value, high, sum[1]);
+            }
+            a = a.wrapping_add(job.a_depth_stride);
+            b = b.wrapping_add(job.b_line_stride);
+        }
+        for (i, sum) in sums.iter().enumerate() {
+            let c = job.c.add(i * job.c_row_stride);
+            if job.columns == COLUMNS {
+                for (half, &value) in sum.iter().enumerate() {
+                    let c = c.add(8 * half);
+                    let value = if job.adds { _mm256_add_ps(_mm256_loadu_ps(c), value) } else { value };
+                    _mm256_storeu_ps(c, value);
+                }
+            } else {
+                let mut line = [0.0f32; COLUMNS];
+                _mm256_storeu_ps(line.as_mut_ptr(), sum[0]);
+                _mm256_storeu_ps(line.as_mut_ptr().add(8), sum[1]);
+                for (j, &value) in line.iter().enumerate().take(job.columns) {
+                    *c.add(j) = if job.adds { *c.add(j) + value } else { value };
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The innermost product for CPUs with AVX-512: up to 12 rows by 32 or 16 columns in registers.
+//!
+//! 24 of the 32 registers accumulate, two hold a line of B, and A is broadcast from memory; that
+//! needs 14 loads for 24 multiply-adds, which the two load ports sustain.
+
+use std::arch::x86_64::{
+    __m512, __mmask16, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd,
+    _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+};
+
+use super::tile::{Tile, TileJob};
+
+/// Tiles of `V` registers, 16 columns each: 2, or 1 where C has few columns.
+#[derive(Debug)]
+pub(super) struct Avx512<const V: usize>;
+
+impl<const V: usize> Tile for Avx512<V> {
+    const ROWS: usize = 12;
+    const COLUMNS: usize = 16 * V;
+
+    unsafe fn run(job: &TileJob) {
+        // SAFETY: the caller promises AVX-512F and valid pointers for `job`'s shape; each arm
+        // passes the row count that the job states.
+        unsafe {
+            match job.rows {
+                1 => tile::<1, V>(job),
+                2 => tile::<2, V>(job),
+                3 => tile::<3, V>(job),
+                4 => tile::<4, V>(job),
+                5 => tile::<5, V>(job),
+                6 => tile::<6, V>(job),
+                7 => tile::<7, V>(job),
+                8 => tile::<8, V>(job),
+                9 => tile::<9, V>(job),
+                10 => tile::<10, V>(job),
+                11 => tile::<11, V>(job),
+                _ => tile::<12, V>(job),
+            }
+        }
+    }
+
+    unsafe fn pack_transposed(from: *const f32, row_stride: usize, depth: usize, to: *mut f32) {
+        // SAFETY: as the caller promises: `COLUMNS` readable rows of `depth` floats, room for all of
+        // them, and AVX-512F.
+        unsafe {
+            let whole = depth / 16 * 16;
+            for p in (0..whole).step_by(16) {
+                for v in 0..V {
+                    let from = from.add(16 * v * row_stride + p);
+                    transpose_16(from, row_stride, to.add(p * Self::COLUMNS + 16 * v), Self::COLUMNS);
+                }
+            }
+            for p in whole..depth {
+                for j in 0..Self::COLUMNS {
+                    *to.add(p * Self::COLUMNS + j) = *from.add(j * row_stride + p);
+                }
+            }
+        }
+    }
+}
+
+/// Bits of the first `n` of 16 lanes.
+fn lanes(n: usize) -> __mmask16 {
+    if n >= 16 { !0 } else { (1 << n) - 1 }
+}
+
+/// # Safety
+///
+/// AVX-512F; `job` as [`TileJob`] demands, with `job.rows == MR`.
+#[target_feature(enable = "avx512f")]
+unsafe fn tile<const MR: usize, const V: usize>(job: &TileJob) {
+    // SAFETY: A holds `MR` rows of `depth` elements under its strides, B `depth` lines. C's rows
+    // are read and written under the mask of its columns alone.
+    unsafe {
+        let mut sums = [[_mm512_setzero_ps(); V]; MR];
+        let (mut a, mut b) = (job.a, job.b);
+        for _ in 0..job.depth {
+            let mut line = [_mm512_setzero_ps(); V];
+            for (v, line) in line.iter_mut().enumerate() {
+                *line = _mm512_loadu_ps(b.add(16 * v));
+            }
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let value = _mm512_set1_ps(*a.add(i * job.a_row_stride));
+                for (sum, &line) in sum.iter_mut().zip(&line) {
+                    *sum = _mm512_fmadd_ps(value, line, *sum);
+                }
+            }
+            a = a.wrapping_add(job.a_depth_stride);
+            b = b.wrapping_add(job.b_line_stride);
+        }
+        for (i, sum) in sums.iter().enumerate() {
+            let c = job.c.add(i * job.c_row_stride);
+            for (v, &value) in sum.iter().enumerate() {
+                let mask = lanes(job.columns.saturating_sub(16 * v));
+                let c = c.wrapping_add(16 * v);
+                let value = if job.adds {
+                    _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), value)
+                } else {
+                    value
+                };
+                _mm512_mask_storeu_ps(c, mask, value);
+            }
+        }
+    }
+}
+
+/// Writes 16 rows of 16 floats as columns, `line` floats apart.
+///
+/// # Safety
+///
+/// AVX-512F; 16 rows of 16 readable floats at `from`, 16 lines of 16 writable floats at `to`.
+#[target_feature(enable = "avx512f")]
+unsafe fn transpose_16(from: *const f32, row_stride: usize, to: *mut f32, line: usize) {
+    // SAFETY: as stated above.
+    unsafe {
+        let row = |i: usize| _mm512_loadu_ps(from.add(i * row_stride));
+        // Within 128-bit lanes: `quads[g][s]` has element `4 * lane + s` of rows `4g..4g + 4`.
+        let mut quads = [[_mm512_setzero_ps(); 4]; 4];
+        for (g, quad) in quads.iter_mut().enumerate() {
+            *quad = transpose_quads([row(4 * g), row(4 * g + 1), row(4 * g + 2), row(4 * g + 3)]);
+        }
+        for s in 0..4 {
+            let [q0, q1, q2, q3] = [quads[0][s], quads[1][s], quads[2][s], quads[3][s]];
+            // Lanes 0 and 2 to the even halves, 1 and 3 to the odd ones.
+            let even01 = _mm512_shuffle_f32x4::<0x88>(q0, q1);
+            let odd01 = _mm512_shuffle_f32x4::<0xdd>(q0, q1);
+            let even23 = _mm512_shuffle_f32x4::<0x88>(q2, q3);
+            let odd23 = _mm512_shuffle_f32x4::<0xdd>(q2, q3);
+            let columns = [
+                _mm512_shuffle_f32x4::<0x88>(even01, even23),
+                _mm512_shuffle_f32x4::<0x88>(odd01, odd23),
+                _mm512_shuffle_f32x4::<0xdd>(even01, even23),
+                _mm512_shuffle_f32x4::<0xdd>(odd01, odd23),
+            ];
+            for (lane, &column) in columns.iter().enumerate() {
+                _mm512_storeu_ps(to.add((4 * lane + s) * line), column);
+            }
+        }
+    }
+}
+
+/// Transposes the 4x4 blocks that four registers hold in each 128-bit lane.
+#[target_feature(enable = "avx512f")]
+fn transpose_quads([r0, r1, r2, r3]: [__m512; 4]) -> [__m512; 4] {
+    let low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
+    let high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
+    let low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));
+    let high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+    [
+        _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23)),
+        _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23)),
+        _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23)),
+        _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23)),
+    ]
+}
