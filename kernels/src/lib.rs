@@ -13,6 +13,7 @@ pub mod attention;
 pub mod cpu;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
+mod ops;
 pub mod rms_norm;
 pub mod rope;
 pub mod swiglu;

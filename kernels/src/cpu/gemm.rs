@@ -28,6 +28,10 @@ const SERIAL_WORK: usize = 1 << 18;
 const FEW_ROWS: usize = 32;
 /// Columns of C up to which a transposed A is read in lines, as B is: gradients of factors.
 const FEW_COLUMNS: usize = 12;
+/// Rows of C for each column from which on A is read once and B packed again and again.
+const TALL: usize = 16;
+/// Rows of a block of a tall C: few enough that C stays in the cache between depths.
+const TALL_ROWS: usize = 2016;
 /// Most elements of a tile.
 const TILE: usize = 12 * 32;
 
@@ -42,15 +46,21 @@ pub type Products<'a> = [(Matrix<'a>, Matrix<'a>)];
 pub fn gemm(mut c: MatrixMut<'_>, products: &Products<'_>) {
     for (a, b) in products {
         let shapes = (a.rows(), b.columns(), a.columns());
-        assert_eq!(shapes, (c.rows(), c.columns(), b.rows()), "shapes of a matrix product");
+        assert_eq!(
+            shapes,
+            (c.rows(), c.columns(), b.rows()),
+            "shapes of a matrix product"
+        );
     }
     let few_rows = c.rows() <= FEW_ROWS.min(c.columns());
     let few_columns = c.columns() <= FEW_COLUMNS.min(c.rows());
     if (few_rows && products.iter().all(|(_, b)| b.row_stride() == 1))
         || (few_columns && products.iter().all(|(a, _)| a.row_stride() == 1))
     {
-        let swapped: Vec<_> =
-            products.iter().map(|(a, b)| (b.transposed(), a.transposed())).collect();
+        let swapped: Vec<_> = products
+            .iter()
+            .map(|(a, b)| (b.transposed(), a.transposed()))
+            .collect();
         run(&c.transposed(), &swapped);
     } else {
         run(&c, products);
@@ -99,10 +109,31 @@ impl<'a> Plan<'a> {
         let threads = rayon::current_num_threads();
         let serial = threads == 1 || c.rows() * c.columns() * depth < SERIAL_WORK;
         let wanted = if serial { 1 } else { 2 * threads };
-        // Each group packs its panels of B by itself: rows are split only where columns are few.
-        let groups = panels.div_ceil(GROUP_PANELS).max(wanted.min(panels)).max(1);
-        let row_blocks = wanted.div_ceil(groups).min(c.rows().div_ceil(4 * T::ROWS)).max(1);
-        Self { c, products, panels, groups, row_blocks }
+        // Each group packs its panels of B by itself, and each block of rows packs them again:
+        // rows are split only where columns are few.
+        let tall = c.rows() >= TALL * c.columns();
+        let groups = panels.div_ceil(GROUP_PANELS).max(1);
+        let groups = if tall {
+            groups
+        } else {
+            groups.max(wanted.min(panels))
+        };
+        let finest = c
+            .rows()
+            .div_ceil(if tall { TALL_ROWS } else { 4 * T::ROWS });
+        let row_blocks = if tall {
+            finest
+        } else {
+            wanted.div_ceil(groups).min(finest)
+        }
+        .max(1);
+        Self {
+            c,
+            products,
+            panels,
+            groups,
+            row_blocks,
+        }
     }
 
     fn run<T: Tile>(&self) {
@@ -110,7 +141,9 @@ impl<'a> Plan<'a> {
         if tasks == 1 {
             self.task::<T>(0);
         } else {
-            (0..tasks).into_par_iter().for_each(|task| self.task::<T>(task));
+            (0..tasks)
+                .into_par_iter()
+                .for_each(|task| self.task::<T>(task));
         }
     }
 
@@ -125,7 +158,12 @@ impl<'a> Plan<'a> {
             let step = depth_step(a.columns());
             for start in (0..a.columns()).step_by(step) {
                 let depths = start..(start + step).min(a.columns());
-                let block = Block { a, depths: depths.clone(), rows: rows.clone(), adds };
+                let block = Block {
+                    a,
+                    depths: depths.clone(),
+                    rows: rows.clone(),
+                    adds,
+                };
                 let panel_floats = depths.len() * T::COLUMNS;
                 with_scratch(panels.len() * panel_floats, |packed| {
                     let lines: Vec<Lines> = packed
@@ -154,15 +192,28 @@ impl<'a> Plan<'a> {
         let column = panel * T::COLUMNS;
         let whole = column + T::COLUMNS <= b.columns();
         if whole && b.column_stride() == 1 && self.c.rows() <= 2 * T::ROWS {
-            let first = b.pointer().wrapping_add(depths.start * b.row_stride() + column);
-            return Lines { first, stride: b.row_stride() };
+            let first = b
+                .pointer()
+                .wrapping_add(depths.start * b.row_stride() + column);
+            return Lines {
+                first,
+                stride: b.row_stride(),
+            };
         }
         pack::<T>(b, column, depths.start, to);
-        Lines { first: to.as_ptr(), stride: T::COLUMNS }
+        Lines {
+            first: to.as_ptr(),
+            stride: T::COLUMNS,
+        }
     }
 
     fn block<T: Tile>(&self, block: &Block<'_>, first_panel: usize, lines: &[Lines]) {
-        let Block { a, depths, rows, adds } = block;
+        let Block {
+            a,
+            depths,
+            rows,
+            adds,
+        } = block;
         let c = self.c;
         for top in rows.clone().step_by(BLOCK_ROWS) {
             let bottom = (top + BLOCK_ROWS).min(rows.end);
@@ -219,7 +270,12 @@ impl<'a> Plan<'a> {
 /// As for [`Tile::run`], with columns `column_stride` apart.
 unsafe fn run_scattered<T: Tile>(job: TileJob, column_stride: usize) {
     let mut tile = [0.0f32; TILE];
-    let here = TileJob { c: tile.as_mut_ptr(), c_row_stride: T::COLUMNS, adds: false, ..job };
+    let here = TileJob {
+        c: tile.as_mut_ptr(),
+        c_row_stride: T::COLUMNS,
+        adds: false,
+        ..job
+    };
     // SAFETY: the local tile has room for any; the rest is the caller's promise.
     unsafe {
         T::run(&here);
@@ -248,7 +304,9 @@ fn depth_step(depth: usize) -> usize {
 fn pack<T: Tile>(b: &Matrix<'_>, column: usize, start: usize, to: &mut [f32]) {
     let depth = to.len() / T::COLUMNS;
     let columns = (b.columns() - column).min(T::COLUMNS);
-    let from = b.pointer().wrapping_add(start * b.row_stride() + column * b.column_stride());
+    let from = b
+        .pointer()
+        .wrapping_add(start * b.row_stride() + column * b.column_stride());
     // SAFETY: depths `start..start + depth` and `columns` columns lie within `b` by its own check;
     // `run` detected the instruction set.
     unsafe {

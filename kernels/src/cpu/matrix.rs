@@ -4,6 +4,7 @@
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// A matrix to read, with any strides.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +25,13 @@ impl<'a> Matrix<'a> {
     pub fn of_rows(data: &'a [f32], columns: usize) -> Self {
         let rows = data.len().checked_div(columns).unwrap_or(0);
         assert_eq!(rows * columns, data.len(), "data must be whole rows");
-        Self { data, rows, columns, row_stride: columns, column_stride: 1 }
+        Self {
+            data,
+            rows,
+            columns,
+            row_stride: columns,
+            column_stride: 1,
+        }
     }
 
     /// `rows` rows of `columns` contiguous floats that begin `row_stride` apart.
@@ -33,9 +40,38 @@ impl<'a> Matrix<'a> {
     ///
     /// If the last row ends outside `data`.
     pub fn strided(data: &'a [f32], [rows, columns]: [usize; 2], row_stride: usize) -> Self {
-        let end = if rows == 0 { 0 } else { (rows - 1) * row_stride + columns };
+        let end = if rows == 0 {
+            0
+        } else {
+            (rows - 1) * row_stride + columns
+        };
         assert!(end <= data.len(), "the matrix must lie within its data");
-        Self { data, rows, columns, row_stride, column_stride: 1 }
+        Self {
+            data,
+            rows,
+            columns,
+            row_stride,
+            column_stride: 1,
+        }
+    }
+
+    /// Rows `rows` alone.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer.
+    #[must_use]
+    pub fn part(self, rows: Range<usize>) -> Self {
+        assert!(
+            rows.start <= rows.end && rows.end <= self.rows,
+            "rows of the matrix"
+        );
+        let start = (rows.start * self.row_stride).min(self.data.len());
+        Self {
+            data: &self.data[start..],
+            rows: rows.len(),
+            ..self
+        }
     }
 
     /// The same data with rows and columns exchanged.
@@ -93,48 +129,56 @@ unsafe impl Send for MatrixMut<'_> {}
 unsafe impl Sync for MatrixMut<'_> {}
 
 impl<'a> MatrixMut<'a> {
-    /// Rows of `columns` floats to be overwritten; they need not be initialised.
+    /// Rows of `columns` floats to be replaced; they need not be initialised.
     ///
     /// # Panics
     ///
     /// If `data` is not a whole number of rows.
-    pub fn overwrite(data: &'a mut [MaybeUninit<f32>], columns: usize) -> Self {
+    pub fn uninitialised(data: &'a mut [MaybeUninit<f32>], columns: usize) -> Self {
         let rows = data.len().checked_div(columns).unwrap_or(0);
         assert_eq!(rows * columns, data.len(), "data must be whole rows");
-        Self {
-            data: data.as_mut_ptr().cast(),
-            rows,
-            columns,
-            row_stride: columns,
-            column_stride: 1,
-            adds: false,
-            lifetime: PhantomData,
-        }
+        Self::new(data.as_mut_ptr().cast(), [rows, columns], columns)
     }
 
-    /// `rows` rows of `columns` floats, `row_stride` apart, that a product is added to.
+    /// `rows` rows of `columns` floats to be replaced, `row_stride` apart.
     ///
     /// # Panics
     ///
     /// If the last row ends outside `data`, or rows overlap.
-    pub fn add(data: &'a mut [f32], [rows, columns]: [usize; 2], row_stride: usize) -> Self {
-        let end = if rows == 0 { 0 } else { (rows - 1) * row_stride + columns };
-        assert!(end <= data.len() && (rows < 2 || columns <= row_stride));
+    pub fn replace(data: &'a mut [f32], [rows, columns]: [usize; 2], row_stride: usize) -> Self {
+        let end = if rows == 0 {
+            0
+        } else {
+            (rows - 1) * row_stride + columns
+        };
+        assert!(end <= data.len(), "the matrix must lie within its data");
+        assert!(rows < 2 || columns <= row_stride, "rows must not overlap");
+        Self::new(data.as_mut_ptr(), [rows, columns], row_stride)
+    }
+
+    /// Like [`Self::replace`], but a product is added to what is there.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::replace`].
+    pub fn add(data: &'a mut [f32], shape: [usize; 2], row_stride: usize) -> Self {
         Self {
-            data: data.as_mut_ptr(),
+            adds: true,
+            ..Self::replace(data, shape, row_stride)
+        }
+    }
+
+    fn new(data: *mut f32, [rows, columns]: [usize; 2], row_stride: usize) -> Self {
+        let lifetime = PhantomData;
+        Self {
+            data,
             rows,
             columns,
             row_stride,
             column_stride: 1,
-            adds: true,
-            lifetime: PhantomData,
+            adds: false,
+            lifetime,
         }
-    }
-
-    /// The same floats, whose values are replaced instead.
-    #[must_use]
-    pub fn replaced(self) -> Self {
-        Self { adds: false, ..self }
     }
 
     /// The same floats with rows and columns exchanged.

@@ -1,11 +1,14 @@
 //! Fused operations on slices of f32, for tensors that live in the memory of the CPU.
 //!
-//! Nothing here knows of tensors: a function reads and writes slices, splits its work between the
-//! threads of rayon, and gives the same bits for any number of them.
+//! A function reads and writes slices, splits its work between the threads of rayon, and gives
+//! the same bits for any number of them.
 
+pub(crate) mod buffer;
+pub(crate) mod exp;
 pub mod gemm;
 pub(crate) mod isa;
 pub mod matrix;
+pub mod product;
 mod scratch;
 mod tile;
 #[cfg(target_arch = "x86_64")]

@@ -60,7 +60,10 @@ impl Tile for Portable {
         // SAFETY: indices stay within the shape that the caller vouches for.
         unsafe {
             for p in 0..job.depth {
-                let line = &*job.b.add(p * job.b_line_stride).cast::<[f32; Self::COLUMNS]>();
+                let line = &*job
+                    .b
+                    .add(p * job.b_line_stride)
+                    .cast::<[f32; Self::COLUMNS]>();
                 for (i, sum) in sums.iter_mut().enumerate().take(job.rows) {
                     let value = *job.a.add(i * job.a_row_stride + p * job.a_depth_stride);
                     for (sum, b) in sum.iter_mut().zip(line) {

@@ -64,7 +64,11 @@ unsafe fn tile<const MR: usize>(job: &TileJob) {
             if job.columns == COLUMNS {
                 for (half, &value) in sum.iter().enumerate() {
                     let c = c.add(8 * half);
-                    let value = if job.adds { _mm256_add_ps(_mm256_loadu_ps(c), value) } else { value };
+                    let value = if job.adds {
+                        _mm256_add_ps(_mm256_loadu_ps(c), value)
+                    } else {
+                        value
+                    };
                     _mm256_storeu_ps(c, value);
                 }
             } else {

@@ -49,7 +49,12 @@ impl<const V: usize> Tile for Avx512<V> {
             for p in (0..whole).step_by(16) {
                 for v in 0..V {
                     let from = from.add(16 * v * row_stride + p);
-                    transpose_16(from, row_stride, to.add(p * Self::COLUMNS + 16 * v), Self::COLUMNS);
+                    transpose_16(
+                        from,
+                        row_stride,
+                        to.add(p * Self::COLUMNS + 16 * v),
+                        Self::COLUMNS,
+                    );
                 }
             }
             for p in whole..depth {
@@ -116,13 +121,11 @@ unsafe fn transpose_16(from: *const f32, row_stride: usize, to: *mut f32, line: 
     // SAFETY: as stated above.
     unsafe {
         let row = |i: usize| _mm512_loadu_ps(from.add(i * row_stride));
-        // Within 128-bit lanes: `quads[g][s]` has element `4 * lane + s` of rows `4g..4g + 4`.
-        let mut quads = [[_mm512_setzero_ps(); 4]; 4];
-        for (g, quad) in quads.iter_mut().enumerate() {
-            *quad = transpose_quads([row(4 * g), row(4 * g + 1), row(4 * g + 2), row(4 * g + 3)]);
-        }
-        for s in 0..4 {
-            let [q0, q1, q2, q3] = [quads[0][s], quads[1][s], quads[2][s], quads[3][s]];
+        // Within 128-bit lanes: register `s` of group `g` has element `4 * lane + s` of rows
+        // `4 * g..4 * g + 4`.
+        let [g0, g1, g2, g3] = [0, 4, 8, 12]
+            .map(|top| transpose_quads([row(top), row(top + 1), row(top + 2), row(top + 3)]));
+        for (s, (((&q0, &q1), &q2), &q3)) in g0.iter().zip(&g1).zip(&g2).zip(&g3).enumerate() {
             // Lanes 0 and 2 to the even halves, 1 and 3 to the odd ones.
             let even01 = _mm512_shuffle_f32x4::<0x88>(q0, q1);
             let odd01 = _mm512_shuffle_f32x4::<0xdd>(q0, q1);

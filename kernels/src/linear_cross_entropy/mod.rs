@@ -3,9 +3,12 @@
 //! Only supervised rows reach the head, a chunk of rows at a time; each chunk's logits become
 //! that chunk's gradient in place of a graph.
 
+mod cpu;
 pub mod reference;
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
+
+use crate::cpu::buffer::plain;
 
 /// The supervised rows of a micro-batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +24,9 @@ pub struct Supervision {
 impl Supervision {
     /// Picks the rows whose weight is not zero; `targets[t]` is predicted by row `t`.
     pub fn new(targets: &[u32], loss_weights: &[f32]) -> Self {
-        let rows: Vec<usize> = (0..targets.len()).filter(|&t| loss_weights[t] != 0.0).collect();
+        let rows: Vec<usize> = (0..targets.len())
+            .filter(|&t| loss_weights[t] != 0.0)
+            .collect();
         Self {
             targets: rows.iter().map(|&t| targets[t]).collect(),
             weights: rows.iter().map(|&t| loss_weights[t]).collect(),
@@ -76,7 +81,18 @@ pub fn linear_cross_entropy(
     gradient_scale: f64,
     chunk_rows: usize,
 ) -> LossAndGradient {
-    let m = hidden.dims()[0];
+    let device = hidden.device();
+    let [m, d] = hidden.dims();
+    if let (Some(hidden), Some(head)) = (plain(&hidden), plain(head)) {
+        let cut = cpu::Chunks {
+            hidden: hidden.matrix(),
+            head: head.matrix(),
+            chunk_rows,
+        };
+        let (loss_sum, d_hidden) = cut.loss_and_gradient(supervision, gradient_scale);
+        let d_hidden = Tensor::from_data(TensorData::new(d_hidden, [m, d]), &device);
+        return LossAndGradient { loss_sum, d_hidden };
+    }
     let mut loss_sum = 0.0;
     let mut gradients = Vec::with_capacity(m.div_ceil(chunk_rows));
     for start in (0..m).step_by(chunk_rows) {
@@ -87,7 +103,10 @@ pub fn linear_cross_entropy(
         loss_sum += loss;
         gradients.push(gradient);
     }
-    LossAndGradient { loss_sum, d_hidden: Tensor::cat(gradients, 0) }
+    LossAndGradient {
+        loss_sum,
+        d_hidden: Tensor::cat(gradients, 0),
+    }
 }
 
 /// The loss of [`linear_cross_entropy`] alone.
@@ -98,6 +117,14 @@ pub fn linear_cross_entropy_loss(
     chunk_rows: usize,
 ) -> f64 {
     let m = hidden.dims()[0];
+    if let (Some(hidden), Some(head)) = (plain(&hidden), plain(head)) {
+        let cut = cpu::Chunks {
+            hidden: hidden.matrix(),
+            head: head.matrix(),
+            chunk_rows,
+        };
+        return cut.loss(supervision);
+    }
     (0..m)
         .step_by(chunk_rows)
         .map(|start| {
@@ -116,8 +143,7 @@ fn chunk_loss(
 ) -> (f64, Tensor<2>, Tensor<2, Int>) {
     let device = hidden.device();
     let m = part.rows.len();
-    let log_probabilities =
-        activation::log_softmax(hidden.matmul(head.clone().transpose()), 1);
+    let log_probabilities = activation::log_softmax(hidden.matmul(head.clone().transpose()), 1);
     let targets: Tensor<2, Int> =
         int_tensor(part.targets.iter().map(|&id| id as i32).collect(), &device).reshape([m, 1]);
     let picked = log_probabilities.clone().gather(1, targets.clone());
@@ -139,11 +165,19 @@ fn one_chunk(
     let device = hidden.device();
     let m = part.rows.len();
     let (loss, log_probabilities, targets) = chunk_loss(hidden, head, part);
-    let scales: Vec<f32> =
-        part.weights.iter().map(|w| (f64::from(*w) * gradient_scale) as f32).collect();
+    let scales: Vec<f32> = part
+        .weights
+        .iter()
+        .map(|w| (f64::from(*w) * gradient_scale) as f32)
+        .collect();
     let scales = Tensor::<2>::from_data(TensorData::new(scales, [m, 1]), &device);
     let d_logits = log_probabilities.exp().mul(scales.clone());
-    let d_logits = d_logits.scatter(1, targets, scales.neg(), burn::tensor::IndexingUpdateOp::Add);
+    let d_logits = d_logits.scatter(
+        1,
+        targets,
+        scales.neg(),
+        burn::tensor::IndexingUpdateOp::Add,
+    );
     (loss, d_logits.matmul(head.clone()))
 }
 

@@ -3,9 +3,13 @@
 //! The adapter stays factored: `W + s B A` is never formed, so that neither a dense gradient nor
 //! a second copy of the weights exists.
 
+pub(crate) mod cpu;
 pub mod reference;
 
+use burn::backend::Dispatch;
 use burn::tensor::Tensor;
+
+use crate::ops::{KernelOps, is_fused};
 
 /// The trainable factors of one adapted projection, in PEFT's layout.
 #[derive(Debug, Clone)]
@@ -42,5 +46,38 @@ pub fn lora_linear(
     bias: Option<&Tensor<1>>,
     adapter: Option<(&LoraFactors, Option<Dropout>)>,
 ) -> Tensor<2> {
-    reference::lora_linear(x, weight, bias, adapter)
+    let factors_fused = adapter
+        .as_ref()
+        .is_none_or(|(factors, _)| is_fused(&factors.a) && is_fused(&factors.b));
+    if !(is_fused(&x) && is_fused(weight) && factors_fused) {
+        return reference::lora_linear(x, weight, bias, adapter);
+    }
+    let y = fused(x, weight.clone(), adapter);
+    match bias {
+        Some(bias) => y.add(bias.clone().unsqueeze()),
+        None => y,
+    }
+}
+
+fn fused(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    adapter: Option<(&LoraFactors, Option<Dropout>)>,
+) -> Tensor<2> {
+    let weight = weight.into_dispatch();
+    let Some((factors, dropout)) = adapter else {
+        return Tensor::from_dispatch(Dispatch::frozen_linear(x.into_dispatch(), weight));
+    };
+    let (a, b) = (
+        factors.a.clone().into_dispatch(),
+        factors.b.clone().into_dispatch(),
+    );
+    let scaling = factors.scaling as f32;
+    Tensor::from_dispatch(match dropout {
+        None => Dispatch::lora_linear(x.into_dispatch(), weight, a, b, scaling),
+        Some(Dropout(multiplier)) => {
+            let input = x.clone().mul(multiplier).into_dispatch();
+            Dispatch::lora_linear_dropped(x.into_dispatch(), input, weight, a, b, scaling)
+        }
+    })
 }

@@ -1,0 +1,6 @@
+//! Every fused operation against its reference: values, all gradients, special values, threads.
+
+mod gemm;
+mod linear_cross_entropy;
+mod lora_linear;
+mod support;
