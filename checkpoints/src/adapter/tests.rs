@@ -1,3 +1,5 @@
+//! Adapter directories written, read back, and refused for what they ask for.
+
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

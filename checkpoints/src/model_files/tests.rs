@@ -1,3 +1,5 @@
+//! Base models of both layouts described alike, and what is refused in them.
+
 use std::fs;
 
 use serde_json::json;

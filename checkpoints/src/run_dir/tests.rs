@@ -1,3 +1,5 @@
+//! Runs saved, resumed, rotated, and killed at every moment.
+
 use std::process::Command;
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Weights of every format against the values they were made from, and damaged files.
+
 use std::fs;
 use std::path::PathBuf;
 

@@ -1,3 +1,5 @@
+//! The worked examples, and lines that cannot be read.
+
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -1,0 +1,199 @@
+//! Every config that a user is given, and the guide that explains its keys.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tooltune::config::{LoadedConfig, Preset, Source, json_schema};
+
+use crate::support::root;
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn load(name: &str, text: String) -> LoadedConfig {
+    let source = Source {
+        name: name.to_owned(),
+        text,
+    };
+    LoadedConfig::parse(source, &[]).unwrap_or_else(|error| panic!("{name} is refused:\n{error}"))
+}
+
+/// Name and text of every config file and preset.
+fn configs() -> Vec<(String, String)> {
+    let folder = root().join("configs");
+    let entries =
+        std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut configs: Vec<(String, String)> = entries
+        .map(|entry| format!("configs/{}", entry.unwrap().file_name().to_string_lossy()))
+        .map(|path| (path.clone(), read(&path)))
+        .collect();
+    assert!(
+        configs.len() >= 2,
+        "{} holds {} files",
+        folder.display(),
+        configs.len()
+    );
+    for preset in [Preset::Slot, Preset::Sft] {
+        configs.push((format!("{preset:?}.toml"), preset.text().to_owned()));
+    }
+    configs
+}
+
+#[test]
+fn every_config_and_preset_loads() {
+    for (name, text) in configs() {
+        let loaded = load(&name, text);
+        let resolved = loaded
+            .config
+            .to_toml()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let again = load(&format!("{name}, resolved.toml"), resolved);
+        assert_eq!(
+            again.config, loaded.config,
+            "{name} means something else when resolved"
+        );
+    }
+}
+
+#[test]
+fn every_config_says_how_to_run_it_and_what_it_needs() {
+    for (name, text) in configs() {
+        let comment: String = text
+            .lines()
+            .take_while(|line| line.starts_with('#'))
+            .collect();
+        for part in ["tooltune train", "Needs:"] {
+            assert!(
+                comment.contains(part),
+                "{name}: its first comment has no {part:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_misspelt_key_in_any_config_is_refused() {
+    for (name, text) in configs() {
+        let misspelt = text.replacen("\nlearning_rate", "\nlerning_rate", 1);
+        let source = Source {
+            name: name.clone(),
+            text: misspelt,
+        };
+        let error = LoadedConfig::parse(source, &[])
+            .err()
+            .unwrap_or_else(|| panic!("{name} loads"));
+        assert!(
+            error.to_string().contains("learning_rate"),
+            "{name}: {error}"
+        );
+    }
+}
+
+/// A key's default cell in the guide, by table.
+type Guide = BTreeMap<(String, String), String>;
+
+/// The rows of docs/config.md: `| key | default | meaning |` under a heading for each table.
+fn guide() -> Guide {
+    let mut table = String::new();
+    let mut rows = Guide::new();
+    for line in read("docs/config.md").lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            let name = heading.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+            table = name.unwrap_or_default().to_owned();
+        } else if line == "### Entries of mask.weights" {
+            table = "mask.weights".to_owned();
+        } else if let Some(row) = line.strip_prefix("| `") {
+            let (key, rest) = row.split_once("` | ").unwrap_or_else(|| panic!("{line}"));
+            let default = rest.split(" | ").next().unwrap_or_default();
+            let again = rows.insert((table.clone(), key.to_owned()), default.to_owned());
+            assert!(
+                again.is_none(),
+                "docs/config.md explains {table}.{key} twice"
+            );
+        }
+    }
+    rows
+}
+
+/// What a reference within the schema leads to; anything else is itself.
+fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    match schema["$ref"]
+        .as_str()
+        .and_then(|path| path.strip_prefix('#'))
+    {
+        Some(pointer) => root.pointer(pointer).unwrap_or_else(|| panic!("{pointer}")),
+        None => schema,
+    }
+}
+
+/// Every key of the schema with its default, by table.
+fn keys_of_the_schema() -> BTreeMap<(String, String), Value> {
+    let root = json_schema();
+    let mut keys = BTreeMap::new();
+    for (name, property) in root["properties"].as_object().expect("properties") {
+        let table = resolve(&root, property);
+        let Some(settings) = table["properties"].as_object() else {
+            keys.insert((String::new(), name.clone()), property["default"].clone());
+            continue;
+        };
+        for (key, setting) in settings {
+            keys.insert((name.clone(), key.clone()), setting["default"].clone());
+            let items = resolve(&root, &setting["items"]);
+            for entry in items["properties"]
+                .as_object()
+                .into_iter()
+                .flat_map(|p| p.keys())
+            {
+                keys.insert((format!("{name}.{key}"), entry.clone()), Value::Null);
+            }
+        }
+    }
+    keys
+}
+
+#[test]
+fn the_guide_names_every_key_of_the_config() {
+    let guide = guide();
+    let schema = keys_of_the_schema();
+    assert!(
+        schema.len() > 50,
+        "only {} keys in the schema",
+        schema.len()
+    );
+    let unexplained: Vec<_> = schema
+        .keys()
+        .filter(|key| !guide.contains_key(*key))
+        .collect();
+    assert!(
+        unexplained.is_empty(),
+        "docs/config.md does not explain {unexplained:?}"
+    );
+    let invented: Vec<_> = guide
+        .keys()
+        .filter(|key| !schema.contains_key(*key))
+        .collect();
+    assert!(
+        invented.is_empty(),
+        "docs/config.md explains what does not exist: {invented:?}"
+    );
+}
+
+#[test]
+fn the_guide_gives_the_defaults_of_the_schema() {
+    let guide = guide();
+    for ((table, key), default) in keys_of_the_schema() {
+        let Some(cell) = guide.get(&(table.clone(), key.clone())) else {
+            continue;
+        };
+        let explained = match cell.trim_matches('`') {
+            "-" => Value::Null,
+            text => serde_json::from_str(text)
+                .unwrap_or_else(|error| panic!("docs/config.md: {table}.{key}: {text}: {error}")),
+        };
+        assert_eq!(
+            explained, default,
+            "docs/config.md: the default of {table}.{key}"
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! What README and guide show can be done: commands parse, configs load, rows are read, links lead
+//! somewhere.
+
+use clap::Parser;
+use tooltune::cli::Cli;
+use tooltune::config::{LoadedConfig, Source};
+use tooltune_data::text::{DataFormat, read_rows};
+
+use crate::support::root;
+
+const PAGES: [&str; 7] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "docs/config.md",
+    "docs/data.md",
+    "docs/metrics.md",
+    "docs/runs.md",
+];
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Line and text of every fenced block in a language.
+fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
+    let text = read(page);
+    let mut found = Vec::new();
+    let mut open: Option<(usize, bool, String)> = None;
+    for (i, line) in text.lines().enumerate() {
+        match (&mut open, line.strip_prefix("```")) {
+            (None, Some(fence)) => open = Some((i + 2, fence == language, String::new())),
+            (Some(_), Some(_)) => {
+                found.extend(
+                    open.take()
+                        .filter(|b| b.1)
+                        .map(|(line, _, text)| (line, text)),
+                );
+            }
+            (Some((_, _, block)), None) => *block += &format!("{line}\n"),
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "{page}: a block has no end");
+    found
+}
+
+#[test]
+fn every_command_of_the_guide_is_one() {
+    let mut n_commands = 0;
+    for page in PAGES {
+        for (first, block) in blocks(page, "sh") {
+            for (i, line) in block.lines().enumerate() {
+                let command = line.split(" #").next().unwrap_or_default().trim();
+                let place = format!("{page}:{}: {command}", first + i);
+                let words: Vec<&str> = command.split_whitespace().collect();
+                match words.first() {
+                    Some(&"tooltune") => {
+                        let parsed = Cli::try_parse_from(&words);
+                        assert!(parsed.is_ok(), "{place}: {}", parsed.unwrap_err());
+                        n_commands += 1;
+                    }
+                    Some(script) => assert!(root().join(script).is_file(), "{place}"),
+                    None => {}
+                }
+            }
+        }
+    }
+    assert!(n_commands >= 9, "only {n_commands} commands found");
+}
+
+/// Commands in running text stand in backticks, some of them cut short.
+#[test]
+fn every_verb_and_option_in_the_text_exists() {
+    let help = all_help();
+    let quoted = regex::Regex::new(r"`(tooltune [^`]*)`").unwrap();
+    for page in PAGES {
+        let text = read(page);
+        for found in quoted.captures_iter(&text) {
+            for word in found[1].split_whitespace().skip(1) {
+                let is_checked = word.starts_with("--") || word.chars().all(char::is_lowercase);
+                assert!(
+                    !is_checked || help.contains(word),
+                    "{page}: `{}`: {word}",
+                    &found[1]
+                );
+            }
+        }
+    }
+}
+
+/// The long help of every verb.
+fn all_help() -> String {
+    fn add(command: &mut clap::Command, all: &mut String) {
+        *all += &command.render_long_help().to_string();
+        command
+            .get_subcommands_mut()
+            .for_each(|inner| add(inner, all));
+    }
+    let mut all = String::new();
+    add(&mut <Cli as clap::CommandFactory>::command(), &mut all);
+    all
+}
+
+#[test]
+fn every_config_in_the_guide_loads() {
+    let mut n_loaded = 0;
+    for page in PAGES {
+        for (line, text) in blocks(page, "toml") {
+            let source = Source {
+                name: format!("{page}:{line}.toml"),
+                text: text.clone(),
+            };
+            match (LoadedConfig::parse(source, &[]), text.contains("[model]")) {
+                (Ok(_), _) => n_loaded += 1,
+                (Err(error), true) => panic!("{page}:{line}: {error}"),
+                // A part of a config misses the rest and nothing else.
+                (Err(error), false) => error.to_string().lines().for_each(|line| {
+                    assert!(line.contains("is missing"), "{page}: {line}");
+                }),
+            }
+        }
+    }
+    assert!(n_loaded >= 1, "no whole config in the guide");
+}
+
+#[test]
+fn every_row_of_the_guide_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("row.jsonl");
+    let mut formats = Vec::new();
+    for page in ["README.md", "docs/data.md"] {
+        for (line, text) in blocks(page, "json") {
+            let format = match &text {
+                text if text.starts_with("{\"input_text\"") => DataFormat::Slot,
+                text if text.starts_with("{\"prompt\"") => DataFormat::PromptCompletion,
+                text if text.starts_with("{\"messages\"") => DataFormat::Messages,
+                text => panic!("{page}:{line}: a row of no format: {text}"),
+            };
+            std::fs::write(&path, &text).unwrap();
+            for row in read_rows(&path, format).unwrap() {
+                row.unwrap_or_else(|error| panic!("{page}:{line}: {error}"));
+            }
+            formats.push(format!("{page}: {format:?}"));
+        }
+    }
+    assert_eq!(formats.len(), 6, "{formats:?}");
+}
+
+#[test]
+fn every_link_of_the_guide_leads_to_a_file() {
+    let link = regex::Regex::new(r"\]\(([^)#\s]+)(?:#[^)]*)?\)").unwrap();
+    for page in PAGES {
+        let folder = root().join(page);
+        let folder = folder.parent().expect("a folder");
+        for (i, line) in read(page).lines().enumerate() {
+            for found in link
+                .captures_iter(line)
+                .filter(|found| !found[1].contains("://"))
+            {
+                let target = folder.join(&found[1]);
+                assert!(
+                    target.exists(),
+                    "{page}:{}: {} leads nowhere",
+                    i + 1,
+                    &found[1]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_path_in_the_architecture_exists() {
+    let path = regex::Regex::new(
+        r"`((?:data|kernels|checkpoints|trainer|tests|scripts|configs|docs)/[\w./-]*)`",
+    )
+    .unwrap();
+    let text = read("ARCHITECTURE.md");
+    let paths: Vec<&str> = path
+        .captures_iter(&text)
+        .map(|found| found.get(1).unwrap().as_str())
+        .collect();
+    assert!(paths.len() > 10, "{paths:?}");
+    for path in paths {
+        assert!(
+            root().join(path).exists(),
+            "ARCHITECTURE.md: {path} does not exist"
+        );
+    }
+}
