@@ -45,6 +45,9 @@ const AGAINST_THE_ORDER: [(&str, &str); 2] = [
     ("eval", "recipes"),
 ];
 
+/// Modules of `kernels` that are no operations but what operations are made of.
+const NOT_OPERATIONS: [&str; 1] = ["cpu"];
+
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 120;
 
@@ -270,6 +273,7 @@ fn every_operation_keeps_its_reference() {
     let operations: Vec<&str> = public
         .captures_iter(&library)
         .map(|found| found.get(1).unwrap().as_str())
+        .filter(|name| !NOT_OPERATIONS.contains(name))
         .collect();
     assert!(operations.len() >= 6, "{operations:?}");
     let all = files();
@@ -390,6 +394,7 @@ fn files_and_functions_keep_to_their_sizes() {
 fn every_module_says_what_it_is() {
     let violations: Vec<String> = rust_sources()
         .iter()
+        .filter(|source| source.path.contains("/src/") || source.path.contains("tests/"))
         .filter(|source| !source.text.starts_with("//!"))
         .map(|source| {
             format!(

@@ -1,5 +1,11 @@
-//! Everything that crosses crates, in reading order: numbers against PyTorch and PEFT first.
+//! Everything that crosses crates, in reading order: numbers against PyTorch and PEFT first, then
+//! runs, then what users are given, then the rules of the house.
 
 mod parity;
 mod runs;
+
+mod configs;
+mod guide;
+mod layering;
+
 mod support;

@@ -26,7 +26,7 @@ pub(super) struct Source {
     pub(super) text: String,
     /// Without comments and the contents of strings.
     pub(super) code: String,
-    /// `code` without items under `#[cfg(test)]`; blank in files of tests.
+    /// `code` without items under `#[cfg(test)]`; blank in tests, examples and benchmarks.
     pub(super) library: String,
 }
 
@@ -56,7 +56,7 @@ fn read_sources() -> Vec<Source> {
         .flat_map(Source::modules_under_test)
         .collect();
     for source in &mut sources {
-        let is_test = source.path.starts_with("tests/")
+        let is_test = !source.path.contains("/src/")
             || test_files.iter().any(|prefix| {
                 source.path == format!("{prefix}.rs")
                     || source.path.starts_with(&format!("{prefix}/"))
