@@ -21,7 +21,11 @@ const OPTIONAL_PERCENT: usize = 15;
 /// Percentage of rows with a declared property that the text does not state.
 const ABSENT_PERCENT: usize = 2;
 /// Percentage of wrapped rows with one property beside the wrapper.
-const BESIDE_PERCENT: usize = 40;
+const BESIDE_PERCENT: usize = 25;
+/// Percentage of objects that declare what is nested after what is flat, as people tend to.
+const NESTED_LAST_PERCENT: usize = 60;
+/// How many objects an array of objects holds, each entry being as likely.
+const N_ITEMS: [usize; 6] = [1, 1, 2, 2, 2, 3];
 /// Percentage of rows that end with a sentence of no interest.
 const ASIDE_PERCENT: usize = 30;
 
@@ -130,6 +134,12 @@ struct Property {
     required: bool,
 }
 
+impl Property {
+    fn is_nested(&self) -> bool {
+        self.schema["type"] == "object" || self.schema["type"] == "array"
+    }
+}
+
 /// Draws one row.
 pub(super) fn draw(families: &[&'static Family], random: &mut SeededRandom) -> Draft {
     let family = pick(families, random);
@@ -202,17 +212,25 @@ impl Writer<'_> {
             Part::Items => Some(self.items()),
         });
         if shape.wrapped == Wrapped::No {
-            self.random.shuffle(&mut properties);
+            self.arrange(&mut properties);
             return object(properties);
         }
         // The first property is a flat field, so an object remains for the wrapper to hold.
         let beside = properties.len() > 2 && chance(BESIDE_PERCENT, self.random);
         let mut outer: Vec<Property> = properties.drain(..usize::from(beside)).collect();
-        self.random.shuffle(&mut properties);
+        self.arrange(&mut properties);
         let (schema, gold) = object(properties);
         outer.push(self.required(self.family.name, schema, gold));
-        self.random.shuffle(&mut outer);
+        self.arrange(&mut outer);
         object(outer)
+    }
+
+    /// Puts properties into the order in which the schema declares them.
+    fn arrange(&mut self, properties: &mut [Property]) {
+        self.random.shuffle(properties);
+        if chance(NESTED_LAST_PERCENT, self.random) {
+            properties.sort_by_key(Property::is_nested);
+        }
     }
 
     fn required(&self, words: &str, schema: Value, gold: Value) -> Property {
@@ -268,7 +286,7 @@ impl Writer<'_> {
     fn items(&mut self) -> Property {
         let items = self.family.items;
         let fields = sample(items.fields, 2, self.random);
-        let n_items = 1 + self.random.below(3);
+        let n_items = pick(&N_ITEMS, self.random);
         let (mut block, mut golds, mut item_schema) = (Vec::new(), Vec::new(), Value::Null);
         for item_idx in 0..n_items {
             let drawn: Vec<_> = fields

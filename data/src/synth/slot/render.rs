@@ -11,7 +11,7 @@ use super::vocabulary::{FIRST_NAMES, LAST_NAMES};
 use crate::batches::SeededRandom;
 
 /// Percentage of facts told by the field's own sentence where it has one.
-const OWN_SENTENCE_PERCENT: usize = 55;
+const OWN_SENTENCE_PERCENT: usize = 40;
 
 const ORDINALS: [&str; 3] = ["first", "second", "third"];
 
