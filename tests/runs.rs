@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_data::batches::SeededRandom;
 
-use crate::support::fixture;
+use crate::support::{fixture, model};
 
 /// Optimizer steps of a run; evaluations and saves fall on every tenth and sixth.
 const STEPS: u64 = 30;
@@ -68,11 +68,13 @@ eval_steps = 10
 suites = ["slot"]
 max_new_tokens = 12
 metric_for_best_model = "slot.mean"
+encoder = "{encoder}"
 [checkpoint]
 save_steps = 6
 save_total_limit = 3
 "#,
             model = show(fixture("tiny_chat_model")),
+            encoder = show(model("all-minilm-l6-v2")),
             train = show(self.path("train.jsonl")),
             dev = show(self.path("dev.jsonl")),
             run = show(self.path("run")),
@@ -102,8 +104,8 @@ save_total_limit = 3
 
 fn tooltune() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tooltune"));
-    // The view of a run is no part of what is compared, and two threads would only contend.
-    command.env("RAYON_NUM_THREADS", "1").env("RUST_LOG", "error");
+    // Two threads on any machine: what is compared must not depend on who computes which part.
+    command.env("RAYON_NUM_THREADS", "2").env("RUST_LOG", "error");
     command
 }
 

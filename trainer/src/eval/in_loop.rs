@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
-use tooltune_data::benchmarks::slot::{HashEncoder, SentenceEncoder};
+use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::text::{Row, TokenizedExample, prepare};
 
 use super::encoder::MiniLmEncoder;
@@ -21,14 +21,14 @@ pub struct Evaluator {
     rows: Vec<Row>,
     /// Present where the loss is asked for.
     examples: Vec<TokenizedExample>,
-    suites: Vec<Suite>,
     options: GenerationOptions,
-    encoder: Box<dyn SentenceEncoder>,
+    /// Present where a suite compares texts.
+    encoder: Option<Box<dyn SentenceEncoder>>,
 }
 
 impl std::fmt::Debug for Evaluator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Evaluator({} rows, {:?})", self.rows.len(), self.suites)
+        write!(f, "Evaluator({} rows)", self.rows.len())
     }
 }
 
@@ -74,11 +74,13 @@ impl Evaluator {
             true => held_out(config, preparation)?,
             false => Vec::new(),
         };
-        let encoder = encoder(config, device)?;
+        let encoder = match config.eval.suites.contains(&Suite::Slot) {
+            true => Some(encoder(config, device)?),
+            false => None,
+        };
         Ok(Some(Self {
             rows: preparation.eval_rows.clone(),
             examples,
-            suites: config.eval.suites.clone(),
             options: settings::generation(&config.eval, &preparation.base.stop_ids),
             encoder,
         }))
@@ -106,46 +108,33 @@ impl Evaluator {
                 None => return Ok(EvaluationOutcome::Interrupted),
             };
         }
-        for suite in &self.suites {
-            match suite {
-                Suite::Slot => {
-                    let evaluation = slot::evaluate(
-                        decoder,
-                        base,
-                        &self.rows,
-                        &self.options,
-                        self.encoder.as_ref(),
-                        watch,
-                    )?;
-                    let Some(evaluation) = evaluation else {
-                        return Ok(EvaluationOutcome::Interrupted);
-                    };
-                    metrics.extend(evaluation.metrics());
-                    let named = |(name, bytes)| (format!("eval.slot.{name}"), bytes);
-                    files.extend(evaluation.files()?.into_iter().map(named));
-                }
-            }
+        if let Some(encoder) = &self.encoder {
+            let rows = &self.rows;
+            let evaluation =
+                slot::evaluate(decoder, base, rows, &self.options, encoder.as_ref(), watch)?;
+            let Some(evaluation) = evaluation else { return Ok(EvaluationOutcome::Interrupted) };
+            metrics.extend(evaluation.metrics());
+            let named = |(name, bytes)| (format!("eval.slot.{name}"), bytes);
+            files.extend(evaluation.files()?.into_iter().map(named));
         }
         Ok(EvaluationOutcome::Done { metrics, files })
     }
 }
 
-/// The config's encoder, or the deterministic stand-in where it names none.
+/// The encoder that the config names.
 ///
 /// # Errors
 ///
-/// The encoder cannot be loaded.
+/// The config names none, or it cannot be loaded.
 pub fn encoder(config: &Config, device: &Device) -> Result<Box<dyn SentenceEncoder>, Error> {
-    match &config.eval.encoder {
-        Some(dir) => Ok(Box::new(MiniLmEncoder::open(dir, device)?)),
-        None => {
-            tracing::warn!(
-                "eval.encoder is not set: content similarity uses the hash encoder, which knows \
-                 nothing of language; set it to an all-MiniLM-L6-v2 folder"
-            );
-            Ok(Box::new(HashEncoder))
-        }
-    }
+    let dir = config.eval.encoder.as_ref().ok_or_else(|| {
+        Error::Usage(
+            "eval.encoder is not set: content similarity needs an encoder; set it to an \
+             all-MiniLM-L6-v2 folder (scripts/fetch-models brings one)"
+                .to_string(),
+        )
+    })?;
+    Ok(Box::new(MiniLmEncoder::open(dir, device)?))
 }
 
 fn held_out(config: &Config, preparation: &Preparation) -> Result<Vec<TokenizedExample>, Error> {
