@@ -209,3 +209,32 @@ fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
         }
     }
 }
+
+#[test]
+fn a_loss_that_stays_not_finite_stops_the_run_with_status_5_and_keeps_its_checkpoints() {
+    let workplace = Workplace::new();
+    let output = workplace
+        .train("overflow")
+        .args(["--set", "lora.lora_alpha=1e38", "--set", "train.max_nonfinite=2"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{errors}");
+    assert!(errors.contains("2 steps in a row") && errors.contains("train.jsonl:"), "{errors}");
+    let run = RunDir::open_to_read(&workplace.path("overflow")).unwrap();
+    let kept = run.latest_valid().unwrap().checkpoint.expect("the one of step 0");
+    assert_eq!(kept.step, 0);
+}
+
+#[test]
+fn a_run_directory_of_another_config_is_refused_and_left_as_it_is() {
+    let workplace = Workplace::new();
+    workplace.finish("run");
+    let expected = outcome(&workplace.path("run"));
+    let output =
+        workplace.train("run").args(["--set", "train.learning_rate=5e-4"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("train.learning_rate: 0.01 -> 0.0005"), "{errors}");
+    assert_same_outcome(&workplace.path("run"), &expected);
+}

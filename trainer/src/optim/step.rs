@@ -63,3 +63,39 @@ impl Optimizer {
         StepOutcome::Updated { grad_norm }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, TensorData};
+
+    use super::*;
+
+    fn tensor(values: [f32; 2]) -> Tensor<1> {
+        Tensor::from_data(TensorData::new(values.to_vec(), [2]), &Device::flex())
+    }
+
+    fn optimizer(adapters: &Adapters) -> Optimizer {
+        let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 };
+        Optimizer::new(adamw, 1.0, adapters)
+    }
+
+    #[test]
+    fn what_is_not_finite_moves_nothing() {
+        let mut adapters = Adapters { slots: vec![], flat: tensor([1.0, -2.0]) };
+        let mut optimizer = optimizer(&adapters);
+        for (gradient, loss) in [
+            ([f32::NAN, 0.0], 1.0),
+            ([f32::INFINITY, 0.0], 1.0),
+            ([0.5, 0.5], f64::NAN),
+            ([0.5, 0.5], f64::INFINITY),
+        ] {
+            let outcome = optimizer.step(&mut adapters, tensor(gradient), loss, 0.1);
+            assert!(matches!(outcome, StepOutcome::NonFinite { .. }), "{gradient:?} {loss}");
+        }
+        assert_eq!(adapters.to_values(), [1.0, -2.0]);
+        assert_eq!(optimizer.state.step, 0);
+        let outcome = optimizer.step(&mut adapters, tensor([3.0, 4.0]), 1.0, 0.1);
+        assert_eq!(outcome, StepOutcome::Updated { grad_norm: 5.0 });
+        assert_ne!(adapters.to_values(), [1.0, -2.0]);
+    }
+}
