@@ -1,0 +1,209 @@
+//! Who may know whom: crates, dependencies, and modules of the trainer.
+
+use toml::Table;
+
+use super::sources::{Source, files, read, regex, rust_sources};
+use super::{assert_none, in_library};
+
+/// The folders of the crates, the leaves first.
+const LEAVES: [&str; 3] = ["data", "kernels", "checkpoints"];
+const TRAINER: &str = "trainer";
+
+/// The modules of the trainer from the lowest to the highest: each uses those before it.
+const LAYERS: [&str; 16] = [
+    "config",
+    "models",
+    "lora",
+    "optim",
+    "error",
+    "process",
+    "device",
+    "base_model",
+    "metrics",
+    "export",
+    "eval",
+    "progress",
+    "recipes",
+    "cli",
+    "commands",
+    "main",
+];
+
+/// Uses against the order, and why they may be.
+const AGAINST_THE_ORDER: [(&str, &str); 2] = [
+    // A projection applies the mask of the key it is given; the key belongs to LoRA.
+    ("models", "lora"),
+    // The evaluation inside a run is prepared by the run.
+    ("eval", "recipes"),
+];
+
+fn manifest(folder: &str) -> Table {
+    let path = format!("{folder}/Cargo.toml");
+    read(&path)
+        .parse()
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Names of everything that a crate depends on, for tests and builds too.
+fn dependencies(folder: &str) -> Vec<String> {
+    let manifest = manifest(folder);
+    ["dependencies", "dev-dependencies", "build-dependencies"]
+        .iter()
+        .filter_map(|kind| manifest.get(*kind)?.as_table())
+        .flat_map(|table| table.keys().cloned())
+        .collect()
+}
+
+#[test]
+fn the_crates_form_a_star() {
+    for leaf in LEAVES {
+        let ours: Vec<String> = dependencies(leaf)
+            .into_iter()
+            .filter(|name| name.starts_with("tooltune"))
+            .collect();
+        assert!(
+            ours.is_empty(),
+            "{leaf}/Cargo.toml: a leaf depends on {}",
+            ours.join(", ")
+        );
+    }
+    let known = dependencies(TRAINER);
+    for leaf in LEAVES {
+        let name = format!("tooltune-{leaf}");
+        assert!(
+            known.contains(&name),
+            "{TRAINER}/Cargo.toml does not depend on {name}"
+        );
+    }
+    let other = regex(r"\btooltune(_\w+)?::");
+    let own = |source: &Source| format!("tooltune_{}::", source.top());
+    let violations: Vec<String> = rust_sources()
+        .iter()
+        .filter(|source| LEAVES.contains(&source.top()))
+        .flat_map(|source| {
+            let foreign = other
+                .find_iter(&source.code)
+                .filter(|m| m.as_str() != own(source));
+            foreign
+                .map(|m| format!("{}: {}", source.path, m.as_str()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert_none("a leaf names no other crate of ours", &violations);
+}
+
+#[test]
+fn burn_is_named_only_where_tensors_are_computed() {
+    for folder in ["data", "checkpoints"] {
+        let devices: Vec<String> = dependencies(folder)
+            .into_iter()
+            .filter(|name| {
+                ["burn", "cubecl", "cudarc"]
+                    .iter()
+                    .any(|b| name.starts_with(b))
+            })
+            .collect();
+        assert!(
+            devices.is_empty(),
+            "{folder}/Cargo.toml: {}",
+            devices.join(", ")
+        );
+    }
+    let burn = regex(r"\b(?:burn\w*|cubecl\w*)::");
+    let violations = in_library(&burn, |source| {
+        ["data", "checkpoints"].contains(&source.top())
+    });
+    assert_none("text and files know no device", &violations);
+}
+
+#[test]
+fn the_version_of_burn_stands_in_one_place() {
+    let workspace: Table = read("Cargo.toml").parse().expect("Cargo.toml is TOML");
+    let burn = &workspace["workspace"]["dependencies"]["burn"];
+    let pin = burn["version"].as_str().expect("a version");
+    let version = pin
+        .strip_prefix('=')
+        .unwrap_or_else(|| panic!("Cargo.toml: {pin:?} is no pin"));
+    for folder in LEAVES.iter().chain([&TRAINER]) {
+        for (name, wanted) in manifest(folder)["dependencies"]
+            .as_table()
+            .expect("a table")
+        {
+            let inherits = wanted.get("workspace").and_then(toml::Value::as_bool) == Some(true);
+            assert!(
+                inherits,
+                "{folder}/Cargo.toml: {name} must say `workspace = true`"
+            );
+        }
+    }
+    let named = regex(&format!(
+        r"(?:^|[^\d.]){}(?:\D|$)",
+        version.replace('.', r"\.")
+    ));
+    let violations: Vec<String> = files()
+        .iter()
+        .filter(|path| !["Cargo.toml", "Cargo.lock"].contains(&path.as_str()))
+        .filter(|path| {
+            [".rs", ".toml", ".md", ".sh"]
+                .iter()
+                .any(|end| path.ends_with(end))
+        })
+        .flat_map(|path| {
+            let text = read(path);
+            let lines = text
+                .lines()
+                .enumerate()
+                .filter(|(_, line)| named.is_match(line));
+            lines
+                .map(|(i, line)| format!("{path}:{}: {}", i + 1, line.trim()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert_none(&format!("only Cargo.toml says {version}"), &violations);
+}
+
+#[test]
+fn modules_of_the_trainer_use_only_those_below_them() {
+    let path = regex(r"\bcrate::(\w+)|\bcrate::\{([^}]*)\}");
+    let place = |module: &str| LAYERS.iter().position(|layer| *layer == module);
+    let mut violations = Vec::new();
+    for source in rust_sources() {
+        let Some(below) = source.path.strip_prefix("trainer/src/") else {
+            continue;
+        };
+        let module = below
+            .split('/')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(".rs");
+        if module == "lib" {
+            continue;
+        }
+        let Some(own) = place(module) else {
+            violations.push(format!(
+                "{}:1: `{module}` has no place in LAYERS",
+                source.path
+            ));
+            continue;
+        };
+        for found in path.captures_iter(&source.library) {
+            let names = found
+                .get(1)
+                .or(found.get(2))
+                .map_or("", |names| names.as_str());
+            let used = names
+                .split(',')
+                .map(|n| n.trim().split("::").next().unwrap_or_default());
+            for name in used.filter(|name| *name != module) {
+                let is_above = place(name).is_some_and(|layer| layer > own);
+                if is_above && !AGAINST_THE_ORDER.contains(&(module, name)) {
+                    let line = source.library[..found.get(0).unwrap().start()]
+                        .lines()
+                        .count();
+                    violations.push(format!("{}:{line}: {module} uses {name}", source.path));
+                }
+            }
+        }
+    }
+    assert_none("a module of the trainer uses those below it", &violations);
+}

@@ -1,0 +1,140 @@
+//! What stands in one place only: devices, autodiff, the shift, `unsafe`, and each operation's
+//! reference.
+
+use super::sources::{files, read, regex, rust_sources};
+use super::{assert_none, in_library};
+
+/// Modules of `kernels` that are no operations but what operations are made of.
+const NOT_OPERATIONS: [&str; 1] = ["cpu"];
+
+#[test]
+fn backend_generics_and_unsafe_stay_in_kernels() {
+    let violations = in_library(&regex(r"\bBackend\b|\bunsafe\b"), |source| {
+        source.top() != "kernels"
+    });
+    assert_none("`Backend` and `unsafe` stay in kernels", &violations);
+}
+
+#[test]
+fn the_device_is_opened_in_one_file() {
+    let opened = regex(r"\bDevice::(?:flex|cuda|wgpu|vulkan|metal|rocm|cpu|default)\s*\(");
+    let place = "trainer/src/device.rs";
+    let violations = in_library(&opened, |source| source.path != place);
+    assert_none(
+        "a device is opened in trainer/src/device.rs only",
+        &violations,
+    );
+    let here = in_library(&opened, |source| source.path == place);
+    assert!(
+        here.iter().any(|line| line.contains("flex")),
+        "{place} opens no CPU: {here:?}"
+    );
+}
+
+#[test]
+fn autodiff_begins_in_one_function() {
+    let begun = regex(r"\.(?:require_grad|autodiff)\s*\(");
+    let place = "trainer/src/optim/backward.rs";
+    let violations = in_library(&begun, |source| {
+        source.path != place && source.top() != "kernels"
+    });
+    assert_none("autodiff begins in one function, `leaf`", &violations);
+    let here = in_library(&begun, |source| source.path == place);
+    assert_eq!(here.len(), 1, "{here:?}");
+    let source = rust_sources()
+        .iter()
+        .find(|source| source.path == place)
+        .expect(place);
+    let leaf = source
+        .functions()
+        .into_iter()
+        .find(|f| f.name == "leaf")
+        .expect("the function leaf");
+    let line: usize = here[0]
+        .split(':')
+        .nth(1)
+        .and_then(|line| line.parse().ok())
+        .expect("a line");
+    assert!(
+        (leaf.line..leaf.line + leaf.n_lines).contains(&line),
+        "{} is not in leaf",
+        here[0]
+    );
+}
+
+#[test]
+fn the_shift_happens_in_one_function() {
+    let name = regex(r"\bshift_for_next_token\s*\(");
+    let uses = in_library(&name, |_| true);
+    let (defined, called): (Vec<_>, Vec<_>) = uses.into_iter().partition(|u| u.contains("fn "));
+    assert_eq!(defined.len(), 1, "defined at:\n{}", defined.join("\n"));
+    assert_eq!(called.len(), 1, "called at:\n{}", called.join("\n"));
+    assert!(
+        called[0].starts_with("data/src/batches/collate.rs:"),
+        "{}",
+        called[0]
+    );
+    let own = regex(r"\btargets\s*\[\s*1\s*\.\.|\binput_ids\s*\[\s*1\s*\.\.");
+    let violations = in_library(&own, |source| source.path != "data/src/batches/collate.rs");
+    assert_none("nothing else moves tokens by one", &violations);
+}
+
+#[test]
+fn every_operation_keeps_its_reference() {
+    let library = read("kernels/src/lib.rs");
+    let public = regex(r"(?m)^pub mod (\w+);");
+    let operations: Vec<&str> = public
+        .captures_iter(&library)
+        .map(|found| found.get(1).unwrap().as_str())
+        .filter(|name| !NOT_OPERATIONS.contains(name))
+        .collect();
+    assert!(operations.len() >= 6, "{operations:?}");
+    let all = files();
+    let violations: Vec<String> = operations
+        .into_iter()
+        .filter(|name| {
+            let folder = format!("kernels/src/{name}/");
+            let own: Vec<&str> = all.iter().filter_map(|p| p.strip_prefix(&folder)).collect();
+            // An operation that has no faster version is its own reference.
+            let is_plain = own == ["mod.rs"] && {
+                let text = read(&format!("{folder}mod.rs"));
+                !regex(r"\b(?:reference|crate::cpu|rayon|fused)\b").is_match(&text)
+            };
+            !own.contains(&"reference.rs") && !is_plain
+        })
+        .map(|name| format!("kernels/src/{name}/mod.rs:1: no reference.rs beside it"))
+        .collect();
+    assert_none("an operation keeps its reference for ever", &violations);
+}
+
+#[test]
+fn every_faster_path_is_compared_with_its_reference() {
+    let all = files();
+    let tests: Vec<(&String, String)> = all
+        .iter()
+        .filter(|path| path.starts_with("kernels/tests/") && path.ends_with(".rs"))
+        .map(|path| (path, read(path)))
+        .collect();
+    let reference = regex(r"\breference\b");
+    let violations: Vec<String> = all
+        .iter()
+        .filter_map(|path| {
+            path.strip_prefix("kernels/src/")?
+                .strip_suffix("/reference.rs")
+        })
+        .filter(|name| {
+            let folder = format!("kernels/src/{name}/");
+            let is_own = |file: &str| ["mod.rs", "reference.rs"].contains(&file);
+            let has_faster = all
+                .iter()
+                .filter_map(|path| path.strip_prefix(&folder))
+                .any(|file| !is_own(file));
+            let is_compared = tests
+                .iter()
+                .any(|(_, text)| text.contains(&format!("{name}::")) && reference.is_match(text));
+            has_faster && !is_compared
+        })
+        .map(|name| format!("kernels/src/{name}/mod.rs:1: no test in kernels/tests compares it"))
+        .collect();
+    assert_none("a faster path is compared with its reference", &violations);
+}

@@ -1,0 +1,162 @@
+//! How things are written: how long, under which names, with what said about them, and what is
+//! never written.
+
+use super::sources::{Function, files, regex, rust_sources};
+use super::{assert_none, in_library};
+use crate::support::root;
+
+const MAX_FILE_LINES: usize = 600;
+const MAX_FUNCTION_LINES: usize = 120;
+
+#[test]
+#[allow(
+    clippy::print_stdout,
+    reason = "the sizes are what a reader of the test wants to see"
+)]
+fn files_and_functions_keep_to_their_sizes() {
+    let sources = rust_sources();
+    let mut sizes: Vec<(usize, &str)> = sources
+        .iter()
+        .map(|source| (source.text.lines().count(), source.path.as_str()))
+        .collect();
+    sizes.sort_by(|a, b| b.cmp(a));
+    println!("the ten largest files:");
+    sizes
+        .iter()
+        .take(10)
+        .for_each(|(lines, path)| println!("{lines:6} {path}"));
+    let mut lengths: Vec<(usize, String)> = sources
+        .iter()
+        .flat_map(|source| {
+            let place = |f: &Function| format!("{}:{}: {}", source.path, f.line, f.name);
+            source
+                .functions()
+                .iter()
+                .map(|f| (f.n_lines, place(f)))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    lengths.sort();
+    let at = |share: usize| lengths[(lengths.len() - 1) * share / 100].0;
+    println!(
+        "{} functions: median {} lines, p90 {}",
+        lengths.len(),
+        at(50),
+        at(90)
+    );
+    let (longest, place) = lengths.last().expect("functions");
+    println!("the longest: {longest} lines, {place}");
+
+    let files = sizes.iter().filter(|(lines, _)| *lines > MAX_FILE_LINES);
+    let mut violations: Vec<String> = files
+        .map(|(lines, path)| format!("{path}:1: {lines} lines"))
+        .collect();
+    let functions = lengths
+        .iter()
+        .filter(|(lines, _)| *lines > MAX_FUNCTION_LINES);
+    violations.extend(functions.map(|(lines, place)| format!("{place} has {lines} lines")));
+    assert_none("at most 600 lines a file, 120 a function", &violations);
+}
+
+#[test]
+fn every_module_says_what_it_is() {
+    let violations: Vec<String> = rust_sources()
+        .iter()
+        .filter(|source| source.path.contains("/src/") || source.path.contains("tests/"))
+        .filter(|source| !source.text.starts_with("//!"))
+        .map(|source| {
+            format!(
+                "{}:1: {}",
+                source.path,
+                source.text.lines().next().unwrap_or("")
+            )
+        })
+        .collect();
+    assert_none(
+        "a module opens with //! and what it turns into what",
+        &violations,
+    );
+}
+
+#[test]
+fn nothing_has_a_shelf_name() {
+    let shelves = [
+        "util", "utils", "common", "helper", "helpers", "manager", "misc", "stuff",
+    ];
+    let mut violations: Vec<String> = files()
+        .into_iter()
+        .filter(|path| {
+            let parts = path.split(['/', '_', '.', '-']);
+            parts.into_iter().any(|part| shelves.contains(&part))
+        })
+        .collect();
+    let item = regex(
+        r"\b(?:mod|struct|enum|trait|type)\s+(?:\w*(?:Manager|Helper|Utils?|Misc)|(?:utils?|common|helpers?|manager|misc))\b",
+    );
+    for source in rust_sources() {
+        violations.extend(source.matches(&source.code, &item));
+    }
+    assert_none(
+        "a thing without a better name has no owner yet",
+        &violations,
+    );
+}
+
+#[test]
+fn no_test_is_switched_off_and_no_code_is_a_stub() {
+    let never = regex(
+        r"#\[\s*(?:ignore|should_panic)\b|\b(?:todo|unimplemented|dbg)!|#!?\[allow\(dead_code",
+    );
+    let mut violations = Vec::new();
+    for source in rust_sources() {
+        violations.extend(source.matches(&source.code, &never));
+        let open = regex(r"//.*\b(?:FIXME|XXX)\b");
+        violations.extend(source.matches(&source.text, &open));
+    }
+    let violations: Vec<String> = violations
+        .into_iter()
+        .filter(|place| !place.starts_with("tests/layering"))
+        .collect();
+    assert_none("nothing is ignored, stubbed or left to do", &violations);
+}
+
+#[test]
+fn library_code_does_not_print() {
+    let print = regex(r"\be?print(?:ln)?!");
+    let speaks = |path: &str| {
+        let may = [
+            "trainer/src/commands/",
+            "trainer/src/main.rs",
+            "trainer/src/progress.rs",
+        ];
+        may.iter().any(|prefix| path.starts_with(prefix)) || !path.contains("/src/")
+    };
+    let violations = in_library(&print, |source| !speaks(&source.path));
+    assert_none("the commands print, nothing below them does", &violations);
+}
+
+#[test]
+fn no_path_of_a_developers_machine_is_in_the_repository() {
+    let folders = ["home", "Users", "root", "work", "mnt", "workspace"].join("|");
+    let path = regex(&format!(r"(?-u)(?:^|[\s\x22'`=(:,])/(?:{folders})/[\w.-]"));
+    let windows = regex(r"(?-u)[A-Z]:\\\\?Users");
+    let path = regex::bytes::Regex::new(path.as_str()).expect("a pattern");
+    let windows = regex::bytes::Regex::new(windows.as_str()).expect("a pattern");
+    let violations: Vec<String> = files()
+        .into_iter()
+        .filter_map(|file| {
+            let bytes = std::fs::read(root().join(&file)).ok()?;
+            let found = path.find(&bytes).or_else(|| windows.find(&bytes))?;
+            let line = bytes[..found.start()]
+                .iter()
+                .filter(|byte| **byte == b'\n')
+                .count()
+                + 1;
+            Some(format!(
+                "{file}:{line}: {}",
+                String::from_utf8_lossy(found.as_bytes()).trim()
+            ))
+        })
+        .collect();
+    assert_none("no path of one machine", &violations);
+}
