@@ -15,6 +15,38 @@ use regex::Regex;
 
 use sources::{Source, read, regex, rust_sources};
 
+/// The folders of the crates, the leaves first.
+const LEAVES: [&str; 3] = ["data", "kernels", "checkpoints"];
+const TRAINER: &str = "trainer";
+
+/// The modules of the trainer from the lowest to the highest: each uses those before it.
+const LAYERS: [&str; 16] = [
+    "config",
+    "models",
+    "lora",
+    "optim",
+    "error",
+    "process",
+    "device",
+    "base_model",
+    "metrics",
+    "export",
+    "eval",
+    "progress",
+    "recipes",
+    "cli",
+    "commands",
+    "main",
+];
+
+/// Uses against the order, and why they may be.
+const AGAINST_THE_ORDER: [(&str, &str); 2] = [
+    // A projection applies the mask of the key it is given; the key belongs to LoRA.
+    ("models", "lora"),
+    // The evaluation inside a run is prepared by the run.
+    ("eval", "recipes"),
+];
+
 #[track_caller]
 fn assert_none(rule: &str, violations: &[String]) {
     let n = violations.len();

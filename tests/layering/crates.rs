@@ -3,39 +3,7 @@
 use toml::Table;
 
 use super::sources::{Source, files, read, regex, rust_sources};
-use super::{assert_none, in_library};
-
-/// The folders of the crates, the leaves first.
-const LEAVES: [&str; 3] = ["data", "kernels", "checkpoints"];
-const TRAINER: &str = "trainer";
-
-/// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 16] = [
-    "config",
-    "models",
-    "lora",
-    "optim",
-    "error",
-    "process",
-    "device",
-    "base_model",
-    "metrics",
-    "export",
-    "eval",
-    "progress",
-    "recipes",
-    "cli",
-    "commands",
-    "main",
-];
-
-/// Uses against the order, and why they may be.
-const AGAINST_THE_ORDER: [(&str, &str); 2] = [
-    // A projection applies the mask of the key it is given; the key belongs to LoRA.
-    ("models", "lora"),
-    // The evaluation inside a run is prepared by the run.
-    ("eval", "recipes"),
-];
+use super::{AGAINST_THE_ORDER, LAYERS, LEAVES, TRAINER, assert_none, in_library};
 
 fn manifest(folder: &str) -> Table {
     let path = format!("{folder}/Cargo.toml");
@@ -44,13 +12,21 @@ fn manifest(folder: &str) -> Table {
         .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Names of everything that a crate depends on, for tests and builds too.
-fn dependencies(folder: &str) -> Vec<String> {
+/// Everything that a crate depends on with what it asks for, for tests, builds and single systems
+/// too.
+fn dependencies(folder: &str) -> Table {
+    const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
     let manifest = manifest(folder);
-    ["dependencies", "dev-dependencies", "build-dependencies"]
-        .iter()
-        .filter_map(|kind| manifest.get(*kind)?.as_table())
-        .flat_map(|table| table.keys().cloned())
+    let systems = manifest.get("target").and_then(toml::Value::as_table);
+    let systems = systems
+        .into_iter()
+        .flat_map(|table| table.values().filter_map(|v| v.as_table()));
+    let holders = std::iter::once(&manifest).chain(systems);
+    let tables = holders.flat_map(|holder| KINDS.map(|kind| holder.get(kind)?.as_table()));
+    tables
+        .flatten()
+        .flatten()
+        .map(|(name, wanted)| (name.clone(), wanted.clone()))
         .collect()
 }
 
@@ -59,6 +35,7 @@ fn the_crates_form_a_star() {
     for leaf in LEAVES {
         let ours: Vec<String> = dependencies(leaf)
             .into_iter()
+            .map(|(name, _)| name)
             .filter(|name| name.starts_with("tooltune"))
             .collect();
         assert!(
@@ -71,7 +48,7 @@ fn the_crates_form_a_star() {
     for leaf in LEAVES {
         let name = format!("tooltune-{leaf}");
         assert!(
-            known.contains(&name),
+            known.contains_key(&name),
             "{TRAINER}/Cargo.toml does not depend on {name}"
         );
     }
@@ -97,6 +74,7 @@ fn burn_is_named_only_where_tensors_are_computed() {
     for folder in ["data", "checkpoints"] {
         let devices: Vec<String> = dependencies(folder)
             .into_iter()
+            .map(|(name, _)| name)
             .filter(|name| {
                 ["burn", "cubecl", "cudarc"]
                     .iter()
@@ -125,10 +103,7 @@ fn the_version_of_burn_stands_in_one_place() {
         .strip_prefix('=')
         .unwrap_or_else(|| panic!("Cargo.toml: {pin:?} is no pin"));
     for folder in LEAVES.iter().chain([&TRAINER]) {
-        for (name, wanted) in manifest(folder)["dependencies"]
-            .as_table()
-            .expect("a table")
-        {
+        for (name, wanted) in dependencies(folder) {
             let inherits = wanted.get("workspace").and_then(toml::Value::as_bool) == Some(true);
             assert!(
                 inherits,
