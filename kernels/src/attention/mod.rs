@@ -3,9 +3,17 @@
 //! Documents lie end to end, without padding; their borders are host integers, so that neither
 //! the mask nor the scores of a whole pack ever exist.
 
+pub(crate) mod cpu;
+pub(crate) mod cpu_backward;
+mod cpu_decode;
 pub mod reference;
+mod softmax;
 
-use burn::tensor::Tensor;
+use burn::backend::Dispatch;
+use burn::tensor::{Tensor, TensorData};
+
+use crate::cpu::buffer::plain;
+use crate::ops::{KernelOps, is_fused};
 
 /// Borders of the documents of a micro-batch, shared by all layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,20 +30,35 @@ impl Documents {
     ///
     /// If the borders fall or exceed `n_tokens`: a bug of the caller, no data can cause it.
     pub fn new(cu_seqlens: &[usize], n_tokens: usize) -> Self {
-        assert!(cu_seqlens.first() == Some(&0), "document borders start at 0");
+        assert!(
+            cu_seqlens.first() == Some(&0),
+            "document borders start at 0"
+        );
         assert!(cu_seqlens.is_sorted(), "document borders rise");
-        assert!(cu_seqlens.last() <= Some(&n_tokens), "document borders end within the tokens");
-        Self { cu_seqlens: cu_seqlens.to_vec(), n_tokens }
+        assert!(
+            cu_seqlens.last() <= Some(&n_tokens),
+            "document borders end within the tokens"
+        );
+        Self {
+            cu_seqlens: cu_seqlens.to_vec(),
+            n_tokens,
+        }
     }
 
     /// One document of `n_tokens` tokens.
     pub fn single(n_tokens: usize) -> Self {
-        Self { cu_seqlens: vec![0, n_tokens], n_tokens }
+        Self {
+            cu_seqlens: vec![0, n_tokens],
+            n_tokens,
+        }
     }
 
     /// Start and length of each document that has tokens.
     pub fn spans(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.cu_seqlens.windows(2).map(|w| (w[0], w[1] - w[0])).filter(|&(_, length)| length > 0)
+        self.cu_seqlens
+            .windows(2)
+            .map(|w| (w[0], w[1] - w[0]))
+            .filter(|&(_, length)| length > 0)
     }
 
     /// Tokens of the micro-batch, padding included.
@@ -73,5 +96,58 @@ pub fn attention(
     documents: &Documents,
     causality: Causality,
 ) -> Tensor<3> {
-    reference::attention(q, k, v, documents, causality)
+    if !(is_fused(&q) && is_fused(&k) && is_fused(&v)) {
+        return reference::attention(q, k, v, documents, causality);
+    }
+    let (q, k, v) = (q.into_dispatch(), k.into_dispatch(), v.into_dispatch());
+    Tensor::from_dispatch(Dispatch::document_attention(
+        q,
+        k,
+        v,
+        documents.clone(),
+        causality,
+    ))
+}
+
+/// Attention of one new query a row to the cached keys of its row.
+///
+/// Row `i` sees the columns from `starts[i]` up to `n_columns`, at least one. Nothing is
+/// differentiated.
+///
+/// # Shapes
+///
+/// - `q`: `[b, h, c]`, float
+/// - `keys`, `values`: `[b, g, capacity, c]`, same dtype, `h` a multiple of `g`
+/// - returns: `[b, h, c]`
+///
+/// # Source
+///
+/// As [`attention`], for the last token of each row.
+pub fn decode(
+    q: Tensor<3>,
+    keys: &Tensor<4>,
+    values: &Tensor<4>,
+    starts: &[usize],
+    n_columns: usize,
+) -> Tensor<3> {
+    let (shape, device) = (q.dims(), q.device());
+    match (plain(&q), plain(keys), plain(values)) {
+        (Some(q), Some(keys), Some(values)) => {
+            let [_, g, capacity, _] = keys.dims();
+            let cache = cpu_decode::Cache {
+                keys: keys.floats(),
+                values: values.floats(),
+                heads: cpu::Heads {
+                    h: shape[1],
+                    g,
+                    c: shape[2],
+                },
+                capacity,
+                n_columns,
+            };
+            let attended = cpu_decode::decode(q.floats(), &cache, starts);
+            Tensor::from_data(TensorData::new(attended, shape), &device)
+        }
+        _ => reference::decode(q, keys, values, starts, n_columns),
+    }
 }

@@ -1,6 +1,6 @@
 //! Attention in plain tensor operations, a document at a time.
 
-use burn::tensor::{Bool, Device, Tensor, activation};
+use burn::tensor::{Bool, Device, Tensor, TensorData, activation};
 
 use super::{Causality, Documents};
 
@@ -24,7 +24,10 @@ pub fn attention(
     let n_real: usize = documents.spans().map(|(_, length)| length).sum();
     let n_padding = documents.n_tokens() - n_real;
     if n_padding > 0 {
-        parts.push(Tensor::zeros([n_padding, n_heads, head_dim], (&device, q.dtype())));
+        parts.push(Tensor::zeros(
+            [n_padding, n_heads, head_dim],
+            (&device, q.dtype()),
+        ));
     }
     Tensor::cat(parts, 0)
 }
@@ -65,4 +68,36 @@ fn device_of(x: &Tensor<3>) -> Device {
 /// True where the key lies after the query.
 fn future(length: usize, device: &Device) -> Tensor<4, Bool> {
     Tensor::<2, Bool>::tril_mask([length, length], 0, device).unsqueeze()
+}
+
+/// The contract is [`super::decode`]'s.
+pub fn decode(
+    q: Tensor<3>,
+    keys: &Tensor<4>,
+    values: &Tensor<4>,
+    starts: &[usize],
+    n_columns: usize,
+) -> Tensor<3> {
+    let [rows, n_heads, head_dim] = q.dims();
+    let n_kv_heads = keys.dims()[1];
+    let group = n_heads / n_kv_heads;
+    let absent: Vec<bool> = starts
+        .iter()
+        .flat_map(|&start| (0..n_columns).map(move |column| column < start))
+        .collect();
+    let absent = TensorData::new(absent, [rows, 1, 1, n_columns]);
+    let absent = Tensor::<4, Bool>::from_data(absent, &q.device());
+    let keys = keys.clone().narrow(2, 0, n_columns);
+    let values = values.clone().narrow(2, 0, n_columns);
+    let scores = q
+        .reshape([rows, n_kv_heads, group, head_dim])
+        .matmul(keys.swap_dims(2, 3))
+        .div_scalar((head_dim as f64).sqrt())
+        .mask_fill(
+            absent.expand([rows, n_kv_heads, group, n_columns]),
+            f32::NEG_INFINITY,
+        );
+    activation::softmax(scores, 3)
+        .matmul(values)
+        .reshape([rows, n_heads, head_dim])
 }

@@ -56,6 +56,16 @@ pub(crate) fn plain<const D: usize>(x: &Tensor<D>) -> Option<Plain<D>> {
         .map(|x| Plain(contiguous(x)))
 }
 
+impl<const D: usize> Plain<D> {
+    pub(crate) fn floats(&self) -> &[f32] {
+        floats(&self.0)
+    }
+
+    pub(crate) fn dims(&self) -> [usize; D] {
+        dims(&self.0)
+    }
+}
+
 impl Plain<2> {
     pub(crate) fn matrix(&self) -> Matrix<'_> {
         let [rows, columns] = dims(&self.0);

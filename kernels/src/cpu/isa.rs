@@ -38,25 +38,30 @@ impl Isa {
 /// The body is ordinary Rust; the compiler's vectors grow with the instruction set. It contains no
 /// fused multiply-add, so that every CPU rounds alike.
 macro_rules! for_each_isa {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident $(<const $n:ident: usize>)?
+        ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
-        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name $(<const $n: usize>)? ($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            fn body($($arg: $ty),*) $(-> $ret)? $body
+            fn body $(<const $n: usize>)? ($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-            fn avx512($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
+            fn avx512 $(<const $n: usize>)? ($($arg: $ty),*) $(-> $ret)? {
+                body $(::<$n>)? ($($arg),*)
+            }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
-            fn avx2($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
+            fn avx2 $(<const $n: usize>)? ($($arg: $ty),*) $(-> $ret)? {
+                body $(::<$n>)? ($($arg),*)
+            }
             match $crate::cpu::isa::Isa::detect() {
                 // SAFETY: detected.
                 #[cfg(target_arch = "x86_64")]
-                $crate::cpu::isa::Isa::Avx512 => unsafe { avx512($($arg),*) },
+                $crate::cpu::isa::Isa::Avx512 => unsafe { avx512 $(::<$n>)? ($($arg),*) },
                 // SAFETY: detected.
                 #[cfg(target_arch = "x86_64")]
-                $crate::cpu::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                $crate::cpu::isa::Isa::Portable => body($($arg),*),
+                $crate::cpu::isa::Isa::Avx2 => unsafe { avx2 $(::<$n>)? ($($arg),*) },
+                $crate::cpu::isa::Isa::Portable => body $(::<$n>)? ($($arg),*),
             }
         }
     };

@@ -13,7 +13,7 @@ thread_local! {
 /// Calls `work` with `floats` floats of arbitrary value.
 ///
 /// A call inside `work` gets memory of its own.
-pub(super) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     let mut lines = KEPT.take();
     let n = floats.div_ceil(16);
     if lines.len() < n {

@@ -5,29 +5,29 @@
 
 /// One tile: `c[rows, columns] (+)= a[rows, depth] b[depth, COLUMNS]`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TileJob {
+pub(crate) struct TileJob {
     /// Element `(0, 0)` of A; element `(i, p)` is `i * a_row_stride + p * a_depth_stride` on.
-    pub(super) a: *const f32,
-    pub(super) a_row_stride: usize,
-    pub(super) a_depth_stride: usize,
+    pub(crate) a: *const f32,
+    pub(crate) a_row_stride: usize,
+    pub(crate) a_depth_stride: usize,
     /// `depth` lines of [`Tile::COLUMNS`] floats; columns that do not exist hold any value.
-    pub(super) b: *const f32,
+    pub(crate) b: *const f32,
     /// [`Tile::COLUMNS`] for a packed panel; more where B is read where it lies.
-    pub(super) b_line_stride: usize,
+    pub(crate) b_line_stride: usize,
     /// Element `(0, 0)` of C, whose columns are contiguous.
-    pub(super) c: *mut f32,
-    pub(super) c_row_stride: usize,
+    pub(crate) c: *mut f32,
+    pub(crate) c_row_stride: usize,
     /// At least 1, at most [`Tile::ROWS`].
-    pub(super) rows: usize,
+    pub(crate) rows: usize,
     /// At least 1, at most [`Tile::COLUMNS`].
-    pub(super) columns: usize,
-    pub(super) depth: usize,
+    pub(crate) columns: usize,
+    pub(crate) depth: usize,
     /// Whether C holds a sum to add to; if not it may be uninitialised.
-    pub(super) adds: bool,
+    pub(crate) adds: bool,
 }
 
 /// Tiles of one instruction set.
-pub(super) trait Tile {
+pub(crate) trait Tile {
     /// Rows of a full tile.
     const ROWS: usize;
     /// Columns of a panel of B.
@@ -49,7 +49,7 @@ pub(super) trait Tile {
 
 /// Tiles in plain loops, for CPUs without a version of their own.
 #[derive(Debug)]
-pub(super) struct Portable;
+pub(crate) struct Portable;
 
 impl Tile for Portable {
     const ROWS: usize = 4;

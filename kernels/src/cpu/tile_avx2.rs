@@ -11,7 +11,7 @@ const COLUMNS: usize = 16;
 
 /// AVX2 tiles.
 #[derive(Debug)]
-pub(super) struct Avx2;
+pub(crate) struct Avx2;
 
 impl Tile for Avx2 {
     const ROWS: usize = 6;

@@ -14,7 +14,7 @@ use super::tile::{Tile, TileJob};
 
 /// Tiles of `V` registers, 16 columns each: 2, or 1 where C has few columns.
 #[derive(Debug)]
-pub(super) struct Avx512<const V: usize>;
+pub(crate) struct Avx512<const V: usize>;
 
 impl<const V: usize> Tile for Avx512<V> {
     const ROWS: usize = 12;

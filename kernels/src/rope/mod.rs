@@ -1,8 +1,13 @@
 //! Rotary position embedding: queries and keys to the same, turned by their position.
 
+pub(crate) mod cpu;
 pub mod reference;
 
+use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor, TensorData};
+
+use crate::ops::{KernelOps, is_fused};
+use cpu::Turn;
 
 /// Cosines and sines of every token of a micro-batch, shared by all layers.
 #[derive(Debug, Clone)]
@@ -38,7 +43,10 @@ impl RopeTable {
                 .collect();
             Tensor::from_data(TensorData::new(values, shape), device)
         };
-        Self { cos: table(f64::cos), sin: table(f64::sin) }
+        Self {
+            cos: table(f64::cos),
+            sin: table(f64::sin),
+        }
     }
 }
 
@@ -53,5 +61,12 @@ impl RopeTable {
 ///
 /// Su et al. 2021; the pairing of `rotate_half` in transformers 5.23.
 pub fn rope(x: Tensor<3>, table: &RopeTable) -> Tensor<3> {
-    reference::rope(x, table)
+    if !(is_fused(&x) && is_fused(&table.cos) && is_fused(&table.sin)) {
+        return reference::rope(x, table);
+    }
+    let (cos, sin) = (
+        table.cos.clone().into_dispatch(),
+        table.sin.clone().into_dispatch(),
+    );
+    Tensor::from_dispatch(Dispatch::rotate(x.into_dispatch(), cos, sin, Turn::Forward))
 }

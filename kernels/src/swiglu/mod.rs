@@ -1,8 +1,12 @@
 //! The gate of a SwiGLU feed-forward block.
 
+pub(crate) mod cpu;
 pub mod reference;
 
+use burn::backend::Dispatch;
 use burn::tensor::Tensor;
+
+use crate::ops::{KernelOps, is_fused};
 
 /// `silu(gate) * up`, with `silu(x) = x * sigmoid(x)`.
 ///
@@ -15,5 +19,11 @@ use burn::tensor::Tensor;
 ///
 /// Shazeer 2020, equation 6, without biases.
 pub fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
-    reference::swiglu(gate, up)
+    if !(is_fused(&gate) && is_fused(&up)) {
+        return reference::swiglu(gate, up);
+    }
+    Tensor::from_dispatch(Dispatch::gated_silu(
+        gate.into_dispatch(),
+        up.into_dispatch(),
+    ))
 }

@@ -1,5 +1,8 @@
 //! Every fused operation against its reference: values, all gradients, special values, threads.
 
+mod attention;
+mod decode;
+mod elementwise;
 mod gemm;
 mod linear_cross_entropy;
 mod lora_linear;

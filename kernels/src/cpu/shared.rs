@@ -1,0 +1,56 @@
+//! One slice that several threads write, each its own part.
+
+use std::marker::PhantomData;
+
+/// An exclusive borrow of floats, to be handed out in parts.
+#[derive(Debug)]
+pub(crate) struct Shared<'a> {
+    first: *mut f32,
+    len: usize,
+    lifetime: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: floats may be written from any thread; that parts are disjoint is promised by whoever
+// takes them.
+unsafe impl Sync for Shared<'_> {}
+// SAFETY: as above.
+unsafe impl Send for Shared<'_> {}
+
+impl<'a> Shared<'a> {
+    pub(crate) fn new(slice: &'a mut [f32]) -> Self {
+        Self {
+            first: slice.as_mut_ptr(),
+            len: slice.len(),
+            lifetime: PhantomData,
+        }
+    }
+
+    /// `len` floats from `start` on.
+    ///
+    /// # Safety
+    ///
+    /// No one else holds any of them.
+    ///
+    /// # Panics
+    ///
+    /// If the slice is shorter.
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "the caller promises that parts are disjoint"
+    )]
+    pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &mut [f32] {
+        assert!(start + len <= self.len, "a part of the slice");
+        // SAFETY: in bounds, and exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(start), len) }
+    }
+
+    /// Where element `start` lies, for writers that stay below element `end`.
+    ///
+    /// # Panics
+    ///
+    /// If the slice is shorter.
+    pub(crate) fn pointer(&self, start: usize, end: usize) -> *mut f32 {
+        assert!(start <= end && end <= self.len, "a part of the slice");
+        self.first.wrapping_add(start)
+    }
+}
