@@ -138,3 +138,33 @@ fn every_faster_path_is_compared_with_its_reference() {
         .collect();
     assert_none("a faster path is compared with its reference", &violations);
 }
+
+#[test]
+fn every_unsafe_block_says_why_it_is_sound() {
+    let block = regex(r"\bunsafe\s*\{");
+    let reason = regex(r"\bSAFETY:");
+    let mut n_blocks = 0;
+    let mut violations = Vec::new();
+    for source in rust_sources() {
+        for place in source.matches(&source.library, &block) {
+            n_blocks += 1;
+            let line: usize = place
+                .split(':')
+                .nth(1)
+                .and_then(|n| n.parse().ok())
+                .expect("a line");
+            let lines: Vec<&str> = source.text.lines().take(line).collect();
+            // The reason may stand above the statement that holds the block, not at a distance.
+            let mut near = lines
+                .iter()
+                .rev()
+                .take(14)
+                .take_while(|line| !line.trim().is_empty());
+            if !near.any(|line| reason.is_match(line)) {
+                violations.push(place);
+            }
+        }
+    }
+    assert!(n_blocks > 0, "no unsafe block is found at all");
+    assert_none("an unsafe block has a comment SAFETY:", &violations);
+}
