@@ -3,8 +3,8 @@
 //! Rows are aligned at their right ends: a batch of prompts of different lengths then appends
 //! every new token at the same column, and one mask hides what lies left of the shorter ones.
 
-use burn::tensor::{Bool, Device, Tensor, TensorData, activation};
-use tooltune_kernels::attention::{Causality, attention};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use tooltune_kernels::attention::{self, Causality};
 
 use super::config::ModelConfig;
 use super::decoder::{BatchContext, Decoder};
@@ -47,10 +47,7 @@ impl KvCache {
     pub fn retain(&mut self, rows: &[usize]) {
         let device = self.keys[0].device();
         let ids: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-        let ids = Tensor::<1, burn::tensor::Int>::from_data(
-            TensorData::new(ids, [rows.len()]),
-            &device,
-        );
+        let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [rows.len()]), &device);
         for cache in self.keys.iter_mut().chain(&mut self.values) {
             *cache = cache.clone().select(0, ids.clone());
         }
@@ -76,41 +73,6 @@ impl KvCache {
             let part = part.unsqueeze_dim(2);
             cache.inplace(|cache| cache.slice_assign(ranges.clone(), part));
         }
-    }
-
-    /// True where a column of the first `n_columns` holds no token of the row, `[b, 1, 1, L]`.
-    fn absent(&self, n_columns: usize, device: &Device) -> Tensor<4, Bool> {
-        let absent: Vec<bool> = self
-            .starts
-            .iter()
-            .flat_map(|&start| (0..n_columns).map(move |column| column < start))
-            .collect();
-        let shape = [self.starts.len(), 1, 1, n_columns];
-        Tensor::from_data(TensorData::new(absent, shape), device)
-    }
-
-    /// Attention of one new query a row, `[b, h, c]`, to the first `n_columns` columns.
-    fn attend(
-        &self,
-        layer: usize,
-        q: Tensor<3>,
-        absent: &Tensor<4, Bool>,
-        n_columns: usize,
-    ) -> Tensor<3> {
-        let [rows, n_heads, head_dim] = q.dims();
-        let n_kv_heads = self.keys[layer].dims()[1];
-        let group = n_heads / n_kv_heads;
-        let keys = self.keys[layer].clone().narrow(2, 0, n_columns);
-        let values = self.values[layer].clone().narrow(2, 0, n_columns);
-        let scores = q
-            .reshape([rows, n_kv_heads, group, head_dim])
-            .matmul(keys.swap_dims(2, 3))
-            .div_scalar((head_dim as f64).sqrt())
-            .mask_fill(
-                absent.clone().expand([rows, n_kv_heads, group, n_columns]),
-                f32::NEG_INFINITY,
-            );
-        activation::softmax(scores, 3).matmul(values).reshape([rows, n_heads, head_dim])
     }
 }
 
@@ -157,7 +119,7 @@ impl Decoder {
                 let part = |t: &Tensor<3>| t.clone().narrow(0, window[0], window[1] - window[0]);
                 cache.fill_prompt(layer, first_row + i, part(&k), part(&v));
             }
-            let attended = attention(q, k, v, &context.documents, Causality::Causal);
+            let attended = attention::attention(q, k, v, &context.documents, Causality::Causal);
             x = block.after_attention(x, attended, context.shape, None);
         }
         let lasts: Vec<i32> = borders[1..].iter().map(|&end| end as i32 - 1).collect();
@@ -172,12 +134,12 @@ impl Decoder {
         let positions: Vec<u32> =
             cache.starts.iter().map(|&start| (column - start) as u32).collect();
         let context = BatchContext::new(&self.config, &positions, &[0], &device);
-        let absent = cache.absent(column + 1, &device);
         let mut x = self.embed(token_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
             let (q, k, v) = block.queries_keys_values(&x, &context, None);
             cache.append(layer, k, v);
-            let attended = cache.attend(layer, q, &absent, column + 1);
+            let (keys, values) = (&cache.keys[layer], &cache.values[layer]);
+            let attended = attention::decode(q, keys, values, &cache.starts, column + 1);
             x = block.after_attention(x, attended, context.shape, None);
         }
         cache.filled += 1;
