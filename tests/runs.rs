@@ -22,7 +22,9 @@ impl Workplace {
         for (split, rows) in [("train", "40"), ("dev", "3")] {
             let file = workplace.path(&format!("{split}.jsonl"));
             let status = tooltune()
-                .args(["data", "synth", "slot", "--rows", rows, "--split", split, "--output"])
+                .args([
+                    "data", "synth", "slot", "--rows", rows, "--split", split, "--output",
+                ])
                 .arg(&file)
                 .stdout(Stdio::null())
                 .status()
@@ -105,7 +107,9 @@ save_total_limit = 3
 fn tooltune() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tooltune"));
     // Two threads on any machine: what is compared must not depend on who computes which part.
-    command.env("RAYON_NUM_THREADS", "2").env("RUST_LOG", "error");
+    command
+        .env("RAYON_NUM_THREADS", "2")
+        .env("RUST_LOG", "error");
     command
 }
 
@@ -117,8 +121,14 @@ fn outcome(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
     };
     vec![
         ("metrics.jsonl", read(run.join("metrics.jsonl"))),
-        ("adapter", read(run.join(&last).join("adapter_model.safetensors"))),
-        ("moments", read(run.join(&last).join("optimizer.safetensors"))),
+        (
+            "adapter",
+            read(run.join(&last).join("adapter_model.safetensors")),
+        ),
+        (
+            "moments",
+            read(run.join(&last).join("optimizer.safetensors")),
+        ),
         ("state", read(run.join(&last).join("trainer_state.json"))),
     ]
 }
@@ -128,7 +138,10 @@ fn assert_same_outcome(run: &Path, expected: &[(&'static str, Vec<u8>)]) {
         if ours != theirs {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().take(4000).collect();
             let (ours, theirs): (String, String) = (text(ours), text(theirs));
-            panic!("{name} differs in {}:\n{ours}\n---\n{theirs}", run.display());
+            panic!(
+                "{name} differs in {}:\n{ours}\n---\n{theirs}",
+                run.display()
+            );
         }
     }
 }
@@ -142,14 +155,23 @@ fn wait_for_step(run: &Path, step: usize, child: &mut Child) {
             return;
         }
         let ended = child.try_wait().unwrap();
-        assert!(ended.is_none(), "the run ended before step {step}: {ended:?}");
-        assert!(begun.elapsed() < Duration::from_secs(300), "no step {step} in five minutes");
+        assert!(
+            ended.is_none(),
+            "the run ended before step {step}: {ended:?}"
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(300),
+            "no step {step} in five minutes"
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    let status = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(status.success());
 }
 
@@ -164,7 +186,10 @@ fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
     wait_for_step(&run, 8, &mut child);
     signal(&child, "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(75));
-    assert!(!run.join(format!("checkpoint-{STEPS:06}")).exists(), "it was not interrupted");
+    assert!(
+        !run.join(format!("checkpoint-{STEPS:06}")).exists(),
+        "it was not interrupted"
+    );
     workplace.finish("terminated");
     assert_same_outcome(&run, &expected);
 
@@ -201,7 +226,11 @@ fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
         child.wait().unwrap();
         let run = RunDir::create_or_open(&workplace.path(&name)).unwrap();
         let found = run.latest_valid().unwrap();
-        assert!(found.rejected.is_empty(), "kill {kill} left {:?}", found.rejected);
+        assert!(
+            found.rejected.is_empty(),
+            "kill {kill} left {:?}",
+            found.rejected
+        );
         drop(run);
         if kill % 7 == 6 || kill == 19 {
             workplace.finish(&name);
@@ -215,14 +244,26 @@ fn a_loss_that_stays_not_finite_stops_the_run_with_status_5_and_keeps_its_checkp
     let workplace = Workplace::new();
     let output = workplace
         .train("overflow")
-        .args(["--set", "lora.lora_alpha=1e38", "--set", "train.max_nonfinite=2"])
+        .args([
+            "--set",
+            "lora.lora_alpha=1e38",
+            "--set",
+            "train.max_nonfinite=2",
+        ])
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(5), "{errors}");
-    assert!(errors.contains("2 steps in a row") && errors.contains("train.jsonl:"), "{errors}");
+    assert!(
+        errors.contains("2 steps in a row") && errors.contains("train.jsonl:"),
+        "{errors}"
+    );
     let run = RunDir::open_to_read(&workplace.path("overflow")).unwrap();
-    let kept = run.latest_valid().unwrap().checkpoint.expect("the one of step 0");
+    let kept = run
+        .latest_valid()
+        .unwrap()
+        .checkpoint
+        .expect("the one of step 0");
     assert_eq!(kept.step, 0);
 }
 
@@ -231,10 +272,16 @@ fn a_run_directory_of_another_config_is_refused_and_left_as_it_is() {
     let workplace = Workplace::new();
     workplace.finish("run");
     let expected = outcome(&workplace.path("run"));
-    let output =
-        workplace.train("run").args(["--set", "train.learning_rate=5e-4"]).output().unwrap();
+    let output = workplace
+        .train("run")
+        .args(["--set", "train.learning_rate=5e-4"])
+        .output()
+        .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("train.learning_rate: 0.01 -> 0.0005"), "{errors}");
+    assert!(
+        errors.contains("train.learning_rate: 0.01 -> 0.0005"),
+        "{errors}"
+    );
     assert_same_outcome(&workplace.path("run"), &expected);
 }

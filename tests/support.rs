@@ -18,7 +18,10 @@ pub(crate) fn test_device() -> Device {
 
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("a workspace")
+        .to_path_buf()
 }
 
 /// A path below `tests/fixtures`.
@@ -29,7 +32,11 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
 /// A file of `models/`, which `scripts/fetch-models` fills.
 pub(crate) fn model(path: &str) -> PathBuf {
     let path = root().join("models").join(path);
-    assert!(path.exists(), "{} is missing; run scripts/fetch-models", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing; run scripts/fetch-models",
+        path.display()
+    );
     path
 }
 
@@ -54,7 +61,10 @@ impl Tensors {
     pub(crate) fn floats(&self, name: &str) -> Vec<f32> {
         let file = SafeTensors::deserialize(&self.0).unwrap();
         let bytes = file.tensor(name).unwrap().data().to_vec();
-        bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+        bytes
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+            .collect()
     }
 
     pub(crate) fn ints(&self, name: &str) -> Vec<i64> {
@@ -86,7 +96,10 @@ pub(crate) fn load_base(path: &Path) -> Decoder {
     let (config, weights) = match path.is_dir() {
         true => {
             let config = std::fs::read(path.join("config.json")).unwrap();
-            (serde_json::from_slice(&config).unwrap(), Weights::open(path).unwrap())
+            (
+                serde_json::from_slice(&config).unwrap(),
+                Weights::open(path).unwrap(),
+            )
         }
         false => {
             let files = ModelFiles::open(path).unwrap();
@@ -100,9 +113,14 @@ pub(crate) fn load_base(path: &Path) -> Decoder {
 /// A PEFT adapter for `decoder`, attached.
 pub(crate) fn attach_adapter(decoder: &mut Decoder, dir: &Path) -> Adapters {
     let adapter = load_adapter(dir).unwrap();
-    let slots = LoraSpec::from_peft(&adapter.config).slots(&decoder.config).unwrap();
-    let expected: Vec<_> =
-        slots.iter().flat_map(|s| s.tensors()).map(|(name, shape, _)| (name, shape)).collect();
+    let slots = LoraSpec::from_peft(&adapter.config)
+        .slots(&decoder.config)
+        .unwrap();
+    let expected: Vec<_> = slots
+        .iter()
+        .flat_map(|s| s.tensors())
+        .map(|(name, shape, _)| (name, shape))
+        .collect();
     adapter.check(dir, &expected).unwrap();
     let adapters = Adapters::from_tensors(slots, &adapter.tensors, &test_device());
     adapters.attach(decoder);
@@ -119,7 +137,10 @@ pub(crate) fn micro_batch(file: &Tensors, step: &str) -> MicroBatch {
         true => file.floats(&weights_name),
         false => {
             let labels = file.ints(&format!("{step}.labels"));
-            labels.iter().map(|&label| if label == -100 { 0.0 } else { 1.0 }).collect()
+            labels
+                .iter()
+                .map(|&label| if label == -100 { 0.0 } else { 1.0 })
+                .collect()
         }
     };
     let width = shape[1];
@@ -132,7 +153,11 @@ pub(crate) fn micro_batch(file: &Tensors, step: &str) -> MicroBatch {
         .collect();
     let examples: Vec<Example> = rows
         .iter()
-        .map(|(input_ids, loss_weights)| Example { id: step, input_ids, loss_weights })
+        .map(|(input_ids, loss_weights)| Example {
+            id: step,
+            input_ids,
+            loss_weights,
+        })
         .collect();
     collate(&examples, Padding::None).unwrap()
 }
@@ -140,9 +165,16 @@ pub(crate) fn micro_batch(file: &Tensors, step: &str) -> MicroBatch {
 /// Largest absolute difference of two slices of one length.
 pub(crate) fn max_abs_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |worst, d| {
-        if d.is_nan() { f32::INFINITY } else { worst.max(d) }
-    })
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, |worst, d| {
+            if d.is_nan() {
+                f32::INFINITY
+            } else {
+                worst.max(d)
+            }
+        })
 }
 
 /// `‖a - b‖ / ‖b‖`.

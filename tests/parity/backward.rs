@@ -4,7 +4,9 @@ use tooltune::lora::{DropoutKey, DropoutRate};
 use tooltune::optim::{BackwardOptions, backward, reference};
 use tooltune_data::batches::MicroBatch;
 
-use crate::support::{Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference};
+use crate::support::{
+    Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference,
+};
 
 fn options(batch: &MicroBatch) -> BackwardOptions {
     BackwardOptions {
@@ -16,7 +18,10 @@ fn options(batch: &MicroBatch) -> BackwardOptions {
 }
 
 fn batch() -> MicroBatch {
-    micro_batch(&Tensors::open(&fixture("models/llama31/lora/batches.safetensors")), "step01")
+    micro_batch(
+        &Tensors::open(&fixture("models/llama31/lora/batches.safetensors")),
+        "step01",
+    )
 }
 
 #[test]
@@ -46,17 +51,30 @@ fn block_wise_backward_equals_plain_autodiff() {
     let batch = batch();
     let rate = DropoutRate::new(0.1).unwrap();
     for dropout in [None, Some(DropoutKey::new(rate, 3, 1, 0))] {
-        let options = BackwardOptions { dropout, ..options(&batch) };
+        let options = BackwardOptions {
+            dropout,
+            ..options(&batch)
+        };
         let plain = reference::backward(&decoder, &adapters.slots, &batch, options).unwrap();
         let expected: Vec<f32> = plain.gradient.into_data().iter::<f32>().collect();
         for (n_kept_blocks, chunk_rows) in [(0, 128), (1, 7), (2, 1), (9, 1000)] {
-            let options = BackwardOptions { n_kept_blocks, chunk_rows, ..options };
+            let options = BackwardOptions {
+                n_kept_blocks,
+                chunk_rows,
+                ..options
+            };
             let ours = backward::backward(&decoder, &adapters.slots, &batch, options).unwrap();
             let loss_difference = (ours.loss_sum - plain.loss_sum).abs() / plain.loss_sum;
-            assert!(loss_difference < 1e-5, "{n_kept_blocks} {chunk_rows}: {loss_difference}");
+            assert!(
+                loss_difference < 1e-5,
+                "{n_kept_blocks} {chunk_rows}: {loss_difference}"
+            );
             let values: Vec<f32> = ours.gradient.into_data().iter::<f32>().collect();
             let difference = relative_difference(&values, &expected);
-            assert!(difference < 1e-5, "{n_kept_blocks} {chunk_rows}: {difference}");
+            assert!(
+                difference < 1e-5,
+                "{n_kept_blocks} {chunk_rows}: {difference}"
+            );
         }
     }
 }
@@ -66,32 +84,49 @@ fn eight_micro_batches_of_one_equal_one_of_eight() {
     let mut decoder = load_base(&fixture("models/llama31"));
     let adapters = attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
     let file = Tensors::open(&fixture("models/llama31/lora/batches.safetensors"));
-    let rows: Vec<MicroBatch> =
-        ["step01", "step02", "step03"].iter().map(|step| micro_batch(&file, step)).collect();
+    let rows: Vec<MicroBatch> = ["step01", "step02", "step03"]
+        .iter()
+        .map(|step| micro_batch(&file, step))
+        .collect();
     let merged = merge(&rows);
     let scale = 1.0 / merged.sum_loss_weights();
     let gradient = |batch: &MicroBatch| {
-        let options = BackwardOptions { gradient_scale: scale, ..options(batch) };
+        let options = BackwardOptions {
+            gradient_scale: scale,
+            ..options(batch)
+        };
         let result = backward::backward(&decoder, &adapters.slots, batch, options).unwrap();
-        result.gradient.into_data().iter::<f32>().collect::<Vec<f32>>()
+        result
+            .gradient
+            .into_data()
+            .iter::<f32>()
+            .collect::<Vec<f32>>()
     };
     let mut summed = vec![0.0f32; adapters.n_parameters()];
     for row in &rows {
-        summed.iter_mut().zip(gradient(row)).for_each(|(sum, value)| *sum += value);
+        summed
+            .iter_mut()
+            .zip(gradient(row))
+            .for_each(|(sum, value)| *sum += value);
     }
     let difference = relative_difference(&summed, &gradient(&merged));
     assert!(difference < 1e-5, "{difference}");
 }
 
 fn merge(batches: &[MicroBatch]) -> MicroBatch {
-    let mut merged = MicroBatch { cu_seqlens: vec![0], ..MicroBatch::default() };
+    let mut merged = MicroBatch {
+        cu_seqlens: vec![0],
+        ..MicroBatch::default()
+    };
     for batch in batches {
         let start = merged.input_ids.len();
         merged.input_ids.extend(&batch.input_ids);
         merged.position_ids.extend(&batch.position_ids);
         merged.targets.extend(&batch.targets);
         merged.loss_weights.extend(&batch.loss_weights);
-        merged.cu_seqlens.extend(batch.cu_seqlens[1..].iter().map(|border| border + start));
+        merged
+            .cu_seqlens
+            .extend(batch.cu_seqlens[1..].iter().map(|border| border + start));
         merged.example_ids.extend(batch.example_ids.iter().cloned());
     }
     merged

@@ -2,7 +2,9 @@
 
 use tooltune::models::{BatchContext, Decoder};
 
-use crate::support::{Tensors, attach_adapter, fixture, load_base, max_abs_difference, test_device};
+use crate::support::{
+    Tensors, attach_adapter, fixture, load_base, max_abs_difference, test_device,
+};
 
 /// f32 on both sides: transformers differs from its own f64 by up to 8e-6 on these models.
 const TOLERANCE: f32 = 1e-4;
@@ -11,7 +13,9 @@ fn logits(decoder: &Decoder, documents: &[Vec<u32>]) -> Vec<f32> {
     let ids = documents.concat();
     let positions: Vec<u32> = documents.iter().flat_map(|d| 0..d.len() as u32).collect();
     let mut borders = vec![0];
-    documents.iter().for_each(|d| borders.push(borders[borders.len() - 1] + d.len()));
+    documents
+        .iter()
+        .for_each(|d| borders.push(borders[borders.len() - 1] + d.len()));
     let context = BatchContext::new(&decoder.config, &positions, &borders, &test_device());
     let hidden = decoder.forward(&ids, &context);
     decoder.logits(hidden).into_data().iter::<f32>().collect()
@@ -21,8 +25,15 @@ fn logits(decoder: &Decoder, documents: &[Vec<u32>]) -> Vec<f32> {
 fn check_family(name: &str) {
     let decoder = load_base(&fixture(&format!("models/{name}")));
     let expected = Tensors::open(&fixture(&format!("models/{name}/expected.safetensors")));
-    let documents = [expected.ids("document0.input_ids"), expected.ids("document1.input_ids")];
-    let both = [expected.floats("document0.logits"), expected.floats("document1.logits")].concat();
+    let documents = [
+        expected.ids("document0.input_ids"),
+        expected.ids("document1.input_ids"),
+    ];
+    let both = [
+        expected.floats("document0.logits"),
+        expected.floats("document1.logits"),
+    ]
+    .concat();
     let worst = max_abs_difference(&logits(&decoder, &documents), &both);
     assert!(worst < TOLERANCE, "{name}: {worst}");
 }
@@ -44,14 +55,22 @@ fn qwen2_with_biases_agrees_with_transformers() {
 
 fn check_adapter(folder: &str) {
     let mut decoder = load_base(&fixture("models/llama31"));
-    let expected = Tensors::open(&fixture(&format!("models/llama31/{folder}/expected.safetensors")));
+    let expected = Tensors::open(&fixture(&format!(
+        "models/llama31/{folder}/expected.safetensors"
+    )));
     let ids = expected.ids("input_ids");
     let base = logits(&decoder, std::slice::from_ref(&ids));
-    attach_adapter(&mut decoder, &fixture(&format!("models/llama31/{folder}/adapter")));
+    attach_adapter(
+        &mut decoder,
+        &fixture(&format!("models/llama31/{folder}/adapter")),
+    );
     let adapted = logits(&decoder, std::slice::from_ref(&ids));
     let worst = max_abs_difference(&adapted, &expected.floats("logits"));
     assert!(worst < TOLERANCE, "{folder}: {worst}");
-    assert!(max_abs_difference(&adapted, &base) > 0.1, "the adapter of {folder} changes nothing");
+    assert!(
+        max_abs_difference(&adapted, &base) > 0.1,
+        "the adapter of {folder} changes nothing"
+    );
 }
 
 #[test]
@@ -68,10 +87,15 @@ fn rank_and_alpha_patterns_with_rslora_scale_as_in_peft() {
 fn cached_decoding_equals_reading_the_whole_text() {
     let mut decoder = load_base(&fixture("models/llama31"));
     attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
-    let texts: Vec<Vec<u32>> =
-        [23usize, 5, 40].iter().map(|&n| (0..n as u32).map(|i| (i * 37 + 11) % 256).collect()).collect();
+    let texts: Vec<Vec<u32>> = [23usize, 5, 40]
+        .iter()
+        .map(|&n| (0..n as u32).map(|i| (i * 37 + 11) % 256).collect())
+        .collect();
     let n_new = 4;
-    let prompts: Vec<&[u32]> = texts.iter().map(|text| &text[..text.len() - n_new]).collect();
+    let prompts: Vec<&[u32]> = texts
+        .iter()
+        .map(|text| &text[..text.len() - n_new])
+        .collect();
     let (mut cache, mut hidden) = decoder.prefill(&prompts, n_new);
     for step in 0..n_new {
         let cached: Vec<f32> = decoder.logits(hidden).into_data().iter::<f32>().collect();
@@ -85,8 +109,11 @@ fn cached_decoding_equals_reading_the_whole_text() {
         if step == 1 {
             cache.retain(&[0, 1, 2]);
         }
-        let next: Vec<u32> =
-            texts.iter().zip(&prompts).map(|(text, prompt)| text[prompt.len() + step]).collect();
+        let next: Vec<u32> = texts
+            .iter()
+            .zip(&prompts)
+            .map(|(text, prompt)| text[prompt.len() + step])
+            .collect();
         hidden = decoder.decode(&mut cache, &next);
     }
 }

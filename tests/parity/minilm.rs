@@ -11,8 +11,12 @@ fn embeddings_agree_with_sentence_transformers() {
     let encoder = MiniLmEncoder::open(&model("all-minilm-l6-v2"), &test_device()).unwrap();
     let file: Value =
         serde_json::from_slice(&std::fs::read(fixture("minilm/sentences.json")).unwrap()).unwrap();
-    let sentences: Vec<&str> =
-        file["rows"].as_array().unwrap().iter().map(|r| r["sentence"].as_str().unwrap()).collect();
+    let sentences: Vec<&str> = file["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["sentence"].as_str().unwrap())
+        .collect();
     let ours = encoder.encode(&sentences).unwrap();
     let expected = Tensors::open(&fixture("minilm/embeddings.safetensors"));
     let width = expected.shape("normalised")[1];

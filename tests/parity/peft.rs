@@ -8,15 +8,12 @@ use tooltune::models::Decoder;
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use tooltune_kernels::AdamW;
 
-use crate::support::{Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference};
+use crate::support::{
+    Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference,
+};
 
 /// Replays the steps of `steps.json`, comparing each loss and gradient norm on the way.
-pub(crate) fn replay(
-    decoder: &mut Decoder,
-    adapters: &mut Adapters,
-    steps: &Path,
-    batches: &Path,
-) {
+pub(crate) fn replay(decoder: &mut Decoder, adapters: &mut Adapters, steps: &Path, batches: &Path) {
     let log: Value = serde_json::from_slice(&std::fs::read(steps).unwrap()).unwrap();
     let batches = Tensors::open(batches);
     let adamw = AdamW {
@@ -39,15 +36,26 @@ pub(crate) fn replay(
         };
         let result = backward::backward(decoder, &adapters.slots, &batch, options).unwrap();
         let loss = result.loss_sum * options.gradient_scale;
-        let outcome =
-            optimizer.step(adapters, result.gradient, loss, row["lr"].as_f64().unwrap());
+        let outcome = optimizer.step(adapters, result.gradient, loss, row["lr"].as_f64().unwrap());
         adapters.attach(decoder);
-        let StepOutcome::Updated { grad_norm } = outcome else { panic!("{outcome:?}") };
-        let (their_loss, their_norm) =
-            (row["loss"].as_f64().unwrap(), row["grad_norm"].as_f64().unwrap());
-        assert!((loss - their_loss).abs() < 1e-4, "step {}: {loss} {their_loss}", i + 1);
+        let StepOutcome::Updated { grad_norm } = outcome else {
+            panic!("{outcome:?}")
+        };
+        let (their_loss, their_norm) = (
+            row["loss"].as_f64().unwrap(),
+            row["grad_norm"].as_f64().unwrap(),
+        );
+        assert!(
+            (loss - their_loss).abs() < 1e-4,
+            "step {}: {loss} {their_loss}",
+            i + 1
+        );
         let norm_difference = (grad_norm - their_norm).abs() / their_norm;
-        assert!(norm_difference < 1e-3, "step {}: {grad_norm} {their_norm}", i + 1);
+        assert!(
+            norm_difference < 1e-3,
+            "step {}: {grad_norm} {their_norm}",
+            i + 1
+        );
     }
 }
 
@@ -69,5 +77,8 @@ fn twenty_steps_on_a_tiny_model_agree_with_peft() {
         let difference = relative_difference(&tensor.values, &theirs);
         assert!(difference < 1e-3, "{name}: {difference}");
     }
-    assert!(relative_difference(&adapters.to_values(), &before) > 0.01, "nothing was learned");
+    assert!(
+        relative_difference(&adapters.to_values(), &before) > 0.01,
+        "nothing was learned"
+    );
 }

@@ -6,9 +6,7 @@ use tooltune::lora::{Adapters, LoraSpec, TargetModules};
 use tooltune::models::BatchContext;
 
 use super::peft::replay;
-use crate::support::{
-    Tensors, fixture, load_base, model, relative_difference, test_device,
-};
+use crate::support::{Tensors, fixture, load_base, model, relative_difference, test_device};
 
 const GGUF: &str = "smollm2-135m-instruct.gguf";
 
@@ -18,8 +16,7 @@ fn logits_and_greedy_tokens_agree_with_transformers() {
     let expected = Tensors::open(&fixture("smollm2/forward.safetensors"));
     let ids = expected.ids("input_ids");
     let positions: Vec<u32> = (0..ids.len() as u32).collect();
-    let context =
-        BatchContext::new(&decoder.config, &positions, &[0, ids.len()], &test_device());
+    let context = BatchContext::new(&decoder.config, &positions, &[0, ids.len()], &test_device());
     let logits = decoder.logits(decoder.forward(&ids, &context));
     let values: Vec<f32> = logits.into_data().iter::<f32>().collect();
     let vocab_size = decoder.config.vocab_size;
@@ -30,7 +27,9 @@ fn logits_and_greedy_tokens_agree_with_transformers() {
         let f32_side = expected.floats(name);
         let f64_side = expected.floats(&format!("f64.{name}"));
         let distances = ours.iter().zip(f32_side.iter().zip(&f64_side));
-        distances.map(|(o, (a, b))| (o - a).abs().min((o - b).abs())).fold(0.0f32, f32::max)
+        distances
+            .map(|(o, (a, b))| (o - a).abs().min((o - b).abs()))
+            .fold(0.0f32, f32::max)
     };
     let worst = nearest(last, "logits_last");
     assert!(worst < 1e-4, "last position: {worst}");
@@ -41,11 +40,20 @@ fn logits_and_greedy_tokens_agree_with_transformers() {
     let greedy: Value =
         serde_json::from_slice(&std::fs::read(fixture("smollm2/greedy.json")).unwrap()).unwrap();
     let ids_of = |value: &Value| -> Vec<u32> {
-        value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|id| id.as_u64().unwrap() as u32)
+            .collect()
     };
     let rows = greedy.as_array().unwrap();
     let prompts: Vec<Vec<u32>> = rows.iter().map(|row| ids_of(&row["input_ids"])).collect();
-    let options = GenerationOptions { max_new_tokens: 32, batch_size: 3, stop_ids: vec![] };
+    let options = GenerationOptions {
+        max_new_tokens: 32,
+        batch_size: 3,
+        stop_ids: vec![],
+    };
     let generations = generate(&decoder, &prompts, &options, &mut |_| true).unwrap();
     for (row, generation) in rows.iter().zip(&generations) {
         assert_eq!(generation.ids, ids_of(&row["new_ids"]), "{}", row["prompt"]);
@@ -84,7 +92,9 @@ fn twenty_steps_agree_with_peft() {
     let slots = spec.slots(&decoder.config).unwrap();
     let mut adapters = Adapters::new(slots, 0, &test_device());
     let mut tensors = adapters.to_tensors();
-    let factors = tensors.iter_mut().filter(|(name, _)| name.ends_with("lora_A.weight"));
+    let factors = tensors
+        .iter_mut()
+        .filter(|(name, _)| name.ends_with("lora_A.weight"));
     for (number, (_, tensor)) in factors.enumerate() {
         let in_features = tensor.shape[1];
         tensor.values = initial_factor(number as u64, in_features, tensor.values.len());
@@ -92,7 +102,12 @@ fn twenty_steps_agree_with_peft() {
     adapters = Adapters::from_tensors(adapters.slots, &tensors, &test_device());
     adapters.attach(&mut decoder);
     let steps = fixture("smollm2/sft_steps.json");
-    replay(&mut decoder, &mut adapters, &steps, &fixture("smollm2/sft_batches.safetensors"));
+    replay(
+        &mut decoder,
+        &mut adapters,
+        &steps,
+        &fixture("smollm2/sft_batches.safetensors"),
+    );
 
     let finals = adapters.to_tensors();
     let whole = Tensors::open(&fixture("smollm2/sft_final.safetensors"));
@@ -106,8 +121,16 @@ fn twenty_steps_agree_with_peft() {
     assert_eq!(norms.len(), finals.len());
     for (key, expected) in norms {
         let name = key.strip_prefix("base_model.model.").unwrap();
-        let ours = finals[name].values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        let ours = finals[name]
+            .values
+            .iter()
+            .map(|v| f64::from(*v).powi(2))
+            .sum::<f64>()
+            .sqrt();
         let theirs = expected["norm"].as_f64().unwrap();
-        assert!((ours - theirs).abs() / theirs < 1e-3, "{name}: {ours} {theirs}");
+        assert!(
+            (ours - theirs).abs() / theirs < 1e-3,
+            "{name}: {ours} {theirs}"
+        );
     }
 }

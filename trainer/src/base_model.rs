@@ -38,8 +38,11 @@ impl BaseModel {
     /// tokens than the model has embeddings.
     pub fn open(path: &Path, chat_template: Option<&Path>) -> Result<Self, Error> {
         let files = ModelFiles::open(path)?;
-        let config = ModelConfig::from_json(&files.config)
-            .map_err(|source| Error::ModelConfig { path: path.to_owned(), source })?;
+        let config =
+            ModelConfig::from_json(&files.config).map_err(|source| Error::ModelConfig {
+                path: path.to_owned(),
+                source,
+            })?;
         let tokenizer = tokenizer(path, &files.tokenizer)?;
         if tokenizer.vocab_size() > config.vocab_size {
             return Err(Error::Usage(format!(
@@ -52,7 +55,14 @@ impl BaseModel {
         }
         let template = chat_template_of(path, &files, chat_template)?;
         let stop_ids = stop_ids(&files, &tokenizer);
-        Ok(Self { path: path.to_owned(), files, config, tokenizer, template, stop_ids })
+        Ok(Self {
+            path: path.to_owned(),
+            files,
+            config,
+            tokenizer,
+            template,
+            stop_ids,
+        })
     }
 
     /// Reads the weights onto `device`.
@@ -61,7 +71,11 @@ impl BaseModel {
     ///
     /// Missing, extra or misshapen tensors, or a file that cannot be read.
     pub fn decoder(&self, device: &Device) -> Result<Decoder, Error> {
-        Ok(load::load_decoder(&self.config, &self.files.weights, device)?)
+        Ok(load::load_decoder(
+            &self.config,
+            &self.files.weights,
+            device,
+        )?)
     }
 }
 
@@ -120,5 +134,7 @@ fn stop_ids(files: &ModelFiles, tokenizer: &Tokenizer) -> Vec<u32> {
         return files.eos_token_ids.clone();
     }
     let eos = files.special_tokens.eos_token.as_deref();
-    eos.and_then(|token| tokenizer.token_to_id(token)).into_iter().collect()
+    eos.and_then(|token| tokenizer.token_to_id(token))
+        .into_iter()
+        .collect()
 }

@@ -23,12 +23,21 @@ pub fn open(name: DeviceName) -> Result<Device, Error> {
 #[cfg(feature = "cuda")]
 fn open_cuda(index: usize) -> Result<Device, Error> {
     // Burn panics in a thread of its own where the driver is missing; look for it first.
-    let directories = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib", "/usr/lib"];
+    let directories = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib/wsl/lib",
+        "/usr/lib",
+    ];
     let in_path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let found = directories
         .into_iter()
         .chain(in_path.split(':'))
-        .any(|directory| std::path::Path::new(directory).join("libcuda.so.1").exists());
+        .any(|directory| {
+            std::path::Path::new(directory)
+                .join("libcuda.so.1")
+                .exists()
+        });
     match found {
         true => Ok(Device::cuda(index)),
         false => Err(Error::Device(format!(

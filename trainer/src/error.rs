@@ -101,10 +101,7 @@ impl Error {
             Self::Data(_) | Self::Batch(_) | Self::Score(_) | Self::MalformedLines { .. } => 3,
             Self::NonFinite { .. } => 5,
             Self::Interrupted { .. } => 75,
-            Self::Checkpoint(_)
-            | Self::ModelConfig { .. }
-            | Self::Step(_)
-            | Self::Io { .. } => 1,
+            Self::Checkpoint(_) | Self::ModelConfig { .. } | Self::Step(_) | Self::Io { .. } => 1,
         }
     }
 
@@ -113,6 +110,10 @@ impl Error {
         doing: &'static str,
     ) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io { path, doing, source }
+        move |source| Self::Io {
+            path,
+            doing,
+            source,
+        }
     }
 }

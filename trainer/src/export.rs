@@ -51,7 +51,10 @@ impl CheckpointChoice {
                 return Ok(checkpoint.path);
             }
         }
-        let latest = run_dir.latest_valid()?.checkpoint.map(|checkpoint| checkpoint.path);
+        let latest = run_dir
+            .latest_valid()?
+            .checkpoint
+            .map(|checkpoint| checkpoint.path);
         latest.ok_or_else(|| {
             Error::Usage(format!(
                 "{} holds no complete checkpoint; train first, or name one with --checkpoint",
@@ -104,7 +107,11 @@ pub fn export_peft(
 /// Multiplies each B by its scaling and fills smaller ranks up with zeros.
 fn fold_scaling(adapter: &mut Adapter, model: &ModelConfig) -> Result<(), Error> {
     let slots = LoraSpec::from_peft(&adapter.config).slots(model)?;
-    let rank = slots.iter().map(|slot| slot.rank).max().unwrap_or(adapter.config.r);
+    let rank = slots
+        .iter()
+        .map(|slot| slot.rank)
+        .max()
+        .unwrap_or(adapter.config.r);
     for slot in &slots {
         let [(a_name, ..), (b_name, ..)] = slot.tensors();
         if let Some(a) = adapter.tensors.get_mut(&a_name) {
@@ -116,7 +123,9 @@ fn fold_scaling(adapter: &mut Adapter, model: &ModelConfig) -> Result<(), Error>
                 .values
                 .chunks(slot.rank)
                 .flat_map(|row| {
-                    let scaled = row.iter().map(|value| (f64::from(*value) * slot.scaling) as f32);
+                    let scaled = row
+                        .iter()
+                        .map(|value| (f64::from(*value) * slot.scaling) as f32);
                     scaled.chain(std::iter::repeat_n(0.0, rank - slot.rank))
                 })
                 .collect();

@@ -11,7 +11,10 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
     match commands::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -21,9 +24,16 @@ fn main() -> ExitCode {
     }
 }
 
-#[allow(clippy::print_stderr, reason = "the last word of a command that failed")]
+#[allow(
+    clippy::print_stderr,
+    reason = "the last word of a command that failed"
+)]
 fn report(error: &Error) {
-    let colors = if std::io::stderr().is_terminal() { Colors::On } else { Colors::Off };
+    let colors = if std::io::stderr().is_terminal() {
+        Colors::On
+    } else {
+        Colors::Off
+    };
     match error {
         Error::Config(error) => eprint!("{}", error.render(colors)),
         other => eprintln!("tooltune: {other}"),

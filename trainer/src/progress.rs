@@ -30,7 +30,11 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        Self { bar, started: now, last_line: now }
+        Self {
+            bar,
+            started: now,
+            last_line: now,
+        }
     }
 
     /// Shows where the generation stands.
@@ -45,7 +49,10 @@ impl Progress {
             }
             None if self.last_line.elapsed() >= LINE_EVERY => {
                 self.last_line = Instant::now();
-                eprintln!("generated {}/{} at {rate:.0} tokens/s", state.n_done, state.n_total);
+                eprintln!(
+                    "generated {}/{} at {rate:.0} tokens/s",
+                    state.n_done, state.n_total
+                );
             }
             None => {}
         }

@@ -26,8 +26,10 @@ impl WordPiece {
     /// - the file cannot be read, or is not a tokenizer
     /// - `max_seq_length` leaves no room beside the special tokens
     pub fn from_file(path: &Path, max_seq_length: usize) -> Result<Self, DataError> {
-        let bytes = std::fs::read(path)
-            .map_err(|error| DataError::Unreadable { path: path.to_owned(), error })?;
+        let bytes = std::fs::read(path).map_err(|error| DataError::Unreadable {
+            path: path.to_owned(),
+            error,
+        })?;
         let refused = |error: tokenizers::Error| DataError::TokenizerFile {
             path: path.to_owned(),
             reason: error.to_string(),
@@ -52,7 +54,9 @@ impl WordPiece {
         let encoding = self
             .inner
             .encode(text, true)
-            .map_err(|error| DataError::Tokenize { reason: error.to_string() })?;
+            .map_err(|error| DataError::Tokenize {
+                reason: error.to_string(),
+            })?;
         Ok(encoding.get_ids().to_vec())
     }
 }

@@ -59,11 +59,13 @@ impl AdamW {
     ) -> Tensor<1> {
         state.step += 1;
         let m = state.first_moment.clone();
-        state.first_moment =
-            m.mul_scalar(self.beta1).add(gradient.clone().mul_scalar(1.0 - self.beta1));
+        state.first_moment = m
+            .mul_scalar(self.beta1)
+            .add(gradient.clone().mul_scalar(1.0 - self.beta1));
         let v = state.second_moment.clone();
-        state.second_moment =
-            v.mul_scalar(self.beta2).add(gradient.square().mul_scalar(1.0 - self.beta2));
+        state.second_moment = v
+            .mul_scalar(self.beta2)
+            .add(gradient.square().mul_scalar(1.0 - self.beta2));
         let step = state.step as f64;
         let correction1 = 1.0 - self.beta1.powf(step);
         let correction2 = 1.0 - self.beta2.powf(step);

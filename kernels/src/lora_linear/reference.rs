@@ -15,11 +15,17 @@ pub fn lora_linear(
     if let Some(bias) = bias {
         y = y.add(bias.clone().unsqueeze());
     }
-    let Some((factors, dropout)) = adapter else { return y };
+    let Some((factors, dropout)) = adapter else {
+        return y;
+    };
     let input = match dropout {
         Some(Dropout(multiplier)) => x.mul(multiplier),
         None => x,
     };
     let low_rank = input.matmul(factors.a.clone().transpose());
-    y.add(low_rank.mul_scalar(factors.scaling).matmul(factors.b.clone().transpose()))
+    y.add(
+        low_rank
+            .mul_scalar(factors.scaling)
+            .matmul(factors.b.clone().transpose()),
+    )
 }

@@ -26,9 +26,14 @@ pub(super) fn synth_slot(args: &SynthSlotArgs) -> Result<(), Error> {
     }
     let Some(path) = &args.output else {
         let mut output = BufWriter::new(std::io::stdout());
-        return output.write_all(&bytes).map_err(Error::io(Path::new("standard output"), "write"));
+        return output
+            .write_all(&bytes)
+            .map_err(Error::io(Path::new("standard output"), "write"));
     };
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+    if let Some(parent) = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
         std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))?;
     }
     tooltune_checkpoints::atomic::write_atomic(path, &bytes)?;

@@ -151,5 +151,8 @@ fn print(args: &EvalArgs, evaluation: &SlotEvaluation) -> Result<(), Error> {
     let bytes = std::fs::read(earlier).map_err(Error::io(earlier, "read"))?;
     let before: DatasetScore = serde_json::from_slice(&bytes)
         .map_err(|error| Error::Usage(format!("{}: {error}", earlier.display())))?;
-    say(&markdown_table(&before_after_rows(&before, &evaluation.score)))
+    say(&markdown_table(&before_after_rows(
+        &before,
+        &evaluation.score,
+    )))
 }

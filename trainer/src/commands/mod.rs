@@ -1,7 +1,10 @@
 //! What each verb does: options in, library calls, text out.
 //!
 //! Only this module and `main` write to the terminal.
-#![allow(clippy::print_stdout, reason = "the commands are what speaks to the user")]
+#![allow(
+    clippy::print_stdout,
+    reason = "the commands are what speaks to the user"
+)]
 
 mod data;
 mod evaluate;
@@ -62,7 +65,9 @@ struct Place {
 
 impl Place {
     fn name(&self, configured: config::Device) -> Result<config::Device, Error> {
-        let Some(text) = &self.device else { return Ok(configured) };
+        let Some(text) = &self.device else {
+            return Ok(configured);
+        };
         config::Device::parse(text).ok_or_else(|| {
             Error::Usage(format!("--device {text}: expected cpu, cuda or cuda:INDEX"))
         })
@@ -96,7 +101,10 @@ fn init(args: &InitArgs) -> Result<(), Error> {
         PresetName::Sft => Preset::Sft,
     }
     .text();
-    let Some(path) = &args.output else { return say(text.trim_end()) };
+    let Some(path) = &args.output else {
+        return say(text.trim_end());
+    };
     let mut file = std::fs::File::create_new(path).map_err(Error::io(path, "create"))?;
-    file.write_all(text.as_bytes()).map_err(Error::io(path, "write"))
+    file.write_all(text.as_bytes())
+        .map_err(Error::io(path, "write"))
 }

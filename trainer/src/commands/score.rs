@@ -32,7 +32,10 @@ pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
         .map_err(|error| Error::Usage(error.to_string()))?;
     match summary.n_malformed {
         0 => Ok(()),
-        n_malformed => Err(Error::MalformedLines { n_malformed, n_lines: summary.n_lines }),
+        n_malformed => Err(Error::MalformedLines {
+            n_malformed,
+            n_lines: summary.n_lines,
+        }),
     }
 }
 

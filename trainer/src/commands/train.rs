@@ -35,11 +35,16 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
         say(&format!("dropped {}: {:?}", dropped.id, dropped.reason))?;
     }
     let summary = train(&config, &preparation, &resume, &device, interrupt)?;
-    say(&format!("{} steps done; run directory {}", summary.steps, summary.run_dir.display()))?;
+    say(&format!(
+        "{} steps done; run directory {}",
+        summary.steps,
+        summary.run_dir.display()
+    ))?;
     match &summary.best {
-        Some((path, metric, value)) => {
-            say(&format!("best checkpoint {} with {metric} {value:.4}", path.display()))
-        }
+        Some((path, metric, value)) => say(&format!(
+            "best checkpoint {} with {metric} {value:.4}",
+            path.display()
+        )),
         None => say(&format!("last checkpoint {}", summary.last.display())),
     }
 }
@@ -48,7 +53,11 @@ pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {
     let run_dir = RunDir::create_or_open(&args.run)?;
     let key = format!("eval/{}", args.metric);
     let lines = MetricsFile::read(&args.run.join("metrics.jsonl"))?;
-    let kept: Vec<u64> = run_dir.list()?.iter().map(|checkpoint| checkpoint.step).collect();
+    let kept: Vec<u64> = run_dir
+        .list()?
+        .iter()
+        .map(|checkpoint| checkpoint.step)
+        .collect();
     let mut ranked: Vec<(u64, f64)> = lines
         .iter()
         .filter_map(|line| Some((line["step"].as_u64()?, line.get(&key)?.as_f64()?)))
@@ -62,11 +71,17 @@ pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {
         false => b.1.total_cmp(&a.1),
     });
     for (step, value) in &ranked {
-        say(&format!("{value:.4}  {}", run_dir.checkpoint_path(*step).display()))?;
+        say(&format!(
+            "{value:.4}  {}",
+            run_dir.checkpoint_path(*step).display()
+        ))?;
     }
     let (step, value) = ranked[0];
     run_dir.set_best(&args.metric, step, value)?;
-    say(&format!("BEST is now {}", run_dir.checkpoint_path(step).display()))
+    say(&format!(
+        "BEST is now {}",
+        run_dir.checkpoint_path(step).display()
+    ))
 }
 
 fn no_such_metric(args: &SelectArgs, lines: &[Value]) -> Error {

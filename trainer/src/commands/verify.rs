@@ -23,9 +23,17 @@ pub(super) fn export(args: &ExportArgs) -> Result<(), Error> {
     let template = config.data.chat_template.as_deref();
     let base = BaseModel::open(&config.model.model_name_or_path, template)?;
     let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
-    let scaling = if args.neutral { Scaling::Neutral } else { Scaling::AsConfigured };
+    let scaling = if args.neutral {
+        Scaling::Neutral
+    } else {
+        Scaling::AsConfigured
+    };
     export_peft(&checkpoint, &base.config, scaling, &args.output)?;
-    say(&format!("{} -> {}", checkpoint.display(), args.output.display()))
+    say(&format!(
+        "{} -> {}",
+        checkpoint.display(),
+        args.output.display()
+    ))
 }
 
 pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
@@ -45,7 +53,11 @@ pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
         prompts.push((ids, logits.into_data().iter::<f32>().collect::<Vec<f32>>()));
     }
     write_logits(&args.logits, &prompts)?;
-    say(&format!("logits of {} prompts in {}", prompts.len(), args.logits.display()))
+    say(&format!(
+        "logits of {} prompts in {}",
+        prompts.len(),
+        args.logits.display()
+    ))
 }
 
 /// Writes `promptN.input_ids` `[n]`, i64, and `promptN.logits` `[n, v]`, f32.
@@ -54,8 +66,13 @@ fn write_logits(path: &Path, prompts: &[(Vec<u32>, Vec<f32>)]) -> Result<(), Err
         .iter()
         .map(|(ids, logits)| {
             (
-                ids.iter().flat_map(|&id| i64::from(id).to_le_bytes()).collect(),
-                logits.iter().flat_map(|value| value.to_le_bytes()).collect(),
+                ids.iter()
+                    .flat_map(|&id| i64::from(id).to_le_bytes())
+                    .collect(),
+                logits
+                    .iter()
+                    .flat_map(|value| value.to_le_bytes())
+                    .collect(),
             )
         })
         .collect();

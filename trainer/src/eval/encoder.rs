@@ -36,15 +36,22 @@ impl MiniLmEncoder {
             .map_err(|problem| Error::Usage(format!("{}: {problem}", dir.display())))?;
         let sentence_config = dir.join("sentence_bert_config.json");
         let configured = match sentence_config.exists() {
-            true => json(&sentence_config)?["max_seq_length"].as_u64().map(|n| n as usize),
+            true => json(&sentence_config)?["max_seq_length"]
+                .as_u64()
+                .map(|n| n as usize),
             false => None,
         };
-        let max_seq_length =
-            configured.unwrap_or(MAX_SEQ_LENGTH).clamp(2, config.max_position_embeddings);
+        let max_seq_length = configured
+            .unwrap_or(MAX_SEQ_LENGTH)
+            .clamp(2, config.max_position_embeddings);
         let tokenizer = WordPiece::from_file(&dir.join("tokenizer.json"), max_seq_length)?;
         let weights = Weights::open(dir)?;
         let model = MiniLm::load(config, &weights, device)?;
-        Ok(Self { model, tokenizer, device: device.clone() })
+        Ok(Self {
+            model,
+            tokenizer,
+            device: device.clone(),
+        })
     }
 }
 

@@ -52,8 +52,11 @@ pub fn generate(
     let mut order: Vec<usize> = (0..prompts.len()).collect();
     order.sort_by_key(|&i| (prompts[i].len(), i));
     let mut generations = vec![Generation::default(); prompts.len()];
-    let mut progress =
-        GenerationProgress { n_done: 0, n_total: prompts.len(), n_tokens: 0 };
+    let mut progress = GenerationProgress {
+        n_done: 0,
+        n_total: prompts.len(),
+        n_tokens: 0,
+    };
     for ids in order.chunks(options.batch_size.max(1)) {
         generate_batch(decoder, prompts, ids, options, &mut |finished| {
             progress.n_tokens += finished.n_tokens;
@@ -128,7 +131,10 @@ fn drop_finished(
         return tokens;
     }
     cache.retain(&kept);
-    *rows = kept.iter().map(|&row| std::mem::take(&mut rows[row])).collect();
+    *rows = kept
+        .iter()
+        .map(|&row| std::mem::take(&mut rows[row]))
+        .collect();
     *live = vec![true; kept.len()];
     kept.iter().map(|&row| tokens[row]).collect()
 }

@@ -101,8 +101,13 @@ impl Evaluator {
         let mut files = BTreeMap::new();
         if !self.examples.is_empty() {
             let n_total = self.examples.len();
-            let mut watch_loss =
-                |n_done| watch(GenerationProgress { n_done, n_total, n_tokens: 0 });
+            let mut watch_loss = |n_done| {
+                watch(GenerationProgress {
+                    n_done,
+                    n_total,
+                    n_tokens: 0,
+                })
+            };
             match loss::mean_loss(decoder, &self.examples, &mut watch_loss)? {
                 Some(loss) => metrics.insert("loss".to_string(), loss),
                 None => return Ok(EvaluationOutcome::Interrupted),
@@ -112,7 +117,9 @@ impl Evaluator {
             let rows = &self.rows;
             let evaluation =
                 slot::evaluate(decoder, base, rows, &self.options, encoder.as_ref(), watch)?;
-            let Some(evaluation) = evaluation else { return Ok(EvaluationOutcome::Interrupted) };
+            let Some(evaluation) = evaluation else {
+                return Ok(EvaluationOutcome::Interrupted);
+            };
             metrics.extend(evaluation.metrics());
             let named = |(name, bytes)| (format!("eval.slot.{name}"), bytes);
             files.extend(evaluation.files()?.into_iter().map(named));

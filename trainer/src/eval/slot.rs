@@ -98,7 +98,9 @@ pub fn evaluate(
         .iter()
         .map(|row| prompt_ids(row, &base.template, &base.tokenizer))
         .collect::<Result<Vec<_>, _>>()?;
-    let Some(generations) = generate(decoder, &prompts, options, watch) else { return Ok(None) };
+    let Some(generations) = generate(decoder, &prompts, options, watch) else {
+        return Ok(None);
+    };
     let predictions = rows
         .iter()
         .zip(&generations)
@@ -151,5 +153,9 @@ pub fn score(
         })
         .collect::<Result<Vec<_>, _>>()?;
     let (score, row_scores) = score_dataset(&slot_rows, encoder)?;
-    Ok(SlotEvaluation { score, rows: row_scores, predictions })
+    Ok(SlotEvaluation {
+        score,
+        rows: row_scores,
+        predictions,
+    })
 }

@@ -98,7 +98,10 @@ impl Adapters {
     /// Adapters with the given contents, in the order of the buffer.
     pub fn from_values(slots: Vec<AdapterSlot>, values: Vec<f32>, device: &Device) -> Self {
         let n = values.len();
-        Self { slots, flat: Tensor::from_data(TensorData::new(values, [n]), device) }
+        Self {
+            slots,
+            flat: Tensor::from_data(TensorData::new(values, [n]), device),
+        }
     }
 
     /// Adapters from tensors by name; names and shapes must have been checked against
@@ -123,7 +126,13 @@ impl Adapters {
             .iter()
             .flat_map(AdapterSlot::tensors)
             .map(|(name, shape, range)| {
-                (name, HostTensor { shape, values: values[range].to_vec() })
+                (
+                    name,
+                    HostTensor {
+                        shape,
+                        values: values[range].to_vec(),
+                    },
+                )
             })
             .collect()
     }
@@ -141,12 +150,18 @@ impl Adapters {
     /// The factors of `slot`, cut from the buffer.
     pub fn factors(&self, slot: &AdapterSlot) -> LoraFactors {
         let cut = |range: std::ops::Range<usize>, shape: [usize; 2]| {
-            self.flat.clone().narrow(0, range.start, range.len()).reshape(shape)
+            self.flat
+                .clone()
+                .narrow(0, range.start, range.len())
+                .reshape(shape)
         };
         let middle = slot.offset + slot.a_len();
         LoraFactors {
             a: cut(slot.offset..middle, [slot.rank, slot.in_features]),
-            b: cut(middle..slot.offset + slot.len(), [slot.out_features, slot.rank]),
+            b: cut(
+                middle..slot.offset + slot.len(),
+                [slot.out_features, slot.rank],
+            ),
             scaling: slot.scaling,
         }
     }

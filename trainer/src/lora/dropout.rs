@@ -33,7 +33,9 @@ pub struct DropoutKey {
 impl DropoutKey {
     /// The key of a micro-batch: `step` counts optimizer updates of the whole run.
     pub fn new(rate: DropoutRate, seed: u64, step: u64, micro_batch: usize) -> Self {
-        let state = [step, micro_batch as u64].into_iter().fold(mix(seed), |s, x| mix(s ^ mix(x)));
+        let state = [step, micro_batch as u64]
+            .into_iter()
+            .fold(mix(seed), |s, x| mix(s ^ mix(x)));
         Self { rate, state }
     }
 
@@ -48,7 +50,10 @@ impl DropoutKey {
     }
 
     fn child(self, label: u64) -> Self {
-        Self { state: mix(self.state ^ mix(label)), ..self }
+        Self {
+            state: mix(self.state ^ mix(label)),
+            ..self
+        }
     }
 
     /// Multipliers `[n, in]`, f32: 0, or the inverse of the probability of being kept.
@@ -56,17 +61,23 @@ impl DropoutKey {
         let threshold = self.rate.0;
         let kept = 65536.0 / (65536.0 - f32::from(threshold));
         let mut values = vec![0.0f32; rows * width];
-        values.par_chunks_mut(width.max(1)).enumerate().for_each(|(row, values)| {
-            let row_state = mix(self.state ^ mix(row as u64));
-            for (word_idx, four) in values.chunks_mut(4).enumerate() {
-                let word = mix(row_state.wrapping_add(word_idx as u64));
-                for (i, value) in four.iter_mut().enumerate() {
-                    let dropped = ((word >> (16 * i)) as u16) < threshold;
-                    *value = if dropped { 0.0 } else { kept };
+        values
+            .par_chunks_mut(width.max(1))
+            .enumerate()
+            .for_each(|(row, values)| {
+                let row_state = mix(self.state ^ mix(row as u64));
+                for (word_idx, four) in values.chunks_mut(4).enumerate() {
+                    let word = mix(row_state.wrapping_add(word_idx as u64));
+                    for (i, value) in four.iter_mut().enumerate() {
+                        let dropped = ((word >> (16 * i)) as u16) < threshold;
+                        *value = if dropped { 0.0 } else { kept };
+                    }
                 }
-            }
-        });
-        Some(Dropout(Tensor::from_data(TensorData::new(values, [rows, width]), device)))
+            });
+        Some(Dropout(Tensor::from_data(
+            TensorData::new(values, [rows, width]),
+            device,
+        )))
     }
 }
 

@@ -109,7 +109,11 @@ impl LoraSpec {
             if rank == 0 {
                 return Err(LoraError::Rank { module });
             }
-            let divisor = if self.use_rslora { (rank as f64).sqrt() } else { rank as f64 };
+            let divisor = if self.use_rslora {
+                (rank as f64).sqrt()
+            } else {
+                rank as f64
+            };
             let (in_features, out_features) = projection_features(config, index);
             let slot = AdapterSlot {
                 layer,
@@ -126,7 +130,10 @@ impl LoraSpec {
         }
         if slots.is_empty() {
             let pattern = format!("{:?}", self.target_modules);
-            return Err(LoraError::NoMatch { key: "target_modules", pattern });
+            return Err(LoraError::NoMatch {
+                key: "target_modules",
+                pattern,
+            });
         }
         Ok(slots)
     }
@@ -134,9 +141,11 @@ impl LoraSpec {
     fn target_matcher(&self, modules: &[(usize, usize, String)]) -> Result<Matcher, LoraError> {
         let matcher = match &self.target_modules {
             TargetModules::AllLinear => Matcher::All,
-            TargetModules::Regex(pattern) => {
-                Matcher::Full(regex("target_modules", pattern, &format!("^(?:{pattern})$"))?)
-            }
+            TargetModules::Regex(pattern) => Matcher::Full(regex(
+                "target_modules",
+                pattern,
+                &format!("^(?:{pattern})$"),
+            )?),
             TargetModules::List(entries) => {
                 for entry in entries {
                     if ["lm_head", "embed_tokens", "model.embed_tokens"].contains(&entry.as_str()) {
@@ -145,7 +154,10 @@ impl LoraSpec {
                     let single = Matcher::List(vec![entry.clone()]);
                     if !modules.iter().any(|(_, _, module)| single.matches(module)) {
                         let pattern = entry.clone();
-                        return Err(LoraError::NoMatch { key: "target_modules", pattern });
+                        return Err(LoraError::NoMatch {
+                            key: "target_modules",
+                            pattern,
+                        });
                     }
                 }
                 Matcher::List(entries.clone())
@@ -156,12 +168,15 @@ impl LoraSpec {
 
     fn check_exclusions(&self, modules: &[(usize, usize, String)]) -> Result<(), LoraError> {
         let useless = self.exclude_modules.iter().find(|entry| {
-            !modules.iter().any(|(_, _, module)| listed(std::slice::from_ref(*entry), module))
+            !modules
+                .iter()
+                .any(|(_, _, module)| listed(std::slice::from_ref(*entry), module))
         });
         match useless {
-            Some(entry) => {
-                Err(LoraError::NoMatch { key: "exclude_modules", pattern: entry.clone() })
-            }
+            Some(entry) => Err(LoraError::NoMatch {
+                key: "exclude_modules",
+                pattern: entry.clone(),
+            }),
             None => Ok(()),
         }
     }
@@ -186,16 +201,20 @@ impl Matcher {
 /// Whether an entry is the path or a suffix of it that begins at a component.
 fn listed(entries: &[String], module: &str) -> bool {
     entries.iter().any(|entry| {
-        module == entry || module.strip_suffix(entry).is_some_and(|head| head.ends_with('.'))
+        module == entry
+            || module
+                .strip_suffix(entry)
+                .is_some_and(|head| head.ends_with('.'))
     })
 }
 
 fn module_paths(config: &ModelConfig) -> Vec<(usize, usize, String)> {
     (0..config.num_hidden_layers)
         .flat_map(|layer| {
-            PROJECTIONS.iter().enumerate().map(move |(index, path)| {
-                (layer, index, format!("model.layers.{layer}.{path}"))
-            })
+            PROJECTIONS
+                .iter()
+                .enumerate()
+                .map(move |(index, path)| (layer, index, format!("model.layers.{layer}.{path}")))
         })
         .collect()
 }
@@ -217,7 +236,10 @@ fn compile<T: Copy>(
     for (pattern, value) in patterns {
         let suffix = regex(key, pattern, &format!(r"^(?:.*\.)?(?:{pattern})$"))?;
         if !modules.iter().any(|(_, _, module)| suffix.is_match(module)) {
-            return Err(LoraError::NoMatch { key, pattern: pattern.clone() });
+            return Err(LoraError::NoMatch {
+                key,
+                pattern: pattern.clone(),
+            });
         }
         compiled.push((suffix, *value));
     }
@@ -225,5 +247,8 @@ fn compile<T: Copy>(
 }
 
 fn first_match<T: Copy>(patterns: &[(Regex, T)], module: &str) -> Option<T> {
-    patterns.iter().find(|(pattern, _)| pattern.is_match(module)).map(|(_, value)| *value)
+    patterns
+        .iter()
+        .find(|(pattern, _)| pattern.is_match(module))
+        .map(|(_, value)| *value)
 }

@@ -108,12 +108,15 @@ impl ModelConfig {
         refuse_unsupported(json, &model_type)?;
         let hidden_size = count(json, "hidden_size")?;
         let num_attention_heads = count(json, "num_attention_heads")?;
-        let head_dim = optional_count(json, "head_dim")?
-            .unwrap_or(hidden_size / num_attention_heads.max(1));
+        let head_dim =
+            optional_count(json, "head_dim")?.unwrap_or(hidden_size / num_attention_heads.max(1));
         let num_key_value_heads =
             optional_count(json, "num_key_value_heads")?.unwrap_or(num_attention_heads);
         let attention_bias = flag(json, "attention_bias", false)?;
-        let rope = json.get("rope_parameters").filter(|value| value.is_object()).unwrap_or(json);
+        let rope = json
+            .get("rope_parameters")
+            .filter(|value| value.is_object())
+            .unwrap_or(json);
         let config = Self {
             hidden_size,
             intermediate_size: count(json, "intermediate_size")?,
@@ -139,16 +142,26 @@ impl ModelConfig {
 
     fn check_divisibility(&self) -> Result<(), ModelConfigError> {
         let unsupported = |field, value: usize, hint| {
-            Err(ModelConfigError::Unsupported { field, value: value.to_string(), hint })
+            Err(ModelConfigError::Unsupported {
+                field,
+                value: value.to_string(),
+                hint,
+            })
         };
         if self.num_key_value_heads == 0
-            || !self.num_attention_heads.is_multiple_of(self.num_key_value_heads)
+            || !self
+                .num_attention_heads
+                .is_multiple_of(self.num_key_value_heads)
         {
             let hint = "num_attention_heads must be a multiple of it";
             return unsupported("num_key_value_heads", self.num_key_value_heads, hint);
         }
         if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
-            return unsupported("head_dim", self.head_dim, "rotary embedding needs an even size");
+            return unsupported(
+                "head_dim",
+                self.head_dim,
+                "rotary embedding needs an even size",
+            );
         }
         Ok(())
     }
@@ -163,7 +176,8 @@ impl ModelConfig {
         (0..self.head_dim / 2)
             .map(|i| {
                 let exponent = 2.0 * i as f64 / self.head_dim as f64;
-                self.rope_scaling.apply(1.0 / self.rope_theta.powf(exponent))
+                self.rope_scaling
+                    .apply(1.0 / self.rope_theta.powf(exponent))
             })
             .collect()
     }
@@ -183,7 +197,9 @@ impl RopeScaling {
             .iter()
             .filter_map(|key| json.get(*key))
             .find(|value| value.is_object());
-        let Some(table) = table else { return Ok(Self::None) };
+        let Some(table) = table else {
+            return Ok(Self::None);
+        };
         let kind = table
             .get("rope_type")
             .or_else(|| table.get("type"))
@@ -191,7 +207,9 @@ impl RopeScaling {
             .unwrap_or("default");
         match kind {
             "default" => Ok(Self::None),
-            "linear" => Ok(Self::Linear { factor: number(table, "factor")? }),
+            "linear" => Ok(Self::Linear {
+                factor: number(table, "factor")?,
+            }),
             "llama3" => Ok(Self::Llama3 {
                 factor: number(table, "factor")?,
                 low_freq_factor: number(table, "low_freq_factor")?,
@@ -236,9 +254,16 @@ impl RopeScaling {
 
 fn refuse_unsupported(json: &Value, model_type: &str) -> Result<(), ModelConfigError> {
     let unsupported = |field, value: &Value, hint| {
-        Err(ModelConfigError::Unsupported { field, value: value.to_string(), hint })
+        Err(ModelConfigError::Unsupported {
+            field,
+            value: value.to_string(),
+            hint,
+        })
     };
-    if let Some(value) = json.get("hidden_act").filter(|v| v.as_str() != Some("silu")) {
+    if let Some(value) = json
+        .get("hidden_act")
+        .filter(|v| v.as_str() != Some("silu"))
+    {
         return unsupported("hidden_act", value, "supported is silu");
     }
     // Qwen2 writes a window that it does not use unless use_sliding_window is true.
@@ -258,13 +283,21 @@ fn refuse_unsupported(json: &Value, model_type: &str) -> Result<(), ModelConfigE
 }
 
 fn wrong(json: &Value, field: &'static str, expected: &'static str) -> ModelConfigError {
-    let found = json.get(field).map_or("nothing".to_string(), Value::to_string);
-    ModelConfigError::Field { field, expected, found }
+    let found = json
+        .get(field)
+        .map_or("nothing".to_string(), Value::to_string);
+    ModelConfigError::Field {
+        field,
+        expected,
+        found,
+    }
 }
 
 fn string(json: &Value, field: &'static str) -> Result<String, ModelConfigError> {
     let value = json.get(field).and_then(Value::as_str);
-    value.map(str::to_string).ok_or_else(|| wrong(json, field, "a string"))
+    value
+        .map(str::to_string)
+        .ok_or_else(|| wrong(json, field, "a string"))
 }
 
 fn count(json: &Value, field: &'static str) -> Result<usize, ModelConfigError> {

@@ -118,7 +118,11 @@ impl Block {
             let [n, width] = y.dims();
             y.reshape([n, width / context.shape.head_dim, context.shape.head_dim])
         };
-        (rope(heads(0), &context.rope), rope(heads(1), &context.rope), heads(2))
+        (
+            rope(heads(0), &context.rope),
+            rope(heads(1), &context.rope),
+            heads(2),
+        )
     }
 
     /// The residual stream after attention's output and the feed-forward block, `[n, d]`.
@@ -132,7 +136,11 @@ impl Block {
         let [n, heads, head_dim] = attended.dims();
         let attended = attended.reshape([n, heads * head_dim]);
         let x = x.add(self.project(3, attended, dropout));
-        let normed = rms_norm(x.clone(), &self.post_attention_layernorm, shape.rms_norm_eps);
+        let normed = rms_norm(
+            x.clone(),
+            &self.post_attention_layernorm,
+            shape.rms_norm_eps,
+        );
         let gate = self.project(4, normed.clone(), dropout);
         let up = self.project(5, normed, dropout);
         x.add(self.project(6, swiglu(gate, up), dropout))
@@ -167,7 +175,10 @@ impl Decoder {
     /// Normed hidden states of every token, `[n, d]`, without dropout.
     pub fn forward(&self, input_ids: &[u32], context: &BatchContext) -> Tensor<2> {
         let x = self.embed(input_ids);
-        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, context, None));
+        let x = self
+            .blocks
+            .iter()
+            .fold(x, |x, block| block.forward(x, context, None));
         self.final_norm(x)
     }
 

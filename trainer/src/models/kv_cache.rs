@@ -57,8 +57,12 @@ impl KvCache {
     /// Puts one row's prompt, `[len, g, c]`, at the right end of the prompt columns.
     fn fill_prompt(&mut self, layer: usize, row: usize, k: Tensor<3>, v: Tensor<3>) {
         let [len, n_kv_heads, head_dim] = k.dims();
-        let ranges =
-            [row..row + 1, 0..n_kv_heads, self.filled - len..self.filled, 0..head_dim];
+        let ranges = [
+            row..row + 1,
+            0..n_kv_heads,
+            self.filled - len..self.filled,
+            0..head_dim,
+        ];
         for (cache, part) in [(&mut self.keys[layer], k), (&mut self.values[layer], v)] {
             let part = part.swap_dims(0, 1).unsqueeze_dim(0);
             cache.inplace(|cache| cache.slice_assign(ranges.clone(), part));
@@ -68,7 +72,12 @@ impl KvCache {
     /// Puts one new token a row, `[b, g, c]`, into the next column.
     fn append(&mut self, layer: usize, k: Tensor<3>, v: Tensor<3>) {
         let [rows, n_kv_heads, head_dim] = k.dims();
-        let ranges = [0..rows, 0..n_kv_heads, self.filled..self.filled + 1, 0..head_dim];
+        let ranges = [
+            0..rows,
+            0..n_kv_heads,
+            self.filled..self.filled + 1,
+            0..head_dim,
+        ];
         for (cache, part) in [(&mut self.keys[layer], k), (&mut self.values[layer], v)] {
             let part = part.unsqueeze_dim(2);
             cache.inplace(|cache| cache.slice_assign(ranges.clone(), part));
@@ -97,16 +106,13 @@ impl Decoder {
         (cache, self.final_norm(Tensor::cat(last_rows, 0)))
     }
 
-    fn prefill_part(
-        &self,
-        prompts: &[&[u32]],
-        first_row: usize,
-        cache: &mut KvCache,
-    ) -> Tensor<2> {
+    fn prefill_part(&self, prompts: &[&[u32]], first_row: usize, cache: &mut KvCache) -> Tensor<2> {
         let device = self.device();
         let input_ids: Vec<u32> = prompts.concat();
-        let positions: Vec<u32> =
-            prompts.iter().flat_map(|prompt| 0..prompt.len() as u32).collect();
+        let positions: Vec<u32> = prompts
+            .iter()
+            .flat_map(|prompt| 0..prompt.len() as u32)
+            .collect();
         let mut borders = vec![0];
         for prompt in prompts {
             borders.push(borders[borders.len() - 1] + prompt.len());
@@ -131,8 +137,11 @@ impl Decoder {
     pub fn decode(&self, cache: &mut KvCache, token_ids: &[u32]) -> Tensor<2> {
         let device = self.device();
         let column = cache.filled;
-        let positions: Vec<u32> =
-            cache.starts.iter().map(|&start| (column - start) as u32).collect();
+        let positions: Vec<u32> = cache
+            .starts
+            .iter()
+            .map(|&start| (column - start) as u32)
+            .collect();
         let context = BatchContext::new(&self.config, &positions, &[0], &device);
         let mut x = self.embed(token_ids);
         for (layer, block) in self.blocks.iter().enumerate() {

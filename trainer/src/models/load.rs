@@ -12,7 +12,10 @@ use super::projection::Projection;
 pub fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     let d = config.hidden_size;
     let mut tensors = vec![
-        ("model.embed_tokens.weight".to_string(), vec![config.vocab_size, d]),
+        (
+            "model.embed_tokens.weight".to_string(),
+            vec![config.vocab_size, d],
+        ),
         ("model.norm.weight".to_string(), vec![d]),
     ];
     if !config.tie_word_embeddings {
@@ -95,7 +98,11 @@ fn block(
     for (index, path) in PROJECTIONS.iter().enumerate() {
         let weight = tensor::<2>(weights, &format!("{prefix}.{path}.weight"), device)?;
         let bias = match has_bias(config, index) {
-            true => Some(tensor::<1>(weights, &format!("{prefix}.{path}.bias"), device)?),
+            true => Some(tensor::<1>(
+                weights,
+                &format!("{prefix}.{path}.bias"),
+                device,
+            )?),
             false => None,
         };
         projections.push(Projection::new(weight, bias));
@@ -104,7 +111,9 @@ fn block(
     Ok(Block {
         input_layernorm: norm("input_layernorm")?,
         post_attention_layernorm: norm("post_attention_layernorm")?,
-        projections: projections.try_into().expect("one projection for each path"),
+        projections: projections
+            .try_into()
+            .expect("one projection for each path"),
     })
 }
 
@@ -115,5 +124,8 @@ pub(crate) fn tensor<const D: usize>(
     device: &Device,
 ) -> Result<Tensor<D>, CheckpointError> {
     let host = weights.read_f32(name)?;
-    Ok(Tensor::from_data(TensorData::new(host.values, host.shape), device))
+    Ok(Tensor::from_data(
+        TensorData::new(host.values, host.shape),
+        device,
+    ))
 }

@@ -44,7 +44,9 @@ impl MiniLmConfig {
                 .as_u64()
                 .filter(|n| (1..1 << 32).contains(n))
                 .map(|n| n as usize)
-                .ok_or(format!("config.json: {field} must be a whole number above 0"))
+                .ok_or(format!(
+                    "config.json: {field} must be a whole number above 0"
+                ))
         };
         if json["model_type"] != "bert" || json["hidden_act"] != "gelu" {
             return Err("config.json: the encoder must be a BERT model with gelu".to_string());
@@ -71,7 +73,8 @@ struct Linear {
 
 impl Linear {
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        x.matmul(self.weight.clone().transpose()).add(self.bias.clone().unsqueeze())
+        x.matmul(self.weight.clone().transpose())
+            .add(self.bias.clone().unsqueeze())
     }
 }
 
@@ -130,7 +133,11 @@ impl MiniLm {
         device: &Device,
     ) -> Result<Self, CheckpointError> {
         weights.check(&expected_tensors(&config, weights))?;
-        let reader = Reader { weights, device, eps: config.layer_norm_eps };
+        let reader = Reader {
+            weights,
+            device,
+            eps: config.layer_norm_eps,
+        };
         let token_types: Tensor<2> = reader.tensor("embeddings.token_type_embeddings.weight")?;
         Ok(Self {
             word_embeddings: reader.tensor("embeddings.word_embeddings.weight")?,
@@ -152,11 +159,16 @@ impl MiniLm {
     /// `[CLS]` and `[SEP]` and truncates, so no text can cause it.
     pub fn embed(&self, sentences: &[Vec<u32>], device: &Device) -> Tensor<2> {
         let ids: Vec<u32> = sentences.concat();
-        let positions: Vec<u32> =
-            sentences.iter().flat_map(|sentence| 0..sentence.len() as u32).collect();
+        let positions: Vec<u32> = sentences
+            .iter()
+            .flat_map(|sentence| 0..sentence.len() as u32)
+            .collect();
         let mut borders = vec![0];
         for sentence in sentences {
-            assert!(!sentence.is_empty(), "a sentence has at least [CLS] and [SEP]");
+            assert!(
+                !sentence.is_empty(),
+                "a sentence has at least [CLS] and [SEP]"
+            );
             borders.push(borders[borders.len() - 1] + sentence.len());
         }
         let documents = Documents::new(&borders, ids.len());
@@ -185,7 +197,10 @@ fn normalize(x: Tensor<2>) -> Tensor<2> {
 fn rows_of(table: &Tensor<2>, ids: &[u32], device: &Device) -> Tensor<2> {
     let ids: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
     let n = ids.len();
-    table.clone().select(0, Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), device))
+    table.clone().select(
+        0,
+        Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), device),
+    )
 }
 
 impl EncoderBlock {
@@ -249,12 +264,18 @@ impl Reader<'_> {
 fn expected_tensors(config: &MiniLmConfig, weights: &Weights) -> Vec<(String, Vec<usize>)> {
     let (d, inner) = (config.hidden_size, config.intermediate_size);
     let mut tensors = vec![
-        ("embeddings.word_embeddings.weight".to_string(), vec![config.vocab_size, d]),
+        (
+            "embeddings.word_embeddings.weight".to_string(),
+            vec![config.vocab_size, d],
+        ),
         (
             "embeddings.position_embeddings.weight".to_string(),
             vec![config.max_position_embeddings, d],
         ),
-        ("embeddings.token_type_embeddings.weight".to_string(), vec![config.type_vocab_size, d]),
+        (
+            "embeddings.token_type_embeddings.weight".to_string(),
+            vec![config.type_vocab_size, d],
+        ),
     ];
     let mut pair = |module: String, weight: Vec<usize>, bias: usize| {
         tensors.push((format!("{module}.weight"), weight));
@@ -271,7 +292,11 @@ fn expected_tensors(config: &MiniLmConfig, weights: &Weights) -> Vec<(String, Ve
         pair(at("output.dense"), vec![d, inner], d);
         pair(at("output.LayerNorm"), vec![d], d);
     }
-    let unused = ["embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"];
+    let unused = [
+        "embeddings.position_ids",
+        "pooler.dense.weight",
+        "pooler.dense.bias",
+    ];
     for name in unused {
         if let Some(shape) = weights.shape(name) {
             tensors.push((name.to_string(), shape.to_vec()));

@@ -21,7 +21,11 @@ pub struct Projection {
 impl Projection {
     /// A projection without an adapter.
     pub fn new(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Self {
-        Self { weight, bias, adapter: None }
+        Self {
+            weight,
+            bias,
+            adapter: None,
+        }
     }
 
     /// Input and output features.

@@ -115,7 +115,10 @@ pub fn backward(
         d_output = block_backward(graph, d_output, &layer_slots, &mut parts)?;
     }
     parts.reverse();
-    Ok(MicroBatchGradient { loss_sum, gradient: Tensor::cat(parts, 0) })
+    Ok(MicroBatchGradient {
+        loss_sum,
+        gradient: Tensor::cat(parts, 0),
+    })
 }
 
 fn check_batch(
@@ -127,7 +130,11 @@ fn check_batch(
         return Err(StepError::NoSupervision(batch.example_ids.join(", ")));
     }
     let vocab_size = decoder.config.vocab_size;
-    match batch.input_ids.iter().find(|&&id| id as usize >= vocab_size) {
+    match batch
+        .input_ids
+        .iter()
+        .find(|&&id| id as usize >= vocab_size)
+    {
         Some(&id) => Err(StepError::TokenOutsideVocabulary { id, vocab_size }),
         None => Ok(()),
     }
@@ -168,7 +175,9 @@ fn head(
     options: BackwardOptions,
 ) -> (f64, Tensor<2>) {
     let last = leaf(last);
-    let rows = last.clone().select(0, supervision.row_indices(&decoder.device()));
+    let rows = last
+        .clone()
+        .select(0, supervision.row_indices(&decoder.device()));
     let hidden = decoder.final_norm(rows);
     let loss = linear_cross_entropy(
         hidden.clone().inner(),
@@ -178,7 +187,9 @@ fn head(
         options.chunk_rows,
     );
     let mut gradients = product_sum(hidden, loss.d_hidden).backward();
-    let d_last = last.grad_remove(&mut gradients).expect("the loss depends on the last block");
+    let d_last = last
+        .grad_remove(&mut gradients)
+        .expect("the loss depends on the last block");
     (loss.loss_sum, d_last)
 }
 
@@ -192,13 +203,21 @@ fn block_graph(
     let input = leaf(input);
     let mut tracked = block.clone();
     let mut factors = Vec::new();
-    for adapter in tracked.projections.iter_mut().filter_map(|p| p.adapter.as_mut()) {
+    for adapter in tracked
+        .projections
+        .iter_mut()
+        .filter_map(|p| p.adapter.as_mut())
+    {
         adapter.a = leaf(adapter.a.clone());
         adapter.b = leaf(adapter.b.clone());
         factors.push(adapter.clone());
     }
     let output = tracked.forward(input.clone(), context, dropout);
-    BlockGraph { input, output, factors }
+    BlockGraph {
+        input,
+        output,
+        factors,
+    }
 }
 
 /// Pushes the gradients of a block's factors, last first, and returns its input's gradient.
@@ -211,14 +230,20 @@ fn block_backward(
     let mut gradients = product_sum(graph.output, d_output).backward();
     for (factors, slot) in graph.factors.iter().zip(slots).rev() {
         for factor in [&factors.b, &factors.a] {
-            let gradient = factor
-                .grad_remove(&mut gradients)
-                .ok_or_else(|| StepError::NoGradient { module: slot.module.clone() })?;
+            let gradient =
+                factor
+                    .grad_remove(&mut gradients)
+                    .ok_or_else(|| StepError::NoGradient {
+                        module: slot.module.clone(),
+                    })?;
             let n = gradient.dims().iter().product::<usize>();
             parts.push(gradient.reshape([n]));
         }
     }
-    Ok(graph.input.grad_remove(&mut gradients).expect("a block's output depends on its input"))
+    Ok(graph
+        .input
+        .grad_remove(&mut gradients)
+        .expect("a block's output depends on its input"))
 }
 
 /// `Σ y * dy`: a scalar whose gradient for `y` is `dy`.

@@ -24,8 +24,12 @@ pub fn backward(
 ) -> Result<MicroBatchGradient, StepError> {
     let device = decoder.device();
     let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
-    let context =
-        BatchContext::new(&decoder.config, &batch.position_ids, &batch.cu_seqlens, &device);
+    let context = BatchContext::new(
+        &decoder.config,
+        &batch.position_ids,
+        &batch.cu_seqlens,
+        &device,
+    );
     let mut tracked = decoder.clone();
     for slot in slots {
         let projection = &mut tracked.blocks[slot.layer].projections[slot.projection];
@@ -38,14 +42,20 @@ pub fn backward(
     for (layer, block) in tracked.blocks.iter().enumerate() {
         x = block.forward(x, &context, options.dropout.map(|key| key.layer(layer)));
     }
-    let hidden = tracked.final_norm(x).select(0, supervision.row_indices(&device));
+    let hidden = tracked
+        .final_norm(x)
+        .select(0, supervision.row_indices(&device));
     let loss = linear_cross_entropy(hidden, &tracked.lm_head, &supervision);
     let loss_sum = f64::from(loss.clone().into_scalar::<f32>());
     let mut gradients = loss.mul_scalar(options.gradient_scale).backward();
     let mut parts = Vec::with_capacity(2 * slots.len());
     for slot in slots {
-        let adapter = tracked.blocks[slot.layer].projections[slot.projection].adapter.as_ref();
-        let missing = || StepError::NoGradient { module: slot.module.clone() };
+        let adapter = tracked.blocks[slot.layer].projections[slot.projection]
+            .adapter
+            .as_ref();
+        let missing = || StepError::NoGradient {
+            module: slot.module.clone(),
+        };
         let adapter = adapter.ok_or_else(missing)?;
         for factor in [&adapter.a, &adapter.b] {
             let gradient = factor.grad_remove(&mut gradients).ok_or_else(missing)?;
@@ -53,5 +63,8 @@ pub fn backward(
             parts.push(gradient.reshape([n]));
         }
     }
-    Ok(MicroBatchGradient { loss_sum, gradient: Tensor::cat(parts, 0) })
+    Ok(MicroBatchGradient {
+        loss_sum,
+        gradient: Tensor::cat(parts, 0),
+    })
 }

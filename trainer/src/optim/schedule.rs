@@ -40,7 +40,8 @@ impl LearningRateSchedule {
             return self.peak * done as f64 / self.warmup_steps.max(1) as f64;
         }
         let decay_steps = self.total_steps.saturating_sub(self.warmup_steps).max(1);
-        let progress = (done.saturating_sub(self.warmup_steps) as f64 / decay_steps as f64).min(1.0);
+        let progress =
+            (done.saturating_sub(self.warmup_steps) as f64 / decay_steps as f64).min(1.0);
         self.peak
             * match self.schedule {
                 Schedule::Constant | Schedule::ConstantWithWarmup => 1.0,
@@ -60,7 +61,13 @@ mod tests {
     use super::*;
 
     fn at(schedule: Schedule, step: u64) -> f64 {
-        LearningRateSchedule { schedule, peak: 2.0, warmup_steps: 4, total_steps: 24 }.at(step)
+        LearningRateSchedule {
+            schedule,
+            peak: 2.0,
+            warmup_steps: 4,
+            total_steps: 24,
+        }
+        .at(step)
     }
 
     /// Values of `get_scheduler(name, opt, 4, 24).get_last_lr()`, transformers 5.23.
@@ -75,7 +82,10 @@ mod tests {
         for (schedule, values) in expected {
             for (step, value) in [1, 3, 5, 15].into_iter().zip(values) {
                 let got = at(schedule, step);
-                assert!((got - value).abs() < 1e-12, "{schedule:?} step {step}: {got}");
+                assert!(
+                    (got - value).abs() < 1e-12,
+                    "{schedule:?} step {step}: {got}"
+                );
             }
         }
         assert!((at(Schedule::Cosine, 10) - 1.707_106_781_186_547_5).abs() < 1e-12);

@@ -37,7 +37,11 @@ pub enum StepOutcome {
 impl Optimizer {
     /// Zero moments for `adapters`.
     pub fn new(adamw: AdamW, max_grad_norm: f64, adapters: &Adapters) -> Self {
-        Self { adamw, state: AdamWState::new(&adapters.flat), max_grad_norm }
+        Self {
+            adamw,
+            state: AdamWState::new(&adapters.flat),
+            max_grad_norm,
+        }
     }
 
     /// Clips `gradient` by its global norm and updates the adapters.
@@ -59,7 +63,9 @@ impl Optimizer {
             factor => gradient.mul_scalar(factor),
         };
         let flat = adapters.flat.clone();
-        adapters.flat = self.adamw.update(flat, gradient, &mut self.state, learning_rate);
+        adapters.flat = self
+            .adamw
+            .update(flat, gradient, &mut self.state, learning_rate);
         StepOutcome::Updated { grad_norm }
     }
 }
@@ -75,13 +81,21 @@ mod tests {
     }
 
     fn optimizer(adapters: &Adapters) -> Optimizer {
-        let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 };
+        let adamw = AdamW {
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.0,
+        };
         Optimizer::new(adamw, 1.0, adapters)
     }
 
     #[test]
     fn what_is_not_finite_moves_nothing() {
-        let mut adapters = Adapters { slots: vec![], flat: tensor([1.0, -2.0]) };
+        let mut adapters = Adapters {
+            slots: vec![],
+            flat: tensor([1.0, -2.0]),
+        };
         let mut optimizer = optimizer(&adapters);
         for (gradient, loss) in [
             ([f32::NAN, 0.0], 1.0),
@@ -90,7 +104,10 @@ mod tests {
             ([0.5, 0.5], f64::INFINITY),
         ] {
             let outcome = optimizer.step(&mut adapters, tensor(gradient), loss, 0.1);
-            assert!(matches!(outcome, StepOutcome::NonFinite { .. }), "{gradient:?} {loss}");
+            assert!(
+                matches!(outcome, StepOutcome::NonFinite { .. }),
+                "{gradient:?} {loss}"
+            );
         }
         assert_eq!(adapters.to_values(), [1.0, -2.0]);
         assert_eq!(optimizer.state.step, 0);

@@ -108,7 +108,11 @@ impl Reporter {
         if config.log.report_to.contains(&ReportTo::Tensorboard) {
             let text = config.to_toml().unwrap_or_default();
             let attempt = next_attempt(run_dir.path());
-            views.push(Box::new(TensorBoardSink::start(run_dir.path(), attempt, &text)));
+            views.push(Box::new(TensorBoardSink::start(
+                run_dir.path(),
+                attempt,
+                &text,
+            )));
         }
         Ok(Self {
             metrics: open("metrics.jsonl")?,
@@ -188,16 +192,26 @@ impl Reporter {
         metrics: &BTreeMap<String, f64>,
     ) -> Result<(), Error> {
         let mut line = Map::from_iter([("step".to_string(), json!(step))]);
-        line.extend(metrics.iter().map(|(name, value)| (format!("eval/{name}"), json!(value))));
+        line.extend(
+            metrics
+                .iter()
+                .map(|(name, value)| (format!("eval/{name}"), json!(value))),
+        );
         self.metrics.append(&Value::Object(line))?;
-        let elapsed_secs = self.evaluation.take().map_or(0.0, |(started, mut progress)| {
-            progress.finish();
-            started.elapsed().as_secs_f64()
-        });
+        let elapsed_secs = self
+            .evaluation
+            .take()
+            .map_or(0.0, |(started, mut progress)| {
+                progress.finish();
+                started.elapsed().as_secs_f64()
+            });
         self.show(&Record::Eval(EvalRecord {
             step,
             epoch: self.epoch,
-            metrics: metrics.iter().map(|(name, value)| (name.clone(), *value)).collect(),
+            metrics: metrics
+                .iter()
+                .map(|(name, value)| (name.clone(), *value))
+                .collect(),
             elapsed_secs,
         }));
         Ok(())

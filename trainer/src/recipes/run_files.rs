@@ -65,7 +65,10 @@ fn check_same_inputs(path: &Path, now: &Value) -> Result<(), Error> {
         "train_sha256",
         "eval_sha256",
     ];
-    let changed: Vec<&str> = keys.into_iter().filter(|key| then[*key] != now[*key]).collect();
+    let changed: Vec<&str> = keys
+        .into_iter()
+        .filter(|key| then[*key] != now[*key])
+        .collect();
     if changed.is_empty() {
         return Ok(());
     }
@@ -106,5 +109,10 @@ pub fn check_same_run(config: &Config, run_dir: &Path) -> Result<(), Error> {
 
 fn line(change: &Change) -> String {
     let text = |value: &Option<String>| value.clone().unwrap_or("(not set)".to_string());
-    format!("  {}: {} -> {}", change.path, text(&change.old), text(&change.new))
+    format!(
+        "  {}: {} -> {}",
+        change.path,
+        text(&change.old),
+        text(&change.new)
+    )
 }

@@ -92,9 +92,9 @@ pub fn order_options(config: &Config) -> OrderOptions {
         gradient_accumulation_steps: config.train.gradient_accumulation_steps,
         packing: match config.data.packing {
             config::Packing::None => Packing::None,
-            config::Packing::BlockDiagonal => {
-                Packing::BlockDiagonal { max_length: config.data.max_length }
-            }
+            config::Packing::BlockDiagonal => Packing::BlockDiagonal {
+                max_length: config.data.max_length,
+            },
         },
         group_by_length: match config.train.group_by_length {
             true => GroupByLength::On,

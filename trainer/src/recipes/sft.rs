@@ -13,6 +13,7 @@ use tooltune_data::batches::{Example, Padding, StepBatch, StepOrder, collate};
 use tooltune_data::text::{PrepareReport, Row, TokenizedExample, prepare, read_rows};
 
 use super::interrupt::Interrupt;
+use super::reporter::{Reporter, StepLine, StepTiming};
 use super::settings;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::base_model::BaseModel;
@@ -20,10 +21,9 @@ use crate::config::{Config, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{EvaluationOutcome, Evaluator};
 use crate::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec};
-use super::reporter::{Reporter, StepLine, StepTiming};
-use crate::process::cpu_seconds;
 use crate::models::Decoder;
 use crate::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
+use crate::process::cpu_seconds;
 
 /// Supervised rows whose logits are alive at a time: 128 rows of 49,152 are 25 MB.
 pub const CHUNK_ROWS: usize = 128;
@@ -92,7 +92,11 @@ pub fn prepare_run(config: &Config) -> Result<Preparation, Error> {
     let rows = readers.into_iter().flatten();
     let prepared = prepare(rows, &base.template, &base.tokenizer, &options)?;
     let eval_rows = eval_rows(config)?;
-    let lengths: Vec<usize> = prepared.examples.iter().map(|e| e.input_ids.len()).collect();
+    let lengths: Vec<usize> = prepared
+        .examples
+        .iter()
+        .map(|e| e.input_ids.len())
+        .collect();
     let ids = |idx: usize| prepared.examples[idx].id.clone();
     let order = StepOrder::new(&lengths, settings::order_options(config))
         .map_err(|error| error.with_ids(ids))?;
@@ -179,7 +183,9 @@ pub fn train(
         let learning_rate = schedule.at(step);
         let sum_loss_weights = batch.sum_loss_weights();
         let loss = loss_sum / sum_loss_weights;
-        let outcome = run.optimizer.step(&mut run.adapters, gradient, loss, learning_rate);
+        let outcome = run
+            .optimizer
+            .step(&mut run.adapters, gradient, loss, learning_rate);
         run.adapters.attach(&mut run.decoder);
 
         run.state.step = step;
@@ -294,10 +300,13 @@ impl<'a> Run<'a> {
                 continue;
             }
             let step = self.state.step + 1;
-            let dropout =
-                rate.map(|rate| DropoutKey::new(rate, self.config.train.seed, step, i));
-            let options =
-                BackwardOptions { gradient_scale, dropout, n_kept_blocks, chunk_rows: CHUNK_ROWS };
+            let dropout = rate.map(|rate| DropoutKey::new(rate, self.config.train.seed, step, i));
+            let options = BackwardOptions {
+                gradient_scale,
+                dropout,
+                n_kept_blocks,
+                chunk_rows: CHUNK_ROWS,
+            };
             let part =
                 backward::backward(&self.decoder, &self.adapters.slots, micro_batch, options)?;
             total = Some(match total {
@@ -309,7 +318,9 @@ impl<'a> Run<'a> {
         }
         match total {
             Some(total) => Ok(Some(total)),
-            None => Err(Error::Step(crate::optim::StepError::NoSupervision(row_ids(batch)))),
+            None => Err(Error::Step(crate::optim::StepError::NoSupervision(
+                row_ids(batch),
+            ))),
         }
     }
 
@@ -336,9 +347,8 @@ impl<'a> Run<'a> {
                 );
                 if self.state.nonfinite_in_a_row >= self.config.train.max_nonfinite {
                     let last = self.run_dir.list()?.pop();
-                    let checkpoint = last.map_or("none".to_string(), |last| {
-                        last.path.display().to_string()
-                    });
+                    let checkpoint =
+                        last.map_or("none".to_string(), |last| last.path.display().to_string());
                     return Err(Error::NonFinite {
                         in_a_row: self.state.nonfinite_in_a_row,
                         step: self.state.step,
@@ -382,9 +392,8 @@ impl<'a> Run<'a> {
         let step = self.state.step;
         let is_last = step == self.preparation.total_steps;
         let due = |every: u64| step.is_multiple_of(every) || is_last;
-        let evaluates = self.evaluator.is_some()
-            && due(self.config.eval.eval_steps)
-            && !self.state.evaluated;
+        let evaluates =
+            self.evaluator.is_some() && due(self.config.eval.eval_steps) && !self.state.evaluated;
         if evaluates {
             return self.evaluate_and_save();
         }
@@ -398,7 +407,9 @@ impl<'a> Run<'a> {
 
     /// Evaluates the present adapter, saves it with its results, and moves `BEST`.
     fn evaluate_and_save(&mut self) -> Result<(), Error> {
-        let Some(evaluator) = &self.evaluator else { return Ok(()) };
+        let Some(evaluator) = &self.evaluator else {
+            return Ok(());
+        };
         let step = self.state.step;
         let interrupt = self.interrupt.clone();
         let reporter = &mut self.reporter;
@@ -414,7 +425,9 @@ impl<'a> Run<'a> {
         self.reporter.evaluation(step, &metrics)?;
         self.save(&files)?;
         let name = &self.config.eval.metric_for_best_model;
-        let Some(&value) = metrics.get(name) else { return Ok(()) };
+        let Some(&value) = metrics.get(name) else {
+            return Ok(());
+        };
         let is_better = match self.run_dir.best()?.and_then(|best| best.value) {
             Some(best) if self.config.eval.greater_is_better => value > best,
             Some(best) => value < best,
@@ -423,7 +436,8 @@ impl<'a> Run<'a> {
         if is_better {
             self.run_dir.set_best(name, step, value)?;
         }
-        self.run_dir.rotate(self.config.checkpoint.save_total_limit)?;
+        self.run_dir
+            .rotate(self.config.checkpoint.save_total_limit)?;
         Ok(())
     }
 
@@ -439,9 +453,11 @@ impl<'a> Run<'a> {
             extra,
         };
         self.reporter.sync()?;
-        let checkpoint =
-            self.run_dir.save_checkpoint(self.state.step, |dir| snapshot.write(dir))?;
-        self.run_dir.rotate(self.config.checkpoint.save_total_limit)?;
+        let checkpoint = self
+            .run_dir
+            .save_checkpoint(self.state.step, |dir| snapshot.write(dir))?;
+        self.run_dir
+            .rotate(self.config.checkpoint.save_total_limit)?;
         Ok(checkpoint)
     }
 
@@ -451,12 +467,18 @@ impl<'a> Run<'a> {
         if !path.exists() {
             self.save(&BTreeMap::new())?;
         }
-        Ok(Error::Interrupted { checkpoint: path.display().to_string() })
+        Ok(Error::Interrupted {
+            checkpoint: path.display().to_string(),
+        })
     }
 
     fn finish(self) -> Result<RunSummary, Error> {
         let best = self.run_dir.best()?.and_then(|best| {
-            Some((self.run_dir.checkpoint_path(best.step), best.metric?, best.value?))
+            Some((
+                self.run_dir.checkpoint_path(best.step),
+                best.metric?,
+                best.value?,
+            ))
         });
         Ok(RunSummary {
             steps: self.state.step,
@@ -468,8 +490,12 @@ impl<'a> Run<'a> {
 }
 
 fn row_ids(batch: &StepBatch) -> String {
-    let ids: Vec<&str> =
-        batch.micro_batches.iter().flat_map(|b| &b.example_ids).map(String::as_str).collect();
+    let ids: Vec<&str> = batch
+        .micro_batches
+        .iter()
+        .flat_map(|b| &b.example_ids)
+        .map(String::as_str)
+        .collect();
     ids.join(", ")
 }
 
@@ -482,7 +508,10 @@ fn starting_checkpoint(
     super::run_files::check_same_run(config, run_dir.path())?;
     let found = run_dir.latest_valid()?;
     for (checkpoint, problem) in &found.rejected {
-        tracing::warn!("{} is damaged and passed over: {problem}", checkpoint.path.display());
+        tracing::warn!(
+            "{} is damaged and passed over: {problem}",
+            checkpoint.path.display()
+        );
     }
     match resume {
         Resume::Auto => Ok(found.checkpoint),

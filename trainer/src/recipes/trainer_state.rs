@@ -57,7 +57,10 @@ impl TrainerState {
     pub fn new() -> Self {
         Self {
             step: 0,
-            cursor: Cursor { epoch: 0, step_in_epoch: 0 },
+            cursor: Cursor {
+                epoch: 0,
+                step_in_epoch: 0,
+            },
             optimizer_step: 0,
             nonfinite_in_a_row: 0,
             nonfinite_total: 0,
@@ -107,13 +110,19 @@ impl Snapshot<'_> {
         };
         write_adapter_files(dir, &adapter, Some(self.chat_template))?;
         let moments = BTreeMap::from([
-            ("first_moment".to_string(), host(&self.optimizer.state.first_moment)),
-            ("second_moment".to_string(), host(&self.optimizer.state.second_moment)),
+            (
+                "first_moment".to_string(),
+                host(&self.optimizer.state.first_moment),
+            ),
+            (
+                "second_moment".to_string(),
+                host(&self.optimizer.state.second_moment),
+            ),
         ]);
         write_tensors(&dir.join(OPTIMIZER_FILE), &moments)?;
         let state_path = dir.join(STATE_FILE);
-        let state = serde_json::to_vec_pretty(self.state)
-            .map_err(CheckpointError::json(&state_path))?;
+        let state =
+            serde_json::to_vec_pretty(self.state).map_err(CheckpointError::json(&state_path))?;
         atomic::write_file(&state_path, &state)?;
         for (name, bytes) in self.extra {
             atomic::write_file(&dir.join(name), bytes)?;
@@ -123,7 +132,10 @@ impl Snapshot<'_> {
 }
 
 fn host(tensor: &Tensor<1>) -> HostTensor {
-    HostTensor { shape: tensor.dims().to_vec(), values: tensor.to_data().iter::<f32>().collect() }
+    HostTensor {
+        shape: tensor.dims().to_vec(),
+        values: tensor.to_data().iter::<f32>().collect(),
+    }
 }
 
 /// Reads the adapter of a checkpoint into a run's slots.
@@ -137,8 +149,11 @@ pub fn load_adapters(
     device: &Device,
 ) -> Result<Adapters, Error> {
     let adapter = load_adapter(dir)?;
-    let expected: Vec<(String, Vec<usize>)> =
-        slots.iter().flat_map(AdapterSlot::tensors).map(|(name, shape, _)| (name, shape)).collect();
+    let expected: Vec<(String, Vec<usize>)> = slots
+        .iter()
+        .flat_map(AdapterSlot::tensors)
+        .map(|(name, shape, _)| (name, shape))
+        .collect();
     adapter.check(dir, &expected)?;
     Ok(Adapters::from_tensors(slots, &adapter.tensors, device))
 }
@@ -162,9 +177,8 @@ pub fn load_state(
     let names = ["first_moment", "second_moment"].map(str::to_string);
     moments.check(&names.clone().map(|name| (name, shape.clone())))?;
     let [first, second] = names.map(|name| moments.read_f32(&name));
-    let tensor = |host: HostTensor| {
-        Tensor::from_data(TensorData::new(host.values, host.shape), device)
-    };
+    let tensor =
+        |host: HostTensor| Tensor::from_data(TensorData::new(host.values, host.shape), device);
     optimizer.state.first_moment = tensor(first?);
     optimizer.state.second_moment = tensor(second?);
     optimizer.state.step = state.optimizer_step;
