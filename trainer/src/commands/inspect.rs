@@ -59,7 +59,7 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         &base.template.sha256()[..12]
     ))?;
     let paint = paint(std::io::stdout().is_terminal());
-    let text: String = row.tokens.iter().map(|token| paint(token)).collect();
+    let text: String = row.tokens.iter().map(paint).collect();
     say(&format!("{text}\n"))
 }
 
@@ -68,7 +68,7 @@ fn paint(is_terminal: bool) -> fn(&InspectedToken) -> String {
     fn coloured(token: &InspectedToken) -> String {
         let code = match (token.weight, token.straddles) {
             (_, true) => "33",
-            (weight, _) if weight == 0.0 => "90",
+            (0.0, _) => "90",
             (weight, _) if weight < 1.0 => "36",
             _ => "1;32",
         };

@@ -65,8 +65,8 @@ pub enum StepError {
 
 /// What the forward pass keeps of a block.
 enum Kept {
-    Input(Tensor<2>),
-    Graph(BlockGraph),
+    Input(Box<Tensor<2>>),
+    Graph(Box<BlockGraph>),
 }
 
 /// A block's forward pass under autodiff.
@@ -105,10 +105,10 @@ pub fn backward(
     let mut parts: Vec<Tensor<1>> = Vec::with_capacity(2 * slots.len());
     for layer in (0..decoder.blocks.len()).rev() {
         let graph = match kept.pop().expect("one entry for each block") {
-            Kept::Graph(graph) => graph,
+            Kept::Graph(graph) => *graph,
             Kept::Input(input) => {
                 let dropout = options.dropout.map(|key| key.layer(layer));
-                block_graph(&decoder.blocks[layer], input, &context, dropout)
+                block_graph(&decoder.blocks[layer], *input, &context, dropout)
             }
         };
         let layer_slots: Vec<&AdapterSlot> = slots.iter().filter(|s| s.layer == layer).collect();
@@ -158,9 +158,9 @@ fn forward(
         if layer >= first_kept && layer >= first_adapted {
             let graph = block_graph(block, x, context, dropout);
             x = graph.output.clone().inner();
-            kept.push(Kept::Graph(graph));
+            kept.push(Kept::Graph(Box::new(graph)));
         } else {
-            kept.push(Kept::Input(x.clone()));
+            kept.push(Kept::Input(Box::new(x.clone())));
             x = block.forward(x, context, dropout);
         }
     }

@@ -174,7 +174,7 @@ pub fn train(
     while run.state.step < preparation.total_steps {
         let started = Instant::now();
         let cpu_started = cpu_seconds();
-        let (examples, next_cursor) = preparation.order.next(run.state.cursor.clone());
+        let (examples, next_cursor) = preparation.order.next(run.state.cursor);
         let batch = step_batch(&preparation.examples, &examples)?;
         let Some((loss_sum, gradient)) = run.gradient(&batch)? else {
             return Err(run.save_and_stop()?);
