@@ -84,7 +84,7 @@ fn twenty_steps_agree_with_peft() {
         lora_alpha: 16.0,
         lora_dropout: 0.0,
         target_modules: TargetModules::AllLinear,
-        exclude_modules: vec![],
+        exclude_modules: None,
         use_rslora: false,
         rank_pattern: vec![],
         alpha_pattern: vec![],

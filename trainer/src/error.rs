@@ -83,6 +83,12 @@ pub enum Error {
         /// Where the state was saved.
         checkpoint: String,
     },
+    /// A signal ended work that has nothing to save.
+    #[error("stopped by a signal; nothing was written")]
+    Stopped,
+    /// The input or output of `score` broke off.
+    #[error(transparent)]
+    Stream(#[from] tooltune_data::score::StreamError),
     /// Some lines of a `score` input were malformed.
     #[error("{n_malformed} of {n_lines} lines were malformed; their answers say why")]
     MalformedLines {
@@ -101,7 +107,12 @@ impl Error {
             Self::Data(_) | Self::Batch(_) | Self::Score(_) | Self::MalformedLines { .. } => 3,
             Self::NonFinite { .. } => 5,
             Self::Interrupted { .. } => 75,
-            Self::Checkpoint(_) | Self::ModelConfig { .. } | Self::Step(_) | Self::Io { .. } => 1,
+            Self::Stopped
+            | Self::Stream(_)
+            | Self::Checkpoint(_)
+            | Self::ModelConfig { .. }
+            | Self::Step(_)
+            | Self::Io { .. } => 1,
         }
     }
 

@@ -100,7 +100,13 @@ pub fn export_peft(
     if scaling == Scaling::Neutral {
         fold_scaling(&mut adapter, model)?;
     }
-    let template = std::fs::read_to_string(checkpoint.join("chat_template.jinja")).ok();
+    let template_path = checkpoint.join("chat_template.jinja");
+    let template = match template_path.exists() {
+        true => Some(
+            std::fs::read_to_string(&template_path).map_err(Error::io(&template_path, "read"))?,
+        ),
+        false => None,
+    };
     Ok(save_adapter(output, &adapter, template.as_deref())?)
 }
 

@@ -95,7 +95,7 @@ fn generate(
     };
     let evaluation = slot::evaluate(&decoder, &base, rows, &options, encoder, &mut watch)?;
     progress.finish();
-    evaluation.ok_or_else(|| Error::Usage("stopped by a signal; nothing was written".to_string()))
+    evaluation.ok_or(Error::Stopped)
 }
 
 fn checkpoint(args: &EvalArgs, config: &Config) -> Result<PathBuf, Error> {

@@ -28,8 +28,7 @@ pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
         Ok(Box::new(encoder) as Box<dyn SentenceEncoder>)
     }));
     let output = BufWriter::new(std::io::stdout());
-    let summary = score_stream(BufReader::new(input), output, &encoders)
-        .map_err(|error| Error::Usage(error.to_string()))?;
+    let summary = score_stream(BufReader::new(input), output, &encoders)?;
     match summary.n_malformed {
         0 => Ok(()),
         n_malformed => Err(Error::MalformedLines {

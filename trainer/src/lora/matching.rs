@@ -32,8 +32,8 @@ pub struct LoraSpec {
     pub lora_dropout: f64,
     /// What is adapted.
     pub target_modules: TargetModules,
-    /// Entries as of a list in `target_modules`; they win.
-    pub exclude_modules: Vec<String>,
+    /// What is left out again, matched as `target_modules`; it wins.
+    pub exclude_modules: Option<TargetModules>,
     /// Scale by `alpha / √r` in place of `alpha / r`.
     pub use_rslora: bool,
     /// Rank of modules whose path ends in a match of the key; the first match counts.
@@ -94,14 +94,17 @@ impl LoraSpec {
     /// `peft/utils/other.py`, peft 0.21.
     pub fn slots(&self, config: &ModelConfig) -> Result<Vec<AdapterSlot>, LoraError> {
         let modules = module_paths(config);
-        let target = self.target_matcher(&modules)?;
-        self.check_exclusions(&modules)?;
+        let target = matcher("target_modules", &self.target_modules, &modules)?;
+        let excluded = match &self.exclude_modules {
+            Some(excluded) => Some(matcher("exclude_modules", excluded, &modules)?),
+            None => None,
+        };
         let ranks = compile("rank_pattern", &self.rank_pattern, &modules)?;
         let alphas = compile("alpha_pattern", &self.alpha_pattern, &modules)?;
         let mut slots = Vec::new();
         let mut offset = 0;
         for (layer, index, module) in modules {
-            if !target.matches(&module) || listed(&self.exclude_modules, &module) {
+            if !target.matches(&module) || excluded.as_ref().is_some_and(|e| e.matches(&module)) {
                 continue;
             }
             let rank = first_match(&ranks, &module).unwrap_or(self.r);
@@ -137,50 +140,44 @@ impl LoraSpec {
         }
         Ok(slots)
     }
+}
 
-    fn target_matcher(&self, modules: &[(usize, usize, String)]) -> Result<Matcher, LoraError> {
-        let matcher = match &self.target_modules {
-            TargetModules::AllLinear => Matcher::All,
-            TargetModules::Regex(pattern) => Matcher::Full(regex(
-                "target_modules",
-                pattern,
-                &format!("^(?:{pattern})$"),
-            )?),
-            TargetModules::List(entries) => {
-                for entry in entries {
-                    if ["lm_head", "embed_tokens", "model.embed_tokens"].contains(&entry.as_str()) {
-                        return Err(LoraError::HeadOrEmbedding(entry.clone()));
-                    }
-                    let single = Matcher::List(vec![entry.clone()]);
-                    if !modules.iter().any(|(_, _, module)| single.matches(module)) {
-                        let pattern = entry.clone();
-                        return Err(LoraError::NoMatch {
-                            key: "target_modules",
-                            pattern,
-                        });
-                    }
-                }
-                Matcher::List(entries.clone())
+/// Compiles a choice of modules and checks that each part of it matches some.
+fn matcher(
+    key: &'static str,
+    choice: &TargetModules,
+    modules: &[(usize, usize, String)],
+) -> Result<Matcher, LoraError> {
+    let no_match = |pattern: &str| LoraError::NoMatch {
+        key,
+        pattern: pattern.to_string(),
+    };
+    match choice {
+        TargetModules::AllLinear => Ok(Matcher::All),
+        TargetModules::Regex(pattern) => {
+            let full = Matcher::Full(regex(key, pattern, &format!("^(?:{pattern})$"))?);
+            match modules.iter().any(|(_, _, module)| full.matches(module)) {
+                true => Ok(full),
+                false => Err(no_match(pattern)),
             }
-        };
-        Ok(matcher)
-    }
-
-    fn check_exclusions(&self, modules: &[(usize, usize, String)]) -> Result<(), LoraError> {
-        let useless = self.exclude_modules.iter().find(|entry| {
-            !modules
-                .iter()
-                .any(|(_, _, module)| listed(std::slice::from_ref(*entry), module))
-        });
-        match useless {
-            Some(entry) => Err(LoraError::NoMatch {
-                key: "exclude_modules",
-                pattern: entry.clone(),
-            }),
-            None => Ok(()),
+        }
+        TargetModules::List(entries) => {
+            for entry in entries {
+                let single = Matcher::List(vec![entry.clone()]);
+                if HEAD_AND_EMBEDDING.contains(&entry.as_str()) {
+                    return Err(LoraError::HeadOrEmbedding(entry.clone()));
+                }
+                if !modules.iter().any(|(_, _, module)| single.matches(module)) {
+                    return Err(no_match(entry));
+                }
+            }
+            Ok(Matcher::List(entries.clone()))
         }
     }
 }
+
+/// Names of the modules that are no part of a block.
+const HEAD_AND_EMBEDDING: [&str; 3] = ["lm_head", "embed_tokens", "model.embed_tokens"];
 
 enum Matcher {
     All,
@@ -251,4 +248,86 @@ fn first_match<T: Copy>(patterns: &[(Regex, T)], module: &str) -> Option<T> {
         .iter()
         .find(|(pattern, _)| pattern.is_match(module))
         .map(|(_, value)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config() -> ModelConfig {
+        let json = json!({
+            "model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "vocab_size": 10,
+            "num_hidden_layers": 11, "num_attention_heads": 2, "num_key_value_heads": 1,
+            "rms_norm_eps": 1e-5, "max_position_embeddings": 64
+        });
+        ModelConfig::from_json(&json).unwrap()
+    }
+
+    fn spec(target_modules: TargetModules) -> LoraSpec {
+        LoraSpec {
+            r: 4,
+            lora_alpha: 8.0,
+            lora_dropout: 0.0,
+            target_modules,
+            exclude_modules: None,
+            use_rslora: false,
+            rank_pattern: vec![],
+            alpha_pattern: vec![],
+        }
+    }
+
+    fn list(entries: &[&str]) -> TargetModules {
+        TargetModules::List(entries.iter().map(|entry| entry.to_string()).collect())
+    }
+
+    fn n_slots(spec: &LoraSpec) -> usize {
+        spec.slots(&config()).unwrap().len()
+    }
+
+    #[test]
+    fn targets_match_as_in_peft() {
+        assert_eq!(n_slots(&spec(TargetModules::AllLinear)), 77);
+        assert_eq!(n_slots(&spec(list(&["q_proj", "v_proj"]))), 22);
+        assert_eq!(n_slots(&spec(list(&["model.layers.1.mlp.up_proj"]))), 1);
+        // A list entry ends at a component: layer 1 is not layer 10.
+        assert_eq!(n_slots(&spec(list(&["layers.1.mlp.up_proj"]))), 1);
+        let regex = TargetModules::Regex(r".*\.1\.self_attn\..*".to_string());
+        assert_eq!(n_slots(&spec(regex)), 4);
+        let mut excluding = spec(TargetModules::AllLinear);
+        excluding.exclude_modules = Some(list(&["down_proj"]));
+        assert_eq!(n_slots(&excluding), 66);
+        excluding.exclude_modules = Some(TargetModules::Regex(r".*mlp.*".to_string()));
+        assert_eq!(n_slots(&excluding), 44);
+    }
+
+    #[test]
+    fn what_matches_nothing_is_an_error_that_names_it() {
+        let mut excluding = spec(TargetModules::AllLinear);
+        excluding.exclude_modules = Some(list(&["out_proj"]));
+        let mut patterned = spec(TargetModules::AllLinear);
+        patterned.rank_pattern = vec![("qq_proj".to_string(), 2)];
+        // A regular expression must match the whole path.
+        let partial = spec(TargetModules::Regex("q_proj".to_string()));
+        for (spec, name) in [
+            (spec(list(&["q_proj", "query"])), "query"),
+            (spec(list(&["lm_head"])), "lm_head"),
+            (spec(TargetModules::Regex("[".to_string())), "["),
+            (partial, "q_proj"),
+            (excluding, "out_proj"),
+            (patterned, "qq_proj"),
+        ] {
+            let error = spec.slots(&config()).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_scaling_is_alpha_by_rank_or_by_its_root() {
+        let mut spec = spec(TargetModules::AllLinear);
+        assert_eq!(spec.slots(&config()).unwrap()[0].scaling, 2.0);
+        spec.use_rslora = true;
+        assert_eq!(spec.slots(&config()).unwrap()[0].scaling, 4.0);
+    }
 }

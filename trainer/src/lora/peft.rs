@@ -7,11 +7,7 @@ use super::matching::{LoraSpec, TargetModules};
 impl LoraSpec {
     /// The settings as PEFT writes them; `base_model` is a path or hub id.
     pub fn to_peft(&self, base_model: &str) -> PeftConfig {
-        let targets = match &self.target_modules {
-            TargetModules::AllLinear => adapter::TargetModules::Pattern("all-linear".to_string()),
-            TargetModules::Regex(pattern) => adapter::TargetModules::Pattern(pattern.clone()),
-            TargetModules::List(names) => adapter::TargetModules::Names(names.clone()),
-        };
+        let targets = written(&self.target_modules);
         let mut config = PeftConfig::new(self.r, self.lora_alpha, targets);
         config.task_type = Some("CAUSAL_LM".to_string());
         config.base_model_name_or_path = Some(base_model.to_string());
@@ -20,38 +16,44 @@ impl LoraSpec {
         config.use_rslora = self.use_rslora;
         config.rank_pattern = Patterns(self.rank_pattern.clone());
         config.alpha_pattern = Patterns(self.alpha_pattern.clone());
-        if !self.exclude_modules.is_empty() {
-            let excluded = adapter::TargetModules::Names(self.exclude_modules.clone());
-            config.exclude_modules = Some(excluded);
-        }
+        config.exclude_modules = self.exclude_modules.as_ref().map(written);
         config
     }
 
     /// The settings of an adapter that PEFT wrote; absent targets mean PEFT's default for these
     /// models, q and v.
     pub fn from_peft(config: &PeftConfig) -> Self {
-        let target_modules = match &config.target_modules {
-            Some(adapter::TargetModules::Pattern(p)) if p == "all-linear" => {
-                TargetModules::AllLinear
-            }
-            Some(adapter::TargetModules::Pattern(p)) => TargetModules::Regex(p.clone()),
-            Some(adapter::TargetModules::Names(names)) => TargetModules::List(names.clone()),
-            None => TargetModules::List(vec!["q_proj".to_string(), "v_proj".to_string()]),
-        };
-        let exclude_modules = match &config.exclude_modules {
-            Some(adapter::TargetModules::Names(names)) => names.clone(),
-            Some(adapter::TargetModules::Pattern(pattern)) => vec![pattern.clone()],
-            None => Vec::new(),
-        };
+        let default = || TargetModules::List(vec!["q_proj".to_string(), "v_proj".to_string()]);
         Self {
             r: config.r,
             lora_alpha: config.lora_alpha,
             lora_dropout: config.lora_dropout,
-            target_modules,
-            exclude_modules,
+            target_modules: config.target_modules.as_ref().map_or_else(default, read),
+            exclude_modules: config.exclude_modules.as_ref().map(read),
             use_rslora: config.use_rslora,
             rank_pattern: config.rank_pattern.0.clone(),
             alpha_pattern: config.alpha_pattern.0.clone(),
         }
     }
 }
+
+fn written(choice: &TargetModules) -> adapter::TargetModules {
+    match choice {
+        TargetModules::AllLinear => adapter::TargetModules::Pattern(ALL_LINEAR.to_string()),
+        TargetModules::Regex(pattern) => adapter::TargetModules::Pattern(pattern.clone()),
+        TargetModules::List(names) => adapter::TargetModules::Names(names.clone()),
+    }
+}
+
+fn read(choice: &adapter::TargetModules) -> TargetModules {
+    match choice {
+        adapter::TargetModules::Pattern(pattern) if pattern == ALL_LINEAR => {
+            TargetModules::AllLinear
+        }
+        adapter::TargetModules::Pattern(pattern) => TargetModules::Regex(pattern.clone()),
+        adapter::TargetModules::Names(names) => TargetModules::List(names.clone()),
+    }
+}
+
+/// PEFT's word for every linear layer but the head.
+const ALL_LINEAR: &str = "all-linear";

@@ -12,10 +12,9 @@ use crate::optim::{LearningRateSchedule, Schedule};
 
 /// The `[lora]` table.
 pub fn lora(config: &config::LoraConfig) -> LoraSpec {
-    let exclude_modules = match &config.exclude_modules {
-        Some(config::ModulePattern::Names(names)) => names.clone(),
-        Some(config::ModulePattern::Pattern(pattern)) => vec![pattern.clone()],
-        None => Vec::new(),
+    let excluded = |pattern: &config::ModulePattern| match pattern {
+        config::ModulePattern::Names(names) => TargetModules::List(names.clone()),
+        config::ModulePattern::Pattern(pattern) => TargetModules::Regex(pattern.clone()),
     };
     LoraSpec {
         r: config.r,
@@ -26,7 +25,7 @@ pub fn lora(config: &config::LoraConfig) -> LoraSpec {
             config::TargetModules::Names(names) => TargetModules::List(names.clone()),
             config::TargetModules::Pattern(pattern) => TargetModules::Regex(pattern.clone()),
         },
-        exclude_modules,
+        exclude_modules: config.exclude_modules.as_ref().map(excluded),
         use_rslora: config.use_rslora,
         rank_pattern: config.rank_pattern.0.clone(),
         alpha_pattern: config.alpha_pattern.0.clone(),

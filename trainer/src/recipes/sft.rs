@@ -17,7 +17,7 @@ use super::reporter::{Reporter, StepLine, StepTiming};
 use super::settings;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::base_model::BaseModel;
-use crate::config::{Config, RunLength};
+use crate::config::{Config, Dtype, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{EvaluationOutcome, Evaluator};
 use crate::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec};
@@ -77,6 +77,13 @@ pub enum Resume {
 ///
 /// A model file, a row, or a combination of settings that cannot be trained.
 pub fn prepare_run(config: &Config) -> Result<Preparation, Error> {
+    if config.model.dtype == Dtype::Bfloat16 {
+        return Err(Error::Usage(
+            "model.dtype = \"bfloat16\": this version computes in float32; set \"auto\" or \
+             \"float32\""
+                .to_string(),
+        ));
+    }
     let chat_template = config.data.chat_template.as_deref();
     let base = BaseModel::open(&config.model.model_name_or_path, chat_template)?;
     let lora = settings::lora(&config.lora);
