@@ -55,6 +55,15 @@ impl BaseModel {
         Ok(Self { path: path.to_owned(), files, config, tokenizer, template, stop_ids })
     }
 
+    /// Opens the tokenizer of a model alone, which needs no chat template.
+    ///
+    /// # Errors
+    ///
+    /// A file that is missing, damaged or unsupported.
+    pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
+        tokenizer(path, &ModelFiles::open(path)?.tokenizer)
+    }
+
     /// Reads the weights onto `device`.
     ///
     /// # Errors
