@@ -20,7 +20,7 @@ const LEAVES: [&str; 3] = ["data", "kernels", "checkpoints"];
 const TRAINER: &str = "trainer";
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 16] = [
+const LAYERS: [&str; 18] = [
     "config",
     "models",
     "lora",
@@ -34,6 +34,8 @@ const LAYERS: [&str; 16] = [
     "eval",
     "progress",
     "recipes",
+    "plan",
+    "doctor",
     "cli",
     "commands",
     "main",

@@ -65,6 +65,15 @@ impl BaseModel {
         })
     }
 
+    /// Opens the tokenizer of a model alone, which needs no chat template.
+    ///
+    /// # Errors
+    ///
+    /// A file that is missing, damaged or unsupported.
+    pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
+        tokenizer(path, &ModelFiles::open(path)?.tokenizer)
+    }
+
     /// Reads the weights onto `device`.
     ///
     /// # Errors

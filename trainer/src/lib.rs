@@ -2,13 +2,15 @@
 //!
 //! In reading order: [`config`] is what the user asked for; [`base_model`], [`models`] and
 //! [`lora`] are the network; [`optim`] one update of it; [`recipes`] a whole run; [`eval`] what a
-//! checkpoint is worth; [`export`] its way to serving.
+//! checkpoint is worth; [`export`] its way to serving. [`plan`] predicts a run and [`doctor`] looks at
+//! the machine before it.
 
 pub mod base_model;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod device;
+pub mod doctor;
 pub mod error;
 pub mod eval;
 pub mod export;
@@ -16,6 +18,7 @@ pub mod lora;
 pub mod metrics;
 pub mod models;
 pub mod optim;
+pub mod plan;
 pub mod process;
 pub mod progress;
 pub mod recipes;

@@ -10,7 +10,7 @@ use super::config::ModelConfig;
 use super::decoder::{BatchContext, Decoder};
 
 /// Tokens read in one go while prompts are read: bounds the activations of the prefill.
-const PREFILL_TOKENS: usize = 2048;
+pub(crate) const PREFILL_TOKENS: usize = 2048;
 
 /// The cache of a batch of sequences.
 #[derive(Debug)]

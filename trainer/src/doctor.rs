@@ -1,0 +1,325 @@
+//! This machine to a list of findings: what there is, what is missing, and what to do about it.
+//!
+//! Nothing is opened that could fail hard: CUDA's libraries are looked for as files, because a
+//! driver that is loaded and does not fit ends the process instead of giving an error. Of the hub
+//! token only its presence is ever looked at.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use crate::base_model::BaseModel;
+use crate::config::{Config, Device};
+use crate::models::load::expected_tensors;
+use crate::process::available_memory_bytes;
+use crate::recipes::settings;
+
+/// Free space below which a run has no room for its metrics and one small checkpoint.
+const SCARCE_DISK_BYTES: u64 = 256 << 20;
+
+/// How a finding is to be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// In order.
+    Good,
+    /// Works, with something to know.
+    Note,
+    /// A run would fail; what to do about it.
+    Bad(String),
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at.
+    pub subject: &'static str,
+    /// What was found.
+    pub found: String,
+    /// How that is to be taken.
+    pub verdict: Verdict,
+}
+
+impl Finding {
+    fn good(subject: &'static str, found: String) -> Self {
+        Self { subject, found, verdict: Verdict::Good }
+    }
+
+    fn note(subject: &'static str, found: String) -> Self {
+        Self { subject, found, verdict: Verdict::Note }
+    }
+
+    fn bad(subject: &'static str, found: String, mend: impl Into<String>) -> Self {
+        Self { subject, found, verdict: Verdict::Bad(mend.into()) }
+    }
+}
+
+/// Looks at the machine, and at what `config` needs of it.
+pub fn examine(config: Option<&Config>, device: Device) -> Vec<Finding> {
+    let run = config.map(|config| (config, open_model(config)));
+    let mut findings = vec![processor(), memory(run.as_ref()), disk(run.as_ref())];
+    findings.push(write_access(&output_dir(config)));
+    findings.extend(cuda(device));
+    findings.push(hub_token());
+    if let Some((config, model)) = &run {
+        findings.push(match model {
+            Ok(model) => {
+                let config = &model.config;
+                Finding::good(
+                    "model",
+                    format!(
+                        "{}: {}, {} blocks of {}, {} tokens",
+                        model.path.display(),
+                        config.model_type,
+                        config.num_hidden_layers,
+                        config.hidden_size,
+                        config.vocab_size
+                    ),
+                )
+            }
+            Err(problem) => Finding::bad(
+                "model",
+                problem.clone(),
+                "set model.model_name_or_path to a Hugging Face folder or a GGUF file; \
+                 `scripts/fetch-models` fetches those of the examples",
+            ),
+        });
+        findings.extend(config.eval.encoder.as_deref().map(encoder));
+        findings.extend(data_files(config));
+    }
+    findings
+}
+
+type Run<'a> = (&'a Config, Result<BaseModel, String>);
+
+fn open_model(config: &Config) -> Result<BaseModel, String> {
+    let template = config.data.chat_template.as_deref();
+    BaseModel::open(&config.model.model_name_or_path, template).map_err(|error| error.to_string())
+}
+
+fn processor() -> Finding {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let features = features();
+    let found = format!(
+        "{} cores of {}, {}",
+        cores,
+        env::consts::ARCH,
+        match features.is_empty() {
+            true => "no vector extensions found".to_string(),
+            false => features.join(" "),
+        }
+    );
+    match env::consts::ARCH == "x86_64" && !(features.contains(&"avx2") && features.contains(&"fma"))
+    {
+        true => Finding::note("processor", format!("{found}; without AVX2 and FMA all is slow")),
+        false => Finding::good("processor", found),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<&'static str> {
+    let all = [
+        ("sse4.2", is_x86_feature_detected!("sse4.2")),
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("fma", is_x86_feature_detected!("fma")),
+        ("f16c", is_x86_feature_detected!("f16c")),
+        ("avx512f", is_x86_feature_detected!("avx512f")),
+        ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
+    ];
+    all.into_iter().filter_map(|(name, is_there)| is_there.then_some(name)).collect()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn features() -> Vec<&'static str> {
+    match std::arch::is_aarch64_feature_detected!("neon") {
+        true => vec!["neon"],
+        false => Vec::new(),
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn features() -> Vec<&'static str> {
+    Vec::new()
+}
+
+fn memory(run: Option<&Run>) -> Finding {
+    let Some(available) = available_memory_bytes() else {
+        return Finding::note("memory", "the system does not tell what is available".to_string());
+    };
+    let found = format!("{} available", size(available));
+    let Some((_, Ok(model))) = run else { return Finding::good("memory", found) };
+    let weights = 4 * expected_tensors(&model.config)
+        .iter()
+        .map(|(_, shape)| shape.iter().product::<usize>() as u64)
+        .sum::<u64>();
+    let found = format!("{found}; the base weights take {}", size(weights));
+    match weights < available {
+        true => Finding::good("memory", found),
+        false => Finding::bad("memory", found, "close other programs or take a smaller model"),
+    }
+}
+
+fn output_dir(config: Option<&Config>) -> PathBuf {
+    let configured = config.map_or(Path::new("."), |config| config.train.output_dir.as_path());
+    let existing = configured.ancestors().find(|path| path.is_dir());
+    match existing {
+        Some(path) if !path.as_os_str().is_empty() => path.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn disk(run: Option<&Run>) -> Finding {
+    let dir = output_dir(run.map(|(config, _)| *config));
+    let Some(free) = free_bytes(&dir) else {
+        return Finding::note("disk", format!("{}: free space is unknown", dir.display()));
+    };
+    let found = format!("{}: {} free", dir.display(), size(free));
+    let needed = run.and_then(checkpoint_bytes);
+    let found = match needed {
+        Some(needed) => format!("{found}; checkpoints take {}", size(needed)),
+        None => found,
+    };
+    match free > SCARCE_DISK_BYTES.max(needed.unwrap_or(0)) {
+        true => Finding::good("disk", found),
+        false => Finding::bad(
+            "disk",
+            found,
+            "free space, lower checkpoint.save_total_limit, or set train.output_dir elsewhere",
+        ),
+    }
+}
+
+/// What the kept checkpoints, the best and the one being written take together.
+fn checkpoint_bytes((config, model): &Run) -> Option<u64> {
+    let slots = settings::lora(&config.lora).slots(&model.as_ref().ok()?.config).ok()?;
+    let n_adapter: usize = slots.iter().map(|slot| slot.len()).sum();
+    Some((config.checkpoint.save_total_limit as u64 + 2) * crate::plan::checkpoint_bytes(n_adapter))
+}
+
+#[cfg(unix)]
+fn free_bytes(dir: &Path) -> Option<u64> {
+    let space = rustix::fs::statvfs(dir).ok()?;
+    Some(space.f_bavail * space.f_frsize)
+}
+
+#[cfg(not(unix))]
+fn free_bytes(_: &Path) -> Option<u64> {
+    None
+}
+
+fn write_access(dir: &Path) -> Finding {
+    match tempfile::tempfile_in(dir) {
+        Ok(_) => Finding::good("write access", format!("{}: files can be made", dir.display())),
+        Err(error) => Finding::bad(
+            "write access",
+            format!("{}: {error}", dir.display()),
+            "set train.output_dir to a folder that you may write to",
+        ),
+    }
+}
+
+/// CUDA's libraries: only a run on a GPU needs them, and a build with the feature.
+fn cuda(device: Device) -> Vec<Finding> {
+    let wanted = matches!(device, Device::Cuda(_));
+    let mut findings: Vec<Finding> = [
+        ("NVIDIA driver", "libcuda.so", "install the NVIDIA driver, or use --device cpu"),
+        ("NVRTC", "libnvrtc.so", "install the CUDA toolkit, or use --device cpu"),
+    ]
+    .into_iter()
+    .map(|(subject, library, mend)| match (find_library(library), wanted) {
+        (Some(path), _) => Finding::good(subject, path.display().to_string()),
+        (None, true) => Finding::bad(subject, format!("{library} is not there"), mend),
+        (None, false) => Finding::note(subject, format!("{library} is not there; the CPU needs none")),
+    })
+    .collect();
+    findings.push(match find_library("libnccl.so") {
+        Some(path) => Finding::good("NCCL", path.display().to_string()),
+        None => Finding::note("NCCL", "libnccl.so is not there; one device needs none".to_string()),
+    });
+    if wanted && !cfg!(feature = "cuda") {
+        findings.push(Finding::bad(
+            "build",
+            "this build has no CUDA".to_string(),
+            "build with `cargo build --release --features cuda`, or use --device cpu",
+        ));
+    }
+    findings
+}
+
+/// The first file in the usual folders whose name begins with `stem`.
+fn find_library(stem: &str) -> Option<PathBuf> {
+    let usual = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib/wsl/lib",
+        "/usr/lib",
+        "/usr/local/cuda/lib64",
+    ];
+    let listed = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> =
+        usual.iter().map(PathBuf::from).chain(env::split_paths(&listed)).collect();
+    folders.iter().filter(|folder| !folder.as_os_str().is_empty()).find_map(|folder| {
+        let mut names: Vec<PathBuf> = std::fs::read_dir(folder)
+            .ok()?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| {
+                let name = path.file_name().and_then(|name| name.to_str());
+                name.is_some_and(|name| name.starts_with(stem))
+            })
+            .collect();
+        names.sort();
+        names.into_iter().next()
+    })
+}
+
+/// Where a token lies, never what it is.
+fn hub_token() -> Finding {
+    let variable = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]
+        .into_iter()
+        .find(|name| env::var_os(name).is_some_and(|value| !value.is_empty()));
+    let home = env::var_os("HF_HOME").map(PathBuf::from).or_else(|| {
+        env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/huggingface"))
+    });
+    let file = env::var_os("HF_TOKEN_PATH").map(PathBuf::from).or(home.map(|h| h.join("token")));
+    let found = match (variable, file.filter(|file| file.is_file())) {
+        (Some(name), _) => format!("present in the variable {name}"),
+        (None, Some(file)) => format!("present in {}", file.display()),
+        (None, None) => "none; only the download of gated models needs one".to_string(),
+    };
+    Finding::good("hub token", found)
+}
+
+fn encoder(dir: &Path) -> Finding {
+    match crate::plan::encoder_size(dir) {
+        Ok(_) => Finding::good("encoder", dir.display().to_string()),
+        Err(error) => Finding::bad(
+            "encoder",
+            error.to_string(),
+            "set eval.encoder to an all-MiniLM-L6-v2 folder; `scripts/fetch-models` fetches it",
+        ),
+    }
+}
+
+fn data_files(config: &Config) -> Vec<Finding> {
+    let files = config.data.train.iter().chain(&config.data.eval);
+    files
+        .map(|file| match std::fs::File::open(file).and_then(|file| file.metadata()) {
+            Ok(metadata) => {
+                Finding::good("data", format!("{}: {}", file.display(), size(metadata.len())))
+            }
+            Err(error) => Finding::bad(
+                "data",
+                format!("{}: {error}", file.display()),
+                "check the paths in data.train and data.eval; they begin at the working folder",
+            ),
+        })
+        .collect()
+}
+
+/// Bytes for people.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.0} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.2} GiB", bytes as f64 / 1_073_741_824.0),
+    }
+}

@@ -1,0 +1,152 @@
+//! A config to what its run will need: steps, tokens, memory by part, disk; with a probe, hours.
+//!
+//! Everything but the weights is read and checked first, by the same code that training begins
+//! with, so a plan that is printed is a run that starts. The prediction is of the process's peak
+//! resident set on the CPU.
+
+mod measured;
+mod memory;
+mod probe;
+mod workload;
+
+use serde::Serialize;
+
+pub use memory::{MemoryPlan, Part, Phase};
+pub use probe::{Probe, probe};
+pub use workload::{BatchShape, EvaluationWork, TrainingWork};
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use tooltune_checkpoints::weights::Weights;
+use tooltune_data::text::WordPiece;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::models::load::expected_tensors;
+use crate::recipes::settings;
+use crate::recipes::sft::Preparation;
+use memory::{MemoryInput, memory_plan};
+use workload::{evaluation_work, training_work};
+
+/// Bytes of a checkpoint's text files: states, configs, template, manifest.
+const CHECKPOINT_TEXT_BYTES: u64 = 16 << 10;
+
+/// What a run will read, learn and need.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Optimizer steps.
+    pub steps: u64,
+    /// Trainable values.
+    pub n_adapter: usize,
+    /// Values of the base model.
+    pub n_weights: usize,
+    /// What training reads.
+    pub training: TrainingWork,
+    /// What evaluations generate; `None` if the run does not evaluate.
+    pub evaluation: Option<EvaluationWork>,
+    /// Predicted memory.
+    pub memory: MemoryPlan,
+    /// Bytes of one checkpoint.
+    pub checkpoint_bytes: u64,
+    /// Checkpoints that lie on disk at once: the kept ones, the best, the one being written.
+    pub n_checkpoints: u64,
+}
+
+/// Hours of a run at the pace of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Hours {
+    /// Training steps, without evaluations.
+    pub training: f64,
+}
+
+impl Plan {
+    /// Hours of training at the pace of `probe`.
+    ///
+    /// The longest micro-batch is the slowest for each token, so this is seldom exceeded.
+    pub fn hours(&self, probe: &Probe) -> Hours {
+        Hours { training: self.training.n_tokens as f64 / probe.tokens_per_second / 3600.0 }
+    }
+
+    /// Predicted peak of training without evaluations: what a probe measures.
+    pub fn step_bytes(&self) -> u64 {
+        self.memory.step_bytes
+    }
+
+    /// Bytes that the run's checkpoints take at most.
+    pub fn disk_bytes(&self) -> u64 {
+        self.n_checkpoints * self.checkpoint_bytes
+    }
+}
+
+/// Predicts a prepared run.
+///
+/// # Errors
+///
+/// An evaluation row that the template refuses, an encoder that cannot be read, or adapters that
+/// match nothing.
+pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Result<Plan, Error> {
+    let model = &preparation.base.config;
+    let slots = preparation.lora.slots(model)?;
+    let n_adapter = slots.iter().map(|slot| slot.len()).sum();
+    let n_weights =
+        expected_tensors(model).iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+    let training = training_work(preparation);
+    let evaluation = evaluation_work(config, preparation)?;
+    let dropped_width = match config.lora.lora_dropout > 0.0 {
+        true => slots.iter().map(|slot| slot.in_features).sum::<usize>() / model.num_hidden_layers,
+        false => 0,
+    };
+    let encoder = match (&config.eval.encoder, &evaluation) {
+        (Some(dir), Some(_)) => Some(encoder_size(dir)?),
+        _ => None,
+    };
+    let memory = memory_plan(&MemoryInput {
+        model,
+        n_weights,
+        n_adapter,
+        dropped_width,
+        vocabulary: preparation.base.tokenizer.vocab_size(),
+        n_example_tokens: preparation.report.n_tokens,
+        n_kept_blocks: settings::n_kept_blocks(
+            config.train.gradient_checkpointing,
+            model.num_hidden_layers,
+            device,
+        ),
+        accumulates: config.train.gradient_accumulation_steps > 1,
+        batches: &training.largest,
+        evaluation: evaluation.as_ref(),
+        encoder,
+    });
+    Ok(Plan {
+        steps: preparation.total_steps,
+        n_adapter,
+        n_weights,
+        training,
+        evaluation,
+        memory,
+        checkpoint_bytes: checkpoint_bytes(n_adapter),
+        n_checkpoints: config.checkpoint.save_total_limit as u64 + 2,
+    })
+}
+
+/// Bytes of a checkpoint of `n_adapter` trainable values: the adapter and two moments, in f32.
+pub(crate) fn checkpoint_bytes(n_adapter: usize) -> u64 {
+    3 * 4 * n_adapter as u64 + CHECKPOINT_TEXT_BYTES
+}
+
+/// Values of the encoder's weights and entries of its vocabulary, from headers alone.
+pub(crate) fn encoder_size(dir: &Path) -> Result<(usize, usize), Error> {
+    let weights = Weights::open(dir)?;
+    let n_weights = weights
+        .names()
+        .filter_map(|name| weights.shape(name))
+        .map(|shape| shape.iter().product::<usize>())
+        .sum();
+    let vocabulary = weights
+        .shape("embeddings.word_embeddings.weight")
+        .and_then(|shape| shape.first().copied())
+        .unwrap_or(0);
+    WordPiece::from_file(&dir.join("tokenizer.json"), 256)?;
+    Ok((n_weights, vocabulary))
+}

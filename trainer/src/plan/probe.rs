@@ -1,0 +1,100 @@
+//! One real step on the longest micro-batch of a run: what it takes, measured.
+//!
+//! The step is a whole one, optimizer included, on adapters that are thrown away afterwards.
+
+use std::time::Instant;
+
+use burn::tensor::Device;
+use serde::Serialize;
+use tooltune_data::batches::{Example, Padding, collate};
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::lora::{Adapters, DropoutKey, DropoutRate};
+use crate::optim::{BackwardOptions, Optimizer, backward};
+use crate::process::{peak_rss_bytes, rss_bytes};
+use crate::recipes::settings;
+use crate::recipes::sft::{CHUNK_ROWS, Preparation};
+
+/// What one step on the longest micro-batch took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Probe {
+    /// Tokens of the micro-batch.
+    pub n_tokens: usize,
+    /// Of which learned.
+    pub n_trained_tokens: usize,
+    /// Wall-clock seconds of forward, backward and update.
+    pub seconds: f64,
+    /// Tokens a second.
+    pub tokens_per_second: f64,
+    /// Mean loss of the micro-batch, in nats.
+    pub loss: f64,
+    /// Resident before the weights were read; absent where the system does not tell.
+    pub rss_before_weights_bytes: Option<u64>,
+    /// Resident with weights and optimizer, before the step.
+    pub rss_before_step_bytes: Option<u64>,
+    /// Largest resident set up to the end of the step.
+    pub peak_rss_bytes: Option<u64>,
+}
+
+/// Runs the step.
+///
+/// # Errors
+///
+/// Weights that cannot be read, or a micro-batch without anything to learn.
+pub fn probe(
+    config: &Config,
+    preparation: &Preparation,
+    longest_batch: &[usize],
+    device: &Device,
+) -> Result<Probe, Error> {
+    let rss_before_weights_bytes = rss_bytes();
+    let mut decoder = preparation.base.decoder(device)?;
+    let slots = preparation.lora.slots(&decoder.config)?;
+    let mut adapters = Adapters::new(slots, config.train.seed, device);
+    let max_grad_norm = config.train.max_grad_norm.unwrap_or(f64::INFINITY);
+    let mut optimizer = Optimizer::new(settings::adamw(&config.train), max_grad_norm, &adapters);
+    adapters.attach(&mut decoder);
+    let examples: Vec<Example> = longest_batch
+        .iter()
+        .map(|&idx| {
+            let example = &preparation.examples[idx];
+            Example {
+                id: &example.id,
+                input_ids: &example.input_ids,
+                loss_weights: &example.loss_weights,
+            }
+        })
+        .collect();
+    let batch = collate(&examples, Padding::None)?;
+    let rss_before_step_bytes = rss_bytes();
+
+    let started = Instant::now();
+    let sum_loss_weights = batch.sum_loss_weights();
+    let options = BackwardOptions {
+        gradient_scale: 1.0 / sum_loss_weights,
+        dropout: DropoutRate::new(config.lora.lora_dropout)
+            .map(|rate| DropoutKey::new(rate, config.train.seed, 1, 0)),
+        n_kept_blocks: settings::n_kept_blocks(
+            config.train.gradient_checkpointing,
+            decoder.blocks.len(),
+            device,
+        ),
+        chunk_rows: CHUNK_ROWS,
+    };
+    let part = backward::backward(&decoder, &adapters.slots, &batch, options)?;
+    let loss = part.loss_sum / sum_loss_weights;
+    // Reads the norm back, so that the device has finished when the clock stops.
+    optimizer.step(&mut adapters, part.gradient, loss, config.train.learning_rate);
+    let seconds = started.elapsed().as_secs_f64();
+    Ok(Probe {
+        n_tokens: batch.n_tokens(),
+        n_trained_tokens: batch.n_trained_tokens(),
+        seconds,
+        tokens_per_second: batch.n_tokens() as f64 / seconds.max(1e-9),
+        loss,
+        rss_before_weights_bytes,
+        rss_before_step_bytes,
+        peak_rss_bytes: peak_rss_bytes(),
+    })
+}
