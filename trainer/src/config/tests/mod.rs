@@ -292,7 +292,6 @@ fn settings_that_contradict_each_other_are_refused() {
     }
     let slot = |set| check_mistake(SLOT, &[set, "train.seed=1"], &["--set:1:"]);
     slot("eval.metric_for_best_model=slot.men");
-    slot("checkpoint.save_steps=70");
     check_mistake(
         &SLOT.replace("encoder = ", "# "),
         &[],
