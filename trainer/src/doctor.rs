@@ -40,15 +40,27 @@ pub struct Finding {
 
 impl Finding {
     fn good(subject: &'static str, found: String) -> Self {
-        Self { subject, found, verdict: Verdict::Good }
+        Self {
+            subject,
+            found,
+            verdict: Verdict::Good,
+        }
     }
 
     fn note(subject: &'static str, found: String) -> Self {
-        Self { subject, found, verdict: Verdict::Note }
+        Self {
+            subject,
+            found,
+            verdict: Verdict::Note,
+        }
     }
 
     fn bad(subject: &'static str, found: String, mend: impl Into<String>) -> Self {
-        Self { subject, found, verdict: Verdict::Bad(mend.into()) }
+        Self {
+            subject,
+            found,
+            verdict: Verdict::Bad(mend.into()),
+        }
     }
 }
 
@@ -107,9 +119,13 @@ fn processor() -> Finding {
             false => features.join(" "),
         }
     );
-    match env::consts::ARCH == "x86_64" && !(features.contains(&"avx2") && features.contains(&"fma"))
+    match env::consts::ARCH == "x86_64"
+        && !(features.contains(&"avx2") && features.contains(&"fma"))
     {
-        true => Finding::note("processor", format!("{found}; without AVX2 and FMA all is slow")),
+        true => Finding::note(
+            "processor",
+            format!("{found}; without AVX2 and FMA all is slow"),
+        ),
         false => Finding::good("processor", found),
     }
 }
@@ -124,7 +140,9 @@ fn features() -> Vec<&'static str> {
         ("avx512f", is_x86_feature_detected!("avx512f")),
         ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
     ];
-    all.into_iter().filter_map(|(name, is_there)| is_there.then_some(name)).collect()
+    all.into_iter()
+        .filter_map(|(name, is_there)| is_there.then_some(name))
+        .collect()
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -142,10 +160,15 @@ fn features() -> Vec<&'static str> {
 
 fn memory(run: Option<&Run>) -> Finding {
     let Some(available) = available_memory_bytes() else {
-        return Finding::note("memory", "the system does not tell what is available".to_string());
+        return Finding::note(
+            "memory",
+            "the system does not tell what is available".to_string(),
+        );
     };
     let found = format!("{} available", size(available));
-    let Some((_, Ok(model))) = run else { return Finding::good("memory", found) };
+    let Some((_, Ok(model))) = run else {
+        return Finding::good("memory", found);
+    };
     let weights = 4 * expected_tensors(&model.config)
         .iter()
         .map(|(_, shape)| shape.iter().product::<usize>() as u64)
@@ -153,7 +176,11 @@ fn memory(run: Option<&Run>) -> Finding {
     let found = format!("{found}; the base weights take {}", size(weights));
     match weights < available {
         true => Finding::good("memory", found),
-        false => Finding::bad("memory", found, "close other programs or take a smaller model"),
+        false => Finding::bad(
+            "memory",
+            found,
+            "close other programs or take a smaller model",
+        ),
     }
 }
 
@@ -189,7 +216,9 @@ fn disk(run: Option<&Run>) -> Finding {
 
 /// What the kept checkpoints, the best and the one being written take together.
 fn checkpoint_bytes((config, model): &Run) -> Option<u64> {
-    let slots = settings::lora(&config.lora).slots(&model.as_ref().ok()?.config).ok()?;
+    let slots = settings::lora(&config.lora)
+        .slots(&model.as_ref().ok()?.config)
+        .ok()?;
     let n_adapter: usize = slots.iter().map(|slot| slot.len()).sum();
     Some((config.checkpoint.save_total_limit as u64 + 2) * crate::plan::checkpoint_bytes(n_adapter))
 }
@@ -207,7 +236,10 @@ fn free_bytes(_: &Path) -> Option<u64> {
 
 fn write_access(dir: &Path) -> Finding {
     match tempfile::tempfile_in(dir) {
-        Ok(_) => Finding::good("write access", format!("{}: files can be made", dir.display())),
+        Ok(_) => Finding::good(
+            "write access",
+            format!("{}: files can be made", dir.display()),
+        ),
         Err(error) => Finding::bad(
             "write access",
             format!("{}: {error}", dir.display()),
@@ -220,19 +252,35 @@ fn write_access(dir: &Path) -> Finding {
 fn cuda(device: Device) -> Vec<Finding> {
     let wanted = matches!(device, Device::Cuda(_));
     let mut findings: Vec<Finding> = [
-        ("NVIDIA driver", "libcuda.so", "install the NVIDIA driver, or use --device cpu"),
-        ("NVRTC", "libnvrtc.so", "install the CUDA toolkit, or use --device cpu"),
+        (
+            "NVIDIA driver",
+            "libcuda.so",
+            "install the NVIDIA driver, or use --device cpu",
+        ),
+        (
+            "NVRTC",
+            "libnvrtc.so",
+            "install the CUDA toolkit, or use --device cpu",
+        ),
     ]
     .into_iter()
-    .map(|(subject, library, mend)| match (find_library(library), wanted) {
-        (Some(path), _) => Finding::good(subject, path.display().to_string()),
-        (None, true) => Finding::bad(subject, format!("{library} is not there"), mend),
-        (None, false) => Finding::note(subject, format!("{library} is not there; the CPU needs none")),
-    })
+    .map(
+        |(subject, library, mend)| match (find_library(library), wanted) {
+            (Some(path), _) => Finding::good(subject, path.display().to_string()),
+            (None, true) => Finding::bad(subject, format!("{library} is not there"), mend),
+            (None, false) => Finding::note(
+                subject,
+                format!("{library} is not there; the CPU needs none"),
+            ),
+        },
+    )
     .collect();
     findings.push(match find_library("libnccl.so") {
         Some(path) => Finding::good("NCCL", path.display().to_string()),
-        None => Finding::note("NCCL", "libnccl.so is not there; one device needs none".to_string()),
+        None => Finding::note(
+            "NCCL",
+            "libnccl.so is not there; one device needs none".to_string(),
+        ),
     });
     if wanted && !cfg!(feature = "cuda") {
         findings.push(Finding::bad(
@@ -255,20 +303,26 @@ fn find_library(stem: &str) -> Option<PathBuf> {
         "/usr/local/cuda/lib64",
     ];
     let listed = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> =
-        usual.iter().map(PathBuf::from).chain(env::split_paths(&listed)).collect();
-    folders.iter().filter(|folder| !folder.as_os_str().is_empty()).find_map(|folder| {
-        let mut names: Vec<PathBuf> = std::fs::read_dir(folder)
-            .ok()?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| {
-                let name = path.file_name().and_then(|name| name.to_str());
-                name.is_some_and(|name| name.starts_with(stem))
-            })
-            .collect();
-        names.sort();
-        names.into_iter().next()
-    })
+    let folders: Vec<PathBuf> = usual
+        .iter()
+        .map(PathBuf::from)
+        .chain(env::split_paths(&listed))
+        .collect();
+    folders
+        .iter()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .find_map(|folder| {
+            let mut names: Vec<PathBuf> = std::fs::read_dir(folder)
+                .ok()?
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|path| {
+                    let name = path.file_name().and_then(|name| name.to_str());
+                    name.is_some_and(|name| name.starts_with(stem))
+                })
+                .collect();
+            names.sort();
+            names.into_iter().next()
+        })
 }
 
 /// Where a token lies, never what it is.
@@ -276,10 +330,12 @@ fn hub_token() -> Finding {
     let variable = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]
         .into_iter()
         .find(|name| env::var_os(name).is_some_and(|value| !value.is_empty()));
-    let home = env::var_os("HF_HOME").map(PathBuf::from).or_else(|| {
-        env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/huggingface"))
-    });
-    let file = env::var_os("HF_TOKEN_PATH").map(PathBuf::from).or(home.map(|h| h.join("token")));
+    let home = env::var_os("HF_HOME")
+        .map(PathBuf::from)
+        .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/huggingface")));
+    let file = env::var_os("HF_TOKEN_PATH")
+        .map(PathBuf::from)
+        .or(home.map(|h| h.join("token")));
     let found = match (variable, file.filter(|file| file.is_file())) {
         (Some(name), _) => format!("present in the variable {name}"),
         (None, Some(file)) => format!("present in {}", file.display()),
@@ -302,16 +358,19 @@ fn encoder(dir: &Path) -> Finding {
 fn data_files(config: &Config) -> Vec<Finding> {
     let files = config.data.train.iter().chain(&config.data.eval);
     files
-        .map(|file| match std::fs::File::open(file).and_then(|file| file.metadata()) {
-            Ok(metadata) => {
-                Finding::good("data", format!("{}: {}", file.display(), size(metadata.len())))
-            }
-            Err(error) => Finding::bad(
-                "data",
-                format!("{}: {error}", file.display()),
-                "check the paths in data.train and data.eval; they begin at the working folder",
-            ),
-        })
+        .map(
+            |file| match std::fs::File::open(file).and_then(|file| file.metadata()) {
+                Ok(metadata) => Finding::good(
+                    "data",
+                    format!("{}: {}", file.display(), size(metadata.len())),
+                ),
+                Err(error) => Finding::bad(
+                    "data",
+                    format!("{}: {error}", file.display()),
+                    "check the paths in data.train and data.eval; they begin at the working folder",
+                ),
+            },
+        )
         .collect()
 }
 

@@ -47,7 +47,11 @@ pub(super) fn synth_slot(args: &SynthSlotArgs) -> Result<(), Error> {
 
 /// One table of lengths and complexity; tokens are counted where a model is named.
 pub(super) fn stats(args: &StatsArgs) -> Result<(), Error> {
-    let tokenizer = args.model.as_deref().map(BaseModel::open_tokenizer).transpose()?;
+    let tokenizer = args
+        .model
+        .as_deref()
+        .map(BaseModel::open_tokenizer)
+        .transpose()?;
     let failure = RefCell::new(None);
     let count_tokens = |text: &str| match tokenizer.as_ref().map(|t| t.encode(text)) {
         Some(Ok(encoded)) => encoded.ids.len(),
@@ -75,7 +79,10 @@ fn statistics_table(statistics: &StatisticsTable, has_tokens: bool) -> String {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(["measure", "mean", "min", "p50", "p90", "p95", "p99", "max"]);
-    let shown = statistics.measures.iter().filter(|m| has_tokens || !m.name.ends_with("_tokens"));
+    let shown = statistics
+        .measures
+        .iter()
+        .filter(|m| has_tokens || !m.name.ends_with("_tokens"));
     for measure in shown {
         let m = measure;
         let values = [m.mean, m.min, m.p50, m.p90, m.p95, m.p99, m.max];

@@ -45,12 +45,22 @@ fn print_counts(config: &Config, preparation: &Preparation, plan: &Plan) -> Resu
     let mut row = |name: &str, text: String| {
         table.add_row([name.to_string(), text]);
     };
-    row("model", config.model.model_name_or_path.display().to_string());
-    row("weights", format!("{} frozen, {} trained", plan.n_weights, plan.n_adapter));
+    row(
+        "model",
+        config.model.model_name_or_path.display().to_string(),
+    );
+    row(
+        "weights",
+        format!("{} frozen, {} trained", plan.n_weights, plan.n_adapter),
+    );
     row(
         "examples",
-        format!("{} of {} rows, {} dropped", preparation.examples.len(), report.n_rows,
-            report.n_dropped()),
+        format!(
+            "{} of {} rows, {} dropped",
+            preparation.examples.len(),
+            report.n_rows,
+            report.n_dropped()
+        ),
     );
     row(
         "steps",
@@ -61,11 +71,17 @@ fn print_counts(config: &Config, preparation: &Preparation, plan: &Plan) -> Resu
     );
     row(
         "tokens",
-        format!("{} read, {} of them learned", training.n_tokens, training.n_trained_tokens),
+        format!(
+            "{} read, {} of them learned",
+            training.n_tokens, training.n_trained_tokens
+        ),
     );
     let largest = training.largest.iter().max_by_key(|shape| shape.n_tokens);
     if let Some(largest) = largest {
-        row("largest micro-batch", format!("{} tokens", largest.n_tokens));
+        row(
+            "largest micro-batch",
+            format!("{} tokens", largest.n_tokens),
+        );
     }
     match &plan.evaluation {
         Some(evaluation) => row(
@@ -100,7 +116,10 @@ fn print_memory(config: &Config, plan: &Plan) -> Result<(), Error> {
         "\nmemory: a peak of {} is predicted, in the phase {:?}{}",
         size(memory.peak_bytes),
         memory.peak_phase,
-        available.map_or(String::new(), |bytes| format!("; {} are available", size(bytes)))
+        available.map_or(String::new(), |bytes| format!(
+            "; {} are available",
+            size(bytes)
+        ))
     ))?;
     for phase in &memory.phases {
         let mut table = plain_table();
@@ -108,7 +127,12 @@ fn print_memory(config: &Config, plan: &Plan) -> Result<(), Error> {
             table.add_row(["  ".to_string() + &part.name, size(part.bytes)]);
         }
         align_right(&mut table, 1);
-        say(&format!("\n{}: {}\n{}", phase.name, size(phase.bytes), table.trim_fmt()))?;
+        say(&format!(
+            "\n{}: {}\n{}",
+            phase.name,
+            size(phase.bytes),
+            table.trim_fmt()
+        ))?;
     }
     if available.is_some_and(|available| available < memory.peak_bytes) {
         say(
@@ -141,8 +165,10 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
             evaluation.n_rows * evaluation.max_new_tokens
         ))?;
     }
-    let Some(measured) = probe.peak_rss_bytes else { return Ok(()) };
-    let predicted = plan.step_bytes();
+    let Some(measured) = probe.peak_rss_bytes else {
+        return Ok(());
+    };
+    let predicted = plan.step_bytes;
     say(&format!(
         "peak memory of the step: {} measured, {} predicted ({:+.0} %)",
         size(measured),
@@ -175,6 +201,7 @@ fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Val
         "checkpoint_bytes": plan.checkpoint_bytes,
         "disk_bytes": plan.disk_bytes(),
         "memory": plan.memory,
+        "step_memory_bytes": plan.step_bytes,
         "available_memory_bytes": available_memory_bytes(),
         "probe": probe,
         "hours": probe.map(|probe| plan.hours(probe)),
@@ -200,7 +227,9 @@ pub(super) fn doctor(args: &DoctorArgs, place: &Place) -> Result<(), Error> {
     say(&table.trim_fmt())?;
     match to_do(&findings) {
         problems if problems.is_empty() => say("this machine is ready"),
-        problems => Err(Error::Usage(format!("this machine is not ready:\n{problems}"))),
+        problems => Err(Error::Usage(format!(
+            "this machine is not ready:\n{problems}"
+        ))),
     }
 }
 
@@ -209,7 +238,11 @@ fn to_do(findings: &[Finding]) -> String {
         Verdict::Bad(mend) => Some(format!("  {}: {}; {mend}", finding.subject, finding.found)),
         Verdict::Good | Verdict::Note => None,
     };
-    findings.iter().filter_map(line).collect::<Vec<_>>().join("\n")
+    findings
+        .iter()
+        .filter_map(line)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn plain_table() -> Table {

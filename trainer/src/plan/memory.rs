@@ -7,13 +7,16 @@
 use serde::Serialize;
 
 use super::measured::{
-    ADAPTER_COPIES, BlockConstants, EXAMPLE_BYTES_PER_TOKEN, F32, FORWARD, LOGITS_COPIES,
-    PROGRAM_BYTES, TOKENIZER_BYTES_PER_ENTRY, TRAINING, UPDATE_COPIES,
+    ADAPTER_COPIES, BlockConstants, EXAMPLE_BYTES_PER_TOKEN, F32, FORWARD, KEPT_BUFFER_BYTES,
+    LOGITS_COPIES, PROGRAM_BYTES, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, TRAINING, UPDATE_COPIES,
 };
 use super::workload::{BatchShape, EvaluationWork};
 use crate::models::ModelConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::recipes::sft::CHUNK_ROWS;
+
+/// The phase that writes a checkpoint.
+pub(super) const SAVING: &str = "saving";
 
 /// One thing that takes memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,8 +45,6 @@ pub struct MemoryPlan {
     pub peak_bytes: u64,
     /// Its name.
     pub peak_phase: &'static str,
-    /// Bytes of the training phases without the encoder of the metrics.
-    pub step_bytes: u64,
     /// All phases, largest first.
     pub phases: Vec<Phase>,
 }
@@ -54,6 +55,8 @@ pub(super) struct MemoryInput<'a> {
     pub model: &'a ModelConfig,
     /// Values of the base model, tied tensors once.
     pub n_weights: usize,
+    /// Bytes of the largest weight as its file stores it; 0 where that is f32.
+    pub largest_stored_bytes: f64,
     /// Values of the adapter.
     pub n_adapter: usize,
     /// Input widths of the adapted projections of one block, summed; 0 without dropout.
@@ -76,31 +79,45 @@ pub(super) struct MemoryInput<'a> {
 /// Predicts the memory of every phase.
 pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
     let resident = resident(input);
-    let mut phases = Vec::new();
-    let mut push = |name, own: Vec<Part>| {
+    let phase = |name, own: Vec<Part>| {
         let mut parts: Vec<Part> = resident.iter().cloned().chain(own).collect();
         parts.retain(|part| part.bytes > 0);
         parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
         let bytes = parts.iter().map(|part| part.bytes).sum();
-        phases.push(Phase { name, parts, bytes });
+        Phase { name, parts, bytes }
     };
-    push("training step", largest(input.batches.iter().map(|shape| training(input, shape))));
-    push("optimizer update", update(input));
+    let mut phases = vec![
+        phase(
+            "training step",
+            largest(input.batches.iter().map(|shape| training(input, shape))),
+        ),
+        phase(
+            "optimizer update",
+            adapter_copies(input, "temporaries of the update", UPDATE_COPIES),
+        ),
+        phase(
+            SAVING,
+            adapter_copies(input, "copies on their way to the disk", SAVE_COPIES),
+        ),
+    ];
     if let Some(evaluation) = input.evaluation {
         let batches = evaluation.batches.iter();
         let generations = batches.map(|lengths| generation(input, evaluation, lengths));
-        push("generation", largest(generations));
+        phases.push(phase("generation", largest(generations)));
     }
-    let step_bytes = match input.encoder {
-        Some(_) => memory_plan(&MemoryInput { encoder: None, evaluation: None, ..*input }).peak_bytes,
-        None => phases[0].bytes.max(phases[1].bytes),
-    };
     phases.sort_by_key(|phase| std::cmp::Reverse(phase.bytes));
-    MemoryPlan { step_bytes, peak_bytes: phases[0].bytes, peak_phase: phases[0].name, phases }
+    MemoryPlan {
+        peak_bytes: phases[0].bytes,
+        peak_phase: phases[0].name,
+        phases,
+    }
 }
 
 fn part(name: impl Into<String>, bytes: f64) -> Part {
-    Part { name: name.into(), bytes: bytes.ceil() as u64 }
+    Part {
+        name: name.into(),
+        bytes: bytes.ceil() as u64,
+    }
 }
 
 fn largest(candidates: impl Iterator<Item = Vec<Part>>) -> Vec<Part> {
@@ -113,52 +130,67 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
     let tokenizers = input.vocabulary + input.encoder.map_or(0, |(_, vocabulary)| vocabulary);
     let program = PROGRAM_BYTES
         + TOKENIZER_BYTES_PER_ENTRY * tokenizers as f64
-        + EXAMPLE_BYTES_PER_TOKEN * input.n_example_tokens as f64;
+        + EXAMPLE_BYTES_PER_TOKEN * input.n_example_tokens as f64
+        + input.largest_stored_bytes.min(KEPT_BUFFER_BYTES);
     vec![
         part("base weights", F32 * input.n_weights as f64),
-        part("adapter and its moments", ADAPTER_COPIES * F32 * input.n_adapter as f64),
-        part("encoder of the metrics", F32 * input.encoder.map_or(0, |(n, _)| n) as f64),
-        part("program, tokenizers, examples", program),
+        part(
+            "adapter and its moments",
+            ADAPTER_COPIES * F32 * input.n_adapter as f64,
+        ),
+        part(
+            "encoder of the metrics",
+            F32 * input.encoder.map_or(0, |(n, _)| n) as f64,
+        ),
+        part("program, tokenizers, examples, heap", program),
     ]
 }
 
 fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let model = input.model;
-    let block = block_bytes(input, shape, &TRAINING);
+    let block = block_bytes(input, shape.n_tokens, &TRAINING);
     let n_inputs = model.num_hidden_layers.saturating_sub(input.n_kept_blocks);
-    let tokens = shape.n_tokens as f64;
-    let gradients = if input.accumulates { 2.0 } else { 1.0 };
+    let inputs = F32 * (model.hidden_size * n_inputs * shape.n_tokens) as f64;
+    let gradient = F32 * input.n_adapter as f64;
     let logits = logits(model, shape.n_trained_tokens.min(CHUNK_ROWS)) * LOGITS_COPIES;
-    // The head comes before the first block is differentiated, so the two never meet.
-    let working = match logits > block {
-        true => part(format!("logits of {CHUNK_ROWS} rows"), logits),
-        false => part("activations of one block", block),
-    };
     vec![
-        part("saved block inputs", F32 * (model.hidden_size * n_inputs) as f64 * tokens),
-        part("activations of kept blocks", block * input.n_kept_blocks as f64),
-        working,
-        part("gradients", F32 * gradients * input.n_adapter as f64),
+        // From the last block to the first, inputs go and gradients come: one end is the peak.
+        match inputs >= gradient {
+            true => part("saved block inputs", inputs),
+            false => part("gradient", gradient),
+        },
+        part(
+            "gradient of earlier micro-batches",
+            if input.accumulates { gradient } else { 0.0 },
+        ),
+        part(
+            "activations of kept blocks",
+            block * input.n_kept_blocks as f64,
+        ),
+        // The head is done before the first block is differentiated.
+        match logits > block {
+            true => part(format!("logits of {CHUNK_ROWS} rows"), logits),
+            false => part("activations of one block", block),
+        },
     ]
 }
 
-fn update(input: &MemoryInput) -> Vec<Part> {
-    vec![part("temporaries of the update", UPDATE_COPIES * F32 * input.n_adapter as f64)]
+fn adapter_copies(input: &MemoryInput, name: &str, copies: f64) -> Vec<Part> {
+    vec![part(name, copies * F32 * input.n_adapter as f64)]
 }
 
-fn generation(
-    input: &MemoryInput,
-    evaluation: &EvaluationWork,
-    lengths: &[usize],
-) -> Vec<Part> {
+fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize]) -> Vec<Part> {
     let model = input.model;
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let columns = lengths.len() * (longest + evaluation.max_new_tokens);
     let cache_width = 2 * model.num_hidden_layers * model.num_key_value_heads * model.head_dim;
-    let prefill = block_bytes(input, &prefill_shape(lengths), &FORWARD);
-    let decode = logits(model, lengths.len()) * 2.0;
+    let prefill = block_bytes(input, prefill_tokens(lengths), &FORWARD);
+    let decode = logits(model, lengths.len());
     vec![
-        part("keys and values of generation", F32 * (columns * cache_width) as f64),
+        part(
+            "keys and values of generation",
+            F32 * (columns * cache_width) as f64,
+        ),
         match prefill > decode {
             true => part("activations of reading prompts", prefill),
             false => part("logits of generation", decode),
@@ -166,33 +198,29 @@ fn generation(
     ]
 }
 
-/// The most tokens that are read in one go, as the cache is filled.
-fn prefill_shape(lengths: &[usize]) -> BatchShape {
-    let mut parts: Vec<Vec<usize>> = vec![Vec::new()];
+/// The most tokens that are read in one go while the cache is filled.
+fn prefill_tokens(lengths: &[usize]) -> usize {
+    let mut most = 0;
+    let mut n_tokens = 0;
     for &length in lengths {
-        let last = parts.len() - 1;
-        let n_tokens: usize = parts[last].iter().sum();
-        if n_tokens > 0 && n_tokens + length > PREFILL_TOKENS {
-            parts.push(Vec::new());
-        }
-        let last = parts.len() - 1;
-        parts[last].push(length);
+        n_tokens = if n_tokens + length > PREFILL_TOKENS {
+            length
+        } else {
+            n_tokens + length
+        };
+        most = most.max(n_tokens);
     }
-    let shapes = parts.iter().map(|part| BatchShape::of_lengths(part));
-    shapes.max_by_key(|shape| shape.n_tokens).unwrap_or_default()
+    most
 }
 
-fn block_bytes(input: &MemoryInput, shape: &BatchShape, constants: &BlockConstants) -> f64 {
+fn block_bytes(input: &MemoryInput, n_tokens: usize, constants: &BlockConstants) -> f64 {
     let model = input.model;
-    let heads = model.num_attention_heads as f64;
     let width = constants.hidden * model.hidden_size as f64
-        + constants.queries * heads * model.head_dim as f64
+        + constants.queries * (model.num_attention_heads * model.head_dim) as f64
         + constants.key_values * (model.num_key_value_heads * model.head_dim) as f64
         + constants.intermediate * model.intermediate_size as f64
         + constants.dropped * input.dropped_width as f64;
-    let scores = constants.scores * heads * shape.squared_lengths
-        + constants.scores_of_longest * heads * (shape.longest as f64).powi(2);
-    F32 * (width * shape.n_tokens as f64 + scores)
+    F32 * width * n_tokens as f64
 }
 
 fn logits(model: &ModelConfig, rows: usize) -> f64 {

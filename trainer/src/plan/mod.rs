@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::models::load::expected_tensors;
 use crate::recipes::settings;
 use crate::recipes::sft::Preparation;
-use memory::{MemoryInput, memory_plan};
+use memory::{MemoryInput, SAVING, memory_plan};
 use workload::{evaluation_work, training_work};
 
 /// Bytes of a checkpoint's text files: states, configs, template, manifest.
@@ -47,6 +47,8 @@ pub struct Plan {
     pub evaluation: Option<EvaluationWork>,
     /// Predicted memory.
     pub memory: MemoryPlan,
+    /// Predicted peak of a step alone, without evaluations and saves: what a probe measures.
+    pub step_bytes: u64,
     /// Bytes of one checkpoint.
     pub checkpoint_bytes: u64,
     /// Checkpoints that lie on disk at once: the kept ones, the best, the one being written.
@@ -65,12 +67,9 @@ impl Plan {
     ///
     /// The longest micro-batch is the slowest for each token, so this is seldom exceeded.
     pub fn hours(&self, probe: &Probe) -> Hours {
-        Hours { training: self.training.n_tokens as f64 / probe.tokens_per_second / 3600.0 }
-    }
-
-    /// Predicted peak of training without evaluations: what a probe measures.
-    pub fn step_bytes(&self) -> u64 {
-        self.memory.step_bytes
+        Hours {
+            training: self.training.n_tokens as f64 / probe.tokens_per_second / 3600.0,
+        }
     }
 
     /// Bytes that the run's checkpoints take at most.
@@ -89,8 +88,10 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
     let model = &preparation.base.config;
     let slots = preparation.lora.slots(model)?;
     let n_adapter = slots.iter().map(|slot| slot.len()).sum();
-    let n_weights =
-        expected_tensors(model).iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+    let n_weights = expected_tensors(model)
+        .iter()
+        .map(|(_, shape)| shape.iter().product::<usize>())
+        .sum();
     let training = training_work(preparation);
     let evaluation = evaluation_work(config, preparation)?;
     let dropped_width = match config.lora.lora_dropout > 0.0 {
@@ -101,9 +102,10 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         (Some(dir), Some(_)) => Some(encoder_size(dir)?),
         _ => None,
     };
-    let memory = memory_plan(&MemoryInput {
+    let input = MemoryInput {
         model,
         n_weights,
+        largest_stored_bytes: largest_stored_bytes(preparation, n_weights)?,
         n_adapter,
         dropped_width,
         vocabulary: preparation.base.tokenizer.vocab_size(),
@@ -117,16 +119,50 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         batches: &training.largest,
         evaluation: evaluation.as_ref(),
         encoder,
-    });
+    };
     Ok(Plan {
         steps: preparation.total_steps,
         n_adapter,
         n_weights,
-        training,
-        evaluation,
-        memory,
+        training: training.clone(),
+        step_bytes: step_bytes(&input),
+        memory: memory_plan(&input),
+        evaluation: evaluation.clone(),
         checkpoint_bytes: checkpoint_bytes(n_adapter),
         n_checkpoints: config.checkpoint.save_total_limit as u64 + 2,
+    })
+}
+
+/// The peak where a step is all that is done.
+fn step_bytes(input: &MemoryInput) -> u64 {
+    let alone = memory_plan(&MemoryInput {
+        encoder: None,
+        evaluation: None,
+        ..*input
+    });
+    let phases = alone.phases.iter().filter(|phase| phase.name != SAVING);
+    phases.map(|phase| phase.bytes).max().unwrap_or(0)
+}
+
+/// Bytes of the largest weight in its file, taking the mean of all for its number format; 0 for
+/// f32, which needs no second buffer to be read.
+fn largest_stored_bytes(preparation: &Preparation, n_weights: usize) -> Result<f64, Error> {
+    let mut n_bytes = 0;
+    for path in preparation.base.files.weights.paths() {
+        n_bytes += std::fs::metadata(path)
+            .map_err(Error::io(path, "read"))?
+            .len();
+    }
+    let bytes_per_value = n_bytes as f64 / n_weights as f64;
+    let tensors = expected_tensors(&preparation.base.config);
+    let sizes = tensors
+        .iter()
+        .map(|(_, shape)| shape.iter().product::<usize>());
+    let largest = sizes.max().unwrap_or(0) as f64;
+    Ok(if bytes_per_value < 3.9 {
+        bytes_per_value * largest
+    } else {
+        0.0
     })
 }
 

@@ -85,7 +85,12 @@ pub fn probe(
     let part = backward::backward(&decoder, &adapters.slots, &batch, options)?;
     let loss = part.loss_sum / sum_loss_weights;
     // Reads the norm back, so that the device has finished when the clock stops.
-    optimizer.step(&mut adapters, part.gradient, loss, config.train.learning_rate);
+    optimizer.step(
+        &mut adapters,
+        part.gradient,
+        loss,
+        config.train.learning_rate,
+    );
     let seconds = started.elapsed().as_secs_f64();
     Ok(Probe {
         n_tokens: batch.n_tokens(),

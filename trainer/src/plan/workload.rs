@@ -10,43 +10,25 @@ use crate::config::{Config, EvalStrategy};
 use crate::recipes::sft::Preparation;
 
 /// The size of one micro-batch, as far as memory depends on it.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchShape {
     /// Tokens of all documents.
     pub n_tokens: usize,
     /// Tokens that are learned.
     pub n_trained_tokens: usize,
-    /// Sum of the squared lengths of the documents: attention scores of one head.
-    pub squared_lengths: f64,
-    /// Tokens of the longest document.
-    pub longest: usize,
 }
 
 impl BatchShape {
     fn of(examples: &[TokenizedExample], batch: &[usize]) -> Self {
-        batch.iter().map(|&idx| &examples[idx]).fold(Self::default(), |shape, example| {
-            let length = example.input_ids.len();
-            let trained = example.loss_weights.iter().filter(|&&weight| weight > 0.0).count();
-            Self {
-                n_tokens: shape.n_tokens + length,
-                n_trained_tokens: shape.n_trained_tokens + trained,
-                ..shape.with_document(length)
-            }
-        })
-    }
-
-    fn with_document(self, length: usize) -> Self {
-        Self {
-            squared_lengths: self.squared_lengths + (length as f64).powi(2),
-            longest: self.longest.max(length),
-            ..self
-        }
-    }
-
-    /// Documents of these lengths, nothing learned.
-    pub(super) fn of_lengths(lengths: &[usize]) -> Self {
-        lengths.iter().fold(Self::default(), |shape, &length| {
-            Self { n_tokens: shape.n_tokens + length, ..shape.with_document(length) }
+        let examples = batch.iter().map(|&idx| &examples[idx]);
+        examples.fold(Self::default(), |shape, example| Self {
+            n_tokens: shape.n_tokens + example.input_ids.len(),
+            n_trained_tokens: shape.n_trained_tokens
+                + example
+                    .loss_weights
+                    .iter()
+                    .filter(|&&weight| weight > 0.0)
+                    .count(),
         })
     }
 }
@@ -72,7 +54,10 @@ pub struct TrainingWork {
 pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
     let mut work = TrainingWork::default();
     let mut most_tokens = 0;
-    let mut cursor = Cursor { epoch: 0, step_in_epoch: 0 };
+    let mut cursor = Cursor {
+        epoch: 0,
+        step_in_epoch: 0,
+    };
     for _ in 0..preparation.total_steps {
         let (micro_batches, next) = preparation.order.next(cursor);
         cursor = next;
@@ -95,10 +80,7 @@ pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
 
 fn keep_if_largest(largest: &mut Vec<BatchShape>, shape: BatchShape) {
     let covers = |a: &BatchShape, b: &BatchShape| {
-        a.n_tokens >= b.n_tokens
-            && a.n_trained_tokens >= b.n_trained_tokens
-            && a.squared_lengths >= b.squared_lengths
-            && a.longest >= b.longest
+        a.n_tokens >= b.n_tokens && a.n_trained_tokens >= b.n_trained_tokens
     };
     if !largest.iter().any(|kept| covers(kept, &shape)) {
         largest.retain(|kept| !covers(&shape, kept));
@@ -148,9 +130,10 @@ pub(super) fn evaluation_work(
         max_new_tokens: config.eval.max_new_tokens,
         batches: match config.eval.suites.is_empty() {
             true => Vec::new(),
-            false => {
-                lengths.chunks(config.eval.batch_size.max(1)).map(<[usize]>::to_vec).collect()
-            }
+            false => lengths
+                .chunks(config.eval.batch_size.max(1))
+                .map(<[usize]>::to_vec)
+                .collect(),
         },
     }))
 }
