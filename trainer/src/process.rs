@@ -16,11 +16,16 @@ pub fn rss_bytes() -> Option<u64> {
 /// tell. A limit of the process's control group counts, less what cannot be given up of it.
 pub fn available_memory_bytes() -> Option<u64> {
     let of_machine = kibibytes("/proc/meminfo", "MemAvailable:");
-    let limit: Option<u64> =
-        read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    let limit: Option<u64> = read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
     let stat = read_to_string("/sys/fs/cgroup/memory.stat").unwrap_or_default();
-    let anonymous = stat.lines().find_map(|line| line.strip_prefix("anon ")?.parse::<u64>().ok());
-    let of_group = limit.zip(anonymous).map(|(limit, used)| limit.saturating_sub(used));
+    let anonymous = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("anon ")?.parse::<u64>().ok());
+    let of_group = limit
+        .zip(anonymous)
+        .map(|(limit, used)| limit.saturating_sub(used));
     [of_machine, of_group].into_iter().flatten().min()
 }
 
