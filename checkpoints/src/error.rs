@@ -182,7 +182,11 @@ pub enum CheckpointError {
     },
 
     /// The tensors in the files are not those of the model.
-    #[error("{path} does not fit the model: {differences}", path = path.display())]
+    #[error(
+        "{path} does not fit the model: {differences}; weights and config are of different models, \
+         fetch both from one place",
+        path = path.display()
+    )]
     TensorsDiffer {
         /// Weights or adapter concerned.
         path: PathBuf,
@@ -350,30 +354,29 @@ impl TensorDifferences {
     }
 }
 
+/// Names listed of each kind; a wrong config can concern every tensor of a model.
+const N_LISTED: usize = 8;
+
 impl fmt::Display for TensorDifferences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shapes = self
+            .misshapen
+            .iter()
+            .map(|(name, expected, found)| format!("{name} is {found:?} instead of {expected:?}"));
+        let kinds = [
+            ("missing", self.missing.clone()),
+            ("extra", self.extra.clone()),
+            ("misshapen", shapes.collect()),
+        ];
         let mut separator = "";
-        for (what, names) in [("missing", &self.missing), ("extra", &self.extra)] {
-            if !names.is_empty() {
-                write!(
-                    f,
-                    "{separator}{} {what} tensor(s): {}",
-                    names.len(),
-                    names.join(", ")
-                )?;
-                separator = "; ";
+        for (kind, tensors) in kinds.iter().filter(|(_, tensors)| !tensors.is_empty()) {
+            let n = tensors.len();
+            let listed = tensors[..n.min(N_LISTED)].join(", ");
+            write!(f, "{separator}{n} {kind} tensor(s): {listed}")?;
+            if n > N_LISTED {
+                write!(f, " and {} more", n - N_LISTED)?;
             }
-        }
-        if !self.misshapen.is_empty() {
-            write!(
-                f,
-                "{separator}{} misshapen tensor(s): ",
-                self.misshapen.len()
-            )?;
-            for (i, (name, expected, found)) in self.misshapen.iter().enumerate() {
-                let comma = if i == 0 { "" } else { ", " };
-                write!(f, "{comma}{name} is {found:?} instead of {expected:?}")?;
-            }
+            separator = "; ";
         }
         Ok(())
     }

@@ -149,8 +149,12 @@ fn print(args: &EvalArgs, evaluation: &SlotEvaluation) -> Result<(), Error> {
         return say(&format!("{:<32} {}", "n", evaluation.score.n));
     };
     let bytes = std::fs::read(earlier).map_err(Error::io(earlier, "read"))?;
-    let before: DatasetScore = serde_json::from_slice(&bytes)
-        .map_err(|error| Error::Usage(format!("{}: {error}", earlier.display())))?;
+    let before: DatasetScore = serde_json::from_slice(&bytes).map_err(|error| {
+        let earlier = earlier.display();
+        Error::Usage(format!(
+            "{earlier}: {error}; --compare takes the metrics.json of an evaluation"
+        ))
+    })?;
     say(&markdown_table(&before_after_rows(
         &before,
         &evaluation.score,

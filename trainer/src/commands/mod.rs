@@ -104,7 +104,13 @@ fn init(args: &InitArgs) -> Result<(), Error> {
     let Some(path) = &args.output else {
         return say(text.trim_end());
     };
-    let mut file = std::fs::File::create_new(path).map_err(Error::io(path, "create"))?;
+    let mut file = std::fs::File::create_new(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Error::Usage(format!(
+            "{} exists already; remove it or name another --output",
+            path.display()
+        )),
+        _ => Error::io(path, "create")(error),
+    })?;
     file.write_all(text.as_bytes())
         .map_err(Error::io(path, "write"))
 }
