@@ -1,6 +1,8 @@
 //! Everything that crosses crates, in reading order: numbers against PyTorch and PEFT first, then
 //! runs, then what users are given, then the rules of the house.
 
+mod bad_input;
+mod commands;
 mod parity;
 mod runs;
 
@@ -9,3 +11,4 @@ mod guide;
 mod layering;
 
 mod support;
+mod workplace;

@@ -1,0 +1,450 @@
+//! Bad input is answered with what is wrong, where, and how to mend it; nothing else happens.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::model;
+use crate::workplace::{Answer, Workplace, tooltune};
+
+/// Exit statuses.
+const FILES: i32 = 1;
+const CONFIG: i32 = 2;
+const ROWS: i32 = 3;
+
+/// Every file below a folder with its bytes.
+fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => {
+                    let bytes = std::fs::read(&path).unwrap();
+                    files.insert(path, bytes);
+                }
+            }
+        }
+    }
+    // Held by the process, empty, and of no meaning once it has ended.
+    files.retain(|path, _| !path.ends_with(".lock"));
+    files
+}
+
+/// The command ends with `status`, says each of `said`, and leaves every file as it was.
+fn assert_refused(workplace: &Workplace, arguments: &[&str], status: i32, said: &[&str]) {
+    let before = snapshot(workplace.folder());
+    let answer = workplace.run(arguments.iter().copied());
+    assert_complains(&answer, status, said);
+    let after = snapshot(workplace.folder());
+    assert!(
+        before == after,
+        "{arguments:?} changed files; they were {:?} and are {:?}",
+        before.keys(),
+        after.keys()
+    );
+}
+
+fn assert_complains(answer: &Answer, status: i32, said: &[&str]) {
+    let errors = &answer.stderr;
+    assert!(!errors.contains("panicked"), "{errors}");
+    assert_eq!(answer.status, Some(status), "{errors}");
+    for part in said {
+        assert!(errors.contains(part), "{part:?} is not said:\n{errors}");
+    }
+}
+
+/// The first row of `train.jsonl`, changed.
+fn row(workplace: &Workplace, change: impl Fn(&mut Value)) -> String {
+    let rows = workplace.read("train.jsonl");
+    let mut row = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
+    change(&mut row);
+    row.to_string()
+}
+
+#[test]
+fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
+    let workplace = Workplace::new();
+    let good = row(&workplace, |_| {});
+    let second = |line: String| format!("{good}\n{line}\n").into_bytes();
+    let changed = |change: fn(&mut Value)| second(row(&workplace, change));
+    let mut not_utf8 = second(good.clone());
+    not_utf8[good.len() + 41] = 0xff;
+    let cases: Vec<(Vec<u8>, &[&str])> = vec![
+        (
+            Vec::new(),
+            &["rows.jsonl: ", "holds no rows", "each line must be"],
+        ),
+        (
+            changed(|row| drop(row.as_object_mut().unwrap().remove("gold"))),
+            &["rows.jsonl:2: ", "\"gold\" is missing", "a slot row needs"],
+        ),
+        (
+            changed(|row| row["gold"] = json!({"unknown": 1})),
+            &[
+                "rows.jsonl:2: ",
+                "gold does not satisfy json_schema",
+                "mend the row",
+            ],
+        ),
+        (
+            changed(|row| row["input_text"] = json!(5)),
+            &["rows.jsonl:2: ", "input_text is a number", "must be a text"],
+        ),
+        (
+            changed(|row| row["json_schema"] = json!({"type": "objekt"})),
+            &["rows.jsonl:2: ", "json_schema/type", "objekt"],
+        ),
+        (not_utf8, &["rows.jsonl:2: ", "UTF-8 at byte 40", "iconv"]),
+        (
+            second(good[..90].to_string()),
+            &["rows.jsonl:2: ", "column 90", "must hold one JSON object"],
+        ),
+        (
+            second("[".repeat(1_000_000)),
+            &["rows.jsonl:2: ", "nested deeper than 127 levels"],
+        ),
+    ];
+    for (contents, said) in cases {
+        workplace.write("rows.jsonl", contents);
+        let train = [
+            "train",
+            "config.toml",
+            "--set",
+            "data.train=[\"rows.jsonl\"]",
+        ];
+        assert_refused(&workplace, &train, ROWS, said);
+    }
+}
+
+#[test]
+fn five_megabytes_in_one_line_are_refused_with_the_number_of_tokens() {
+    let workplace = Workplace::new();
+    let long = row(&workplace, |row| {
+        row["input_text"] = json!("portions of ".repeat(5_000_000 / 12));
+    });
+    workplace.write("rows.jsonl", long);
+    let begun = Instant::now();
+    let train = [
+        "train",
+        "config.toml",
+        "--set",
+        "data.train=[\"rows.jsonl\"]",
+    ];
+    let said = [
+        "rows.jsonl:1: ",
+        " tokens, but max_length is 4096",
+        "raise max_length",
+        "on_overflow = \"drop\"",
+    ];
+    assert_refused(&workplace, &train, ROWS, &said);
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+fn truncate(path: &Path, length: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_len(length).unwrap();
+}
+
+/// Changes a JSON file of the model.
+fn edit(path: &Path, key: &str, value: Value) {
+    let mut json: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    json[key] = value;
+    std::fs::write(path, json.to_string()).unwrap();
+}
+
+#[test]
+fn damaged_model_folders_are_refused_with_file_tensor_and_remedy() {
+    type Damage = fn(&Path);
+    let cases: [(&str, Damage, i32, &[&str]); 7] = [
+        (
+            "half",
+            |model| truncate(&model.join("model.safetensors"), 100_000),
+            FILES,
+            &[
+                "half/model.safetensors",
+                "tensor model.",
+                "truncated",
+                "fetch it again",
+            ],
+        ),
+        (
+            "headless",
+            |model| truncate(&model.join("model.safetensors"), 500),
+            FILES,
+            &["headless/model.safetensors", "truncated", "again"],
+        ),
+        (
+            "narrow",
+            |model| edit(&model.join("config.json"), "intermediate_size", json!(48)),
+            FILES,
+            &[
+                "narrow does not fit the model",
+                "layers.0.mlp.down_proj.weight is [32, 64] instead of [32, 48]",
+                "fetch both",
+            ],
+        ),
+        (
+            "small",
+            |model| edit(&model.join("config.json"), "vocab_size", json!(1000)),
+            CONFIG,
+            &[
+                "small: ",
+                "1024 tokens",
+                "1000 embeddings",
+                "different models",
+            ],
+        ),
+        (
+            "shards",
+            |model| {
+                std::fs::remove_file(model.join("model.safetensors")).unwrap();
+                let index = json!({"weight_map": {"model.norm.weight": "second.safetensors"}});
+                let path = model.join("model.safetensors.index.json");
+                std::fs::write(path, index.to_string()).unwrap();
+            },
+            FILES,
+            &[
+                "shards/model.safetensors.index.json",
+                "second.safetensors",
+                "model.norm.weight",
+                "fetch them",
+            ],
+        ),
+        (
+            "speechless",
+            |model| std::fs::remove_file(model.join("chat_template.jinja")).unwrap(),
+            CONFIG,
+            &["speechless: ", "no chat template", "data.chat_template"],
+        ),
+        (
+            "empty",
+            |model| {
+                std::fs::remove_dir_all(model).unwrap();
+                std::fs::create_dir(model).unwrap();
+            },
+            FILES,
+            &["empty ", "no weights", "model.safetensors"],
+        ),
+    ];
+    let workplace = Workplace::new();
+    for (name, damage, status, said) in cases {
+        damage(&workplace.copy_model(name));
+        let set = format!("model.model_name_or_path=\"{name}\"");
+        let train = ["train", "config.toml", "--set", &set];
+        assert_refused(&workplace, &train, status, said);
+    }
+}
+
+#[test]
+fn a_truncated_gguf_is_refused_wherever_it_was_cut() {
+    let workplace = Workplace::new();
+    let whole = model("smollm2-135m-instruct.gguf");
+    let n_bytes = std::fs::metadata(&whole).unwrap().len();
+    let copy = workplace.path("cut.gguf");
+    std::fs::copy(&whole, &copy).unwrap();
+    // From the end, since each cut shortens the last: tensors, metadata, magic number.
+    let cuts: [(u64, &[&str]); 4] = [
+        (
+            n_bytes - 1,
+            &["cut.gguf", "tensor ", "truncated", "fetch it again"],
+        ),
+        (
+            n_bytes / 2,
+            &["cut.gguf", "tensor blk.", "truncated", "fetch it again"],
+        ),
+        (1_000_000, &["cut.gguf is truncated", "tokenizer.", "again"]),
+        (3, &["cut.gguf is truncated", "has 3", "again"]),
+    ];
+    for (length, said) in cuts {
+        truncate(&copy, length);
+        let set = "model.model_name_or_path=\"cut.gguf\"";
+        assert_refused(
+            &workplace,
+            &["train", "config.toml", "--set", set],
+            FILES,
+            said,
+        );
+    }
+}
+
+#[test]
+fn all_mistakes_of_a_config_are_shown_at_once_with_line_and_column() {
+    let workplace = Workplace::new();
+    let config = workplace.read("config.toml");
+    let config = config
+        .replace("lora_alpha = 4", "lora_alhpa = 4")
+        .replace("learning_rate = 1e-2", "learning_rate = \"fast\"")
+        .replace("save_steps = 2", "save_stepz = 2")
+        .replace("max_length = 4096", "max_length = -1");
+    workplace.write("config.toml", config);
+    let said = [
+        "[config.toml:5:1]",
+        "did you mean `lora_alpha`?",
+        "[config.toml:11:14]",
+        "`data.max_length`",
+        "[config.toml:16:17]",
+        "`train.learning_rate` must be a finite number",
+        "[config.toml:25:1]",
+        "did you mean `save_steps`?",
+        "4 mistakes in config.toml",
+    ];
+    for verb in ["train", "plan", "inspect", "eval"] {
+        assert_refused(&workplace, &[verb, "config.toml"], CONFIG, &said);
+    }
+}
+
+#[test]
+fn what_is_written_already_is_never_overwritten() {
+    let workplace = Workplace::new();
+    workplace.run(["train", "config.toml"]).success();
+    let evaluate = ["eval", "run", "--checkpoint", "base", "--output", "scores"];
+    workplace.run(evaluate).success();
+    let export = [
+        "export",
+        "run",
+        "--checkpoint",
+        "last",
+        "--output",
+        "adapter",
+    ];
+    workplace.run(export).success();
+    workplace.write("file", "of another kind");
+
+    let init = ["init", "--output", "config.toml"];
+    assert_refused(
+        &workplace,
+        &init,
+        CONFIG,
+        &["config.toml", "exists", "--output"],
+    );
+    assert_refused(&workplace, &evaluate, CONFIG, &["scores", "--output"]);
+    assert_refused(&workplace, &export, CONFIG, &["adapter", "--output"]);
+    let train = ["train", "config.toml", "--set", "train.output_dir=\"file\""];
+    assert_refused(&workplace, &train, FILES, &["file", "exists"]);
+}
+
+/// A run whose adapters have 266 kB, their moments 525 kB, and all other files below 100 kB.
+fn long_run(name: &str) -> Vec<String> {
+    let settings = [
+        "lora.r=64".to_string(),
+        "train.max_steps=40".to_string(),
+        "eval.eval_steps=20".to_string(),
+        "checkpoint.save_steps=8".to_string(),
+        format!("train.output_dir=\"{name}\""),
+    ];
+    let set = settings
+        .into_iter()
+        .flat_map(|set| ["--set".to_string(), set]);
+    ["train", "config.toml"]
+        .map(str::to_string)
+        .into_iter()
+        .chain(set)
+        .collect()
+}
+
+/// Starts `long_run` and asks it to stop after its first steps.
+fn interrupt(workplace: &Workplace, name: &str) {
+    let mut command = tooltune();
+    command
+        .current_dir(workplace.folder())
+        .args(long_run(name))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let saved = workplace.path(name).join("checkpoint-000008");
+    let begun = Instant::now();
+    while !saved.exists() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before step 8");
+        assert!(begun.elapsed() < Duration::from_secs(120), "no step 8");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let signalled = Command::new("kill")
+        .args(["-TERM", &child.id().to_string()])
+        .status();
+    assert!(signalled.unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(75));
+}
+
+/// Runs with no file longer than 300 blocks, which have 512 or 1,024 bytes depending on the shell;
+/// a write beyond fails as it would on a full disk.
+#[cfg(unix)]
+fn run_on_a_full_disk(workplace: &Workplace, arguments: &[String]) -> Answer {
+    let program = tooltune();
+    let settings = program
+        .get_envs()
+        .filter_map(|(key, value)| Some((key, value?)));
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "trap '' XFSZ; ulimit -f 300; exec \"$0\" \"$@\""])
+        .arg(program.get_program())
+        .args(arguments)
+        .envs(settings)
+        .current_dir(workplace.folder());
+    Answer::of(&mut shell)
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_fills_during_a_checkpoint_costs_nothing_that_was_saved() {
+    let workplace = Workplace::new();
+    let run = |arguments: &[String]| workplace.run(arguments.iter().map(String::as_str));
+    run(&long_run("whole")).success();
+    interrupt(&workplace, "run");
+
+    let checkpoints = || {
+        let mut files = snapshot(&workplace.path("run"));
+        files.retain(|path, _| path.to_string_lossy().contains("checkpoint-"));
+        files
+    };
+    let saved = checkpoints();
+    let arguments = long_run("run");
+    let said = [
+        "cannot write run/",
+        "/adapter_model.safetensors",
+        "free space",
+        "untouched",
+    ];
+    assert_complains(&run_on_a_full_disk(&workplace, &arguments), FILES, &said);
+    assert!(
+        saved == checkpoints(),
+        "checkpoints were lost or half written"
+    );
+    // Whoever looks for the newest checkpoint still finds one that is whole.
+    let newest = [
+        "verify",
+        "run",
+        "--checkpoint",
+        "last",
+        "--logits",
+        "l.safetensors",
+    ];
+    workplace.run(newest).success();
+
+    run(&arguments).success();
+    for file in [
+        "metrics.jsonl",
+        "checkpoint-000040/adapter_model.safetensors",
+    ] {
+        let bytes = |run: &str| std::fs::read(workplace.path(run).join(file)).unwrap();
+        assert!(bytes("run") == bytes("whole"), "{file} differs");
+    }
+    // A run that cannot even begin leaves nothing that keeps the next one from beginning.
+    let arguments = long_run("late");
+    assert_complains(
+        &run_on_a_full_disk(&workplace, &arguments),
+        FILES,
+        &["cannot write late/", "free space"],
+    );
+    run(&arguments).success();
+    assert_eq!(
+        workplace.read("late/metrics.jsonl"),
+        workplace.read("whole/metrics.jsonl")
+    );
+}

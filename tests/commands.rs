@@ -1,0 +1,315 @@
+//! Each verb of the program once, as a user meets it: from a first config to an exported adapter.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::support::model;
+use crate::workplace::{Workplace, tooltune};
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect()
+}
+
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The verbs that the help of a command lists.
+fn verbs(help: &str) -> Vec<String> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    listed
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|verb| *verb != "help")
+        .map(str::to_string)
+        .collect()
+}
+
+#[test]
+fn every_verb_explains_itself_and_each_of_its_options() {
+    let workplace = Workplace::new();
+    let mut open: Vec<Vec<String>> = vec![Vec::new()];
+    let mut n_leaves = 0;
+    while let Some(path) = open.pop() {
+        let words = path.iter().map(String::as_str).chain(["--help"]);
+        let help = workplace.run(words).success();
+        assert!(help.contains("Usage: tooltune"), "{path:?}: {help}");
+        let inner = verbs(&help);
+        n_leaves += usize::from(inner.is_empty());
+        open.extend(inner.into_iter().map(|verb| {
+            let mut longer = path.clone();
+            longer.push(verb);
+            longer
+        }));
+        // Long help puts an explanation below its option, short help beside it.
+        let rows: Vec<&str> = help.lines().collect();
+        for pair in rows
+            .windows(2)
+            .filter(|pair| pair[0].trim_start().starts_with("--"))
+        {
+            let option = pair[0].trim_start();
+            let is_explained = option.contains("  ") || !pair[1].trim().is_empty();
+            assert!(is_explained, "{path:?}: {option} is not explained");
+        }
+    }
+    assert!(n_leaves >= 12, "only {n_leaves} verbs found");
+}
+
+#[test]
+fn a_config_of_init_lacks_nothing_but_the_files_it_names() {
+    let workplace = Workplace::new();
+    for preset in ["slot", "sft"] {
+        let file = format!("{preset}.toml");
+        workplace
+            .run(["init", "--preset", preset, "--output", &file])
+            .success();
+        let printed = workplace.run(["init", "--preset", preset]).success();
+        assert!(printed.contains("learning_rate"), "{printed}");
+        for verb in ["plan", "inspect", "train"] {
+            let answer = workplace.run([verb, &file]);
+            assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+            let complaints: Vec<&str> = answer
+                .stderr
+                .lines()
+                .filter(|line| line.contains('×'))
+                .collect();
+            assert!(complaints.len() >= 3, "{}", answer.stderr);
+            for complaint in complaints {
+                assert!(complaint.contains("which does not exist"), "{complaint}");
+            }
+        }
+    }
+}
+
+#[test]
+fn inspect_shows_that_exactly_the_gold_in_schema_order_is_learned() {
+    let workplace = Workplace::new();
+    let city = json!({"type": "object", "properties": {"zip": {}, "name": {}}});
+    let schema = json!({
+        "type": "object",
+        "properties": {"guests": {}, "price": {}, "open": {}, "city": city, "tags": {}},
+    });
+    let gold = json!({
+        "tags": ["a", "b"],
+        "city": {"name": "York \"new\"", "zip": null},
+        "open": true,
+        "price": 12.0,
+        "guests": 3,
+    });
+    let row = json!({"input_text": "A day.", "json_schema": schema, "gold": gold});
+    workplace.write("train.jsonl", row.to_string());
+    let learned = "{\"guests\": 3, \"price\": 12.0, \"open\": true, \"city\": {\"zip\": null, \
+                   \"name\": \"York \\\"new\\\"\"}, \"tags\": [\"a\", \"b\"]}<|im_end|>";
+    let shown = workplace.run(["inspect", "config.toml", "--format", "json", "-n", "1"]);
+    let shown = lines(&shown.success());
+    assert_eq!(shown.len(), 1);
+    assert_eq!(shown[0]["id"], "train.jsonl:1");
+    let tokens = shown[0]["tokens"].as_array().expect("tokens");
+    let text_where = |is_learned: bool| -> String {
+        tokens
+            .iter()
+            .filter(|token| (token["weight"] != json!(0.0)) == is_learned)
+            .map(|token| token["text"].as_str().expect("a text"))
+            .collect()
+    };
+    assert_eq!(text_where(true), learned);
+    let rest = text_where(false);
+    assert!(
+        rest.starts_with("<|im_start|>user\n") && rest.contains("A day."),
+        "{rest}"
+    );
+    let text = workplace
+        .run(["inspect", "config.toml", "-n", "1"])
+        .success();
+    assert!(text.contains("train.jsonl:1"), "{text}");
+}
+
+/// The tensors that a safetensors file announces.
+fn tensors(workplace: &Workplace, name: &str) -> Value {
+    let bytes = std::fs::read(workplace.path(name)).unwrap();
+    let (length, rest) = bytes.split_at(8);
+    let length = u64::from_le_bytes(length.try_into().unwrap()) as usize;
+    serde_json::from_slice(&rest[..length]).unwrap()
+}
+
+#[test]
+fn a_run_goes_from_training_over_evaluation_and_selection_to_an_exported_adapter() {
+    let workplace = Workplace::new();
+    let run = |line: &str| workplace.run(line.split(' '));
+    let plan = parse(&run("plan config.toml --format json").success());
+    assert!(plan.is_object(), "{plan}");
+    let trained = run("train config.toml").success();
+    assert!(trained.contains("4 steps done"), "{trained}");
+    evaluate(&workplace);
+
+    let selected = run("select run --metric slot.mean").success();
+    assert!(
+        selected.contains("BEST is now run/checkpoint-"),
+        "{selected}"
+    );
+    let answer = run("select run --metric slot.maen");
+    assert_eq!(answer.status, Some(2));
+    assert!(answer.stderr.contains("slot.mean"), "{}", answer.stderr);
+
+    run("export run --to peft --checkpoint last --output plain").success();
+    run("export run --to peft --checkpoint last --neutral --output neutral").success();
+    let config = |adapter: &str| parse(&workplace.read(&format!("{adapter}/adapter_config.json")));
+    let (plain, neutral) = (config("plain"), config("neutral"));
+    assert_eq!(plain["peft_type"], "LORA");
+    assert_eq!((&plain["r"], &plain["lora_alpha"]), (&json!(2), &json!(4)));
+    assert_eq!(
+        (&neutral["r"], &neutral["lora_alpha"]),
+        (&json!(2), &json!(2))
+    );
+    let weights =
+        |adapter: &str| tensors(&workplace, &format!("{adapter}/adapter_model.safetensors"));
+    let names = weights("plain");
+    // Two blocks of seven linear maps, A and B of each.
+    let n_tensors = names
+        .as_object()
+        .unwrap()
+        .keys()
+        .filter(|name| name.ends_with("weight"))
+        .count();
+    assert_eq!(n_tensors, 28, "{names}");
+
+    run("verify run --checkpoint last -n 2 --logits logits.safetensors").success();
+    let logits = tensors(&workplace, "logits.safetensors");
+    for prompt in ["prompt0", "prompt1"] {
+        let n_tokens = &logits[format!("{prompt}.input_ids")]["shape"][0];
+        assert_eq!(
+            logits[format!("{prompt}.logits")]["shape"],
+            json!([n_tokens, 1024])
+        );
+    }
+}
+
+/// Base model and best checkpoint, generated anew and from a file.
+fn evaluate(workplace: &Workplace) {
+    let run = |line: &str| workplace.run(line.split(' '));
+    for checkpoint in ["base", "best"] {
+        let table = run(&format!(
+            "eval run --checkpoint {checkpoint} --output {checkpoint}"
+        ));
+        let table = table.success();
+        assert!(table.contains("slot.schema_accuracy"), "{table}");
+        let metrics = parse(&workplace.read(&format!("{checkpoint}/metrics.json")));
+        assert_eq!(metrics["n"], 3);
+        let predictions = lines(&workplace.read(&format!("{checkpoint}/predictions.jsonl")));
+        let ids: Vec<&Value> = predictions
+            .iter()
+            .map(|prediction| &prediction["id"])
+            .collect();
+        assert_eq!(ids, ["dev.jsonl:1", "dev.jsonl:2", "dev.jsonl:3"]);
+    }
+    let perfect: Vec<String> = lines(&workplace.read("dev.jsonl"))
+        .iter()
+        .enumerate()
+        .map(|(i, row)| {
+            let id = format!("dev.jsonl:{}", i + 1);
+            json!({"id": id, "prediction": row["gold"].to_string()}).to_string()
+        })
+        .collect();
+    workplace.write("perfect.jsonl", perfect.join("\n"));
+    let compared = run("eval run --predictions perfect.jsonl --compare base/metrics.json");
+    let compared = compared.success();
+    let gain = compared
+        .lines()
+        .find(|line| line.starts_with("| exact match |"))
+        .unwrap();
+    assert!(gain.ends_with("| +100.0 |"), "{compared}");
+}
+
+#[test]
+fn score_lists_its_operations_and_answers_every_line_in_its_place() {
+    let workplace = Workplace::new();
+    let operations = workplace.run(["score", "--ops"]).success();
+    for operation in ["slot.parse", "slot.schema", "slot.content", "slot.dataset"] {
+        assert!(
+            operations.lines().any(|line| line == operation),
+            "{operations}"
+        );
+    }
+    let input = json!({"raw": "{\"n\": 1}", "json_schema": {"required": ["n"]}});
+    let first = json!({"id": "a", "op": "slot.schema", "input": input});
+    let input = json!({"raw": "{\"n\": \"one\"}", "gold": {"n": "one"}});
+    let third = json!({"id": "c", "op": "slot.content", "input": input});
+    let mut command = tooltune();
+    let encoder = model("all-minilm-l6-v2");
+    command.arg("score").arg("--encoder").arg(encoder);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let text = format!("{first}\n{{\"id\": \"b\", \"op\":\n{third}\n");
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("1 of 3 lines"), "{errors}");
+    let answers = lines(std::str::from_utf8(&output.stdout).unwrap());
+    assert_eq!(answers.len(), 3);
+    assert_eq!(answers[0], json!({"id": "a", "value": true}));
+    assert!(
+        answers[1]["error"].is_object() || answers[1]["error"].is_string(),
+        "{}",
+        answers[1]
+    );
+    assert_eq!(answers[2], json!({"id": "c", "value": [1.0, 1.0, 1.0]}));
+}
+
+#[test]
+fn made_rows_depend_on_the_seed_alone_and_no_family_is_in_two_splits() {
+    let workplace = Workplace::new();
+    let rows = |split: &str, seed: &str| {
+        let line = format!("data synth slot --rows 200 --split {split} --seed {seed}");
+        workplace.run(line.split(' ')).success()
+    };
+    assert_eq!(rows("train", "3"), rows("train", "3"));
+    assert_ne!(rows("train", "3"), rows("train", "4"));
+    let families = ["train", "dev", "test"].map(|split| -> BTreeSet<String> {
+        let rows = lines(&rows(split, "3"));
+        let family = |row: &Value| row["family"].as_str().expect("a family").to_string();
+        rows.iter().map(family).collect()
+    });
+    for (i, some) in families.iter().enumerate() {
+        assert!(!some.is_empty());
+        for others in &families[i + 1..] {
+            assert!(some.is_disjoint(others), "{some:?} and {others:?}");
+        }
+    }
+    workplace.write("rows.jsonl", rows("test", "3"));
+    let measures = workplace.run(["data", "stats", "rows.jsonl"]).success();
+    assert!(
+        measures.contains("200 rows") && measures.contains("schema_complexity"),
+        "{measures}"
+    );
+}
+
+#[test]
+fn schema_prints_json_that_describes_every_table_of_a_config() {
+    let workplace = Workplace::new();
+    let schema = parse(&workplace.run(["schema"]).success());
+    let config = workplace.read("config.toml");
+    let tables = config
+        .lines()
+        .filter_map(|line| line.strip_prefix('[')?.strip_suffix(']'));
+    for table in tables {
+        assert!(
+            schema["properties"][table].is_object(),
+            "{table} is not described"
+        );
+    }
+    assert_eq!(schema["additionalProperties"], json!(false));
+}

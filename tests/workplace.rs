@@ -1,0 +1,132 @@
+//! A folder with a config, rows and run directories, and the built program to run in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::{fixture, model};
+
+/// The program as users start it.
+pub(crate) fn tooltune() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tooltune"));
+    // Two threads on any machine: what is compared must not depend on who computes which part.
+    command
+        .env("RAYON_NUM_THREADS", "2")
+        .env("RUST_LOG", "error")
+        .stdin(Stdio::null());
+    command
+}
+
+/// How a command ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Answer {
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output in UTF-8");
+        Self {
+            status: status.code(),
+            stdout: text(stdout),
+            stderr: text(stderr),
+        }
+    }
+
+    /// What it printed, provided that it succeeded.
+    pub(crate) fn success(self) -> String {
+        assert_eq!(self.status, Some(0), "{}", self.stderr);
+        self.stdout
+    }
+}
+
+/// `train.jsonl`, `dev.jsonl` and `config.toml` for a run of 4 steps on the tiny chat model.
+pub(crate) struct Workplace(TempDir);
+
+impl Workplace {
+    pub(crate) fn new() -> Self {
+        let workplace = Self(TempDir::new().unwrap());
+        for (split, rows) in [("train", "24"), ("dev", "3")] {
+            let file = format!("{split}.jsonl");
+            let arguments = "data synth slot --split".split(' ');
+            let arguments = arguments.chain([split, "--rows", rows, "--output", &file]);
+            workplace.run(arguments).success();
+        }
+        workplace.write("config.toml", config());
+        workplace
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        let path = self.path(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    pub(crate) fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), contents).unwrap();
+    }
+
+    /// Runs the program in this folder, so that all paths are relative to it.
+    pub(crate) fn run<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Answer {
+        Answer::of(tooltune().current_dir(self.0.path()).args(arguments))
+    }
+
+    /// A copy of the tiny chat model, to be damaged.
+    pub(crate) fn copy_model(&self, name: &str) -> PathBuf {
+        let copy = self.path(name);
+        std::fs::create_dir(&copy).unwrap();
+        for file in std::fs::read_dir(fixture("tiny_chat_model")).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+        }
+        copy
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+fn config() -> String {
+    format!(
+        r#"[model]
+model_name_or_path = "{model}"
+[lora]
+r = 2
+lora_alpha = 4
+target_modules = "all-linear"
+[data]
+train = ["train.jsonl"]
+eval = ["dev.jsonl"]
+format = "slot"
+max_length = 4096
+[train]
+output_dir = "run"
+max_steps = 4
+per_device_train_batch_size = 2
+learning_rate = 1e-2
+logging_steps = 1
+[eval]
+eval_steps = 2
+suites = ["slot"]
+max_new_tokens = 12
+metric_for_best_model = "slot.mean"
+encoder = "{encoder}"
+[checkpoint]
+save_steps = 2
+"#,
+        model = fixture("tiny_chat_model").display(),
+        encoder = model("all-minilm-l6-v2").display(),
+    )
+}
