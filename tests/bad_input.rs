@@ -325,7 +325,12 @@ fn what_is_written_already_is_never_overwritten() {
         &["config.toml", "exists", "--output"],
     );
     assert_refused(&workplace, &evaluate, CONFIG, &["scores", "--output"]);
-    assert_refused(&workplace, &export, FILES, &["adapter exists", "another name"]);
+    assert_refused(
+        &workplace,
+        &export,
+        FILES,
+        &["adapter exists", "another name"],
+    );
     let train = ["train", "config.toml", "--set", "train.output_dir=\"file\""];
     assert_refused(&workplace, &train, FILES, &["file", "exists"]);
 }

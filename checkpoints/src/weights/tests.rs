@@ -185,7 +185,8 @@ fn all_differences_from_the_model_stand_in_one_error() {
     for part in [
         "1 missing tensor(s): c",
         "1 extra tensor(s): surplus;",
-        "b is [2] instead of [3, 2]",
+        "b is [2] instead of [3, 2]; ",
+        "fetch both from one place",
     ] {
         assert!(error.contains(part), "no \"{part}\" in: {error}");
     }
@@ -194,6 +195,12 @@ fn all_differences_from_the_model_stand_in_one_error() {
         .map(|name| ((*name).to_owned(), vec![2]))
         .collect::<Vec<_>>();
     weights.check(&fitting).unwrap();
+    let many: Vec<_> = (0..200).map(|i| (format!("t{i}"), vec![1])).collect();
+    let error = weights.check(&many).unwrap_err().to_string();
+    assert!(
+        error.contains("200 missing tensor(s): t0, t1, t2, t3, t4, t5, t6, t7 and 192 more;"),
+        "{error}"
+    );
 }
 
 #[test]
