@@ -4,6 +4,7 @@
 mod bad_input;
 mod commands;
 mod parity;
+mod planning;
 mod runs;
 
 mod configs;

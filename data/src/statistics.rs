@@ -1,17 +1,19 @@
 //! Rows of a data set in, a table of how long and how complex they are out.
 //!
 //! The complexity of the gold is SLOT's, appendix D.3; lengths are of the input text, the schema
-//! and the completion as training writes them. Rows are added one at a time and only their
-//! measures are kept, eight bytes each, so a data set need not fit into memory.
+//! and the completion as training writes them, before the chat template adds its markers. Rows are
+//! added one at a time and only their measures are kept, eight bytes each, so a data set need not
+//! fit into memory.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::benchmarks::slot::json_complexity;
 use crate::json::{Style, dumps};
+use crate::text::{slot_completion, slot_prompt};
 
 /// Names of the measures, in the order of the table: D.3's seven, then lengths.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "depth",
     "keys",
     "size",
@@ -24,13 +26,14 @@ const NAMES: [&str; 13] = [
     "gold_characters",
     "input_text_tokens",
     "json_schema_tokens",
-    "gold_tokens",
+    "prompt_tokens",
+    "completion_tokens",
 ];
 
 /// The distribution of one measure over all rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MeasureStatistics {
-    /// Such as `depth`, `size` (bytes), `gold_tokens`.
+    /// Such as `depth`, `size` (bytes), `completion_tokens`.
     pub name: &'static str,
     /// Arithmetic mean.
     pub mean: f64,
@@ -78,7 +81,7 @@ impl<F: Fn(&str) -> usize> SlotStatistics<F> {
     pub fn add(&mut self, input_text: &str, json_schema: &Value, gold: &Value) {
         let complexity = json_complexity(gold);
         let schema = dumps(json_schema, Style::Compact);
-        let completion = dumps(gold, Style::Python);
+        let completion = slot_completion(gold, json_schema);
         let characters = |text: &str| text.chars().count() as f64;
         let tokens = |text: &str| (self.count_tokens)(text) as f64;
         let measured = [
@@ -94,6 +97,7 @@ impl<F: Fn(&str) -> usize> SlotStatistics<F> {
             characters(&completion),
             tokens(input_text),
             tokens(&schema),
+            tokens(&slot_prompt(input_text, json_schema)),
             tokens(&completion),
         ];
         for (values, value) in self.values.iter_mut().zip(measured) {
@@ -170,7 +174,7 @@ mod tests {
             ("input_text_tokens", 2.0),
             ("json_schema_characters", 17.0),
             ("gold_characters", 23.0),
-            ("gold_tokens", 5.0),
+            ("completion_tokens", 5.0),
         ] {
             let found = measure(&table, name);
             assert_eq!(

@@ -34,8 +34,8 @@ impl BaseModel {
     ///
     /// # Errors
     ///
-    /// A file that is missing, damaged or unsupported; no chat template; a tokenizer with more
-    /// tokens than the model has embeddings.
+    /// A file that is missing, damaged or unsupported; tensors other than those of the model's
+    /// shape; no chat template; a tokenizer with more tokens than the model has embeddings.
     pub fn open(path: &Path, chat_template: Option<&Path>) -> Result<Self, Error> {
         let files = ModelFiles::open(path)?;
         let config =
@@ -53,6 +53,7 @@ impl BaseModel {
                 config.vocab_size
             )));
         }
+        files.weights.check(&load::expected_tensors(&config))?;
         let template = chat_template_of(path, &files, chat_template)?;
         let stop_ids = stop_ids(&files, &tokenizer);
         Ok(Self {
@@ -78,7 +79,7 @@ impl BaseModel {
     ///
     /// # Errors
     ///
-    /// Missing, extra or misshapen tensors, or a file that cannot be read.
+    /// A file that cannot be read.
     pub fn decoder(&self, device: &Device) -> Result<Decoder, Error> {
         Ok(load::load_decoder(
             &self.config,

@@ -40,7 +40,7 @@ impl CheckpointChoice {
     /// The run has no such checkpoint, or it is damaged.
     pub fn resolve(&self, run: &Path) -> Result<PathBuf, Error> {
         if let Self::Path(path) = self {
-            return Ok(path.clone());
+            return verified(path);
         }
         let run_dir = RunDir::open_to_read(run)?;
         let best = run_dir.best()?.filter(|_| *self == Self::Best);
@@ -62,6 +62,18 @@ impl CheckpointChoice {
             ))
         })
     }
+}
+
+/// An adapter directory as it is; a checkpoint of any run only if it is whole.
+fn verified(path: &Path) -> Result<PathBuf, Error> {
+    let canonical = std::fs::canonicalize(path).map_err(Error::io(path, "open"))?;
+    if let Some(run) = canonical.parent() {
+        let listed = RunDir::open_to_read(run)?.list()?;
+        if let Some(checkpoint) = listed.iter().find(|c| c.path == canonical) {
+            checkpoint.verify()?;
+        }
+    }
+    Ok(path.to_owned())
 }
 
 /// How the scaling is written.

@@ -1,0 +1,222 @@
+//! What `plan` predicts beside what training then does, what `doctor` finds, and what `data stats`
+//! measures.
+
+use serde_json::Value;
+
+use crate::support::model;
+use crate::workplace::{Answer, Workplace, tooltune};
+
+/// Asks for a plan with a probe, as JSON, with further settings.
+fn probed_plan(workplace: &Workplace, settings: &[&str]) -> Value {
+    let sets = settings.iter().flat_map(|setting| ["--set", setting]);
+    let arguments = "plan config.toml --probe --format json".split(' ');
+    let text = workplace.run(arguments.chain(sets)).success();
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn bytes_of(folder: &std::path::Path, ending: &str) -> u64 {
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_name().to_string_lossy().ends_with(ending))
+        .map(|entry| entry.metadata().unwrap().len())
+        .sum()
+}
+
+#[test]
+fn a_plan_counts_what_training_then_does_and_writes_nothing() {
+    let workplace = Workplace::new();
+    let plan = probed_plan(&workplace, &[]);
+    assert!(!workplace.path("run").exists());
+    workplace.run(["train", "config.toml"]).success();
+    let metrics = workplace.read("run/metrics.jsonl");
+    let lines = metrics
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let (evaluations, steps): (Vec<Value>, Vec<Value>) =
+        lines.partition(|line: &Value| line.get("loss").is_none());
+    let last = steps.last().unwrap();
+    assert_eq!(plan["steps"], last["step"]);
+    assert_eq!(plan["tokens"], last["tokens"]);
+    assert_eq!(plan["trained_tokens"], last["trained_tokens"]);
+    assert_eq!(plan["epochs"], last["epoch"]);
+    assert_eq!(plan["evaluations"]["n"], evaluations.len());
+    assert_eq!(plan["evaluations"]["rows"], 3);
+    let written = bytes_of(&workplace.path("run/checkpoint-000004"), ".safetensors");
+    let predicted = plan["checkpoint_bytes"].as_u64().unwrap();
+    assert!(
+        (written..written + 20_000).contains(&predicted),
+        "{written}, {predicted}"
+    );
+
+    assert_eq!(
+        plan["probe"]["n_tokens"],
+        plan["largest_micro_batch_tokens"]
+    );
+    assert!(plan["hours"]["training"].as_f64() > Some(0.0), "{plan}");
+    for phase in plan["memory"]["phases"].as_array().unwrap() {
+        let parts = phase["parts"].as_array().unwrap();
+        let sum: u64 = parts
+            .iter()
+            .map(|part| part["bytes"].as_u64().unwrap())
+            .sum();
+        assert_eq!(phase["bytes"], sum, "{phase}");
+        assert!(
+            phase["bytes"].as_u64() <= plan["memory"]["peak_bytes"].as_u64(),
+            "{phase}"
+        );
+    }
+}
+
+#[test]
+fn the_predicted_memory_of_a_step_is_within_a_fifth_of_what_it_takes() {
+    let workplace = Workplace::new();
+    let gguf = model("smollm2-135m-instruct.gguf");
+    let base = format!("model.model_name_or_path=\"{}\"", gguf.display());
+    // Each changes another part: dropout, the tokens of a batch, the adapter.
+    for setting in [
+        "lora.lora_dropout=0.05",
+        "train.per_device_train_batch_size=5",
+        "lora.r=48",
+    ] {
+        let plan = probed_plan(&workplace, &[&base, setting]);
+        let predicted = plan["step_memory_bytes"].as_f64().unwrap();
+        let measured = plan["probe"]["peak_rss_bytes"].as_f64().unwrap();
+        let ratio = predicted / measured;
+        assert!(
+            (0.8..1.2).contains(&ratio),
+            "{setting}: {predicted} / {measured} = {ratio:.2}"
+        );
+    }
+}
+
+#[test]
+fn a_plan_refuses_what_training_would_refuse_later() {
+    let workplace = Workplace::new();
+    let folder = workplace.copy_model("narrow");
+    let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
+    let narrow = config.replace("\"intermediate_size\": 64", "\"intermediate_size\": 48");
+    assert_ne!(config, narrow);
+    std::fs::write(folder.join("config.json"), narrow).unwrap();
+    let set = "model.model_name_or_path=\"narrow\"";
+    let answer = workplace.run(["plan", "config.toml", "--set", set]);
+    assert_eq!(answer.status, Some(1), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("mlp.down_proj.weight"),
+        "{}",
+        answer.stderr
+    );
+    let answer = workplace.run(["plan", "config.toml", "--device", "gpu"]);
+    assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+}
+
+#[test]
+fn a_named_checkpoint_is_exported_only_if_it_is_whole() {
+    let workplace = Workplace::new();
+    workplace.run(["train", "config.toml"]).success();
+    let path = "run/checkpoint-000004/adapter_model.safetensors";
+    let mut bytes = std::fs::read(workplace.path(path)).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    workplace.write(path, bytes);
+    let export = |checkpoint: &str| {
+        let arguments = [
+            "export",
+            "run",
+            "--output",
+            "out",
+            "--checkpoint",
+            checkpoint,
+        ];
+        workplace.run(arguments)
+    };
+    let answer = export("run/checkpoint-000004");
+    assert_eq!(answer.status, Some(1), "{}", answer.stdout);
+    assert!(
+        answer.stderr.contains("checkpoint-000004"),
+        "{}",
+        answer.stderr
+    );
+    assert!(!workplace.path("out").exists());
+    let answer = export("run/checkpoint-000009");
+    assert_eq!(answer.status, Some(1), "{}", answer.stdout);
+    assert!(
+        answer.stderr.contains("checkpoint-000009"),
+        "{}",
+        answer.stderr
+    );
+    assert!(
+        export("run/checkpoint-000002")
+            .success()
+            .contains("checkpoint-000002")
+    );
+}
+
+#[test]
+fn doctor_says_what_to_do_and_never_shows_a_token() {
+    let workplace = Workplace::new();
+    let doctor = || {
+        let mut command = tooltune();
+        command
+            .current_dir(workplace.folder())
+            .args(["doctor", "config.toml"]);
+        Answer::of(command.env("HF_TOKEN", "hf_never_to_be_seen"))
+    };
+    let healthy = doctor().success();
+    assert!(
+        healthy.contains("present in the variable HF_TOKEN"),
+        "{healthy}"
+    );
+    assert!(!healthy.contains("never_to_be_seen"), "{healthy}");
+    assert!(
+        healthy.contains("llama, 2 blocks of 32, 1024 tokens"),
+        "{healthy}"
+    );
+    workplace.run(["doctor"]).success();
+
+    std::fs::remove_file(workplace.path("dev.jsonl")).unwrap();
+    let ill = doctor();
+    assert_eq!(ill.status, Some(2), "{}", ill.stdout);
+    for said in ["not ready", "dev.jsonl", "data.eval"] {
+        assert!(ill.stderr.contains(said), "{said}: {}", ill.stderr);
+    }
+    let answer = workplace.run(["doctor", "--device", "cuda:1"]);
+    assert_eq!(answer.status, Some(2), "{}", answer.stdout);
+    assert!(answer.stderr.contains("--device cpu"), "{}", answer.stderr);
+}
+
+#[test]
+fn data_stats_measure_characters_and_with_a_model_tokens() {
+    let workplace = Workplace::new();
+    let plain = workplace.run(["data", "stats", "train.jsonl"]).success();
+    for measure in [
+        "depth",
+        "keys",
+        "size",
+        "elements",
+        "cyclomatic",
+        "schema_complexity",
+        "content_complexity",
+        "input_text_characters",
+        "gold_characters",
+    ] {
+        assert!(
+            plain.contains(&format!("| {measure} ")),
+            "{measure}: {plain}"
+        );
+    }
+    assert!(plain.starts_with("24 rows in train.jsonl"), "{plain}");
+    assert!(!plain.contains("tokens"), "{plain}");
+    let model = workplace.copy_model("model");
+    // Counting tokens needs no template.
+    std::fs::remove_file(model.join("chat_template.jinja")).unwrap();
+    let counted = workplace
+        .run(["data", "stats", "train.jsonl", "--model", "model"])
+        .success();
+    for measure in ["prompt_tokens", "completion_tokens"] {
+        assert!(
+            counted.contains(&format!("| {measure} ")),
+            "{measure}: {counted}"
+        );
+    }
+}
