@@ -11,15 +11,21 @@
 pub mod adamw;
 pub mod attention;
 pub mod cpu;
+pub mod dropout;
+pub mod embedding;
+pub mod frozen_weight;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
 mod ops;
 pub mod rms_norm;
 pub mod rope;
+pub mod seed;
 pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
 pub use attention::{Causality, Documents};
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
-pub use lora_linear::{Dropout, LoraFactors};
+pub use dropout::Dropout;
+pub use frozen_weight::{ComputeDtype, FrozenWeight};
+pub use lora_linear::{AdapterLayout, AdapterPart, StackedAdapter, StackedLinear};
 pub use rope::RopeTable;

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use burn::tensor::bf16;
+
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([f32; 16]);
@@ -26,4 +28,15 @@ pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R)
     let result = work(&mut all[..floats]);
     KEPT.set(lines);
     result
+}
+
+/// The same with `halves` numbers of 16 bits.
+pub(crate) fn with_halves<R>(halves: usize, work: impl FnOnce(&mut [bf16]) -> R) -> R {
+    with_scratch(halves.div_ceil(2), |floats| {
+        // SAFETY: a float has room for two, its alignment is stricter, and any bits are a number.
+        let all = unsafe {
+            std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<bf16>(), floats.len() * 2)
+        };
+        work(&mut all[..halves])
+    })
 }

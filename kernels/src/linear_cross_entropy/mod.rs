@@ -4,11 +4,15 @@
 //! that chunk's gradient in place of a graph.
 
 mod cpu;
+mod cpu_bf16;
 pub mod reference;
 
-use burn::tensor::{Device, Int, Tensor, TensorData, activation};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
 
-use crate::cpu::buffer::plain;
+use crate::cpu::buffer::{plain, plain_bf16};
+use crate::cpu::matrix::Matrix;
+use crate::cpu::product::product;
+use crate::frozen_weight::{FrozenWeight, Storage};
 
 /// The supervised rows of a micro-batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,22 +71,37 @@ pub struct LossAndGradient {
 ///
 /// # Shapes
 ///
-/// - `hidden`: `[m, d]`, without autodiff
+/// - `hidden`: `[m, d]`, without autodiff, in the dtype that the head computes in
 /// - `head`: `[v, d]`, frozen
-/// - returns: gradient `[m, d]`
+/// - returns: gradient `[m, d]`, in the dtype of `hidden`
 ///
 /// # Source
 ///
 /// `torch.nn.functional.cross_entropy(reduction="none")`, multiplied by the weights and summed.
 pub fn linear_cross_entropy(
     hidden: Tensor<2>,
-    head: &Tensor<2>,
+    head: &FrozenWeight,
     supervision: &Supervision,
     gradient_scale: f64,
     chunk_rows: usize,
 ) -> LossAndGradient {
     let device = hidden.device();
     let [m, d] = hidden.dims();
+    let head = match head.storage() {
+        Storage::Packed(panels) => {
+            let hidden = plain_bf16(&hidden).expect("hidden states in the head's dtype");
+            let chunks = cpu_bf16::Chunks {
+                hidden: hidden.halves(),
+                head: panels,
+                chunk_rows,
+            };
+            let (loss_sum, d_hidden) = chunks.loss_and_gradient(supervision, gradient_scale);
+            let d_hidden = TensorData::new(d_hidden, [m, d]);
+            let d_hidden = Tensor::from_data(d_hidden, (&device, DType::BF16));
+            return LossAndGradient { loss_sum, d_hidden };
+        }
+        Storage::Dense(head) => head,
+    };
     if let (Some(hidden), Some(head)) = (plain(&hidden), plain(head)) {
         let cut = cpu::Chunks {
             hidden: hidden.matrix(),
@@ -112,11 +131,23 @@ pub fn linear_cross_entropy(
 /// The loss of [`linear_cross_entropy`] alone.
 pub fn linear_cross_entropy_loss(
     hidden: Tensor<2>,
-    head: &Tensor<2>,
+    head: &FrozenWeight,
     supervision: &Supervision,
     chunk_rows: usize,
 ) -> f64 {
     let m = hidden.dims()[0];
+    let head = match head.storage() {
+        Storage::Packed(panels) => {
+            let hidden = plain_bf16(&hidden).expect("hidden states in the head's dtype");
+            let chunks = cpu_bf16::Chunks {
+                hidden: hidden.halves(),
+                head: panels,
+                chunk_rows,
+            };
+            return chunks.loss(supervision);
+        }
+        Storage::Dense(head) => head,
+    };
     if let (Some(hidden), Some(head)) = (plain(&hidden), plain(head)) {
         let cut = cpu::Chunks {
             hidden: hidden.matrix(),
@@ -143,7 +174,7 @@ fn chunk_loss(
 ) -> (f64, Tensor<2>, Tensor<2, Int>) {
     let device = hidden.device();
     let m = part.rows.len();
-    let log_probabilities = activation::log_softmax(hidden.matmul(head.clone().transpose()), 1);
+    let log_probabilities = activation::log_softmax(logits_of(hidden, head), 1);
     let targets: Tensor<2, Int> =
         int_tensor(part.targets.iter().map(|&id| id as i32).collect(), &device).reshape([m, 1]);
     let picked = log_probabilities.clone().gather(1, targets.clone());
@@ -178,7 +209,39 @@ fn one_chunk(
         scales.neg(),
         burn::tensor::IndexingUpdateOp::Add,
     );
-    (loss, d_logits.matmul(head.clone()))
+    (loss, d_logits.cast(head.dtype()).matmul(head.clone()))
+}
+
+/// Logits in f32, whatever the head's dtype.
+fn logits_of(hidden: Tensor<2>, head: &Tensor<2>) -> Tensor<2> {
+    hidden.matmul(head.clone().transpose()).cast(DType::F32)
+}
+
+/// Logits of normed hidden states: what sampling needs of the head.
+///
+/// # Shapes
+///
+/// - `hidden`: `[m, d]`, without autodiff, in the dtype that the head computes in
+/// - `head`: `[v, d]`, frozen
+/// - returns: `[m, v]`, f32
+pub fn logits(hidden: Tensor<2>, head: &FrozenWeight) -> Tensor<2> {
+    let shape = [hidden.dims()[0], head.dims()[0]];
+    let device = hidden.device();
+    match head.storage() {
+        Storage::Packed(panels) => {
+            let hidden = plain_bf16(&hidden).expect("hidden states in the head's dtype");
+            let logits = cpu_bf16::logits(hidden.halves(), panels);
+            Tensor::from_data(TensorData::new(logits, shape), &device)
+        }
+        Storage::Dense(head) => match (plain(&hidden), plain(head)) {
+            (Some(hidden), Some(head)) => {
+                let head: Matrix<'_> = head.matrix();
+                let logits = product(&[(hidden.matrix(), head.transposed())]);
+                Tensor::from_data(TensorData::new(logits, shape), &device)
+            }
+            _ => logits_of(hidden, head),
+        },
+    }
 }
 
 fn int_tensor(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {

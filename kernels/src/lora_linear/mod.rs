@@ -1,83 +1,95 @@
-//! A frozen linear map with an optional trainable low-rank adapter beside it.
+//! Frozen linear maps that share an input, with trainable low-rank adapters beside them.
 //!
-//! The adapter stays factored: `W + s B A` is never formed, so that neither a dense gradient nor
-//! a second copy of the weights exists.
+//! Queries, keys and values read the same rows, as do gate and up: stacked, they are one product
+//! with one pass over the input, and one gradient of it. Adapters stay factored: `W + s B A` is
+//! never formed, so that neither a dense gradient nor a second copy of the weights exists.
 
+mod adapter;
+mod backend;
 pub(crate) mod cpu;
+pub(crate) mod cpu_bf16;
+pub(crate) mod cpu_bf16_factors;
 pub mod reference;
 
+use std::sync::Arc;
+
 use burn::backend::Dispatch;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
-use crate::ops::{KernelOps, is_fused};
+pub use adapter::{AdapterLayout, AdapterPart, StackedAdapter};
+use backend::{Frozen, LinearOps, Maybe, Spec};
 
-/// The trainable factors of one adapted projection, in PEFT's layout.
+use crate::dropout::Dropout;
+use crate::frozen_weight::{FrozenWeight, Storage};
+use crate::ops::is_fused;
+
+/// Linear maps of one input, stacked.
 #[derive(Debug, Clone)]
-pub struct LoraFactors {
-    /// `[r, in]`, f32.
-    pub a: Tensor<2>,
-    /// `[out, r]`, f32.
-    pub b: Tensor<2>,
-    /// `lora_alpha / r`, or `lora_alpha / √r` with rsLoRA; computed, never configured.
-    pub scaling: f64,
+pub struct StackedLinear {
+    /// `[Σ out, in]`, frozen: the maps' weights, one below the other.
+    pub weight: FrozenWeight,
+    /// `[Σ out]`, f32, frozen; zeros for maps without a bias.
+    pub bias: Option<Tensor<1>>,
+    /// Output features of each map.
+    pub out_features: Arc<[usize]>,
+    /// The trainable factors of the maps that have some.
+    pub adapter: Option<StackedAdapter>,
 }
 
-/// Multiplier of the adapter's input: `1 / (1 - p)` where it is kept, 0 where it is dropped.
-#[derive(Debug, Clone)]
-pub struct Dropout(pub Tensor<2>);
+/// What is added to the output of [`lora_linear`], and what its adapters do not see.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// The residual stream, `[n, Σ out]`, f32; the result then is f32, too.
+    pub residual: Option<Tensor<2>>,
+    /// Dropout of each map's adapter input; empty for none.
+    pub dropout: Vec<Option<Dropout>>,
+}
 
-/// `x Wᵀ + bias + s (dropout(x) Aᵀ) Bᵀ`.
+/// `[x W₁ᵀ + s₁ (drop₁(x) A₁ᵀ) B₁ᵀ | x W₂ᵀ + … ] + bias + residual`.
 ///
-/// The weight and the bias receive no gradient; `x` and the factors do.
+/// Weights and biases receive no gradient; `x`, the factors and the residual do.
 ///
 /// # Shapes
 ///
-/// - `x`: `[n, in]`, float
-/// - `weight`: `[out, in]`, frozen; `bias`: `[out]`, frozen
-/// - `dropout`: `[n, in]`
-/// - returns: `[n, out]`
+/// - `x`: `[n, in]`; f32, or bf16 where the weight computes in bf16
+/// - returns: `[n, Σ out]`, in the dtype of `x`, or f32 with a residual
 ///
 /// # Source
 ///
 /// Hu et al. 2021, section 4.1; `peft/tuners/lora/layer.py`, `Linear.forward`, peft 0.21.
-pub fn lora_linear(
-    x: Tensor<2>,
-    weight: &Tensor<2>,
-    bias: Option<&Tensor<1>>,
-    adapter: Option<(&LoraFactors, Option<Dropout>)>,
-) -> Tensor<2> {
-    let factors_fused = adapter
-        .as_ref()
-        .is_none_or(|(factors, _)| is_fused(&factors.a) && is_fused(&factors.b));
-    if !(is_fused(&x) && is_fused(weight) && factors_fused) {
-        return reference::lora_linear(x, weight, bias, adapter);
-    }
-    let y = fused(x, weight.clone(), adapter);
-    match bias {
-        Some(bias) => y.add(bias.clone().unsqueeze()),
-        None => y,
-    }
-}
-
-fn fused(
-    x: Tensor<2>,
-    weight: Tensor<2>,
-    adapter: Option<(&LoraFactors, Option<Dropout>)>,
-) -> Tensor<2> {
-    let weight = weight.into_dispatch();
-    let Some((factors, dropout)) = adapter else {
-        return Tensor::from_dispatch(Dispatch::frozen_linear(x.into_dispatch(), weight));
+pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tensor<2> {
+    let weight = linear.weight.storage();
+    let fused_weight = match weight {
+        Storage::Dense(dense) => is_fused(dense) && x.dtype() == DType::F32,
+        Storage::Packed(_) => x.dtype() == DType::BF16,
     };
-    let (a, b) = (
-        factors.a.clone().into_dispatch(),
-        factors.b.clone().into_dispatch(),
-    );
-    let scaling = factors.scaling as f32;
-    Tensor::from_dispatch(match dropout {
-        None => Dispatch::lora_linear(x.into_dispatch(), weight, a, b, scaling),
-        Some(Dropout(multiplier)) => {
-            let input = x.clone().mul(multiplier).into_dispatch();
-            Dispatch::lora_linear_dropped(x.into_dispatch(), input, weight, a, b, scaling)
-        }
-    })
+    if !(fused_weight && is_fused(&x)) {
+        return reference::lora_linear(x, linear, beside);
+    }
+    let spec = Spec {
+        out_features: linear.out_features.clone(),
+        panels: match weight {
+            Storage::Packed(packed) => Some(packed.clone()),
+            Storage::Dense(_) => None,
+        },
+        adapter: linear.adapter.as_ref().map(StackedAdapter::plan),
+        dropout: beside.dropout,
+    };
+    let frozen = Frozen {
+        weight: match weight {
+            Storage::Dense(dense) => Maybe::Present(dense.clone().into_dispatch()),
+            Storage::Packed(_) => Maybe::Absent,
+        },
+        bias: Maybe::of(linear.bias.clone().map(Tensor::into_dispatch)),
+    };
+    let factors = linear.adapter.as_ref();
+    let factors = Maybe::of(factors.map(|adapter| adapter.factors.clone().into_dispatch()));
+    let residual = Maybe::of(beside.residual.map(Tensor::into_dispatch));
+    Tensor::from_dispatch(Dispatch::stacked_linear(
+        x.into_dispatch(),
+        factors,
+        residual,
+        frozen,
+        spec,
+    ))
 }

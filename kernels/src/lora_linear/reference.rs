@@ -1,31 +1,45 @@
-//! The adapted linear map in plain tensor operations.
+//! The stacked adapted maps in plain tensor operations, in f32 whatever the input's dtype.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
-use super::{Dropout, LoraFactors};
+use super::{Beside, StackedLinear};
 
 /// The contract is [`super::lora_linear`]'s.
-pub fn lora_linear(
-    x: Tensor<2>,
-    weight: &Tensor<2>,
-    bias: Option<&Tensor<1>>,
-    adapter: Option<(&LoraFactors, Option<Dropout>)>,
-) -> Tensor<2> {
-    let mut y = x.clone().matmul(weight.clone().transpose());
-    if let Some(bias) = bias {
+pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tensor<2> {
+    let output = x.dtype();
+    let device = x.device();
+    let x = x.cast(DType::F32);
+    let mut y = x.clone().matmul(linear.weight.to_tensor().transpose());
+    if let Some(bias) = &linear.bias {
         y = y.add(bias.clone().unsqueeze());
     }
-    let Some((factors, dropout)) = adapter else {
-        return y;
-    };
-    let input = match dropout {
-        Some(Dropout(multiplier)) => x.mul(multiplier),
-        None => x,
-    };
-    let low_rank = input.matmul(factors.a.clone().transpose());
-    y.add(
-        low_rank
-            .mul_scalar(factors.scaling)
-            .matmul(factors.b.clone().transpose()),
-    )
+    let mut maps: Vec<Tensor<2>> = Vec::with_capacity(linear.out_features.len());
+    let mut first = 0;
+    for (map, &out_features) in linear.out_features.iter().enumerate() {
+        let mut part = y.clone().narrow(1, first, out_features);
+        if let Some((a, b, mut scaling)) = factors_of(linear, map) {
+            let mut input = x.clone();
+            if let Some(dropout) = beside.dropout.get(map).copied().flatten() {
+                scaling *= dropout.scale();
+                input = input.mul(dropout.mask(x.dims(), &device));
+            }
+            let low = input.matmul(a.transpose()).mul_scalar(scaling);
+            part = part.add(low.matmul(b.transpose()));
+        }
+        maps.push(part);
+        first += out_features;
+    }
+    let y = Tensor::cat(maps, 1);
+    match beside.residual {
+        Some(residual) => y.add(residual),
+        None => y.cast(output),
+    }
+}
+
+/// A, B and the scaling of a map's adapter.
+fn factors_of(linear: &StackedLinear, map: usize) -> Option<(Tensor<2>, Tensor<2>, f32)> {
+    let adapter = linear.adapter.as_ref()?;
+    let part = adapter.layout().parts.iter().find(|part| part.map == map)?;
+    let (a, b) = adapter.factors_of(part);
+    Some((a, b, part.scaling))
 }

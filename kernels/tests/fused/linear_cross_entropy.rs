@@ -1,17 +1,23 @@
 //! The loss of a micro-batch and the gradient of its hidden states.
 
-use burn::tensor::Tensor;
-use tooltune_kernels::Supervision;
+use burn::tensor::{DType, Device, Tensor};
+use tooltune_kernels::{ComputeDtype, FrozenWeight, Supervision};
 use tooltune_kernels::linear_cross_entropy::{
-    linear_cross_entropy, linear_cross_entropy_loss, reference,
+    linear_cross_entropy, linear_cross_entropy_loss, logits, reference,
 };
 
-use crate::support::{Numbers, assert_near, gradient, leaf, on_threads, values};
+use crate::support::{
+    BF16_TOLERANCE, Numbers, TOLERANCE, assert_near, assert_within, gradient, leaf, on_threads, values,
+};
 
 fn supervision(numbers: &mut Numbers, rows: usize, vocab: usize) -> Supervision {
     let targets: Vec<u32> = (0..rows).map(|_| numbers.below(vocab) as u32).collect();
     let weights: Vec<f32> = (0..rows).map(|i| 0.25 + (i % 3) as f32).collect();
     Supervision::new(&targets, &weights)
+}
+
+fn head(weight: &Tensor<2>, dtype: ComputeDtype) -> FrozenWeight {
+    FrozenWeight::new(values(weight), weight.dims(), dtype, &Device::flex())
 }
 
 /// Loss and gradient by autodiff through all logits.
@@ -22,8 +28,7 @@ fn expected(hidden: &Tensor<2>, head: &Tensor<2>, by: &Supervision) -> (f64, Vec
     (value, gradient(&hidden, &loss.mul_scalar(0.125).backward()))
 }
 
-#[test]
-fn loss_and_gradient_agree_with_autodiff_through_all_logits() {
+fn assert_agreement(dtype: ComputeDtype, tolerance: f64) {
     let mut numbers = Numbers::new(21);
     for [rows, vocab, d] in [
         [1, 1, 1],
@@ -32,20 +37,45 @@ fn loss_and_gradient_agree_with_autodiff_through_all_logits() {
         [40, 2049, 33],
         [129, 1024, 64],
     ] {
-        let hidden = numbers.tensor([rows, d]).mul_scalar(3.0);
-        let head = numbers.tensor([vocab, d]);
+        let hidden = numbers.tensor([rows, d]).mul_scalar(3.0).cast(dtype.dtype());
+        let head = head(&numbers.tensor([vocab, d]), dtype);
         let by = supervision(&mut numbers, rows, vocab);
-        let (loss, gradient) = expected(&hidden, &head, &by);
+        let wide = hidden.clone().cast(DType::F32);
+        let (loss, gradient) = expected(&wide, &head.to_tensor(), &by);
         for chunk_rows in [1, 7, 128, 1000] {
             let ours = linear_cross_entropy(hidden.clone(), &head, &by, 0.125, chunk_rows);
-            let name = format!("{rows} rows, {vocab} tokens, chunks of {chunk_rows}");
+            let name = format!("{rows} rows, {vocab} tokens, chunks of {chunk_rows}, {dtype:?}");
             let off = (ours.loss_sum - loss).abs();
-            assert!(off <= 1e-5 * loss.abs().max(1e-3), "{name}: {off}");
+            assert!(off <= tolerance * loss.abs().max(1e-3), "{name}: {off}");
+            assert_eq!(ours.d_hidden.dtype(), dtype.dtype());
             if vocab > 1 {
-                assert_near(&name, &values(&ours.d_hidden), &gradient);
+                assert_within(&name, tolerance, &values(&ours.d_hidden), &gradient);
             }
             let alone = linear_cross_entropy_loss(hidden.clone(), &head, &by, chunk_rows);
             assert_eq!(alone, ours.loss_sum, "{name}");
+        }
+    }
+}
+
+#[test]
+fn loss_and_gradient_agree_with_autodiff_through_all_logits() {
+    assert_agreement(ComputeDtype::F32, TOLERANCE);
+}
+
+#[test]
+fn loss_and_gradient_in_bf16_agree_with_autodiff_through_all_logits() {
+    assert_agreement(ComputeDtype::Bf16, BF16_TOLERANCE);
+}
+
+#[test]
+fn logits_are_the_product_with_the_head() {
+    let mut numbers = Numbers::new(25);
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        for rows in [1, 16, 70] {
+            let hidden = numbers.tensor([rows, 48]).cast(dtype.dtype());
+            let head = head(&numbers.tensor([1500, 48]), dtype);
+            let expected = hidden.clone().cast(DType::F32).matmul(head.to_tensor().transpose());
+            assert_near("logits", &values(&logits(hidden, &head)), &values(&expected));
         }
     }
 }
@@ -57,6 +87,7 @@ fn logits_far_apart_neither_overflow_nor_vanish() {
     let head = numbers.tensor([1500, 8]).mul_scalar(2.0);
     let by = supervision(&mut numbers, 6, 1500);
     let (loss, gradient) = expected(&hidden, &head, &by);
+    let head = self::head(&head, ComputeDtype::F32);
     let ours = linear_cross_entropy(hidden, &head, &by, 0.125, 4);
     assert!(
         (ours.loss_sum - loss).abs() < 1e-5 * loss,
@@ -72,14 +103,17 @@ fn nan_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
     let mut floats = numbers.floats(4 * 8);
     floats[8] = f32::NAN;
     let data = burn::tensor::TensorData::new(floats, [4, 8]);
-    let hidden = Tensor::<2>::from_data(data, &burn::tensor::Device::flex());
-    let head = numbers.tensor([90, 8]);
+    let hidden = Tensor::<2>::from_data(data, &Device::flex());
+    let weight = numbers.tensor([90, 8]);
     let by = supervision(&mut numbers, 4, 90);
-    let ours = linear_cross_entropy(hidden, &head, &by, 0.125, 128);
-    assert!(ours.loss_sum.is_nan());
-    for (i, row) in values(&ours.d_hidden).chunks(8).enumerate() {
-        assert_eq!(row.iter().all(|v| v.is_nan()), i == 1, "row {i}");
-        assert_eq!(row.iter().all(|v| v.is_finite()), i != 1, "row {i}");
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        let hidden = hidden.clone().cast(dtype.dtype());
+        let ours = linear_cross_entropy(hidden, &head(&weight, dtype), &by, 0.125, 128);
+        assert!(ours.loss_sum.is_nan());
+        for (i, row) in values(&ours.d_hidden).chunks(8).enumerate() {
+            assert_eq!(row.iter().all(|v| v.is_nan()), i == 1, "row {i}, {dtype:?}");
+            assert_eq!(row.iter().all(|v| v.is_finite()), i != 1, "row {i}, {dtype:?}");
+        }
     }
 }
 
@@ -87,14 +121,17 @@ fn nan_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
 fn the_number_of_threads_does_not_change_a_bit() {
     let mut numbers = Numbers::new(24);
     let hidden = numbers.tensor([60, 40]);
-    let head = numbers.tensor([5000, 40]);
+    let weight = numbers.tensor([5000, 40]);
     let by = supervision(&mut numbers, 60, 5000);
-    let run = |threads| {
-        let (hidden, head, by) = (hidden.clone(), head.clone(), by.clone());
-        on_threads(threads, move || {
-            let ours = linear_cross_entropy(hidden, &head, &by, 0.125, 32);
-            (ours.loss_sum, values(&ours.d_hidden))
-        })
-    };
-    assert!(run(1) == run(2));
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        let head = head(&weight, dtype);
+        let run = |threads| {
+            let (hidden, head, by) = (hidden.clone().cast(dtype.dtype()), &head, &by);
+            on_threads(threads, move || {
+                let ours = linear_cross_entropy(hidden, head, by, 0.125, 32);
+                (ours.loss_sum, values(&ours.d_hidden))
+            })
+        };
+        assert!(run(1) == run(2), "{dtype:?}");
+    }
 }

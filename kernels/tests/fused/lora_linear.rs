@@ -1,161 +1,202 @@
-//! The adapted linear map: value and the gradients of its input and factors.
+//! Stacked adapted maps: value and the gradients of input, factors and residual.
 
-use burn::tensor::Tensor;
-use tooltune_kernels::lora_linear::{Dropout, LoraFactors, lora_linear, reference};
+use std::sync::Arc;
 
-use crate::support::{Numbers, assert_near, gradient, gradients, leaf, on_threads, values};
+use burn::tensor::{DType, Device, Tensor};
+use tooltune_kernels::lora_linear::{
+    AdapterLayout, AdapterPart, Beside, StackedAdapter, StackedLinear, lora_linear, reference,
+};
+use tooltune_kernels::{ComputeDtype, Dropout, FrozenWeight};
+
+use crate::support::{
+    BF16_TOLERANCE, Numbers, TOLERANCE, assert_within, gradient, gradients, leaf, on_threads,
+    values,
+};
+
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    n: usize,
+    inputs: usize,
+    outputs: &'static [usize],
+    /// 0 for a map without an adapter.
+    ranks: &'static [usize],
+}
 
 #[derive(Debug)]
 struct Case {
     x: Tensor<2>,
-    weight: Tensor<2>,
-    bias: Option<Tensor<1>>,
-    a: Tensor<2>,
-    b: Tensor<2>,
-    dropout: Option<Tensor<2>>,
+    linear: StackedLinear,
+    residual: Option<Tensor<2>>,
+    dropout: Vec<Option<Dropout>>,
     dy: Tensor<2>,
 }
 
-type Map = fn(
-    Tensor<2>,
-    &Tensor<2>,
-    Option<&Tensor<1>>,
-    Option<(&LoraFactors, Option<Dropout>)>,
-) -> Tensor<2>;
+const SHAPES: [Shape; 8] = [
+    Shape { n: 1, inputs: 1, outputs: &[1], ranks: &[1] },
+    Shape { n: 1, inputs: 576, outputs: &[576, 192, 192], ranks: &[8, 8, 8] },
+    Shape { n: 7, inputs: 33, outputs: &[65], ranks: &[3] },
+    Shape { n: 24, inputs: 64, outputs: &[40, 31], ranks: &[16, 5] },
+    Shape { n: 130, inputs: 576, outputs: &[576, 192, 192], ranks: &[8, 0, 16] },
+    Shape { n: 257, inputs: 100, outputs: &[300], ranks: &[64] },
+    Shape { n: 40, inputs: 192, outputs: &[33, 33, 33], ranks: &[0, 1, 2] },
+    Shape { n: 61, inputs: 48, outputs: &[96], ranks: &[0] },
+];
 
-/// Value, then gradients of x, a and b.
-fn run(map: Map, case: &Case) -> [Vec<f32>; 4] {
-    let x = leaf(&case.x);
-    let factors = LoraFactors {
-        a: leaf(&case.a),
-        b: leaf(&case.b),
-        scaling: 1.5,
-    };
-    let dropout = case.dropout.clone().map(|d| Dropout(Tensor::from_inner(d)));
-    let y = map(
-        x.clone(),
-        &case.weight,
-        case.bias.as_ref(),
-        Some((&factors, dropout)),
-    );
-    let value = values(&y.clone().inner());
-    let found = gradients(y, &case.dy);
-    [
-        value,
-        gradient(&x, &found),
-        gradient(&factors.a, &found),
-        gradient(&factors.b, &found),
-    ]
+/// What a case varies beside its shape.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Plain,
+    Biased,
+    Residual,
+    Dropped,
 }
 
-fn case(numbers: &mut Numbers, [n, inputs, outputs, rank]: [usize; 4]) -> Case {
+const KINDS: [Kind; 4] = [Kind::Plain, Kind::Biased, Kind::Residual, Kind::Dropped];
+
+fn case(numbers: &mut Numbers, shape: Shape, kind: Kind, dtype: ComputeDtype) -> Case {
+    let Shape { n, inputs, outputs, ranks } = shape;
+    let total: usize = outputs.iter().sum();
+    let adapted: Vec<_> = ranks
+        .iter()
+        .map(|&rank| (rank > 0).then_some(AdapterPart { rank, scaling: 1.5 }))
+        .collect();
+    let layout = AdapterLayout::new(inputs, outputs, &adapted);
+    let adapter = (!layout.is_empty())
+        .then(|| StackedAdapter::new(numbers.tensor([layout.len()]), Arc::new(layout)));
+    let weight = numbers.floats(total * inputs);
+    let dropout = |map: usize| Dropout { state: 7 + map as u64, threshold: 20_000 };
+    let y_dtype = if kind == Kind::Residual { DType::F32 } else { dtype.dtype() };
     Case {
-        x: numbers.tensor([n, inputs]),
-        weight: numbers.tensor([outputs, inputs]),
-        bias: (n % 2 == 0).then(|| numbers.tensor([outputs])),
-        a: numbers.tensor([rank, inputs]),
-        b: numbers.tensor([outputs, rank]),
-        dropout: None,
-        dy: numbers.tensor([n, outputs]),
+        x: numbers.tensor([n, inputs]).cast(dtype.dtype()),
+        linear: StackedLinear {
+            weight: FrozenWeight::new(weight, [total, inputs], dtype, &Device::flex()),
+            bias: (kind == Kind::Biased).then(|| numbers.tensor([total])),
+            out_features: outputs.into(),
+            adapter,
+        },
+        residual: (kind == Kind::Residual).then(|| numbers.tensor([n, total])),
+        dropout: match kind {
+            // The second map keeps everything.
+            Kind::Dropped => (0..outputs.len()).map(|m| (m != 1).then(|| dropout(m))).collect(),
+            _ => Vec::new(),
+        },
+        dy: numbers.tensor([n, total]).cast(y_dtype),
     }
 }
 
-const SHAPES: [[usize; 4]; 7] = [
-    [1, 1, 1, 1],
-    [1, 576, 192, 8],
-    [7, 33, 65, 3],
-    [24, 64, 40, 16],
-    [130, 576, 192, 8],
-    [257, 100, 300, 64],
-    [40, 192, 576, 1],
-];
+type Map = fn(Tensor<2>, &StackedLinear, Beside) -> Tensor<2>;
 
-#[test]
-fn value_and_gradients_agree_with_the_reference() {
+/// Value, then gradients of x, factors and residual.
+fn run(map: Map, case: &Case) -> Vec<(&'static str, Vec<f32>)> {
+    let x = leaf(&case.x);
+    let mut linear = case.linear.clone();
+    linear.adapter = linear.adapter.map(|adapter| adapter.map(|f| leaf(&f)));
+    let residual = case.residual.as_ref().map(leaf);
+    let beside = Beside {
+        residual: residual.clone(),
+        dropout: case.dropout.clone(),
+    };
+    let y = map(x.clone(), &linear, beside);
+    let mut found = vec![("y", values(&y.clone().inner()))];
+    let all = gradients(y, &case.dy);
+    found.push(("dx", gradient(&x, &all)));
+    found.extend(linear.adapter.map(|adapter| ("factors", gradient(&adapter.factors, &all))));
+    found.extend(residual.map(|residual| ("residual", gradient(&residual, &all))));
+    found
+}
+
+fn assert_agreement(dtype: ComputeDtype, tolerance: f64) {
     let mut numbers = Numbers::new(11);
     for shape in SHAPES {
-        let mut case = case(&mut numbers, shape);
-        for dropped in [false, true] {
-            case.dropout = dropped.then(|| {
-                numbers
-                    .tensor([shape[0], shape[1]])
-                    .greater_elem(0.0)
-                    .float()
-                    .mul_scalar(2.0)
-            });
-            let ours = run(lora_linear, &case);
-            let expected = run(reference::lora_linear, &case);
-            for (name, (ours, expected)) in ["y", "dx", "da", "db"]
-                .iter()
-                .zip(ours.iter().zip(&expected))
-            {
-                assert_near(
-                    &format!("{shape:?}, dropped {dropped}, {name}"),
-                    ours,
-                    expected,
-                );
+        for kind in KINDS {
+            let case = case(&mut numbers, shape, kind, dtype);
+            let (ours, expected) = (run(lora_linear, &case), run(reference::lora_linear, &case));
+            assert_eq!(ours.len(), expected.len());
+            for ((name, ours), (_, expected)) in ours.iter().zip(&expected) {
+                assert_within(&format!("{shape:?}, {kind:?}, {name}"), tolerance, ours, expected);
             }
         }
     }
 }
 
 #[test]
-fn without_autodiff_and_without_an_adapter_the_value_is_the_same() {
+fn value_and_gradients_agree_with_the_reference() {
+    assert_agreement(ComputeDtype::F32, TOLERANCE);
+}
+
+#[test]
+fn value_and_gradients_in_bf16_agree_with_the_reference() {
+    assert_agreement(ComputeDtype::Bf16, BF16_TOLERANCE);
+}
+
+#[test]
+fn without_autodiff_the_value_is_the_same() {
     let mut numbers = Numbers::new(12);
-    for shape in SHAPES {
-        let case = case(&mut numbers, shape);
-        let factors = LoraFactors {
-            a: case.a.clone(),
-            b: case.b.clone(),
-            scaling: 0.5,
-        };
-        for adapter in [None, Some((&factors, None))] {
-            let run = |map: Map| {
-                values(&map(
-                    case.x.clone(),
-                    &case.weight,
-                    case.bias.as_ref(),
-                    adapter.clone(),
-                ))
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        for shape in SHAPES {
+            let case = case(&mut numbers, shape, Kind::Dropped, dtype);
+            let beside = || Beside {
+                residual: None,
+                dropout: case.dropout.clone(),
             };
-            assert_near(
-                &format!("{shape:?}"),
-                &run(lora_linear),
-                &run(reference::lora_linear),
-            );
+            let plain = values(&lora_linear(case.x.clone(), &case.linear, beside()));
+            assert_eq!(plain, run(lora_linear, &case)[0].1, "{shape:?}, {dtype:?}");
         }
     }
 }
 
 #[test]
-fn a_frozen_layer_hands_the_gradient_of_its_input_down() {
-    let mut numbers = Numbers::new(13);
-    let case = case(&mut numbers, [19, 48, 80, 4]);
-    let run = |map: Map| {
-        let x = leaf(&case.x);
-        let y = map(x.clone(), &case.weight, None, None);
-        gradient(&x, &gradients(y, &case.dy))
-    };
-    assert_near("dx", &run(lora_linear), &run(reference::lora_linear));
-}
-
-#[test]
 fn views_that_are_not_contiguous_give_the_same() {
     let mut numbers = Numbers::new(14);
-    let x = numbers.tensor([30, 20]).transpose();
-    let weight = numbers.tensor([30, 50]).transpose().narrow(0, 3, 40);
-    let ours = values(&lora_linear(x.clone(), &weight, None, None));
-    assert_near(
-        "y",
-        &ours,
-        &values(&reference::lora_linear(x, &weight, None, None)),
-    );
+    let shape = Shape { n: 20, inputs: 30, outputs: &[50], ranks: &[4] };
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        let case = case(&mut numbers, shape, Kind::Plain, dtype);
+        let view = case.x.clone().transpose().mul_scalar(1.0).transpose();
+        let ours = lora_linear(view, &case.linear, Beside::default());
+        let expected = lora_linear(case.x, &case.linear, Beside::default());
+        assert_eq!(values(&ours), values(&expected));
+    }
 }
 
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let mut numbers = Numbers::new(15);
-    let case = case(&mut numbers, [300, 200, 260, 8]);
-    let one = on_threads(1, || run(lora_linear, &case));
-    assert!(one == on_threads(2, || run(lora_linear, &case)));
+    let shape = Shape { n: 300, inputs: 200, outputs: &[260, 96], ranks: &[8, 8] };
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        for kind in KINDS {
+            let case = case(&mut numbers, shape, kind, dtype);
+            let one = on_threads(1, || run(lora_linear, &case));
+            assert!(one == on_threads(2, || run(lora_linear, &case)), "{kind:?}");
+            assert!(one == on_threads(5, || run(lora_linear, &case)), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_visible_and_in_its_row() {
+    let mut numbers = Numbers::new(16);
+    let shape = Shape { n: 50, inputs: 64, outputs: &[96], ranks: &[8] };
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut case = case(&mut numbers, shape, Kind::Plain, dtype);
+            let poison = Tensor::<2>::full([1, 64], bad, &Device::flex()).cast(dtype.dtype());
+            case.x = case.x.slice_assign([13..14, 0..64], poison);
+            let y = values(&lora_linear(case.x, &case.linear, Beside::default()));
+            for (row, values) in y.chunks(96).enumerate() {
+                assert_eq!(values.iter().all(|v| v.is_finite()), row != 13, "{dtype:?}, {bad}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_packed_weight_is_the_rounded_weight() {
+    let mut numbers = Numbers::new(17);
+    let weight = numbers.floats(37 * 45);
+    let packed = FrozenWeight::new(weight.clone(), [37, 45], ComputeDtype::Bf16, &Device::flex());
+    let rounded: Vec<f32> = weight
+        .iter()
+        .map(|&w| burn::tensor::bf16::from_f32(w).to_f32())
+        .collect();
+    assert_eq!(values(&packed.to_tensor()), rounded);
 }

@@ -4,13 +4,15 @@
 //! it. Order: by layer, then as the projections of a block, A before B.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::weights::HostTensor;
 use tooltune_data::batches::SeededRandom;
-use tooltune_kernels::LoraFactors;
+use tooltune_kernels::{AdapterLayout, AdapterPart, StackedAdapter};
 
 use crate::models::Decoder;
+use crate::models::decoder::STACKS;
 
 /// One adapted projection and its place in the flat buffer.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +44,13 @@ impl AdapterSlot {
     /// Never: a rank is at least 1.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Layer and stack that hold the projection.
+    fn stack(&self) -> (usize, usize) {
+        let holds = |stack: &std::ops::Range<usize>| stack.contains(&self.projection);
+        let stack = STACKS.iter().position(holds);
+        (self.layer, stack.expect("every projection is in a stack"))
     }
 
     fn a_len(&self) -> usize {
@@ -147,30 +156,22 @@ impl Adapters {
         self.slots.iter().map(AdapterSlot::len).sum()
     }
 
-    /// The factors of `slot`, cut from the buffer.
-    pub fn factors(&self, slot: &AdapterSlot) -> LoraFactors {
-        let cut = |range: std::ops::Range<usize>, shape: [usize; 2]| {
-            self.flat
-                .clone()
-                .narrow(0, range.start, range.len())
-                .reshape(shape)
-        };
-        let middle = slot.offset + slot.a_len();
-        LoraFactors {
-            a: cut(slot.offset..middle, [slot.rank, slot.in_features]),
-            b: cut(
-                middle..slot.offset + slot.len(),
-                [slot.out_features, slot.rank],
-            ),
-            scaling: slot.scaling,
-        }
-    }
-
-    /// Puts the present factors into the projections of `decoder`.
+    /// Puts the present factors into the stacks of `decoder`.
     pub fn attach(&self, decoder: &mut Decoder) {
-        for slot in &self.slots {
-            let projection = &mut decoder.blocks[slot.layer].projections[slot.projection];
-            projection.adapter = Some(self.factors(slot));
+        for slots in self.slots.chunk_by(|a, b| a.stack() == b.stack()) {
+            let (layer, stack) = slots[0].stack();
+            let linear = &mut decoder.blocks[layer].stacks[stack];
+            let part = |index: usize| {
+                let slot = slots.iter().find(|slot| slot.projection == index)?;
+                Some(AdapterPart {
+                    rank: slot.rank,
+                    scaling: slot.scaling,
+                })
+            };
+            let parts: Vec<_> = STACKS[stack].clone().map(part).collect();
+            let layout = AdapterLayout::new(slots[0].in_features, &linear.out_features, &parts);
+            let factors = self.flat.clone().narrow(0, slots[0].offset, layout.len());
+            linear.adapter = Some(StackedAdapter::new(factors, Arc::new(layout)));
         }
     }
 }

@@ -1,16 +1,22 @@
 //! A Llama-like causal decoder: token ids of packed documents to hidden states.
 //!
 //! Llama, Mistral and Qwen2 are this struct with other constants. The blocks are public because
-//! training walks them one by one: no graph ever spans the model.
+//! training walks them one by one: no graph ever spans the model. The residual stream is f32; what
+//! lies between two operations of a block is in the dtype that the model computes in.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use std::ops::Range;
+
+use burn::tensor::{Device, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, attention};
+use tooltune_kernels::embedding::embedding;
+use tooltune_kernels::linear_cross_entropy;
+use tooltune_kernels::lora_linear::{Beside, lora_linear};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
 use tooltune_kernels::swiglu::swiglu;
+use tooltune_kernels::{ComputeDtype, FrozenWeight, StackedLinear};
 
 use super::config::ModelConfig;
-use super::projection::Projection;
 use crate::lora::DropoutKey;
 
 /// The whole network without autodiff; adapters sit in its projections.
@@ -19,13 +25,13 @@ pub struct Decoder {
     /// Shape and constants.
     pub config: ModelConfig,
     /// `[v, d]`, frozen.
-    pub embed_tokens: Tensor<2>,
+    pub embed_tokens: FrozenWeight,
     /// In order of application.
     pub blocks: Vec<Block>,
     /// Weight of the last norm, `[d]`.
     pub norm: Tensor<1>,
     /// `[v, d]`, frozen; the embedding itself when the head is tied.
-    pub lm_head: Tensor<2>,
+    pub lm_head: FrozenWeight,
 }
 
 /// One decoder block.
@@ -35,11 +41,11 @@ pub struct Block {
     pub input_layernorm: Tensor<1>,
     /// `[d]`, before the feed-forward block.
     pub post_attention_layernorm: Tensor<1>,
-    /// The seven projections, in the order of [`PROJECTIONS`].
-    pub projections: [Projection; 7],
+    /// The projections, those that share an input stacked: see [`STACKS`].
+    pub stacks: [StackedLinear; 4],
 }
 
-/// Module paths of the projections of a block, in the order of [`Block::projections`].
+/// Module paths of the projections of a block, in the order of their adapters' parameters.
 pub const PROJECTIONS: [&str; 7] = [
     "self_attn.q_proj",
     "self_attn.k_proj",
@@ -50,6 +56,9 @@ pub const PROJECTIONS: [&str; 7] = [
     "mlp.down_proj",
 ];
 
+/// Which of [`PROJECTIONS`] each of [`Block::stacks`] holds.
+pub const STACKS: [Range<usize>; 4] = [0..3, 3..4, 4..6, 6..7];
+
 /// What all blocks share for one micro-batch.
 #[derive(Debug, Clone)]
 pub struct BatchContext {
@@ -57,33 +66,38 @@ pub struct BatchContext {
     pub rope: RopeTable,
     /// Borders of the documents.
     pub documents: Documents,
-    /// Heads and epsilon.
+    /// Heads, epsilon and dtype.
     pub shape: BlockShape,
 }
 
 /// The constants that a block needs.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockShape {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key/value heads.
+    pub n_kv_heads: usize,
     /// Size of one head.
     pub head_dim: usize,
+    /// Type of what lies between two operations.
+    pub compute_dtype: ComputeDtype,
     /// Added to the mean square.
     pub rms_norm_eps: f64,
 }
 
 impl BatchContext {
     /// Tables for tokens at `position_ids` in documents with borders `cu_seqlens`.
-    pub fn new(
-        config: &ModelConfig,
-        position_ids: &[u32],
-        cu_seqlens: &[usize],
-        device: &Device,
-    ) -> Self {
+    pub fn new(decoder: &Decoder, position_ids: &[u32], cu_seqlens: &[usize]) -> Self {
+        let config = &decoder.config;
         let frequencies = config.inverse_frequencies();
         Self {
-            rope: RopeTable::new(position_ids, &frequencies, 1.0, device),
+            rope: RopeTable::new(position_ids, &frequencies, 1.0, &decoder.device()),
             documents: Documents::new(cu_seqlens, position_ids.len()),
             shape: BlockShape {
+                n_heads: config.num_attention_heads,
+                n_kv_heads: config.num_key_value_heads,
                 head_dim: config.head_dim,
+                compute_dtype: decoder.compute_dtype(),
                 rms_norm_eps: config.rms_norm_eps,
             },
         }
@@ -93,36 +107,33 @@ impl BatchContext {
 impl Block {
     /// # Shapes
     ///
-    /// - `x`: `[n, d]` to `[n, d]`; under autodiff when `x` or an adapter is
+    /// - `x`: `[n, d]` to `[n, d]`, f32; under autodiff when `x` or an adapter is
     pub fn forward(
         &self,
         x: Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
     ) -> Tensor<2> {
-        let (q, k, v) = self.queries_keys_values(&x, context, dropout);
-        let attended = attention(q, k, v, &context.documents, Causality::Causal);
-        self.after_attention(x, attended, context.shape, dropout)
+        let qkv = self.queries_keys_values(&x, context, dropout);
+        let (documents, shape) = (&context.documents, context.shape);
+        let attended = attention(qkv, shape.n_heads, documents, Causality::Causal);
+        self.after_attention(x, attended, shape, dropout)
     }
 
-    /// Rotated queries and keys, and values: `[n, h, c]`, `[n, g, c]`, `[n, g, c]`.
+    /// Turned queries and keys, and values, heads beside heads: `[n, h + 2 g, c]`.
     pub fn queries_keys_values(
         &self,
         x: &Tensor<2>,
         context: &BatchContext,
         dropout: Option<DropoutKey>,
-    ) -> (Tensor<3>, Tensor<3>, Tensor<3>) {
-        let normed = rms_norm(x.clone(), &self.input_layernorm, context.shape.rms_norm_eps);
-        let heads = |projection: usize| {
-            let y = self.project(projection, normed.clone(), dropout);
-            let [n, width] = y.dims();
-            y.reshape([n, width / context.shape.head_dim, context.shape.head_dim])
-        };
-        (
-            rope(heads(0), &context.rope),
-            rope(heads(1), &context.rope),
-            heads(2),
-        )
+    ) -> Tensor<3> {
+        let shape = context.shape;
+        let normed = shape.norm(x.clone(), &self.input_layernorm);
+        let qkv = lora_linear(normed, &self.stacks[0], beside(0, None, dropout));
+        let n = qkv.dims()[0];
+        let turned = shape.n_heads + shape.n_kv_heads;
+        let heads = qkv.reshape([n, turned + shape.n_kv_heads, shape.head_dim]);
+        rope(heads, &context.rope, turned)
     }
 
     /// The residual stream after attention's output and the feed-forward block, `[n, d]`.
@@ -135,41 +146,50 @@ impl Block {
     ) -> Tensor<2> {
         let [n, heads, head_dim] = attended.dims();
         let attended = attended.reshape([n, heads * head_dim]);
-        let x = x.add(self.project(3, attended, dropout));
-        let normed = rms_norm(
-            x.clone(),
-            &self.post_attention_layernorm,
-            shape.rms_norm_eps,
-        );
-        let gate = self.project(4, normed.clone(), dropout);
-        let up = self.project(5, normed, dropout);
-        x.add(self.project(6, swiglu(gate, up), dropout))
+        let x = lora_linear(attended, &self.stacks[1], beside(1, Some(x), dropout));
+        let normed = shape.norm(x.clone(), &self.post_attention_layernorm);
+        let gate_up = lora_linear(normed, &self.stacks[2], beside(2, None, dropout));
+        let gated = swiglu(gate_up);
+        lora_linear(gated, &self.stacks[3], beside(3, Some(x), dropout))
     }
+}
 
-    fn project(&self, index: usize, x: Tensor<2>, dropout: Option<DropoutKey>) -> Tensor<2> {
-        self.projections[index].forward(x, dropout.map(|key| key.projection(index)))
+impl BlockShape {
+    /// What the next projections read of the residual stream.
+    fn norm(self, x: Tensor<2>, weight: &Tensor<1>) -> Tensor<2> {
+        rms_norm(x, weight, self.rms_norm_eps, self.compute_dtype.dtype())
+    }
+}
+
+/// What goes beside stack `stack` of [`STACKS`].
+fn beside(stack: usize, residual: Option<Tensor<2>>, dropout: Option<DropoutKey>) -> Beside {
+    let masks = |key: DropoutKey| STACKS[stack].clone().map(move |i| Some(key.projection(i)));
+    Beside {
+        residual,
+        dropout: dropout.map_or(Vec::new(), |key| masks(key).collect()),
     }
 }
 
 impl Decoder {
-    /// Embeddings of `input_ids`, `[n, d]`. Ids must lie below `vocab_size`.
+    /// Embeddings of `input_ids`, `[n, d]`, f32. Ids must lie below `vocab_size`.
     pub fn embed(&self, input_ids: &[u32]) -> Tensor<2> {
-        let ids: Vec<i32> = input_ids.iter().map(|&id| id as i32).collect();
-        let ids = Tensor::<1, Int>::from_data(
-            TensorData::new(ids, [input_ids.len()]),
-            &self.embed_tokens.device(),
-        );
-        self.embed_tokens.clone().select(0, ids)
+        embedding(&self.embed_tokens, input_ids)
     }
 
-    /// The last norm, `[n, d]`.
+    /// The last norm, `[n, d]`, in the dtype that the head computes in.
     pub fn final_norm(&self, x: Tensor<2>) -> Tensor<2> {
-        rms_norm(x, &self.norm, self.config.rms_norm_eps)
+        let output = self.compute_dtype().dtype();
+        rms_norm(x, &self.norm, self.config.rms_norm_eps, output)
     }
 
-    /// Logits of normed hidden states: `[m, d]` to `[m, v]`.
+    /// Logits of normed hidden states: `[m, d]` to `[m, v]`, f32.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        hidden.matmul(self.lm_head.clone().transpose())
+        linear_cross_entropy::logits(hidden, &self.lm_head)
+    }
+
+    /// What products read.
+    pub fn compute_dtype(&self) -> ComputeDtype {
+        self.lm_head.compute_dtype()
     }
 
     /// Normed hidden states of every token, `[n, d]`, without dropout.
@@ -184,6 +204,6 @@ impl Decoder {
 
     /// The device that holds the weights.
     pub fn device(&self) -> Device {
-        self.embed_tokens.device()
+        self.embed_tokens.device().clone()
     }
 }

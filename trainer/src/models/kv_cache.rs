@@ -3,10 +3,9 @@
 //! Rows are aligned at their right ends: a batch of prompts of different lengths then appends
 //! every new token at the same column, and one mask hides what lies left of the shorter ones.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use tooltune_kernels::attention::{self, Causality};
+use burn::tensor::{Int, Tensor, TensorData};
+use tooltune_kernels::attention::{self, Causality, Columns};
 
-use super::config::ModelConfig;
 use super::decoder::{BatchContext, Decoder};
 
 /// Tokens read in one go while prompts are read: bounds the activations of the prefill.
@@ -26,7 +25,9 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    fn new(config: &ModelConfig, prompt_lens: &[usize], n_new: usize, device: &Device) -> Self {
+    fn new(decoder: &Decoder, prompt_lens: &[usize], n_new: usize) -> Self {
+        let (config, device) = (&decoder.config, decoder.device());
+        let dtype = decoder.compute_dtype().dtype();
         let longest = prompt_lens.iter().copied().max().unwrap_or(0);
         let shape = [
             prompt_lens.len(),
@@ -34,7 +35,7 @@ impl KvCache {
             longest + n_new,
             config.head_dim,
         ];
-        let layers = || (0..config.num_hidden_layers).map(|_| Tensor::zeros(shape, device));
+        let layers = || (0..config.num_hidden_layers).map(|_| Tensor::zeros(shape, (&device, dtype)));
         Self {
             keys: layers().collect(),
             values: layers().collect(),
@@ -69,19 +70,12 @@ impl KvCache {
         }
     }
 
-    /// Puts one new token a row, `[b, g, c]`, into the next column.
-    fn append(&mut self, layer: usize, k: Tensor<3>, v: Tensor<3>) {
-        let [rows, n_kv_heads, head_dim] = k.dims();
-        let ranges = [
-            0..rows,
-            0..n_kv_heads,
-            self.filled..self.filled + 1,
-            0..head_dim,
-        ];
-        for (cache, part) in [(&mut self.keys[layer], k), (&mut self.values[layer], v)] {
-            let part = part.unsqueeze_dim(2);
-            cache.inplace(|cache| cache.slice_assign(ranges.clone(), part));
-        }
+    /// Puts one new token a row, heads of `[b, h + 2 g, c]`, into the next column.
+    fn append(&mut self, layer: usize, qkv: &Tensor<3>, n_heads: usize) {
+        let (column, n_kv_heads) = (self.filled, (qkv.dims()[1] - n_heads) / 2);
+        let append = |cache, first| attention::append(cache, qkv, first, column);
+        self.keys[layer].inplace(|keys| append(keys, n_heads));
+        self.values[layer].inplace(|values| append(values, n_heads + n_kv_heads));
     }
 }
 
@@ -90,7 +84,7 @@ impl Decoder {
     /// state of each prompt's last token, `[b, d]`.
     pub fn prefill(&self, prompts: &[&[u32]], n_new: usize) -> (KvCache, Tensor<2>) {
         let lens: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
-        let mut cache = KvCache::new(&self.config, &lens, n_new, &self.device());
+        let mut cache = KvCache::new(self, &lens, n_new);
         let mut last_rows = Vec::with_capacity(prompts.len());
         let mut first = 0;
         while first < prompts.len() {
@@ -117,15 +111,18 @@ impl Decoder {
         for prompt in prompts {
             borders.push(borders[borders.len() - 1] + prompt.len());
         }
-        let context = BatchContext::new(&self.config, &positions, &borders, &device);
+        let context = BatchContext::new(self, &positions, &borders);
         let mut x = self.embed(&input_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
-            let (q, k, v) = block.queries_keys_values(&x, &context, None);
+            let qkv = block.queries_keys_values(&x, &context, None);
+            let (n_heads, n_kv_heads) = (context.shape.n_heads, context.shape.n_kv_heads);
             for (i, window) in borders.windows(2).enumerate() {
-                let part = |t: &Tensor<3>| t.clone().narrow(0, window[0], window[1] - window[0]);
-                cache.fill_prompt(layer, first_row + i, part(&k), part(&v));
+                let rows = qkv.clone().narrow(0, window[0], window[1] - window[0]);
+                let part = |first| rows.clone().narrow(1, first, n_kv_heads);
+                let (k, v) = (part(n_heads), part(n_heads + n_kv_heads));
+                cache.fill_prompt(layer, first_row + i, k, v);
             }
-            let attended = attention::attention(q, k, v, &context.documents, Causality::Causal);
+            let attended = attention::attention(qkv, n_heads, &context.documents, Causality::Causal);
             x = block.after_attention(x, attended, context.shape, None);
         }
         let lasts: Vec<i32> = borders[1..].iter().map(|&end| end as i32 - 1).collect();
@@ -135,20 +132,24 @@ impl Decoder {
 
     /// Reads one new token a row and returns its normed hidden state, `[b, d]`.
     pub fn decode(&self, cache: &mut KvCache, token_ids: &[u32]) -> Tensor<2> {
-        let device = self.device();
         let column = cache.filled;
         let positions: Vec<u32> = cache
             .starts
             .iter()
             .map(|&start| (column - start) as u32)
             .collect();
-        let context = BatchContext::new(&self.config, &positions, &[0], &device);
+        let context = BatchContext::new(self, &positions, &[0]);
         let mut x = self.embed(token_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
-            let (q, k, v) = block.queries_keys_values(&x, &context, None);
-            cache.append(layer, k, v);
-            let (keys, values) = (&cache.keys[layer], &cache.values[layer]);
-            let attended = attention::decode(q, keys, values, &cache.starts, column + 1);
+            let qkv = block.queries_keys_values(&x, &context, None);
+            let n_heads = context.shape.n_heads;
+            cache.append(layer, &qkv, n_heads);
+            let columns = Columns {
+                starts: &cache.starts,
+                end: column + 1,
+            };
+            let kept = (&cache.keys[layer], &cache.values[layer]);
+            let attended = attention::decode(qkv, n_heads, kept, columns);
             x = block.after_attention(x, attended, context.shape, None);
         }
         cache.filled += 1;

@@ -1,12 +1,14 @@
 //! Host tensors of a checkpoint to a decoder on a device, one tensor in flight.
 
+use std::ops::Range;
+
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
 use tooltune_checkpoints::weights::Weights;
+use tooltune_kernels::{ComputeDtype, FrozenWeight, StackedLinear};
 
 use super::config::ModelConfig;
-use super::decoder::{Block, Decoder, PROJECTIONS};
-use super::projection::Projection;
+use super::decoder::{Block, Decoder, PROJECTIONS, STACKS};
 
 /// Name and shape of every tensor that a checkpoint of this shape must hold.
 pub fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
@@ -59,7 +61,8 @@ fn has_bias(config: &ModelConfig, index: usize) -> bool {
     }
 }
 
-/// Reads every weight of a decoder, checked as a whole before the first one is read.
+/// Reads every weight of a decoder, checked as a whole before the first one is read, and stores
+/// it for products in `compute_dtype`.
 ///
 /// # Errors
 ///
@@ -67,16 +70,23 @@ fn has_bias(config: &ModelConfig, index: usize) -> bool {
 pub fn load_decoder(
     config: &ModelConfig,
     weights: &Weights,
+    compute_dtype: ComputeDtype,
     device: &Device,
 ) -> Result<Decoder, CheckpointError> {
     weights.check(&expected_tensors(config))?;
-    let embed_tokens = tensor::<2>(weights, "model.embed_tokens.weight", device)?;
+    let reader = Reader {
+        config,
+        weights,
+        compute_dtype,
+        device,
+    };
+    let embed_tokens = reader.table("model.embed_tokens.weight")?;
     let lm_head = match config.tie_word_embeddings {
         true => embed_tokens.clone(),
-        false => tensor::<2>(weights, "lm_head.weight", device)?,
+        false => reader.table("lm_head.weight")?,
     };
     let blocks = (0..config.num_hidden_layers)
-        .map(|layer| block(config, weights, layer, device))
+        .map(|layer| reader.block(layer))
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Decoder {
         config: config.clone(),
@@ -87,34 +97,61 @@ pub fn load_decoder(
     })
 }
 
-fn block(
-    config: &ModelConfig,
-    weights: &Weights,
-    layer: usize,
-    device: &Device,
-) -> Result<Block, CheckpointError> {
-    let prefix = format!("model.layers.{layer}");
-    let mut projections = Vec::with_capacity(PROJECTIONS.len());
-    for (index, path) in PROJECTIONS.iter().enumerate() {
-        let weight = tensor::<2>(weights, &format!("{prefix}.{path}.weight"), device)?;
-        let bias = match has_bias(config, index) {
-            true => Some(tensor::<1>(
-                weights,
-                &format!("{prefix}.{path}.bias"),
-                device,
-            )?),
-            false => None,
+struct Reader<'a> {
+    config: &'a ModelConfig,
+    weights: &'a Weights,
+    compute_dtype: ComputeDtype,
+    device: &'a Device,
+}
+
+impl Reader<'_> {
+    fn block(&self, layer: usize) -> Result<Block, CheckpointError> {
+        let prefix = format!("model.layers.{layer}");
+        let norm = |name: &str| {
+            tensor::<1>(self.weights, &format!("{prefix}.{name}.weight"), self.device)
         };
-        projections.push(Projection::new(weight, bias));
+        let [qkv, output, gate_up, down] = STACKS.map(|stack| self.stack(&prefix, stack));
+        Ok(Block {
+            input_layernorm: norm("input_layernorm")?,
+            post_attention_layernorm: norm("post_attention_layernorm")?,
+            stacks: [qkv?, output?, gate_up?, down?],
+        })
     }
-    let norm = |name: &str| tensor::<1>(weights, &format!("{prefix}.{name}.weight"), device);
-    Ok(Block {
-        input_layernorm: norm("input_layernorm")?,
-        post_attention_layernorm: norm("post_attention_layernorm")?,
-        projections: projections
-            .try_into()
-            .expect("one projection for each path"),
-    })
+
+    /// Projections that share an input, one below the other.
+    fn stack(&self, prefix: &str, stack: Range<usize>) -> Result<StackedLinear, CheckpointError> {
+        let (in_features, _) = projection_features(self.config, stack.start);
+        let widths = stack.clone().map(|i| projection_features(self.config, i).1);
+        let out_features: Vec<usize> = widths.collect();
+        let outputs = out_features.iter().sum();
+        let (mut values, mut bias) = (Vec::with_capacity(outputs * in_features), Vec::new());
+        for (index, &width) in stack.clone().zip(&out_features) {
+            let module = format!("{prefix}.{}", PROJECTIONS[index]);
+            values.extend(self.weights.read_f32(&format!("{module}.weight"))?.values);
+            match has_bias(self.config, index) {
+                true => bias.extend(self.weights.read_f32(&format!("{module}.bias"))?.values),
+                false => bias.resize(bias.len() + width, 0.0),
+            }
+        }
+        let biased = stack.into_iter().any(|index| has_bias(self.config, index));
+        let bias = TensorData::new(bias, [outputs]);
+        Ok(StackedLinear {
+            weight: self.frozen(values, [outputs, in_features]),
+            bias: biased.then(|| Tensor::from_data(bias, self.device)),
+            out_features: out_features.into(),
+            adapter: None,
+        })
+    }
+
+    /// `[v, d]`: an embedding or a head.
+    fn table(&self, name: &str) -> Result<FrozenWeight, CheckpointError> {
+        let shape = [self.config.vocab_size, self.config.hidden_size];
+        Ok(self.frozen(self.weights.read_f32(name)?.values, shape))
+    }
+
+    fn frozen(&self, values: Vec<f32>, shape: [usize; 2]) -> FrozenWeight {
+        FrozenWeight::new(values, shape, self.compute_dtype, self.device)
+    }
 }
 
 /// One tensor of the checkpoint on the device.

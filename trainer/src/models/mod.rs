@@ -5,8 +5,6 @@ pub mod decoder;
 pub mod kv_cache;
 pub mod load;
 pub mod minilm;
-pub mod projection;
 
 pub use config::ModelConfig;
 pub use decoder::{BatchContext, Decoder};
-pub use projection::Projection;

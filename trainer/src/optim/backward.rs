@@ -10,10 +10,11 @@ use burn::tensor::Tensor;
 use thiserror::Error;
 use tooltune_data::batches::MicroBatch;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
-use tooltune_kernels::{LoraFactors, Supervision};
+use tooltune_kernels::Supervision;
+use tooltune_kernels::seed::seed;
 
 use crate::lora::{AdapterSlot, DropoutKey};
-use crate::models::decoder::Block;
+use crate::models::decoder::{Block, STACKS};
 use crate::models::{BatchContext, Decoder};
 
 /// How a micro-batch is differentiated; none of it changes the result.
@@ -45,10 +46,13 @@ pub enum StepError {
     #[error("the micro-batch of rows {0} has no supervised token; its gradient would be empty")]
     NoSupervision(String),
     /// A factor that autodiff did not reach: the run would silently train less.
-    #[error("{module} received no gradient in the backward pass; this is a bug, please report it")]
+    #[error(
+        "an adapter of block {layer} received no gradient in the backward pass; this is a bug, \
+         please report it"
+    )]
     NoGradient {
-        /// Path of the module.
-        module: String,
+        /// Number of the block.
+        layer: usize,
     },
     /// A token id that is no row of the embedding.
     #[error(
@@ -73,7 +77,8 @@ enum Kept {
 struct BlockGraph {
     input: Tensor<2>,
     output: Tensor<2>,
-    factors: Vec<LoraFactors>,
+    /// Of each stack that has an adapter.
+    factors: Vec<Tensor<1>>,
 }
 
 /// Differentiates one micro-batch. `decoder` carries its adapters; `slots` says which.
@@ -93,16 +98,11 @@ pub fn backward(
 ) -> Result<MicroBatchGradient, StepError> {
     let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
     check_batch(decoder, batch, &supervision)?;
-    let context = BatchContext::new(
-        &decoder.config,
-        &batch.position_ids,
-        &batch.cu_seqlens,
-        &decoder.device(),
-    );
+    let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
     let (mut kept, last) = forward(decoder, slots, &batch.input_ids, &context, options);
     let (loss_sum, mut d_output) = head(decoder, last, &supervision, options);
 
-    let mut parts: Vec<Tensor<1>> = Vec::with_capacity(2 * slots.len());
+    let mut parts: Vec<Tensor<1>> = Vec::with_capacity(STACKS.len() * decoder.blocks.len());
     for layer in (0..decoder.blocks.len()).rev() {
         let graph = match kept.pop().expect("one entry for each block") {
             Kept::Graph(graph) => *graph,
@@ -111,8 +111,7 @@ pub fn backward(
                 block_graph(&decoder.blocks[layer], *input, &context, dropout)
             }
         };
-        let layer_slots: Vec<&AdapterSlot> = slots.iter().filter(|s| s.layer == layer).collect();
-        d_output = block_backward(graph, d_output, &layer_slots, &mut parts)?;
+        d_output = block_backward(graph, d_output, layer, &mut parts)?;
     }
     parts.reverse();
     Ok(MicroBatchGradient {
@@ -186,7 +185,7 @@ fn head(
         options.gradient_scale,
         options.chunk_rows,
     );
-    let mut gradients = product_sum(hidden, loss.d_hidden).backward();
+    let mut gradients = seed(hidden, loss.d_hidden).backward();
     let d_last = last
         .grad_remove(&mut gradients)
         .expect("the loss depends on the last block");
@@ -203,14 +202,9 @@ fn block_graph(
     let input = leaf(input);
     let mut tracked = block.clone();
     let mut factors = Vec::new();
-    for adapter in tracked
-        .projections
-        .iter_mut()
-        .filter_map(|p| p.adapter.as_mut())
-    {
-        adapter.a = leaf(adapter.a.clone());
-        adapter.b = leaf(adapter.b.clone());
-        factors.push(adapter.clone());
+    for adapter in tracked.stacks.iter_mut().filter_map(|stack| stack.adapter.as_mut()) {
+        *adapter = adapter.map(leaf);
+        factors.push(adapter.factors.clone());
     }
     let output = tracked.forward(input.clone(), context, dropout);
     BlockGraph {
@@ -224,31 +218,18 @@ fn block_graph(
 fn block_backward(
     graph: BlockGraph,
     d_output: Tensor<2>,
-    slots: &[&AdapterSlot],
+    layer: usize,
     parts: &mut Vec<Tensor<1>>,
 ) -> Result<Tensor<2>, StepError> {
-    let mut gradients = product_sum(graph.output, d_output).backward();
-    for (factors, slot) in graph.factors.iter().zip(slots).rev() {
-        for factor in [&factors.b, &factors.a] {
-            let gradient =
-                factor
-                    .grad_remove(&mut gradients)
-                    .ok_or_else(|| StepError::NoGradient {
-                        module: slot.module.clone(),
-                    })?;
-            let n = gradient.dims().iter().product::<usize>();
-            parts.push(gradient.reshape([n]));
-        }
+    let mut gradients = seed(graph.output, d_output).backward();
+    for factors in graph.factors.iter().rev() {
+        let gradient = factors.grad_remove(&mut gradients);
+        parts.push(gradient.ok_or(StepError::NoGradient { layer })?);
     }
     Ok(graph
         .input
         .grad_remove(&mut gradients)
         .expect("a block's output depends on its input"))
-}
-
-/// `Σ y * dy`: a scalar whose gradient for `y` is `dy`.
-fn product_sum(y: Tensor<2>, dy: Tensor<2>) -> Tensor<1> {
-    y.mul(Tensor::from_inner(dy)).sum()
 }
 
 /// The only place where autodiff begins.

@@ -1,0 +1,266 @@
+//! Products over tokens: `C = Lᵀ X` with a narrow L, the gradients of adapter factors.
+//!
+//! X is read where it lies, two tokens at a time, and interleaved in registers; L is small and is
+//! packed in pairs of tokens. Columns of C are split between threads, tokens never.
+
+use burn::tensor::bf16;
+use rayon::prelude::*;
+
+use super::convert::widen;
+use crate::cpu::isa::for_each_isa;
+use crate::cpu::shared::Shared;
+use crate::dropout::Dropout;
+
+/// Columns of one step.
+const COLUMNS: usize = 32;
+/// Most rows of C that registers hold beside a step's columns.
+const ROWS: usize = 12;
+/// Tokens whose masked rows are kept at a time.
+const MASKED_TOKENS: usize = 256;
+
+/// Columns `first..first + width` of rows of `stride` elements.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Columns<'a> {
+    pub(crate) values: &'a [bf16],
+    pub(crate) stride: usize,
+    pub(crate) first: usize,
+    pub(crate) width: usize,
+}
+
+impl Columns<'_> {
+    fn tokens(&self) -> usize {
+        self.values.len().checked_div(self.stride).unwrap_or(0)
+    }
+}
+
+/// How C is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// `[L's columns, X's columns]`.
+    Rows,
+    /// The transpose of that.
+    Transposed,
+}
+
+/// `Lᵀ dropout(X)` to `c`, which holds as many floats as the result.
+pub(crate) fn transposed_product(
+    left: Columns<'_>,
+    right: (Columns<'_>, Option<Dropout>),
+    layout: Layout,
+    c: &mut [f32],
+) {
+    let (x, dropout) = right;
+    assert_eq!(left.tokens(), x.tokens(), "tokens of both operands");
+    assert_eq!(c.len(), left.width * x.width, "size of the result");
+    let packed = pack_pairs(left);
+    let rank = left.width;
+    let c = Shared::new(c);
+    let tasks = x.width.div_ceil(COLUMNS);
+    let step = tasks.div_ceil(4 * rayon::current_num_threads()).max(1);
+    (0..tasks.div_ceil(step)).into_par_iter().for_each(|task| {
+        let mut sums = vec![0.0f32; rank * COLUMNS];
+        for block in task * step..((task + 1) * step).min(tasks) {
+            let column = block * COLUMNS;
+            let width = COLUMNS.min(x.width - column);
+            sums.fill(0.0);
+            columns(&packed, rank, (x, dropout), column, &mut sums);
+            for (i, sums) in sums.chunks_exact(COLUMNS).enumerate() {
+                match layout {
+                    // SAFETY: this task alone writes these columns of C.
+                    Layout::Rows => unsafe { c.slice(i * x.width + column, width) }
+                        .copy_from_slice(&sums[..width]),
+                    Layout::Transposed => {
+                        for (j, &sum) in sums[..width].iter().enumerate() {
+                            // SAFETY: as above.
+                            let place = unsafe { c.slice((column + j) * rank + i, 1) };
+                            place[0] = sum;
+                        }
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// Pairs of tokens of L: `[tokens / 2, width]` words.
+fn pack_pairs(left: Columns<'_>) -> Vec<u32> {
+    let tokens = left.tokens();
+    let mut words = Vec::with_capacity(tokens.div_ceil(2) * left.width);
+    for token in (0..tokens).step_by(2) {
+        for i in left.first..left.first + left.width {
+            let low = left.values[token * left.stride + i].to_bits();
+            let high = match token + 1 < tokens {
+                true => left.values[(token + 1) * left.stride + i].to_bits(),
+                false => 0,
+            };
+            words.push(u32::from(low) | u32::from(high) << 16);
+        }
+    }
+    words
+}
+
+/// Adds 32 columns from `column` on to `sums`, `[rank, 32]`.
+fn columns(
+    packed: &[u32],
+    rank: usize,
+    (x, dropout): (Columns<'_>, Option<Dropout>),
+    column: usize,
+    sums: &mut [f32],
+) {
+    let tokens = x.tokens();
+    let width = COLUMNS.min(x.width - column);
+    let in_place = dropout.is_none() && width == COLUMNS;
+    if in_place && tokens % 2 == 0 {
+        let first = x.first + column;
+        // SAFETY: each token's row holds the columns `first..first + 32`.
+        unsafe { steps(packed, rank, x.values[first..].as_ptr(), x.stride, sums) };
+        return;
+    }
+    let mut copy = [bf16::ZERO; MASKED_TOKENS * COLUMNS];
+    for start in (0..tokens).step_by(MASKED_TOKENS) {
+        let end = (start + MASKED_TOKENS).min(tokens);
+        for (token, to) in (start..end).zip(copy.chunks_exact_mut(COLUMNS)) {
+            let from = &x.values[token * x.stride + x.first + column..][..width];
+            match dropout {
+                Some(dropout) => dropout.keep(token, column, from, &mut to[..width]),
+                None => to[..width].copy_from_slice(from),
+            }
+        }
+        if (end - start) % 2 == 1 {
+            copy[(end - start) * COLUMNS..][..COLUMNS].fill(bf16::ZERO);
+        }
+        let words = &packed[start / 2 * rank..end.div_ceil(2) * rank];
+        // SAFETY: the copy has a row of 32 for each token, and one more where their number is odd.
+        unsafe { steps(words, rank, copy.as_ptr(), COLUMNS, sums) };
+    }
+}
+
+/// `sums += Lᵀ X` for 32 columns of X.
+///
+/// # Safety
+///
+/// From `x` on lie two rows, `stride` apart, for each pair of `packed`, with 32 elements each.
+unsafe fn steps(packed: &[u32], rank: usize, x: *const bf16, stride: usize, sums: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if super::tile_avx512::is_available() {
+        for first in (0..rank).step_by(ROWS) {
+            let rows = ROWS.min(rank - first);
+            let sums = &mut sums[first * COLUMNS..(first + rows) * COLUMNS];
+            // SAFETY: the instructions are there; rows and words as the caller promises.
+            unsafe { avx512::with_rows(rows, (packed, rank, first), (x, stride), sums) };
+        }
+        return;
+    }
+    portable(packed, rank, (x, stride), sums);
+}
+
+for_each_isa! {
+    fn portable(packed: &[u32], rank: usize, x: (*const bf16, usize), sums: &mut [f32]) {
+        for (pair, words) in packed.chunks_exact(rank).enumerate() {
+            // SAFETY: two rows of 32 for each pair, as the caller promises.
+            let [low, high] = unsafe {
+                let row = x.0.add(2 * pair * x.1);
+                [&*row.cast::<[bf16; COLUMNS]>(), &*row.add(x.1).cast::<[bf16; COLUMNS]>()]
+            };
+            for (sums, &word) in sums.chunks_exact_mut(COLUMNS).zip(words) {
+                let l_low = f32::from_bits(word << 16);
+                let l_high = f32::from_bits(word & 0xffff_0000);
+                for ((sum, &low), &high) in sums.iter_mut().zip(low).zip(high) {
+                    *sum += l_low * widen(low) + l_high * widen(high);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    //! The same with pairs of bf16 in one instruction.
+
+    use std::arch::x86_64::{
+        _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set_epi32,
+        _mm512_permutex2var_ps, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
+        _mm512_unpackhi_epi16, _mm512_unpacklo_epi16,
+    };
+
+    use burn::tensor::bf16;
+
+    use super::super::tile_avx512::pairs;
+    use super::COLUMNS;
+
+    /// # Safety
+    ///
+    /// As for [`super::steps`], AVX-512 BF16, and `sums` of `rows` rows.
+    pub(super) unsafe fn with_rows(
+        rows: usize,
+        left: (&[u32], usize, usize),
+        right: (*const bf16, usize),
+        sums: &mut [f32],
+    ) {
+        assert_eq!(sums.len(), rows * COLUMNS, "a row of sums for each row");
+        // SAFETY: as the caller promises.
+        unsafe {
+            match rows {
+                1 => tile::<1>(left, right, sums),
+                2 => tile::<2>(left, right, sums),
+                3 => tile::<3>(left, right, sums),
+                4 => tile::<4>(left, right, sums),
+                5 => tile::<5>(left, right, sums),
+                6 => tile::<6>(left, right, sums),
+                7 => tile::<7>(left, right, sums),
+                8 => tile::<8>(left, right, sums),
+                9 => tile::<9>(left, right, sums),
+                10 => tile::<10>(left, right, sums),
+                11 => tile::<11>(left, right, sums),
+                _ => tile::<12>(left, right, sums),
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bf16,avx512bw,avx512vl")]
+    unsafe fn tile<const R: usize>(
+        (packed, rank, first): (&[u32], usize, usize),
+        (x, stride): (*const bf16, usize),
+        sums: &mut [f32],
+    ) {
+        let mut held = [[_mm512_setzero_ps(); 2]; R];
+        let mut row = x;
+        for words in packed.chunks_exact(rank) {
+            let words = &words[first..first + R];
+            // SAFETY: two rows of 32 elements for each pair.
+            let (low, high) = unsafe {
+                (
+                    _mm512_loadu_si512(row.cast()),
+                    _mm512_loadu_si512(row.wrapping_add(stride).cast()),
+                )
+            };
+            // Within each 128 bits: columns 0..4 of 8, then 4..8, as pairs of tokens.
+            let (near, far) = (
+                pairs(_mm512_unpacklo_epi16(low, high)),
+                pairs(_mm512_unpackhi_epi16(low, high)),
+            );
+            for (sum, &word) in held.iter_mut().zip(words) {
+                let word = pairs(_mm512_set1_epi32(word as i32));
+                sum[0] = _mm512_dpbf16_ps(sum[0], word, near);
+                sum[1] = _mm512_dpbf16_ps(sum[1], word, far);
+            }
+            row = row.wrapping_add(2 * stride);
+        }
+        // Quads of the two registers take turns.
+        let first_half =
+            _mm512_set_epi32(23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17, 16, 3, 2, 1, 0);
+        let second_half =
+            _mm512_set_epi32(31, 30, 29, 28, 15, 14, 13, 12, 27, 26, 25, 24, 11, 10, 9, 8);
+        for ([near, far], sums) in held.into_iter().zip(sums.chunks_exact_mut(COLUMNS)) {
+            for (order, sums) in [first_half, second_half].into_iter().zip(sums.chunks_exact_mut(16))
+            {
+                let values = _mm512_permutex2var_ps(near, order, far);
+                // SAFETY: 16 floats.
+                unsafe {
+                    let before = _mm512_loadu_ps(sums.as_ptr());
+                    _mm512_storeu_ps(sums.as_mut_ptr(), _mm512_add_ps(before, values));
+                }
+            }
+        }
+    }
+}

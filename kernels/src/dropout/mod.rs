@@ -1,0 +1,171 @@
+//! A number to the dropout mask of one projection's input: the same number, the same mask.
+//!
+//! The backward pass needs the mask again without its having been kept, and a resumed run repeats
+//! it. So it is a pure function of the number, the row and the column, from a generator of our own
+//! that no dependency can change. What is kept is not scaled here: `1 / (1 - p)` belongs to the
+//! adapter's scaling, so that bf16 inputs are not rounded again.
+
+use burn::tensor::{Device, Tensor, TensorData, bf16};
+
+use crate::cpu::isa::for_each_isa;
+
+/// The mask of one projection's input in one micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropout {
+    /// What the mask is made from.
+    pub state: u64,
+    /// Probability of dropping an element, in units of 1/65536.
+    pub threshold: u16,
+}
+
+impl Dropout {
+    /// What a kept element is multiplied with: the inverse of the exact rounded probability, so
+    /// that the expectation stays 1.
+    pub fn scale(self) -> f32 {
+        65536.0 / (65536.0 - f32::from(self.threshold))
+    }
+
+    /// 1 where an element is kept, 0 where it is dropped: `[n, in]`, f32.
+    pub fn mask(self, [rows, width]: [usize; 2], device: &Device) -> Tensor<2> {
+        let ones = vec![bf16::ONE; width];
+        let mut kept = vec![bf16::ZERO; width];
+        let mut values = Vec::with_capacity(rows * width);
+        for row in 0..rows {
+            self.keep(row, 0, &ones, &mut kept);
+            values.extend(kept.iter().map(|&value| f32::from(value)));
+        }
+        Tensor::from_data(TensorData::new(values, [rows, width]), device)
+    }
+
+    /// Copies part of row `row`, from column `first` on, with zeros where it is dropped.
+    ///
+    /// # Panics
+    ///
+    /// If `first` is not a multiple of 4, of which one draw decides.
+    pub(crate) fn keep(self, row: usize, first: usize, from: &[bf16], to: &mut [bf16]) {
+        assert!(first.is_multiple_of(4), "a draw decides on four columns");
+        let word = mix(self.state ^ mix(row as u64)).wrapping_add(first as u64 / 4);
+        keep_bf16(word, self.threshold, from, to);
+    }
+
+    /// The same for a whole row of f32.
+    pub(crate) fn keep_f32(self, row: usize, from: &[f32], to: &mut [f32]) {
+        keep_f32(mix(self.state ^ mix(row as u64)), self.threshold, from, to);
+    }
+
+    /// Adds a row of f32, less what is dropped.
+    pub(crate) fn add_kept(self, row: usize, from: &[f32], to: &mut [f32]) {
+        add_kept(mix(self.state ^ mix(row as u64)), self.threshold, from, to);
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014) after one step of its counter.
+#[inline(always)]
+pub fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// Draws of 32 columns.
+#[inline(always)]
+fn draws(word: u64) -> [u16; 32] {
+    let words: [u64; 8] = std::array::from_fn(|i| mix(word.wrapping_add(i as u64)));
+    let mut draws = [0; 32];
+    for (draws, word) in draws.chunks_exact_mut(4).zip(words) {
+        for (i, draw) in draws.iter_mut().enumerate() {
+            *draw = (word >> (16 * i)) as u16;
+        }
+    }
+    draws
+}
+
+for_each_isa! {
+    fn keep_bf16(word: u64, threshold: u16, from: &[bf16], to: &mut [bf16]) {
+        for (i, (from, to)) in from.chunks(32).zip(to.chunks_mut(32)).enumerate() {
+            let draws = draws(word.wrapping_add(8 * i as u64));
+            for ((to, from), draw) in to.iter_mut().zip(from).zip(draws) {
+                *to = bf16::from_bits(if draw < threshold { 0 } else { from.to_bits() });
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    fn keep_f32(word: u64, threshold: u16, from: &[f32], to: &mut [f32]) {
+        for (i, (from, to)) in from.chunks(32).zip(to.chunks_mut(32)).enumerate() {
+            let draws = draws(word.wrapping_add(8 * i as u64));
+            for ((to, &from), draw) in to.iter_mut().zip(from).zip(draws) {
+                *to = if draw < threshold { 0.0 } else { from };
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    fn add_kept(word: u64, threshold: u16, from: &[f32], to: &mut [f32]) {
+        for (i, (from, to)) in from.chunks(32).zip(to.chunks_mut(32)).enumerate() {
+            let draws = draws(word.wrapping_add(8 * i as u64));
+            for ((to, &from), draw) in to.iter_mut().zip(from).zip(draws) {
+                *to += if draw < threshold { 0.0 } else { from };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(dropout: Dropout, shape: [usize; 2]) -> Vec<f32> {
+        let mask = dropout.mask(shape, &Device::flex());
+        mask.into_data().iter::<f32>().collect()
+    }
+
+    #[test]
+    fn the_same_number_gives_the_same_mask_and_another_one_another() {
+        let dropout = Dropout {
+            state: 17,
+            threshold: 3277,
+        };
+        assert_eq!(values(dropout, [9, 577]), values(dropout, [9, 577]));
+        let other = Dropout {
+            state: 18,
+            ..dropout
+        };
+        assert_ne!(values(dropout, [9, 577]), values(other, [9, 577]));
+    }
+
+    #[test]
+    fn the_expectation_of_a_multiplier_is_one() {
+        let dropout = Dropout {
+            state: 1,
+            threshold: (0.3 * 65536.0) as u16,
+        };
+        let values = values(dropout, [2000, 577]);
+        let kept = values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len() as f64;
+        // 1.15 million draws with standard deviation 0.46: 6 sigma are 0.0026.
+        assert!((kept - 0.7).abs() < 0.0026, "{kept}");
+        assert!((kept * f64::from(dropout.scale()) - 1.0).abs() < 0.0037);
+    }
+
+    #[test]
+    fn parts_of_a_row_and_floats_are_masked_alike() {
+        let dropout = Dropout {
+            state: 5,
+            threshold: 20_000,
+        };
+        let whole = values(dropout, [3, 75]);
+        let from: Vec<bf16> = vec![bf16::ONE; 75];
+        let mut part = vec![bf16::ZERO; 43];
+        dropout.keep(2, 32, &from[32..], &mut part);
+        let part: Vec<f32> = part.into_iter().map(f32::from).collect();
+        assert_eq!(part, whole[2 * 75 + 32..]);
+        let mut row = vec![0.0; 75];
+        dropout.keep_f32(2, &[1.0; 75], &mut row);
+        assert_eq!(row, whole[150..]);
+        dropout.add_kept(2, &[1.0; 75], &mut row);
+        assert_eq!(row, whole[150..].iter().map(|v| 2.0 * v).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,132 @@
+//! A frozen matrix, stored as its device multiplies it.
+//!
+//! On a GPU, and where the CPU computes in f32, that is a tensor in the checkpoint's layout. Where
+//! the CPU computes in bf16 the matrix is packed once for `x Wᵀ` and, when a gradient first needs
+//! it, once for `dy W`; no other copy stays.
+
+pub(crate) mod packed;
+
+use std::sync::Arc;
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+
+use crate::ops::is_cpu;
+pub(crate) use packed::Packed;
+
+/// A matrix `[out, in]` without a gradient.
+#[derive(Debug, Clone)]
+pub struct FrozenWeight {
+    shape: [usize; 2],
+    device: Device,
+    storage: Storage,
+}
+
+/// Where the numbers are.
+#[derive(Debug, Clone)]
+pub(crate) enum Storage {
+    /// `[out, in]`.
+    Dense(Tensor<2>),
+    /// Panels in the memory of the CPU.
+    Packed(Arc<Packed>),
+}
+
+/// Type of the numbers that products read; sums are always f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComputeDtype {
+    /// 32-bit floats, exact to the reference.
+    F32,
+    /// 16-bit floats with the range of f32: half the memory, and more than twice the speed where
+    /// the processor multiplies them.
+    Bf16,
+}
+
+impl ComputeDtype {
+    /// bf16 where the device multiplies it faster than f32.
+    pub fn best_of(device: &Device) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        let cpu_multiplies = crate::cpu::bf16::tile_avx512::is_available();
+        #[cfg(not(target_arch = "x86_64"))]
+        let cpu_multiplies = false;
+        if cpu_multiplies || !is_cpu(device) {
+            Self::Bf16
+        } else {
+            Self::F32
+        }
+    }
+
+    /// The type of activations between operations.
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+}
+
+impl FrozenWeight {
+    /// Stores `values`, row-major `[out, in]`, for products in `dtype`.
+    ///
+    /// # Panics
+    ///
+    /// If there are not `out * in` values.
+    pub fn new(
+        values: Vec<f32>,
+        shape: [usize; 2],
+        dtype: ComputeDtype,
+        device: &Device,
+    ) -> Self {
+        assert_eq!(values.len(), shape[0] * shape[1], "values of a weight");
+        let storage = if dtype == ComputeDtype::Bf16 && is_cpu(device) {
+            Storage::Packed(Arc::new(Packed::new(&values, shape)))
+        } else {
+            let dense = Tensor::<2>::from_data(TensorData::new(values, shape), device);
+            Storage::Dense(dense.cast(dtype.dtype()))
+        };
+        Self {
+            shape,
+            device: device.clone(),
+            storage,
+        }
+    }
+
+    /// `[out, in]`.
+    pub fn dims(&self) -> [usize; 2] {
+        self.shape
+    }
+
+    /// The device that holds it.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What products read.
+    pub fn compute_dtype(&self) -> ComputeDtype {
+        match &self.storage {
+            Storage::Dense(dense) if dense.dtype() == DType::F32 => ComputeDtype::F32,
+            _ => ComputeDtype::Bf16,
+        }
+    }
+
+    /// The matrix as f32, `[out, in]`: what references compute with.
+    pub fn to_tensor(&self) -> Tensor<2> {
+        match &self.storage {
+            Storage::Dense(dense) => dense.clone().cast(DType::F32),
+            Storage::Packed(packed) => {
+                let values: Vec<f32> = (0..self.shape[0]).flat_map(|row| packed.row(row)).collect();
+                Tensor::from_data(TensorData::new(values, self.shape), &self.device)
+            }
+        }
+    }
+
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Bytes that it takes at present.
+    pub fn bytes(&self) -> usize {
+        match &self.storage {
+            Storage::Dense(dense) => self.shape[0] * self.shape[1] * dense.dtype().size(),
+            Storage::Packed(packed) => packed.bytes(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The factors of stacked adapters as one piece of the flat parameter buffer.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+
+use super::cpu_bf16_factors::PackedFactors;
+
+/// The adapter of one map of a stack.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdapterPart {
+    /// Rank.
+    pub rank: usize,
+    /// `lora_alpha / r`, or `lora_alpha / √r` with rsLoRA; computed, never configured.
+    pub scaling: f64,
+}
+
+/// Where the factors of stacked adapters lie in their buffer: for each map that has an adapter
+/// A `[r, in]`, then B `[out, r]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdapterLayout {
+    pub(crate) in_features: usize,
+    /// Output features of all maps, adapted or not.
+    pub(crate) outputs: usize,
+    pub(crate) parts: Vec<PartLayout>,
+    /// Columns of all low-rank values, each part's even.
+    pub(crate) low_width: usize,
+}
+
+/// One adapter of a stack.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PartLayout {
+    /// Which map of the stack.
+    pub(crate) map: usize,
+    /// First output column.
+    pub(crate) first_output: usize,
+    pub(crate) out_features: usize,
+    pub(crate) rank: usize,
+    pub(crate) scaling: f32,
+    /// First element in the buffer.
+    pub(crate) offset: usize,
+    /// First column of its low-rank values.
+    pub(crate) first_low: usize,
+}
+
+impl AdapterLayout {
+    /// The layout for maps of `out_features`, of which those with a part are adapted.
+    pub fn new(
+        in_features: usize,
+        out_features: &[usize],
+        adapted: &[Option<AdapterPart>],
+    ) -> Self {
+        let mut layout = Self {
+            in_features,
+            outputs: out_features.iter().sum(),
+            parts: Vec::new(),
+            low_width: 0,
+        };
+        let (mut first_output, mut offset) = (0, 0);
+        for (map, (&out_features, part)) in out_features.iter().zip(adapted).enumerate() {
+            if let Some(AdapterPart { rank, scaling }) = *part {
+                layout.parts.push(PartLayout {
+                    map,
+                    first_output,
+                    out_features,
+                    rank,
+                    scaling: scaling as f32,
+                    offset,
+                    first_low: layout.low_width,
+                });
+                offset += rank * (in_features + out_features);
+                layout.low_width += rank.next_multiple_of(2);
+            }
+            first_output += out_features;
+        }
+        layout
+    }
+
+    /// Elements of all factors.
+    pub fn len(&self) -> usize {
+        self.parts.last().map_or(0, |part| part.b(self.in_features).end)
+    }
+
+    /// Whether no map is adapted.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+}
+
+impl PartLayout {
+    /// Elements of A in the buffer.
+    pub(crate) fn a(&self, in_features: usize) -> Range<usize> {
+        self.offset..self.offset + self.rank * in_features
+    }
+
+    /// Elements of B in the buffer.
+    pub(crate) fn b(&self, in_features: usize) -> Range<usize> {
+        let start = self.offset + self.rank * in_features;
+        start..start + self.rank * self.out_features
+    }
+}
+
+/// Trainable factors of stacked maps, in PEFT's layout.
+#[derive(Debug, Clone)]
+pub struct StackedAdapter {
+    /// All of them, f32, as [`AdapterLayout`] says.
+    pub factors: Tensor<1>,
+    layout: Arc<AdapterLayout>,
+    packed: Arc<PackedFactors>,
+}
+
+/// What an operation needs to know of an adapter beside its factors.
+#[derive(Debug, Clone)]
+pub(crate) struct AdapterPlan {
+    pub(crate) layout: Arc<AdapterLayout>,
+    /// The factors packed for bf16 products, once they are needed.
+    pub(crate) packed: Arc<PackedFactors>,
+}
+
+impl StackedAdapter {
+    /// The factors of `layout`.
+    ///
+    /// # Panics
+    ///
+    /// If their number is another: a bug of the caller.
+    pub fn new(factors: Tensor<1>, layout: Arc<AdapterLayout>) -> Self {
+        assert_eq!(factors.dims(), [layout.len()], "elements of the factors");
+        Self {
+            factors,
+            layout,
+            packed: Arc::default(),
+        }
+    }
+
+    /// The same values, `track`ed by autodiff.
+    #[must_use]
+    pub fn map(&self, track: impl FnOnce(Tensor<1>) -> Tensor<1>) -> Self {
+        Self {
+            factors: track(self.factors.clone()),
+            ..self.clone()
+        }
+    }
+
+    /// Where the factors lie.
+    pub fn layout(&self) -> &AdapterLayout {
+        &self.layout
+    }
+
+    pub(crate) fn plan(&self) -> AdapterPlan {
+        AdapterPlan {
+            layout: self.layout.clone(),
+            packed: self.packed.clone(),
+        }
+    }
+
+    /// A and B of a part.
+    pub(crate) fn factors_of(&self, part: &PartLayout) -> (Tensor<2>, Tensor<2>) {
+        let cut = |range: Range<usize>, shape: [usize; 2]| {
+            let piece = self.factors.clone().narrow(0, range.start, range.len());
+            piece.reshape(shape)
+        };
+        let in_features = self.layout.in_features;
+        (
+            cut(part.a(in_features), [part.rank, in_features]),
+            cut(part.b(in_features), [part.out_features, part.rank]),
+        )
+    }
+}

@@ -1,0 +1,387 @@
+//! The stacked maps as an operation of backends: slices for the CPU, and one backward pass for
+//! every backend that has its pieces.
+
+use std::sync::Arc;
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, DType, ExtensionType, Flex, backend_extension};
+use burn::tensor::bf16;
+
+use super::adapter::AdapterPlan;
+use super::cpu::{Adapter, Maps};
+use super::cpu_bf16::{self, Forward, OutputGradient, Values, Wants};
+use super::cpu_bf16_factors::Factors;
+use crate::cpu::buffer::{self, contiguous, dims, floats, halves};
+use crate::cpu::matrix::Matrix;
+use crate::dropout::Dropout;
+use crate::frozen_weight::Packed;
+
+/// A tensor that may be missing.
+#[derive(Debug, Clone, ExtensionType)]
+pub(crate) enum Maybe<B: Backend> {
+    /// There is none.
+    Absent,
+    /// There is one.
+    Present(FloatTensor<B>),
+}
+
+impl<B: Backend> Maybe<B> {
+    pub(crate) fn of(tensor: Option<FloatTensor<B>>) -> Self {
+        tensor.map_or(Self::Absent, Self::Present)
+    }
+
+    fn into_option(self) -> Option<FloatTensor<B>> {
+        match self {
+            Self::Absent => None,
+            Self::Present(tensor) => Some(tensor),
+        }
+    }
+}
+
+/// What has no gradient.
+#[derive(Debug, Clone, ExtensionType)]
+pub(crate) struct Frozen<B: Backend> {
+    /// `[Σ out, in]`; absent where the weight is packed.
+    #[extension_type]
+    pub(crate) weight: Maybe<B>,
+    /// `[Σ out]`.
+    #[extension_type]
+    pub(crate) bias: Maybe<B>,
+}
+
+/// Everything that is no tensor.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    pub(crate) out_features: Arc<[usize]>,
+    /// The weight, where it is packed.
+    pub(crate) panels: Option<Arc<Packed>>,
+    pub(crate) adapter: Option<AdapterPlan>,
+    /// Of each map; empty for none.
+    pub(crate) dropout: Vec<Option<Dropout>>,
+}
+
+impl Spec {
+    /// Dropout of each adapted map; empty for none.
+    fn part_dropout(&self) -> Vec<Option<Dropout>> {
+        let parts = self.adapter.iter().flat_map(|adapter| &adapter.layout.parts);
+        let dropout: Vec<_> = parts
+            .map(|part| self.dropout.get(part.map).copied().flatten())
+            .collect();
+        if dropout.iter().any(Option::is_some) {
+            dropout
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+/// What the backward pass needs of the forward pass.
+#[derive(Debug, Clone)]
+pub(crate) struct Saved<B: Backend> {
+    /// `[n, in]`.
+    pub(crate) x: FloatTensor<B>,
+    /// `[n, low_width]`; `None` without an adapter.
+    pub(crate) low: Option<FloatTensor<B>>,
+    pub(crate) factors: Option<FloatTensor<B>>,
+    pub(crate) weight: Option<FloatTensor<B>>,
+    pub(crate) spec: Spec,
+}
+
+/// Stacked maps, differentiable where the backend is.
+#[backend_extension(Autodiff, Flex)]
+pub(crate) trait LinearOps: Backend {
+    /// The contract is [`super::lora_linear`]'s.
+    fn stacked_linear(
+        x: FloatTensor<Self>,
+        #[extension_type] factors: Maybe<Self>,
+        #[extension_type] residual: Maybe<Self>,
+        #[extension_type] frozen: Frozen<Self>,
+        spec: Spec,
+    ) -> FloatTensor<Self>;
+}
+
+/// Both passes on tensors without a graph.
+pub(crate) trait LinearPasses: LinearOps {
+    /// The output, and what the backward pass needs.
+    fn linear_forward(
+        x: FloatTensor<Self>,
+        factors: Option<FloatTensor<Self>>,
+        residual: Option<FloatTensor<Self>>,
+        frozen: Frozen<Self>,
+        spec: Spec,
+    ) -> (FloatTensor<Self>, Saved<Self>);
+
+    /// Gradients of the input, if wanted, and of the factors, if there are some.
+    fn linear_backward(
+        saved: Saved<Self>,
+        dy: FloatTensor<Self>,
+        wants: Wants,
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>);
+}
+
+/// Parents: x, factors, residual; those that are missing repeat x.
+#[derive(Debug)]
+struct StackedBackward;
+
+/// What [`StackedBackward`] keeps.
+#[derive(Debug, Clone)]
+struct State<B: Backend> {
+    saved: Saved<B>,
+    has_residual: bool,
+}
+
+impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
+    type State = State<B>;
+
+    fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let dy = gradients.consume::<B>(&ops.node);
+        let State {
+            saved,
+            has_residual,
+        } = ops.state;
+        let [x, factors, residual] = ops.parents;
+        if let Some(residual) = residual.filter(|_| has_residual) {
+            gradients.register::<B>(residual.id, dy.clone());
+        }
+        let factors = factors.filter(|_| saved.factors.is_some());
+        let wants = match x.is_some() {
+            true => Wants::InputAndFactors,
+            false => Wants::Factors,
+        };
+        if x.is_none() && factors.is_none() {
+            return;
+        }
+        let (dx, d_factors) = B::linear_backward(saved, dy, wants);
+        if let (Some(x), Some(dx)) = (x, dx) {
+            gradients.register::<B>(x.id, dx);
+        }
+        if let (Some(factors), Some(d_factors)) = (factors, d_factors) {
+            gradients.register::<B>(factors.id, d_factors);
+        }
+    }
+}
+
+impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
+    fn stacked_linear(
+        x: FloatTensor<Self>,
+        factors: Maybe<Self>,
+        residual: Maybe<Self>,
+        frozen: Frozen<Self>,
+        spec: Spec,
+    ) -> FloatTensor<Self> {
+        let (factors, residual) = (factors.into_option(), residual.into_option());
+        let node = |tensor: &Option<FloatTensor<Self>>| {
+            tensor.as_ref().map_or_else(|| x.node(), |tensor| tensor.node())
+        };
+        let prepared = StackedBackward
+            .prepare::<C>([x.node(), node(&factors), node(&residual)])
+            .compute_bound()
+            .stateful();
+        let has_residual = residual.is_some();
+        let inner = |tensor: Maybe<Self>| Maybe::of(tensor.into_option().map(|t| t.into_primitive()));
+        let frozen = Frozen {
+            weight: inner(frozen.weight),
+            bias: inner(frozen.bias),
+        };
+        let (y, saved) = B::linear_forward(
+            x.into_primitive(),
+            factors.map(|tensor| tensor.into_primitive()),
+            residual.map(|tensor| tensor.into_primitive()),
+            frozen,
+            spec,
+        );
+        match prepared {
+            OpsKind::Tracked(prep) => prep.finish(
+                State {
+                    saved,
+                    has_residual,
+                },
+                y,
+            ),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+}
+
+impl LinearOps for Flex {
+    fn stacked_linear(
+        x: FlexTensor,
+        factors: Maybe<Self>,
+        residual: Maybe<Self>,
+        frozen: Frozen<Self>,
+        spec: Spec,
+    ) -> FlexTensor {
+        Self::linear_forward(x, factors.into_option(), residual.into_option(), frozen, spec).0
+    }
+}
+
+impl LinearPasses for Flex {
+    fn linear_forward(
+        x: FlexTensor,
+        factors: Option<FlexTensor>,
+        residual: Option<FlexTensor>,
+        frozen: Frozen<Self>,
+        spec: Spec,
+    ) -> (FlexTensor, Saved<Self>) {
+        let x = contiguous(x);
+        let [factors, residual, bias, weight] = [
+            factors,
+            residual,
+            frozen.bias.into_option(),
+            frozen.weight.into_option(),
+        ]
+        .map(|tensor| tensor.map(contiguous));
+        let [n, _] = dims(&x);
+        let outputs: usize = spec.out_features.iter().sum();
+        let low_width = spec.adapter.as_ref().map_or(0, |a| a.layout.low_width);
+        let added = [&bias, &residual].map(|tensor| tensor.as_ref().map(floats));
+        let (y, low) = match &spec.panels {
+            Some(panels) => {
+                let (y, low) = forward_bf16(&x, factors.as_ref(), panels, added, &spec);
+                let y = match y {
+                    Values::F32(y) => buffer::tensor(y, [n, outputs]),
+                    Values::Bf16(y) => buffer::tensor(y, [n, outputs]),
+                };
+                (y, buffer::tensor(low, [n, low_width]))
+            }
+            None => {
+                let dropout = spec.part_dropout();
+                let maps = maps(&x, factors.as_ref(), weight.as_ref(), &spec, &dropout);
+                let (y, low) = maps.forward(added[0], added[1]);
+                (buffer::tensor(y, [n, outputs]), buffer::tensor(low, [n, low_width]))
+            }
+        };
+        let saved = Saved {
+            x,
+            low: factors.is_some().then_some(low),
+            factors,
+            weight,
+            spec,
+        };
+        (y, saved)
+    }
+
+    fn linear_backward(
+        saved: Saved<Self>,
+        dy: FlexTensor,
+        wants: Wants,
+    ) -> (Option<FlexTensor>, Option<FlexTensor>) {
+        let dy = contiguous(dy);
+        let shape: [usize; 2] = dims(&saved.x);
+        let (dx, d_factors) = match &saved.spec.panels {
+            Some(panels) => {
+                let (dx, d_factors) = backward_bf16(&saved, panels, &dy, wants);
+                (buffer::tensor_if(dx, shape), d_factors)
+            }
+            None => {
+                let dropout = saved.spec.part_dropout();
+                let (factors, weight) = (saved.factors.as_ref(), saved.weight.as_ref());
+                let maps = maps(&saved.x, factors, weight, &saved.spec, &dropout);
+                let low = saved.low.as_ref().map_or(&[][..], floats);
+                let (dx, d_factors) = maps.backward(low, floats(&dy), wants);
+                (buffer::tensor_if(dx, shape), d_factors)
+            }
+        };
+        let dx = dx.filter(|_| wants == Wants::InputAndFactors);
+        let len = d_factors.len();
+        let d_factors = saved.factors.is_some().then(|| buffer::tensor(d_factors, [len]));
+        (dx, d_factors)
+    }
+}
+
+fn maps<'a>(
+    x: &'a FlexTensor,
+    factors: Option<&'a FlexTensor>,
+    weight: Option<&'a FlexTensor>,
+    spec: &'a Spec,
+    dropout: &'a [Option<Dropout>],
+) -> Maps<'a> {
+    let weight = weight.expect("a weight that is not packed is a tensor");
+    let [outputs, inputs] = dims(weight);
+    let adapter = factors.zip(spec.adapter.as_ref());
+    Maps {
+        x: floats(x),
+        weight: Matrix::strided(floats(weight), [outputs, inputs], inputs),
+        out_features: &spec.out_features,
+        adapter: adapter.map(|(factors, plan)| Adapter {
+            factors: floats(factors),
+            layout: &plan.layout,
+            dropout,
+        }),
+    }
+}
+
+/// The factors of a stack as they are packed.
+fn scaled_factors<'a>(
+    factors: &'a FlexTensor,
+    plan: &'a AdapterPlan,
+    dropout: &'a [Option<Dropout>],
+) -> Factors<'a> {
+    Factors {
+        values: floats(factors),
+        layout: &plan.layout,
+        dropout,
+    }
+}
+
+fn forward_bf16(
+    x: &FlexTensor,
+    factors: Option<&FlexTensor>,
+    panels: &Packed,
+    [bias, residual]: [Option<&[f32]>; 2],
+    spec: &Spec,
+) -> (Values, Vec<bf16>) {
+    let dropout = spec.part_dropout();
+    let adapter = factors.zip(spec.adapter.as_ref()).map(|(factors, plan)| {
+        let packed = plan.packed.forward(scaled_factors(factors, plan, &dropout));
+        (packed, &plan.layout)
+    });
+    Forward {
+        x: halves(x),
+        weight: panels.forward(),
+        adapter: adapter.as_ref().map(|(packed, layout)| cpu_bf16::Adapter {
+            parts: &layout.parts,
+            low_width: layout.low_width,
+            panels: &**packed,
+            dropout: &dropout,
+        }),
+        bias,
+        residual,
+    }
+    .run()
+}
+
+fn backward_bf16(
+    saved: &Saved<Flex>,
+    panels: &Packed,
+    dy: &FlexTensor,
+    wants: Wants,
+) -> (Vec<bf16>, Vec<f32>) {
+    let dropout = saved.spec.part_dropout();
+    let adapter = saved.factors.as_ref().zip(saved.spec.adapter.as_ref());
+    let adapter = adapter.map(|(factors, plan)| {
+        let packed = plan.packed.backward(scaled_factors(factors, plan, &dropout));
+        (packed, &plan.layout)
+    });
+    cpu_bf16::Backward {
+        x: halves(&saved.x),
+        low: saved.low.as_ref().map_or(&[][..], halves),
+        dy: match dy.dtype() {
+            DType::F32 => OutputGradient::F32(floats(dy)),
+            _ => OutputGradient::Bf16(halves(dy)),
+        },
+        weight: panels.backward(),
+        adapter: adapter.as_ref().map(|(packed, layout)| cpu_bf16::Adapter {
+            parts: &layout.parts,
+            low_width: layout.low_width,
+            panels: &**packed,
+            dropout: &dropout,
+        }),
+    }
+    .run(wants)
+}

@@ -1,0 +1,411 @@
+//! Stacked adapted maps on slices of bf16.
+//!
+//! A block of rows goes through everything while it is in cache: dropout, the low-rank values, and
+//! one sum of the dense and the low-rank product; in the backward pass likewise.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use burn::tensor::bf16;
+
+use super::adapter::PartLayout;
+use super::cpu_bf16_factors::{BackwardPanels, ForwardPanels};
+use crate::cpu::bf16::convert::narrow_slice;
+use crate::cpu::bf16::panels::Panels;
+use crate::cpu::bf16::product::{Output, Rows, Sum, Spread, Term, evened, for_row_blocks};
+use crate::cpu::bf16::tall::{Columns, Layout, transposed_product};
+use crate::cpu::buffer::filled;
+use crate::cpu::scratch::{with_halves, with_scratch};
+use crate::cpu::shared::Shared;
+use crate::dropout::Dropout;
+
+/// The adapters of a stack as a pass sees them.
+#[derive(Debug)]
+pub(crate) struct Adapter<'a, P> {
+    pub(crate) parts: &'a [PartLayout],
+    pub(crate) low_width: usize,
+    pub(crate) panels: &'a P,
+    /// Dropout of each part; empty for none.
+    pub(crate) dropout: &'a [Option<Dropout>],
+}
+
+impl<P> Clone for Adapter<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Adapter<'_, P> {}
+
+/// A pass over the rows of an input.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Forward<'a> {
+    /// `[n, in]`.
+    pub(crate) x: &'a [bf16],
+    /// Panels of the weight: depth `in`, columns `Σ out`.
+    pub(crate) weight: &'a Panels,
+    pub(crate) adapter: Option<Adapter<'a, ForwardPanels>>,
+    pub(crate) bias: Option<&'a [f32]>,
+    /// `[n, Σ out]`; the result then is f32.
+    pub(crate) residual: Option<&'a [f32]>,
+}
+
+/// Numbers of one of two types.
+#[derive(Debug)]
+pub(crate) enum Values {
+    F32(Vec<f32>),
+    Bf16(Vec<bf16>),
+}
+
+/// Room for one of two types, handed out by rows.
+enum Room<'a> {
+    F32(Shared<'a, MaybeUninit<f32>>),
+    Bf16(Shared<'a, MaybeUninit<bf16>>),
+}
+
+impl Room<'_> {
+    /// # Safety
+    ///
+    /// Nobody else holds the rows.
+    unsafe fn rows(&self, rows: &Range<usize>, width: usize) -> Output<'_> {
+        let (start, len) = (rows.start * width, rows.len() * width);
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self {
+                Self::F32(room) => Output::f32(room.slice(start, len), width),
+                Self::Bf16(room) => Output::bf16(room.slice(start, len), width),
+            }
+        }
+    }
+}
+
+impl Forward<'_> {
+    /// The maps' output, and the low-rank values `[n, low_width]` that the backward pass needs.
+    pub(crate) fn run(&self) -> (Values, Vec<bf16>) {
+        let n = self.x.len().checked_div(self.weight.depth()).unwrap_or(0);
+        let columns = self.weight.columns();
+        let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
+        let mut values = Values::F32(Vec::new());
+        // SAFETY: `fill` writes every low-rank value, and every output through `room`.
+        let low = unsafe {
+            filled(n * low_width, |low| {
+                values = if self.residual.is_some() {
+                    Values::F32(filled(n * columns, |y| self.fill(n, low, &Room::F32(Shared::new(y)))))
+                } else {
+                    Values::Bf16(filled(n * columns, |y| {
+                        self.fill(n, low, &Room::Bf16(Shared::new(y)));
+                    }))
+                };
+            })
+        };
+        (values, low)
+    }
+
+    fn fill(&self, n: usize, low: &mut [MaybeUninit<bf16>], room: &Room<'_>) {
+        let (x, stride) = evened(self.x, self.weight.depth());
+        let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
+        let low = Shared::new(low);
+        let block = |rows: Range<usize>, spread: Spread| {
+            // SAFETY: blocks of rows are disjoint.
+            let low = unsafe { low.slice(rows.start * low_width, rows.len() * low_width) };
+            let x = &x[rows.start * stride..rows.end * stride];
+            if let Some(adapter) = &self.adapter {
+                adapter.low_values(x, stride, rows.start, low);
+            }
+            // SAFETY: all of `low` was just written.
+            let low: &[bf16] = unsafe { low.assume_init_ref() };
+            let mut terms = vec![Term {
+                left: Rows::new(x, stride, 0),
+                right: self.weight,
+            }];
+            if let Some(adapter) = &self.adapter {
+                terms.push(Term {
+                    left: Rows::new(low, low_width, 0),
+                    right: &adapter.panels.second,
+                });
+            }
+            let columns = self.weight.columns();
+            let sum = Sum {
+                terms: &terms,
+                bias: self.bias,
+                residual: self.residual.map(|r| &r[rows.start * columns..rows.end * columns]),
+                // SAFETY: blocks of rows are disjoint.
+                output: unsafe { room.rows(&rows, columns) },
+            };
+            sum.run(spread);
+        };
+        for_row_blocks(n, self.weight.depth() + low_width, block);
+    }
+}
+
+impl Adapter<'_, ForwardPanels> {
+    /// `s drop(x) Aᵀ` of all parts, for rows from `first_row` on.
+    fn low_values(&self, x: &[bf16], stride: usize, first_row: usize, low: &mut [MaybeUninit<bf16>]) {
+        let width = self.low_width;
+        if self.dropout.is_empty() {
+            let (first, panels) = &self.panels.first[0];
+            product((x, stride), panels, Output::bf16(low, width).from_column(*first));
+            return;
+        }
+        for (part, (first, panels)) in self.panels.first.iter().enumerate() {
+            let output = Output::bf16(low, width).from_column(*first);
+            match self.dropout[part] {
+                None => product((x, stride), panels, output),
+                Some(dropout) => with_halves(x.len(), |kept| {
+                    keep_rows(dropout, (x, stride), first_row, kept);
+                    product((kept, stride), panels, output);
+                }),
+            }
+        }
+    }
+}
+
+/// One product on this thread.
+fn product((x, stride): (&[bf16], usize), panels: &Panels, output: Output<'_>) {
+    Sum {
+        terms: &[Term {
+            left: Rows::new(x, stride, 0),
+            right: panels,
+        }],
+        bias: None,
+        residual: None,
+        output,
+    }
+    .run(Spread::OneThread);
+}
+
+fn keep_rows(dropout: Dropout, (x, stride): (&[bf16], usize), first_row: usize, to: &mut [bf16]) {
+    for (i, (x, to)) in x.chunks_exact(stride).zip(to.chunks_exact_mut(stride)).enumerate() {
+        dropout.keep(first_row + i, 0, x, to);
+    }
+}
+
+/// Gradient of the output, in the dtype of the output.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OutputGradient<'a> {
+    F32(&'a [f32]),
+    Bf16(&'a [bf16]),
+}
+
+/// A pass over the rows of a gradient.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Backward<'a> {
+    /// `[n, in]`.
+    pub(crate) x: &'a [bf16],
+    /// `[n, low_width]`, of the forward pass.
+    pub(crate) low: &'a [bf16],
+    /// `[n, Σ out]`.
+    pub(crate) dy: OutputGradient<'a>,
+    /// Panels of the weight: depth `Σ out`, columns `in`.
+    pub(crate) weight: &'a Panels,
+    pub(crate) adapter: Option<Adapter<'a, BackwardPanels>>,
+}
+
+impl Backward<'_> {
+    /// Gradient of the input, `[n, in]`, and of the factors in the order of their buffer.
+    pub(crate) fn run(&self, wants_dx: Wants) -> (Vec<bf16>, Vec<f32>) {
+        let (columns, outputs) = (self.weight.columns(), self.weight.depth());
+        let n = self.x.len().checked_div(columns).unwrap_or(0);
+        let even = self.row_width();
+        let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
+        let n_dx = if wants_dx == Wants::InputAndFactors { n * columns } else { 0 };
+        let in_place = match self.dy {
+            OutputGradient::Bf16(dy) if even == outputs => Some(dy),
+            _ => None,
+        };
+        let mut d_low = vec![bf16::ZERO; n * low_width];
+        let mut own_dy = vec![bf16::ZERO; if in_place.is_some() { 0 } else { n * even }];
+        // SAFETY: each block writes all of its rows of dx.
+        let dx = unsafe {
+            filled(n_dx, |dx| {
+                let (dx, d_low) = (Shared::new(dx), Shared::new(&mut d_low));
+                let own_dy = Shared::new(&mut own_dy);
+                for_row_blocks(n, even + low_width, |rows, spread| {
+                    let dy = match in_place {
+                        Some(dy) => &dy[rows.start * even..rows.end * even],
+                        None => {
+                            let own = own_dy.slice(rows.start * even, rows.len() * even);
+                            self.narrow_rows(&rows, own);
+                            &*own
+                        }
+                    };
+                    let d_low = d_low.slice(rows.start * low_width, rows.len() * low_width);
+                    let dx = match wants_dx {
+                        Wants::Factors => None,
+                        Wants::InputAndFactors => {
+                            Some(dx.slice(rows.start * columns, rows.len() * columns))
+                        }
+                    };
+                    self.block((dy, even), (rows.start, spread), d_low, dx);
+                });
+            })
+        };
+        let dy = in_place.unwrap_or(&own_dy);
+        let d_factors = self.adapter.as_ref().map_or(Vec::new(), |adapter| {
+            self.factor_gradients(adapter, (dy, even), &d_low)
+        });
+        (dx, d_factors)
+    }
+
+    /// Elements of a row of the gradient: enough for every part's depths in pairs.
+    fn row_width(&self) -> usize {
+        let parts = self.adapter.map_or(&[][..], |adapter| adapter.parts);
+        let ends = parts
+            .iter()
+            .map(|part| part.first_output + part.out_features.next_multiple_of(2));
+        ends.fold(self.weight.depth().next_multiple_of(2), usize::max)
+            .next_multiple_of(2)
+    }
+
+    /// Rows of the gradient as bf16, with zeros at the end where [`Self::row_width`] is wider.
+    fn narrow_rows(&self, rows: &Range<usize>, to: &mut [bf16]) {
+        let width = self.weight.depth();
+        let even = self.row_width();
+        for (row, to) in rows.clone().zip(to.chunks_exact_mut(even)) {
+            let (to, range) = (&mut to[..width], row * width..(row + 1) * width);
+            match self.dy {
+                // SAFETY: an initialised slice may be written as if it were not.
+                OutputGradient::F32(dy) => narrow_slice(&dy[range], unsafe {
+                    std::mem::transmute::<&mut [bf16], &mut [MaybeUninit<bf16>]>(to)
+                }),
+                OutputGradient::Bf16(dy) => to.copy_from_slice(&dy[range]),
+            }
+        }
+    }
+
+    /// Gradients of the low-rank values and of the input for the rows of a block.
+    fn block(
+        &self,
+        (dy, stride): (&[bf16], usize),
+        (first_row, spread): (usize, Spread),
+        d_low: &mut [bf16],
+        dx: Option<&mut [MaybeUninit<bf16>]>,
+    ) {
+        let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
+        if let Some(adapter) = &self.adapter {
+            for (part, panels) in adapter.parts.iter().zip(&adapter.panels.second) {
+                // SAFETY: an initialised slice may be written as if it were not.
+                let to = unsafe {
+                    std::mem::transmute::<&mut [bf16], &mut [MaybeUninit<bf16>]>(&mut *d_low)
+                };
+                Sum {
+                    terms: &[Term {
+                        left: Rows::new(dy, stride, part.first_output),
+                        right: panels,
+                    }],
+                    bias: None,
+                    residual: None,
+                    output: Output::bf16(to, low_width).from_column(part.first_low),
+                }
+                .run(Spread::OneThread);
+            }
+        }
+        let Some(dx) = dx else { return };
+        let columns = self.weight.columns();
+        let dense = Term {
+            left: Rows::new(dy, stride, 0),
+            right: self.weight,
+        };
+        let sum = |terms: &[Term<'_>], output: Output<'_>| {
+            Sum {
+                terms,
+                bias: None,
+                residual: None,
+                output,
+            }
+            .run(spread);
+        };
+        match &self.adapter {
+            None => sum(&[dense], Output::bf16(dx, columns)),
+            Some(adapter) if adapter.dropout.is_empty() => {
+                let low = Term {
+                    left: Rows::new(d_low, low_width, 0),
+                    right: &adapter.panels.first[0],
+                };
+                sum(&[dense, low], Output::bf16(dx, columns));
+            }
+            Some(adapter) => with_scratch(dx.len(), |sums| {
+                sum(&[dense], Output::f32(uninitialised(sums), columns));
+                adapter.add_dropped((d_low, first_row), columns, sums);
+                narrow_slice(sums, dx);
+            }),
+        }
+    }
+
+    /// Gradients of A and B of every part.
+    fn factor_gradients(
+        &self,
+        adapter: &Adapter<'_, BackwardPanels>,
+        (dy, stride): (&[bf16], usize),
+        d_low: &[bf16],
+    ) -> Vec<f32> {
+        let in_features = self.weight.columns();
+        let len = adapter.parts.last().map_or(0, |part| part.b(in_features).end);
+        let mut gradients = vec![0.0; len];
+        for (i, part) in adapter.parts.iter().enumerate() {
+            let low_columns = |values| Columns {
+                values,
+                stride: adapter.low_width,
+                first: part.first_low,
+                width: part.rank,
+            };
+            let x = Columns {
+                values: self.x,
+                stride: in_features,
+                first: 0,
+                width: in_features,
+            };
+            let dy = Columns {
+                values: dy,
+                stride,
+                first: part.first_output,
+                width: part.out_features,
+            };
+            let dropout = adapter.dropout.get(i).copied().flatten();
+            let d_a = &mut gradients[part.a(in_features)];
+            transposed_product(low_columns(d_low), (x, dropout), Layout::Rows, d_a);
+            let d_b = &mut gradients[part.b(in_features)];
+            transposed_product(low_columns(self.low), (dy, None), Layout::Transposed, d_b);
+        }
+        gradients
+    }
+}
+
+impl Adapter<'_, BackwardPanels> {
+    /// Adds `drop(d_low A)` of every part to the rows of a block.
+    fn add_dropped(&self, (d_low, first_row): (&[bf16], usize), columns: usize, sums: &mut [f32]) {
+        with_scratch(sums.len(), |parts| {
+            for (i, part) in self.parts.iter().enumerate() {
+                Sum {
+                    terms: &[Term {
+                        left: Rows::new(d_low, self.low_width, part.first_low),
+                        right: &self.panels.first[i],
+                    }],
+                    bias: None,
+                    residual: None,
+                    output: Output::f32(uninitialised(parts), columns),
+                }
+                .run(Spread::OneThread);
+                let rows = parts.chunks_exact(columns).zip(sums.chunks_exact_mut(columns));
+                for (row, (part, sums)) in rows.enumerate() {
+                    match self.dropout[i] {
+                        Some(dropout) => dropout.add_kept(first_row + row, part, sums),
+                        None => sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part),
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Which gradients a backward pass is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wants {
+    InputAndFactors,
+    Factors,
+}
+
+fn uninitialised(values: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+    // SAFETY: the same layout; nothing uninitialised is written into it.
+    unsafe { std::mem::transmute::<&mut [f32], &mut [MaybeUninit<f32>]>(values) }
+}

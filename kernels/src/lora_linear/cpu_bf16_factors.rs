@@ -1,0 +1,197 @@
+//! Factors of stacked adapters as panels, packed when a pass first needs them.
+//!
+//! They are small, and change with every step; within one step all micro-batches and both passes
+//! share them. Scalings are folded in before rounding to bf16: into A for the forward pass, into
+//! B for the backward pass, so that low-rank values and their gradients need no pass of their own.
+
+use std::sync::{Arc, OnceLock};
+
+use burn::tensor::bf16;
+
+use super::adapter::{AdapterLayout, PartLayout};
+use crate::cpu::bf16::convert::narrow;
+use crate::cpu::bf16::panels::Panels;
+use crate::dropout::Dropout;
+
+/// Panels of one adapter, with and without dropout.
+#[derive(Debug, Default)]
+pub(crate) struct PackedFactors {
+    plain: Passes,
+    dropped: Passes,
+}
+
+#[derive(Debug, Default)]
+struct Passes {
+    forward: OnceLock<(Vec<f32>, Arc<ForwardPanels>)>,
+    backward: OnceLock<(Vec<f32>, Arc<BackwardPanels>)>,
+}
+
+/// What the forward pass multiplies with.
+#[derive(Debug)]
+pub(crate) struct ForwardPanels {
+    /// First low-rank column and `s Aᵀ`: of all parts at once without dropout, else of each.
+    pub(crate) first: Vec<(usize, Panels)>,
+    /// `Bᵀ` of all parts, block-diagonal.
+    pub(crate) second: Panels,
+}
+
+/// What the backward pass multiplies with.
+#[derive(Debug)]
+pub(crate) struct BackwardPanels {
+    /// `s B` of each part.
+    pub(crate) second: Vec<Panels>,
+    /// `A`: of all parts at once without dropout, else of each.
+    pub(crate) first: Vec<Panels>,
+}
+
+/// The factors of a stack and how they are scaled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Factors<'a> {
+    pub(crate) values: &'a [f32],
+    pub(crate) layout: &'a AdapterLayout,
+    /// Dropout of each part; empty for none.
+    pub(crate) dropout: &'a [Option<Dropout>],
+}
+
+impl PackedFactors {
+    pub(crate) fn forward(&self, factors: Factors<'_>) -> Arc<ForwardPanels> {
+        let made = || (factors.scales(), Arc::new(factors.forward()));
+        let kept = self.passes(factors).forward.get_or_init(made);
+        // Another rate of dropout than that of the first pass: nothing to share.
+        if kept.0 == factors.scales() {
+            kept.1.clone()
+        } else {
+            made().1
+        }
+    }
+
+    pub(crate) fn backward(&self, factors: Factors<'_>) -> Arc<BackwardPanels> {
+        let made = || (factors.scales(), Arc::new(factors.backward()));
+        let kept = self.passes(factors).backward.get_or_init(made);
+        // Another rate of dropout than that of the first pass: nothing to share.
+        if kept.0 == factors.scales() {
+            kept.1.clone()
+        } else {
+            made().1
+        }
+    }
+
+    fn passes(&self, factors: Factors<'_>) -> &Passes {
+        match factors.dropout.is_empty() {
+            true => &self.plain,
+            false => &self.dropped,
+        }
+    }
+}
+
+impl Factors<'_> {
+    /// What the low-rank values of each part are multiplied with.
+    fn scales(&self) -> Vec<f32> {
+        let parts = self.layout.parts.iter().enumerate();
+        parts
+            .map(|(i, part)| {
+                let dropout = self.dropout.get(i).copied().flatten();
+                part.scaling * dropout.map_or(1.0, Dropout::scale)
+            })
+            .collect()
+    }
+
+    fn forward(&self) -> ForwardPanels {
+        let AdapterLayout {
+            in_features,
+            parts,
+            low_width,
+            ..
+        } = self.layout;
+        let scales = self.scales();
+        let scaled_a = |i: usize, row: usize, p: usize| {
+            let part = &parts[i];
+            if row < part.rank {
+                narrow(self.values[part.offset + row * in_features + p] * scales[i])
+            } else {
+                bf16::ZERO
+            }
+        };
+        let first = if !self.dropout.is_empty() {
+            let each = parts.iter().enumerate().map(|(i, part)| {
+                let shape = [*in_features, part.rank.next_multiple_of(2)];
+                let panels = Panels::from_elements(shape, |p, row| scaled_a(i, row, p));
+                (part.first_low, panels)
+            });
+            each.collect()
+        } else {
+            let panels = Panels::from_elements([*in_features, *low_width], |p, low| {
+                let i = self.part_of_low(low);
+                scaled_a(i, low - parts[i].first_low, p)
+            });
+            vec![(0, panels)]
+        };
+        ForwardPanels {
+            first,
+            second: self.block_diagonal(),
+        }
+    }
+
+    /// `Bᵀ`, `[low_width, Σ out]`.
+    fn block_diagonal(&self) -> Panels {
+        let layout = self.layout;
+        let part_of = |column: usize| {
+            let mut parts = layout.parts.iter();
+            parts.find(|part| (part.first_output..part.first_output + part.out_features).contains(&column))
+        };
+        Panels::of_blocks(
+            [layout.low_width, layout.outputs],
+            |column| part_of(column).map_or(0..0, |part| part.first_low..part.first_low + part.rank),
+            |low, column| match part_of(column) {
+                Some(part) if (part.first_low..part.first_low + part.rank).contains(&low) => {
+                    let b = &self.values[part.b(layout.in_features)];
+                    narrow(b[(column - part.first_output) * part.rank + low - part.first_low])
+                }
+                _ => bf16::ZERO,
+            },
+        )
+    }
+
+    fn backward(&self) -> BackwardPanels {
+        let AdapterLayout {
+            in_features,
+            parts,
+            low_width,
+            ..
+        } = self.layout;
+        let second = parts.iter().zip(self.scales()).map(|(part, scale)| {
+            let b = &self.values[part.b(*in_features)];
+            let shape = [part.out_features, part.rank.next_multiple_of(2)];
+            Panels::from_elements(shape, |p, row| match row < part.rank {
+                true => narrow(b[p * part.rank + row] * scale),
+                false => bf16::ZERO,
+            })
+        });
+        let a = |part: &PartLayout, row: usize, column: usize| match row < part.rank {
+            true => narrow(self.values[part.offset + row * in_features + column]),
+            false => bf16::ZERO,
+        };
+        let first = if !self.dropout.is_empty() {
+            let each = parts.iter().map(|part| {
+                let shape = [part.rank.next_multiple_of(2), *in_features];
+                Panels::from_elements(shape, |row, column| a(part, row, column))
+            });
+            each.collect()
+        } else {
+            vec![Panels::from_elements([*low_width, *in_features], |low, column| {
+                let part = &parts[self.part_of_low(low)];
+                a(part, low - part.first_low, column)
+            })]
+        };
+        BackwardPanels {
+            second: second.collect(),
+            first,
+        }
+    }
+
+    /// The part that a column of low-rank values belongs to.
+    fn part_of_low(&self, low: usize) -> usize {
+        let parts = &self.layout.parts;
+        parts.partition_point(|part| part.first_low <= low) - 1
+    }
+}

@@ -1,0 +1,68 @@
+//! A tensor and the gradient that it is to receive: where a backward pass begins.
+//!
+//! `sum(y * dy)` has the same gradient and would cost a product, a sum and their gradients over
+//! all of `y`.
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, Flex, backend_extension};
+use burn::tensor::Tensor;
+
+use crate::cpu::buffer;
+
+/// A scalar, 0, whose gradient for `y` is `dy`.
+///
+/// # Shapes
+///
+/// - `y`: under autodiff, any shape; `dy`: the same shape and dtype, without autodiff
+/// - returns: `[1]`, f32
+///
+/// # Panics
+///
+/// If the shapes differ.
+pub fn seed<const D: usize>(y: Tensor<D>, dy: Tensor<D>) -> Tensor<1> {
+    assert_eq!(y.dims(), dy.dims(), "a gradient has the shape of its tensor");
+    Tensor::from_dispatch(Dispatch::begin(y.into_dispatch(), dy.into_dispatch()))
+}
+
+#[backend_extension(Autodiff, Flex)]
+pub(crate) trait SeedOps: Backend {
+    /// The contract is [`seed`]'s.
+    fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+impl SeedOps for Flex {
+    fn begin(_: FlexTensor, _: FlexTensor) -> FlexTensor {
+        buffer::tensor(vec![0.0f32], [1])
+    }
+}
+
+#[derive(Debug)]
+struct Begin;
+
+impl<B: Backend> Backward<B, 1> for Begin {
+    type State = FloatTensor<B>;
+
+    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let [y] = ops.parents;
+        if let Some(y) = y {
+            gradients.register::<B>(y.id, ops.state);
+        }
+    }
+}
+
+impl<B: SeedOps, C: CheckpointStrategy> SeedOps for Autodiff<B, C> {
+    fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self> {
+        let prepared = Begin.prepare::<C>([y.node()]).compute_bound().stateful();
+        let dy = dy.into_primitive();
+        let zero = B::begin(y.into_primitive(), dy.clone());
+        match prepared {
+            OpsKind::Tracked(prep) => prep.finish(dy, zero),
+            OpsKind::UnTracked(prep) => prep.finish(zero),
+        }
+    }
+}
