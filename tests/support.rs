@@ -9,6 +9,7 @@ use tooltune::models::{Decoder, ModelConfig, load};
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_checkpoints::weights::Weights;
+use tooltune_kernels::ComputeDtype;
 use tooltune_data::batches::{Example, MicroBatch, Padding, collate};
 
 /// The device that the tests run on.
@@ -107,7 +108,7 @@ pub(crate) fn load_base(path: &Path) -> Decoder {
         }
     };
     let config = ModelConfig::from_json(&config).unwrap();
-    load::load_decoder(&config, &weights, &test_device()).unwrap()
+    load::load_decoder(&config, &weights, ComputeDtype::F32, &test_device()).unwrap()
 }
 
 /// A PEFT adapter for `decoder`, attached.

@@ -16,14 +16,14 @@ pub mod embedding;
 pub mod frozen_weight;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
-mod ops;
 pub mod rms_norm;
 pub mod rope;
+mod route;
 pub mod seed;
 pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
-pub use attention::{Causality, Documents};
+pub use attention::{Causality, Columns, Documents};
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use dropout::Dropout;
 pub use frozen_weight::{ComputeDtype, FrozenWeight};

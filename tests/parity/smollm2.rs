@@ -16,7 +16,7 @@ fn logits_and_greedy_tokens_agree_with_transformers() {
     let expected = Tensors::open(&fixture("smollm2/forward.safetensors"));
     let ids = expected.ids("input_ids");
     let positions: Vec<u32> = (0..ids.len() as u32).collect();
-    let context = BatchContext::new(&decoder.config, &positions, &[0, ids.len()], &test_device());
+    let context = BatchContext::new(&decoder, &positions, &[0, ids.len()]);
     let logits = decoder.logits(decoder.forward(&ids, &context));
     let values: Vec<f32> = logits.into_data().iter::<f32>().collect();
     let vocab_size = decoder.config.vocab_size;

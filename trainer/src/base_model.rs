@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
+use tooltune_kernels::ComputeDtype;
 use tooltune_data::text::{ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
 
 use crate::error::Error;
@@ -75,15 +76,20 @@ impl BaseModel {
         tokenizer(path, &ModelFiles::open(path)?.tokenizer)
     }
 
-    /// Reads the weights onto `device`.
+    /// Reads the weights onto `device`, for products in `compute_dtype`.
     ///
     /// # Errors
     ///
     /// A file that cannot be read.
-    pub fn decoder(&self, device: &Device) -> Result<Decoder, Error> {
+    pub fn decoder(
+        &self,
+        compute_dtype: ComputeDtype,
+        device: &Device,
+    ) -> Result<Decoder, Error> {
         Ok(load::load_decoder(
             &self.config,
             &self.files.weights,
+            compute_dtype,
             device,
         )?)
     }

@@ -10,8 +10,8 @@ pub(crate) struct Shared<'a, T = f32> {
     lifetime: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: what is `Send` may be written from any thread; that parts are disjoint is promised by whoever
-// takes them.
+// SAFETY: such values may be written from any thread; that parts are disjoint is promised by
+// whoever takes them.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
@@ -25,7 +25,7 @@ impl<'a, T> Shared<'a, T> {
         }
     }
 
-    /// `len` elements from `start` on.
+    /// `len` numbers from `start` on.
     ///
     /// # Safety
     ///
@@ -42,15 +42,5 @@ impl<'a, T> Shared<'a, T> {
         assert!(start + len <= self.len, "a part of the slice");
         // SAFETY: in bounds, and exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(start), len) }
-    }
-
-    /// Where element `start` lies, for writers that stay below element `end`.
-    ///
-    /// # Panics
-    ///
-    /// If the slice is shorter.
-    pub(crate) fn pointer(&self, start: usize, end: usize) -> *mut T {
-        assert!(start <= end && end <= self.len, "a part of the slice");
-        self.first.wrapping_add(start)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use crate::ops::is_cpu;
+use crate::route::is_cpu;
 pub(crate) use packed::Packed;
 
 /// A matrix `[out, in]` without a gradient.

@@ -9,7 +9,7 @@ use burn::tensor::bf16;
 use rayon::prelude::*;
 
 use super::Supervision;
-use crate::cpu::bf16::convert::narrow;
+use crate::cpu::number::Number;
 use crate::cpu::bf16::panels::Panels;
 use crate::cpu::bf16::product::{Output, Rows, Sum, Term, evened, for_row_blocks};
 use crate::cpu::buffer::filled;
@@ -120,12 +120,12 @@ impl Chunks<'_> {
             probabilities(logits, sum.maximum, scale / sum.sum, &mut to[..vocabulary]);
             let target = part.targets[row] as usize;
             let p = exp(logits[target] - sum.maximum) / sum.sum;
-            to[target] = narrow((p - 1.0) * scale);
+            to[target] = bf16::narrow((p - 1.0) * scale);
         });
         // SAFETY: the product replaces every element.
         let wide: Vec<f32> =
             unsafe { filled(sums.len() * d, |to| multiply((&d_logits, even), panels, to)) };
-        wide.into_iter().map(narrow).collect()
+        wide.into_iter().map(bf16::narrow).collect()
     }
 }
 
@@ -180,7 +180,7 @@ for_each_isa! {
 for_each_isa! {
     fn probabilities(logits: &[f32], maximum: f32, factor: f32, to: &mut [bf16]) {
         for (to, &x) in to.iter_mut().zip(logits) {
-            *to = narrow(exp(x - maximum) * factor);
+            *to = bf16::narrow(exp(x - maximum) * factor);
         }
     }
 }

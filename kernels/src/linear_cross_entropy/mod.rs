@@ -9,7 +9,7 @@ pub mod reference;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
 
-use crate::cpu::buffer::{plain, plain_bf16};
+use crate::cpu::buffer::plain;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::product::product;
 use crate::frozen_weight::{FrozenWeight, Storage};
@@ -89,9 +89,9 @@ pub fn linear_cross_entropy(
     let [m, d] = hidden.dims();
     let head = match head.storage() {
         Storage::Packed(panels) => {
-            let hidden = plain_bf16(&hidden).expect("hidden states in the head's dtype");
+            let hidden = plain(&hidden, DType::BF16).expect("hidden states in the head's dtype");
             let chunks = cpu_bf16::Chunks {
-                hidden: hidden.halves(),
+                hidden: hidden.numbers(),
                 head: panels,
                 chunk_rows,
             };
@@ -102,7 +102,7 @@ pub fn linear_cross_entropy(
         }
         Storage::Dense(head) => head,
     };
-    if let (Some(hidden), Some(head)) = (plain(&hidden), plain(head)) {
+    if let (Some(hidden), Some(head)) = (plain(&hidden, DType::F32), plain(head, DType::F32)) {
         let cut = cpu::Chunks {
             hidden: hidden.matrix(),
             head: head.matrix(),
@@ -138,9 +138,9 @@ pub fn linear_cross_entropy_loss(
     let m = hidden.dims()[0];
     let head = match head.storage() {
         Storage::Packed(panels) => {
-            let hidden = plain_bf16(&hidden).expect("hidden states in the head's dtype");
+            let hidden = plain(&hidden, DType::BF16).expect("hidden states in the head's dtype");
             let chunks = cpu_bf16::Chunks {
-                hidden: hidden.halves(),
+                hidden: hidden.numbers(),
                 head: panels,
                 chunk_rows,
             };
@@ -148,7 +148,7 @@ pub fn linear_cross_entropy_loss(
         }
         Storage::Dense(head) => head,
     };
-    if let (Some(hidden), Some(head)) = (plain(&hidden), plain(head)) {
+    if let (Some(hidden), Some(head)) = (plain(&hidden, DType::F32), plain(head, DType::F32)) {
         let cut = cpu::Chunks {
             hidden: hidden.matrix(),
             head: head.matrix(),
@@ -229,11 +229,11 @@ pub fn logits(hidden: Tensor<2>, head: &FrozenWeight) -> Tensor<2> {
     let device = hidden.device();
     match head.storage() {
         Storage::Packed(panels) => {
-            let hidden = plain_bf16(&hidden).expect("hidden states in the head's dtype");
-            let logits = cpu_bf16::logits(hidden.halves(), panels);
+            let hidden = plain(&hidden, DType::BF16).expect("hidden states in the head's dtype");
+            let logits = cpu_bf16::logits(hidden.numbers(), panels);
             Tensor::from_data(TensorData::new(logits, shape), &device)
         }
-        Storage::Dense(head) => match (plain(&hidden), plain(head)) {
+        Storage::Dense(head) => match (plain(&hidden, DType::F32), plain(head, DType::F32)) {
             (Some(hidden), Some(head)) => {
                 let head: Matrix<'_> = head.matrix();
                 let logits = product(&[(hidden.matrix(), head.transposed())]);

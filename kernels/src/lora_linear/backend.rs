@@ -16,7 +16,7 @@ use super::adapter::AdapterPlan;
 use super::cpu::{Adapter, Maps};
 use super::cpu_bf16::{self, Forward, OutputGradient, Values, Wants};
 use super::cpu_bf16_factors::Factors;
-use crate::cpu::buffer::{self, contiguous, dims, floats, halves};
+use crate::cpu::buffer::{self, contiguous, dims, floats, numbers};
 use crate::cpu::matrix::Matrix;
 use crate::dropout::Dropout;
 use crate::frozen_weight::Packed;
@@ -342,7 +342,7 @@ fn forward_bf16(
         (packed, &plan.layout)
     });
     Forward {
-        x: halves(x),
+        x: numbers(x),
         weight: panels.forward(),
         adapter: adapter.as_ref().map(|(packed, layout)| cpu_bf16::Adapter {
             parts: &layout.parts,
@@ -369,11 +369,11 @@ fn backward_bf16(
         (packed, &plan.layout)
     });
     cpu_bf16::Backward {
-        x: halves(&saved.x),
-        low: saved.low.as_ref().map_or(&[][..], halves),
+        x: numbers(&saved.x),
+        low: saved.low.as_ref().map_or(&[][..], numbers),
         dy: match dy.dtype() {
             DType::F32 => OutputGradient::F32(floats(dy)),
-            _ => OutputGradient::Bf16(halves(dy)),
+            _ => OutputGradient::Bf16(numbers(dy)),
         },
         weight: panels.backward(),
         adapter: adapter.as_ref().map(|(packed, layout)| cpu_bf16::Adapter {

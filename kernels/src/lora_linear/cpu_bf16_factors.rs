@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use burn::tensor::bf16;
 
 use super::adapter::{AdapterLayout, PartLayout};
-use crate::cpu::bf16::convert::narrow;
+use crate::cpu::number::Number;
 use crate::cpu::bf16::panels::Panels;
 use crate::dropout::Dropout;
 
@@ -107,7 +107,7 @@ impl Factors<'_> {
         let scaled_a = |i: usize, row: usize, p: usize| {
             let part = &parts[i];
             if row < part.rank {
-                narrow(self.values[part.offset + row * in_features + p] * scales[i])
+                bf16::narrow(self.values[part.offset + row * in_features + p] * scales[i])
             } else {
                 bf16::ZERO
             }
@@ -145,7 +145,7 @@ impl Factors<'_> {
             |low, column| match part_of(column) {
                 Some(part) if (part.first_low..part.first_low + part.rank).contains(&low) => {
                     let b = &self.values[part.b(layout.in_features)];
-                    narrow(b[(column - part.first_output) * part.rank + low - part.first_low])
+                    bf16::narrow(b[(column - part.first_output) * part.rank + low - part.first_low])
                 }
                 _ => bf16::ZERO,
             },
@@ -163,12 +163,12 @@ impl Factors<'_> {
             let b = &self.values[part.b(*in_features)];
             let shape = [part.out_features, part.rank.next_multiple_of(2)];
             Panels::from_elements(shape, |p, row| match row < part.rank {
-                true => narrow(b[p * part.rank + row] * scale),
+                true => bf16::narrow(b[p * part.rank + row] * scale),
                 false => bf16::ZERO,
             })
         });
         let a = |part: &PartLayout, row: usize, column: usize| match row < part.rank {
-            true => narrow(self.values[part.offset + row * in_features + column]),
+            true => bf16::narrow(self.values[part.offset + row * in_features + column]),
             false => bf16::ZERO,
         };
         let first = if !self.dropout.is_empty() {

@@ -21,7 +21,7 @@ use backend::{Frozen, LinearOps, Maybe, Spec};
 
 use crate::dropout::Dropout;
 use crate::frozen_weight::{FrozenWeight, Storage};
-use crate::ops::is_fused;
+use crate::route::is_served;
 
 /// Linear maps of one input, stacked.
 #[derive(Debug, Clone)]
@@ -60,10 +60,10 @@ pub struct Beside {
 pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tensor<2> {
     let weight = linear.weight.storage();
     let fused_weight = match weight {
-        Storage::Dense(dense) => is_fused(dense) && x.dtype() == DType::F32,
+        Storage::Dense(dense) => is_served(dense) && x.dtype() == DType::F32,
         Storage::Packed(_) => x.dtype() == DType::BF16,
     };
-    if !(fused_weight && is_fused(&x)) {
+    if !(fused_weight && is_served(&x)) {
         return reference::lora_linear(x, linear, beside);
     }
     let spec = Spec {

@@ -83,7 +83,7 @@ fn generate(
     let interrupt = Interrupt::listen()?;
     let template = config.data.chat_template.as_deref();
     let base = BaseModel::open(&config.model.model_name_or_path, template)?;
-    let mut decoder = base.decoder(device)?;
+    let mut decoder = base.decoder(settings::compute_dtype(&config.model, device), device)?;
     if args.checkpoint != "base" {
         attach(&mut decoder, &checkpoint(args, config)?, device)?;
     }

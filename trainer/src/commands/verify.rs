@@ -6,6 +6,7 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_data::text::prompt_ids;
+use tooltune_kernels::ComputeDtype;
 
 use super::evaluate::attach;
 use super::{Place, say};
@@ -41,14 +42,14 @@ pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
     let device = place.open(config.device)?;
     let template = config.data.chat_template.as_deref();
     let base = BaseModel::open(&config.model.model_name_or_path, template)?;
-    let mut decoder = base.decoder(&device)?;
+    let mut decoder = base.decoder(ComputeDtype::F32, &device)?;
     let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
     attach(&mut decoder, &checkpoint, &device)?;
     let mut prompts = Vec::new();
     for row in sft::eval_rows(&config)?.iter().take(args.rows) {
         let ids = prompt_ids(row, &base.template, &base.tokenizer)?;
         let positions: Vec<u32> = (0..ids.len() as u32).collect();
-        let context = BatchContext::new(&decoder.config, &positions, &[0, ids.len()], &device);
+        let context = BatchContext::new(&decoder, &positions, &[0, ids.len()]);
         let logits = decoder.logits(decoder.forward(&ids, &context));
         prompts.push((ids, logits.into_data().iter::<f32>().collect::<Vec<f32>>()));
     }

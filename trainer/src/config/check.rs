@@ -76,7 +76,7 @@ impl Checker<'_> {
                 "model.model_name_or_path",
                 "name a folder of Hugging Face files or a GGUF file",
             ),
-            dtype: raw.dtype.unwrap_or(defaults::DTYPE),
+            compute_dtype: raw.compute_dtype.unwrap_or(defaults::COMPUTE_DTYPE),
         }
     }
 

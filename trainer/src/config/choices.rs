@@ -60,14 +60,14 @@ macro_rules! choices {
 }
 
 choices! {
-    /// The type that the model computes in.
-    Dtype {
-        /// bfloat16 on CUDA, float32 on the CPU.
+    /// The type of the numbers that products read; sums, adapters and the residual stream are f32.
+    ComputeDtype {
+        /// bf16 on CUDA and on CPUs that multiply it (AVX-512 BF16), else f32.
         Auto = "auto",
-        /// 32-bit floats.
-        Float32 = "float32",
-        /// 16-bit floats with the range of float32.
-        Bfloat16 = "bfloat16",
+        /// 32-bit floats: exact to the reference.
+        F32 = "f32",
+        /// 16-bit floats with the range of f32; on any device.
+        Bf16 = "bf16",
     }
 }
 

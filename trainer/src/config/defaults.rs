@@ -5,13 +5,13 @@
 //! (the learning rate) or hides mistakes (what is too long is an error).
 
 use super::choices::{
-    CheckpointingMode, Dtype, GradientCheckpointing, LrSchedulerType, OnEmpty, OnOverflow, Optim,
+    CheckpointingMode, ComputeDtype, GradientCheckpointing, LrSchedulerType, OnEmpty, OnOverflow, Optim,
     Packing, ReportTo, Straddle,
 };
 use super::settings::Device;
 
 pub(crate) const DEVICE: Device = Device::Cpu;
-pub(crate) const DTYPE: Dtype = Dtype::Auto;
+pub(crate) const COMPUTE_DTYPE: ComputeDtype = ComputeDtype::Auto;
 
 pub(crate) const LORA_R: usize = 8;
 pub(crate) const LORA_ALPHA: f64 = 16.0;

@@ -31,7 +31,7 @@ use std::fs;
 use std::path::Path;
 
 pub use choices::{
-    CheckpointingMode, DataFormat, Dtype, EvalStrategy, GradientCheckpointing, LrSchedulerType,
+    CheckpointingMode, DataFormat, ComputeDtype, EvalStrategy, GradientCheckpointing, LrSchedulerType,
     ModulePattern, OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};

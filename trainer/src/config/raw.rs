@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choices::{
-    DataFormat, Dtype, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
+    DataFormat, ComputeDtype, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
     OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
 };
 use super::defaults;
@@ -84,14 +84,14 @@ pub struct RawModel {
     /// A folder with config.json, tokenizer.json and safetensors, or a GGUF file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_name_or_path: Option<PathBuf>,
-    /// The type to compute in.
+    /// The type of the numbers that products read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = defaults::DTYPE))]
-    pub dtype: Option<Dtype>,
+    #[schemars(extend("default" = defaults::COMPUTE_DTYPE))]
+    pub compute_dtype: Option<ComputeDtype>,
 }
 reads!(RawModel {
     model_name_or_path,
-    dtype
+    compute_dtype
 });
 
 /// The low-rank adapters, with PEFT's names.

@@ -149,7 +149,7 @@ fn raw_of(config: &Config) -> RawConfig {
         device: Some(device.to_string()),
         model: Some(RawModel {
             model_name_or_path: Some(model.model_name_or_path),
-            dtype: Some(model.dtype),
+            compute_dtype: Some(model.compute_dtype),
         }),
         lora: Some(raw_lora(&config.lora)),
         data: Some(RawData {

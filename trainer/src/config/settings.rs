@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::choices::{
-    DataFormat, Dtype, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
+    DataFormat, ComputeDtype, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
     OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
 };
 use super::patterns::Patterns;
@@ -69,8 +69,8 @@ impl fmt::Display for Device {
 pub struct ModelConfig {
     /// A folder of Hugging Face files, or a GGUF file.
     pub model_name_or_path: PathBuf,
-    /// The type to compute in.
-    pub dtype: Dtype,
+    /// The type of the numbers that products read.
+    pub compute_dtype: ComputeDtype,
 }
 
 /// The adapters.

@@ -28,12 +28,7 @@ pub fn mean_loss(
             loss_weights: &example.loss_weights,
         };
         let batch = collate(&[example], Padding::None)?;
-        let context = BatchContext::new(
-            &decoder.config,
-            &batch.position_ids,
-            &batch.cu_seqlens,
-            &decoder.device(),
-        );
+        let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
         let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
         if !supervision.rows.is_empty() {
             let rows = supervision.row_indices(&decoder.device());

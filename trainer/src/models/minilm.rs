@@ -205,13 +205,11 @@ fn rows_of(table: &Tensor<2>, ids: &[u32], device: &Device) -> Tensor<2> {
 
 impl EncoderBlock {
     fn forward(&self, x: Tensor<2>, documents: &Documents, head_dim: usize) -> Tensor<2> {
-        let heads = |linear: &Linear| {
-            let y = linear.forward(x.clone());
-            let [n, d] = y.dims();
-            y.reshape([n, d / head_dim, head_dim])
-        };
-        let (q, k, v) = (heads(&self.query), heads(&self.key), heads(&self.value));
-        let attended = attention(q, k, v, documents, Causality::Bidirectional);
+        let [n, d] = x.dims();
+        let n_heads = d / head_dim;
+        let qkv = [&self.query, &self.key, &self.value].map(|map| map.forward(x.clone()));
+        let qkv = Tensor::cat(qkv.to_vec(), 1).reshape([n, 3 * n_heads, head_dim]);
+        let attended = attention(qkv, n_heads, documents, Causality::Bidirectional);
         let attended = self.attention_output.forward(attended.reshape(x.dims()));
         let x = self.attention_norm.forward(x.add(attended));
         let inner = activation::gelu(self.intermediate.forward(x.clone()));

@@ -49,7 +49,9 @@ pub fn probe(
     device: &Device,
 ) -> Result<Probe, Error> {
     let rss_before_weights_bytes = rss_bytes();
-    let mut decoder = preparation.base.decoder(device)?;
+    let mut decoder = preparation
+        .base
+        .decoder(settings::compute_dtype(&config.model, device), device)?;
     let slots = preparation.lora.slots(&decoder.config)?;
     let mut adapters = Adapters::new(slots, config.train.seed, device);
     let max_grad_norm = config.train.max_grad_norm.unwrap_or(f64::INFINITY);

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
 use tooltune_data::text::{self, MaskConfig, PrepareOptions};
-use tooltune_kernels::AdamW;
+use tooltune_kernels::{AdamW, ComputeDtype};
 
 use crate::config::{self, Config};
 use crate::eval::generate::GenerationOptions;
@@ -38,6 +38,15 @@ pub fn data_format(format: config::DataFormat) -> text::DataFormat {
         config::DataFormat::Slot => text::DataFormat::Slot,
         config::DataFormat::PromptCompletion => text::DataFormat::PromptCompletion,
         config::DataFormat::Messages => text::DataFormat::Messages,
+    }
+}
+
+/// What products read: `auto` is what the device multiplies fastest.
+pub fn compute_dtype(config: &config::ModelConfig, device: &Device) -> ComputeDtype {
+    match config.compute_dtype {
+        config::ComputeDtype::Auto => ComputeDtype::best_of(device),
+        config::ComputeDtype::F32 => ComputeDtype::F32,
+        config::ComputeDtype::Bf16 => ComputeDtype::Bf16,
     }
 }
 

@@ -17,7 +17,7 @@ use super::reporter::{Reporter, StepLine, StepTiming};
 use super::settings;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::base_model::BaseModel;
-use crate::config::{Config, Dtype, RunLength};
+use crate::config::{Config, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{EvaluationOutcome, Evaluator};
 use crate::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec};
@@ -77,13 +77,6 @@ pub enum Resume {
 ///
 /// A model file, a row, or a combination of settings that cannot be trained.
 pub fn prepare_run(config: &Config) -> Result<Preparation, Error> {
-    if config.model.dtype == Dtype::Bfloat16 {
-        return Err(Error::Usage(
-            "model.dtype = \"bfloat16\": this version computes in float32; set \"auto\" or \
-             \"float32\""
-                .to_string(),
-        ));
-    }
     let chat_template = config.data.chat_template.as_deref();
     let base = BaseModel::open(&config.model.model_name_or_path, chat_template)?;
     let lora = settings::lora(&config.lora);
@@ -253,7 +246,9 @@ impl<'a> Run<'a> {
     ) -> Result<Self, Error> {
         let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
         let start = starting_checkpoint(config, &run_dir, resume)?;
-        let mut decoder = preparation.base.decoder(device)?;
+        let mut decoder = preparation
+            .base
+            .decoder(settings::compute_dtype(&config.model, device), device)?;
         let slots = preparation.lora.slots(&decoder.config)?;
         let mut adapters = match &start {
             Some(checkpoint) => load_adapters(&checkpoint.path, slots, device)?,

@@ -6,8 +6,8 @@
 use burn::tensor::bf16;
 use rayon::prelude::*;
 
-use super::convert::widen;
 use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
 use crate::cpu::shared::Shared;
 use crate::dropout::Dropout;
 
@@ -166,7 +166,7 @@ for_each_isa! {
                 let l_low = f32::from_bits(word << 16);
                 let l_high = f32::from_bits(word & 0xffff_0000);
                 for ((sum, &low), &high) in sums.iter_mut().zip(low).zip(high) {
-                    *sum += l_low * widen(low) + l_high * widen(high);
+                    *sum += l_low * (low).widen() + l_high * (high).widen();
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use burn::tensor::bf16;
 
-use super::convert::{narrow, widen};
+use crate::cpu::number::Number;
 use super::panels::COLUMNS;
 use crate::cpu::isa::for_each_isa;
 
@@ -72,7 +72,7 @@ for_each_isa! {
                     // SAFETY: rows of A hold both depths of each pair.
                     let [low, high] = unsafe {
                         let a = term.a.add(i * term.a_stride + 2 * p);
-                        [widen(*a), widen(*a.add(1))]
+                        [(*a).widen(), (*a.add(1)).widen()]
                     };
                     for (sum, &word) in sum.iter_mut().zip(line) {
                         let (b_low, b_high) = (word << 16, word & 0xffff_0000);
@@ -95,7 +95,7 @@ for_each_isa! {
                     }
                     match job.output {
                         TileOutput::F32(to) => *to.add(at) = value,
-                        TileOutput::Bf16(to) => *to.add(at) = narrow(value),
+                        TileOutput::Bf16(to) => *to.add(at) = bf16::narrow(value),
                     }
                 }
             }

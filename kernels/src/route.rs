@@ -1,0 +1,34 @@
+//! Which tensors the fused operations serve, and in which type references compute.
+
+use burn::backend::DispatchDevice;
+use burn::tensor::{DType, Device, Tensor};
+
+/// Whether the tensor is on the CPU and of a type that the fused operations read: f32 or bf16.
+pub(crate) fn is_served<const D: usize>(x: &Tensor<D>) -> bool {
+    matches!(x.dtype(), DType::F32 | DType::BF16) && is_cpu(&x.device())
+}
+
+/// The type in which a reference computes on tensors of type `dtype`.
+pub(crate) fn arithmetic(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    }
+}
+
+/// Whether tensors of the device lie in the memory of the CPU, under autodiff or not.
+pub(crate) fn is_cpu(device: &Device) -> bool {
+    is_flex(device.as_dispatch())
+}
+
+fn is_flex(device: &DispatchDevice) -> bool {
+    match device {
+        DispatchDevice::Flex(_) => true,
+        DispatchDevice::Autodiff(device) => is_flex(device),
+        #[allow(
+            unreachable_patterns,
+            reason = "other backends are features of the build"
+        )]
+        _ => false,
+    }
+}
