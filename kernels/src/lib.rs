@@ -24,8 +24,8 @@ pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
 pub use attention::{Causality, Columns, Documents};
-pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use dropout::Dropout;
 pub use frozen_weight::{ComputeDtype, FrozenWeight};
+pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use lora_linear::{AdapterLayout, AdapterPart, StackedAdapter, StackedLinear};
 pub use rope::RopeTable;

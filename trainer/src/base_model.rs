@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
-use tooltune_kernels::ComputeDtype;
 use tooltune_data::text::{ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
+use tooltune_kernels::ComputeDtype;
 
 use crate::error::Error;
 use crate::models::{Decoder, ModelConfig, load};
@@ -81,11 +81,7 @@ impl BaseModel {
     /// # Errors
     ///
     /// A file that cannot be read.
-    pub fn decoder(
-        &self,
-        compute_dtype: ComputeDtype,
-        device: &Device,
-    ) -> Result<Decoder, Error> {
+    pub fn decoder(&self, compute_dtype: ComputeDtype, device: &Device) -> Result<Decoder, Error> {
         Ok(load::load_decoder(
             &self.config,
             &self.files.weights,

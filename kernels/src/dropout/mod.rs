@@ -166,6 +166,9 @@ mod tests {
         dropout.keep_f32(2, &[1.0; 75], &mut row);
         assert_eq!(row, whole[150..]);
         dropout.add_kept(2, &[1.0; 75], &mut row);
-        assert_eq!(row, whole[150..].iter().map(|v| 2.0 * v).collect::<Vec<_>>());
+        assert_eq!(
+            row,
+            whole[150..].iter().map(|v| 2.0 * v).collect::<Vec<_>>()
+        );
     }
 }

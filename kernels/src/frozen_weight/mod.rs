@@ -69,12 +69,7 @@ impl FrozenWeight {
     /// # Panics
     ///
     /// If there are not `out * in` values.
-    pub fn new(
-        values: Vec<f32>,
-        shape: [usize; 2],
-        dtype: ComputeDtype,
-        device: &Device,
-    ) -> Self {
+    pub fn new(values: Vec<f32>, shape: [usize; 2], dtype: ComputeDtype, device: &Device) -> Self {
         assert_eq!(values.len(), shape[0] * shape[1], "values of a weight");
         let storage = if dtype == ComputeDtype::Bf16 && is_cpu(device) {
             Storage::Packed(Arc::new(Packed::new(&values, shape)))

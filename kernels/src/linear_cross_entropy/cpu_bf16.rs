@@ -9,12 +9,12 @@ use burn::tensor::bf16;
 use rayon::prelude::*;
 
 use super::Supervision;
-use crate::cpu::number::Number;
 use crate::cpu::bf16::panels::Panels;
 use crate::cpu::bf16::product::{Output, Rows, Sum, Term, evened, for_row_blocks};
 use crate::cpu::buffer::filled;
 use crate::cpu::exp::exp;
 use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
 use crate::cpu::shared::Shared;
 use crate::frozen_weight::Packed;
 
@@ -97,7 +97,10 @@ impl Chunks<'_> {
         let starts = (0..m).step_by(self.chunk_rows);
         starts.map(move |start| {
             let end = (start + self.chunk_rows).min(m);
-            (&self.hidden[start * d..end * d], supervision.part(start..end))
+            (
+                &self.hidden[start * d..end * d],
+                supervision.part(start..end),
+            )
         })
     }
 
@@ -113,7 +116,9 @@ impl Chunks<'_> {
         let (vocabulary, d) = (panels.depth(), panels.columns());
         let even = vocabulary.next_multiple_of(2);
         let mut d_logits = vec![bf16::ZERO; sums.len() * even];
-        let rows = d_logits.par_chunks_mut(even).zip(logits.par_chunks(vocabulary));
+        let rows = d_logits
+            .par_chunks_mut(even)
+            .zip(logits.par_chunks(vocabulary));
         rows.enumerate().for_each(|(row, (to, logits))| {
             let scale = (f64::from(part.weights[row]) * gradient_scale) as f32;
             let sum = sums[row];

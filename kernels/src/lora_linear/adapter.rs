@@ -79,7 +79,9 @@ impl AdapterLayout {
 
     /// Elements of all factors.
     pub fn len(&self) -> usize {
-        self.parts.last().map_or(0, |part| part.b(self.in_features).end)
+        self.parts
+            .last()
+            .map_or(0, |part| part.b(self.in_features).end)
     }
 
     /// Whether no map is adapted.

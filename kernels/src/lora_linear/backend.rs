@@ -68,7 +68,10 @@ pub(crate) struct Spec {
 impl Spec {
     /// Dropout of each adapted map; empty for none.
     fn part_dropout(&self) -> Vec<Option<Dropout>> {
-        let parts = self.adapter.iter().flat_map(|adapter| &adapter.layout.parts);
+        let parts = self
+            .adapter
+            .iter()
+            .flat_map(|adapter| &adapter.layout.parts);
         let dropout: Vec<_> = parts
             .map(|part| self.dropout.get(part.map).copied().flatten())
             .collect();
@@ -176,14 +179,17 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
     ) -> FloatTensor<Self> {
         let (factors, residual) = (factors.into_option(), residual.into_option());
         let node = |tensor: &Option<FloatTensor<Self>>| {
-            tensor.as_ref().map_or_else(|| x.node(), |tensor| tensor.node())
+            tensor
+                .as_ref()
+                .map_or_else(|| x.node(), |tensor| tensor.node())
         };
         let prepared = StackedBackward
             .prepare::<C>([x.node(), node(&factors), node(&residual)])
             .compute_bound()
             .stateful();
         let has_residual = residual.is_some();
-        let inner = |tensor: Maybe<Self>| Maybe::of(tensor.into_option().map(|t| t.into_primitive()));
+        let inner =
+            |tensor: Maybe<Self>| Maybe::of(tensor.into_option().map(|t| t.into_primitive()));
         let frozen = Frozen {
             weight: inner(frozen.weight),
             bias: inner(frozen.bias),
@@ -216,7 +222,14 @@ impl LinearOps for Flex {
         frozen: Frozen<Self>,
         spec: Spec,
     ) -> FlexTensor {
-        Self::linear_forward(x, factors.into_option(), residual.into_option(), frozen, spec).0
+        Self::linear_forward(
+            x,
+            factors.into_option(),
+            residual.into_option(),
+            frozen,
+            spec,
+        )
+        .0
     }
 }
 
@@ -253,7 +266,10 @@ impl LinearPasses for Flex {
                 let dropout = spec.part_dropout();
                 let maps = maps(&x, factors.as_ref(), weight.as_ref(), &spec, &dropout);
                 let (y, low) = maps.forward(added[0], added[1]);
-                (buffer::tensor(y, [n, outputs]), buffer::tensor(low, [n, low_width]))
+                (
+                    buffer::tensor(y, [n, outputs]),
+                    buffer::tensor(low, [n, low_width]),
+                )
             }
         };
         let saved = Saved {
@@ -289,7 +305,10 @@ impl LinearPasses for Flex {
         };
         let dx = dx.filter(|_| wants == Wants::InputAndFactors);
         let len = d_factors.len();
-        let d_factors = saved.factors.is_some().then(|| buffer::tensor(d_factors, [len]));
+        let d_factors = saved
+            .factors
+            .is_some()
+            .then(|| buffer::tensor(d_factors, [len]));
         (dx, d_factors)
     }
 }
@@ -365,7 +384,9 @@ fn backward_bf16(
     let dropout = saved.spec.part_dropout();
     let adapter = saved.factors.as_ref().zip(saved.spec.adapter.as_ref());
     let adapter = adapter.map(|(factors, plan)| {
-        let packed = plan.packed.backward(scaled_factors(factors, plan, &dropout));
+        let packed = plan
+            .packed
+            .backward(scaled_factors(factors, plan, &dropout));
         (packed, &plan.layout)
     });
     cpu_bf16::Backward {

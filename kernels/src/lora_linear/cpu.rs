@@ -88,7 +88,9 @@ impl Maps<'_> {
     ) -> (Vec<f32>, Vec<f32>) {
         let (n, outputs) = (self.n(), self.outputs());
         let x = Matrix::of_rows(self.x, self.weight.columns());
-        let low = self.adapter.map_or(Vec::new(), |adapter| self.low_values(&adapter));
+        let low = self
+            .adapter
+            .map_or(Vec::new(), |adapter| self.low_values(&adapter));
         let mut y = match residual {
             Some(residual) => residual.to_vec(),
             // SAFETY: nothing is initialised yet, and below every map replaces its columns.
@@ -149,8 +151,8 @@ impl Maps<'_> {
             let target = MatrixMut::replace(&mut d_low[part.first_low..], shape, layout.low_width);
             gemm(target, &[(dy, adapter.b(part))]);
             scale_columns(&mut d_low, layout.low_width, part, adapter.scale(i));
-            let (d_a, d_b) = d_factors[part.offset..part.b(inputs).end]
-                .split_at_mut(part.rank * inputs);
+            let (d_a, d_b) =
+                d_factors[part.offset..part.b(inputs).end].split_at_mut(part.rank * inputs);
             let d_b = MatrixMut::replace(d_b, [part.out_features, part.rank], part.rank);
             gemm(d_b, &[(dy.transposed(), adapter.low(low, part))]);
             adapter.with_input(i, self.x, |x| {
@@ -162,7 +164,11 @@ impl Maps<'_> {
             return (Vec::new(), d_factors);
         }
         let mut products = vec![(dy_all, self.weight)];
-        let in_pass = layout.parts.iter().enumerate().filter(|(i, _)| adapter.dropout(*i).is_none());
+        let in_pass = layout
+            .parts
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| adapter.dropout(*i).is_none());
         products.extend(in_pass.map(|(_, part)| (adapter.low(&d_low, part), adapter.a(part))));
         let mut dx = product(&products);
         for (i, part) in layout.parts.iter().enumerate() {

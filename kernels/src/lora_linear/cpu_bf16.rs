@@ -12,7 +12,7 @@ use super::adapter::PartLayout;
 use super::cpu_bf16_factors::{BackwardPanels, ForwardPanels};
 use crate::cpu::bf16::convert::narrow_slice;
 use crate::cpu::bf16::panels::Panels;
-use crate::cpu::bf16::product::{Output, Rows, Sum, Spread, Term, evened, for_row_blocks};
+use crate::cpu::bf16::product::{Output, Rows, Spread, Sum, Term, evened, for_row_blocks};
 use crate::cpu::bf16::tall::{Columns, Layout, transposed_product};
 use crate::cpu::buffer::filled;
 use crate::cpu::scratch::{with_halves, with_scratch};
@@ -90,7 +90,9 @@ impl Forward<'_> {
         let low = unsafe {
             filled(n * low_width, |low| {
                 values = if self.residual.is_some() {
-                    Values::F32(filled(n * columns, |y| self.fill(n, low, &Room::F32(Shared::new(y)))))
+                    Values::F32(filled(n * columns, |y| {
+                        self.fill(n, low, &Room::F32(Shared::new(y)))
+                    }))
                 } else {
                     Values::Bf16(filled(n * columns, |y| {
                         self.fill(n, low, &Room::Bf16(Shared::new(y)));
@@ -128,7 +130,9 @@ impl Forward<'_> {
             let sum = Sum {
                 terms: &terms,
                 bias: self.bias,
-                residual: self.residual.map(|r| &r[rows.start * columns..rows.end * columns]),
+                residual: self
+                    .residual
+                    .map(|r| &r[rows.start * columns..rows.end * columns]),
                 // SAFETY: blocks of rows are disjoint.
                 output: unsafe { room.rows(&rows, columns) },
             };
@@ -140,11 +144,21 @@ impl Forward<'_> {
 
 impl Adapter<'_, ForwardPanels> {
     /// `s drop(x) Aᵀ` of all parts, for rows from `first_row` on.
-    fn low_values(&self, x: &[bf16], stride: usize, first_row: usize, low: &mut [MaybeUninit<bf16>]) {
+    fn low_values(
+        &self,
+        x: &[bf16],
+        stride: usize,
+        first_row: usize,
+        low: &mut [MaybeUninit<bf16>],
+    ) {
         let width = self.low_width;
         if self.dropout.is_empty() {
             let (first, panels) = &self.panels.first[0];
-            product((x, stride), panels, Output::bf16(low, width).from_column(*first));
+            product(
+                (x, stride),
+                panels,
+                Output::bf16(low, width).from_column(*first),
+            );
             return;
         }
         for (part, (first, panels)) in self.panels.first.iter().enumerate() {
@@ -175,7 +189,11 @@ fn product((x, stride): (&[bf16], usize), panels: &Panels, output: Output<'_>) {
 }
 
 fn keep_rows(dropout: Dropout, (x, stride): (&[bf16], usize), first_row: usize, to: &mut [bf16]) {
-    for (i, (x, to)) in x.chunks_exact(stride).zip(to.chunks_exact_mut(stride)).enumerate() {
+    for (i, (x, to)) in x
+        .chunks_exact(stride)
+        .zip(to.chunks_exact_mut(stride))
+        .enumerate()
+    {
         dropout.keep(first_row + i, 0, x, to);
     }
 }
@@ -208,7 +226,11 @@ impl Backward<'_> {
         let n = self.x.len().checked_div(columns).unwrap_or(0);
         let even = self.row_width();
         let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
-        let n_dx = if wants_dx == Wants::InputAndFactors { n * columns } else { 0 };
+        let n_dx = if wants_dx == Wants::InputAndFactors {
+            n * columns
+        } else {
+            0
+        };
         let in_place = match self.dy {
             OutputGradient::Bf16(dy) if even == outputs => Some(dy),
             _ => None,
@@ -340,7 +362,10 @@ impl Backward<'_> {
         d_low: &[bf16],
     ) -> Vec<f32> {
         let in_features = self.weight.columns();
-        let len = adapter.parts.last().map_or(0, |part| part.b(in_features).end);
+        let len = adapter
+            .parts
+            .last()
+            .map_or(0, |part| part.b(in_features).end);
         let mut gradients = vec![0.0; len];
         for (i, part) in adapter.parts.iter().enumerate() {
             let low_columns = |values| Columns {
@@ -386,11 +411,16 @@ impl Adapter<'_, BackwardPanels> {
                     output: Output::f32(uninitialised(parts), columns),
                 }
                 .run(Spread::OneThread);
-                let rows = parts.chunks_exact(columns).zip(sums.chunks_exact_mut(columns));
+                let rows = parts
+                    .chunks_exact(columns)
+                    .zip(sums.chunks_exact_mut(columns));
                 for (row, (part, sums)) in rows.enumerate() {
                     match self.dropout[i] {
                         Some(dropout) => dropout.add_kept(first_row + row, part, sums),
-                        None => sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part),
+                        None => sums
+                            .iter_mut()
+                            .zip(part)
+                            .for_each(|(sum, part)| *sum += part),
                     }
                 }
             }

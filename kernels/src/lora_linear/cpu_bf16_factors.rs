@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use burn::tensor::bf16;
 
 use super::adapter::{AdapterLayout, PartLayout};
-use crate::cpu::number::Number;
 use crate::cpu::bf16::panels::Panels;
+use crate::cpu::number::Number;
 use crate::dropout::Dropout;
 
 /// Panels of one adapter, with and without dropout.
@@ -137,11 +137,15 @@ impl Factors<'_> {
         let layout = self.layout;
         let part_of = |column: usize| {
             let mut parts = layout.parts.iter();
-            parts.find(|part| (part.first_output..part.first_output + part.out_features).contains(&column))
+            parts.find(|part| {
+                (part.first_output..part.first_output + part.out_features).contains(&column)
+            })
         };
         Panels::of_blocks(
             [layout.low_width, layout.outputs],
-            |column| part_of(column).map_or(0..0, |part| part.first_low..part.first_low + part.rank),
+            |column| {
+                part_of(column).map_or(0..0, |part| part.first_low..part.first_low + part.rank)
+            },
             |low, column| match part_of(column) {
                 Some(part) if (part.first_low..part.first_low + part.rank).contains(&low) => {
                     let b = &self.values[part.b(layout.in_features)];
@@ -178,10 +182,13 @@ impl Factors<'_> {
             });
             each.collect()
         } else {
-            vec![Panels::from_elements([*low_width, *in_features], |low, column| {
-                let part = &parts[self.part_of_low(low)];
-                a(part, low - part.first_low, column)
-            })]
+            vec![Panels::from_elements(
+                [*low_width, *in_features],
+                |low, column| {
+                    let part = &parts[self.part_of_low(low)];
+                    a(part, low - part.first_low, column)
+                },
+            )]
         };
         BackwardPanels {
             second: second.collect(),

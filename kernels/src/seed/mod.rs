@@ -25,7 +25,11 @@ use crate::cpu::buffer;
 ///
 /// If the shapes differ.
 pub fn seed<const D: usize>(y: Tensor<D>, dy: Tensor<D>) -> Tensor<1> {
-    assert_eq!(y.dims(), dy.dims(), "a gradient has the shape of its tensor");
+    assert_eq!(
+        y.dims(),
+        dy.dims(),
+        "a gradient has the shape of its tensor"
+    );
     Tensor::from_dispatch(Dispatch::begin(y.into_dispatch(), dy.into_dispatch()))
 }
 

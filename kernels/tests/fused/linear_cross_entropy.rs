@@ -1,13 +1,14 @@
 //! The loss of a micro-batch and the gradient of its hidden states.
 
 use burn::tensor::{DType, Device, Tensor};
-use tooltune_kernels::{ComputeDtype, FrozenWeight, Supervision};
 use tooltune_kernels::linear_cross_entropy::{
     linear_cross_entropy, linear_cross_entropy_loss, logits, reference,
 };
+use tooltune_kernels::{ComputeDtype, FrozenWeight, Supervision};
 
 use crate::support::{
-    BF16_TOLERANCE, Numbers, TOLERANCE, assert_near, assert_within, gradient, leaf, on_threads, values,
+    BF16_TOLERANCE, Numbers, TOLERANCE, assert_near, assert_within, gradient, leaf, on_threads,
+    values,
 };
 
 fn supervision(numbers: &mut Numbers, rows: usize, vocab: usize) -> Supervision {
@@ -37,7 +38,10 @@ fn assert_agreement(dtype: ComputeDtype, tolerance: f64) {
         [40, 2049, 33],
         [129, 1024, 64],
     ] {
-        let hidden = numbers.tensor([rows, d]).mul_scalar(3.0).cast(dtype.dtype());
+        let hidden = numbers
+            .tensor([rows, d])
+            .mul_scalar(3.0)
+            .cast(dtype.dtype());
         let head = head(&numbers.tensor([vocab, d]), dtype);
         let by = supervision(&mut numbers, rows, vocab);
         let wide = hidden.clone().cast(DType::F32);
@@ -74,8 +78,15 @@ fn logits_are_the_product_with_the_head() {
         for rows in [1, 16, 70] {
             let hidden = numbers.tensor([rows, 48]).cast(dtype.dtype());
             let head = head(&numbers.tensor([1500, 48]), dtype);
-            let expected = hidden.clone().cast(DType::F32).matmul(head.to_tensor().transpose());
-            assert_near("logits", &values(&logits(hidden, &head)), &values(&expected));
+            let expected = hidden
+                .clone()
+                .cast(DType::F32)
+                .matmul(head.to_tensor().transpose());
+            assert_near(
+                "logits",
+                &values(&logits(hidden, &head)),
+                &values(&expected),
+            );
         }
     }
 }
@@ -112,7 +123,11 @@ fn nan_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
         assert!(ours.loss_sum.is_nan());
         for (i, row) in values(&ours.d_hidden).chunks(8).enumerate() {
             assert_eq!(row.iter().all(|v| v.is_nan()), i == 1, "row {i}, {dtype:?}");
-            assert_eq!(row.iter().all(|v| v.is_finite()), i != 1, "row {i}, {dtype:?}");
+            assert_eq!(
+                row.iter().all(|v| v.is_finite()),
+                i != 1,
+                "row {i}, {dtype:?}"
+            );
         }
     }
 }

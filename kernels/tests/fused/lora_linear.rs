@@ -32,14 +32,54 @@ struct Case {
 }
 
 const SHAPES: [Shape; 8] = [
-    Shape { n: 1, inputs: 1, outputs: &[1], ranks: &[1] },
-    Shape { n: 1, inputs: 576, outputs: &[576, 192, 192], ranks: &[8, 8, 8] },
-    Shape { n: 7, inputs: 33, outputs: &[65], ranks: &[3] },
-    Shape { n: 24, inputs: 64, outputs: &[40, 31], ranks: &[16, 5] },
-    Shape { n: 130, inputs: 576, outputs: &[576, 192, 192], ranks: &[8, 0, 16] },
-    Shape { n: 257, inputs: 100, outputs: &[300], ranks: &[64] },
-    Shape { n: 40, inputs: 192, outputs: &[33, 33, 33], ranks: &[0, 1, 2] },
-    Shape { n: 61, inputs: 48, outputs: &[96], ranks: &[0] },
+    Shape {
+        n: 1,
+        inputs: 1,
+        outputs: &[1],
+        ranks: &[1],
+    },
+    Shape {
+        n: 1,
+        inputs: 576,
+        outputs: &[576, 192, 192],
+        ranks: &[8, 8, 8],
+    },
+    Shape {
+        n: 7,
+        inputs: 33,
+        outputs: &[65],
+        ranks: &[3],
+    },
+    Shape {
+        n: 24,
+        inputs: 64,
+        outputs: &[40, 31],
+        ranks: &[16, 5],
+    },
+    Shape {
+        n: 130,
+        inputs: 576,
+        outputs: &[576, 192, 192],
+        ranks: &[8, 0, 16],
+    },
+    Shape {
+        n: 257,
+        inputs: 100,
+        outputs: &[300],
+        ranks: &[64],
+    },
+    Shape {
+        n: 40,
+        inputs: 192,
+        outputs: &[33, 33, 33],
+        ranks: &[0, 1, 2],
+    },
+    Shape {
+        n: 61,
+        inputs: 48,
+        outputs: &[96],
+        ranks: &[0],
+    },
 ];
 
 /// What a case varies beside its shape.
@@ -54,7 +94,12 @@ enum Kind {
 const KINDS: [Kind; 4] = [Kind::Plain, Kind::Biased, Kind::Residual, Kind::Dropped];
 
 fn case(numbers: &mut Numbers, shape: Shape, kind: Kind, dtype: ComputeDtype) -> Case {
-    let Shape { n, inputs, outputs, ranks } = shape;
+    let Shape {
+        n,
+        inputs,
+        outputs,
+        ranks,
+    } = shape;
     let total: usize = outputs.iter().sum();
     let adapted: Vec<_> = ranks
         .iter()
@@ -64,8 +109,15 @@ fn case(numbers: &mut Numbers, shape: Shape, kind: Kind, dtype: ComputeDtype) ->
     let adapter = (!layout.is_empty())
         .then(|| StackedAdapter::new(numbers.tensor([layout.len()]), Arc::new(layout)));
     let weight = numbers.floats(total * inputs);
-    let dropout = |map: usize| Dropout { state: 7 + map as u64, threshold: 20_000 };
-    let y_dtype = if kind == Kind::Residual { DType::F32 } else { dtype.dtype() };
+    let dropout = |map: usize| Dropout {
+        state: 7 + map as u64,
+        threshold: 20_000,
+    };
+    let y_dtype = if kind == Kind::Residual {
+        DType::F32
+    } else {
+        dtype.dtype()
+    };
     Case {
         x: numbers.tensor([n, inputs]).cast(dtype.dtype()),
         linear: StackedLinear {
@@ -77,7 +129,9 @@ fn case(numbers: &mut Numbers, shape: Shape, kind: Kind, dtype: ComputeDtype) ->
         residual: (kind == Kind::Residual).then(|| numbers.tensor([n, total])),
         dropout: match kind {
             // The second map keeps everything.
-            Kind::Dropped => (0..outputs.len()).map(|m| (m != 1).then(|| dropout(m))).collect(),
+            Kind::Dropped => (0..outputs.len())
+                .map(|m| (m != 1).then(|| dropout(m)))
+                .collect(),
             _ => Vec::new(),
         },
         dy: numbers.tensor([n, total]).cast(y_dtype),
@@ -100,7 +154,11 @@ fn run(map: Map, case: &Case) -> Vec<(&'static str, Vec<f32>)> {
     let mut found = vec![("y", values(&y.clone().inner()))];
     let all = gradients(y, &case.dy);
     found.push(("dx", gradient(&x, &all)));
-    found.extend(linear.adapter.map(|adapter| ("factors", gradient(&adapter.factors, &all))));
+    found.extend(
+        linear
+            .adapter
+            .map(|adapter| ("factors", gradient(&adapter.factors, &all))),
+    );
     found.extend(residual.map(|residual| ("residual", gradient(&residual, &all))));
     found
 }
@@ -113,7 +171,12 @@ fn assert_agreement(dtype: ComputeDtype, tolerance: f64) {
             let (ours, expected) = (run(lora_linear, &case), run(reference::lora_linear, &case));
             assert_eq!(ours.len(), expected.len());
             for ((name, ours), (_, expected)) in ours.iter().zip(&expected) {
-                assert_within(&format!("{shape:?}, {kind:?}, {name}"), tolerance, ours, expected);
+                assert_within(
+                    &format!("{shape:?}, {kind:?}, {name}"),
+                    tolerance,
+                    ours,
+                    expected,
+                );
             }
         }
     }
@@ -148,7 +211,12 @@ fn without_autodiff_the_value_is_the_same() {
 #[test]
 fn views_that_are_not_contiguous_give_the_same() {
     let mut numbers = Numbers::new(14);
-    let shape = Shape { n: 20, inputs: 30, outputs: &[50], ranks: &[4] };
+    let shape = Shape {
+        n: 20,
+        inputs: 30,
+        outputs: &[50],
+        ranks: &[4],
+    };
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         let case = case(&mut numbers, shape, Kind::Plain, dtype);
         let view = case.x.clone().transpose().mul_scalar(1.0).transpose();
@@ -161,7 +229,12 @@ fn views_that_are_not_contiguous_give_the_same() {
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let mut numbers = Numbers::new(15);
-    let shape = Shape { n: 300, inputs: 200, outputs: &[260, 96], ranks: &[8, 8] };
+    let shape = Shape {
+        n: 300,
+        inputs: 200,
+        outputs: &[260, 96],
+        ranks: &[8, 8],
+    };
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         for kind in KINDS {
             let case = case(&mut numbers, shape, kind, dtype);
@@ -175,7 +248,12 @@ fn the_number_of_threads_does_not_change_a_bit() {
 #[test]
 fn what_is_not_finite_stays_visible_and_in_its_row() {
     let mut numbers = Numbers::new(16);
-    let shape = Shape { n: 50, inputs: 64, outputs: &[96], ranks: &[8] };
+    let shape = Shape {
+        n: 50,
+        inputs: 64,
+        outputs: &[96],
+        ranks: &[8],
+    };
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         for bad in [f32::NAN, f32::INFINITY] {
             let mut case = case(&mut numbers, shape, Kind::Plain, dtype);
@@ -183,7 +261,11 @@ fn what_is_not_finite_stays_visible_and_in_its_row() {
             case.x = case.x.slice_assign([13..14, 0..64], poison);
             let y = values(&lora_linear(case.x, &case.linear, Beside::default()));
             for (row, values) in y.chunks(96).enumerate() {
-                assert_eq!(values.iter().all(|v| v.is_finite()), row != 13, "{dtype:?}, {bad}");
+                assert_eq!(
+                    values.iter().all(|v| v.is_finite()),
+                    row != 13,
+                    "{dtype:?}, {bad}"
+                );
             }
         }
     }
@@ -193,7 +275,12 @@ fn what_is_not_finite_stays_visible_and_in_its_row() {
 fn a_packed_weight_is_the_rounded_weight() {
     let mut numbers = Numbers::new(17);
     let weight = numbers.floats(37 * 45);
-    let packed = FrozenWeight::new(weight.clone(), [37, 45], ComputeDtype::Bf16, &Device::flex());
+    let packed = FrozenWeight::new(
+        weight.clone(),
+        [37, 45],
+        ComputeDtype::Bf16,
+        &Device::flex(),
+    );
     let rounded: Vec<f32> = weight
         .iter()
         .map(|&w| burn::tensor::bf16::from_f32(w).to_f32())

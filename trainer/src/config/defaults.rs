@@ -5,8 +5,8 @@
 //! (the learning rate) or hides mistakes (what is too long is an error).
 
 use super::choices::{
-    CheckpointingMode, ComputeDtype, GradientCheckpointing, LrSchedulerType, OnEmpty, OnOverflow, Optim,
-    Packing, ReportTo, Straddle,
+    CheckpointingMode, ComputeDtype, GradientCheckpointing, LrSchedulerType, OnEmpty, OnOverflow,
+    Optim, Packing, ReportTo, Straddle,
 };
 use super::settings::Device;
 

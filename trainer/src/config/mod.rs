@@ -31,8 +31,9 @@ use std::fs;
 use std::path::Path;
 
 pub use choices::{
-    CheckpointingMode, DataFormat, ComputeDtype, EvalStrategy, GradientCheckpointing, LrSchedulerType,
-    ModulePattern, OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
+    CheckpointingMode, ComputeDtype, DataFormat, EvalStrategy, GradientCheckpointing,
+    LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle,
+    Suite, TrainOn,
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
 pub use patterns::Patterns;

@@ -21,8 +21,16 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("model_id", "model.model_name_or_path", ""),
     ("model_name", "model.model_name_or_path", ""),
     ("dtype", "model.compute_dtype", "write \"bf16\" or \"f32\""),
-    ("torch_dtype", "model.compute_dtype", "write \"bf16\" or \"f32\""),
-    ("bf16", "model.compute_dtype", "write compute_dtype = \"bf16\""),
+    (
+        "torch_dtype",
+        "model.compute_dtype",
+        "write \"bf16\" or \"f32\"",
+    ),
+    (
+        "bf16",
+        "model.compute_dtype",
+        "write compute_dtype = \"bf16\"",
+    ),
     ("lora_rank", "lora.r", ""),
     ("lora_r", "lora.r", ""),
     ("rank", "lora.r", ""),

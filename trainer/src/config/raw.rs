@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choices::{
-    DataFormat, ComputeDtype, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
+    ComputeDtype, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
     OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
 };
 use super::defaults;

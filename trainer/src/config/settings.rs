@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::choices::{
-    DataFormat, ComputeDtype, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
+    ComputeDtype, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
     OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
 };
 use super::patterns::Patterns;

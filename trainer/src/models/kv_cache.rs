@@ -35,7 +35,8 @@ impl KvCache {
             longest + n_new,
             config.head_dim,
         ];
-        let layers = || (0..config.num_hidden_layers).map(|_| Tensor::zeros(shape, (&device, dtype)));
+        let layers =
+            || (0..config.num_hidden_layers).map(|_| Tensor::zeros(shape, (&device, dtype)));
         Self {
             keys: layers().collect(),
             values: layers().collect(),
@@ -122,7 +123,8 @@ impl Decoder {
                 let (k, v) = (part(n_heads), part(n_heads + n_kv_heads));
                 cache.fill_prompt(layer, first_row + i, k, v);
             }
-            let attended = attention::attention(qkv, n_heads, &context.documents, Causality::Causal);
+            let attended =
+                attention::attention(qkv, n_heads, &context.documents, Causality::Causal);
             x = block.after_attention(x, attended, context.shape, None);
         }
         let lasts: Vec<i32> = borders[1..].iter().map(|&end| end as i32 - 1).collect();

@@ -108,7 +108,11 @@ impl Reader<'_> {
     fn block(&self, layer: usize) -> Result<Block, CheckpointError> {
         let prefix = format!("model.layers.{layer}");
         let norm = |name: &str| {
-            tensor::<1>(self.weights, &format!("{prefix}.{name}.weight"), self.device)
+            tensor::<1>(
+                self.weights,
+                &format!("{prefix}.{name}.weight"),
+                self.device,
+            )
         };
         let [qkv, output, gate_up, down] = STACKS.map(|stack| self.stack(&prefix, stack));
         Ok(Block {

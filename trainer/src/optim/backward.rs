@@ -9,8 +9,8 @@
 use burn::tensor::Tensor;
 use thiserror::Error;
 use tooltune_data::batches::MicroBatch;
-use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::Supervision;
+use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::seed::seed;
 
 use crate::lora::{AdapterSlot, DropoutKey};
@@ -202,7 +202,11 @@ fn block_graph(
     let input = leaf(input);
     let mut tracked = block.clone();
     let mut factors = Vec::new();
-    for adapter in tracked.stacks.iter_mut().filter_map(|stack| stack.adapter.as_mut()) {
+    for adapter in tracked
+        .stacks
+        .iter_mut()
+        .filter_map(|stack| stack.adapter.as_mut())
+    {
         *adapter = adapter.map(leaf);
         factors.push(adapter.factors.clone());
     }

@@ -25,7 +25,10 @@ pub fn backward(
     let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
     let mut tracked = decoder.clone();
     let blocks = tracked.blocks.iter_mut();
-    for adapter in blocks.flat_map(|block| &mut block.stacks).filter_map(|s| s.adapter.as_mut()) {
+    for adapter in blocks
+        .flat_map(|block| &mut block.stacks)
+        .filter_map(|s| s.adapter.as_mut())
+    {
         *adapter = adapter.map(leaf);
     }
     let mut x = tracked.embed(&batch.input_ids);
@@ -41,7 +44,11 @@ pub fn backward(
     let mut gradients = loss.mul_scalar(options.gradient_scale).backward();
     let mut parts = Vec::new();
     for (layer, block) in tracked.blocks.iter().enumerate() {
-        for adapter in block.stacks.iter().filter_map(|stack| stack.adapter.as_ref()) {
+        for adapter in block
+            .stacks
+            .iter()
+            .filter_map(|stack| stack.adapter.as_ref())
+        {
             let gradient = adapter.factors.grad_remove(&mut gradients);
             parts.push(gradient.ok_or(StepError::NoGradient { layer })?);
         }

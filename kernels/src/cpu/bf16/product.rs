@@ -235,11 +235,24 @@ impl Sum<'_> {
             elements,
             ..
         } = self.output;
-        let end = if n == 0 { 0 } else { (n - 1) * stride + first + columns };
-        assert!(end <= elements && first + columns <= stride.max(columns), "size of the output");
-        assert!(self.bias.is_none_or(|bias| bias.len() >= columns), "size of the bias");
+        let end = if n == 0 {
+            0
+        } else {
+            (n - 1) * stride + first + columns
+        };
+        assert!(
+            end <= elements && first + columns <= stride.max(columns),
+            "size of the output"
+        );
+        assert!(
+            self.bias.is_none_or(|bias| bias.len() >= columns),
+            "size of the bias"
+        );
         let residual_fits = |r: &[f32]| r.len() == elements && first == 0;
-        assert!(self.residual.is_none_or(residual_fits), "size of the residual");
+        assert!(
+            self.residual.is_none_or(residual_fits),
+            "size of the residual"
+        );
         columns
     }
 }

@@ -178,9 +178,9 @@ mod avx512 {
     //! The same with pairs of bf16 in one instruction.
 
     use std::arch::x86_64::{
-        _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set_epi32,
-        _mm512_permutex2var_ps, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
-        _mm512_unpackhi_epi16, _mm512_unpacklo_epi16,
+        _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512,
+        _mm512_permutex2var_ps, _mm512_set_epi32, _mm512_set1_epi32, _mm512_setzero_ps,
+        _mm512_storeu_ps, _mm512_unpackhi_epi16, _mm512_unpacklo_epi16,
     };
 
     use burn::tensor::bf16;
@@ -247,12 +247,13 @@ mod avx512 {
             row = row.wrapping_add(2 * stride);
         }
         // Quads of the two registers take turns.
-        let first_half =
-            _mm512_set_epi32(23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17, 16, 3, 2, 1, 0);
+        let first_half = _mm512_set_epi32(23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17, 16, 3, 2, 1, 0);
         let second_half =
             _mm512_set_epi32(31, 30, 29, 28, 15, 14, 13, 12, 27, 26, 25, 24, 11, 10, 9, 8);
         for ([near, far], sums) in held.into_iter().zip(sums.chunks_exact_mut(COLUMNS)) {
-            for (order, sums) in [first_half, second_half].into_iter().zip(sums.chunks_exact_mut(16))
+            for (order, sums) in [first_half, second_half]
+                .into_iter()
+                .zip(sums.chunks_exact_mut(16))
             {
                 let values = _mm512_permutex2var_ps(near, order, far);
                 // SAFETY: 16 floats.

@@ -2,9 +2,9 @@
 
 use burn::tensor::bf16;
 
-use crate::cpu::number::Number;
 use super::panels::COLUMNS;
 use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
 
 /// Most rows of a tile.
 pub(crate) const ROWS: usize = 12;
