@@ -29,3 +29,4 @@ pub use frozen_weight::{ComputeDtype, FrozenWeight};
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use lora_linear::{AdapterLayout, AdapterPart, StackedAdapter, StackedLinear};
 pub use rope::RopeTable;
+pub use route::is_cpu;

@@ -17,7 +17,7 @@ pub(crate) fn arithmetic(dtype: DType) -> DType {
 }
 
 /// Whether tensors of the device lie in the memory of the CPU, under autodiff or not.
-pub(crate) fn is_cpu(device: &Device) -> bool {
+pub fn is_cpu(device: &Device) -> bool {
     is_flex(device.as_dispatch())
 }
 

@@ -24,10 +24,7 @@ pub fn embedding(table: &FrozenWeight, ids: &[u32]) -> Tensor<2> {
     );
     match table.storage() {
         Storage::Packed(packed) => {
-            let mut values = Vec::with_capacity(ids.len() * d);
-            for &id in ids {
-                values.extend(packed.row(id as usize));
-            }
+            let values = packed.rows(ids.iter().map(|&id| id as usize));
             Tensor::from_data(TensorData::new(values, [ids.len(), d]), table.device())
         }
         Storage::Dense(dense) => {

@@ -107,7 +107,7 @@ impl FrozenWeight {
         match &self.storage {
             Storage::Dense(dense) => dense.clone().cast(DType::F32),
             Storage::Packed(packed) => {
-                let values: Vec<f32> = (0..self.shape[0]).flat_map(|row| packed.row(row)).collect();
+                let values = packed.rows(0..self.shape[0]);
                 Tensor::from_data(TensorData::new(values, self.shape), &self.device)
             }
         }

@@ -3,9 +3,11 @@
 use std::sync::OnceLock;
 
 use burn::tensor::bf16;
+use rayon::prelude::*;
 
 use crate::cpu::bf16::convert::narrowed;
 use crate::cpu::bf16::panels::Panels;
+use crate::cpu::number::Number;
 
 /// A packed matrix `[out, in]`.
 #[derive(Debug)]
@@ -33,16 +35,24 @@ impl Packed {
     pub(crate) fn backward(&self) -> &Panels {
         self.backward.get_or_init(|| {
             let shape = [self.forward.columns(), self.forward.depth()];
-            let values: Vec<bf16> = (0..shape[0])
-                .flat_map(|row| self.forward.column(row))
-                .collect();
+            let mut values = vec![bf16::ZERO; shape[0] * shape[1]];
+            values
+                .par_chunks_mut(shape[1].max(1))
+                .enumerate()
+                .for_each(|(row, values)| self.forward.read_column(row, values));
             Panels::of_matrix(&values, shape)
         })
     }
 
-    /// Row `row` as f32.
-    pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = f32> + '_ {
-        self.forward.column(row).map(f32::from)
+    /// Rows `rows` as f32, one after the other.
+    pub(crate) fn rows(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {
+        let mut row = vec![bf16::ZERO; self.forward.depth()];
+        let mut values = Vec::new();
+        for i in rows {
+            self.forward.read_column(i, &mut row);
+            values.extend(row.iter().map(|value| value.widen()));
+        }
+        values
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -3,13 +3,11 @@
 //! How they were measured: x86-64 Linux with glibc, two threads, one thing changed at a time. VmRSS
 //! before and after the weights are read and VmHWM after a step, all three from
 //! `tooltune plan --probe --format json`; VmHWM of `tooltune train` over three steps for what the
-//! update and the save take; VmHWM of `tooltune eval` for generation. Models: SmolLM2-135M with 235
-//! to 6,625 tokens in a micro-batch, and random ones of 12 blocks that differ in one width. The
-//! block constants are the least squares of all of them; no model is off by more than 10 % of its
-//! activations. A kernel that keeps more or less changes the second table: measure again then.
+//! update and the save take; VmHWM of `tooltune eval` for generation. The block constants are
+//! counted, tensor by tensor, from what the operations keep and return, and held against
+//! measurements by a test. A kernel that keeps more or less changes them: count again then.
 
-/// Bytes of a value: everything is computed in f32.
-pub(super) const F32: f64 = 4.0;
+use crate::recipes::kept_blocks::BlockWidths;
 
 /// What a process holds before it knows of a model: code, threads, the heap's first pages.
 pub(super) const PROGRAM_BYTES: f64 = 17e6;
@@ -37,35 +35,21 @@ pub(super) const SAVE_COPIES: f64 = 7.0;
 /// Copies of a chunk's logits while it becomes a loss and a gradient.
 pub(super) const LOGITS_COPIES: f64 = 1.2;
 
-/// Values alive at once for each token of a block, as multiples of the widths.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct BlockConstants {
-    /// Of the hidden size.
-    pub hidden: f64,
-    /// Of all query heads together.
-    pub queries: f64,
-    /// Of all key/value heads together.
-    pub key_values: f64,
-    /// Of the feed-forward width.
-    pub intermediate: f64,
-    /// Of the inputs of adapted projections, where there is dropout.
-    pub dropped: f64,
-}
-
-/// A block that is differentiated: what its graph keeps, and gradients on their way.
-pub(super) const TRAINING: BlockConstants = BlockConstants {
-    hidden: 2.6,
-    queries: 6.2,
-    key_values: 1.0,
-    intermediate: 4.6,
-    dropped: 1.15,
+/// A block that is differentiated: what it keeps, and gradients on their way. Most are alive when
+/// down is done: the stream's twice, and those of what down read, of gate and of up.
+pub(super) const TRAINING: BlockWidths = BlockWidths {
+    stream: 4.0,
+    hidden: 3.0,
+    queries: 2.0,
+    key_values: 2.0,
+    intermediate: 6.0,
 };
 
 /// A block that only computes its output.
-pub(super) const FORWARD: BlockConstants = BlockConstants {
+pub(super) const FORWARD: BlockWidths = BlockWidths {
+    stream: 2.0,
     hidden: 1.0,
-    queries: 2.0,
-    key_values: 2.0,
-    intermediate: 2.3,
-    dropped: 0.0,
+    queries: 0.0,
+    key_values: 0.0,
+    intermediate: 3.0,
 };

@@ -5,14 +5,16 @@
 //! is counted in each.
 
 use serde::Serialize;
+use tooltune_kernels::ComputeDtype;
 
 use super::measured::{
-    ADAPTER_COPIES, BlockConstants, EXAMPLE_BYTES_PER_TOKEN, F32, FORWARD, KEPT_BUFFER_BYTES,
-    LOGITS_COPIES, PROGRAM_BYTES, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, TRAINING, UPDATE_COPIES,
+    ADAPTER_COPIES, EXAMPLE_BYTES_PER_TOKEN, FORWARD, KEPT_BUFFER_BYTES, LOGITS_COPIES,
+    PROGRAM_BYTES, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, TRAINING, UPDATE_COPIES,
 };
 use super::workload::{BatchShape, EvaluationWork};
 use crate::models::ModelConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
+use crate::recipes::kept_blocks::{BlockWidths, F32, KEPT, KeptBlocks, compute_bytes};
 use crate::recipes::sft::CHUNK_ROWS;
 
 /// The phase that writes a checkpoint.
@@ -59,14 +61,14 @@ pub(super) struct MemoryInput<'a> {
     pub largest_stored_bytes: f64,
     /// Values of the adapter.
     pub n_adapter: usize,
-    /// Input widths of the adapted projections of one block, summed; 0 without dropout.
-    pub dropped_width: usize,
+    /// What products read.
+    pub compute_dtype: ComputeDtype,
     /// Entries of the tokenizer's vocabulary.
     pub vocabulary: usize,
     /// Tokens of all examples.
     pub n_example_tokens: usize,
-    /// Blocks that keep their activations.
-    pub n_kept_blocks: usize,
+    /// How many blocks keep their activations.
+    pub kept_blocks: KeptBlocks,
     /// Whether gradients of several micro-batches are added.
     pub accumulates: bool,
     /// The micro-batches that can be the largest.
@@ -133,7 +135,7 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
         + EXAMPLE_BYTES_PER_TOKEN * input.n_example_tokens as f64
         + input.largest_stored_bytes.min(KEPT_BUFFER_BYTES);
     vec![
-        part("base weights", F32 * input.n_weights as f64),
+        part("base weights", weight_bytes(input)),
         part(
             "adapter and its moments",
             ADAPTER_COPIES * F32 * input.n_adapter as f64,
@@ -149,7 +151,9 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
 fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let model = input.model;
     let block = block_bytes(input, shape.n_tokens, &TRAINING);
-    let n_inputs = model.num_hidden_layers.saturating_sub(input.n_kept_blocks);
+    let n_kept_blocks = input.kept_blocks.count(shape.n_tokens);
+    let kept = KEPT.bytes_per_token(model, input.compute_dtype) * shape.n_tokens as f64;
+    let n_inputs = model.num_hidden_layers - n_kept_blocks;
     let inputs = F32 * (model.hidden_size * n_inputs * shape.n_tokens) as f64;
     let gradient = F32 * input.n_adapter as f64;
     let logits = logits(model, shape.n_trained_tokens.min(CHUNK_ROWS)) * LOGITS_COPIES;
@@ -163,10 +167,7 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
             "gradient of earlier micro-batches",
             if input.accumulates { gradient } else { 0.0 },
         ),
-        part(
-            "activations of kept blocks",
-            block * input.n_kept_blocks as f64,
-        ),
+        part("activations of kept blocks", kept * n_kept_blocks as f64),
         // The head is done before the first block is differentiated.
         match logits > block {
             true => part(format!("logits of {CHUNK_ROWS} rows"), logits),
@@ -189,7 +190,7 @@ fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize
     vec![
         part(
             "keys and values of generation",
-            F32 * (columns * cache_width) as f64,
+            compute_bytes(input.compute_dtype) * (columns * cache_width) as f64,
         ),
         match prefill > decode {
             true => part("activations of reading prompts", prefill),
@@ -213,14 +214,17 @@ fn prefill_tokens(lengths: &[usize]) -> usize {
     most
 }
 
-fn block_bytes(input: &MemoryInput, n_tokens: usize, constants: &BlockConstants) -> f64 {
-    let model = input.model;
-    let width = constants.hidden * model.hidden_size as f64
-        + constants.queries * (model.num_attention_heads * model.head_dim) as f64
-        + constants.key_values * (model.num_key_value_heads * model.head_dim) as f64
-        + constants.intermediate * model.intermediate_size as f64
-        + constants.dropped * input.dropped_width as f64;
-    F32 * width * n_tokens as f64
+fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f64 {
+    n_tokens as f64 * widths.bytes_per_token(input.model, input.compute_dtype)
+}
+
+/// Packed weights are there once for each direction of a product.
+fn weight_bytes(input: &MemoryInput) -> f64 {
+    let copies = match input.compute_dtype {
+        ComputeDtype::F32 => 1.0,
+        ComputeDtype::Bf16 => 2.0,
+    };
+    copies * compute_bytes(input.compute_dtype) * input.n_weights as f64
 }
 
 fn logits(model: &ModelConfig, rows: usize) -> f64 {

@@ -24,6 +24,7 @@ use tooltune_data::text::WordPiece;
 use crate::config::Config;
 use crate::error::Error;
 use crate::models::load::expected_tensors;
+use crate::recipes::kept_blocks::KeptBlocks;
 use crate::recipes::settings;
 use crate::recipes::sft::Preparation;
 use memory::{MemoryInput, SAVING, memory_plan};
@@ -94,10 +95,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         .sum();
     let training = training_work(preparation);
     let evaluation = evaluation_work(config, preparation)?;
-    let dropped_width = match config.lora.lora_dropout > 0.0 {
-        true => slots.iter().map(|slot| slot.in_features).sum::<usize>() / model.num_hidden_layers,
-        false => 0,
-    };
+    let compute_dtype = settings::compute_dtype(&config.model, device);
     let encoder = match (&config.eval.encoder, &evaluation) {
         (Some(dir), Some(_)) => Some(encoder_size(dir)?),
         _ => None,
@@ -107,12 +105,13 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         n_weights,
         largest_stored_bytes: largest_stored_bytes(preparation, n_weights)?,
         n_adapter,
-        dropped_width,
+        compute_dtype,
         vocabulary: preparation.base.tokenizer.vocab_size(),
         n_example_tokens: preparation.report.n_tokens,
-        n_kept_blocks: settings::n_kept_blocks(
+        kept_blocks: KeptBlocks::new(
             config.train.gradient_checkpointing,
-            model.num_hidden_layers,
+            model,
+            compute_dtype,
             device,
         ),
         accumulates: config.train.gradient_accumulation_steps > 1,

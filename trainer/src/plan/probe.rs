@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::optim::{BackwardOptions, Optimizer, backward};
 use crate::process::{peak_rss_bytes, rss_bytes};
+use crate::recipes::kept_blocks::KeptBlocks;
 use crate::recipes::settings;
 use crate::recipes::sft::{CHUNK_ROWS, Preparation};
 
@@ -49,9 +50,10 @@ pub fn probe(
     device: &Device,
 ) -> Result<Probe, Error> {
     let rss_before_weights_bytes = rss_bytes();
-    let mut decoder = preparation
-        .base
-        .decoder(settings::compute_dtype(&config.model, device), device)?;
+    let compute_dtype = settings::compute_dtype(&config.model, device);
+    let setting = config.train.gradient_checkpointing;
+    let kept_blocks = KeptBlocks::new(setting, &preparation.base.config, compute_dtype, device);
+    let mut decoder = preparation.base.decoder(compute_dtype, device)?;
     let slots = preparation.lora.slots(&decoder.config)?;
     let mut adapters = Adapters::new(slots, config.train.seed, device);
     let max_grad_norm = config.train.max_grad_norm.unwrap_or(f64::INFINITY);
@@ -77,11 +79,7 @@ pub fn probe(
         gradient_scale: 1.0 / sum_loss_weights,
         dropout: DropoutRate::new(config.lora.lora_dropout)
             .map(|rate| DropoutKey::new(rate, config.train.seed, 1, 0)),
-        n_kept_blocks: settings::n_kept_blocks(
-            config.train.gradient_checkpointing,
-            decoder.blocks.len(),
-            device,
-        ),
+        n_kept_blocks: kept_blocks.count(batch.n_tokens()),
         chunk_rows: CHUNK_ROWS,
     };
     let part = backward::backward(&decoder, &adapters.slots, &batch, options)?;

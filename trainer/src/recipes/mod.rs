@@ -1,6 +1,7 @@
 //! One straight loop for each thing that is trained.
 
 pub mod interrupt;
+pub mod kept_blocks;
 mod reporter;
 pub mod run_files;
 pub mod settings;

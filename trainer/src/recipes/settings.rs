@@ -145,15 +145,3 @@ pub fn generation(config: &config::EvalConfig, stop_ids: &[u32]) -> GenerationOp
         stop_ids: stop_ids.to_vec(),
     }
 }
-
-/// Blocks that keep their activations instead of being run again.
-///
-/// `auto` keeps none on the CPU, where memory is what a machine lacks; on a GPU it keeps as many
-/// as the memory model allows.
-pub fn n_kept_blocks(setting: config::GradientCheckpointing, n_blocks: usize, _: &Device) -> usize {
-    match setting {
-        config::GradientCheckpointing::Mode(config::CheckpointingMode::None) => n_blocks,
-        config::GradientCheckpointing::Mode(_) => 0,
-        config::GradientCheckpointing::KeepBlocks(n) => n.min(n_blocks),
-    }
-}

@@ -13,6 +13,7 @@ use tooltune_data::batches::{Example, Padding, StepBatch, StepOrder, collate};
 use tooltune_data::text::{PrepareReport, Row, TokenizedExample, prepare, read_rows};
 
 use super::interrupt::Interrupt;
+use super::kept_blocks::KeptBlocks;
 use super::reporter::{Reporter, StepLine, StepTiming};
 use super::settings;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
@@ -150,6 +151,7 @@ struct Run<'a> {
     decoder: Decoder,
     adapters: Adapters,
     optimizer: Optimizer,
+    kept_blocks: KeptBlocks,
     state: TrainerState,
     evaluator: Option<Evaluator>,
     reporter: Reporter,
@@ -246,9 +248,10 @@ impl<'a> Run<'a> {
     ) -> Result<Self, Error> {
         let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
         let start = starting_checkpoint(config, &run_dir, resume)?;
-        let mut decoder = preparation
-            .base
-            .decoder(settings::compute_dtype(&config.model, device), device)?;
+        let compute_dtype = settings::compute_dtype(&config.model, device);
+        let setting = config.train.gradient_checkpointing;
+        let kept_blocks = KeptBlocks::new(setting, &preparation.base.config, compute_dtype, device);
+        let mut decoder = preparation.base.decoder(compute_dtype, device)?;
         let slots = preparation.lora.slots(&decoder.config)?;
         let mut adapters = match &start {
             Some(checkpoint) => load_adapters(&checkpoint.path, slots, device)?,
@@ -275,6 +278,7 @@ impl<'a> Run<'a> {
             decoder,
             adapters,
             optimizer,
+            kept_blocks,
             state,
             evaluator,
             reporter,
@@ -285,12 +289,6 @@ impl<'a> Run<'a> {
     /// Loss sum and gradient of a step, or `None` if a signal came between its micro-batches.
     fn gradient(&self, batch: &StepBatch) -> Result<Option<(f64, Tensor<1>)>, Error> {
         let gradient_scale = 1.0 / batch.sum_loss_weights();
-        let device = self.decoder.device();
-        let n_kept_blocks = settings::n_kept_blocks(
-            self.config.train.gradient_checkpointing,
-            self.decoder.blocks.len(),
-            &device,
-        );
         let rate = DropoutRate::new(self.config.lora.lora_dropout);
         let mut total: Option<(f64, Tensor<1>)> = None;
         for (i, micro_batch) in batch.micro_batches.iter().enumerate() {
@@ -306,7 +304,7 @@ impl<'a> Run<'a> {
             let options = BackwardOptions {
                 gradient_scale,
                 dropout,
-                n_kept_blocks,
+                n_kept_blocks: self.kept_blocks.count(micro_batch.n_tokens()),
                 chunk_rows: CHUNK_ROWS,
             };
             let part =

@@ -191,20 +191,22 @@ impl Panels {
         }
     }
 
-    /// Elements of column `column`, in order of depth.
-    pub(crate) fn column(&self, column: usize) -> impl Iterator<Item = bf16> + '_ {
+    /// Elements of column `column`, in order of depth, to `to`.
+    ///
+    /// # Panics
+    ///
+    /// If `to` is shorter than the depth, or there is no such column.
+    pub(crate) fn read_column(&self, column: usize, to: &mut [bf16]) {
         let span = self.spans[column / COLUMNS];
+        let to = &mut to[..self.depth];
+        to.fill(bf16::ZERO);
         let lines = &self.lines[span.line..span.line + span.pairs];
-        let halves = lines.iter().flat_map(move |line| {
+        for (to, line) in to[2 * span.first_pair..].chunks_mut(2).zip(lines) {
             let word = line.0[column % COLUMNS];
-            [word as u16, (word >> 16) as u16]
-        });
-        let skipped = 2 * span.first_pair;
-        std::iter::repeat_n(0, skipped)
-            .chain(halves)
-            .chain(std::iter::repeat(0))
-            .take(self.depth)
-            .map(bf16::from_bits)
+            for (to, half) in to.iter_mut().zip([word as u16, (word >> 16) as u16]) {
+                *to = bf16::from_bits(half);
+            }
+        }
     }
 
     /// Bytes of the packed words.
