@@ -1,12 +1,14 @@
 //! RMSNorm, rotary embedding and SwiGLU: values and gradients.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use tooltune_kernels::RopeTable;
 use tooltune_kernels::rms_norm::{self, rms_norm};
 use tooltune_kernels::rope::{self, rope};
 use tooltune_kernels::swiglu::{self, swiglu};
 
-use crate::support::{Numbers, assert_near, gradient, gradients, leaf, on_threads, values};
+use crate::support::{
+    Numbers, assert_near, gradient, gradients, leaf, on_threads, test_device, values,
+};
 
 const SHAPES: [[usize; 2]; 7] = [
     [1, 1],
@@ -56,7 +58,7 @@ fn rms_norm_agrees_with_the_reference() {
 
 #[test]
 fn a_row_of_zeros_stays_zero_and_nan_stays_in_its_row() {
-    let device = Device::flex();
+    let device = test_device();
     let mut floats = vec![0.0f32; 3 * 40];
     floats[45] = f32::NAN;
     floats[80] = 1.0;
@@ -91,7 +93,7 @@ fn swiglu_agrees_with_the_reference() {
 
 #[test]
 fn swiglu_of_large_values_neither_overflows_nor_hides_nan() {
-    let device = Device::flex();
+    let device = test_device();
     let gate = [-1e30, -200.0, 200.0, 1e30, f32::NAN, 1.0];
     let gate = Tensor::<2>::from_data(TensorData::new(gate.to_vec(), [1, 6]), &device);
     let y = values(&swiglu(gate, Tensor::ones([1, 6], &device)));
@@ -113,7 +115,7 @@ fn rope_agrees_with_the_reference() {
         let frequencies: Vec<f64> = (0..c / 2)
             .map(|i| 10_000f64.powf(-2.0 * i as f64 / c as f64))
             .collect();
-        let table = RopeTable::new(&positions, &frequencies, 1.0, &Device::flex());
+        let table = RopeTable::new(&positions, &frequencies, 1.0, &test_device());
         let (x, dy) = (numbers.tensor([n, heads, c]), numbers.tensor([n, heads, c]));
         let run = |f: Rotation| {
             let tracked = leaf(&x);

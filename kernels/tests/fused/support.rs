@@ -1,10 +1,29 @@
-//! Random tensors, and how near two results must be.
+//! Random tensors, the device they lie on, and how near two results must be.
 
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 
-/// Both sides sum f32 in different orders: over a few thousand terms that costs some 1e-6 of the
-/// norm, so 1e-5 leaves room and still catches a wrong term.
-pub(crate) const TOLERANCE: f64 = 1e-5;
+use crate::bounds::Quantity;
+use crate::place::Place;
+
+/// The device that the tests run on.
+pub(crate) fn test_device() -> Device {
+    match Place::chosen() {
+        Place::Cpu => Device::flex(),
+        Place::Cuda(index) => cuda(index),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(index: usize) -> Device {
+    let driver = tooltune_kernels::gpu::driver().expect("a driver");
+    assert!(index < driver.gpus.len(), "no GPU {index}: {driver:?}");
+    Device::cuda(index)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(index: usize) -> Device {
+    panic!("cuda:{index}: these tests were built without the feature cuda")
+}
 
 /// Numbers in -1..1 that depend on the seed alone.
 #[derive(Debug)]
@@ -31,7 +50,7 @@ impl Numbers {
 
     pub(crate) fn tensor<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<D> {
         let values = self.floats(shape.iter().product());
-        Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+        Tensor::from_data(TensorData::new(values, shape), &test_device())
     }
 }
 
@@ -56,7 +75,7 @@ pub(crate) fn difference(ours: &[f32], expected: &[f32]) -> f64 {
 pub(crate) fn assert_near(name: &str, ours: &[f32], expected: &[f32]) {
     let difference = difference(ours, expected);
     assert!(
-        difference < TOLERANCE,
+        difference < Quantity::Operation.bound(),
         "{name}: relative difference {difference}"
     );
 }
