@@ -285,13 +285,13 @@ fn all_mistakes_of_a_config_are_shown_at_once_with_line_and_column() {
         .replace("max_length = 4096", "max_length = -1");
     workplace.write("config.toml", config);
     let said = [
-        "[config.toml:5:1]",
+        "[config.toml:6:1]",
         "did you mean `lora_alpha`?",
-        "[config.toml:11:14]",
+        "[config.toml:12:14]",
         "`data.max_length`",
-        "[config.toml:16:17]",
+        "[config.toml:17:17]",
         "`train.learning_rate` must be a finite number",
-        "[config.toml:25:1]",
+        "[config.toml:26:1]",
         "did you mean `save_steps`?",
         "4 mistakes in config.toml",
     ];

@@ -8,12 +8,13 @@ use tooltune_data::text::{DataFormat, read_rows};
 
 use crate::support::root;
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "docs/config.md",
     "docs/data.md",
+    "docs/gpu.md",
     "docs/metrics.md",
     "docs/runs.md",
 ];

@@ -8,7 +8,8 @@ use tempfile::TempDir;
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_data::batches::SeededRandom;
 
-use crate::support::{fixture, model};
+use crate::support::place::Place;
+use crate::support::{fixture, model, program};
 
 /// Optimizer steps of a run; evaluations and saves fall on every tenth and sixth.
 const STEPS: u64 = 30;
@@ -43,6 +44,7 @@ impl Workplace {
         let show = |path: PathBuf| path.display().to_string();
         format!(
             r#"
+device = "{device}"
 [model]
 model_name_or_path = "{model}"
 [lora]
@@ -75,6 +77,7 @@ encoder = "{encoder}"
 save_steps = 6
 save_total_limit = 3
 "#,
+            device = Place::chosen(),
             model = show(fixture("tiny_chat_model")),
             encoder = show(model("all-minilm-l6-v2")),
             train = show(self.path("train.jsonl")),
@@ -105,7 +108,7 @@ save_total_limit = 3
 }
 
 fn tooltune() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tooltune"));
+    let mut command = Command::new(program());
     // Two threads on any machine: what is compared must not depend on who computes which part.
     command
         .env("RAYON_NUM_THREADS", "2")

@@ -1,9 +1,19 @@
-//! Fixtures, tolerances and the device that all integration tests share.
+//! Fixtures, and the device that all integration tests share; [`bounds`] says how near results must
+//! be.
+//!
+//! The tests find the repository and the program where Cargo built them. `TOOLTUNE_TEST_ROOT` and
+//! `TOOLTUNE_TEST_PROGRAM` say where they are on a machine that they were carried to.
+
+pub(crate) mod bounds;
+pub(crate) mod place;
 
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use place::Place;
 use safetensors::SafeTensors;
+use tooltune::config;
+use tooltune::device;
 use tooltune::lora::{Adapters, LoraSpec};
 use tooltune::models::{Decoder, ModelConfig, load};
 use tooltune_checkpoints::adapter::load_adapter;
@@ -14,15 +24,29 @@ use tooltune_kernels::ComputeDtype;
 
 /// The device that the tests run on.
 pub(crate) fn test_device() -> Device {
-    Device::flex()
+    let name = match Place::chosen() {
+        Place::Cpu => config::Device::Cpu,
+        Place::Cuda(index) => config::Device::Cuda(index),
+    };
+    device::open(name).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("a workspace")
-        .to_path_buf()
+    match std::env::var_os("TOOLTUNE_TEST_ROOT") {
+        Some(root) => PathBuf::from(root),
+        None => Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .expect("a workspace")
+            .to_path_buf(),
+    }
+}
+
+/// The built program.
+pub(crate) fn program() -> PathBuf {
+    std::env::var_os("TOOLTUNE_TEST_PROGRAM")
+        .unwrap_or(env!("CARGO_BIN_EXE_tooltune").into())
+        .into()
 }
 
 /// A path below `tests/fixtures`.
@@ -164,9 +188,10 @@ pub(crate) fn micro_batch(file: &Tensors, step: &str) -> MicroBatch {
 }
 
 /// Largest absolute difference of two slices of one length.
-pub(crate) fn max_abs_difference(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn max_abs_difference(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
-    a.iter()
+    let worst = a
+        .iter()
         .zip(b)
         .map(|(a, b)| (a - b).abs())
         .fold(0.0, |worst, d| {
@@ -175,7 +200,8 @@ pub(crate) fn max_abs_difference(a: &[f32], b: &[f32]) -> f32 {
             } else {
                 worst.max(d)
             }
-        })
+        });
+    f64::from(worst)
 }
 
 /// `‖a - b‖ / ‖b‖`.

@@ -5,11 +5,12 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{fixture, model};
+use crate::support::place::Place;
+use crate::support::{fixture, model, program};
 
 /// The program as users start it.
 pub(crate) fn tooltune() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tooltune"));
+    let mut command = Command::new(program());
     // Two threads on any machine: what is compared must not depend on who computes which part.
     command
         .env("RAYON_NUM_THREADS", "2")
@@ -100,7 +101,8 @@ impl Workplace {
 
 fn config() -> String {
     format!(
-        r#"[model]
+        r#"device = "{device}"
+[model]
 model_name_or_path = "{model}"
 [lora]
 r = 2
@@ -126,6 +128,7 @@ encoder = "{encoder}"
 [checkpoint]
 save_steps = 2
 "#,
+        device = Place::chosen(),
         model = fixture("tiny_chat_model").display(),
         encoder = model("all-minilm-l6-v2").display(),
     )

@@ -14,6 +14,8 @@ pub mod cpu;
 pub mod dropout;
 pub mod embedding;
 pub mod frozen_weight;
+#[cfg(feature = "cuda")]
+pub mod gpu;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
 pub mod rms_norm;

@@ -1,18 +1,32 @@
 //! The device that a command computes on; the only place that opens one.
 //!
 //! `Device::default()` is never used: in a build with CUDA it takes the first GPU even where there
-//! is none.
+//! is none. Burn panics in a thread of its own where a library of CUDA is missing; so everything
+//! that a GPU takes is looked at first, by [`cuda_needs`], which `tooltune doctor` shows too.
 
 use burn::tensor::Device;
+#[cfg(feature = "cuda")]
+use tooltune_kernels::gpu;
 
 use crate::config::Device as DeviceName;
 use crate::error::Error;
+
+/// One thing that computing on a GPU takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// What it is.
+    pub subject: &'static str,
+    /// What was found, or what is wrong.
+    pub found: Result<String, String>,
+    /// What to do where it is wrong.
+    pub mend: &'static str,
+}
 
 /// Opens the device of a config or of `--device`.
 ///
 /// # Errors
 ///
-/// CUDA is asked for in a build without it, or without a driver on this machine.
+/// CUDA is asked for in a build without it, or on a machine that lacks one of [`cuda_needs`].
 pub fn open(name: DeviceName) -> Result<Device, Error> {
     match name {
         DeviceName::Cpu => Ok(Device::flex()),
@@ -22,35 +36,138 @@ pub fn open(name: DeviceName) -> Result<Device, Error> {
 
 #[cfg(feature = "cuda")]
 fn open_cuda(index: usize) -> Result<Device, Error> {
-    // Burn panics in a thread of its own where the driver is missing; look for it first.
-    let directories = [
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib64",
-        "/usr/lib/wsl/lib",
-        "/usr/lib",
-    ];
-    let in_path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    let found = directories
-        .into_iter()
-        .chain(in_path.split(':'))
-        .any(|directory| {
-            std::path::Path::new(directory)
-                .join("libcuda.so.1")
-                .exists()
-        });
-    match found {
-        true => Ok(Device::cuda(index)),
-        false => Err(Error::Device(format!(
-            "cuda:{index}: no libcuda.so.1 on this machine; install the NVIDIA driver, add its \
-             folder to LD_LIBRARY_PATH, or use --device cpu"
-        ))),
+    for need in cuda_needs(index) {
+        need.found
+            .map_err(|problem| refusal(index, &problem, need.mend))?;
     }
+    Ok(Device::cuda(index))
 }
 
 #[cfg(not(feature = "cuda"))]
 fn open_cuda(index: usize) -> Result<Device, Error> {
-    Err(Error::Device(format!(
-        "cuda:{index}: this build has no CUDA; build with `cargo build --release --features cuda`, \
-         or use --device cpu"
-    )))
+    Err(refusal(index, NOT_BUILT, BUILD))
+}
+
+fn refusal(index: usize, problem: &str, mend: &str) -> Error {
+    Error::Device(format!(
+        "cuda:{index}: {problem}; {mend}, or use --device cpu"
+    ))
+}
+
+#[cfg(not(feature = "cuda"))]
+const NOT_BUILT: &str = "this build has no CUDA";
+#[cfg(not(feature = "cuda"))]
+const BUILD: &str = "build with `cargo build --release --features cuda`";
+
+/// What the GPU with this index takes, in the order in which it is needed; what cannot be looked
+/// at because an earlier one is missing is left out.
+#[cfg(not(feature = "cuda"))]
+pub fn cuda_needs(_: usize) -> Vec<Need> {
+    vec![Need {
+        subject: "build",
+        found: Err(NOT_BUILT.to_owned()),
+        mend: BUILD,
+    }]
+}
+
+/// What the GPU with this index takes, in the order in which it is needed; what cannot be looked
+/// at because an earlier one is missing is left out.
+#[cfg(feature = "cuda")]
+pub fn cuda_needs(index: usize) -> Vec<Need> {
+    let driver = gpu::driver();
+    let mut needs = vec![Need {
+        subject: "NVIDIA driver",
+        found: driver
+            .as_ref()
+            .map(describe_driver)
+            .map_err(describe_problem),
+        mend: "install the NVIDIA driver (inside a container, start it with the GPU), or add the \
+               folder of libcuda.so.1 to LD_LIBRARY_PATH",
+    }];
+    needs.extend(driver.ok().map(|driver| Need {
+        subject: "GPU",
+        found: describe_gpus(&driver.gpus, index),
+        mend: "take the index of one of these GPUs; CUDA_VISIBLE_DEVICES may hide others",
+    }));
+    let nvrtc = gpu::Library::Nvrtc.find();
+    needs.push(Need {
+        subject: "NVRTC",
+        found: nvrtc
+            .map(|path| path.display().to_string())
+            .ok_or("libnvrtc.so, the compiler of the kernels, cannot be loaded".to_owned()),
+        mend: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and add its \
+               folder to LD_LIBRARY_PATH (`scripts/gpu/environment` finds both)",
+    });
+    needs.push(Need {
+        subject: "CUDA headers",
+        found: gpu::headers()
+            .map(|folder| folder.display().to_string())
+            .ok_or(
+                "the headers that the kernels include, cuda_fp16.h and others, are missing"
+                    .to_owned(),
+            ),
+        mend: "install the CUDA toolkit or the Python packages nvidia-cuda-runtime and \
+               nvidia-cuda-crt, and set CUDA_PATH to the folder above `include` (`scripts/gpu/environment` finds both)",
+    });
+    needs
+}
+
+#[cfg(feature = "cuda")]
+fn describe_driver(driver: &gpu::Driver) -> String {
+    let (major, minor) = driver.cuda_version;
+    let release = gpu::driver_release().unwrap_or("of unknown release".to_owned());
+    format!("{release}, up to CUDA {major}.{minor}")
+}
+
+#[cfg(feature = "cuda")]
+fn describe_problem(problem: &gpu::DriverProblem) -> String {
+    match problem {
+        gpu::DriverProblem::Missing => {
+            "there is no NVIDIA driver: libcuda.so.1 cannot be loaded".to_owned()
+        }
+        gpu::DriverProblem::Refused(answer) => format!("the NVIDIA driver answers {answer}"),
+    }
+}
+
+/// All GPUs, if `index` is one of them.
+#[cfg(feature = "cuda")]
+fn describe_gpus(gpus: &[gpu::Gpu], index: usize) -> Result<String, String> {
+    let listed: Vec<String> = gpus
+        .iter()
+        .enumerate()
+        .map(|(i, gpu)| {
+            let (major, minor) = gpu.compute_capability;
+            let memory = gpu.memory_bytes as f64 / (1u64 << 30) as f64;
+            format!(
+                "cuda:{i}: {}, {memory:.1} GiB, compute capability {major}.{minor}",
+                gpu.name
+            )
+        })
+        .collect();
+    match gpus.get(index) {
+        Some(_) => Ok(listed.join("\n")),
+        None if gpus.is_empty() => Err("the driver shows no GPU".to_owned()),
+        None => Err(format!("there is no GPU {index}: {}", listed.join(", "))),
+    }
+}
+
+#[cfg(all(test, feature = "cuda"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_without_a_gpu_is_answered_with_those_that_are_there() {
+        let gpus = [gpu::Gpu {
+            name: "NVIDIA H200".to_owned(),
+            memory_bytes: 150_754_820_096,
+            compute_capability: (9, 0),
+        }];
+        let line = "cuda:0: NVIDIA H200, 140.4 GiB, compute capability 9.0";
+        assert_eq!(describe_gpus(&gpus, 0).as_deref(), Ok(line));
+        assert_eq!(
+            describe_gpus(&gpus, 1),
+            Err(format!("there is no GPU 1: {line}"))
+        );
+        assert!(describe_gpus(&[], 0).is_err());
+    }
 }

@@ -1,14 +1,14 @@
 //! This machine to a list of findings: what there is, what is missing, and what to do about it.
 //!
-//! Nothing is opened that could fail hard: CUDA's libraries are looked for as files, because a
-//! driver that is loaded and does not fit ends the process instead of giving an error. Of the hub
-//! token only its presence is ever looked at.
+//! Nothing is only believed: CUDA's driver is asked for its GPUs, its libraries are loaded, a file
+//! is made in the run's folder. Of the hub token only its presence is ever looked at.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use crate::base_model::BaseModel;
 use crate::config::{Config, Device};
+use crate::device;
 use crate::models::load::expected_tensors;
 use crate::process::available_memory_bytes;
 use crate::recipes::settings;
@@ -248,81 +248,46 @@ fn write_access(dir: &Path) -> Finding {
     }
 }
 
-/// CUDA's libraries: only a run on a GPU needs them, and a build with the feature.
+/// What a GPU takes: missing only where a run wants one.
 fn cuda(device: Device) -> Vec<Finding> {
-    let wanted = matches!(device, Device::Cuda(_));
-    let mut findings: Vec<Finding> = [
-        (
-            "NVIDIA driver",
-            "libcuda.so",
-            "install the NVIDIA driver, or use --device cpu",
-        ),
-        (
-            "NVRTC",
-            "libnvrtc.so",
-            "install the CUDA toolkit, or use --device cpu",
-        ),
-    ]
-    .into_iter()
-    .map(
-        |(subject, library, mend)| match (find_library(library), wanted) {
-            (Some(path), _) => Finding::good(subject, path.display().to_string()),
-            (None, true) => Finding::bad(subject, format!("{library} is not there"), mend),
-            (None, false) => Finding::note(
-                subject,
-                format!("{library} is not there; the CPU needs none"),
+    let (index, is_wanted) = match device {
+        Device::Cuda(index) => (index, true),
+        Device::Cpu => (0, false),
+    };
+    let needs = device::cuda_needs(index).into_iter();
+    let mut findings: Vec<Finding> = needs
+        .map(|need| match (need.found, is_wanted) {
+            (Ok(found), _) => Finding::good(need.subject, found),
+            (Err(problem), true) => Finding::bad(
+                need.subject,
+                problem,
+                format!("{}, or use --device cpu", need.mend),
             ),
-        },
-    )
-    .collect();
-    findings.push(match find_library("libnccl.so") {
-        Some(path) => Finding::good("NCCL", path.display().to_string()),
-        None => Finding::note(
-            "NCCL",
-            "libnccl.so is not there; one device needs none".to_string(),
-        ),
-    });
-    if wanted && !cfg!(feature = "cuda") {
-        findings.push(Finding::bad(
-            "build",
-            "this build has no CUDA".to_string(),
-            "build with `cargo build --release --features cuda`, or use --device cpu",
-        ));
-    }
+            (Err(problem), false) => {
+                Finding::note(need.subject, format!("{problem}; the CPU needs none"))
+            }
+        })
+        .collect();
+    findings.extend(matrix_products());
     findings
 }
 
-/// The first file in the usual folders whose name begins with `stem`.
-fn find_library(stem: &str) -> Option<PathBuf> {
-    let usual = [
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib/aarch64-linux-gnu",
-        "/usr/lib64",
-        "/usr/lib/wsl/lib",
-        "/usr/lib",
-        "/usr/local/cuda/lib64",
-    ];
-    let listed = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = usual
-        .iter()
-        .map(PathBuf::from)
-        .chain(env::split_paths(&listed))
-        .collect();
-    folders
-        .iter()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .find_map(|folder| {
-            let mut names: Vec<PathBuf> = std::fs::read_dir(folder)
-                .ok()?
-                .filter_map(|entry| Some(entry.ok()?.path()))
-                .filter(|path| {
-                    let name = path.file_name().and_then(|name| name.to_str());
-                    name.is_some_and(|name| name.starts_with(stem))
-                })
-                .collect();
-            names.sort();
-            names.into_iter().next()
-        })
+/// cuBLASLt is quicker than what takes its place where it is missing.
+#[cfg(feature = "cuda")]
+fn matrix_products() -> Option<Finding> {
+    let path = tooltune_kernels::gpu::Library::CublasLt.find();
+    Some(match path {
+        Some(path) => Finding::good("cuBLASLt", path.display().to_string()),
+        None => Finding::note(
+            "cuBLASLt",
+            "libcublasLt.so cannot be loaded; on a GPU slower kernels take its place".to_owned(),
+        ),
+    })
+}
+
+#[cfg(not(feature = "cuda"))]
+fn matrix_products() -> Option<Finding> {
+    None
 }
 
 /// Where a token lies, never what it is.

@@ -1,13 +1,13 @@
 //! RMSNorm, rotary embedding and SwiGLU: values and gradients.
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use tooltune_kernels::RopeTable;
 use tooltune_kernels::rms_norm::{self, rms_norm};
 use tooltune_kernels::rope::{self, rope};
 use tooltune_kernels::swiglu::{self, swiglu};
 
 use crate::support::{
-    BOTH_TYPES, Numbers, assert_near_in, gradient, gradients, leaf, on_threads, values,
+    BOTH_TYPES, Numbers, assert_near_in, gradient, gradients, leaf, on_threads, test_device, values,
 };
 
 const SHAPES: [[usize; 2]; 7] = [
@@ -71,7 +71,7 @@ fn rms_norm_agrees_with_the_reference() {
 
 #[test]
 fn a_row_of_zeros_stays_zero_and_nan_stays_in_its_row() {
-    let device = Device::flex();
+    let device = test_device();
     let mut floats = vec![0.0f32; 4 * 40];
     floats[45] = f32::NAN;
     floats[80] = 1.0;
@@ -111,7 +111,7 @@ fn swiglu_agrees_with_the_reference() {
 fn swiglu_of_large_values_neither_overflows_nor_hides_nan() {
     let gate = [-1e30, -200.0, 200.0, 1e30, f32::NAN, f32::INFINITY];
     let gate_up = [gate, [1.0; 6]].concat();
-    let gate_up = Tensor::<2>::from_data(TensorData::new(gate_up, [1, 12]), &Device::flex());
+    let gate_up = Tensor::<2>::from_data(TensorData::new(gate_up, [1, 12]), &test_device());
     for dtype in BOTH_TYPES {
         let y = values(&swiglu(gate_up.clone().cast(dtype)));
         assert_eq!(y[..3], [0.0, 0.0, 200.0]);
@@ -136,7 +136,7 @@ fn table(numbers: &mut Numbers, n: usize, c: usize) -> RopeTable {
     let frequencies: Vec<f64> = (0..c / 2)
         .map(|i| 10_000f64.powf(-2.0 * i as f64 / c as f64))
         .collect();
-    RopeTable::new(&positions, &frequencies, 1.0, &Device::flex())
+    RopeTable::new(&positions, &frequencies, 1.0, &test_device())
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_turn_of_nan_stays_in_its_pair() {
     let table = table(&mut numbers, 2, 8);
     let mut floats = numbers.floats(2 * 8);
     floats[1] = f32::NAN;
-    let x = Tensor::<3>::from_data(TensorData::new(floats, [2, 1, 8]), &Device::flex());
+    let x = Tensor::<3>::from_data(TensorData::new(floats, [2, 1, 8]), &test_device());
     for dtype in BOTH_TYPES {
         let y = values(&rope(x.clone().cast(dtype), &table, 1));
         for (i, value) in y.iter().enumerate() {

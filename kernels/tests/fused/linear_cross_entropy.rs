@@ -1,14 +1,14 @@
 //! The loss of a micro-batch and the gradient of its hidden states.
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Tensor};
 use tooltune_kernels::linear_cross_entropy::{
     linear_cross_entropy, linear_cross_entropy_loss, logits, reference,
 };
 use tooltune_kernels::{ComputeDtype, FrozenWeight, Supervision};
 
+use crate::bounds::Quantity;
 use crate::support::{
-    BF16_TOLERANCE, Numbers, TOLERANCE, assert_near, assert_within, gradient, leaf, on_threads,
-    values,
+    Numbers, assert_near, assert_near_in, gradient, leaf, on_threads, test_device, values,
 };
 
 fn supervision(numbers: &mut Numbers, rows: usize, vocab: usize) -> Supervision {
@@ -18,7 +18,7 @@ fn supervision(numbers: &mut Numbers, rows: usize, vocab: usize) -> Supervision 
 }
 
 fn head(weight: &Tensor<2>, dtype: ComputeDtype) -> FrozenWeight {
-    FrozenWeight::new(values(weight), weight.dims(), dtype, &Device::flex())
+    FrozenWeight::new(values(weight), weight.dims(), dtype, &test_device())
 }
 
 /// Loss and gradient by autodiff through all logits.
@@ -29,7 +29,8 @@ fn expected(hidden: &Tensor<2>, head: &Tensor<2>, by: &Supervision) -> (f64, Vec
     (value, gradient(&hidden, &loss.mul_scalar(0.125).backward()))
 }
 
-fn assert_agreement(dtype: ComputeDtype, tolerance: f64) {
+fn assert_agreement(dtype: ComputeDtype) {
+    let tolerance = Quantity::Operation.bound_in(dtype.dtype());
     let mut numbers = Numbers::new(21);
     for [rows, vocab, d] in [
         [1, 1, 1],
@@ -53,7 +54,7 @@ fn assert_agreement(dtype: ComputeDtype, tolerance: f64) {
             assert!(off <= tolerance * loss.abs().max(1e-3), "{name}: {off}");
             assert_eq!(ours.d_hidden.dtype(), dtype.dtype());
             if vocab > 1 {
-                assert_within(&name, tolerance, &values(&ours.d_hidden), &gradient);
+                assert_near_in(dtype.dtype(), &name, &values(&ours.d_hidden), &gradient);
             }
             let alone = linear_cross_entropy_loss(hidden.clone(), &head, &by, chunk_rows);
             assert_eq!(alone, ours.loss_sum, "{name}");
@@ -63,12 +64,12 @@ fn assert_agreement(dtype: ComputeDtype, tolerance: f64) {
 
 #[test]
 fn loss_and_gradient_agree_with_autodiff_through_all_logits() {
-    assert_agreement(ComputeDtype::F32, TOLERANCE);
+    assert_agreement(ComputeDtype::F32);
 }
 
 #[test]
 fn loss_and_gradient_in_bf16_agree_with_autodiff_through_all_logits() {
-    assert_agreement(ComputeDtype::Bf16, BF16_TOLERANCE);
+    assert_agreement(ComputeDtype::Bf16);
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn logits_far_apart_neither_overflow_nor_vanish() {
     let head = self::head(&head, ComputeDtype::F32);
     let ours = linear_cross_entropy(hidden, &head, &by, 0.125, 4);
     assert!(
-        (ours.loss_sum - loss).abs() < 1e-5 * loss,
+        (ours.loss_sum - loss).abs() < Quantity::Operation.bound() * loss,
         "{} {loss}",
         ours.loss_sum
     );
@@ -114,7 +115,7 @@ fn nan_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
     let mut floats = numbers.floats(4 * 8);
     floats[8] = f32::NAN;
     let data = burn::tensor::TensorData::new(floats, [4, 8]);
-    let hidden = Tensor::<2>::from_data(data, &Device::flex());
+    let hidden = Tensor::<2>::from_data(data, &test_device());
     let weight = numbers.tensor([90, 8]);
     let by = supervision(&mut numbers, 4, 90);
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {

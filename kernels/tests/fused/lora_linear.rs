@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Tensor};
 use tooltune_kernels::lora_linear::{
     AdapterLayout, AdapterPart, Beside, StackedAdapter, StackedLinear, lora_linear, reference,
 };
 use tooltune_kernels::{ComputeDtype, Dropout, FrozenWeight};
 
 use crate::support::{
-    BF16_TOLERANCE, Numbers, TOLERANCE, assert_within, gradient, gradients, leaf, on_threads,
-    values,
+    Numbers, assert_near_in, gradient, gradients, leaf, on_threads, test_device, values,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +120,7 @@ fn case(numbers: &mut Numbers, shape: Shape, kind: Kind, dtype: ComputeDtype) ->
     Case {
         x: numbers.tensor([n, inputs]).cast(dtype.dtype()),
         linear: StackedLinear {
-            weight: FrozenWeight::new(weight, [total, inputs], dtype, &Device::flex()),
+            weight: FrozenWeight::new(weight, [total, inputs], dtype, &test_device()),
             bias: (kind == Kind::Biased).then(|| numbers.tensor([total])),
             out_features: outputs.into(),
             adapter,
@@ -163,7 +162,7 @@ fn run(map: Map, case: &Case) -> Vec<(&'static str, Vec<f32>)> {
     found
 }
 
-fn assert_agreement(dtype: ComputeDtype, tolerance: f64) {
+fn assert_agreement(dtype: ComputeDtype) {
     let mut numbers = Numbers::new(11);
     for shape in SHAPES {
         for kind in KINDS {
@@ -171,9 +170,9 @@ fn assert_agreement(dtype: ComputeDtype, tolerance: f64) {
             let (ours, expected) = (run(lora_linear, &case), run(reference::lora_linear, &case));
             assert_eq!(ours.len(), expected.len());
             for ((name, ours), (_, expected)) in ours.iter().zip(&expected) {
-                assert_within(
+                assert_near_in(
+                    dtype.dtype(),
                     &format!("{shape:?}, {kind:?}, {name}"),
-                    tolerance,
                     ours,
                     expected,
                 );
@@ -184,12 +183,12 @@ fn assert_agreement(dtype: ComputeDtype, tolerance: f64) {
 
 #[test]
 fn value_and_gradients_agree_with_the_reference() {
-    assert_agreement(ComputeDtype::F32, TOLERANCE);
+    assert_agreement(ComputeDtype::F32);
 }
 
 #[test]
 fn value_and_gradients_in_bf16_agree_with_the_reference() {
-    assert_agreement(ComputeDtype::Bf16, BF16_TOLERANCE);
+    assert_agreement(ComputeDtype::Bf16);
 }
 
 #[test]
@@ -257,7 +256,7 @@ fn what_is_not_finite_stays_visible_and_in_its_row() {
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         for bad in [f32::NAN, f32::INFINITY] {
             let mut case = case(&mut numbers, shape, Kind::Plain, dtype);
-            let poison = Tensor::<2>::full([1, 64], bad, &Device::flex()).cast(dtype.dtype());
+            let poison = Tensor::<2>::full([1, 64], bad, &test_device()).cast(dtype.dtype());
             case.x = case.x.slice_assign([13..14, 0..64], poison);
             let y = values(&lora_linear(case.x, &case.linear, Beside::default()));
             for (row, values) in y.chunks(96).enumerate() {
@@ -275,12 +274,7 @@ fn what_is_not_finite_stays_visible_and_in_its_row() {
 fn a_packed_weight_is_the_rounded_weight() {
     let mut numbers = Numbers::new(17);
     let weight = numbers.floats(37 * 45);
-    let packed = FrozenWeight::new(
-        weight.clone(),
-        [37, 45],
-        ComputeDtype::Bf16,
-        &Device::flex(),
-    );
+    let packed = FrozenWeight::new(weight.clone(), [37, 45], ComputeDtype::Bf16, &test_device());
     let rounded: Vec<f32> = weight
         .iter()
         .map(|&w| burn::tensor::bf16::from_f32(w).to_f32())

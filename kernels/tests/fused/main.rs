@@ -1,11 +1,15 @@
 //! Every fused operation against its reference: values, all gradients, special values, threads.
 
 mod attention;
+#[path = "../../../tests/support/bounds.rs"]
+mod bounds;
 mod decode;
 mod elementwise;
 mod finite_differences;
 mod gemm;
 mod linear_cross_entropy;
 mod lora_linear;
+#[path = "../../../tests/support/place.rs"]
+mod place;
 mod second_order;
 mod support;

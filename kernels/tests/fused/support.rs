@@ -1,15 +1,29 @@
-//! Random tensors, and how near two results must be.
+//! Random tensors, the device they lie on, and how near two results must be.
 
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 
-/// Both sides sum f32 in different orders: over a few thousand terms that costs some 1e-6 of the
-/// norm, so 1e-5 leaves room and still catches a wrong term.
-pub(crate) const TOLERANCE: f64 = 1e-5;
+use crate::bounds::Quantity;
+use crate::place::Place;
 
-/// Rounding to bf16 costs at most 2⁻⁹ = 0.002 of each number. Elementwise results are rounded
-/// once; those of attention also went through probabilities and gradients of scores that were
-/// rounded before they were summed, and their sums cancel in part: up to 0.008 of the norm with heads of 2.
-pub(crate) const BF16_TOLERANCE: f64 = 1e-2;
+/// The device that the tests run on.
+pub(crate) fn test_device() -> Device {
+    match Place::chosen() {
+        Place::Cpu => Device::flex(),
+        Place::Cuda(index) => cuda(index),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(index: usize) -> Device {
+    let driver = tooltune_kernels::gpu::driver().expect("a driver");
+    assert!(index < driver.gpus.len(), "no GPU {index}: {driver:?}");
+    Device::cuda(index)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(index: usize) -> Device {
+    panic!("cuda:{index}: these tests were built without the feature cuda")
+}
 
 /// What the fused operations read.
 pub(crate) const BOTH_TYPES: [DType; 2] = [DType::F32, DType::BF16];
@@ -39,7 +53,7 @@ impl Numbers {
 
     pub(crate) fn tensor<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<D> {
         let values = self.floats(shape.iter().product());
-        Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+        Tensor::from_data(TensorData::new(values, shape), &test_device())
     }
 }
 
@@ -67,18 +81,9 @@ pub(crate) fn assert_near(name: &str, ours: &[f32], expected: &[f32]) {
 
 /// The same for results that went through numbers of type `dtype`.
 pub(crate) fn assert_near_in(dtype: DType, name: &str, ours: &[f32], expected: &[f32]) {
-    let tolerance = if dtype == DType::F32 {
-        TOLERANCE
-    } else {
-        BF16_TOLERANCE
-    };
-    assert_within(name, tolerance, ours, expected);
-}
-
-pub(crate) fn assert_within(name: &str, tolerance: f64, ours: &[f32], expected: &[f32]) {
     let difference = difference(ours, expected);
     assert!(
-        difference < tolerance,
+        difference < Quantity::Operation.bound_in(dtype),
         "{name}: relative difference {difference}"
     );
 }

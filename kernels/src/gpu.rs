@@ -1,0 +1,177 @@
+//! What this machine has of what CUDA needs: driver, GPUs, NVRTC with its headers, cuBLASLt.
+//!
+//! Burn's CUDA backend opens each library when it first needs it, in a thread of its own, and
+//! panics there where one is missing. So a device is opened only after these questions, which are
+//! put to the very loader that the backend will use and answered without a panic. A library that
+//! was found stays open for the life of the process, as it does in the backend.
+
+use std::path::{Path, PathBuf};
+
+use cubecl::cuda::install;
+use cudarc::driver::result::{DriverError, device, init};
+use cudarc::driver::sys::CUdevice_attribute::{
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+};
+use cudarc::driver::sys::cuDriverGetVersion;
+
+/// A library that is opened at run time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Library {
+    /// libcuda, which comes with the NVIDIA driver.
+    Driver,
+    /// libnvrtc, the compiler of the kernels.
+    Nvrtc,
+    /// libcublasLt, the matrix products of frozen weights.
+    CublasLt,
+}
+
+/// A GPU as its driver describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// Name of the product.
+    pub name: String,
+    /// All of its memory.
+    pub memory_bytes: u64,
+    /// Major and minor number of its instruction set: (9, 0) for Hopper.
+    pub compute_capability: (i32, i32),
+}
+
+/// A driver that answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Driver {
+    /// Newest version of CUDA that it runs, major and minor.
+    pub cuda_version: (i32, i32),
+    /// In the order of their indices.
+    pub gpus: Vec<Gpu>,
+}
+
+/// Why no GPU can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DriverProblem {
+    /// libcuda cannot be opened.
+    Missing,
+    /// It can, and answered with this error.
+    Refused(String),
+}
+
+impl Library {
+    /// Where the library lies, if the dynamic loader finds it. Only Linux tells the folder;
+    /// elsewhere it is the name alone.
+    pub fn find(self) -> Option<PathBuf> {
+        let (stem, is_open) = match self {
+            // SAFETY: opening a library runs its initialisers. These three are NVIDIA's and the
+            // backend opens them itself; `culib` panics only for a library that is not present.
+            Self::Driver => ("libcuda.so", unsafe {
+                use cudarc::driver::sys::{culib, is_culib_present};
+                is_culib_present() && {
+                    culib();
+                    true
+                }
+            }),
+            // SAFETY: as above.
+            Self::Nvrtc => ("libnvrtc.so", unsafe {
+                use cudarc::nvrtc::sys::{culib, is_culib_present};
+                is_culib_present() && {
+                    culib();
+                    true
+                }
+            }),
+            // SAFETY: as above.
+            Self::CublasLt => ("libcublasLt.so", unsafe {
+                use cudarc::cublaslt::sys::{culib, is_culib_present};
+                is_culib_present() && {
+                    culib();
+                    true
+                }
+            }),
+        };
+        is_open.then(|| mapped_file(stem).unwrap_or_else(|| PathBuf::from(stem)))
+    }
+}
+
+/// The file of this process's address space whose name begins with `stem`.
+fn mapped_file(stem: &str) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let files = maps
+        .lines()
+        .filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
+    let named = |path: &Path| {
+        path.file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with(stem))
+    };
+    files
+        .into_iter()
+        .find(|path| named(path))
+        .map(Path::to_path_buf)
+}
+
+/// The folder of CUDA's headers, which NVRTC reads: `include` below `CUDA_PATH` or the usual place
+/// of a toolkit, if what our kernels include is in it.
+pub fn headers() -> Option<PathBuf> {
+    let folder = install::cuda_path()?.join("include");
+    let is_whole = ["cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h"]
+        .iter()
+        .all(|header| folder.join(header).is_file());
+    is_whole.then_some(folder)
+}
+
+/// Version of the kernel's driver, such as 580.159.04; only Linux tells.
+pub fn driver_release() -> Option<String> {
+    if let Ok(version) = std::fs::read_to_string("/sys/module/nvidia/version") {
+        return Some(version.trim().to_owned());
+    }
+    // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Wed ..."
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    let is_version =
+        |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    text.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+/// Asks the driver for its version and its GPUs.
+///
+/// # Errors
+///
+/// No driver, or one that refuses: no GPU in the machine, or a driver older than its library.
+pub fn driver() -> Result<Driver, DriverProblem> {
+    Library::Driver.find().ok_or(DriverProblem::Missing)?;
+    ask().map_err(|error| DriverProblem::Refused(describe(error)))
+}
+
+fn ask() -> Result<Driver, DriverError> {
+    init()?;
+    let mut version = 0;
+    // SAFETY: the driver writes one number into `version`, which outlives the call.
+    unsafe { cuDriverGetVersion(&mut version).result()? };
+    let gpus = (0..device::get_count()?)
+        .map(gpu)
+        .collect::<Result<_, _>>()?;
+    Ok(Driver {
+        cuda_version: (version / 1000, version % 1000 / 10),
+        gpus,
+    })
+}
+
+fn gpu(index: i32) -> Result<Gpu, DriverError> {
+    let handle = device::get(index)?;
+    // SAFETY: `handle` is a device that the driver has just given.
+    let (memory, major, minor) = unsafe {
+        (
+            device::total_mem(handle)?,
+            device::get_attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            device::get_attribute(handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        )
+    };
+    Ok(Gpu {
+        name: device::get_name(handle)?,
+        memory_bytes: memory as u64,
+        compute_capability: (major, minor),
+    })
+}
+
+/// "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected".
+fn describe(error: DriverError) -> String {
+    match error.error_string() {
+        Ok(text) => format!("{:?}: {}", error.0, text.to_string_lossy()),
+        Err(_) => format!("{:?}", error.0),
+    }
+}
