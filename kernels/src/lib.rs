@@ -11,6 +11,8 @@
 pub mod adamw;
 pub mod attention;
 pub mod cpu;
+#[cfg(feature = "cube")]
+pub mod cube;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
 mod ops;

@@ -1,6 +1,8 @@
 //! Hidden states to hidden states of unit root mean square, scaled by a learned weight.
 
 pub(crate) mod cpu;
+#[cfg(feature = "cube")]
+pub mod cuda;
 pub mod reference;
 
 use burn::backend::Dispatch;
