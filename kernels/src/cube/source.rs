@@ -50,6 +50,11 @@ pub struct Source {
 pub fn sources() -> Result<Vec<Source>, String> {
     let mut texts = Texts::new();
     crate::rms_norm::cuda::sources(&mut texts);
+    crate::rope::cuda::sources(&mut texts);
+    crate::swiglu::cuda::sources(&mut texts);
+    crate::lora_linear::cuda::sources(&mut texts);
+    crate::linear_cross_entropy::cuda::sources(&mut texts);
+    crate::adamw::cuda::sources(&mut texts);
     texts.sources.into_iter().collect()
 }
 

@@ -4,6 +4,8 @@
 //! that chunk's gradient in place of a graph.
 
 mod cpu;
+#[cfg(feature = "cube")]
+pub mod cuda;
 pub mod reference;
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};

@@ -4,6 +4,8 @@
 //! a second copy of the weights exists.
 
 pub(crate) mod cpu;
+#[cfg(feature = "cube")]
+pub mod cuda;
 pub mod reference;
 
 use burn::backend::Dispatch;

@@ -7,7 +7,7 @@ use crate::cpu::rows::map_rows;
 
 /// Which way heads are turned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub enum Turn {
     /// By the angles of the table.
     Forward,
     /// Back: the gradient of the other.

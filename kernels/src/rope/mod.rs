@@ -1,6 +1,8 @@
 //! Rotary position embedding: queries and keys to the same, turned by their position.
 
 pub(crate) mod cpu;
+#[cfg(feature = "cube")]
+pub mod cuda;
 pub mod reference;
 
 use burn::backend::Dispatch;

@@ -1,6 +1,8 @@
 //! The gate of a SwiGLU feed-forward block.
 
 pub(crate) mod cpu;
+#[cfg(feature = "cube")]
+pub mod cuda;
 pub mod reference;
 
 use burn::backend::Dispatch;

@@ -1,9 +1,15 @@
 //! Operations that work row by row or element by element.
 
-use burn::tensor::DType;
-use tooltune_kernels::rms_norm;
+use burn::tensor::{DType, Tensor};
+use tooltune_kernels::rope::cuda::Turn;
+use tooltune_kernels::{
+    AdamW, AdamWState, RopeTable, Supervision, adamw, linear_cross_entropy, lora_linear, rms_norm,
+    rope, swiglu,
+};
 
-use crate::support::{Numbers, assert_near, device_values, gradients, leaf, values};
+use crate::support::{
+    Numbers, assert_near, device_numbers, device_values, gradients, leaf, pair, values,
+};
 
 /// Single tokens and elements, widths that no vector divides, and rows longer than a cube.
 const ROWS: [[usize; 2]; 7] = [
@@ -27,11 +33,193 @@ fn rms_norm_and_its_gradient_agree_with_the_reference() {
         let dx = rms_norm::cuda::rms_norm_dx(x_device, weight_device, 1e-5, dy_device);
 
         let x = leaf(&x);
-        let weight = burn::tensor::Tensor::from_inner(weight);
+        let weight = Tensor::from_inner(weight);
         let expected = rms_norm::reference::rms_norm(x.clone(), &weight, 1e-5);
         let found = gradients(expected.clone(), &dy);
         let name = format!("{shape:?}");
         assert_near(&name, &device_values(y), &values(expected.inner()));
         assert_near(&name, &device_values(dx), &values(x.grad(&found).unwrap()));
+    }
+}
+
+#[test]
+fn swiglu_and_its_gradient_agree_with_the_reference() {
+    let mut numbers = Numbers::new(2);
+    for [n, width] in ROWS {
+        let (gate_up, gate_up_device) = numbers.pair([n, 2 * width]);
+        let (dy, dy_device) = numbers.pair([n, width]);
+        let y = swiglu::cuda::swiglu(gate_up_device.clone());
+        let d_gate_up = swiglu::cuda::swiglu_gradient(gate_up_device, dy_device);
+
+        let gate_up = leaf(&gate_up);
+        let gate = gate_up.clone().narrow(1, 0, width);
+        let up = gate_up.clone().narrow(1, width, width);
+        let expected = swiglu::reference::swiglu(gate, up);
+        let found = gradients(expected.clone(), &dy);
+        let name = format!("{n} rows of {width}");
+        assert_near(&name, &device_values(y), &values(expected.inner()));
+        let expected = values(gate_up.grad(&found).unwrap());
+        assert_near(&name, &device_values(d_gate_up), &expected);
+    }
+}
+
+#[test]
+fn rope_turns_the_first_heads_and_copies_the_others() {
+    let mut numbers = Numbers::new(3);
+    for ([n, heads, c], turned) in [
+        ([1, 1, 2], 1),
+        ([5, 15, 64], 12),
+        ([3, 18, 6], 16),
+        ([70, 48, 16], 40),
+        ([2, 3, 10], 0),
+    ] {
+        let (x, x_device) = numbers.pair([n, heads, c]);
+        let (cos, cos_device) = numbers.pair([n, 1, c / 2]);
+        let (sin, sin_device) = numbers.pair([n, 1, c / 2]);
+        for (turn, sin) in [(Turn::Forward, sin.clone()), (Turn::Back, sin.neg())] {
+            let tables = [cos_device.clone(), sin_device.clone()];
+            let y = rope::cuda::rope(x_device.clone(), tables, turned, turn);
+
+            let table = RopeTable {
+                cos: cos.clone(),
+                sin,
+            };
+            let parts = [0..turned, turned..heads].map(|heads| {
+                (heads.len() > 0).then(|| x.clone().narrow(1, heads.start, heads.len()))
+            });
+            let [first, others] = parts;
+            let first = first.map(|x| rope::reference::rope(x, &table));
+            let expected = Tensor::cat([first, others].into_iter().flatten().collect(), 1);
+            let name = format!("{n} tokens, {turned} of {heads} heads of {c}, {turn:?}");
+            assert_near(&name, &device_values(y), &values(expected));
+        }
+    }
+}
+
+/// The mask's definition in 64-bit numbers.
+fn dropped(x: &[f32], width: usize, state: u64, threshold: u16) -> Vec<f32> {
+    fn mix(x: u64) -> u64 {
+        let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+    let kept = 65536.0 / (65536.0 - f32::from(threshold));
+    x.iter()
+        .enumerate()
+        .map(|(i, x)| {
+            let (row, column) = (i / width, i % width);
+            let row_state = mix(state ^ mix(row as u64));
+            let word = mix(row_state.wrapping_add(column as u64 / 4));
+            let draw = (word >> (16 * (column % 4))) as u16;
+            x * if draw < threshold { 0.0 } else { kept }
+        })
+        .collect()
+}
+
+#[test]
+fn dropout_drops_what_the_key_says_and_nothing_else() {
+    let mut numbers = Numbers::new(4);
+    for (shape, state, threshold) in [
+        ([1, 1], 0, 65535),
+        ([3, 7], u64::MAX, 32768),
+        ([33, 577], 0x0123_4567_89AB_CDEF, 3277),
+        ([300, 64], 0xFEDC_BA98_7654_3210, 1),
+        ([9, 130], 1 << 63, 60000),
+    ] {
+        let (x, x_device) = numbers.pair(shape);
+        let y = device_values(lora_linear::cuda::dropped(x_device, state, threshold));
+        let expected = dropped(&values(x), shape[1], state, threshold);
+        let kept = |values: &[f32]| values.iter().map(|v| *v != 0.0).collect::<Vec<_>>();
+        assert_eq!(kept(&y), kept(&expected), "{shape:?}");
+        assert_near(&format!("{shape:?}"), &y, &expected);
+    }
+}
+
+#[test]
+fn losses_of_rows_and_their_gradients_agree_with_the_reference() {
+    let mut numbers = Numbers::new(5);
+    for [m, v] in [[1, 1], [3, 2], [7, 50], [5, 257], [2, 2052], [40, 1000]] {
+        let (logits, _) = numbers.pair([m, v]);
+        let (logits, logits_device) = pair(values(logits.mul_scalar(8.0)), [m, v]);
+        let supervision = Supervision {
+            rows: (0..m).collect(),
+            targets: (0..m).map(|_| numbers.below(v) as u32).collect(),
+            weights: (0..m).map(|i| 0.5 + i as f32).collect(),
+        };
+        let targets = device_numbers(&supervision.targets);
+        let (_, weights) = pair(supervision.weights.clone(), [m]);
+        let losses = |scale| {
+            linear_cross_entropy::cuda::losses(
+                logits_device.clone(),
+                targets.clone(),
+                weights.clone(),
+                scale,
+            )
+        };
+        let [alone, kept] = losses(None);
+        assert_eq!(device_values(kept), values(logits.clone()));
+        let [with_gradient, d_logits] = losses(Some(0.25));
+
+        let leaf = leaf(&logits);
+        let identity = Tensor::<2>::from_inner(Tensor::eye(v, &logits.device()));
+        let expected =
+            linear_cross_entropy::reference::linear_cross_entropy(leaf.clone(), &identity, &supervision);
+        let found = expected.clone().mul_scalar(0.25).backward();
+        let name = format!("{m} rows of {v}");
+        let sum = |losses| [device_values(losses).iter().sum::<f32>()];
+        let expected = values(expected.inner());
+        assert_near(&name, &sum(alone), &expected);
+        assert_near(&name, &sum(with_gradient), &expected);
+        assert_near(&name, &device_values(d_logits), &values(leaf.grad(&found).unwrap()));
+    }
+}
+
+#[test]
+fn twenty_updates_of_adamw_agree_with_the_reference() {
+    let mut numbers = Numbers::new(6);
+    let adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: 0.1,
+    };
+    for length in [1, 7, 1000, 5003] {
+        let (mut parameters, ours) = numbers.pair([length]);
+        let mut state = AdamWState::new(&parameters);
+        let zeros = || pair(vec![0.0; length], [length]).1;
+        let mut flat = adamw::cuda::Flat {
+            parameters: ours,
+            gradient: zeros(),
+            first_moment: zeros(),
+            second_moment: zeros(),
+        };
+        for step in 1..=20 {
+            let (gradient, gradient_device) = numbers.pair([length]);
+            let [learning_rate, clip_factor] = [1e-2 / step as f64, 0.7];
+            parameters = adamw.update(
+                parameters,
+                gradient.mul_scalar(clip_factor),
+                &mut state,
+                learning_rate,
+            );
+            flat.gradient = gradient_device;
+            adamw::cuda::update_flat(&adamw, &flat, [learning_rate, clip_factor], step);
+        }
+        let name = format!("{length} parameters");
+        assert_near(&name, &device_values(flat.parameters), &values(parameters));
+        assert_near(&name, &device_values(flat.first_moment), &values(state.first_moment));
+        assert_near(&name, &device_values(flat.second_moment), &values(state.second_moment));
+    }
+}
+
+#[test]
+fn the_norm_of_any_length_agrees_with_the_reference() {
+    let mut numbers = Numbers::new(7);
+    for length in [1, 3, 256, 1025, 300_000, 600_004] {
+        let (x, x_device) = numbers.pair([length]);
+        let expected = adamw::global_norm(&x) as f32;
+        let ours = device_values(adamw::cuda::norm(x_device));
+        assert_near(&format!("{length}"), &ours, &[expected]);
     }
 }

@@ -1,6 +1,6 @@
 //! Tensors on the device under test, random numbers, and how near two results must be.
 
-use burn::backend::ops::FloatTensorOps;
+use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::tensor::{Device, Tensor, TensorData};
 use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
@@ -39,6 +39,12 @@ pub(crate) fn pair<const D: usize>(values: Vec<f32>, shape: [usize; D]) -> (Tens
         Tensor::from_data(data.clone(), &Device::flex()),
         CubeBackend::float_from_data(data, &CubeDevice::Wgpu(Default::default())),
     )
+}
+
+/// Positions for the device.
+pub(crate) fn device_numbers(numbers: &[u32]) -> CubeTensor {
+    let data = TensorData::new(numbers.to_vec(), [numbers.len()]);
+    CubeBackend::int_from_data(data, &CubeDevice::Wgpu(Default::default()))
 }
 
 /// The tensor as a leaf under autodiff.
