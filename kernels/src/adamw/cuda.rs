@@ -3,8 +3,8 @@
 //! The norm of the gradient is summed in two passes of a fixed order, so that a run repeats bit
 //! by bit.
 
-use burn_cubecl::tensor::CubeTensor;
 use burn::backend::DType;
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::AdamW;
@@ -115,12 +115,7 @@ pub struct Flat {
 /// `clip_factor`.
 ///
 /// The buffers must be without holes; they are changed in place, whoever else holds them.
-pub fn update_flat(
-    adamw: &AdamW,
-    flat: &Flat,
-    [learning_rate, clip_factor]: [f64; 2],
-    step: u64,
-) {
+pub fn update_flat(adamw: &AdamW, flat: &Flat, [learning_rate, clip_factor]: [f64; 2], step: u64) {
     let length = flat.parameters.meta.num_elements();
     if length == 0 {
         return;
@@ -158,7 +153,9 @@ pub fn update_flat(
 pub fn norm(x: CubeTensor) -> CubeTensor {
     let (x, [length]) = contiguous(x);
     let vector = vector_size(4, &[length]);
-    let summands = (length / vector).div_ceil(UNITS as usize).clamp(1, SUMMANDS);
+    let summands = (length / vector)
+        .div_ceil(UNITS as usize)
+        .clamp(1, SUMMANDS);
     let sums = output(&x, [summands], DType::F32);
     sum_squares::launch(
         &x.client,

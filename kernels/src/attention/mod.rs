@@ -6,6 +6,8 @@
 pub(crate) mod cpu;
 pub(crate) mod cpu_backward;
 mod cpu_decode;
+#[cfg(feature = "cube")]
+pub mod cuda;
 pub mod reference;
 mod softmax;
 

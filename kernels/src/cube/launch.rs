@@ -34,9 +34,7 @@ pub(crate) fn output<const D: usize>(
 
 /// Numbers on the device of `like`.
 pub(crate) fn upload(like: &CubeTensor, numbers: &[u32]) -> CubeTensor {
-    let handle = like
-        .client
-        .create_from_slice(bytes_of(numbers));
+    let handle = like.client.create_from_slice(bytes_of(numbers));
     let shape = Shape::new([numbers.len()]);
     let (client, device) = (like.client.clone(), like.device.clone());
     CubeTensor::new_contiguous(client, device, shape, handle, DType::U32)

@@ -9,11 +9,7 @@ use cubecl::prelude::*;
 ///
 /// `scratch` holds one number a unit; `units` is a power of two and the size of the cube.
 #[cube]
-pub(crate) fn cube_sum(
-    scratch: &mut Shared<[f32]>,
-    value: f32,
-    #[comptime] units: u32,
-) -> f32 {
+pub(crate) fn cube_sum(scratch: &mut Shared<[f32]>, value: f32, #[comptime] units: u32) -> f32 {
     let unit = UNIT_POS as usize;
     scratch[unit] = value;
     sync_cube();
@@ -33,11 +29,7 @@ pub(crate) fn cube_sum(
 
 /// Largest `value` of all units, given to each of them; a NaN may be passed over.
 #[cube]
-pub(crate) fn cube_max(
-    scratch: &mut Shared<[f32]>,
-    value: f32,
-    #[comptime] units: u32,
-) -> f32 {
+pub(crate) fn cube_max(scratch: &mut Shared<[f32]>, value: f32, #[comptime] units: u32) -> f32 {
     let unit = UNIT_POS as usize;
     scratch[unit] = value;
     sync_cube();

@@ -52,6 +52,7 @@ pub fn sources() -> Result<Vec<Source>, String> {
     crate::rms_norm::cuda::sources(&mut texts);
     crate::rope::cuda::sources(&mut texts);
     crate::swiglu::cuda::sources(&mut texts);
+    crate::attention::cuda::sources(&mut texts);
     crate::lora_linear::cuda::sources(&mut texts);
     crate::linear_cross_entropy::cuda::sources(&mut texts);
     crate::adamw::cuda::sources(&mut texts);

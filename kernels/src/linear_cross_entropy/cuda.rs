@@ -135,7 +135,11 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
                 device, target, count, dim, vector, logits, targets, weights, losses, 1, 1, 1.0,
                 UNITS, gradients, element,
             );
-            let form = if gradients { "with gradient" } else { "losses alone" };
+            let form = if gradients {
+                "with gradient"
+            } else {
+                "losses alone"
+            };
             texts.add(form, dim, kernel);
         }
     }

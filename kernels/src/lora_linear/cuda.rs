@@ -110,7 +110,11 @@ fn drop_elements<T: Float>(
         let kept = 65536.0 / (65536.0 - threshold as f32);
         #[unroll]
         for i in 0..GROUP {
-            let half = if comptime!(i < 2) { bits.low } else { bits.high };
+            let half = if comptime!(i < 2) {
+                bits.low
+            } else {
+                bits.high
+            };
             let draw = (half >> comptime!(16 * (i as u32 % 2)).runtime()) & 0xFFFF;
             let column = group * GROUP + i;
             if column < width {

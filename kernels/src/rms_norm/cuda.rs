@@ -115,12 +115,7 @@ pub fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32, dtype: DType) -> Cu
 }
 
 /// Gradient of `x`, f32, through [`rms_norm`].
-pub fn rms_norm_dx(
-    x: CubeTensor,
-    weight: CubeTensor,
-    eps: f32,
-    dy: CubeTensor,
-) -> CubeTensor {
+pub fn rms_norm_dx(x: CubeTensor, weight: CubeTensor, eps: f32, dy: CubeTensor) -> CubeTensor {
     let (x, [n, d]) = contiguous(x);
     let (weight, [_]) = contiguous(weight);
     let (dy, [_, _]) = contiguous(dy);

@@ -163,15 +163,22 @@ fn losses_of_rows_and_their_gradients_agree_with_the_reference() {
 
         let leaf = leaf(&logits);
         let identity = Tensor::<2>::from_inner(Tensor::eye(v, &logits.device()));
-        let expected =
-            linear_cross_entropy::reference::linear_cross_entropy(leaf.clone(), &identity, &supervision);
+        let expected = linear_cross_entropy::reference::linear_cross_entropy(
+            leaf.clone(),
+            &identity,
+            &supervision,
+        );
         let found = expected.clone().mul_scalar(0.25).backward();
         let name = format!("{m} rows of {v}");
         let sum = |losses| [device_values(losses).iter().sum::<f32>()];
         let expected = values(expected.inner());
         assert_near(&name, &sum(alone), &expected);
         assert_near(&name, &sum(with_gradient), &expected);
-        assert_near(&name, &device_values(d_logits), &values(leaf.grad(&found).unwrap()));
+        assert_near(
+            &name,
+            &device_values(d_logits),
+            &values(leaf.grad(&found).unwrap()),
+        );
     }
 }
 
@@ -208,8 +215,16 @@ fn twenty_updates_of_adamw_agree_with_the_reference() {
         }
         let name = format!("{length} parameters");
         assert_near(&name, &device_values(flat.parameters), &values(parameters));
-        assert_near(&name, &device_values(flat.first_moment), &values(state.first_moment));
-        assert_near(&name, &device_values(flat.second_moment), &values(state.second_moment));
+        assert_near(
+            &name,
+            &device_values(flat.first_moment),
+            &values(state.first_moment),
+        );
+        assert_near(
+            &name,
+            &device_values(flat.second_moment),
+            &values(state.second_moment),
+        );
     }
 }
 

@@ -78,5 +78,8 @@ pub(crate) fn assert_near(name: &str, ours: &[f32], expected: &[f32]) {
     // A result of nothing but rounding is compared with the size of its inputs, about 1.
     let scale = norm.max(1e-2);
     let difference = (off / scale).sqrt();
-    assert!(difference < 1e-5, "{name}: relative difference {difference}");
+    assert!(
+        difference < 1e-5,
+        "{name}: relative difference {difference}"
+    );
 }

@@ -1,0 +1,152 @@
+//! Attention on a GPU: which tile of which document each cube works on, and the launches.
+//!
+//! Borders of documents stay numbers of the host: it lists tiles, none across a border, and the
+//! kernels read that list. Tiles that no query sees are neither listed nor visited.
+
+mod forward;
+mod tiles;
+
+use burn::backend::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::{CubeCount, CubeDim};
+
+use super::{Causality, Documents};
+use crate::cube::launch::{argument, contiguous, element, output, upload, vector_size};
+use tiles::{SQUARE, Tiles};
+
+/// Results of the forward pass.
+#[derive(Debug, Clone)]
+pub struct Attended {
+    /// `[n, h, c]`, the type of the inputs.
+    pub out: CubeTensor,
+    /// Logarithms of the sums of exponentials, `[n, h]`, f32.
+    pub log_sums: CubeTensor,
+}
+
+/// Attention of `h` query heads within documents.
+///
+/// `qkv`, `[n, h + 2 g, c]`, f32 or bf16, holds the query heads of a token, then its key heads,
+/// then its value heads. Padding rows of the results are zero.
+///
+/// # Panics
+///
+/// If a head is so long that no tile of it fits the device's shared memory: above 500 elements
+/// on an A100.
+pub fn attention(
+    qkv: CubeTensor,
+    h: usize,
+    documents: &Documents,
+    causality: Causality,
+) -> Attended {
+    let (qkv, [n, heads, c]) = contiguous(qkv);
+    let out = output(&qkv, [n, h, c], qkv.dtype);
+    let log_sums = output(&qkv, [n, h], DType::F32);
+    if n * h * c == 0 {
+        return Attended { out, log_sums };
+    }
+    let vector = vector_size(4, &[c]);
+    let tiles = fitting(&qkv, c / vector, causality, |tiles| {
+        forward::shared_bytes(tiles, vector)
+    });
+    let blocks = query_blocks(documents, tiles.rows, causality);
+    forward::attend::launch(
+        &qkv.client,
+        CubeCount::Static((blocks.len() / 4) as u32, h as u32, 1),
+        CubeDim::new_1d(SQUARE),
+        vector,
+        argument(&qkv),
+        argument(&upload(&qkv, &blocks)),
+        argument(&out),
+        argument(&log_sums),
+        h as u32,
+        ((heads - h) / 2) as u32,
+        scale(c),
+        tiles,
+        element(&qkv),
+    );
+    Attended { out, log_sums }
+}
+
+/// What scores are multiplied with.
+fn scale(c: usize) -> f32 {
+    (1.0 / (c as f64).sqrt()) as f32
+}
+
+/// The largest tiles whose `shared_bytes` the device has.
+fn fitting(
+    like: &CubeTensor,
+    columns: usize,
+    causality: Causality,
+    shared_bytes: impl Fn(&Tiles) -> usize,
+) -> Tiles {
+    let limit = like.client.properties().hardware.max_shared_memory_size;
+    [64, 32, 16]
+        .map(|rows| Tiles {
+            rows,
+            columns,
+            causal: causality == Causality::Causal,
+        })
+        .into_iter()
+        .find(|tiles| shared_bytes(tiles) <= limit)
+        .expect("a tile of 16 rows of a head fits the shared memory of the device")
+}
+
+/// Start and end of the document, first and last row, of each tile of `rows` queries.
+///
+/// Tiles with the most keys come first, so that none of them is left for the end. Padding is cut
+/// into tiles of a document without tokens.
+fn query_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec<u32> {
+    let mut blocks: Vec<[usize; 4]> = blocks(documents, rows).collect();
+    if causality == Causality::Causal {
+        blocks.sort_by_key(|[start, _, first, _]| std::cmp::Reverse(first - start));
+    }
+    flat(blocks)
+}
+
+fn blocks(documents: &Documents, rows: usize) -> impl Iterator<Item = [usize; 4]> + '_ {
+    let n = documents.n_tokens();
+    let padding = documents
+        .spans()
+        .last()
+        .map_or(0, |(start, length)| start + length);
+    let spans = documents
+        .spans()
+        .map(|(start, length)| [start, start + length, start + length]);
+    spans
+        .chain([[padding, padding, n]])
+        .flat_map(move |[start, end, last]| {
+            (start..last)
+                .step_by(rows)
+                .map(move |first| [start, end, first, last.min(first + rows)])
+        })
+}
+
+fn flat(blocks: Vec<[usize; 4]>) -> Vec<u32> {
+    blocks
+        .into_iter()
+        .flatten()
+        .map(|position| u32::try_from(position).expect("a micro-batch has fewer than 2^32 tokens"))
+        .collect()
+}
+
+#[cfg(feature = "cuda-source")]
+pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+    let dim = CubeDim::new_1d(SQUARE);
+    for element in crate::cube::source::ELEMENTS {
+        for (c, causal) in [(64, true), (128, true), (64, false)] {
+            let tiles = Tiles {
+                rows: 64,
+                columns: c / 4,
+                causal,
+            };
+            let form = format!("heads of {c}{}", if causal { ", causal" } else { "" });
+            let [qkv, blocks, out, log_sums] = [0; 4].map(|_| texts.buffer());
+            let (device, target, count) = texts.device();
+            let kernel = forward::attend::create_dummy_kernel(
+                device, target, count, dim, 4, qkv, blocks, out, log_sums, 1, 1, 1.0, tiles,
+                element,
+            );
+            texts.add(&form, dim, kernel);
+        }
+    }
+}
