@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn_cubecl::tensor::CubeTensor;
 use tooltune_kernels::attention::{Causality, Documents, cuda, reference};
 
-use crate::support::{Numbers, assert_near, device_values, pair, values};
+use crate::support::{Numbers, assert_near, device_values, gradients, leaf, pair, values};
 
 const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
 
@@ -50,28 +50,42 @@ impl Case {
         )
     }
 
-    fn check(&self, name: &str) {
-        let ours = device_values(self.attended().out);
-        assert_near(name, &ours, &values(self.expected(self.qkv.0.clone())));
+    fn check(&self, numbers: &mut Numbers, name: &str) {
+        let [h, _, c] = self.heads;
+        let (dy, d_out) = numbers.pair([self.documents.n_tokens(), h, c]);
+        let attended = self.attended();
+        let d_qkv = cuda::attention_gradient(
+            self.qkv.1.clone(),
+            attended.clone(),
+            d_out,
+            &self.documents,
+            self.causality,
+        );
+
+        let qkv = leaf(&self.qkv.0);
+        let expected = self.expected(qkv.clone());
+        let found = gradients(expected.clone(), &dy);
+        assert_near(
+            name,
+            &device_values(attended.out),
+            &values(expected.inner()),
+        );
+        let expected = qkv.grad(&found).unwrap();
+        assert_near(
+            &format!("{name}, gradient"),
+            &device_values(d_qkv),
+            &values(expected),
+        );
     }
 }
 
 #[test]
 fn grouped_heads_of_several_families_agree_with_the_reference() {
     let mut numbers = Numbers::new(41);
-    for heads in [
-        [1, 1, 2],
-        [9, 3, 16],
-        [14, 2, 8],
-        [32, 8, 4],
-        [12, 12, 32],
-        [4, 1, 20],
-        [2, 1, 7],
-        [3, 1, 72],
-    ] {
+    for heads in [[9, 3, 16], [14, 2, 8], [32, 8, 4], [2, 1, 7], [1, 1, 72]] {
         for causality in BOTH {
             let case = Case::new(&mut numbers, heads, (&[0, 50], 50), causality);
-            case.check(&format!("{heads:?} {causality:?}"));
+            case.check(&mut numbers, &format!("{heads:?} {causality:?}"));
         }
     }
 }
@@ -86,15 +100,62 @@ fn documents_of_any_length_agree_with_the_reference() {
         (vec![0, 65], 65),
         (vec![0, 31, 32, 33, 97], 97),
         (vec![0, 5, 5, 12], 20),
-        (vec![0], 3),
         (vec![0, 300], 300),
         (many.clone(), many[19]),
     ] {
         for causality in BOTH {
-            for c in [4, 16] {
-                let case = Case::new(&mut numbers, [6, 2, c], (&borders, n), causality);
-                case.check(&format!("{borders:?} of {n}, {c}, {causality:?}"));
-            }
+            let case = Case::new(&mut numbers, [6, 2, 4], (&borders, n), causality);
+            let name = format!("{borders:?} of {n}, {causality:?}");
+            case.check(&mut numbers, &name);
         }
     }
+}
+
+#[test]
+fn tokens_of_no_document_give_zeros() {
+    let mut numbers = Numbers::new(46);
+    let case = Case::new(&mut numbers, [6, 2, 4], (&[0], 3), Causality::Causal);
+    let (_, d_out) = numbers.pair([3, 6, 4]);
+    let attended = case.attended();
+    let d_qkv = cuda::attention_gradient(
+        case.qkv.1,
+        attended.clone(),
+        d_out,
+        &case.documents,
+        case.causality,
+    );
+    for zeros in [attended.out, attended.log_sums, d_qkv] {
+        assert!(device_values(zeros).iter().all(|v| *v == 0.0));
+    }
+}
+
+#[test]
+fn scores_far_apart_neither_overflow_nor_vanish() {
+    let mut numbers = Numbers::new(43);
+    let mut case = Case::new(&mut numbers, [6, 2, 4], (&[0, 70], 70), Causality::Causal);
+    case.qkv = pair(values(case.qkv.0.mul_scalar(20.0)), [70, 10, 4]);
+    let ours = device_values(case.attended().out);
+    let expected = values(case.expected(case.qkv.0.clone()));
+    // Scores of some thousands carry rounding of some 1e-4 into their exponentials.
+    let off = ours.iter().zip(&expected).map(|(a, b)| (a - b).abs());
+    assert!(off.fold(0.0, f32::max) < 0.05, "values reach 40");
+}
+
+#[test]
+fn nan_reaches_no_other_document_and_no_earlier_tile() {
+    let mut numbers = Numbers::new(44);
+    let mut case = Case::new(
+        &mut numbers,
+        [6, 2, 4],
+        (&[0, 40, 150], 150),
+        Causality::Causal,
+    );
+    let mut poisoned = values(case.qkv.0.clone());
+    // The first number of the first key of the last token.
+    poisoned[149 * 10 * 4 + 6 * 4] = f32::NAN;
+    case.qkv = pair(poisoned, [150, 10, 4]);
+    let y = device_values(case.attended().out);
+    assert!(y[..(40 + 64) * 24].iter().all(|v| v.is_finite()));
+    // Heads 0 to 2 read that key.
+    assert!(y[149 * 24..149 * 24 + 12].iter().all(|v| v.is_nan()));
 }

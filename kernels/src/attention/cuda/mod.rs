@@ -3,6 +3,7 @@
 //! Borders of documents stay numbers of the host: it lists tiles, none across a border, and the
 //! kernels read that list. Tiles that no query sees are neither listed nor visited.
 
+mod backward;
 mod forward;
 mod tiles;
 
@@ -11,7 +12,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::{CubeCount, CubeDim};
 
 use super::{Causality, Documents};
-use crate::cube::launch::{argument, contiguous, element, output, upload, vector_size};
+use crate::cube::launch::{argument, contiguous, element, output, units, upload, vector_size};
 use tiles::{SQUARE, Tiles};
 
 /// Results of the forward pass.
@@ -67,6 +68,82 @@ pub fn attention(
     Attended { out, log_sums }
 }
 
+/// Gradient of `qkv`, `[n, h + 2 g, c]`, through [`attention`].
+///
+/// `d_out` is the gradient of `out`, of its shape and type. Padding rows are zero.
+pub fn attention_gradient(
+    qkv: CubeTensor,
+    attended: Attended,
+    d_out: CubeTensor,
+    documents: &Documents,
+    causality: Causality,
+) -> CubeTensor {
+    let (qkv, [n, heads, c]) = contiguous(qkv);
+    let (out, [_, h, _]) = contiguous(attended.out);
+    let (log_sums, [_, _]) = contiguous(attended.log_sums);
+    let (d_out, [_, _, _]) = contiguous(d_out);
+    let d_qkv = output(&qkv, [n, heads, c], qkv.dtype);
+    if n * h * c == 0 {
+        return d_qkv;
+    }
+    let g = (heads - h) / 2;
+    let vector = vector_size(4, &[c]);
+    let tiles = fitting(&qkv, c / vector, causality, |tiles| {
+        backward::shared_bytes(tiles, vector)
+    });
+    let dots = output(&qkv, [n, h], DType::F32);
+    let (count, dim) = units(&qkv.client, n * h);
+    backward::dot_rows::launch(
+        &qkv.client,
+        count,
+        dim,
+        vector,
+        argument(&out),
+        argument(&d_out),
+        argument(&dots),
+        (n * h) as u32,
+        (c / vector) as u32,
+        element(&qkv),
+    );
+    let blocks = query_blocks(documents, tiles.rows, causality);
+    backward::query_gradients::launch(
+        &qkv.client,
+        CubeCount::Static((blocks.len() / 4) as u32, h as u32, 1),
+        CubeDim::new_1d(SQUARE),
+        vector,
+        argument(&qkv),
+        argument(&d_out),
+        argument(&log_sums),
+        argument(&dots),
+        argument(&upload(&qkv, &blocks)),
+        argument(&d_qkv),
+        h as u32,
+        g as u32,
+        scale(c),
+        tiles,
+        element(&qkv),
+    );
+    let blocks = key_blocks(documents, tiles.rows, causality);
+    backward::key_gradients::launch(
+        &qkv.client,
+        CubeCount::Static((blocks.len() / 4) as u32, g as u32, 1),
+        CubeDim::new_1d(SQUARE),
+        vector,
+        argument(&qkv),
+        argument(&d_out),
+        argument(&log_sums),
+        argument(&dots),
+        argument(&upload(&qkv, &blocks)),
+        argument(&d_qkv),
+        h as u32,
+        g as u32,
+        scale(c),
+        tiles,
+        element(&qkv),
+    );
+    d_qkv
+}
+
 /// What scores are multiplied with.
 fn scale(c: usize) -> f32 {
     (1.0 / (c as f64).sqrt()) as f32
@@ -99,6 +176,15 @@ fn query_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec
     let mut blocks: Vec<[usize; 4]> = blocks(documents, rows).collect();
     if causality == Causality::Causal {
         blocks.sort_by_key(|[start, _, first, _]| std::cmp::Reverse(first - start));
+    }
+    flat(blocks)
+}
+
+/// The same of each tile of `rows` keys; those that the most queries see come first.
+fn key_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec<u32> {
+    let mut blocks: Vec<[usize; 4]> = blocks(documents, rows).collect();
+    if causality == Causality::Causal {
+        blocks.sort_by_key(|[_, end, first, _]| std::cmp::Reverse(end - first.min(end)));
     }
     flat(blocks)
 }
@@ -147,6 +233,38 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
                 element,
             );
             texts.add(&form, dim, kernel);
+            gradient_sources(texts, tiles, &form, element);
         }
+        let [out, d_out, dots] = [0; 3].map(|_| texts.buffer());
+        let (device, target, count) = texts.device();
+        let dim = CubeDim::new_1d(crate::cube::launch::UNITS);
+        let kernel = backward::dot_rows::create_dummy_kernel(
+            device, target, count, dim, 4, out, d_out, dots, 1, 1, element,
+        );
+        texts.add("", dim, kernel);
     }
+}
+
+#[cfg(feature = "cuda-source")]
+fn gradient_sources(
+    texts: &mut crate::cube::source::Texts,
+    tiles: Tiles,
+    form: &str,
+    element: cubecl::ir::ElemType,
+) {
+    let dim = CubeDim::new_1d(SQUARE);
+    let [qkv, d_out, log_sums, dots, blocks, d_qkv] = [0; 6].map(|_| texts.buffer());
+    let (device, target, count) = texts.device();
+    let kernel = backward::query_gradients::create_dummy_kernel(
+        device, target, count, dim, 4, qkv, d_out, log_sums, dots, blocks, d_qkv, 1, 1, 1.0, tiles,
+        element,
+    );
+    texts.add(form, dim, kernel);
+    let [qkv, d_out, log_sums, dots, blocks, d_qkv] = [0; 6].map(|_| texts.buffer());
+    let (device, target, count) = texts.device();
+    let kernel = backward::key_gradients::create_dummy_kernel(
+        device, target, count, dim, 4, qkv, d_out, log_sums, dots, blocks, d_qkv, 1, 1, 1.0, tiles,
+        element,
+    );
+    texts.add(form, dim, kernel);
 }
