@@ -1,13 +1,12 @@
-//! Speed of each operation on the CPU, fused and reference in turns, by CPU time of the process.
+//! Speed of linear maps and of the loss on the CPU, fused and reference in turns, by CPU time of the process.
 //!
 //! `RAYON_NUM_THREADS=1 cargo run --release -p tooltune-kernels --example cpu_ops` prints the best
 //! of several runs of each, at the sizes of SmolLM2-135M with 1,024 tokens in one document.
 
 use burn::tensor::{Device, Distribution, Tensor};
-use tooltune_kernels::attention::{self, Causality, Documents};
 use tooltune_kernels::linear_cross_entropy::{linear_cross_entropy, reference as loss_reference};
-use tooltune_kernels::{LoraFactors, RopeTable, Supervision};
-use tooltune_kernels::{lora_linear, rms_norm, rope, swiglu};
+use tooltune_kernels::lora_linear;
+use tooltune_kernels::{LoraFactors, Supervision};
 
 const N: usize = 1024;
 const ROUNDS: usize = 7;
@@ -19,18 +18,15 @@ fn main() {
     );
     linear_layers();
     head();
-    elementwise();
-    attentions();
 }
 
 fn random<const D: usize>(shape: [usize; D]) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), &Device::flex())
 }
 
-/// What a run is measured in, and how much of it there is.
+/// Floating-point operations of a run.
 enum Work {
     Flops(usize),
-    Bytes(usize),
 }
 
 fn linear_layers() {
@@ -106,97 +102,6 @@ fn head() {
     );
 }
 
-fn elementwise() {
-    let (x, weight) = (random([N, 576]), random([576]));
-    let both_ways = |work: &dyn Fn(Tensor<2>) -> Tensor<2>, x: &Tensor<2>| {
-        let tracked = Tensor::from_inner(x.clone()).require_grad();
-        let found = work(tracked.clone()).sum().backward();
-        tracked.grad(&found).expect("a leaf")
-    };
-    let bytes = 4 * N * 576;
-    compare(
-        "rms_norm 1024x576",
-        Work::Bytes(2 * bytes),
-        &|| rms_norm::rms_norm(x.clone(), &weight, 1e-5),
-        &|| rms_norm::reference::rms_norm(x.clone(), &weight, 1e-5),
-    );
-    compare(
-        "rms_norm 1024x576, both ways",
-        Work::Bytes(5 * bytes),
-        &|| both_ways(&|x| rms_norm::rms_norm(x, &weight, 1e-5), &x),
-        &|| both_ways(&|x| rms_norm::reference::rms_norm(x, &weight, 1e-5), &x),
-    );
-    let positions: Vec<u32> = (0..N as u32).collect();
-    let table = RopeTable::new(&positions, &[0.1; 32], 1.0, &Device::flex());
-    let heads = random([N, 9, 64]);
-    compare(
-        "rope 1024x9x64",
-        Work::Bytes(2 * bytes),
-        &|| rope::rope(heads.clone(), &table),
-        &|| rope::reference::rope(heads.clone(), &table),
-    );
-    let (gate, up) = (random([N, 1536]), random([N, 1536]));
-    let bytes = 4 * N * 1536;
-    compare(
-        "swiglu 1024x1536",
-        Work::Bytes(3 * bytes),
-        &|| swiglu::swiglu(gate.clone(), up.clone()),
-        &|| swiglu::reference::swiglu(gate.clone(), up.clone()),
-    );
-    compare(
-        "swiglu 1024x1536, both ways",
-        Work::Bytes(8 * bytes),
-        &|| both_ways(&|gate| swiglu::swiglu(gate, up.clone()), &gate),
-        &|| both_ways(&|gate| swiglu::reference::swiglu(gate, up.clone()), &gate),
-    );
-}
-
-fn attentions() {
-    let (q, k, v) = (random([N, 9, 64]), random([N, 3, 64]), random([N, 3, 64]));
-    for length in [N, N / 4] {
-        let borders: Vec<usize> = (0..=N / length).map(|i| i * length).collect();
-        let documents = Documents::new(&borders, N);
-        let flops = 9 * 4 * 64 * N * length / 2;
-        let name = format!("attention 9/3 heads of 64, {} documents", N / length);
-        let args = || (q.clone(), k.clone(), v.clone());
-        compare(
-            &name,
-            Work::Flops(flops),
-            &|| {
-                let (q, k, v) = args();
-                attention::attention(q, k, v, &documents, Causality::Causal)
-            },
-            &|| {
-                let (q, k, v) = args();
-                attention::reference::attention(q, k, v, &documents, Causality::Causal)
-            },
-        );
-        type Attend = fn(Tensor<3>, Tensor<3>, Tensor<3>, &Documents, Causality) -> Tensor<3>;
-        let run = |attend: Attend| {
-            let [q, k, v] = [&q, &k, &v].map(|x| Tensor::from_inner(x.clone()).require_grad());
-            let y = attend(q.clone(), k, v, &documents, Causality::Causal);
-            q.grad(&y.sum().backward()).expect("a leaf")
-        };
-        compare(
-            &format!("{name}, both ways"),
-            Work::Flops(flops * 7 / 2),
-            &|| run(attention::attention),
-            &|| run(attention::reference::attention),
-        );
-    }
-    let (q, keys, values) = (
-        random([8, 9, 64]),
-        random([8, 3, 1024, 64]),
-        random([8, 3, 1024, 64]),
-    );
-    compare(
-        "decode, 8 rows, 1000 columns",
-        Work::Bytes(2 * 4 * 8 * 3 * 1000 * 64),
-        &|| attention::decode(q.clone(), &keys, &values, &[0; 8], 1000),
-        &|| attention::reference::decode(q.clone(), &keys, &values, &[0; 8], 1000),
-    );
-}
-
 /// Runs both in turns and prints the best of each.
 fn compare<const D: usize>(
     name: &str,
@@ -215,7 +120,6 @@ fn compare<const D: usize>(
     }
     let rate = |seconds: f64| match work {
         Work::Flops(n) => format!("{:.0} GF/s", n as f64 / seconds * 1e-9),
-        Work::Bytes(n) => format!("{:.1} GB/s", n as f64 / seconds * 1e-9),
     };
     println!(
         "{name:44}{:>12}{:>12}{:>8.1}",

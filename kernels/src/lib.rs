@@ -18,10 +18,11 @@ pub mod lora_linear;
 mod ops;
 pub mod rms_norm;
 pub mod rope;
+mod route;
 pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
-pub use attention::{Causality, Documents};
+pub use attention::{Causality, Columns, Documents};
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use lora_linear::{Dropout, LoraFactors};
 pub use rope::RopeTable;

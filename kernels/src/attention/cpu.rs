@@ -1,31 +1,58 @@
-//! Attention on slices, a block of queries of one head at a time.
+//! How attention on slices is cut into tasks: a key/value head of a document, or a run of the
+//! queries of a long one.
 //!
-//! The scores of a block are transposed, `[keys, W]` with the block's queries side by side: keys
-//! and values are then read where they lie, the softmax runs in vectors, and the scores are
-//! already what the second product wants. No more than one block's scores exist at a time.
+//! A task packs its keys and values once for all query heads that share them. Tasks depend on
+//! shapes alone and never on threads, and so does every sum.
 
-use rayon::prelude::*;
-
-use super::softmax::{exponentiate, finite};
+use super::cpu_operands::Rows;
 use super::{Causality, Documents};
-use crate::cpu::scratch::with_scratch;
-use crate::cpu::shared::Shared;
-use crate::cpu::tile::Tile;
-use crate::cpu::tiles::{Left, Lines, Target, multiply};
-use crate::cpu::with_tile;
 
-/// Queries of a block in training and prefill.
-pub(super) const W: usize = 32;
+/// Queries of a task: long documents become several.
+const TASK_QUERIES: usize = 512;
+
+/// Evaluates an expression with a name for the arithmetic of this CPU for numbers of type `$t`
+/// in heads of `$c`.
+macro_rules! with_arithmetic {
+    ($t:ty, $c:expr, $a:ident => $work:expr) => {
+        match $crate::cpu::isa::Isa::detect() {
+            #[cfg(target_arch = "x86_64")]
+            $crate::cpu::isa::Isa::Avx512
+                if <$t>::DTYPE == burn::tensor::DType::BF16
+                    && $c % 2 == 0
+                    && $crate::attention::cpu_tile_avx512::has_pairs() =>
+            {
+                type $a = $crate::attention::cpu_tile_avx512::Pairs;
+                $work
+            }
+            #[cfg(target_arch = "x86_64")]
+            $crate::cpu::isa::Isa::Avx512 => {
+                type $a = $crate::attention::cpu_tile_avx512::Single;
+                $work
+            }
+            #[cfg(target_arch = "x86_64")]
+            $crate::cpu::isa::Isa::Avx2 => {
+                type $a = $crate::attention::cpu_tile::Avx2;
+                $work
+            }
+            $crate::cpu::isa::Isa::Portable => {
+                type $a = $crate::attention::cpu_tile::Portable;
+                $work
+            }
+        }
+    };
+}
+
+pub(super) use with_arithmetic;
 
 /// Sizes of heads.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Heads {
+pub(super) struct Heads {
     /// Query heads.
-    pub(crate) h: usize,
+    pub(super) h: usize,
     /// Key/value heads.
-    pub(crate) g: usize,
+    pub(super) g: usize,
     /// Size of a head.
-    pub(crate) c: usize,
+    pub(super) c: usize,
 }
 
 impl Heads {
@@ -34,213 +61,106 @@ impl Heads {
         (1.0 / (self.c as f64).sqrt()) as f32
     }
 
-    /// Key/value head of a query head.
-    pub(super) fn kv(&self, head: usize) -> usize {
-        head / (self.h / self.g)
+    /// Heads of a token: queries, keys and values.
+    pub(super) fn all(&self) -> usize {
+        self.h + 2 * self.g
+    }
+
+    /// Query heads that share the keys of `kv_head`.
+    pub(super) fn group(&self, kv_head: usize) -> std::ops::Range<usize> {
+        let group = self.h / self.g;
+        kv_head * group..(kv_head + 1) * group
     }
 }
 
-/// Queries `[n, h, c]`, keys and values `[n, g, c]`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Inputs<'a> {
-    pub(crate) q: &'a [f32],
-    pub(crate) k: &'a [f32],
-    pub(crate) v: &'a [f32],
-    pub(crate) heads: Heads,
-    pub(crate) causality: Causality,
+/// Queries, keys and values, `[n, h + 2 g, c]`.
+#[derive(Debug)]
+pub(super) struct Inputs<'a, T> {
+    pub(super) qkv: &'a [T],
+    pub(super) heads: Heads,
+    pub(super) causality: Causality,
 }
 
-/// A block of queries of one head.
+/// Queries of the heads that share one key/value head of one document.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Block {
-    pub(super) head: usize,
+pub(super) struct Task {
     /// First token of the document.
     pub(super) start: usize,
+    pub(super) kv_head: usize,
     /// First query, counted from the document's start.
     pub(super) first: usize,
-    /// Queries, at most [`W`].
     pub(super) queries: usize,
     /// Keys that at least one of them sees.
     pub(super) keys: usize,
 }
 
-impl Inputs<'_> {
-    /// Blocks of a document's head, first queries first.
-    pub(super) fn blocks(
-        &self,
-        (start, length): (usize, usize),
-        head: usize,
-    ) -> impl Iterator<Item = Block> + use<> {
-        let causality = self.causality;
-        (0..length).step_by(W).map(move |first| {
-            let queries = W.min(length - first);
-            let keys = match causality {
-                Causality::Causal => first + queries,
-                Causality::Bidirectional => length,
-            };
-            Block {
-                head,
-                start,
-                first,
-                queries,
-                keys,
+impl<'a, T> Inputs<'a, T> {
+    /// Cuts the work; runs of one document and head follow each other.
+    pub(super) fn tasks(&self, documents: &Documents) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        for (start, length) in documents.spans() {
+            for kv_head in 0..self.heads.g {
+                for first in (0..length).step_by(TASK_QUERIES) {
+                    let queries = TASK_QUERIES.min(length - first);
+                    tasks.push(Task {
+                        start,
+                        kv_head,
+                        first,
+                        queries,
+                        keys: self.keys_seen(first + queries, length),
+                    });
+                }
             }
-        })
+        }
+        tasks
     }
 
-    /// Query from which on key `key` is seen, counted from the block's first.
-    pub(super) fn first_seeing(&self, block: &Block, key: usize) -> usize {
+    /// Keys that queries before `end` see of `keys`.
+    pub(super) fn keys_seen(&self, end: usize, keys: usize) -> usize {
         match self.causality {
-            Causality::Causal => key.saturating_sub(block.first),
-            Causality::Bidirectional => 0,
+            Causality::Causal => end.min(keys),
+            Causality::Bidirectional => keys,
         }
     }
 
-    /// Keys or values of the block's head, from the document's first token on.
-    pub(super) fn of_document(&self, kv: &[f32], block: &Block) -> *const f32 {
-        let Heads { g, c, .. } = self.heads;
-        kv[(block.start * g + self.heads.kv(block.head)) * c..].as_ptr()
+    /// `rows` rows of one of all heads, from token `first` on.
+    pub(super) fn head(&self, head: usize, first: usize, rows: usize) -> Rows<'a, T> {
+        let Heads { c, .. } = self.heads;
+        let stride = self.heads.all() * c;
+        Rows {
+            numbers: &self.qkv[first * stride + head * c..],
+            stride,
+            rows,
+            c,
+        }
     }
 
-    /// Position of the block's first query in `[n, h, c]`.
-    pub(super) fn first_float(&self, block: &Block) -> usize {
-        ((block.start + block.first) * self.heads.h + block.head) * self.heads.c
+    /// Keys of a task.
+    pub(super) fn keys(&self, task: &Task) -> Rows<'a, T> {
+        self.head(self.heads.h + task.kv_head, task.start, task.keys)
     }
 
-    /// `[keys, W]` scores of the block to `scores`; those that the mask hides are `-∞`.
+    /// Values of a task.
+    pub(super) fn values(&self, task: &Task) -> Rows<'a, T> {
+        let head = self.heads.h + self.heads.g + task.kv_head;
+        self.head(head, task.start, task.keys)
+    }
+
+    /// Hides scores of keys that do not exist or lie behind their query: makes them `-∞`.
     ///
-    /// # Safety
-    ///
-    /// The CPU has the instruction set of `T`; `scores` has room for `keys * W` floats.
-    pub(super) unsafe fn scores<T: Tile>(
+    /// Rows of `scores`, `stride` apart, are queries from `first` on; columns are keys
+    /// from `keys.start` on, of which `columns` are filled.
+    pub(super) fn hide(
         &self,
-        block: &Block,
-        queries: &[f32],
         scores: &mut [f32],
+        stride: usize,
+        first: usize,
+        keys: std::ops::Range<usize>,
+        columns: usize,
     ) {
-        let Heads { g, c, .. } = self.heads;
-        let keys = Left {
-            first: self.of_document(self.k, block),
-            row_stride: g * c,
-            depth_stride: 1,
-        };
-        let target = Target {
-            first: scores.as_mut_ptr(),
-            row_stride: W,
-            adds: false,
-        };
-        let queries = Lines {
-            first: queries.as_ptr(),
-            stride: W,
-        };
-        // SAFETY: the document has `keys` keys, and the panel of queries `c` lines of `W`.
-        unsafe { multiply::<T>(target, keys, queries, [block.keys, W, c]) };
-        for (key, line) in scores.chunks_exact_mut(W).enumerate().skip(block.first) {
-            let hidden = self.first_seeing(block, key).min(W);
-            line[..hidden].fill(f32::NEG_INFINITY);
+        for (i, row) in scores.chunks_exact_mut(stride).enumerate() {
+            let seen = self.keys_seen(first + i + 1, keys.end);
+            row[seen.saturating_sub(keys.start).min(columns)..columns].fill(f32::NEG_INFINITY);
         }
     }
-}
-
-/// Rows of `c` floats, `row_stride` apart, as `c` lines of `W`; missing rows are zeros.
-pub(super) fn pack_columns<const W: usize>(
-    from: &[f32],
-    [rows, c]: [usize; 2],
-    row_stride: usize,
-    scale: f32,
-    to: &mut [f32],
-) {
-    if rows < W {
-        to.fill(0.0);
-    }
-    for j in 0..rows {
-        let row = &from[j * row_stride..j * row_stride + c];
-        for (line, value) in to.chunks_exact_mut(W).zip(row) {
-            line[j] = value * scale;
-        }
-    }
-}
-
-/// What the forward pass gives.
-#[derive(Debug)]
-pub(crate) struct Attended {
-    /// `[n, h, c]`.
-    pub(crate) out: Vec<f32>,
-    /// Logarithm of each query's sum of exponentials, `[n, h]`.
-    pub(crate) log_sums: Vec<f32>,
-}
-
-/// `softmax(q kᵀ / √c) v` of each head within each document; padding rows are zero.
-pub(crate) fn attention(inputs: Inputs<'_>, documents: &Documents) -> Attended {
-    let Heads { h, c, .. } = inputs.heads;
-    let n = documents.n_tokens();
-    let mut out = vec![0.0; n * h * c];
-    let mut log_sums = vec![0.0; n * h];
-    let blocks: Vec<Block> = documents
-        .spans()
-        .flat_map(|span| (0..h).map(move |head| (span, head)))
-        .flat_map(|(span, head)| inputs.blocks(span, head))
-        .collect();
-    let (shared_out, shared_sums) = (Shared::new(&mut out), Shared::new(&mut log_sums));
-    blocks.par_iter().for_each(|block| {
-        // SAFETY: `with_tile` names an instruction set that the CPU has. Blocks are disjoint sets
-        // of queries of one head, and each task writes those queries' outputs alone.
-        with_tile!(T, 2 => unsafe { one_block::<T>(&inputs, block, &shared_out, &shared_sums) });
-    });
-    Attended { out, log_sums }
-}
-
-/// # Safety
-///
-/// The CPU has the instruction set of `T`; no one else touches the block's outputs.
-unsafe fn one_block<T: Tile>(
-    inputs: &Inputs<'_>,
-    block: &Block,
-    out: &Shared<'_>,
-    log_sums: &Shared<'_>,
-) {
-    let heads @ Heads { h, g, c } = inputs.heads;
-    let first = inputs.first_float(block);
-    with_scratch((block.keys + 2 * c) * W, |scratch| {
-        let (queries, rest) = scratch.split_at_mut(c * W);
-        let (attended, scores) = rest.split_at_mut(c * W);
-        let shape = [block.queries, c];
-        pack_columns::<W>(&inputs.q[first..], shape, h * c, heads.scale(), queries);
-        let mut maxima = [0.0; W];
-        let mut sums = [0.0; W];
-        let values = Left {
-            first: inputs.of_document(inputs.v, block),
-            row_stride: 1,
-            depth_stride: g * c,
-        };
-        let target = Target {
-            first: attended.as_mut_ptr(),
-            row_stride: W,
-            adds: false,
-        };
-        // SAFETY: the scratch has room for the scores; the document has `keys` values of `c`
-        // floats, and `scores` as many lines.
-        unsafe {
-            inputs.scores::<T>(block, queries, scores);
-            exponentiate::<W>(scores, &mut maxima, &mut sums);
-            let lines = Lines {
-                first: scores.as_ptr(),
-                stride: W,
-            };
-            multiply::<T>(target, values, lines, [c, W, block.keys]);
-        }
-        for j in 0..block.queries {
-            // SAFETY: query `j` of the block lies within the outputs and belongs to this task.
-            let (row, log_sum) = unsafe {
-                (
-                    out.slice(first + j * h * c, c),
-                    log_sums.slice(first / c + j * h, 1),
-                )
-            };
-            log_sum[0] = finite(maxima[j]) + sums[j].ln();
-            for (value, line) in row.iter_mut().zip(attended.chunks_exact(W)) {
-                *value = line[j] / sums[j];
-            }
-        }
-    });
 }

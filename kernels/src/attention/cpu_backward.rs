@@ -1,213 +1,343 @@
 //! Gradients of attention on slices: probabilities are computed again from the logarithms of
-//! their sums, a block of queries at a time.
+//! their sums, a block of queries and of keys at a time.
 //!
-//! A task owns one query head of one document. Heads that share keys write gradients of their
-//! own, which are added afterwards in the order of heads: the sum does not depend on threads.
+//! Gradients of keys and values are summed in f32 over all queries of a task. Where a document is
+//! cut into several tasks, their sums are added afterwards in the order of the queries.
+
+use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
 use super::Documents;
-use super::cpu::{Block, Heads, Inputs, W, pack_columns};
-use super::softmax::{probabilities, score_gradients};
-use crate::cpu::scratch::with_scratch;
+use super::cpu::{Heads, Inputs, Task, with_arithmetic};
+use super::cpu_forward::rows;
+use super::cpu_operands::{Rows, column_units, left_units, line_units, numbers_of};
+use super::cpu_softmax::{KEYS, RowSums, interleave, score_gradients};
+use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
+use crate::cpu::buffer::filled;
+use crate::cpu::number::Number;
+use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
-use crate::cpu::tile::Tile;
-use crate::cpu::tiles::{Left, Lines, Target, multiply};
-use crate::cpu::with_tile;
 
-/// Gradients of queries `[n, h, c]`, keys and values `[n, g, c]`.
-#[derive(Debug)]
-pub(crate) struct InputGradients {
-    pub(crate) dq: Vec<f32>,
-    pub(crate) dk: Vec<f32>,
-    pub(crate) dv: Vec<f32>,
-}
+/// Queries of a block, an even number.
+const QUERIES: usize = 48;
 
 /// What the forward pass left, and the gradient of its output.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Outputs<'a> {
+#[derive(Debug)]
+pub(super) struct Results<'a, T> {
     /// `[n, h, c]`.
-    pub(crate) out: &'a [f32],
+    pub(super) out: &'a [T],
     /// `[n, h]`.
-    pub(crate) log_sums: &'a [f32],
+    pub(super) log_sums: &'a [f32],
     /// `[n, h, c]`.
-    pub(crate) d_out: &'a [f32],
+    pub(super) d_out: &'a [T],
 }
 
-/// Gradients of [`super::cpu::attention`].
-pub(crate) fn attention_gradients(
-    inputs: Inputs<'_>,
-    outputs: Outputs<'_>,
+/// Gradient of queries, keys and values, `[n, h + 2 g, c]`; padding rows are zero.
+pub(super) fn attention_gradient<T: Number>(
+    inputs: &Inputs<'_, T>,
+    results: &Results<'_, T>,
     documents: &Documents,
-) -> InputGradients {
-    let Heads { h, g, c } = inputs.heads;
-    let n = documents.n_tokens();
-    let mut of_heads = [0; 3].map(|_| vec![0.0; n * h * c]);
-    let spans: Vec<(usize, usize)> = documents.spans().collect();
-    let [dq, dk, dv] = of_heads.each_mut().map(|gradient| Shared::new(gradient));
-    (0..spans.len() * h).into_par_iter().for_each(|task| {
-        let (span, head) = (spans[task / h], task % h);
-        for block in inputs.blocks(span, head) {
-            let shared = HeadGradients {
-                dq: &dq,
-                dk: &dk,
-                dv: &dv,
+) -> Vec<T> {
+    let width = inputs.heads.all() * inputs.heads.c;
+    // SAFETY: queries are written by their tasks, keys and values once for each document and
+    // head, and the padding here.
+    unsafe {
+        filled(documents.n_tokens() * width, |gradient| {
+            gradient[documents.end() * width..].fill(MaybeUninit::new(T::narrow(0.0)));
+            let gradient = Gradient {
+                numbers: Shared::new(gradient),
+                heads: inputs.heads,
             };
-            // SAFETY: `with_tile` names an instruction set that the CPU has. Tasks are disjoint
-            // heads of documents, and each writes the gradients of its own.
-            with_tile!(T, 2 => unsafe { one_block::<T>(&inputs, &outputs, &block, &shared) });
-        }
-    });
-    let [dq, dk, dv] = of_heads;
-    InputGradients {
-        dq,
-        dk: sum_groups(dk, h / g, c),
-        dv: sum_groups(dv, h / g, c),
+            let tasks = inputs.tasks(documents);
+            let runs: Vec<&[Task]> = tasks
+                .chunk_by(|a, b| (a.start, a.kv_head) == (b.start, b.kv_head))
+                .collect();
+            runs.into_par_iter().for_each(|run| {
+                let partial: Vec<Vec<f32>> = run
+                    .par_iter()
+                    .map(|task| {
+                        with_arithmetic!(T, inputs.heads.c, A => {
+                            one_task::<A, T>(inputs, results, task, &gradient)
+                        })
+                    })
+                    .collect();
+                gradient.write_keys_and_values(run, partial);
+            });
+        })
     }
 }
 
-struct HeadGradients<'a> {
-    dq: &'a Shared<'a>,
-    dk: &'a Shared<'a>,
-    dv: &'a Shared<'a>,
+/// `[n, h + 2 g, c]`, of which tasks write parts.
+struct Gradient<'a, T> {
+    numbers: Shared<'a, MaybeUninit<T>>,
+    heads: Heads,
 }
 
-/// # Safety
-///
-/// The CPU has the instruction set of `T`; no one else touches the gradients of the block's head
-/// in its document.
-unsafe fn one_block<T: Tile>(
-    inputs: &Inputs<'_>,
-    outputs: &Outputs<'_>,
-    block: &Block,
-    gradients: &HeadGradients<'_>,
-) {
-    let heads @ Heads { h, g, c } = inputs.heads;
-    let &Block {
-        queries: m, keys, ..
-    } = block;
-    let first = inputs.first_float(block);
-    let padded = c.next_multiple_of(W);
-    with_scratch((2 * keys + 3 * c + 2 * padded) * W, |scratch| {
-        let (q_columns, rest) = scratch.split_at_mut(c * W);
-        let (d_out_columns, rest) = rest.split_at_mut(c * W);
-        let (dq_columns, rest) = rest.split_at_mut(c * W);
-        let (q_rows, rest) = rest.split_at_mut(padded * W);
-        let (d_out_rows, rest) = rest.split_at_mut(padded * W);
-        let (p, ds) = rest.split_at_mut(keys * W);
-        let (q, d_out) = (&inputs.q[first..], &outputs.d_out[first..]);
-        pack_columns::<W>(q, [m, c], h * c, heads.scale(), q_columns);
-        pack_columns::<W>(d_out, [m, c], h * c, 1.0, d_out_columns);
-        pack_rows(q, [m, c], h * c, heads.scale(), q_rows);
-        pack_rows(d_out, [m, c], h * c, 1.0, d_out_rows);
-        let mut log_sums = [0.0; W];
-        let mut along = [0.0; W];
-        for j in 0..m {
-            log_sums[j] = outputs.log_sums[first / c + j * h];
-            let row = j * h * c..j * h * c + c;
-            let out = &outputs.out[first..][row.clone()];
-            along[j] = out.iter().zip(&d_out[row]).map(|(a, b)| a * b).sum();
+impl<T: Number> Gradient<'_, T> {
+    /// # Safety
+    ///
+    /// No one else touches this token's head.
+    unsafe fn write(&self, token: usize, head: usize, values: &[f32]) {
+        let c = self.heads.c;
+        // SAFETY: as the caller promises.
+        let to = unsafe { self.numbers.slice((token * self.heads.all() + head) * c, c) };
+        for (to, &value) in to.iter_mut().zip(values) {
+            to.write(T::narrow(value));
         }
-        let keys_at = inputs.of_document(inputs.k, block);
-        let values = Left {
-            first: inputs.of_document(inputs.v, block),
-            row_stride: g * c,
-            depth_stride: 1,
-        };
-        let lines = |x: &[f32], stride: usize| Lines {
-            first: x.as_ptr(),
-            stride,
-        };
-        let columns = |x: &mut [f32]| Target {
-            first: x.as_mut_ptr(),
-            row_stride: W,
-            adds: false,
-        };
-        // SAFETY: the document has `keys` keys and values; every operand in the scratch has the
-        // lines that its product reads. Gradients of keys lie as keys do, but by query head.
-        unsafe {
-            inputs.scores::<T>(block, q_columns, p);
-            probabilities::<W>(p, &log_sums);
-            multiply::<T>(columns(ds), values, lines(d_out_columns, W), [keys, W, c]);
-            score_gradients::<W>(ds, p, &along);
+    }
 
-            let keys_by_column = Left {
-                first: keys_at,
-                row_stride: 1,
-                depth_stride: g * c,
-            };
-            multiply::<T>(
-                columns(dq_columns),
-                keys_by_column,
-                lines(ds, W),
-                [c, W, keys],
-            );
-            let document = (block.start * h + block.head) * c;
-            let added = |x: &Shared<'_>| Target {
-                first: x.pointer(document, document + (keys - 1) * h * c + c),
-                row_stride: h * c,
-                adds: true,
-            };
-            let by_key = |x: &[f32]| Left {
-                first: x.as_ptr(),
-                row_stride: W,
-                depth_stride: 1,
-            };
-            multiply::<T>(
-                added(gradients.dk),
-                by_key(ds),
-                lines(q_rows, padded),
-                [keys, c, m],
-            );
-            multiply::<T>(
-                added(gradients.dv),
-                by_key(p),
-                lines(d_out_rows, padded),
-                [keys, c, m],
-            );
-        }
-        for j in 0..m {
-            // SAFETY: query `j` of the block lies within the gradient and belongs to this task.
-            let row = unsafe { gradients.dq.slice(first + j * h * c, c) };
-            for (value, line) in row.iter_mut().zip(dq_columns.chunks_exact(W)) {
-                *value = line[j] * heads.scale();
+    /// Adds what the tasks of one document and head found, keys first then values.
+    ///
+    /// # Safety
+    ///
+    /// No one else touches keys and values of this document and head.
+    unsafe fn write_keys_and_values(&self, run: &[Task], partial: Vec<Vec<f32>>) {
+        let Heads { h, g, c } = self.heads;
+        // The last task sees the most keys.
+        let (task, mut partial) = (run[run.len() - 1], partial);
+        let Some(mut sums) = partial.pop() else {
+            return;
+        };
+        let (d_keys, d_values) = sums.split_at_mut(task.keys * c);
+        for earlier in &partial {
+            let (keys, values) = earlier.split_at(earlier.len() / 2);
+            for (sums, added) in [(&mut *d_keys, keys), (&mut *d_values, values)] {
+                sums.iter_mut()
+                    .zip(added)
+                    .for_each(|(sum, value)| *sum += value);
             }
         }
-    });
-}
-
-/// Rows of `c` floats, `row_stride` apart, as rows of a whole number of [`W`]s.
-fn pack_rows(from: &[f32], [rows, c]: [usize; 2], row_stride: usize, scale: f32, to: &mut [f32]) {
-    let padded = c.next_multiple_of(W);
-    for (j, to) in to.chunks_exact_mut(padded).take(rows).enumerate() {
-        let row = &from[j * row_stride..j * row_stride + c];
-        for (to, value) in to.iter_mut().zip(row) {
-            *to = value * scale;
+        for (first, sums) in [(h, d_keys), (h + g, d_values)] {
+            for (i, row) in sums.chunks_exact(c).enumerate() {
+                // SAFETY: as the caller promises.
+                unsafe { self.write(task.start + i, first + task.kv_head, row) };
+            }
         }
     }
 }
 
-/// `[n, g, group, c]` to `[n, g, c]`.
-fn sum_groups(of_heads: Vec<f32>, group: usize, c: usize) -> Vec<f32> {
-    if group == 1 {
-        return of_heads;
-    }
-    let mut sums = vec![0.0; of_heads.len() / group];
-    let step = c * 64;
-    let tasks = sums
-        .par_chunks_mut(step)
-        .zip(of_heads.par_chunks(step * group));
-    tasks.for_each(|(sums, of_heads)| {
-        for (sum, heads) in sums
-            .chunks_exact_mut(c)
-            .zip(of_heads.chunks_exact(group * c))
-        {
-            for head in heads.chunks_exact(c) {
-                sum.iter_mut()
-                    .zip(head)
-                    .for_each(|(sum, value)| *sum += value);
+/// Writes the gradients of the task's queries; returns what they add to those of the keys and
+/// the values, `[2, keys, c]`.
+///
+/// # Safety
+///
+/// The CPU has the instruction set of `A`; no one else touches the gradients of the queries.
+unsafe fn one_task<A: Arithmetic, T: Number>(
+    inputs: &Inputs<'_, T>,
+    results: &Results<'_, T>,
+    task: &Task,
+    gradient: &Gradient<'_, T>,
+) -> Vec<f32> {
+    let heads @ Heads { c, .. } = inputs.heads;
+    let mut sums = vec![0.0; 2 * task.keys * c];
+    let (d_keys, d_values) = sums.split_at_mut(task.keys * c);
+    let columns = column_units::<A>(task.keys, c);
+    let sizes = [columns, columns, line_units::<A>(task.keys, c)];
+    with_parts(sizes, |[key_columns, value_columns, key_lines]| {
+        let (keys, values) = (inputs.keys(task), inputs.values(task));
+        let operands = Operands {
+            key_columns: keys.columns::<A>(key_columns),
+            value_columns: values.columns::<A>(value_columns),
+            key_lines: keys.lines::<A>(key_lines),
+        };
+        for head in heads.group(task.kv_head) {
+            for first in (task.first..task.first + task.queries).step_by(QUERIES) {
+                let block = Block {
+                    head,
+                    first,
+                    queries: QUERIES.min(task.first + task.queries - first),
+                    task,
+                    operands: &operands,
+                };
+                // SAFETY: as the caller promises; operands are packed for all keys of the task.
+                unsafe {
+                    block.run::<A, T>(inputs, results, [&mut *d_keys, &mut *d_values], gradient);
+                };
             }
         }
     });
     sums
+}
+
+/// Keys and values of a task, packed.
+struct Operands {
+    key_columns: Panels,
+    value_columns: Panels,
+    key_lines: Panels,
+}
+
+/// A block of queries of one head.
+struct Block<'a> {
+    head: usize,
+    /// First query, counted from the document's start.
+    first: usize,
+    queries: usize,
+    task: &'a Task,
+    operands: &'a Operands,
+}
+
+impl Block<'_> {
+    /// # Safety
+    ///
+    /// As for [`one_task`].
+    unsafe fn run<A: Arithmetic, T: Number>(
+        &self,
+        inputs: &Inputs<'_, T>,
+        results: &Results<'_, T>,
+        [d_keys, d_values]: [&mut [f32]; 2],
+        gradient: &Gradient<'_, T>,
+    ) {
+        let Heads { h, c, .. } = inputs.heads;
+        let m = self.queries;
+        let first_token = self.task.start + self.first;
+        let queries = inputs.head(self.head, first_token, m);
+        let [out, d_out] = [results.out, results.d_out].map(|numbers| Rows {
+            numbers: &numbers[(first_token * h + self.head) * c..],
+            stride: h * c,
+            rows: m,
+            c,
+        });
+        let mut row_sums = [RowSums {
+            log_sum: 0.0,
+            along: 0.0,
+        }; QUERIES];
+        for (i, sums) in row_sums[..m].iter_mut().enumerate() {
+            let products = out.row(i).iter().zip(d_out.row(i));
+            *sums = RowSums {
+                log_sum: results.log_sums[(first_token + i) * h + self.head],
+                along: products.map(|(a, b)| a.widen() * b.widen()).sum(),
+            };
+        }
+        let square = QUERIES * KEYS;
+        let sizes = [
+            left_units::<A>(m, c),
+            left_units::<A>(m, c),
+            line_units::<A>(m, c),
+            line_units::<A>(m, c),
+            square,
+            square,
+            square,
+            square,
+            m * c,
+        ];
+        with_parts(sizes, |parts| {
+            let [
+                q_memory,
+                d_out_memory,
+                q_lines,
+                d_out_lines,
+                p,
+                ds,
+                narrow,
+                pairs,
+                dq,
+            ] = parts;
+            let left = [queries.left::<A>(q_memory), d_out.left::<A>(d_out_memory)];
+            let lines = [queries.lines::<A>(q_lines), d_out.lines::<A>(d_out_lines)];
+            let end = inputs.keys_seen(self.first + m, self.task.keys);
+            for first in (0..end).step_by(KEYS) {
+                let n = KEYS.min(end - first);
+                let columns = n.next_multiple_of(PANEL);
+                // SAFETY: operands are packed for all keys of the task, and `left` and `lines`
+                // for all queries of the block; scores have room for whole panels.
+                unsafe {
+                    self.scores::<A>(left, first, columns, [&mut *p, &mut *ds], c);
+                    inputs.hide(&mut p[..m * KEYS], KEYS, self.first, first..end, columns);
+                    let by_query = numbers_of::<A>(&mut *narrow);
+                    let scale = inputs.heads.scale();
+                    score_gradients(p, ds, (columns, scale), &row_sums[..m], by_query);
+                    let dq = rows(dq, c, first > 0);
+                    self.query_gradients::<A>(dq, narrow, [first, n], c);
+                    let depth = m.div_ceil(A::PER_UNIT);
+                    for (values, lines, sums) in [
+                        (&mut *ds, lines[0], &mut *d_keys),
+                        (&mut *p, lines[1], &mut *d_values),
+                    ] {
+                        let left = by_key::<A>(values, m, columns, pairs);
+                        let target = rows(&mut sums[first * c..], c, true);
+                        multiply::<A>(target, left, lines, [n, c, depth]);
+                    }
+                }
+            }
+            for (i, row) in dq.chunks_exact(c).enumerate() {
+                // SAFETY: the query belongs to this task.
+                unsafe { gradient.write(first_token + i, self.head, row) };
+            }
+        });
+    }
+
+    /// Products of queries with keys, and of gradients with values.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instruction set of `A`; `left` has the rows of the block.
+    unsafe fn scores<A: Arithmetic>(
+        &self,
+        left: [Left; 2],
+        first: usize,
+        columns: usize,
+        to: [&mut [f32]; 2],
+        c: usize,
+    ) {
+        let panels = [self.operands.key_columns, self.operands.value_columns];
+        for ((left, panels), to) in left.into_iter().zip(panels).zip(to) {
+            let panels = Panels {
+                first: panels.first.wrapping_add(first / PANEL * panels.stride),
+                ..panels
+            };
+            let shape = [self.queries, columns, c.div_ceil(A::PER_UNIT)];
+            // SAFETY: as the caller promises.
+            unsafe { multiply::<A>(rows(to, KEYS, false), left, panels, shape) };
+        }
+    }
+
+    /// Adds the part of `n` keys from `first` on to the gradients of the queries.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instruction set of `A`; `gradients` are those of the block's scores.
+    unsafe fn query_gradients<A: Arithmetic>(
+        &self,
+        target: Target,
+        gradients: &[f32],
+        [first, n]: [usize; 2],
+        c: usize,
+    ) {
+        let left = Left {
+            first: gradients.as_ptr(),
+            row_stride: KEYS / A::PER_UNIT,
+            depth_stride: 1,
+        };
+        let lines = self.operands.key_lines;
+        let keys = Panels {
+            first: lines.first.wrapping_add(first / A::PER_UNIT * PANEL),
+            ..lines
+        };
+        // SAFETY: as the caller promises.
+        unsafe {
+            multiply::<A>(
+                target,
+                left,
+                keys,
+                [self.queries, c, n.div_ceil(A::PER_UNIT)],
+            )
+        };
+    }
+}
+
+/// `m` rows of `columns` numbers, [`KEYS`] apart, with their columns as rows of a left operand.
+fn by_key<A: Arithmetic>(rows: &mut [f32], m: usize, columns: usize, memory: &mut [f32]) -> Left {
+    let mut first = rows.as_ptr();
+    if A::PER_UNIT == 2 {
+        let whole = m.next_multiple_of(2);
+        rows[m * KEYS..whole * KEYS].fill(0.0);
+        interleave(&rows[..whole * KEYS], columns, numbers_of::<A>(memory));
+        first = memory.as_ptr();
+    }
+    Left {
+        first,
+        row_stride: 1,
+        depth_stride: KEYS,
+    }
 }

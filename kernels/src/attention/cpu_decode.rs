@@ -2,107 +2,152 @@
 
 use rayon::prelude::*;
 
-use super::cpu::{Heads, pack_columns};
-use super::softmax::exponentiate;
-use crate::cpu::scratch::with_scratch;
+use super::cpu::Heads;
+use crate::cpu::exp::exp;
+use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
+use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
-use crate::cpu::tile::Tile;
-use crate::cpu::tiles::{Left, Lines, Target, multiply};
-use crate::cpu::with_tile;
+use crate::cpu::sum::sum_of_pairs;
 
 /// Query heads of one key head that go side by side.
-const W: usize = 16;
+const SIDE_BY_SIDE: usize = 4;
+
+/// Columns of values that stay in registers while rows are added.
+const COLUMNS: usize = 64;
 
 /// Keys and values of the rows, `[b, g, capacity, c]`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cache<'a> {
-    pub(super) keys: &'a [f32],
-    pub(super) values: &'a [f32],
+#[derive(Debug)]
+pub(super) struct Cache<'a, U> {
+    pub(super) keys: &'a [U],
+    pub(super) values: &'a [U],
     pub(super) heads: Heads,
     pub(super) capacity: usize,
-    /// Columns in use.
-    pub(super) n_columns: usize,
 }
 
-/// `[b, h, c]` to the same: row `i` sees columns from `starts[i]` on.
-pub(super) fn decode(q: &[f32], cache: &Cache<'_>, starts: &[usize]) -> Vec<f32> {
-    let Heads { h, g, c } = cache.heads;
-    assert!(
-        cache.n_columns <= cache.capacity,
-        "columns within the cache"
-    );
-    assert_eq!(q.len(), starts.len() * h * c, "one start a row");
-    let mut out = vec![0.0; q.len()];
+/// `[b, h + 2 g, c]` to `[b, h, c]`: row `i` sees columns `starts[i]..end`.
+pub(super) fn decode<T: Number, U: Number>(
+    qkv: &[T],
+    cache: &Cache<'_, U>,
+    starts: &[usize],
+    end: usize,
+) -> Vec<T> {
+    let heads @ Heads { h, g, c } = cache.heads;
+    let mut out = vec![T::narrow(0.0); starts.len() * h * c];
     let shared = Shared::new(&mut out);
-    let group = h / g;
     (0..starts.len() * g).into_par_iter().for_each(|task| {
         let (row, kv_head) = (task / g, task % g);
-        for first in (0..group).step_by(W) {
-            let heads = W.min(group - first);
-            let at = (row * h + kv_head * group + first) * c;
+        let used = (task * cache.capacity + starts[row]) * c..(task * cache.capacity + end) * c;
+        let (keys, values) = (&cache.keys[used.clone()], &cache.values[used]);
+        for first in heads.group(kv_head).step_by(SIDE_BY_SIDE) {
+            let n = SIDE_BY_SIDE.min(heads.group(kv_head).end - first);
+            let q = &qkv[(row * heads.all() + first) * c..][..n * c];
             // SAFETY: the heads of this row and key head belong to this task alone.
-            let out = unsafe { shared.slice(at, heads * c) };
-            let columns = starts[row]..cache.n_columns;
-            // SAFETY: `with_tile` names an instruction set that the CPU has.
-            with_tile!(T, 1 => unsafe {
-                one_group::<T>(cache, task, columns, &q[at..at + heads * c], out)
+            let out = unsafe { shared.slice((row * h + first) * c, n * c) };
+            let sizes = [
+                SIDE_BY_SIDE * c,
+                SIDE_BY_SIDE * keys.len() / c,
+                COLUMNS * SIDE_BY_SIDE,
+            ];
+            with_parts(sizes, |[queries, scores, sums]| {
+                // Heads that do not exist repeat the last one.
+                for (i, to) in queries.chunks_exact_mut(c).enumerate() {
+                    let from = &q[i.min(n - 1) * c..][..c];
+                    to.iter_mut()
+                        .zip(from)
+                        .for_each(|(to, from)| *to = from.widen());
+                }
+                all_scores(queries, keys, heads.scale(), scores);
+                for column in (0..c).step_by(COLUMNS) {
+                    let columns = column..(column + COLUMNS).min(c);
+                    weigh(values, c, columns.clone(), scores, sums);
+                    for (out, sums) in out.chunks_exact_mut(c).zip(sums.chunks_exact(COLUMNS)) {
+                        let out = &mut out[columns.clone()];
+                        out.iter_mut()
+                            .zip(sums)
+                            .for_each(|(to, &sum)| *to = T::narrow(sum));
+                    }
+                }
             });
         }
     });
     out
 }
 
-/// Query heads `q`, `[heads, c]`, that share the keys of `kv`, a row's key head.
-///
-/// # Safety
-///
-/// The CPU has the instruction set of `T`.
-unsafe fn one_group<T: Tile>(
-    cache: &Cache<'_>,
-    kv: usize,
-    columns: std::ops::Range<usize>,
-    q: &[f32],
-    out: &mut [f32],
-) {
-    let heads @ Heads { c, .. } = cache.heads;
-    let used = (kv * cache.capacity + columns.start) * c..(kv * cache.capacity + columns.end) * c;
-    let (keys, values) = (&cache.keys[used.clone()], &cache.values[used]);
-    let n = columns.len();
-    with_scratch((n + 2 * c) * W, |scratch| {
-        let (queries, rest) = scratch.split_at_mut(c * W);
-        let (attended, scores) = rest.split_at_mut(c * W);
-        pack_columns::<W>(q, [q.len() / c, c], c, heads.scale(), queries);
-        let (mut maxima, mut sums) = ([0.0; W], [0.0; W]);
-        let lines = |x: &[f32]| Lines {
-            first: x.as_ptr(),
-            stride: W,
-        };
-        let target = |x: &mut [f32]| Target {
-            first: x.as_mut_ptr(),
-            row_stride: W,
-            adds: false,
-        };
-        let by_key = Left {
-            first: keys.as_ptr(),
-            row_stride: c,
-            depth_stride: 1,
-        };
-        let by_value = Left {
-            first: values.as_ptr(),
-            row_stride: 1,
-            depth_stride: c,
-        };
-        // SAFETY: `keys` and `values` are `n` rows of `c` floats, the scratch has room for `n`
-        // lines of scores and `c` lines of queries and results.
-        unsafe {
-            multiply::<T>(target(scores), by_key, lines(queries), [n, W, c]);
-            exponentiate::<W>(scores, &mut maxima, &mut sums);
-            multiply::<T>(target(attended), by_value, lines(scores), [c, W, n]);
-        }
-        for (j, out) in out.chunks_exact_mut(c).enumerate() {
-            for (value, line) in out.iter_mut().zip(attended.chunks_exact(W)) {
-                *value = line[j] / sums[j];
+for_each_isa! {
+    /// Probabilities `[keys, SIDE_BY_SIDE]` of queries `[SIDE_BY_SIDE, c]`.
+    fn all_scores[U: Number](queries: &[f32], keys: &[U], scale: f32, scores: &mut [f32]) {
+        let c = queries.len() / SIDE_BY_SIDE;
+        let (lines, _) = scores.as_chunks_mut::<SIDE_BY_SIDE>();
+        let mut maxima = [f32::NEG_INFINITY; SIDE_BY_SIDE];
+        for (line, key) in lines.iter_mut().zip(keys.chunks_exact(c)) {
+            let heads = line.iter_mut().zip(&mut maxima).zip(queries.chunks_exact(c));
+            for ((score, maximum), query) in heads {
+                *score = sum_of_pairs(query, key, |a, b| a * b.widen()) * scale;
+                *maximum = if *score > *maximum { *score } else { *maximum };
             }
         }
-    });
+        let mut sums = [0.0f32; SIDE_BY_SIDE];
+        for line in lines.iter_mut() {
+            for ((score, maximum), sum) in line.iter_mut().zip(&maxima).zip(&mut sums) {
+                *score = exp(*score - maximum);
+                *sum += *score;
+            }
+        }
+        let inverse = sums.map(|sum| 1.0 / sum);
+        for line in lines {
+            line.iter_mut().zip(&inverse).for_each(|(score, inverse)| *score *= inverse);
+        }
+    }
+}
+
+for_each_isa! {
+    /// Sums of `columns` of the values, weighed by probabilities: `[SIDE_BY_SIDE, COLUMNS]`.
+    fn weigh[U: Number](
+        values: &[U],
+        c: usize,
+        columns: std::ops::Range<usize>,
+        probabilities: &[f32],
+        sums: &mut [f32],
+    ) {
+        let mut lanes = [[0.0f32; COLUMNS]; SIDE_BY_SIDE];
+        let (lines, _) = probabilities.as_chunks::<SIDE_BY_SIDE>();
+        for (line, value) in lines.iter().zip(values.chunks_exact(c)) {
+            let value = &value[columns.clone()];
+            if let Some(value) = value.first_chunk::<COLUMNS>() {
+                for (lanes, p) in lanes.iter_mut().zip(line) {
+                    for (lane, value) in lanes.iter_mut().zip(value) {
+                        *lane += p * value.widen();
+                    }
+                }
+            } else {
+                for (lanes, p) in lanes.iter_mut().zip(line) {
+                    for (lane, value) in lanes.iter_mut().zip(value) {
+                        *lane += p * value.widen();
+                    }
+                }
+            }
+        }
+        for (sums, lanes) in sums.chunks_exact_mut(COLUMNS).zip(&lanes) {
+            sums.copy_from_slice(lanes);
+        }
+    }
+}
+
+/// Puts heads from `first_head` on of rows `[b, heads, c]` into a column of `[b, g, capacity, c]`.
+pub(super) fn append<T: Number, U: Number>(
+    cache: &mut [U],
+    [g, capacity, c]: [usize; 3],
+    (qkv, first_head, heads): (&[T], usize, usize),
+    column: usize,
+) {
+    for (row, cache) in cache.chunks_exact_mut(g * capacity * c).enumerate() {
+        for (head, cache) in cache.chunks_exact_mut(capacity * c).enumerate() {
+            let from = &qkv[(row * heads + first_head + head) * c..][..c];
+            let to = &mut cache[column * c..][..c];
+            to.iter_mut()
+                .zip(from)
+                .for_each(|(to, from)| *to = U::narrow(from.widen()));
+        }
+    }
 }

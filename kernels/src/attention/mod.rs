@@ -3,19 +3,25 @@
 //! Documents lie end to end, without padding; their borders are host integers, so that neither
 //! the mask nor the scores of a whole pack ever exist.
 
-pub(crate) mod cpu;
-pub(crate) mod cpu_backward;
+mod backend;
+mod cpu;
+mod cpu_backward;
 mod cpu_decode;
+mod cpu_forward;
+mod cpu_operands;
+mod cpu_softmax;
+mod cpu_tile;
+#[cfg(target_arch = "x86_64")]
+mod cpu_tile_avx512;
 #[cfg(feature = "cube")]
-pub mod cuda;
+pub(crate) mod cuda;
 pub mod reference;
-mod softmax;
 
-use burn::backend::Dispatch;
-use burn::tensor::{Tensor, TensorData};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, backend_extension};
+use burn::tensor::Tensor;
 
-use crate::cpu::buffer::plain;
-use crate::ops::{KernelOps, is_fused};
+use crate::route::{is_served, is_served_by_cpu};
 
 /// Borders of the documents of a micro-batch, shared by all layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +69,11 @@ impl Documents {
             .filter(|&(_, length)| length > 0)
     }
 
+    /// Token after the last document.
+    pub fn end(&self) -> usize {
+        self.cu_seqlens.last().copied().unwrap_or(0)
+    }
+
     /// Tokens of the micro-batch, padding included.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
@@ -84,72 +95,207 @@ pub enum Causality {
 ///
 /// # Shapes
 ///
-/// - `q`: `[n, h, c]`, float; `k`, `v`: `[n, g, c]`, same dtype, `h` a multiple of `g`
-/// - returns: `[n, h, c]`
+/// - `qkv`: `[n, h + 2 g, c]`, f32 or bf16: `h` query heads (`n_heads`), a multiple of `g`, then
+///   `g` key heads, then `g` value heads
+/// - returns: `[n, h, c]`, same dtype
+///
+/// # Panics
+///
+/// If the heads do not divide as stated, or `documents` speak of another number of tokens.
 ///
 /// # Source
 ///
 /// Vaswani et al. 2017, equation 1; grouped as in Ainslie et al. 2023; `eager_attention_forward`
 /// of transformers 5.23.
 pub fn attention(
-    q: Tensor<3>,
-    k: Tensor<3>,
-    v: Tensor<3>,
+    qkv: Tensor<3>,
+    n_heads: usize,
     documents: &Documents,
     causality: Causality,
 ) -> Tensor<3> {
-    if !(is_fused(&q) && is_fused(&k) && is_fused(&v)) {
-        return reference::attention(q, k, v, documents, causality);
+    check_heads(qkv.dims()[1], n_heads);
+    assert_eq!(
+        qkv.dims()[0],
+        documents.n_tokens(),
+        "attention: the documents have other tokens than the tensor"
+    );
+    if !is_served(&qkv) {
+        return reference::attention(qkv, n_heads, documents, causality);
     }
-    let (q, k, v) = (q.into_dispatch(), k.into_dispatch(), v.into_dispatch());
     Tensor::from_dispatch(Dispatch::document_attention(
-        q,
-        k,
-        v,
+        qkv.into_dispatch(),
+        n_heads,
         documents.clone(),
         causality,
     ))
 }
 
-/// Attention of one new query a row to the cached keys of its row.
+/// Key/value heads of a tensor of `all` heads, `n_heads` of which are queries.
+fn check_heads(all: usize, n_heads: usize) -> usize {
+    let n_kv_heads = all.saturating_sub(n_heads) / 2;
+    assert!(
+        n_kv_heads > 0 && n_heads + 2 * n_kv_heads == all && n_heads.is_multiple_of(n_kv_heads),
+        "attention: {all} heads are not {n_heads} query heads with key and value heads that \
+         divide them"
+    );
+    n_kv_heads
+}
+
+/// Attention of one new token a row to the cached keys of its row.
 ///
-/// Row `i` sees the columns from `starts[i]` up to `n_columns`, at least one. Nothing is
-/// differentiated.
+/// The cache already holds the token's own key and value: the last of its columns. Row `i` sees
+/// the columns from `starts[i]` up to `n_columns`, at least one. Nothing is differentiated.
 ///
 /// # Shapes
 ///
-/// - `q`: `[b, h, c]`, float
-/// - `keys`, `values`: `[b, g, capacity, c]`, same dtype, `h` a multiple of `g`
-/// - returns: `[b, h, c]`
+/// - `qkv`: `[b, h + 2 g, c]`, f32 or bf16; only the first `h` (`n_heads`) heads are read
+/// - `keys`, `values`: `[b, g, capacity, c]`, f32 or bf16, `h` a multiple of `g`
+/// - returns: `[b, h, c]`, the dtype of `qkv`
+///
+/// # Panics
+///
+/// If the shapes do not fit each other or a row sees no column.
 ///
 /// # Source
 ///
 /// As [`attention`], for the last token of each row.
 pub fn decode(
-    q: Tensor<3>,
-    keys: &Tensor<4>,
-    values: &Tensor<4>,
-    starts: &[usize],
-    n_columns: usize,
+    qkv: Tensor<3>,
+    n_heads: usize,
+    (keys, values): (&Tensor<4>, &Tensor<4>),
+    columns: Columns<'_>,
 ) -> Tensor<3> {
-    let (shape, device) = (q.dims(), q.device());
-    match (plain(&q), plain(keys), plain(values)) {
-        (Some(q), Some(keys), Some(values)) => {
-            let [_, g, capacity, _] = keys.dims();
-            let cache = cpu_decode::Cache {
-                keys: keys.floats(),
-                values: values.floats(),
-                heads: cpu::Heads {
-                    h: shape[1],
-                    g,
-                    c: shape[2],
-                },
-                capacity,
-                n_columns,
-            };
-            let attended = cpu_decode::decode(q.floats(), &cache, starts);
-            Tensor::from_data(TensorData::new(attended, shape), &device)
-        }
-        _ => reference::decode(q, keys, values, starts, n_columns),
+    let [b, heads, c] = qkv.dims();
+    let n_kv_heads = check_heads(heads, n_heads);
+    let capacity = keys.dims()[2];
+    assert!(
+        keys.dims() == [b, n_kv_heads, capacity, c] && values.dims() == keys.dims(),
+        "decode: caches of {:?} and {:?} do not fit [{b}, {heads}, {c}]",
+        keys.dims(),
+        values.dims()
+    );
+    assert!(
+        columns.starts.len() == b
+            && columns.end <= capacity
+            && columns.starts.iter().all(|&start| start < columns.end),
+        "decode: each of {b} rows needs a first column before {} of {capacity}",
+        columns.end
+    );
+    let served = is_served_by_cpu(&qkv) && is_served_by_cpu(keys) && is_served_by_cpu(values);
+    let plain = !(qkv.is_autodiff() || keys.is_autodiff() || values.is_autodiff());
+    if !(served && plain && keys.dtype() == values.dtype()) {
+        return reference::decode(qkv, n_heads, (keys, values), columns);
     }
+    Tensor::from_dispatch(Dispatch::attend_to_cache(
+        qkv.into_dispatch(),
+        keys.clone().into_dispatch(),
+        values.clone().into_dispatch(),
+        n_heads,
+        columns.starts.to_vec(),
+        columns.end,
+    ))
+}
+
+/// The columns of a cache that its rows see.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns<'a> {
+    /// First column of each row.
+    pub starts: &'a [usize],
+    /// Column after the last, for all rows.
+    pub end: usize,
+}
+
+/// Puts one token a row, `heads` of `qkv`, into column `column` of a cache, where it lies if no
+/// other tensor shares its memory.
+///
+/// # Shapes
+///
+/// - `cache`: `[b, g, capacity, c]`, f32 or bf16
+/// - `qkv`: `[b, heads, c]`, f32 or bf16; `g` heads from `first_head` on are read
+/// - returns: the cache
+///
+/// # Panics
+///
+/// If the shapes do not fit each other.
+pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usize) -> Tensor<4> {
+    let ([b, g, capacity, c], [rows, heads, size]) = (cache.dims(), qkv.dims());
+    assert!(
+        [rows, size] == [b, c] && first_head + g <= heads && column < capacity,
+        "append: heads {first_head}.. of [{rows}, {heads}, {size}] do not fit column {column} of \
+         [{b}, {g}, {capacity}, {c}]"
+    );
+    if !(is_served_by_cpu(&cache) && is_served_by_cpu(qkv))
+        || cache.is_autodiff()
+        || qkv.is_autodiff()
+    {
+        return reference::append(cache, qkv, first_head, column);
+    }
+    let qkv = qkv.clone().into_dispatch();
+    Tensor::from_dispatch(Dispatch::append_column(
+        cache.into_dispatch(),
+        qkv,
+        first_head,
+        column,
+    ))
+}
+
+/// What backends implement themselves of attention in training and prefill.
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
+pub(crate) trait AttentionOps: Backend {
+    /// Attention within documents.
+    fn document_attention(
+        qkv: FloatTensor<Self>,
+        n_heads: usize,
+        documents: Documents,
+        causality: Causality,
+    ) -> FloatTensor<Self>;
+}
+
+/// Pieces of the backward pass, on tensors without a graph.
+pub(crate) trait AttentionGradients: AttentionOps {
+    /// Attention, and what its backward pass needs of it.
+    fn attention_forward(
+        qkv: FloatTensor<Self>,
+        n_heads: usize,
+        documents: Documents,
+        causality: Causality,
+    ) -> Attention<Self>;
+
+    /// Gradient of queries, keys and values, `[n, h + 2 g, c]`.
+    fn attention_gradient(saved: Attention<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// A forward pass of attention.
+#[derive(Debug, Clone)]
+pub(crate) struct Attention<B: Backend> {
+    /// Queries, keys and values.
+    pub(crate) qkv: FloatTensor<B>,
+    pub(crate) documents: Documents,
+    pub(crate) causality: Causality,
+    /// `[n, h, c]`.
+    pub(crate) out: FloatTensor<B>,
+    /// Logarithms of the sums of exponentials, `[n, h]`, f32.
+    pub(crate) log_sums: FloatTensor<B>,
+}
+
+/// What backends implement themselves of attention to a cache; nothing is differentiated.
+#[backend_extension(Flex)]
+pub(crate) trait DecodeOps: Backend {
+    /// Attention of one token a row to columns `starts[row]..end`.
+    fn attend_to_cache(
+        qkv: FloatTensor<Self>,
+        keys: FloatTensor<Self>,
+        values: FloatTensor<Self>,
+        n_heads: usize,
+        starts: Vec<usize>,
+        end: usize,
+    ) -> FloatTensor<Self>;
+
+    /// One token a row into a column of the cache.
+    fn append_column(
+        cache: FloatTensor<Self>,
+        qkv: FloatTensor<Self>,
+        first_head: usize,
+        column: usize,
+    ) -> FloatTensor<Self>;
 }

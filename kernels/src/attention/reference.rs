@@ -2,34 +2,38 @@
 
 use burn::tensor::{Bool, Device, Tensor, TensorData, activation};
 
-use super::{Causality, Documents};
+use super::{Causality, Columns, Documents};
+use crate::route::arithmetic;
 
-/// The contract is [`super::attention`]'s.
+/// The contract is [`super::attention`]'s; f64 is computed in f64.
 pub fn attention(
-    q: Tensor<3>,
-    k: Tensor<3>,
-    v: Tensor<3>,
+    qkv: Tensor<3>,
+    n_heads: usize,
     documents: &Documents,
     causality: Causality,
 ) -> Tensor<3> {
-    let [_, n_heads, head_dim] = q.dims();
-    let device = q.device();
+    let (dtype, device) = (qkv.dtype(), qkv.device());
+    let qkv = qkv.cast(arithmetic(dtype));
+    let [n_tokens, heads, head_dim] = qkv.dims();
+    let n_kv_heads = (heads - n_heads) / 2;
     let mut parts: Vec<Tensor<3>> = documents
         .spans()
         .map(|(start, length)| {
-            let part = |x: &Tensor<3>| x.clone().narrow(0, start, length);
-            one_document(part(&q), part(&k), part(&v), causality)
+            let part = |first: usize, heads: usize| {
+                let document = qkv.clone().narrow(0, start, length);
+                document.narrow(1, first, heads)
+            };
+            let k = part(n_heads, n_kv_heads);
+            let v = part(n_heads + n_kv_heads, n_kv_heads);
+            one_document(part(0, n_heads), k, v, causality)
         })
         .collect();
     let n_real: usize = documents.spans().map(|(_, length)| length).sum();
-    let n_padding = documents.n_tokens() - n_real;
-    if n_padding > 0 {
-        parts.push(Tensor::zeros(
-            [n_padding, n_heads, head_dim],
-            (&device, q.dtype()),
-        ));
+    if n_real < n_tokens {
+        let shape = [n_tokens - n_real, n_heads, head_dim];
+        parts.push(Tensor::zeros(shape, (&device, arithmetic(dtype))));
     }
-    Tensor::cat(parts, 0)
+    Tensor::cat(parts, 0).cast(dtype)
 }
 
 fn one_document(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, causality: Causality) -> Tensor<3> {
@@ -49,7 +53,7 @@ fn one_document(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, causality: Causality) 
         Causality::Causal => scores
             .reshape([n_kv_heads, group, length, length])
             .mask_fill(
-                future(length, &device_of(&values)).expand([n_kv_heads, group, length, length]),
+                future(length, &values.device()).expand([n_kv_heads, group, length, length]),
                 f32::NEG_INFINITY,
             )
             .reshape([n_kv_heads, group * length, length]),
@@ -61,43 +65,56 @@ fn one_document(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, causality: Causality) 
         .reshape([length, n_heads, head_dim])
 }
 
-fn device_of(x: &Tensor<3>) -> Device {
-    x.device()
-}
-
 /// True where the key lies after the query.
 fn future(length: usize, device: &Device) -> Tensor<4, Bool> {
     Tensor::<2, Bool>::tril_mask([length, length], 0, device).unsqueeze()
 }
 
-/// The contract is [`super::decode`]'s.
+/// The contract is [`super::decode`]'s; f64 is computed in f64.
 pub fn decode(
-    q: Tensor<3>,
-    keys: &Tensor<4>,
-    values: &Tensor<4>,
-    starts: &[usize],
-    n_columns: usize,
+    qkv: Tensor<3>,
+    n_heads: usize,
+    (keys, values): (&Tensor<4>, &Tensor<4>),
+    columns: Columns<'_>,
 ) -> Tensor<3> {
-    let [rows, n_heads, head_dim] = q.dims();
+    let dtype = qkv.dtype();
+    let inside = arithmetic(dtype);
+    let [rows, _, head_dim] = qkv.dims();
     let n_kv_heads = keys.dims()[1];
     let group = n_heads / n_kv_heads;
-    let absent: Vec<bool> = starts
+    let absent: Vec<bool> = columns
+        .starts
         .iter()
-        .flat_map(|&start| (0..n_columns).map(move |column| column < start))
+        .flat_map(|&start| (0..columns.end).map(move |column| column < start))
         .collect();
-    let absent = TensorData::new(absent, [rows, 1, 1, n_columns]);
-    let absent = Tensor::<4, Bool>::from_data(absent, &q.device());
-    let keys = keys.clone().narrow(2, 0, n_columns);
-    let values = values.clone().narrow(2, 0, n_columns);
-    let scores = q
+    let absent = TensorData::new(absent, [rows, 1, 1, columns.end]);
+    let absent = Tensor::<4, Bool>::from_data(absent, &qkv.device());
+    let [keys, values] =
+        [keys, values].map(|cache| cache.clone().narrow(2, 0, columns.end).cast(inside));
+    let scores = qkv
+        .narrow(1, 0, n_heads)
+        .cast(inside)
         .reshape([rows, n_kv_heads, group, head_dim])
         .matmul(keys.swap_dims(2, 3))
         .div_scalar((head_dim as f64).sqrt())
         .mask_fill(
-            absent.expand([rows, n_kv_heads, group, n_columns]),
+            absent.expand([rows, n_kv_heads, group, columns.end]),
             f32::NEG_INFINITY,
         );
     activation::softmax(scores, 3)
         .matmul(values)
         .reshape([rows, n_heads, head_dim])
+        .cast(dtype)
+}
+
+/// The contract is [`super::append`]'s.
+pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usize) -> Tensor<4> {
+    let [rows, n_kv_heads, _, head_dim] = cache.dims();
+    let new = qkv
+        .clone()
+        .narrow(1, first_head, n_kv_heads)
+        .cast(cache.dtype())
+        .unsqueeze_dim(2);
+    let ranges = [0..rows, 0..n_kv_heads, column..column + 1, 0..head_dim];
+    cache.slice_assign(ranges, new)
 }

@@ -5,26 +5,47 @@ use std::mem::MaybeUninit;
 use burn::backend::Flex;
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::{DType, TensorMetadata};
-use burn::tensor::{Bytes, Shape, Tensor};
+use burn::tensor::{Shape, Tensor};
 
 use super::matrix::Matrix;
+use super::number::Number;
 
-/// The tensor with its floats in one piece; copies only a view that is not.
+/// The tensor with its numbers in one piece; copies only a view that is not.
 pub(crate) fn contiguous(x: FlexTensor) -> FlexTensor {
-    if x.as_slice::<f32>().is_some() {
+    if x.layout().contiguous_offsets().is_some() {
         x
     } else {
         x.to_contiguous()
     }
 }
 
-/// Floats of a tensor that went through [`contiguous`].
+/// Numbers of a tensor that went through [`contiguous`].
 ///
 /// # Panics
 ///
-/// If it did not: a bug of the caller.
+/// If it did not, or holds another type: a bug of the caller.
+pub(crate) fn numbers<T: Number>(x: &FlexTensor) -> &[T] {
+    T::slice(x).expect("a tensor of this type made contiguous")
+}
+
+/// Changes the numbers of a tensor where they lie, or in a copy if another tensor shares them.
+pub(crate) fn changed<T: Number>(x: FlexTensor, change: impl FnOnce(&mut [T])) -> FlexTensor {
+    let mut x = whole(x);
+    change(T::storage_mut(&mut x));
+    x
+}
+
+/// The tensor in memory of its own: no view of a part, and in order.
+fn whole(x: FlexTensor) -> FlexTensor {
+    // A second handle must not outlive this line: shared memory would be copied before a change.
+    let whole = x.to_contiguous();
+    drop(x);
+    whole
+}
+
+/// [`numbers`] of an f32 tensor.
 pub(crate) fn floats(x: &FlexTensor) -> &[f32] {
-    x.as_slice::<f32>().expect("an f32 tensor made contiguous")
+    numbers(x)
 }
 
 /// Sizes of a tensor of `D` dimensions.
@@ -33,11 +54,11 @@ pub(crate) fn dims<const D: usize>(x: &FlexTensor) -> [usize; D] {
 }
 
 /// A tensor that owns `values`.
-pub(crate) fn tensor<const D: usize>(values: Vec<f32>, shape: [usize; D]) -> FlexTensor {
+pub(crate) fn tensor<T: Number, const D: usize>(values: Vec<T>, shape: [usize; D]) -> FlexTensor {
     FlexTensor::new(
-        Bytes::from_elems(values),
+        T::into_bytes(values),
         Layout::contiguous(Shape::new(shape)),
-        DType::F32,
+        T::DTYPE,
     )
 }
 
@@ -56,16 +77,6 @@ pub(crate) fn plain<const D: usize>(x: &Tensor<D>) -> Option<Plain<D>> {
         .map(|x| Plain(contiguous(x)))
 }
 
-impl<const D: usize> Plain<D> {
-    pub(crate) fn floats(&self) -> &[f32] {
-        floats(&self.0)
-    }
-
-    pub(crate) fn dims(&self) -> [usize; D] {
-        dims(&self.0)
-    }
-}
-
 impl Plain<2> {
     pub(crate) fn matrix(&self) -> Matrix<'_> {
         let [rows, columns] = dims(&self.0);
@@ -73,12 +84,12 @@ impl Plain<2> {
     }
 }
 
-/// `n` floats that `fill` writes.
+/// `n` numbers that `fill` writes.
 ///
 /// # Safety
 ///
 /// `fill` initialises every element.
-pub(crate) unsafe fn filled(n: usize, fill: impl FnOnce(&mut [MaybeUninit<f32>])) -> Vec<f32> {
+pub(crate) unsafe fn filled<T>(n: usize, fill: impl FnOnce(&mut [MaybeUninit<T>])) -> Vec<T> {
     let mut values = Vec::with_capacity(n);
     fill(&mut values.spare_capacity_mut()[..n]);
     // SAFETY: the capacity is `n` or more, and the caller promises the initialisation.

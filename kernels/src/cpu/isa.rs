@@ -36,32 +36,36 @@ impl Isa {
 /// Compiles a function once for each instruction set and picks at run time.
 ///
 /// The body is ordinary Rust; the compiler's vectors grow with the instruction set. It contains no
-/// fused multiply-add, so that every CPU rounds alike.
+/// fused multiply-add, so that every CPU rounds alike. Type parameters stand in brackets.
 macro_rules! for_each_isa {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident $(<const $n:ident: usize>)?
-        ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident $([$($t:ident: $bound:ident),+])?
+        $(<const $n:ident: usize>)? ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
-        $vis fn $name $(<const $n: usize>)? ($($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name <$($($t: $bound,)+)? $(const $n: usize)?> ($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            fn body $(<const $n: usize>)? ($($arg: $ty),*) $(-> $ret)? $body
+            fn body <$($($t: $bound,)+)? $(const $n: usize)?> ($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-            fn avx512 $(<const $n: usize>)? ($($arg: $ty),*) $(-> $ret)? {
-                body $(::<$n>)? ($($arg),*)
+            fn avx512 <$($($t: $bound,)+)? $(const $n: usize)?> ($($arg: $ty),*) $(-> $ret)? {
+                body ::<$($($t,)+)? $($n)?> ($($arg),*)
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
-            fn avx2 $(<const $n: usize>)? ($($arg: $ty),*) $(-> $ret)? {
-                body $(::<$n>)? ($($arg),*)
+            fn avx2 <$($($t: $bound,)+)? $(const $n: usize)?> ($($arg: $ty),*) $(-> $ret)? {
+                body ::<$($($t,)+)? $($n)?> ($($arg),*)
             }
             match $crate::cpu::isa::Isa::detect() {
                 // SAFETY: detected.
                 #[cfg(target_arch = "x86_64")]
-                $crate::cpu::isa::Isa::Avx512 => unsafe { avx512 $(::<$n>)? ($($arg),*) },
+                $crate::cpu::isa::Isa::Avx512 => unsafe {
+                    avx512 ::<$($($t,)+)? $($n)?> ($($arg),*)
+                },
                 // SAFETY: detected.
                 #[cfg(target_arch = "x86_64")]
-                $crate::cpu::isa::Isa::Avx2 => unsafe { avx2 $(::<$n>)? ($($arg),*) },
-                $crate::cpu::isa::Isa::Portable => body $(::<$n>)? ($($arg),*),
+                $crate::cpu::isa::Isa::Avx2 => unsafe {
+                    avx2 ::<$($($t,)+)? $($n)?> ($($arg),*)
+                },
+                $crate::cpu::isa::Isa::Portable => body ::<$($($t,)+)? $($n)?> ($($arg),*),
             }
         }
     };

@@ -1,39 +1,48 @@
 //! Work on rows, split between threads.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::buffer::filled;
 
-/// Floats below which a second thread costs more than it brings.
-const TASK_FLOATS: usize = 1 << 14;
+/// Numbers below which a second thread costs more than it brings.
+const TASK_NUMBERS: usize = 1 << 14;
 
-/// Floats of the whole rows, `width` each, that one task takes.
-pub(crate) fn task_floats(width: usize) -> usize {
-    width * (TASK_FLOATS / width.max(1)).max(1)
+/// Whole rows of `width` numbers that one task takes.
+fn task_rows(width: usize) -> usize {
+    (TASK_NUMBERS / width).max(1)
 }
 
-/// A slice of the shape of `x` that `f` writes from it, a run of whole rows of `width` floats at a
-/// time. `f` also gets the position of the run's first float.
+/// `rows` rows of `width` numbers that `f` writes, a run of rows at a time.
 ///
 /// # Safety
 ///
 /// `f` initialises all of its target.
-pub(crate) unsafe fn map_rows(
-    x: &[f32],
-    width: usize,
-    f: impl Fn(usize, &[f32], &mut [MaybeUninit<f32>]) + Sync,
-) -> Vec<f32> {
-    let step = task_floats(width);
-    let fill = |y: &mut [MaybeUninit<f32>]| {
-        if x.len() <= step {
-            f(0, x, y);
-        } else {
-            let tasks = y.par_chunks_mut(step).zip(x.par_chunks(step)).enumerate();
-            tasks.for_each(|(i, (y, x))| f(i * step, x, y));
-        }
-    };
+pub(crate) unsafe fn write_rows<T: Send>(
+    [rows, width]: [usize; 2],
+    f: impl Fn(Range<usize>, &mut [MaybeUninit<T>]) + Sync,
+) -> Vec<T> {
     // SAFETY: the runs cover all of the target, and the caller promises that `f` writes each.
-    unsafe { filled(x.len(), fill) }
+    unsafe { filled(rows * width, |y| for_rows(y, width, f)) }
+}
+
+/// Calls `f` with runs of whole rows of `x`, `width` numbers each, and the range of these rows.
+pub(crate) fn for_rows<T: Send>(
+    x: &mut [T],
+    width: usize,
+    f: impl Fn(Range<usize>, &mut [T]) + Sync,
+) {
+    if x.is_empty() {
+        return;
+    }
+    let (rows, step) = (x.len() / width, task_rows(width));
+    if rows <= step {
+        f(0..rows, x);
+    } else {
+        x.par_chunks_mut(step * width)
+            .enumerate()
+            .for_each(|(i, part)| f(i * step..i * step + part.len() / width, part));
+    }
 }

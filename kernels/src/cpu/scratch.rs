@@ -27,3 +27,19 @@ pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R)
     KEPT.set(lines);
     result
 }
+
+/// Calls `work` with parts of the given sizes, each aligned to cache lines.
+pub(crate) fn with_parts<R, const N: usize>(
+    sizes: [usize; N],
+    work: impl FnOnce([&mut [f32]; N]) -> R,
+) -> R {
+    let total = sizes.iter().map(|size| size.next_multiple_of(16)).sum();
+    with_scratch(total, |mut rest| {
+        let parts = sizes.map(|size| {
+            let (part, others) = std::mem::take(&mut rest).split_at_mut(size.next_multiple_of(16));
+            rest = others;
+            &mut part[..size]
+        });
+        work(parts)
+    })
+}

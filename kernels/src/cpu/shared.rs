@@ -2,22 +2,22 @@
 
 use std::marker::PhantomData;
 
-/// An exclusive borrow of floats, to be handed out in parts.
+/// An exclusive borrow of numbers, to be handed out in parts.
 #[derive(Debug)]
-pub(crate) struct Shared<'a> {
-    first: *mut f32,
+pub(crate) struct Shared<'a, T = f32> {
+    first: *mut T,
     len: usize,
-    lifetime: PhantomData<&'a mut [f32]>,
+    lifetime: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: floats may be written from any thread; that parts are disjoint is promised by whoever
-// takes them.
-unsafe impl Sync for Shared<'_> {}
+// SAFETY: such values may be written from any thread; that parts are disjoint is promised by
+// whoever takes them.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
 // SAFETY: as above.
-unsafe impl Send for Shared<'_> {}
+unsafe impl<T: Send> Send for Shared<'_, T> {}
 
-impl<'a> Shared<'a> {
-    pub(crate) fn new(slice: &'a mut [f32]) -> Self {
+impl<'a, T> Shared<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
         Self {
             first: slice.as_mut_ptr(),
             len: slice.len(),
@@ -25,7 +25,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// `len` floats from `start` on.
+    /// `len` numbers from `start` on.
     ///
     /// # Safety
     ///
@@ -38,19 +38,9 @@ impl<'a> Shared<'a> {
         clippy::mut_from_ref,
         reason = "the caller promises that parts are disjoint"
     )]
-    pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &mut [f32] {
+    pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
         assert!(start + len <= self.len, "a part of the slice");
         // SAFETY: in bounds, and exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(start), len) }
-    }
-
-    /// Where element `start` lies, for writers that stay below element `end`.
-    ///
-    /// # Panics
-    ///
-    /// If the slice is shorter.
-    pub(crate) fn pointer(&self, start: usize, end: usize) -> *mut f32 {
-        assert!(start <= end && end <= self.len, "a part of the slice");
-        self.first.wrapping_add(start)
     }
 }

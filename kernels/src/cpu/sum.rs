@@ -5,7 +5,7 @@ const LANES: usize = 32;
 
 /// `Σ f(aᵢ, bᵢ)`.
 #[inline(always)]
-pub(crate) fn sum_of_pairs(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
+pub(crate) fn sum_of_pairs<A: Copy, B: Copy>(a: &[A], b: &[B], f: impl Fn(A, B) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (a_lines, b_lines) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let rest = a_lines.remainder().iter().zip(b_lines.remainder());

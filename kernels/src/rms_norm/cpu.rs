@@ -1,23 +1,36 @@
-//! RMSNorm on slices, one pass a row.
+//! RMSNorm on slices; the backward pass computes the root again instead of keeping it.
 
 use std::mem::MaybeUninit;
 
 use crate::cpu::isa::for_each_isa;
-use crate::cpu::rows::map_rows;
+use crate::cpu::number::Number;
+use crate::cpu::rows::write_rows;
 use crate::cpu::sum::sum_of_pairs;
 
 /// `[n, d]` to `[n, d]`.
-pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
+pub(super) fn rms_norm<T: Number>(x: &[f32], weight: &[f32], eps: f32) -> Vec<T> {
+    let d = weight.len();
     // SAFETY: `forward` writes every element of its target.
-    unsafe { map_rows(x, weight.len(), |_, x, y| forward(x, weight, eps, y)) }
+    unsafe {
+        write_rows([x.len() / d.max(1), d], |rows, y| {
+            forward(&x[rows.start * d..rows.end * d], weight, eps, y);
+        })
+    }
 }
 
 /// Gradient of `x`, `[n, d]`.
-pub(crate) fn rms_norm_dx(x: &[f32], weight: &[f32], dy: &[f32], eps: f32) -> Vec<f32> {
+pub(super) fn rms_norm_gradient<T: Number>(
+    x: &[f32],
+    weight: &[f32],
+    dy: &[T],
+    eps: f32,
+) -> Vec<f32> {
+    let d = weight.len();
     // SAFETY: `backward` writes every element of its target.
     unsafe {
-        map_rows(x, weight.len(), |start, x, dx| {
-            backward(x, weight, &dy[start..start + x.len()], eps, dx);
+        write_rows([x.len() / d.max(1), d], |rows, dx| {
+            let run = rows.start * d..rows.end * d;
+            backward(&x[run.clone()], weight, &dy[run], eps, dx);
         })
     }
 }
@@ -28,25 +41,31 @@ fn inverse_rms(x: &[f32], eps: f32) -> f32 {
 }
 
 for_each_isa! {
-    fn forward(x: &[f32], weight: &[f32], eps: f32, y: &mut [MaybeUninit<f32>]) {
+    fn forward[T: Number](x: &[f32], weight: &[f32], eps: f32, y: &mut [MaybeUninit<T>]) {
         let d = weight.len();
         for (x, y) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)) {
             let scale = inverse_rms(x, eps);
             for ((y, &x), &w) in y.iter_mut().zip(x).zip(weight) {
-                y.write(x * scale * w);
+                y.write(T::narrow(x * scale * w));
             }
         }
     }
 }
 
 for_each_isa! {
-    fn backward(x: &[f32], weight: &[f32], dy: &[f32], eps: f32, dx: &mut [MaybeUninit<f32>]) {
+    fn backward[T: Number](
+        x: &[f32],
+        weight: &[f32],
+        dy: &[T],
+        eps: f32,
+        dx: &mut [MaybeUninit<f32>],
+    ) {
         let d = weight.len();
         for ((x, dy), dx) in x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d)) {
             let scale = inverse_rms(x, eps);
             // `dx` holds `dy * w` until the row's sum is known.
-            for ((dx, &g), &w) in dx.iter_mut().zip(dy).zip(weight) {
-                dx.write(g * w);
+            for ((dx, dy), &w) in dx.iter_mut().zip(dy).zip(weight) {
+                dx.write(dy.widen() * w);
             }
             // SAFETY: the loop above wrote the whole row.
             let dx = unsafe { dx.assume_init_mut() };

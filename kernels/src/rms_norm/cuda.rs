@@ -3,10 +3,12 @@
 //! The weight is frozen: the backward pass has the gradient of `x` alone, and computes the norm
 //! again instead of keeping it.
 
-use burn::backend::DType;
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::{RmsNormGradients, RmsNormOps};
 use crate::cube::launch::{UNITS, argument, contiguous, cubes, element, output, vector_size};
 use crate::cube::reduce::cube_sum;
 
@@ -89,7 +91,7 @@ fn normalize_dx<T: Float, N: Size>(
 
 /// Rows of `x`, `[n, d]`, f32, as rows of unit root mean square times `weight`, `[d]`, f32; the
 /// result has the type `dtype`.
-pub fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32, dtype: DType) -> CubeTensor {
+fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32, dtype: DType) -> CubeTensor {
     let (x, [n, d]) = contiguous(x);
     let (weight, [_]) = contiguous(weight);
     let y = output(&x, [n, d], dtype);
@@ -115,7 +117,7 @@ pub fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32, dtype: DType) -> Cu
 }
 
 /// Gradient of `x`, f32, through [`rms_norm`].
-pub fn rms_norm_dx(x: CubeTensor, weight: CubeTensor, eps: f32, dy: CubeTensor) -> CubeTensor {
+fn rms_norm_dx(x: CubeTensor, weight: CubeTensor, eps: f32, dy: CubeTensor) -> CubeTensor {
     let (x, [n, d]) = contiguous(x);
     let (weight, [_]) = contiguous(weight);
     let (dy, [_, _]) = contiguous(dy);
@@ -140,6 +142,23 @@ pub fn rms_norm_dx(x: CubeTensor, weight: CubeTensor, eps: f32, dy: CubeTensor) 
         element(&dy),
     );
     dx
+}
+
+impl RmsNormOps for CubeBackend {
+    fn frozen_rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32, output: DType) -> CubeTensor {
+        rms_norm(x, weight, eps, output)
+    }
+}
+
+impl RmsNormGradients for CubeBackend {
+    fn rms_norm_gradient(
+        x: CubeTensor,
+        weight: CubeTensor,
+        eps: f32,
+        dy: CubeTensor,
+    ) -> CubeTensor {
+        rms_norm_dx(x, weight, eps, dy)
+    }
 }
 
 #[cfg(feature = "cuda-source")]

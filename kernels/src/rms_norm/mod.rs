@@ -1,34 +1,66 @@
 //! Hidden states to hidden states of unit root mean square, scaled by a learned weight.
+//!
+//! The residual stream that is read stays f32; only what goes on to the projections may be bf16.
 
-pub(crate) mod cpu;
+mod backend;
+mod cpu;
 #[cfg(feature = "cube")]
-pub mod cuda;
+pub(crate) mod cuda;
 pub mod reference;
 
-use burn::backend::Dispatch;
-use burn::tensor::Tensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, backend_extension};
+use burn::tensor::{DType, Tensor};
 
-use crate::ops::{KernelOps, is_fused};
+use crate::route::is_served;
 
 /// Divides each row by its root mean square and multiplies by `weight`, which is frozen.
 ///
+/// The gradient of `x` is f32.
+///
 /// # Shapes
 ///
-/// - `x`: `[n, d]`, float
-/// - `weight`: `[d]`, same dtype
-/// - returns: `[n, d]`
+/// - `x`: `[n, d]`, f32
+/// - `weight`: `[d]`, f32
+/// - returns: `[n, d]` of type `output`, f32 or bf16
 ///
 /// # Source
 ///
 /// Zhang and Sennrich 2019, equation 4; `LlamaRMSNorm` of transformers 5.23.
-pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64) -> Tensor<2> {
-    if !(is_fused(&x) && is_fused(weight)) {
-        return reference::rms_norm(x, weight, eps);
+pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64, output: DType) -> Tensor<2> {
+    let served = is_served(&x) && is_served(weight);
+    let types = [x.dtype(), weight.dtype()] == [DType::F32; 2];
+    if !(served && types && matches!(output, DType::F32 | DType::BF16)) {
+        return reference::rms_norm(x, weight, eps, output);
     }
     let weight = weight.clone().into_dispatch();
     Tensor::from_dispatch(Dispatch::frozen_rms_norm(
         x.into_dispatch(),
         weight,
         eps as f32,
+        output,
     ))
+}
+
+/// What backends implement themselves.
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
+pub(crate) trait RmsNormOps: Backend {
+    /// Rows of unit root mean square times the weight, which is frozen.
+    fn frozen_rms_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        eps: f32,
+        output: DType,
+    ) -> FloatTensor<Self>;
+}
+
+/// Pieces of the backward pass, on tensors without a graph.
+pub(crate) trait RmsNormGradients: RmsNormOps {
+    /// Gradient of `x`, f32.
+    fn rms_norm_gradient(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        eps: f32,
+        dy: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
 }

@@ -1,10 +1,16 @@
 //! RMSNorm in plain tensor operations.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
-/// The contract is [`super::rms_norm`]'s.
-pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64) -> Tensor<2> {
+use crate::route::arithmetic;
+
+/// The contract is [`super::rms_norm`]'s; f64 is computed in f64.
+pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64, output: DType) -> Tensor<2> {
+    let inside = arithmetic(x.dtype());
+    let x = x.cast(inside);
     let mean_square = x.clone().square().mean_dim(1);
     let inverse_rms = mean_square.add_scalar(eps).sqrt().recip();
-    x.mul(inverse_rms).mul(weight.clone().unsqueeze())
+    x.mul(inverse_rms)
+        .mul(weight.clone().cast(inside).unsqueeze())
+        .cast(output)
 }

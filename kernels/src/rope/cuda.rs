@@ -3,14 +3,15 @@
 //! Queries, keys and values of a token lie side by side, as one product makes them and attention
 //! reads them; the values are copied, so that attention has a single buffer to read.
 
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-pub use super::cpu::Turn;
+use super::{Direction, RopeOps, Turn};
 use crate::cube::launch::{argument, contiguous, element, output, units, vector_size};
 
 #[cube(launch, create_dummy_kernel)]
-fn turn<T: Float, N: Size>(
+fn rotate_pairs<T: Float, N: Size>(
     x: &[Vector<T, N>],
     cos: &[Vector<f32, N>],
     sin: &[Vector<f32, N>],
@@ -46,14 +47,9 @@ fn turn<T: Float, N: Size>(
     }
 }
 
-/// The first `turned_heads` heads of `[n, heads, c]` turned by the angles of the tables,
+/// The first `turn.heads` heads of `[n, heads, c]` turned by the angles of the tables,
 /// `[n, 1, c / 2]`, f32; the others as they are.
-pub fn rope(
-    x: CubeTensor,
-    [cos, sin]: [CubeTensor; 2],
-    turned_heads: usize,
-    direction: Turn,
-) -> CubeTensor {
+fn rope(x: CubeTensor, cos: CubeTensor, sin: CubeTensor, turn: Turn) -> CubeTensor {
     let (x, [n, heads, c]) = contiguous(x);
     let (cos, [_, _, half]) = contiguous(cos);
     let (sin, [_, _, _]) = contiguous(sin);
@@ -63,7 +59,7 @@ pub fn rope(
     }
     let vector = vector_size(16 / x.dtype.size(), &[half]);
     let (count, dim) = units(&x.client, n * heads * half / vector);
-    turn::launch(
+    rotate_pairs::launch(
         &x.client,
         count,
         dim,
@@ -74,15 +70,21 @@ pub fn rope(
         argument(&y),
         n as u32,
         heads as u32,
-        turned_heads as u32,
+        turn.heads as u32,
         (half / vector) as u32,
-        match direction {
-            Turn::Forward => 1.0,
-            Turn::Back => -1.0,
+        match turn.direction {
+            Direction::Forward => 1.0,
+            Direction::Back => -1.0,
         },
         element(&y),
     );
     y
+}
+
+impl RopeOps for CubeBackend {
+    fn rotate(x: CubeTensor, cos: CubeTensor, sin: CubeTensor, turn: Turn) -> CubeTensor {
+        rope(x, cos, sin, turn)
+    }
 }
 
 #[cfg(feature = "cuda-source")]
@@ -92,7 +94,7 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
         let [x, cos, sin, y] = [0; 4].map(|_| texts.buffer());
         let (device, target, count) = texts.device();
         let vector = 16 / element.size();
-        let kernel = turn::create_dummy_kernel(
+        let kernel = rotate_pairs::create_dummy_kernel(
             device, target, count, dim, vector, x, cos, sin, y, 1, 1, 1, 1, 1.0, element,
         );
         texts.add("", dim, kernel);

@@ -1,15 +1,19 @@
 //! Rotary position embedding: queries and keys to the same, turned by their position.
+//!
+//! Values lie behind the keys in the same tensor and pass unchanged: the projection that made the
+//! three of them is one, and so is its gradient.
 
-pub(crate) mod cpu;
+mod backend;
+mod cpu;
 #[cfg(feature = "cube")]
-pub mod cuda;
+pub(crate) mod cuda;
 pub mod reference;
 
-use burn::backend::Dispatch;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, backend_extension};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use crate::ops::{KernelOps, is_fused};
-use cpu::Turn;
+use crate::route::is_served;
 
 /// Cosines and sines of every token of a micro-batch, shared by all layers.
 #[derive(Debug, Clone)]
@@ -52,23 +56,76 @@ impl RopeTable {
     }
 }
 
-/// Turns each head by the angles of its token; halves of the head are paired, not neighbours.
+/// Turns heads by the angles of their token; halves of a head are paired, not neighbours.
 ///
 /// # Shapes
 ///
-/// - `x`: `[n, heads, c]`, float
-/// - returns: `[n, heads, c]`
+/// - `qkv`: `[n, heads, c]`, f32 or bf16: the first `turned_heads` are turned, the others copied
+/// - `table`: of the same `n` tokens and `c / 2` frequencies
+/// - returns: `[n, heads, c]`, same dtype
+///
+/// # Panics
+///
+/// If the table is of another shape or there are fewer heads.
 ///
 /// # Source
 ///
 /// Su et al. 2021; the pairing of `rotate_half` in transformers 5.23.
-pub fn rope(x: Tensor<3>, table: &RopeTable) -> Tensor<3> {
-    if !(is_fused(&x) && is_fused(&table.cos) && is_fused(&table.sin)) {
-        return reference::rope(x, table);
+pub fn rope(qkv: Tensor<3>, table: &RopeTable, turned_heads: usize) -> Tensor<3> {
+    let [n, heads, c] = qkv.dims();
+    assert!(
+        table.cos.dims() == [n, 1, c / 2] && table.sin.dims() == [n, 1, c / 2],
+        "rope: {n} tokens with heads of {c} need tables of [{n}, 1, {}], not {:?} and {:?}",
+        c / 2,
+        table.cos.dims(),
+        table.sin.dims()
+    );
+    assert!(
+        turned_heads <= heads,
+        "rope: {turned_heads} heads of {heads} cannot be turned"
+    );
+    let tables_served = [&table.cos, &table.sin]
+        .iter()
+        .all(|table| is_served(table) && table.dtype() == DType::F32);
+    if !(is_served(&qkv) && tables_served) {
+        return reference::rope(qkv, table, turned_heads);
     }
     let (cos, sin) = (
         table.cos.clone().into_dispatch(),
         table.sin.clone().into_dispatch(),
     );
-    Tensor::from_dispatch(Dispatch::rotate(x.into_dispatch(), cos, sin, Turn::Forward))
+    let turn = Turn {
+        heads: turned_heads,
+        direction: Direction::Forward,
+    };
+    Tensor::from_dispatch(Dispatch::rotate(qkv.into_dispatch(), cos, sin, turn))
+}
+
+/// Which heads are turned, and which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// The first so many.
+    pub(crate) heads: usize,
+    pub(crate) direction: Direction,
+}
+
+/// Which way heads are turned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// By the angles of the table.
+    Forward,
+    /// Back: the gradient of the other.
+    Back,
+}
+
+/// What backends implement themselves; turning back is its own backward pass.
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
+pub(crate) trait RopeOps: Backend {
+    /// The first heads turned by the angles of a table, which is constant.
+    fn rotate(
+        x: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        turn: Turn,
+    ) -> FloatTensor<Self>;
 }

@@ -3,17 +3,32 @@
 use burn::tensor::Tensor;
 
 use super::RopeTable;
+use crate::route::arithmetic;
 
-/// The contract is [`super::rope`]'s.
-pub fn rope(x: Tensor<3>, table: &RopeTable) -> Tensor<3> {
-    let half = x.dims()[2] / 2;
-    let first = x.clone().narrow(2, 0, half);
-    let second = x.narrow(2, half, half);
-    let (cos, sin) = (table.cos.clone(), table.sin.clone());
+/// The contract is [`super::rope`]'s; f64 is computed in f64.
+pub fn rope(qkv: Tensor<3>, table: &RopeTable, turned_heads: usize) -> Tensor<3> {
+    let dtype = qkv.dtype();
+    let inside = arithmetic(dtype);
+    let [_, heads, c] = qkv.dims();
+    if turned_heads == 0 {
+        return qkv;
+    }
+    let half = c / 2;
+    let turned = qkv.clone().narrow(1, 0, turned_heads).cast(inside);
+    let first = turned.clone().narrow(2, 0, half);
+    let second = turned.narrow(2, half, half);
+    let (cos, sin) = (
+        table.cos.clone().cast(inside),
+        table.sin.clone().cast(inside),
+    );
     let turned_first = first
         .clone()
         .mul(cos.clone())
         .sub(second.clone().mul(sin.clone()));
     let turned_second = second.mul(cos).add(first.mul(sin));
-    Tensor::cat(vec![turned_first, turned_second], 2)
+    let mut parts = vec![Tensor::cat(vec![turned_first, turned_second], 2).cast(dtype)];
+    if turned_heads < heads {
+        parts.push(qkv.narrow(1, turned_heads, heads - turned_heads));
+    }
+    Tensor::cat(parts, 1)
 }

@@ -2,45 +2,26 @@
 
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
-use crate::cpu::buffer::filled;
 use crate::cpu::exp::exp;
 use crate::cpu::isa::for_each_isa;
-use crate::cpu::rows::{map_rows, task_floats};
+use crate::cpu::number::Number;
+use crate::cpu::rows::{for_rows, write_rows};
 
-/// `silu(gate) * up`.
-pub(crate) fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f32> {
+/// `silu(gate) * up` of rows `gate`, `up`: `[n, 2 f]` to `[n, f]`.
+pub(super) fn swiglu<T: Number>(gate_up: &[T], [n, f]: [usize; 2]) -> Vec<T> {
     // SAFETY: `forward` writes every element of its target.
     unsafe {
-        map_rows(gate, 1, |start, gate, y| {
-            forward(gate, &up[start..start + gate.len()], y)
+        write_rows([n, f], |rows, y| {
+            forward(&gate_up[rows.start * 2 * f..rows.end * 2 * f], f, y);
         })
     }
 }
 
-/// Gradients of `gate` and `up`.
-pub(crate) fn swiglu_gradients(gate: &[f32], up: &[f32], dy: &[f32]) -> (Vec<f32>, Vec<f32>) {
-    let step = task_floats(1);
-    let mut d_up = Vec::new();
-    // SAFETY: the runs cover both targets, and `backward` writes every element of them.
-    let d_gate = unsafe {
-        filled(gate.len(), |d_gate| {
-            d_up = filled(gate.len(), |d_up| {
-                let targets = d_gate.par_chunks_mut(step).zip(d_up.par_chunks_mut(step));
-                let inputs = gate
-                    .par_chunks(step)
-                    .zip(up.par_chunks(step))
-                    .zip(dy.par_chunks(step));
-                targets
-                    .zip(inputs)
-                    .for_each(|((d_gate, d_up), ((gate, up), dy))| {
-                        backward(gate, up, dy, d_gate, d_up);
-                    });
-            });
-        })
-    };
-    (d_gate, d_up)
+/// Puts the gradient of `gate_up`, `[n, 2 f]`, in its place; `dy` is `[n, f]`.
+pub(super) fn to_gradient<T: Number>(gate_up: &mut [T], dy: &[T], f: usize) {
+    for_rows(gate_up, 2 * f, |rows, gate_up| {
+        backward(gate_up, &dy[rows.start * f..rows.end * f], f);
+    });
 }
 
 #[inline(always)]
@@ -49,27 +30,28 @@ fn sigmoid(x: f32) -> f32 {
 }
 
 for_each_isa! {
-    fn forward(gate: &[f32], up: &[f32], y: &mut [MaybeUninit<f32>]) {
-        for ((y, &gate), &up) in y.iter_mut().zip(gate).zip(up) {
-            y.write(gate * sigmoid(gate) * up);
+    fn forward[T: Number](gate_up: &[T], f: usize, y: &mut [MaybeUninit<T>]) {
+        for (row, y) in gate_up.chunks_exact(2 * f).zip(y.chunks_exact_mut(f)) {
+            let (gate, up) = row.split_at(f);
+            for ((y, &gate), &up) in y.iter_mut().zip(gate).zip(up) {
+                let gate = gate.widen();
+                y.write(T::narrow(gate * sigmoid(gate) * up.widen()));
+            }
         }
     }
 }
 
 for_each_isa! {
-    fn backward(
-        gate: &[f32],
-        up: &[f32],
-        dy: &[f32],
-        d_gate: &mut [MaybeUninit<f32>],
-        d_up: &mut [MaybeUninit<f32>],
-    ) {
-        let inputs = gate.iter().zip(up).zip(dy);
-        for ((d_gate, d_up), ((&gate, &up), &dy)) in d_gate.iter_mut().zip(d_up).zip(inputs) {
-            let sigmoid = sigmoid(gate);
-            let silu = gate * sigmoid;
-            d_gate.write(dy * up * (sigmoid + silu * (1.0 - sigmoid)));
-            d_up.write(dy * silu);
+    fn backward[T: Number](gate_up: &mut [T], dy: &[T], f: usize) {
+        for (row, dy) in gate_up.chunks_exact_mut(2 * f).zip(dy.chunks_exact(f)) {
+            let (gates, ups) = row.split_at_mut(f);
+            for ((gate, up), dy) in gates.iter_mut().zip(ups).zip(dy) {
+                let (g, u, dy) = (gate.widen(), up.widen(), dy.widen());
+                let sigmoid = sigmoid(g);
+                let silu = g * sigmoid;
+                *gate = T::narrow(dy * u * (sigmoid + silu * (1.0 - sigmoid)));
+                *up = T::narrow(dy * silu);
+            }
         }
     }
 }

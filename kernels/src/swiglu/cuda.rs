@@ -1,8 +1,10 @@
 //! SwiGLU on a GPU: each unit has one vector of the gate and the one of `up` beside it.
 
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::{SwigluGradients, SwigluOps};
 use crate::cube::launch::{argument, contiguous, element, output, units, vector_size};
 
 #[cube]
@@ -57,7 +59,7 @@ fn gate_gradient<T: Float, N: Size>(
 }
 
 /// `silu(gate) * up`, `[n, f]`, of rows `[gate, up]`, `[n, 2 f]`.
-pub fn swiglu(gate_up: CubeTensor) -> CubeTensor {
+fn swiglu(gate_up: CubeTensor) -> CubeTensor {
     let (gate_up, [n, both]) = contiguous(gate_up);
     let width = both / 2;
     let y = output(&gate_up, [n, width], gate_up.dtype);
@@ -81,7 +83,7 @@ pub fn swiglu(gate_up: CubeTensor) -> CubeTensor {
 }
 
 /// Gradient of `gate_up` through [`swiglu`], `[n, 2 f]`.
-pub fn swiglu_gradient(gate_up: CubeTensor, dy: CubeTensor) -> CubeTensor {
+fn swiglu_gradient(gate_up: CubeTensor, dy: CubeTensor) -> CubeTensor {
     let (gate_up, [n, both]) = contiguous(gate_up);
     let (dy, [_, width]) = contiguous(dy);
     let d_gate_up = output(&gate_up, [n, both], gate_up.dtype);
@@ -103,6 +105,18 @@ pub fn swiglu_gradient(gate_up: CubeTensor, dy: CubeTensor) -> CubeTensor {
         element(&d_gate_up),
     );
     d_gate_up
+}
+
+impl SwigluOps for CubeBackend {
+    fn gated_silu(gate_up: CubeTensor) -> CubeTensor {
+        swiglu(gate_up)
+    }
+}
+
+impl SwigluGradients for CubeBackend {
+    fn gated_silu_gradient(gate_up: CubeTensor, dy: CubeTensor) -> CubeTensor {
+        swiglu_gradient(gate_up, dy)
+    }
 }
 
 #[cfg(feature = "cuda-source")]

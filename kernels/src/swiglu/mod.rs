@@ -1,31 +1,56 @@
 //! The gate of a SwiGLU feed-forward block.
+//!
+//! Gate and up projection are one linear map, so that its result is read once and its gradient is
+//! one tensor.
 
-pub(crate) mod cpu;
+mod backend;
+mod cpu;
 #[cfg(feature = "cube")]
-pub mod cuda;
+pub(crate) mod cuda;
 pub mod reference;
 
-use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::Tensor;
 
-use crate::ops::{KernelOps, is_fused};
+use crate::route::is_served;
 
 /// `silu(gate) * up`, with `silu(x) = x * sigmoid(x)`.
 ///
 /// # Shapes
 ///
-/// - `gate`, `up`: `[n, intermediate]`, float
-/// - returns: `[n, intermediate]`
+/// - `gate_up`: `[n, 2 f]`, f32 or bf16: `gate` in the first `f` columns, `up` in the others
+/// - returns: `[n, f]`, same dtype
+///
+/// # Panics
+///
+/// If the number of columns is odd.
 ///
 /// # Source
 ///
 /// Shazeer 2020, equation 6, without biases.
-pub fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
-    if !(is_fused(&gate) && is_fused(&up)) {
-        return reference::swiglu(gate, up);
+pub fn swiglu(gate_up: Tensor<2>) -> Tensor<2> {
+    let columns = gate_up.dims()[1];
+    assert!(
+        columns.is_multiple_of(2),
+        "swiglu: {columns} columns cannot be halved into gate and up; concatenate the outputs of \
+         both projections"
+    );
+    if !is_served(&gate_up) {
+        return reference::swiglu(gate_up);
     }
-    Tensor::from_dispatch(Dispatch::gated_silu(
-        gate.into_dispatch(),
-        up.into_dispatch(),
-    ))
+    Tensor::from_dispatch(Dispatch::gated_silu(gate_up.into_dispatch()))
+}
+
+/// What backends implement themselves.
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
+pub(crate) trait SwigluOps: Backend {
+    /// `silu(gate) * up`.
+    fn gated_silu(gate_up: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// Pieces of the backward pass, on tensors without a graph.
+pub(crate) trait SwigluGradients: SwigluOps {
+    /// Gradient of `gate_up`.
+    fn gated_silu_gradient(gate_up: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }

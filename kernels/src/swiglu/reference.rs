@@ -2,7 +2,14 @@
 
 use burn::tensor::{Tensor, activation};
 
-/// The contract is [`super::swiglu`]'s.
-pub fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
-    activation::silu(gate).mul(up)
+use crate::route::arithmetic;
+
+/// The contract is [`super::swiglu`]'s; f64 is computed in f64.
+pub fn swiglu(gate_up: Tensor<2>) -> Tensor<2> {
+    let dtype = gate_up.dtype();
+    let gate_up = gate_up.cast(arithmetic(dtype));
+    let f = gate_up.dims()[1] / 2;
+    let gate = gate_up.clone().narrow(1, 0, f);
+    let up = gate_up.narrow(1, f, f);
+    activation::silu(gate).mul(up).cast(dtype)
 }

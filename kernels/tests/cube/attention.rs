@@ -1,10 +1,9 @@
 //! Attention over packed documents: value, and the gradients of queries, keys and values.
 
 use burn::tensor::Tensor;
-use burn_cubecl::tensor::CubeTensor;
-use tooltune_kernels::attention::{Causality, Documents, cuda, reference};
+use tooltune_kernels::attention::{Causality, Documents, attention, reference};
 
-use crate::support::{Numbers, assert_near, device_values, gradients, leaf, pair, values};
+use crate::support::{Numbers, assert_both_near, differentiate, on_device, values};
 
 const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
 
@@ -12,7 +11,7 @@ const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
 struct Case {
     /// Query heads, key/value heads, size of a head.
     heads: [usize; 3],
-    qkv: (Tensor<3>, CubeTensor),
+    qkv: Tensor<3>,
     documents: Documents,
     causality: Causality,
 }
@@ -25,57 +24,32 @@ impl Case {
         causality: Causality,
     ) -> Self {
         let [h, g, c] = heads;
-        let (qkv, _) = numbers.pair([n, h + 2 * g, c]);
         Self {
             heads,
-            qkv: pair(values(qkv.mul_scalar(2.0)), [n, h + 2 * g, c]),
+            qkv: numbers.tensor([n, h + 2 * g, c]).mul_scalar(2.0),
             documents: Documents::new(borders, n),
             causality,
         }
     }
 
-    fn expected(&self, qkv: Tensor<3>) -> Tensor<3> {
-        let [h, g, _] = self.heads;
-        let [q, k, v] =
-            [(0, h), (h, g), (h + g, g)].map(|(first, heads)| qkv.clone().narrow(1, first, heads));
-        reference::attention(q, k, v, &self.documents, self.causality)
+    fn ours(&self, qkv: Tensor<3>) -> Tensor<3> {
+        attention(qkv, self.heads[0], &self.documents, self.causality)
     }
 
-    fn attended(&self) -> cuda::Attended {
-        cuda::attention(
-            self.qkv.1.clone(),
-            self.heads[0],
-            &self.documents,
-            self.causality,
-        )
+    fn expected(&self, qkv: Tensor<3>) -> Tensor<3> {
+        reference::attention(qkv, self.heads[0], &self.documents, self.causality)
+    }
+
+    fn value(&self) -> Vec<f32> {
+        values(self.ours(on_device(&self.qkv)))
     }
 
     fn check(&self, numbers: &mut Numbers, name: &str) {
         let [h, _, c] = self.heads;
-        let (dy, d_out) = numbers.pair([self.documents.n_tokens(), h, c]);
-        let attended = self.attended();
-        let d_qkv = cuda::attention_gradient(
-            self.qkv.1.clone(),
-            attended.clone(),
-            d_out,
-            &self.documents,
-            self.causality,
-        );
-
-        let qkv = leaf(&self.qkv.0);
-        let expected = self.expected(qkv.clone());
-        let found = gradients(expected.clone(), &dy);
-        assert_near(
-            name,
-            &device_values(attended.out),
-            &values(expected.inner()),
-        );
-        let expected = qkv.grad(&found).unwrap();
-        assert_near(
-            &format!("{name}, gradient"),
-            &device_values(d_qkv),
-            &values(expected),
-        );
+        let dy = numbers.tensor([self.documents.n_tokens(), h, c]);
+        let ours = differentiate(&on_device(&self.qkv), &on_device(&dy), |x| self.ours(x));
+        let expected = differentiate(&self.qkv, &dy, |x| self.expected(x));
+        assert_both_near(name, &ours, &expected);
     }
 }
 
@@ -115,30 +89,25 @@ fn documents_of_any_length_agree_with_the_reference() {
 fn tokens_of_no_document_give_zeros() {
     let mut numbers = Numbers::new(46);
     let case = Case::new(&mut numbers, [6, 2, 4], (&[0], 3), Causality::Causal);
-    let (_, d_out) = numbers.pair([3, 6, 4]);
-    let attended = case.attended();
-    let d_qkv = cuda::attention_gradient(
-        case.qkv.1,
-        attended.clone(),
-        d_out,
-        &case.documents,
-        case.causality,
-    );
-    for zeros in [attended.out, attended.log_sums, d_qkv] {
-        assert!(device_values(zeros).iter().all(|v| *v == 0.0));
-    }
+    let dy = numbers.tensor([3, 6, 4]);
+    let both = differentiate(&on_device(&case.qkv), &on_device(&dy), |x| case.ours(x));
+    assert!(both.iter().flatten().all(|v| *v == 0.0));
 }
 
 #[test]
 fn scores_far_apart_neither_overflow_nor_vanish() {
     let mut numbers = Numbers::new(43);
     let mut case = Case::new(&mut numbers, [6, 2, 4], (&[0, 70], 70), Causality::Causal);
-    case.qkv = pair(values(case.qkv.0.mul_scalar(20.0)), [70, 10, 4]);
-    let ours = device_values(case.attended().out);
-    let expected = values(case.expected(case.qkv.0.clone()));
+    case.qkv = case.qkv.mul_scalar(20.0);
+    let expected = values(case.expected(case.qkv.clone()));
     // Scores of some thousands carry rounding of some 1e-4 into their exponentials.
-    let off = ours.iter().zip(&expected).map(|(a, b)| (a - b).abs());
-    assert!(off.fold(0.0, f32::max) < 0.05, "values reach 40");
+    let off = case
+        .value()
+        .iter()
+        .zip(&expected)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max);
+    assert!(off < 0.05, "values reach 40, and are off by {off}");
 }
 
 #[test]
@@ -150,11 +119,9 @@ fn nan_reaches_no_other_document_and_no_earlier_tile() {
         (&[0, 40, 150], 150),
         Causality::Causal,
     );
-    let mut poisoned = values(case.qkv.0.clone());
     // The first number of the first key of the last token.
-    poisoned[149 * 10 * 4 + 6 * 4] = f32::NAN;
-    case.qkv = pair(poisoned, [150, 10, 4]);
-    let y = device_values(case.attended().out);
+    case.qkv = case.qkv.slice_fill([149..150, 6..7, 0..1], f32::NAN);
+    let y = case.value();
     assert!(y[..(40 + 64) * 24].iter().all(|v| v.is_finite()));
     // Heads 0 to 2 read that key.
     assert!(y[149 * 24..149 * 24 + 12].iter().all(|v| v.is_nan()));

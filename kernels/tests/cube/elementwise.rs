@@ -1,14 +1,14 @@
 //! Operations that work row by row or element by element.
 
 use burn::tensor::{DType, Tensor};
-use tooltune_kernels::rope::cuda::Turn;
 use tooltune_kernels::{
     AdamW, AdamWState, RopeTable, Supervision, adamw, linear_cross_entropy, lora_linear, rms_norm,
     rope, swiglu,
 };
 
 use crate::support::{
-    Numbers, assert_near, device_numbers, device_values, gradients, leaf, pair, values,
+    Numbers, assert_both_near, assert_near, device_numbers, device_values, differentiate, leaf,
+    on_device, pair, values,
 };
 
 /// Single tokens and elements, widths that no vector divides, and rows longer than a cube.
@@ -26,19 +26,17 @@ const ROWS: [[usize; 2]; 7] = [
 fn rms_norm_and_its_gradient_agree_with_the_reference() {
     let mut numbers = Numbers::new(1);
     for shape in ROWS {
-        let (x, x_device) = numbers.pair(shape);
-        let (weight, weight_device) = numbers.pair([shape[1]]);
-        let (dy, dy_device) = numbers.pair(shape);
-        let y = rms_norm::cuda::rms_norm(x_device.clone(), weight_device.clone(), 1e-5, DType::F32);
-        let dx = rms_norm::cuda::rms_norm_dx(x_device, weight_device, 1e-5, dy_device);
-
-        let x = leaf(&x);
-        let weight = Tensor::from_inner(weight);
-        let expected = rms_norm::reference::rms_norm(x.clone(), &weight, 1e-5);
-        let found = gradients(expected.clone(), &dy);
-        let name = format!("{shape:?}");
-        assert_near(&name, &device_values(y), &values(expected.inner()));
-        assert_near(&name, &device_values(dx), &values(x.grad(&found).unwrap()));
+        let [x, dy] = [0; 2].map(|_| numbers.tensor(shape));
+        let weight = numbers.tensor([shape[1]]);
+        let frozen = Tensor::from_inner(on_device(&weight));
+        let ours = differentiate(&on_device(&x), &on_device(&dy), |x| {
+            rms_norm::rms_norm(x, &frozen, 1e-5, DType::F32)
+        });
+        let frozen = Tensor::from_inner(weight);
+        let expected = differentiate(&x, &dy, |x| {
+            rms_norm::reference::rms_norm(x, &frozen, 1e-5, DType::F32)
+        });
+        assert_both_near(&format!("{shape:?}"), &ours, &expected);
     }
 }
 
@@ -46,25 +44,16 @@ fn rms_norm_and_its_gradient_agree_with_the_reference() {
 fn swiglu_and_its_gradient_agree_with_the_reference() {
     let mut numbers = Numbers::new(2);
     for [n, width] in ROWS {
-        let (gate_up, gate_up_device) = numbers.pair([n, 2 * width]);
-        let (dy, dy_device) = numbers.pair([n, width]);
-        let y = swiglu::cuda::swiglu(gate_up_device.clone());
-        let d_gate_up = swiglu::cuda::swiglu_gradient(gate_up_device, dy_device);
-
-        let gate_up = leaf(&gate_up);
-        let gate = gate_up.clone().narrow(1, 0, width);
-        let up = gate_up.clone().narrow(1, width, width);
-        let expected = swiglu::reference::swiglu(gate, up);
-        let found = gradients(expected.clone(), &dy);
-        let name = format!("{n} rows of {width}");
-        assert_near(&name, &device_values(y), &values(expected.inner()));
-        let expected = values(gate_up.grad(&found).unwrap());
-        assert_near(&name, &device_values(d_gate_up), &expected);
+        let gate_up = numbers.tensor([n, 2 * width]);
+        let dy = numbers.tensor([n, width]);
+        let ours = differentiate(&on_device(&gate_up), &on_device(&dy), swiglu::swiglu);
+        let expected = differentiate(&gate_up, &dy, swiglu::reference::swiglu);
+        assert_both_near(&format!("{n} rows of {width}"), &ours, &expected);
     }
 }
 
 #[test]
-fn rope_turns_the_first_heads_and_copies_the_others() {
+fn rope_and_its_gradient_agree_with_the_reference() {
     let mut numbers = Numbers::new(3);
     for ([n, heads, c], turned) in [
         ([1, 1, 2], 1),
@@ -73,26 +62,18 @@ fn rope_turns_the_first_heads_and_copies_the_others() {
         ([70, 48, 16], 40),
         ([2, 3, 10], 0),
     ] {
-        let (x, x_device) = numbers.pair([n, heads, c]);
-        let (cos, cos_device) = numbers.pair([n, 1, c / 2]);
-        let (sin, sin_device) = numbers.pair([n, 1, c / 2]);
-        for (turn, sin) in [(Turn::Forward, sin.clone()), (Turn::Back, sin.neg())] {
-            let tables = [cos_device.clone(), sin_device.clone()];
-            let y = rope::cuda::rope(x_device.clone(), tables, turned, turn);
-
-            let table = RopeTable {
-                cos: cos.clone(),
-                sin,
-            };
-            let parts = [0..turned, turned..heads].map(|heads| {
-                (heads.len() > 0).then(|| x.clone().narrow(1, heads.start, heads.len()))
-            });
-            let [first, others] = parts;
-            let first = first.map(|x| rope::reference::rope(x, &table));
-            let expected = Tensor::cat([first, others].into_iter().flatten().collect(), 1);
-            let name = format!("{n} tokens, {turned} of {heads} heads of {c}, {turn:?}");
-            assert_near(&name, &device_values(y), &values(expected));
-        }
+        let [qkv, dy] = [0; 2].map(|_| numbers.tensor([n, heads, c]));
+        let [cos, sin] = [0; 2].map(|_| numbers.tensor([n, 1, c / 2]));
+        let [ours, expected] = [on_device, Tensor::clone].map(|place: fn(&_) -> _| {
+            let [cos, sin] = [&cos, &sin].map(|table| Tensor::from_inner(place(table)));
+            (RopeTable { cos, sin }, place(&qkv), place(&dy))
+        });
+        let (table, x, dy) = ours;
+        let ours = differentiate(&x, &dy, |x| rope::rope(x, &table, turned));
+        let (table, x, dy) = expected;
+        let expected = differentiate(&x, &dy, |x| rope::reference::rope(x, &table, turned));
+        let name = format!("{n} tokens, {turned} of {heads} heads of {c}");
+        assert_both_near(&name, &ours, &expected);
     }
 }
 

@@ -1,7 +1,8 @@
-//! Tensors on the device under test, random numbers, and how near two results must be.
+//! Tensors on the CPU and on the device under test, random numbers, and how near two results must
+//! be.
 
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, DeviceKind, Gradients, Tensor, TensorData};
 use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
@@ -23,7 +24,11 @@ impl Numbers {
         ((self.0 >> 33) as usize) % n
     }
 
-    /// The same numbers for the reference on the CPU and for the device.
+    pub(crate) fn tensor<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<D> {
+        self.pair(shape).0
+    }
+
+    /// The same numbers for the reference on the CPU and for a kernel.
     pub(crate) fn pair<const D: usize>(&mut self, shape: [usize; D]) -> (Tensor<D>, CubeTensor) {
         let values: Vec<f32> = (0..shape.iter().product())
             .map(|_| self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0)
@@ -32,7 +37,7 @@ impl Numbers {
     }
 }
 
-/// `values` for the reference on the CPU and for the device.
+/// `values` for the reference on the CPU and for a kernel.
 pub(crate) fn pair<const D: usize>(values: Vec<f32>, shape: [usize; D]) -> (Tensor<D>, CubeTensor) {
     let data = TensorData::new(values, shape);
     (
@@ -47,14 +52,39 @@ pub(crate) fn device_numbers(numbers: &[u32]) -> CubeTensor {
     CubeBackend::int_from_data(data, &CubeDevice::Wgpu(Default::default()))
 }
 
+/// The tensor on the device under test.
+pub(crate) fn on_device<const D: usize>(x: &Tensor<D>) -> Tensor<D> {
+    x.clone()
+        .to_device(&Device::wgpu(DeviceKind::DefaultDevice))
+}
+
 /// The tensor as a leaf under autodiff.
 pub(crate) fn leaf<const D: usize>(x: &Tensor<D>) -> Tensor<D> {
     Tensor::from_inner(x.clone()).require_grad()
 }
 
 /// Gradient of `x` for the sum of `y` weighted by `dy`.
-pub(crate) fn gradients<const D: usize>(y: Tensor<D>, dy: &Tensor<D>) -> burn::tensor::Gradients {
+pub(crate) fn gradients<const D: usize>(y: Tensor<D>, dy: &Tensor<D>) -> Gradients {
     y.mul(Tensor::from_inner(dy.clone())).sum().backward()
+}
+
+/// Value of `operation` and the gradient of its input, for `dy` as the gradient of its result.
+pub(crate) fn differentiate<const D: usize, const E: usize>(
+    x: &Tensor<D>,
+    dy: &Tensor<E>,
+    operation: impl Fn(Tensor<D>) -> Tensor<E>,
+) -> [Vec<f32>; 2] {
+    let x = leaf(x);
+    let y = operation(x.clone());
+    let found = gradients(y.clone(), dy);
+    let gradient = x.grad(&found).expect("the result depends on the input");
+    [values(y.inner()), values(gradient)]
+}
+
+/// Compares values and gradients, of the device first.
+pub(crate) fn assert_both_near(name: &str, ours: &[Vec<f32>; 2], expected: &[Vec<f32>; 2]) {
+    assert_near(name, &ours[0], &expected[0]);
+    assert_near(&format!("{name}, gradient"), &ours[1], &expected[1]);
 }
 
 pub(crate) fn device_values(x: CubeTensor) -> Vec<f32> {

@@ -1,23 +1,24 @@
 //! Attention over packed documents: value and the gradients of queries, keys and values.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, attention, reference};
 
 use crate::support::{
-    Numbers, assert_near, difference, gradient, gradients, leaf, on_threads, values,
+    BOTH_TYPES, Numbers, assert_near_in, difference, gradient, gradients, leaf, on_threads, values,
 };
 
-type Attend = fn(Tensor<3>, Tensor<3>, Tensor<3>, &Documents, Causality) -> Tensor<3>;
+type Attend = fn(Tensor<3>, usize, &Documents, Causality) -> Tensor<3>;
 
 #[derive(Debug)]
 struct Case {
-    q: Tensor<3>,
-    k: Tensor<3>,
-    v: Tensor<3>,
+    qkv: Tensor<3>,
     dy: Tensor<3>,
+    heads: [usize; 3],
     documents: Documents,
     causality: Causality,
 }
+
+const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
 
 impl Case {
     fn new(
@@ -26,58 +27,54 @@ impl Case {
         (borders, n): (&[usize], usize),
         causality: Causality,
     ) -> Self {
+        let scores = numbers.tensor([n, h + g, c]).mul_scalar(3.0);
         Self {
-            q: numbers.tensor([n, h, c]).mul_scalar(3.0),
-            k: numbers.tensor([n, g, c]).mul_scalar(3.0),
-            v: numbers.tensor([n, g, c]),
+            qkv: Tensor::cat(vec![scores, numbers.tensor([n, g, c])], 1),
             dy: numbers.tensor([n, h, c]),
+            heads: [h, g, c],
             documents: Documents::new(borders, n),
             causality,
         }
     }
 
     /// Value with and without autodiff, then gradients of queries, keys and values.
-    fn run(&self, attend: Attend) -> [Vec<f32>; 5] {
-        let (q, k, v) = (leaf(&self.q), leaf(&self.k), leaf(&self.v));
-        let y = attend(
-            q.clone(),
-            k.clone(),
-            v.clone(),
-            &self.documents,
-            self.causality,
-        );
+    fn run(&self, attend: Attend, dtype: DType) -> [Vec<f32>; 5] {
+        let [h, g, _] = self.heads;
+        let x = leaf(&self.qkv.clone().cast(dtype));
+        let attend = |x: Tensor<3>| attend(x, h, &self.documents, self.causality);
+        let y = attend(x.clone());
+        assert_eq!(y.dtype(), dtype);
         let value = values(&y.clone().inner());
-        let [pq, pk, pv] = [&q, &k, &v].map(|x| x.clone().inner());
-        let plain = values(&attend(pq, pk, pv, &self.documents, self.causality));
-        let found = gradients(y, &self.dy);
-        [
-            value,
-            plain,
-            gradient(&q, &found),
-            gradient(&k, &found),
-            gradient(&v, &found),
-        ]
+        let plain = values(&attend(x.clone().inner()));
+        let found = gradients(y, &self.dy.clone().cast(dtype));
+        let dx = x.grad(&found).expect("a leaf");
+        assert_eq!(dx.dtype(), dtype);
+        let part = |first, heads| values(&dx.clone().narrow(1, first, heads));
+        [value, plain, part(0, h), part(h, g), part(h + g, g)]
     }
 
     fn check(&self, name: &str) {
-        let (ours, expected) = (self.run(attention), self.run(reference::attention));
-        for (result, (ours, expected)) in ["y", "y without autodiff", "dq", "dk", "dv"]
-            .iter()
-            .zip(ours.iter().zip(&expected))
-        {
-            // A single token attends to itself alone: gradients of its scores are 0 up to
-            // rounding, on both sides.
-            let scale = expected.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-            if scale < 1e-5 {
-                assert!(ours.iter().all(|v| v.abs() < 1e-5), "{name}, {result}");
-            } else {
-                assert_near(&format!("{name}, {result}"), ours, expected);
+        for dtype in BOTH_TYPES {
+            let ours = self.run(attention, dtype);
+            let expected = self.run(reference::attention, dtype);
+            for (result, (ours, expected)) in ["y", "y without autodiff", "dq", "dk", "dv"]
+                .iter()
+                .zip(ours.iter().zip(&expected))
+            {
+                let name = format!("{name}, {dtype:?}, {result}");
+                // A single token attends to itself alone: gradients of its scores are 0 up to
+                // the rounding of the two products that cancel.
+                let scale = expected.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+                let rounding = if dtype == DType::F32 { 1e-5 } else { 2e-2 };
+                if scale < rounding {
+                    assert!(ours.iter().all(|v| v.abs() < rounding), "{name}");
+                } else {
+                    assert_near_in(dtype, &name, ours, expected);
+                }
             }
         }
     }
 }
-
-const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
 
 #[test]
 fn grouped_heads_of_several_families_agree_with_the_reference() {
@@ -89,6 +86,8 @@ fn grouped_heads_of_several_families_agree_with_the_reference() {
         [14, 2, 64],
         [12, 12, 32],
         [4, 1, 20],
+        [2, 1, 5],
+        [2, 2, 128],
     ] {
         for causality in BOTH {
             let case = Case::new(&mut numbers, heads, (&[0, 50], 50), causality);
@@ -103,10 +102,11 @@ fn documents_of_any_length_agree_with_the_reference() {
     let many: Vec<usize> = (0..40).map(|i| i * (i + 1) / 2).collect();
     for (borders, n) in [
         (vec![0, 1], 1),
-        (vec![0, 32], 32),
-        (vec![0, 33], 33),
+        (vec![0, 48], 48),
+        (vec![0, 49], 49),
         (vec![0, 31, 32, 33, 97], 97),
-        (vec![0, 5, 5, 12], 20),
+        (vec![0, 0, 5, 5, 12, 12], 20),
+        (vec![0, 127, 255], 256),
         (vec![0, 300], 300),
         (many.clone(), many[39]),
     ] {
@@ -118,11 +118,22 @@ fn documents_of_any_length_agree_with_the_reference() {
 }
 
 #[test]
+fn a_document_that_is_cut_into_several_tasks_agrees_with_the_reference() {
+    let mut numbers = Numbers::new(47);
+    for causality in BOTH {
+        let case = Case::new(&mut numbers, [2, 1, 8], (&[0, 1100, 1130], 1135), causality);
+        case.check(&format!("{causality:?}"));
+    }
+}
+
+#[test]
 fn scores_far_apart_neither_overflow_nor_vanish() {
     let mut numbers = Numbers::new(43);
-    let mut case = Case::new(&mut numbers, [2, 1, 8], (&[0, 70], 70), Causality::Causal);
-    case.q = case.q.mul_scalar(100.0);
-    let (ours, expected) = (case.run(attention), case.run(reference::attention));
+    let mut case = Case::new(&mut numbers, [2, 1, 8], (&[0, 270], 270), Causality::Causal);
+    let queries = case.qkv.clone().narrow(1, 0, 2).mul_scalar(100.0);
+    case.qkv = Tensor::cat(vec![queries, case.qkv.clone().narrow(1, 2, 2)], 1);
+    let ours = case.run(attention, DType::F32);
+    let expected = case.run(reference::attention, DType::F32);
     for (ours, expected) in ours.iter().zip(&expected) {
         // Scores of some hundreds carry rounding of some 1e-5 into their exponentials.
         assert!(difference(ours, expected) < 1e-3);
@@ -130,45 +141,55 @@ fn scores_far_apart_neither_overflow_nor_vanish() {
 }
 
 #[test]
-fn tokens_of_no_document_give_zeros() {
+fn tokens_of_no_document_give_zeros_and_get_no_gradient() {
     let mut numbers = Numbers::new(46);
-    let case = Case::new(&mut numbers, [4, 2, 8], (&[0], 3), Causality::Causal);
-    let y = attention(case.q, case.k, case.v, &case.documents, case.causality);
-    assert!(values(&y).iter().all(|v| *v == 0.0));
+    for (borders, n, real) in [(vec![0], 3, 0), (vec![0, 4], 7, 4)] {
+        let case = Case::new(&mut numbers, [4, 2, 8], (&borders, n), Causality::Causal);
+        for dtype in BOTH_TYPES {
+            let [y, _, dq, dk, dv] = case.run(attention, dtype);
+            for (values, width) in [(y, 4), (dq, 4), (dk, 2), (dv, 2)] {
+                assert!(values[real * width * 8..].iter().all(|v| *v == 0.0));
+                assert!(real == 0 || values[..real * width * 8].iter().any(|v| *v != 0.0));
+            }
+        }
+    }
 }
 
 #[test]
-fn nan_reaches_no_other_document_and_no_earlier_block() {
+fn nan_is_seen_in_its_document_and_in_no_other() {
     let mut numbers = Numbers::new(44);
-    let case = Case::new(
-        &mut numbers,
-        [2, 1, 8],
-        (&[0, 40, 80], 80),
-        Causality::Causal,
-    );
-    let mask = Tensor::<3>::zeros([80, 1, 8], &case.k.device());
-    let poison = mask.slice_fill([79..80, 0..1, 0..1], f32::NAN);
-    let k = case.k.clone().add(poison);
-    let y = values(&attention(
-        case.q.clone(),
-        k,
-        case.v.clone(),
-        &case.documents,
-        case.causality,
-    ));
-    assert!(y[..79 * 16].iter().all(|v| v.is_finite()));
-    assert!(y[79 * 16..].iter().all(|v| v.is_nan()));
+    let borders = [0, 70, 140, 150];
+    let case = Case::new(&mut numbers, [2, 1, 8], (&borders, 150), Causality::Causal);
+    for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        // The last token of the second document: a query, the key, the value.
+        for head in [1, 2, 3] {
+            for dtype in BOTH_TYPES {
+                let token = [139..140, head..head + 1, 3..4];
+                let qkv = case.qkv.clone().slice_fill(token, poison).cast(dtype);
+                let x = leaf(&qkv);
+                let y = attention(x.clone(), 2, &case.documents, case.causality);
+                let y_values = values(&y.clone().inner());
+                let dx = gradient(&x, &gradients(y, &case.dy.clone().cast(dtype)));
+                let bad = |values: &[f32]| values.iter().any(|v| !v.is_finite());
+                assert!(!bad(&y_values[..70 * 16]) && !bad(&y_values[140 * 16..]));
+                assert!(
+                    bad(&y_values[139 * 16..140 * 16]),
+                    "{poison} {head} {dtype:?}"
+                );
+                assert!(!bad(&dx[..70 * 32]) && !bad(&dx[140 * 32..]));
+                assert!(bad(&dx[70 * 32..140 * 32]));
+            }
+        }
+    }
 }
 
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let mut numbers = Numbers::new(45);
-    let case = Case::new(
-        &mut numbers,
-        [6, 2, 32],
-        (&[0, 90, 100, 333], 340),
-        Causality::Causal,
-    );
-    let run = |threads| on_threads(threads, || case.run(attention));
-    assert!(run(1) == run(2));
+    let borders = [0, 90, 100, 733];
+    let case = Case::new(&mut numbers, [6, 2, 32], (&borders, 740), Causality::Causal);
+    for dtype in BOTH_TYPES {
+        let run = |threads| on_threads(threads, || case.run(attention, dtype));
+        assert!(run(1) == run(2));
+    }
 }

@@ -1,8 +1,9 @@
-//! Attention of new tokens to a cache.
+//! Attention of new tokens to a cache, and the cache's new columns.
 
-use tooltune_kernels::attention::{decode, reference};
+use burn::tensor::Tensor;
+use tooltune_kernels::attention::{Columns, append, decode, reference};
 
-use crate::support::{Numbers, assert_near, on_threads, values};
+use crate::support::{BOTH_TYPES, Numbers, assert_near_in, on_threads, values};
 
 #[test]
 fn rows_that_start_at_different_columns_agree_with_the_reference() {
@@ -10,20 +11,34 @@ fn rows_that_start_at_different_columns_agree_with_the_reference() {
     for [b, h, g, c] in [
         [1, 1, 1, 2],
         [1, 9, 3, 64],
-        [8, 9, 3, 64],
+        [16, 9, 3, 64],
         [3, 32, 8, 16],
         [2, 14, 2, 64],
         [2, 40, 1, 8],
+        [2, 2, 1, 96],
+        [1, 6, 2, 5],
     ] {
-        for (capacity, n_columns) in [(1, 1), (50, 50), (400, 390), (70, 13)] {
-            let q = numbers.tensor([b, h, c]).mul_scalar(3.0);
+        for (capacity, end) in [(1, 1), (50, 50), (400, 390), (70, 13)] {
+            let qkv = numbers.tensor([b, h + 2 * g, c]).mul_scalar(3.0);
             let keys = numbers.tensor([b, g, capacity, c]).mul_scalar(3.0);
             let cached = numbers.tensor([b, g, capacity, c]);
-            let starts: Vec<usize> = (0..b).map(|_| numbers.below(n_columns)).collect();
-            let ours = decode(q.clone(), &keys, &cached, &starts, n_columns);
-            let expected = reference::decode(q, &keys, &cached, &starts, n_columns);
-            let name = format!("{b} {h} {g} {c}, {n_columns} of {capacity}");
-            assert_near(&name, &values(&ours), &values(&expected));
+            let starts: Vec<usize> = (0..b).map(|_| numbers.below(end)).collect();
+            let columns = Columns {
+                starts: &starts,
+                end,
+            };
+            for dtype in BOTH_TYPES {
+                for cache_dtype in BOTH_TYPES {
+                    let qkv = qkv.clone().cast(dtype);
+                    let keys = keys.clone().cast(cache_dtype);
+                    let cached = cached.clone().cast(cache_dtype);
+                    let ours = decode(qkv.clone(), h, (&keys, &cached), columns);
+                    assert_eq!(ours.dtype(), dtype);
+                    let expected = reference::decode(qkv, h, (&keys, &cached), columns);
+                    let name = format!("{b} {h} {g} {c}, {end} of {capacity}, {dtype:?}");
+                    assert_near_in(dtype, &name, &values(&ours), &values(&expected));
+                }
+            }
         }
     }
 }
@@ -31,15 +46,73 @@ fn rows_that_start_at_different_columns_agree_with_the_reference() {
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let mut numbers = Numbers::new(52);
-    let q = numbers.tensor([5, 6, 16]);
+    let qkv = numbers.tensor([5, 10, 16]);
     let (keys, cached) = (
         numbers.tensor([5, 2, 90, 16]),
         numbers.tensor([5, 2, 90, 16]),
     );
+    let columns = Columns {
+        starts: &[0, 3, 9, 80, 88],
+        end: 89,
+    };
     let run = |threads| {
         on_threads(threads, || {
-            values(&decode(q.clone(), &keys, &cached, &[0, 3, 9, 80, 88], 89))
+            values(&decode(qkv.clone(), 6, (&keys, &cached), columns))
         })
     };
     assert!(run(1) == run(2));
+}
+
+#[test]
+fn nan_of_one_row_reaches_no_other() {
+    let mut numbers = Numbers::new(53);
+    let qkv = numbers.tensor([3, 4, 8]);
+    let cached = numbers.tensor([3, 1, 20, 8]);
+    let columns = Columns {
+        starts: &[0, 0, 5],
+        end: 20,
+    };
+    for (row, column, seen) in [(1, 19, true), (2, 4, false)] {
+        let token = [row..row + 1, 0..1, column..column + 1, 0..1];
+        let poisoned = cached.clone().slice_fill(token, f32::NAN);
+        for (keys, cached) in [(&poisoned, &cached), (&cached, &poisoned)] {
+            let y = values(&decode(qkv.clone(), 2, (keys, cached), columns));
+            for (i, row_values) in y.chunks(16).enumerate() {
+                let nan = row_values.iter().any(|v| v.is_nan());
+                assert_eq!(nan, seen && i == row);
+            }
+        }
+    }
+}
+
+#[test]
+fn appending_writes_one_column_and_nothing_else() {
+    let mut numbers = Numbers::new(54);
+    let cache = numbers.tensor([3, 2, 7, 6]);
+    let qkv = numbers.tensor([3, 8, 6]);
+    for cache_dtype in BOTH_TYPES {
+        for dtype in BOTH_TYPES {
+            let (cache, qkv) = (cache.clone().cast(cache_dtype), qkv.clone().cast(dtype));
+            let before = values(&cache);
+            let ours = append(cache.clone(), &qkv, 4, 5);
+            assert_eq!(ours.dtype(), cache_dtype);
+            let expected = reference::append(cache.clone(), &qkv, 4, 5);
+            assert_eq!(values(&ours), values(&expected));
+            assert_ne!(values(&ours), before);
+            assert_eq!(values(&cache), before, "a shared cache is copied first");
+        }
+    }
+}
+
+#[test]
+fn appending_to_a_cache_of_its_own_memory_copies_nothing() {
+    let mut numbers = Numbers::new(55);
+    let qkv = numbers.tensor([2, 4, 8]);
+    let cache: Tensor<4> = numbers.tensor([2, 1, 50, 8]);
+    let address = |cache: &Tensor<4>| {
+        let primitive = cache.clone().try_into_primitive::<burn::backend::Flex>();
+        primitive.expect("a tensor on the CPU").bytes().as_ptr()
+    };
+    let before = address(&cache);
+    assert_eq!(address(&append(cache, &qkv, 2, 3)), before);
 }

@@ -1,12 +1,14 @@
 //! RMSNorm, rotary embedding and SwiGLU: values and gradients.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use tooltune_kernels::RopeTable;
 use tooltune_kernels::rms_norm::{self, rms_norm};
 use tooltune_kernels::rope::{self, rope};
 use tooltune_kernels::swiglu::{self, swiglu};
 
-use crate::support::{Numbers, assert_near, gradient, gradients, leaf, on_threads, values};
+use crate::support::{
+    BOTH_TYPES, Numbers, assert_near_in, gradient, gradients, leaf, on_threads, values,
+};
 
 const SHAPES: [[usize; 2]; 7] = [
     [1, 1],
@@ -18,131 +20,205 @@ const SHAPES: [[usize; 2]; 7] = [
     [40, 1536],
 ];
 
-type Norm = fn(Tensor<2>, &Tensor<1>, f64) -> Tensor<2>;
-type Gate = fn(Tensor<2>, Tensor<2>) -> Tensor<2>;
-type Rotation = fn(Tensor<3>, &RopeTable) -> Tensor<3>;
+type Norm = fn(Tensor<2>, &Tensor<1>, f64, DType) -> Tensor<2>;
+type Gate = fn(Tensor<2>) -> Tensor<2>;
+type Rotation = fn(Tensor<3>, &RopeTable, usize) -> Tensor<3>;
 
-/// The same operation twice: ours and the reference.
-fn compare(name: &str, ours: Vec<Vec<f32>>, expected: Vec<Vec<f32>>) {
+/// The same operation twice, ours and the reference: value with autodiff, value without, gradient.
+fn compare<const D: usize, const E: usize>(
+    name: &str,
+    (x, dy): (&Tensor<D>, &Tensor<E>),
+    ours: &dyn Fn(Tensor<D>) -> Tensor<E>,
+    reference: &dyn Fn(Tensor<D>) -> Tensor<E>,
+) {
+    let run = |f: &dyn Fn(Tensor<D>) -> Tensor<E>| {
+        let tracked = leaf(x);
+        let y = f(tracked.clone());
+        assert_eq!(y.dtype(), dy.dtype(), "{name}");
+        let value = values(&y.clone().inner());
+        let plain = values(&f(x.clone()));
+        let found = gradients(y, dy);
+        let dx = tracked.grad(&found).expect("a leaf");
+        assert_eq!(dx.dtype(), x.dtype(), "{name}");
+        [value, plain, values(&dx)]
+    };
+    let (ours, expected) = (run(ours), run(reference));
     for (i, (ours, expected)) in ours.iter().zip(&expected).enumerate() {
-        assert_near(&format!("{name}, result {i}"), ours, expected);
+        assert_near_in(dy.dtype(), &format!("{name}, result {i}"), ours, expected);
     }
 }
 
 #[test]
 fn rms_norm_agrees_with_the_reference() {
     let mut numbers = Numbers::new(31);
-    for shape in SHAPES {
-        let x = numbers.tensor(shape).mul_scalar(2.0);
-        let weight = numbers.tensor([shape[1]]);
-        let dy = numbers.tensor(shape);
-        let run = |norm: Norm| {
-            let tracked = leaf(&x);
-            let y = norm(tracked.clone(), &weight, 1e-5);
-            let value = values(&y.clone().inner());
-            let plain = values(&norm(x.clone(), &weight, 1e-5));
-            vec![value, plain, gradient(&tracked, &gradients(y, &dy))]
-        };
-        // One number of unit root mean square has a gradient of 0, up to rounding.
-        let compared = if shape[1] == 1 { 2 } else { 3 };
-        let (ours, expected) = (run(rms_norm), run(rms_norm::reference::rms_norm));
-        compare(
-            &format!("{shape:?}"),
-            ours[..compared].to_vec(),
-            expected[..compared].to_vec(),
-        );
+    for output in BOTH_TYPES {
+        for [n, d] in SHAPES {
+            // One number of unit root mean square has a gradient of 0, up to rounding.
+            let d = d.max(2);
+            let x = numbers.tensor([n, d]).mul_scalar(2.0);
+            let weight = numbers.tensor([d]);
+            let dy = numbers.tensor([n, d]).cast(output);
+            let run = |norm: Norm, x: Tensor<2>| norm(x, &weight, 1e-5, output);
+            compare(
+                &format!("{n} {d} {output:?}"),
+                (&x, &dy),
+                &|x| run(rms_norm, x),
+                &|x| run(rms_norm::reference::rms_norm, x),
+            );
+        }
     }
 }
 
 #[test]
 fn a_row_of_zeros_stays_zero_and_nan_stays_in_its_row() {
     let device = Device::flex();
-    let mut floats = vec![0.0f32; 3 * 40];
+    let mut floats = vec![0.0f32; 4 * 40];
     floats[45] = f32::NAN;
     floats[80] = 1.0;
-    let x = Tensor::<2>::from_data(TensorData::new(floats, [3, 40]), &device);
-    let y = values(&rms_norm(x, &Tensor::ones([40], &device), 1e-5));
-    assert!(y[..40].iter().all(|v| *v == 0.0));
-    assert!(y[40..80].iter().all(|v| v.is_nan()));
-    assert!(y[80..].iter().all(|v| v.is_finite()));
+    floats[125] = f32::INFINITY;
+    let x = Tensor::<2>::from_data(TensorData::new(floats, [4, 40]), &device);
+    for output in BOTH_TYPES {
+        let (x, weight) = (leaf(&x), Tensor::ones([40], &device));
+        let y = rms_norm(x.clone(), &weight, 1e-5, output);
+        let dx = gradient(
+            &x,
+            &gradients(y.clone(), &Tensor::<2>::ones([4, 40], &device).cast(output)),
+        );
+        for values in [values(&y.inner()), dx] {
+            assert!(values[..40].iter().all(|v| v.is_finite()));
+            assert!(values[40..80].iter().all(|v| v.is_nan()));
+            assert!(values[80..120].iter().all(|v| v.is_finite()));
+            assert!(values[120..].iter().any(|v| v.is_nan()));
+        }
+    }
 }
 
 #[test]
 fn swiglu_agrees_with_the_reference() {
     let mut numbers = Numbers::new(32);
-    for shape in SHAPES {
-        let gate = numbers.tensor(shape).mul_scalar(12.0);
-        let (up, dy) = (numbers.tensor(shape), numbers.tensor(shape));
-        let run = |f: Gate| {
-            let (gate, up) = (leaf(&gate), leaf(&up));
-            let y = f(gate.clone(), up.clone());
-            let value = values(&y.clone().inner());
-            let plain = values(&f(gate.clone().inner(), up.clone().inner()));
-            let found = gradients(y, &dy);
-            vec![value, plain, gradient(&gate, &found), gradient(&up, &found)]
-        };
-        compare(
-            &format!("{shape:?}"),
-            run(swiglu),
-            run(swiglu::reference::swiglu),
-        );
+    for dtype in BOTH_TYPES {
+        for [n, f] in SHAPES {
+            let gate_up = numbers.tensor([n, 2 * f]).mul_scalar(12.0).cast(dtype);
+            let dy = numbers.tensor([n, f]).cast(dtype);
+            let gates: [Gate; 2] = [swiglu, swiglu::reference::swiglu];
+            let name = format!("{n} {f} {dtype:?}");
+            compare(&name, (&gate_up, &dy), &gates[0], &gates[1]);
+        }
     }
 }
 
 #[test]
 fn swiglu_of_large_values_neither_overflows_nor_hides_nan() {
-    let device = Device::flex();
-    let gate = [-1e30, -200.0, 200.0, 1e30, f32::NAN, 1.0];
-    let gate = Tensor::<2>::from_data(TensorData::new(gate.to_vec(), [1, 6]), &device);
-    let y = values(&swiglu(gate, Tensor::ones([1, 6], &device)));
-    assert_eq!(y[..4], [0.0, 0.0, 200.0, 1e30]);
-    assert!(y[4].is_nan() && y[5].is_finite());
+    let gate = [-1e30, -200.0, 200.0, 1e30, f32::NAN, f32::INFINITY];
+    let gate_up = [gate, [1.0; 6]].concat();
+    let gate_up = Tensor::<2>::from_data(TensorData::new(gate_up, [1, 12]), &Device::flex());
+    for dtype in BOTH_TYPES {
+        let y = values(&swiglu(gate_up.clone().cast(dtype)));
+        assert_eq!(y[..3], [0.0, 0.0, 200.0]);
+        assert!((y[3] / 1e30 - 1.0).abs() < 4e-3);
+        assert!(y[4].is_nan() && y[5] == f32::INFINITY);
+    }
+}
+
+#[test]
+fn the_gradient_of_swiglu_leaves_a_shared_input_alone() {
+    let mut numbers = Numbers::new(35);
+    let gate_up = numbers.tensor([3, 8]);
+    let before = values(&gate_up);
+    let tracked = leaf(&gate_up);
+    swiglu(tracked.clone()).sum().backward();
+    assert_eq!(values(&gate_up), before);
+    assert_eq!(values(&tracked.inner()), before);
+}
+
+fn table(numbers: &mut Numbers, n: usize, c: usize) -> RopeTable {
+    let positions: Vec<u32> = (0..n).map(|_| numbers.below(5000) as u32).collect();
+    let frequencies: Vec<f64> = (0..c / 2)
+        .map(|i| 10_000f64.powf(-2.0 * i as f64 / c as f64))
+        .collect();
+    RopeTable::new(&positions, &frequencies, 1.0, &Device::flex())
 }
 
 #[test]
 fn rope_agrees_with_the_reference() {
     let mut numbers = Numbers::new(33);
-    for [n, heads, c] in [
-        [1, 1, 2],
-        [3, 9, 64],
-        [50, 3, 64],
-        [7, 2, 10],
-        [200, 14, 64],
-    ] {
-        let positions: Vec<u32> = (0..n).map(|_| numbers.below(5000) as u32).collect();
-        let frequencies: Vec<f64> = (0..c / 2)
-            .map(|i| 10_000f64.powf(-2.0 * i as f64 / c as f64))
-            .collect();
-        let table = RopeTable::new(&positions, &frequencies, 1.0, &Device::flex());
-        let (x, dy) = (numbers.tensor([n, heads, c]), numbers.tensor([n, heads, c]));
-        let run = |f: Rotation| {
-            let tracked = leaf(&x);
-            let y = f(tracked.clone(), &table);
-            let value = values(&y.clone().inner());
-            let plain = values(&f(x.clone(), &table));
-            vec![value, plain, gradient(&tracked, &gradients(y, &dy))]
-        };
-        compare(
-            &format!("{n} {heads} {c}"),
-            run(rope),
-            run(rope::reference::rope),
-        );
+    for dtype in BOTH_TYPES {
+        for ([n, heads, c], turned) in [
+            ([1, 1, 2], 1),
+            ([1, 3, 2], 2),
+            ([3, 15, 64], 12),
+            ([50, 3, 64], 0),
+            ([7, 2, 10], 1),
+            ([200, 48, 64], 40),
+        ] {
+            let table = table(&mut numbers, n, c);
+            let x = numbers.tensor([n, heads, c]).cast(dtype);
+            let dy = numbers.tensor([n, heads, c]).cast(dtype);
+            let rotations: [Rotation; 2] = [rope, rope::reference::rope];
+            compare(
+                &format!("{n} {heads} {c} {dtype:?}"),
+                (&x, &dy),
+                &|x| rotations[0](x, &table, turned),
+                &|x| rotations[1](x, &table, turned),
+            );
+        }
+    }
+}
+
+#[test]
+fn rope_leaves_a_shared_input_and_heads_beyond_the_turned_ones_alone() {
+    let mut numbers = Numbers::new(36);
+    let table = table(&mut numbers, 5, 8);
+    let all = numbers.tensor([9, 4, 8]);
+    let before = values(&all);
+    // A view that starts within the memory of another tensor.
+    let x = all.clone().narrow(0, 2, 5);
+    let expected = values(&rope::reference::rope(x.clone(), &table, 3));
+    let turned = values(&rope(x.clone(), &table, 3));
+    assert_near_in(DType::F32, "a view", &turned, &expected);
+    assert_eq!(values(&all), before);
+    for (turned, x) in turned
+        .chunks(8)
+        .zip(values(&x).chunks(8))
+        .skip(3)
+        .step_by(4)
+    {
+        assert_eq!(turned, x);
+    }
+}
+
+#[test]
+fn a_turn_of_nan_stays_in_its_pair() {
+    let mut numbers = Numbers::new(37);
+    let table = table(&mut numbers, 2, 8);
+    let mut floats = numbers.floats(2 * 8);
+    floats[1] = f32::NAN;
+    let x = Tensor::<3>::from_data(TensorData::new(floats, [2, 1, 8]), &Device::flex());
+    for dtype in BOTH_TYPES {
+        let y = values(&rope(x.clone().cast(dtype), &table, 1));
+        for (i, value) in y.iter().enumerate() {
+            assert_eq!(value.is_nan(), [1, 5].contains(&i));
+        }
     }
 }
 
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let mut numbers = Numbers::new(34);
-    let (x, up) = (numbers.tensor([200, 700]), numbers.tensor([200, 700]));
-    let weight = numbers.tensor([700]);
-    let run = |threads| {
-        on_threads(threads, || {
-            let (x, up) = (leaf(&x), leaf(&up));
-            let y = swiglu(rms_norm(x.clone(), &weight, 1e-5), up.clone());
-            let value = values(&y.clone().inner());
-            let found = y.sum().backward();
-            [value, gradient(&x, &found), gradient(&up, &found)]
-        })
-    };
-    assert!(run(1) == run(2));
+    let x = numbers.tensor([200, 1400]);
+    let weight = numbers.tensor([1400]);
+    let table = table(&mut numbers, 200, 14);
+    for dtype in BOTH_TYPES {
+        let run = |threads| {
+            on_threads(threads, || {
+                let x = leaf(&x);
+                let y = rms_norm(x.clone(), &weight, 1e-5, dtype);
+                let y = rope(y.reshape([200, 100, 14]), &table, 70).reshape([200, 1400]);
+                let y = swiglu(y);
+                let value = values(&y.clone().inner());
+                [value, gradient(&x, &y.sum().backward())]
+            })
+        };
+        assert!(run(1) == run(2));
+    }
 }

@@ -3,7 +3,9 @@
 mod attention;
 mod decode;
 mod elementwise;
+mod finite_differences;
 mod gemm;
 mod linear_cross_entropy;
 mod lora_linear;
+mod second_order;
 mod support;

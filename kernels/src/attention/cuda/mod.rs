@@ -7,22 +7,14 @@ mod backward;
 mod forward;
 mod tiles;
 
-use burn::backend::DType;
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::{CubeCount, CubeDim};
 
-use super::{Causality, Documents};
+use super::{Attention, AttentionGradients, AttentionOps, Causality, Documents};
 use crate::cube::launch::{argument, contiguous, element, output, units, upload, vector_size};
 use tiles::{SQUARE, Tiles};
-
-/// Results of the forward pass.
-#[derive(Debug, Clone)]
-pub struct Attended {
-    /// `[n, h, c]`, the type of the inputs.
-    pub out: CubeTensor,
-    /// Logarithms of the sums of exponentials, `[n, h]`, f32.
-    pub log_sums: CubeTensor,
-}
 
 /// Attention of `h` query heads within documents.
 ///
@@ -33,54 +25,61 @@ pub struct Attended {
 ///
 /// If a head is so long that no tile of it fits the device's shared memory: above 500 elements
 /// on an A100.
-pub fn attention(
+fn attention(
     qkv: CubeTensor,
     h: usize,
-    documents: &Documents,
+    documents: Documents,
     causality: Causality,
-) -> Attended {
+) -> Attention<CubeBackend> {
     let (qkv, [n, heads, c]) = contiguous(qkv);
-    let out = output(&qkv, [n, h, c], qkv.dtype);
-    let log_sums = output(&qkv, [n, h], DType::F32);
+    let attention = Attention {
+        out: output(&qkv, [n, h, c], qkv.dtype),
+        log_sums: output(&qkv, [n, h], DType::F32),
+        qkv,
+        documents,
+        causality,
+    };
     if n * h * c == 0 {
-        return Attended { out, log_sums };
+        return attention;
     }
+    let Attention {
+        qkv, out, log_sums, ..
+    } = &attention;
     let vector = vector_size(4, &[c]);
-    let tiles = fitting(&qkv, c / vector, causality, |tiles| {
+    let tiles = fitting(qkv, c / vector, causality, |tiles| {
         forward::shared_bytes(tiles, vector)
     });
-    let blocks = query_blocks(documents, tiles.rows, causality);
+    let blocks = query_blocks(&attention.documents, tiles.rows, causality);
     forward::attend::launch(
         &qkv.client,
         CubeCount::Static((blocks.len() / 4) as u32, h as u32, 1),
         CubeDim::new_1d(SQUARE),
         vector,
-        argument(&qkv),
-        argument(&upload(&qkv, &blocks)),
-        argument(&out),
-        argument(&log_sums),
+        argument(qkv),
+        argument(&upload(qkv, &blocks)),
+        argument(out),
+        argument(log_sums),
         h as u32,
         ((heads - h) / 2) as u32,
         scale(c),
         tiles,
-        element(&qkv),
+        element(qkv),
     );
-    Attended { out, log_sums }
+    attention
 }
 
 /// Gradient of `qkv`, `[n, h + 2 g, c]`, through [`attention`].
 ///
 /// `d_out` is the gradient of `out`, of its shape and type. Padding rows are zero.
-pub fn attention_gradient(
-    qkv: CubeTensor,
-    attended: Attended,
-    d_out: CubeTensor,
-    documents: &Documents,
-    causality: Causality,
-) -> CubeTensor {
-    let (qkv, [n, heads, c]) = contiguous(qkv);
-    let (out, [_, h, _]) = contiguous(attended.out);
-    let (log_sums, [_, _]) = contiguous(attended.log_sums);
+fn attention_gradient(saved: Attention<CubeBackend>, d_out: CubeTensor) -> CubeTensor {
+    let Attention {
+        documents,
+        causality,
+        ..
+    } = saved;
+    let (qkv, [n, heads, c]) = contiguous(saved.qkv);
+    let (out, [_, h, _]) = contiguous(saved.out);
+    let (log_sums, [_, _]) = contiguous(saved.log_sums);
     let (d_out, [_, _, _]) = contiguous(d_out);
     let d_qkv = output(&qkv, [n, heads, c], qkv.dtype);
     if n * h * c == 0 {
@@ -105,7 +104,7 @@ pub fn attention_gradient(
         (c / vector) as u32,
         element(&qkv),
     );
-    let blocks = query_blocks(documents, tiles.rows, causality);
+    let blocks = query_blocks(&documents, tiles.rows, causality);
     backward::query_gradients::launch(
         &qkv.client,
         CubeCount::Static((blocks.len() / 4) as u32, h as u32, 1),
@@ -123,7 +122,7 @@ pub fn attention_gradient(
         tiles,
         element(&qkv),
     );
-    let blocks = key_blocks(documents, tiles.rows, causality);
+    let blocks = key_blocks(&documents, tiles.rows, causality);
     backward::key_gradients::launch(
         &qkv.client,
         CubeCount::Static((blocks.len() / 4) as u32, g as u32, 1),
@@ -213,6 +212,32 @@ fn flat(blocks: Vec<[usize; 4]>) -> Vec<u32> {
         .flatten()
         .map(|position| u32::try_from(position).expect("a micro-batch has fewer than 2^32 tokens"))
         .collect()
+}
+
+impl AttentionOps for CubeBackend {
+    fn document_attention(
+        qkv: CubeTensor,
+        n_heads: usize,
+        documents: Documents,
+        causality: Causality,
+    ) -> CubeTensor {
+        attention(qkv, n_heads, documents, causality).out
+    }
+}
+
+impl AttentionGradients for CubeBackend {
+    fn attention_forward(
+        qkv: CubeTensor,
+        n_heads: usize,
+        documents: Documents,
+        causality: Causality,
+    ) -> Attention<Self> {
+        attention(qkv, n_heads, documents, causality)
+    }
+
+    fn attention_gradient(saved: Attention<Self>, dy: CubeTensor) -> CubeTensor {
+        attention_gradient(saved, dy)
+    }
 }
 
 #[cfg(feature = "cuda-source")]

@@ -1,0 +1,158 @@
+//! Attention for tensors in the memory of the CPU, and its backward pass for any backend.
+
+use burn::backend::Flex;
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+
+use super::cpu::{Heads, Inputs};
+use super::cpu_backward::{Results, attention_gradient};
+use super::cpu_forward::attention;
+use super::{
+    Attention, AttentionGradients, AttentionOps, Causality, DecodeOps, Documents, cpu_decode,
+};
+use crate::cpu::buffer::{changed, contiguous, dims, floats, numbers, tensor};
+use crate::cpu::number::with_number;
+
+impl AttentionOps for Flex {
+    fn document_attention(
+        qkv: FlexTensor,
+        n_heads: usize,
+        documents: Documents,
+        causality: Causality,
+    ) -> FlexTensor {
+        Self::attention_forward(qkv, n_heads, documents, causality).out
+    }
+}
+
+impl AttentionGradients for Flex {
+    fn attention_forward(
+        qkv: FlexTensor,
+        n_heads: usize,
+        documents: Documents,
+        causality: Causality,
+    ) -> Attention<Self> {
+        let qkv = contiguous(qkv);
+        let heads = heads(&qkv, n_heads);
+        let n = documents.n_tokens();
+        let (out, log_sums) = with_number!(qkv.dtype(), T => {
+            let inputs = Inputs { qkv: numbers::<T>(&qkv), heads, causality };
+            let attended = attention(&inputs, &documents);
+            (tensor(attended.out, [n, heads.h, heads.c]), attended.log_sums)
+        });
+        Attention {
+            qkv,
+            documents,
+            causality,
+            out,
+            log_sums: tensor(log_sums, [n, heads.h]),
+        }
+    }
+
+    fn attention_gradient(saved: Attention<Self>, dy: FlexTensor) -> FlexTensor {
+        let dy = contiguous(dy);
+        let heads = heads(&saved.qkv, dims::<3>(&dy)[1]);
+        with_number!(dy.dtype(), T => {
+            let inputs = Inputs {
+                qkv: numbers::<T>(&saved.qkv),
+                heads,
+                causality: saved.causality,
+            };
+            let results = Results {
+                out: numbers(&saved.out),
+                log_sums: floats(&saved.log_sums),
+                d_out: numbers(&dy),
+            };
+            let gradient = attention_gradient(&inputs, &results, &saved.documents);
+            tensor(gradient, dims::<3>(&saved.qkv))
+        })
+    }
+}
+
+impl DecodeOps for Flex {
+    fn attend_to_cache(
+        qkv: FlexTensor,
+        keys: FlexTensor,
+        values: FlexTensor,
+        n_heads: usize,
+        starts: Vec<usize>,
+        end: usize,
+    ) -> FlexTensor {
+        let [qkv, keys, values] = [qkv, keys, values].map(contiguous);
+        let heads = heads(&qkv, n_heads);
+        let [b, _, capacity, _] = dims(&keys);
+        let shape = [b, heads.h, heads.c];
+        with_number!(qkv.dtype(), T => with_number!(keys.dtype(), U => {
+            let cache = cpu_decode::Cache::<U> {
+                keys: numbers(&keys),
+                values: numbers(&values),
+                heads,
+                capacity,
+            };
+            tensor(cpu_decode::decode::<T, U>(numbers(&qkv), &cache, &starts, end), shape)
+        }))
+    }
+
+    fn append_column(
+        cache: FlexTensor,
+        qkv: FlexTensor,
+        first_head: usize,
+        column: usize,
+    ) -> FlexTensor {
+        let qkv = contiguous(qkv);
+        let ([_, g, capacity, c], [_, heads, _]) = (dims(&cache), dims::<3>(&qkv));
+        with_number!(qkv.dtype(), T => with_number!(cache.dtype(), U => {
+            changed::<U>(cache, |cache| {
+                let rows = (numbers::<T>(&qkv), first_head, heads);
+                cpu_decode::append(cache, [g, capacity, c], rows, column);
+            })
+        }))
+    }
+}
+
+fn heads(qkv: &FlexTensor, h: usize) -> Heads {
+    let [_, all, c] = dims(qkv);
+    Heads {
+        h,
+        g: (all - h) / 2,
+        c,
+    }
+}
+
+#[derive(Debug)]
+struct AttentionBackward;
+
+impl<B: AttentionGradients> Backward<B, 1> for AttentionBackward {
+    type State = Attention<B>;
+
+    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let dy = gradients.consume::<B>(&ops.node);
+        if let [Some(parent)] = ops.parents {
+            gradients.register::<B>(parent.id, B::attention_gradient(ops.state, dy));
+        }
+    }
+}
+
+impl<B: AttentionGradients, C: CheckpointStrategy> AttentionOps for Autodiff<B, C> {
+    fn document_attention(
+        qkv: FloatTensor<Self>,
+        n_heads: usize,
+        documents: Documents,
+        causality: Causality,
+    ) -> FloatTensor<Self> {
+        let prepared = AttentionBackward
+            .prepare::<C>([qkv.node()])
+            .compute_bound()
+            .stateful();
+        let qkv = qkv.into_primitive();
+        let attention = B::attention_forward(qkv, n_heads, documents, causality);
+        let out = attention.out.clone();
+        match prepared {
+            OpsKind::Tracked(prep) => prep.finish(attention, out),
+            OpsKind::UnTracked(prep) => prep.finish(out),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Attention on slices: scores of a block of queries and a block of keys at a time.
+
+use std::mem::MaybeUninit;
+
+use rayon::prelude::*;
+
+use super::Documents;
+use super::cpu::{Heads, Inputs, Task, with_arithmetic};
+use super::cpu_operands::{column_units, left_units, line_units, numbers_of};
+use super::cpu_softmax::{KEYS, Running, exponentiate, finite};
+use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
+use crate::cpu::buffer::filled;
+use crate::cpu::number::Number;
+use crate::cpu::scratch::with_parts;
+use crate::cpu::shared::Shared;
+
+/// Queries of a block.
+const QUERIES: usize = 48;
+
+/// What the forward pass gives.
+#[derive(Debug)]
+pub(super) struct Attended<T> {
+    /// `[n, h, c]`.
+    pub(super) out: Vec<T>,
+    /// Logarithm of each query's sum of exponentials, `[n, h]`.
+    pub(super) log_sums: Vec<f32>,
+}
+
+/// Where a task writes, each query of each head once.
+struct Outputs<'a, T> {
+    out: Shared<'a, MaybeUninit<T>>,
+    log_sums: Shared<'a, MaybeUninit<f32>>,
+}
+
+/// `softmax(q kᵀ / √c) v` of each head within each document; padding rows are zero.
+pub(super) fn attention<T: Number>(inputs: &Inputs<'_, T>, documents: &Documents) -> Attended<T> {
+    let Heads { h, c, .. } = inputs.heads;
+    let n = documents.n_tokens();
+    let real = documents.end();
+    let mut log_sums = Vec::new();
+    // SAFETY: tasks write every query of every document, and the rest is filled here.
+    let out = unsafe {
+        filled(n * h * c, |out| {
+            log_sums = filled(n * h, |log_sums| {
+                out[real * h * c..].fill(MaybeUninit::new(T::narrow(0.0)));
+                log_sums[real * h..].fill(MaybeUninit::new(0.0));
+                let outputs = Outputs {
+                    out: Shared::new(out),
+                    log_sums: Shared::new(log_sums),
+                };
+                inputs.tasks(documents).par_iter().for_each(|task| {
+                    with_arithmetic!(T, c, A => one_task::<A, T>(inputs, task, &outputs));
+                });
+            });
+        })
+    };
+    Attended { out, log_sums }
+}
+
+/// # Safety
+///
+/// The CPU has the instruction set of `A`; no one else touches the outputs of the task's queries.
+unsafe fn one_task<A: Arithmetic, T: Number>(
+    inputs: &Inputs<'_, T>,
+    task: &Task,
+    outputs: &Outputs<'_, T>,
+) {
+    let heads @ Heads { c, .. } = inputs.heads;
+    let sizes = [
+        column_units::<A>(task.keys, c),
+        line_units::<A>(task.keys, c),
+    ];
+    with_parts(sizes, |[keys, values]| {
+        let keys = inputs.keys(task).columns::<A>(keys);
+        let values = inputs.values(task).lines::<A>(values);
+        for head in heads.group(task.kv_head) {
+            for first in (task.first..task.first + task.queries).step_by(QUERIES) {
+                let block = Block {
+                    head,
+                    start: task.start,
+                    first,
+                    queries: QUERIES.min(task.first + task.queries - first),
+                    n_keys: task.keys,
+                    keys,
+                    values,
+                };
+                // SAFETY: as the caller promises; operands are packed for all keys of the task.
+                unsafe { block.run::<A, T>(inputs, outputs) };
+            }
+        }
+    });
+}
+
+/// A block of queries of one head.
+struct Block {
+    head: usize,
+    /// First token of the document.
+    start: usize,
+    /// First query, counted from the document's start.
+    first: usize,
+    queries: usize,
+    /// Keys of the task.
+    n_keys: usize,
+    keys: Panels,
+    values: Panels,
+}
+
+impl Block {
+    /// # Safety
+    ///
+    /// As for [`one_task`].
+    unsafe fn run<A: Arithmetic, T: Number>(
+        &self,
+        inputs: &Inputs<'_, T>,
+        outputs: &Outputs<'_, T>,
+    ) {
+        let heads @ Heads { h, c, .. } = inputs.heads;
+        let m = self.queries;
+        let sizes = [left_units::<A>(m, c), m * KEYS, m * KEYS, m * c];
+        with_parts(sizes, |[memory, scores, exponentials, attended]| {
+            let first_token = self.start + self.first;
+            let queries = inputs.head(self.head, first_token, m).left::<A>(memory);
+            let mut states = [Running::START; QUERIES];
+            let states = &mut states[..m];
+            let end = inputs.keys_seen(self.first + m, self.n_keys);
+            for first in (0..end).step_by(KEYS) {
+                let n = KEYS.min(end - first);
+                let columns = n.next_multiple_of(PANEL);
+                let target = rows(scores, KEYS, false);
+                let keys = Panels {
+                    first: self
+                        .keys
+                        .first
+                        .wrapping_add(first / PANEL * self.keys.stride),
+                    ..self.keys
+                };
+                let depth = c.div_ceil(A::PER_UNIT);
+                // SAFETY: the block has `m` queries; panels of keys are whole.
+                unsafe { multiply::<A>(target, queries, keys, [m, columns, depth]) };
+                inputs.hide(scores, KEYS, self.first, first..end, columns);
+                let powers = numbers_of::<A>(exponentials);
+                exponentiate(scores, columns, heads.scale(), states, powers);
+                if first > 0 {
+                    for (row, state) in attended.chunks_exact_mut(c).zip(&*states) {
+                        row.iter_mut().for_each(|value| *value *= state.correction);
+                    }
+                }
+                let values = Panels {
+                    first: self.values.first.wrapping_add(first / A::PER_UNIT * PANEL),
+                    ..self.values
+                };
+                let left = Left {
+                    first: exponentials.as_ptr(),
+                    row_stride: KEYS / A::PER_UNIT,
+                    depth_stride: 1,
+                };
+                let target = rows(attended, c, first > 0);
+                let depth = n.div_ceil(A::PER_UNIT);
+                // SAFETY: exponentials have `KEYS` columns, values a line for each of the `n`.
+                unsafe { multiply::<A>(target, left, values, [m, c, depth]) };
+            }
+            for (i, (row, state)) in attended.chunks_exact(c).zip(&*states).enumerate() {
+                let query = (first_token + i) * h + self.head;
+                // SAFETY: the query lies within the outputs and belongs to this task.
+                let (out, log_sum) = unsafe {
+                    (
+                        outputs.out.slice(query * c, c),
+                        outputs.log_sums.slice(query, 1),
+                    )
+                };
+                log_sum[0].write(finite(state.maximum) + state.sum.ln());
+                let inverse = 1.0 / state.sum;
+                for (out, value) in out.iter_mut().zip(row) {
+                    out.write(T::narrow(value * inverse));
+                }
+            }
+        });
+    }
+}
+
+/// Memory in rows as the target of a product.
+pub(super) fn rows(memory: &mut [f32], row_stride: usize, adds: bool) -> Target {
+    Target {
+        first: memory.as_mut_ptr(),
+        row_stride,
+        adds,
+    }
+}

@@ -1,0 +1,143 @@
+//! Rows of a tensor to operands of small products.
+
+use super::cpu_tile::{Arithmetic, Left, PANEL, Panels};
+use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
+
+/// `rows` rows of `c` numbers, `stride` apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rows<'a, T> {
+    pub(super) numbers: &'a [T],
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+    pub(super) c: usize,
+}
+
+impl<'a, T: Number> Rows<'a, T> {
+    #[inline(always)]
+    pub(super) fn row(&self, i: usize) -> &'a [T] {
+        &self.numbers[i * self.stride..i * self.stride + self.c]
+    }
+
+    /// The rows as a left operand: where they lie, or in `memory` of [`left_units`] if their
+    /// type is another.
+    pub(super) fn left<A: Arithmetic>(&self, memory: &mut [f32]) -> Left {
+        if T::DTYPE == A::Number::DTYPE {
+            return Left {
+                first: self.numbers.as_ptr().cast(),
+                row_stride: self.stride / A::PER_UNIT,
+                depth_stride: 1,
+            };
+        }
+        copy_rows(*self, numbers_of::<A>(memory));
+        Left {
+            first: memory.as_ptr(),
+            row_stride: self.c / A::PER_UNIT,
+            depth_stride: 1,
+        }
+    }
+
+    /// The rows as columns of a right operand, in `memory` of [`column_units`].
+    pub(super) fn columns<A: Arithmetic>(&self, memory: &mut [f32]) -> Panels {
+        pack_columns(*self, numbers_of::<A>(memory), A::PER_UNIT);
+        Panels {
+            first: memory.as_ptr(),
+            stride: self.c.div_ceil(A::PER_UNIT) * PANEL,
+        }
+    }
+
+    /// The rows as lines of a right operand, in `memory` of [`line_units`].
+    pub(super) fn lines<A: Arithmetic>(&self, memory: &mut [f32]) -> Panels {
+        pack_lines(*self, numbers_of::<A>(memory), A::PER_UNIT);
+        Panels {
+            first: memory.as_ptr(),
+            stride: self.rows.div_ceil(A::PER_UNIT) * PANEL,
+        }
+    }
+}
+
+/// Units of the memory for [`Rows::left`].
+pub(super) fn left_units<A: Arithmetic>(rows: usize, c: usize) -> usize {
+    (rows * c).div_ceil(A::PER_UNIT)
+}
+
+/// Units of the memory for [`Rows::columns`].
+pub(super) fn column_units<A: Arithmetic>(rows: usize, c: usize) -> usize {
+    rows.next_multiple_of(PANEL) * c.div_ceil(A::PER_UNIT)
+}
+
+/// Units of the memory for [`Rows::lines`].
+pub(super) fn line_units<A: Arithmetic>(rows: usize, c: usize) -> usize {
+    rows.div_ceil(A::PER_UNIT) * c.next_multiple_of(PANEL)
+}
+
+/// Units as the numbers that they hold.
+pub(super) fn numbers_of<A: Arithmetic>(units: &mut [f32]) -> &mut [A::Number] {
+    // SAFETY: a unit is `PER_UNIT` numbers, whose alignment is no stricter; any bits are numbers.
+    unsafe { std::slice::from_raw_parts_mut(units.as_mut_ptr().cast(), units.len() * A::PER_UNIT) }
+}
+
+for_each_isa! {
+    fn copy_rows[T: Number, N: Number](rows: Rows<'_, T>, to: &mut [N]) {
+        for (i, to) in to.chunks_exact_mut(rows.c).take(rows.rows).enumerate() {
+            for (to, from) in to.iter_mut().zip(rows.row(i)) {
+                *to = N::narrow(from.widen());
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    /// `[rows / PANEL, c / per_unit, PANEL, per_unit]`; rows that do not exist are zeros.
+    fn pack_columns[T: Number, N: Number](rows: Rows<'_, T>, to: &mut [N], per_unit: usize) {
+        let line = PANEL * per_unit;
+        let panel = rows.c.div_ceil(per_unit) * line;
+        for (first, to) in (0..rows.rows).step_by(PANEL).zip(to.chunks_exact_mut(panel)) {
+            let n = PANEL.min(rows.rows - first);
+            if n < PANEL {
+                to.fill(N::narrow(0.0));
+            }
+            for j in 0..n {
+                let row = rows.row(first + j).chunks(per_unit);
+                for (to, unit) in to.chunks_exact_mut(line).zip(row) {
+                    for (k, from) in unit.iter().enumerate() {
+                        to[j * per_unit + k] = N::narrow(from.widen());
+                    }
+                }
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    /// `[c / PANEL, rows / per_unit, PANEL, per_unit]`; rows and columns that do not exist are
+    /// zeros.
+    fn pack_lines[T: Number, N: Number](rows: Rows<'_, T>, to: &mut [N], per_unit: usize) {
+        let line = PANEL * per_unit;
+        let panel = rows.rows.div_ceil(per_unit) * line;
+        for (first, to) in (0..rows.c).step_by(PANEL).zip(to.chunks_exact_mut(panel)) {
+            let columns = first..(first + PANEL).min(rows.c);
+            for (p, to) in to.chunks_exact_mut(line).enumerate() {
+                let whole = columns.len() == PANEL && (p + 1) * per_unit <= rows.rows;
+                if !whole {
+                    to.fill(N::narrow(0.0));
+                }
+                if whole && per_unit == 2 {
+                    let upper = &rows.row(2 * p)[columns.clone()];
+                    let lower = &rows.row(2 * p + 1)[columns.clone()];
+                    for ((to, a), b) in to.chunks_exact_mut(2).zip(upper).zip(lower) {
+                        to[0] = N::narrow(a.widen());
+                        to[1] = N::narrow(b.widen());
+                    }
+                    continue;
+                }
+                for k in 0..per_unit.min(rows.rows - p * per_unit) {
+                    let row = &rows.row(p * per_unit + k)[columns.clone()];
+                    for (j, from) in row.iter().enumerate() {
+                        to[j * per_unit + k] = N::narrow(from.widen());
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Softmax of rows of scores, a block of keys at a time, and its gradient.
+
+use crate::cpu::exp::exp;
+use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
+
+/// Keys of a block: a multiple of the panels, small enough that scores stay in the nearest cache.
+pub(super) const KEYS: usize = 128;
+
+/// Scores that are treated side by side.
+const LANES: usize = 32;
+
+/// What is subtracted before exponentiating: a maximum of `-∞` would make NaN of what is 0.
+#[inline(always)]
+pub(super) fn finite(maximum: f32) -> f32 {
+    if maximum == f32::NEG_INFINITY {
+        0.0
+    } else {
+        maximum
+    }
+}
+
+/// Softmax of one row so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Running {
+    pub(super) maximum: f32,
+    /// Sum of the exponentials above the maximum.
+    pub(super) sum: f32,
+    /// What sums of earlier blocks of keys were multiplied with by the last one.
+    pub(super) correction: f32,
+}
+
+impl Running {
+    pub(super) const START: Self = Self {
+        maximum: f32::NEG_INFINITY,
+        sum: 0.0,
+        correction: 1.0,
+    };
+}
+
+for_each_isa! {
+    /// Rows of `n` scores, [`KEYS`] apart, times `scale` to exponentials above the maximum so far.
+    ///
+    /// `n` is a multiple of [`LANES`]. Each row's `state` is brought up to date.
+    pub(super) fn exponentiate[N: Number](
+        scores: &[f32],
+        n: usize,
+        scale: f32,
+        states: &mut [Running],
+        to: &mut [N],
+    ) {
+        let rows = scores.chunks_exact(KEYS).zip(to.chunks_exact_mut(KEYS));
+        for ((scores, to), state) in rows.zip(states) {
+            let (scores, _) = scores[..n].as_chunks::<LANES>();
+            let (to, _) = to[..n].as_chunks_mut::<LANES>();
+            let mut maxima = [f32::NEG_INFINITY; LANES];
+            for line in scores {
+                for (maximum, &x) in maxima.iter_mut().zip(line) {
+                    *maximum = if x > *maximum { x } else { *maximum };
+                }
+            }
+            let block = folded(maxima, |a, b| if a > b { a } else { b }) * scale;
+            let maximum = if block > state.maximum { block } else { state.maximum };
+            let shift = finite(maximum);
+            let mut sums = [0.0f32; LANES];
+            for (line, to) in scores.iter().zip(to) {
+                for ((&x, to), sum) in line.iter().zip(to).zip(&mut sums) {
+                    let y = exp(x * scale - shift);
+                    *sum += y;
+                    *to = N::narrow(y);
+                }
+            }
+            let correction = exp(state.maximum - shift);
+            let sum = state.sum * correction + folded(sums, |a, b| a + b);
+            *state = Running { maximum, sum, correction };
+        }
+    }
+}
+
+/// All lanes joined, in the order of a tree.
+#[inline(always)]
+fn folded(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] = join(lanes[i], lanes[i + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// What a row of probabilities and of their gradients is computed with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowSums {
+    /// Logarithm of the sum of exponentials.
+    pub(super) log_sum: f32,
+    /// Product of the row's result with the gradient of it.
+    pub(super) along: f32,
+}
+
+for_each_isa! {
+    /// Rows of `n` scores to probabilities, and of gradients of these to gradients of the scores,
+    /// which `to` gets too. All rows are [`KEYS`] apart.
+    pub(super) fn score_gradients[N: Number](
+        scores: &mut [f32],
+        gradients: &mut [f32],
+        block: (usize, f32),
+        rows: &[RowSums],
+        to: &mut [N],
+    ) {
+        let (n, scale) = block;
+        let lines = scores.chunks_exact_mut(KEYS).zip(gradients.chunks_exact_mut(KEYS));
+        for (((scores, gradients), to), row) in lines.zip(to.chunks_exact_mut(KEYS)).zip(rows) {
+            let values = scores[..n].iter_mut().zip(&mut gradients[..n]).zip(&mut to[..n]);
+            for ((p, d), to) in values {
+                *p = exp(*p * scale - row.log_sum);
+                *d = *p * (*d - row.along) * scale;
+                *to = N::narrow(*d);
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    /// Pairs of rows of `n` numbers, [`KEYS`] apart, as rows of pairs.
+    pub(super) fn interleave[N: Number](from: &[f32], n: usize, to: &mut [N]) {
+        for (rows, to) in from.chunks_exact(2 * KEYS).zip(to.chunks_exact_mut(2 * KEYS)) {
+            let (first, second) = rows.split_at(KEYS);
+            let (to, _) = to.as_chunks_mut::<2>();
+            for ((to, &a), &b) in to[..n].iter_mut().zip(&first[..n]).zip(&second[..n]) {
+                *to = [N::narrow(a), N::narrow(b)];
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Small matrix products on the calling thread, in units of 32 bits along their depth.
+//!
+//! A unit is one f32, or two neighbouring bf16 that one instruction multiplies and adds: loops and
+//! strides are then the same for both.
+
+use crate::cpu::number::Number;
+
+/// Columns of a panel of the right operand.
+pub(super) const PANEL: usize = 32;
+
+/// Unit `(i, p)` lies `i * row_stride + p * depth_stride` units from `first`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Left {
+    pub(super) first: *const f32,
+    pub(super) row_stride: usize,
+    pub(super) depth_stride: usize,
+}
+
+/// Panels of [`PANEL`] columns: line `p` of panel `j` lies `j * stride + p * PANEL` units from
+/// `first`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Panels {
+    pub(super) first: *const f32,
+    pub(super) stride: usize,
+}
+
+/// The product, f32 with contiguous rows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    pub(super) first: *mut f32,
+    pub(super) row_stride: usize,
+    /// Whether the product is added.
+    pub(super) adds: bool,
+}
+
+/// `c[rows, columns] (+)= a[rows, depth] b[depth, columns]`: at most [`Arithmetic::ROWS`] rows and
+/// [`PANEL`] columns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub(super) a: Left,
+    pub(super) b: *const f32,
+    pub(super) c: Target,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) depth: usize,
+}
+
+/// How one instruction set multiplies one type of numbers.
+pub(super) trait Arithmetic {
+    /// The type of both operands.
+    type Number: Number;
+    /// Rows of a full tile.
+    const ROWS: usize;
+    /// Numbers in a unit.
+    const PER_UNIT: usize = 4 / size_of::<Self::Number>();
+
+    /// # Safety
+    ///
+    /// The CPU has the instruction set, and the pointers of `job` are valid for its shape.
+    unsafe fn tile(job: &Job);
+}
+
+/// `C (+)= A B` with `[m, k]` and `[k, n]`, `k` in units.
+///
+/// # Safety
+///
+/// The CPU has the instruction set of `A`; the operands are valid for the shape, and nothing else
+/// touches C meanwhile.
+pub(super) unsafe fn multiply<A: Arithmetic>(c: Target, a: Left, b: Panels, [m, n, k]: [usize; 3]) {
+    for (panel, column) in (0..n).step_by(PANEL).enumerate() {
+        for row in (0..m).step_by(A::ROWS) {
+            let job = Job {
+                a: Left {
+                    first: a.first.wrapping_add(row * a.row_stride),
+                    ..a
+                },
+                b: b.first.wrapping_add(panel * b.stride),
+                c: Target {
+                    first: c.first.wrapping_add(row * c.row_stride + column),
+                    ..c
+                },
+                rows: (m - row).min(A::ROWS),
+                columns: (n - column).min(PANEL),
+                depth: k,
+            };
+            // SAFETY: the job lies within the operands that the caller vouches for.
+            unsafe { A::tile(&job) };
+        }
+    }
+}
+
+/// f32 in plain loops, for CPUs without a version of their own.
+#[derive(Debug)]
+pub(super) struct Portable;
+
+impl Arithmetic for Portable {
+    type Number = f32;
+    const ROWS: usize = 4;
+
+    unsafe fn tile(job: &Job) {
+        // SAFETY: as the caller promises.
+        unsafe { in_loops(job, |a, b, sum| a * b + sum) }
+    }
+}
+
+/// f32 with 256-bit vectors and fused multiply-add.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug)]
+pub(super) struct Avx2;
+
+#[cfg(target_arch = "x86_64")]
+impl Arithmetic for Avx2 {
+    type Number = f32;
+    const ROWS: usize = 4;
+
+    unsafe fn tile(job: &Job) {
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn tile(job: &Job) {
+            // SAFETY: as the caller promises.
+            unsafe { in_loops(job, f32::mul_add) }
+        }
+        // SAFETY: as the caller promises.
+        unsafe { tile(job) }
+    }
+}
+
+/// # Safety
+///
+/// The pointers of `job` are valid for its shape, which has at most 4 rows.
+#[inline(always)]
+unsafe fn in_loops(job: &Job, multiply_add: impl Fn(f32, f32, f32) -> f32) {
+    const ROWS: usize = 4;
+    const COLUMNS: usize = 16;
+    for first in (0..job.columns).step_by(COLUMNS) {
+        let mut sums = [[0.0f32; COLUMNS]; ROWS];
+        // SAFETY: rows beyond the last are read as the last; panels have all their columns.
+        unsafe {
+            for p in 0..job.depth {
+                let line = &*job.b.add(p * PANEL + first).cast::<[f32; COLUMNS]>();
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let row = i.min(job.rows - 1);
+                    let a = *job
+                        .a
+                        .first
+                        .add(row * job.a.row_stride + p * job.a.depth_stride);
+                    for (sum, &b) in sum.iter_mut().zip(line) {
+                        *sum = multiply_add(a, b, *sum);
+                    }
+                }
+            }
+            for (i, sum) in sums.iter().enumerate().take(job.rows) {
+                for (j, &value) in sum.iter().enumerate().take(job.columns - first) {
+                    let c = job.c.first.add(i * job.c.row_stride + first + j);
+                    *c = if job.c.adds { *c + value } else { value };
+                }
+            }
+        }
+    }
+}

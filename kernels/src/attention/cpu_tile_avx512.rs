@@ -1,0 +1,149 @@
+//! The innermost products for CPUs with AVX-512: up to 12 rows by 32 columns in registers.
+//!
+//! 24 of the 32 registers accumulate, two hold a line of B, and units of A are broadcast from
+//! memory; that needs 14 loads for 24 multiplications, which the two load ports sustain.
+
+use std::arch::x86_64::{
+    __m512, __m512bh, __m512i, __mmask16, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+};
+
+use burn::tensor::bf16;
+
+use super::cpu_tile::{Arithmetic, Job, PANEL};
+
+/// Whether [`Pairs`] can be used.
+pub(super) fn has_pairs() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16")
+}
+
+/// f32.
+#[derive(Debug)]
+pub(super) struct Single;
+
+/// Pairs of bf16, summed in f32.
+#[derive(Debug)]
+pub(super) struct Pairs;
+
+/// Calls the tile with the number of rows and of registers a row that a job needs.
+macro_rules! with_shape {
+    ($tile:ident, $job:expr) => {
+        with_shape!($tile, $job, 1 2 3 4 5 6 7 8 9 10 11 12)
+    };
+    ($tile:ident, $job:expr, $($rows:literal)*) => {
+        match ($job.rows, $job.columns > 16) {
+            $(($rows, true) => $tile::<$rows, 2>($job),
+            ($rows, false) => $tile::<$rows, 1>($job),)*
+            (rows, _) => unreachable!("a tile of {rows} rows"),
+        }
+    };
+}
+
+impl Arithmetic for Single {
+    type Number = f32;
+    const ROWS: usize = 12;
+
+    unsafe fn tile(job: &Job) {
+        // SAFETY: the caller promises the instruction set and valid pointers.
+        unsafe { with_shape!(single, job) }
+    }
+}
+
+impl Arithmetic for Pairs {
+    type Number = bf16;
+    const ROWS: usize = 12;
+
+    unsafe fn tile(job: &Job) {
+        // SAFETY: the caller promises the instruction set and valid pointers.
+        unsafe { with_shape!(pairs, job) }
+    }
+}
+
+/// # Safety
+///
+/// AVX-512F; the pointers of `job` are valid for its shape, `R` rows and at most `16 V` columns.
+#[target_feature(enable = "avx512f")]
+unsafe fn single<const R: usize, const V: usize>(job: &Job) {
+    let (mut a, mut b) = (job.a.first, job.b);
+    let mut sums = [[_mm512_setzero_ps(); V]; R];
+    for _ in 0..job.depth {
+        // SAFETY: a panel has 32 columns; A has `R` rows of `depth` units.
+        unsafe {
+            let line: [__m512; V] = std::array::from_fn(|v| _mm512_loadu_ps(b.add(16 * v)));
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let unit = _mm512_set1_ps(*a.add(i * job.a.row_stride));
+                for (sum, &line) in sum.iter_mut().zip(&line) {
+                    *sum = _mm512_fmadd_ps(unit, line, *sum);
+                }
+            }
+        }
+        a = a.wrapping_add(job.a.depth_stride);
+        b = b.wrapping_add(PANEL);
+    }
+    // SAFETY: as the caller promises.
+    unsafe { store(&sums, job) }
+}
+
+/// # Safety
+///
+/// AVX-512F and AVX-512 BF16; otherwise as for [`single`].
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn pairs<const R: usize, const V: usize>(job: &Job) {
+    let (mut a, mut b) = (job.a.first.cast::<i32>(), job.b);
+    let mut sums = [[_mm512_setzero_ps(); V]; R];
+    for _ in 0..job.depth {
+        // SAFETY: a panel has 32 columns; A has `R` rows of `depth` units, which need not be
+        // aligned. Vectors of pairs and of integers are the same bits.
+        unsafe {
+            let line: [__m512bh; V] =
+                std::array::from_fn(|v| as_pairs(_mm512_loadu_si512(b.add(16 * v).cast())));
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let unit = _mm512_set1_epi32(a.add(i * job.a.row_stride).read_unaligned());
+                for (sum, &line) in sum.iter_mut().zip(&line) {
+                    *sum = _mm512_dpbf16_ps(*sum, as_pairs(unit), line);
+                }
+            }
+        }
+        a = a.wrapping_add(job.a.depth_stride);
+        b = b.wrapping_add(PANEL);
+    }
+    // SAFETY: as the caller promises.
+    unsafe { store(&sums, job) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn as_pairs(bits: __m512i) -> __m512bh {
+    // SAFETY: both are 512 bits, of which any are valid.
+    unsafe { std::mem::transmute(bits) }
+}
+
+/// # Safety
+///
+/// AVX-512F; the target of `job` has `R` rows of `columns` floats.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn store<const R: usize, const V: usize>(sums: &[[__m512; V]; R], job: &Job) {
+    for (i, sum) in sums.iter().enumerate() {
+        let c = job.c.first.wrapping_add(i * job.c.row_stride);
+        for (v, &value) in sum.iter().enumerate() {
+            let mask = lanes(job.columns - 16 * v);
+            let c = c.wrapping_add(16 * v);
+            // SAFETY: the row is read and written under the mask of its columns alone.
+            unsafe {
+                let value = if job.c.adds {
+                    _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), value)
+                } else {
+                    value
+                };
+                _mm512_mask_storeu_ps(c, mask, value);
+            }
+        }
+    }
+}
+
+/// Bits of the first `n` of 16 lanes.
+fn lanes(n: usize) -> __mmask16 {
+    if n >= 16 { !0 } else { (1 << n) - 1 }
+}

@@ -1,0 +1,135 @@
+//! The number types that tensors hold; all arithmetic is in f32.
+//!
+//! Conversions are integer arithmetic, which compilers turn into vectors of any width and which
+//! gives the same bits on every CPU; the instruction that rounds to bf16 makes zeros of subnormal
+//! numbers.
+
+use burn::backend::DType;
+use burn::backend::flex::FlexTensor;
+use burn::tensor::{Bytes, bf16};
+
+/// f32 or bf16.
+pub(crate) trait Number: Copy + Send + Sync + 'static {
+    const DTYPE: DType;
+
+    fn widen(self) -> f32;
+
+    /// The nearest value, the even one of two; NaN stays NaN.
+    fn narrow(value: f32) -> Self;
+
+    /// The numbers of a tensor, if it has this type and they lie in one piece.
+    fn slice(x: &FlexTensor) -> Option<&[Self]>;
+
+    /// All numbers that the tensor's memory holds, copied first if another tensor shares them.
+    ///
+    /// # Panics
+    ///
+    /// If the tensor has another type.
+    fn storage_mut(x: &mut FlexTensor) -> &mut [Self];
+
+    fn into_bytes(values: Vec<Self>) -> Bytes;
+}
+
+macro_rules! with_flex_storage {
+    ($t:ty, $dtype:expr) => {
+        const DTYPE: DType = $dtype;
+
+        fn slice(x: &FlexTensor) -> Option<&[Self]> {
+            x.as_slice::<$t>()
+        }
+
+        fn storage_mut(x: &mut FlexTensor) -> &mut [Self] {
+            x.storage_mut::<$t>()
+        }
+
+        fn into_bytes(values: Vec<Self>) -> Bytes {
+            Bytes::from_elems(values)
+        }
+    };
+}
+
+impl Number for f32 {
+    with_flex_storage!(f32, DType::F32);
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        value
+    }
+}
+
+impl Number for bf16 {
+    with_flex_storage!(bf16, DType::BF16);
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        Self::from_bits((rounded_bits(value) >> 16) as u16)
+    }
+}
+
+/// The bits of `value` whose upper half is its nearest bf16; the lower half is arbitrary.
+#[inline(always)]
+pub(crate) fn rounded_bits(value: f32) -> u32 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
+    // Rounding could carry the payload of a NaN away; the quiet bit keeps it one.
+    if value.is_nan() {
+        bits | 0x0040_0000
+    } else {
+        rounded
+    }
+}
+
+/// Evaluates an expression with a name for the type of the numbers of a tensor.
+macro_rules! with_number {
+    ($dtype:expr, $t:ident => $work:expr) => {
+        match $dtype {
+            burn::tensor::DType::F32 => {
+                type $t = f32;
+                $work
+            }
+            burn::tensor::DType::BF16 => {
+                type $t = burn::tensor::bf16;
+                $work
+            }
+            other => unreachable!("tensors of {other:?} go to the reference"),
+        }
+    };
+}
+
+pub(crate) use with_number;
+
+#[cfg(test)]
+mod tests {
+    use super::{Number, bf16};
+
+    #[test]
+    fn rounding_agrees_with_the_crate_half_for_one_value_in_97() {
+        for bits in (0..=u32::MAX).step_by(97) {
+            let value = f32::from_bits(bits);
+            let (ours, theirs) = (bf16::narrow(value), bf16::from_f32(value));
+            assert!(
+                ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()),
+                "{bits:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn widening_and_rounding_back_gives_every_bf16_again() {
+        for bits in 0..=u16::MAX {
+            let value = bf16::from_bits(bits);
+            let back = bf16::narrow(value.widen());
+            assert!(back.to_bits() == bits || (back.is_nan() && value.is_nan()));
+        }
+    }
+}

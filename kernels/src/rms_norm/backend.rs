@@ -1,0 +1,76 @@
+//! RMSNorm for tensors in the memory of the CPU, and its backward pass for any backend.
+
+use burn::backend::Flex;
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::DType;
+
+use super::{RmsNormGradients, RmsNormOps, cpu};
+use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
+use crate::cpu::number::with_number;
+
+impl RmsNormOps for Flex {
+    fn frozen_rms_norm(x: FlexTensor, weight: FlexTensor, eps: f32, output: DType) -> FlexTensor {
+        let (x, weight) = (contiguous(x), contiguous(weight));
+        let (x_floats, weight) = (floats(&x), floats(&weight));
+        with_number!(output, T => {
+            tensor(cpu::rms_norm::<T>(x_floats, weight, eps), dims::<2>(&x))
+        })
+    }
+}
+
+impl RmsNormGradients for Flex {
+    fn rms_norm_gradient(
+        x: FlexTensor,
+        weight: FlexTensor,
+        eps: f32,
+        dy: FlexTensor,
+    ) -> FlexTensor {
+        let [x, weight, dy] = [x, weight, dy].map(contiguous);
+        let (x_floats, weight) = (floats(&x), floats(&weight));
+        let dx = with_number!(dy.dtype(), T => {
+            cpu::rms_norm_gradient::<T>(x_floats, weight, numbers(&dy), eps)
+        });
+        tensor(dx, dims::<2>(&x))
+    }
+}
+
+#[derive(Debug)]
+struct RmsNormBackward;
+
+impl<B: RmsNormGradients> Backward<B, 1> for RmsNormBackward {
+    /// `x`, the weight and epsilon.
+    type State = (FloatTensor<B>, FloatTensor<B>, f32);
+
+    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let dy = gradients.consume::<B>(&ops.node);
+        let (x, weight, eps) = ops.state;
+        if let [Some(parent)] = ops.parents {
+            gradients.register::<B>(parent.id, B::rms_norm_gradient(x, weight, eps, dy));
+        }
+    }
+}
+
+impl<B: RmsNormGradients, C: CheckpointStrategy> RmsNormOps for Autodiff<B, C> {
+    fn frozen_rms_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        eps: f32,
+        output: DType,
+    ) -> FloatTensor<Self> {
+        let prepared = RmsNormBackward
+            .prepare::<C>([x.node()])
+            .compute_bound()
+            .stateful();
+        let (x, weight) = (x.into_primitive(), weight.into_primitive());
+        let y = B::frozen_rms_norm(x.clone(), weight.clone(), eps, output);
+        match prepared {
+            OpsKind::Tracked(prep) => prep.finish((x, weight, eps), y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Which tensors the fused operations serve, and in which type references compute.
+
+use burn::backend::DispatchDevice;
+use burn::tensor::{DType, Tensor};
+
+/// Whether the tensor is on a device with fused operations, the CPU or a GPU that the build has
+/// kernels for, and of a type that they read: f32 or bf16.
+pub(crate) fn is_served<const D: usize>(x: &Tensor<D>) -> bool {
+    is_read(x) && has_kernels(x.device().as_dispatch())
+}
+
+/// Whether the tensor is on the CPU and of a type that the fused operations read: f32 or bf16.
+pub(crate) fn is_served_by_cpu<const D: usize>(x: &Tensor<D>) -> bool {
+    is_read(x) && is_flex(x.device().as_dispatch())
+}
+
+fn is_read<const D: usize>(x: &Tensor<D>) -> bool {
+    matches!(x.dtype(), DType::F32 | DType::BF16)
+}
+
+/// The type in which a reference computes on tensors of type `dtype`.
+pub(crate) fn arithmetic(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    }
+}
+
+fn has_kernels(device: &DispatchDevice) -> bool {
+    match device {
+        #[cfg(feature = "cube")]
+        DispatchDevice::Cube(_) => true,
+        DispatchDevice::Autodiff(device) => has_kernels(device),
+        device => is_flex(device),
+    }
+}
+
+fn is_flex(device: &DispatchDevice) -> bool {
+    match device {
+        DispatchDevice::Flex(_) => true,
+        DispatchDevice::Autodiff(device) => is_flex(device),
+        #[allow(
+            unreachable_patterns,
+            reason = "other backends are features of the build"
+        )]
+        _ => false,
+    }
+}

@@ -1,0 +1,114 @@
+//! Gradients of the references against differences of their values, all in f64: what the fused
+//! operations are compared with is itself right.
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use tooltune_kernels::attention::{self, Causality, Documents};
+use tooltune_kernels::{RopeTable, rms_norm, rope, swiglu};
+
+use crate::support::Numbers;
+
+fn doubles<const D: usize>(numbers: &mut Numbers, shape: [usize; D]) -> Tensor<D> {
+    let values: Vec<f64> = (0..shape.iter().product())
+        .map(|_| numbers.below(1 << 30) as f64 / (1 << 29) as f64 - 1.0)
+        .collect();
+    Tensor::from_data(
+        TensorData::new(values, shape),
+        (&Device::flex(), DType::F64),
+    )
+}
+
+fn dot<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f64 {
+    let product = a.mul(b).into_data();
+    product.iter::<f64>().sum()
+}
+
+/// Compares `⟨gradient, direction⟩` with the central difference along random directions.
+///
+/// In f64 a step of 1e-5 leaves some 1e-10 of curvature and 1e-11 of rounding.
+fn check<const D: usize, const E: usize>(
+    numbers: &mut Numbers,
+    name: &str,
+    x: Tensor<D>,
+    f: &dyn Fn(Tensor<D>) -> Tensor<E>,
+) {
+    const STEP: f64 = 1e-5;
+    let tracked = Tensor::from_inner(x.clone()).require_grad();
+    let y = f(tracked.clone());
+    assert_eq!(y.dtype(), DType::F64, "{name}");
+    let dy = doubles(numbers, y.dims());
+    let found = y.mul(Tensor::from_inner(dy.clone())).sum().backward();
+    let gradient = tracked.grad(&found).expect("a leaf");
+    for _ in 0..4 {
+        let direction = doubles(numbers, x.dims());
+        let at = |step: f64| {
+            dot(
+                f(x.clone().add(direction.clone().mul_scalar(step))),
+                dy.clone(),
+            )
+        };
+        let difference = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+        let expected = dot(gradient.clone(), direction.clone());
+        let scale = dot(gradient.clone(), gradient.clone()).sqrt().max(1e-3);
+        assert!(
+            (difference - expected).abs() < 1e-6 * scale,
+            "{name}: {difference} against {expected}"
+        );
+    }
+}
+
+#[test]
+fn rms_norm() {
+    let mut numbers = Numbers::new(61);
+    for shape in [[1, 1], [1, 7], [5, 33]] {
+        let (x, weight) = (
+            doubles(&mut numbers, shape),
+            doubles(&mut numbers, [shape[1]]),
+        );
+        check(&mut numbers, &format!("{shape:?}"), x, &|x| {
+            rms_norm::reference::rms_norm(x, &weight, 1e-3, DType::F64)
+        });
+    }
+}
+
+#[test]
+fn rope() {
+    let mut numbers = Numbers::new(62);
+    for ([n, heads, c], turned) in [([1, 1, 2], 1), ([5, 6, 10], 4)] {
+        let positions: Vec<u32> = (0..n).map(|i| 7 * i as u32 + 3).collect();
+        let frequencies: Vec<f64> = (0..c / 2).map(|i| 0.3f64.powi(i as i32)).collect();
+        let table = RopeTable::new(&positions, &frequencies, 1.5, &Device::flex());
+        let x = doubles(&mut numbers, [n, heads, c]);
+        check(&mut numbers, &format!("{n} {heads} {c}"), x, &|x| {
+            rope::reference::rope(x, &table, turned)
+        });
+    }
+}
+
+#[test]
+fn swiglu() {
+    let mut numbers = Numbers::new(63);
+    for [n, f] in [[1, 1], [4, 17]] {
+        let gate_up = doubles(&mut numbers, [n, 2 * f]).mul_scalar(4.0);
+        check(
+            &mut numbers,
+            &format!("{n} {f}"),
+            gate_up,
+            &swiglu::reference::swiglu,
+        );
+    }
+}
+
+#[test]
+fn attention() {
+    let mut numbers = Numbers::new(64);
+    for causality in [Causality::Causal, Causality::Bidirectional] {
+        for [h, g, c] in [[1, 1, 1], [4, 2, 6], [9, 3, 4]] {
+            let documents = Documents::new(&[0, 1, 8, 8, 21], 23);
+            let qkv = doubles(&mut numbers, [23, h + 2 * g, c]);
+            let name = format!("{h} {g} {c} {causality:?}");
+            check(&mut numbers, &name, qkv, &|qkv| {
+                attention::reference::attention(qkv, h, &documents, causality)
+            });
+        }
+    }
+}
