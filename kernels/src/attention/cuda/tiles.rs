@@ -167,7 +167,7 @@ pub(super) fn add_weighted<N: Size>(
 #[cube]
 fn existing_column(#[comptime] j: usize, #[comptime] tiles: Tiles) -> usize {
     let column = (UNIT_POS % SIDE) as usize + comptime!(j * SIDE as usize);
-    if comptime!(tiles.columns % SIDE as usize == 0) {
+    if comptime!(tiles.columns.is_multiple_of(SIDE as usize)) {
         column
     } else {
         min(column, comptime!(tiles.columns - 1))
