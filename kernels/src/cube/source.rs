@@ -18,9 +18,11 @@ use cubecl::server::Handle;
 use cubecl::{CubeKernel, define_kernel};
 use cubecl_common::device::{DeviceId, ServiceId};
 use cubecl_common::profile::TimingMethod;
+use cubecl_cpp::cuda::arch::CudaArchitecture;
+use cubecl_cpp::cuda::mma::CudaCmmaCompiler;
 use cubecl_cpp::cuda::mma::manual::contiguous_elements_cuda;
 use cubecl_cpp::register_supported_types;
-use cubecl_cpp::shared::{CompilationOptions, CppCompiler};
+use cubecl_cpp::shared::{CompilationOptions, CppCompiler, register_wmma_features};
 use cubecl_cpp::target::Cuda;
 
 /// What activations and weights are stored in.
@@ -142,6 +144,12 @@ fn device() -> DeviceProperties {
         DeviceIdentity::default(),
     );
     register_supported_types(&mut device);
+    let architecture = CudaArchitecture {
+        version: 80,
+        tensor_cores: true,
+    };
+    let combinations = CudaCmmaCompiler::Cpp.supported_cmma_combinations(&architecture);
+    register_wmma_features(combinations, &mut device);
     device.features.plane.insert(Plane::Ops);
     device.features.plane.insert(Plane::Sync);
     device.features.memory_reinterpret = true;

@@ -130,7 +130,7 @@ pub(super) fn query_gradients<T: Float, N: Size>(
             for j in 0..own {
                 let column = x + comptime!(j * SIDE as usize);
                 let mut d_score = 0.0f32;
-                if is_seen(first + y + i, tile + column, end, tiles) {
+                if is_seen(first + y + i, tile + column, end, tiles.causal) {
                     let weight = (scores[comptime!(i * own + j)] - log_sum[i]).exp();
                     d_score = weight * (d_weights[comptime!(i * own + j)] - dot[i]);
                 }
@@ -249,7 +249,7 @@ pub(super) fn key_gradients<T: Float, N: Size>(
                 #[unroll]
                 for i in 0..own {
                     let mut weight = 0.0f32;
-                    if query < end && is_seen(query, first + y + i, end, tiles) {
+                    if query < end && is_seen(query, first + y + i, end, tiles.causal) {
                         weight = (scores[comptime!(i * own + j)] - log_sum).exp();
                     }
                     weights[(y + i) * comptime!(tiles.score_pitch()) + column] = weight;

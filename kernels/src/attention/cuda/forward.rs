@@ -9,7 +9,7 @@ use cubecl::prelude::*;
 use super::tiles::{Head, SIDE, Tiles, add_products, add_weighted, is_seen, load, store_row};
 
 /// Below every finite score; its exponential is zero beside any of them.
-const LOWEST: f32 = -3.0e38;
+pub(super) const LOWEST: f32 = -3.0e38;
 
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn attend<T: Float, N: Size>(
@@ -89,7 +89,7 @@ pub(super) fn attend<T: Float, N: Size>(
             #[unroll]
             for j in 0..own {
                 let key = tile + x + comptime!(j * SIDE as usize);
-                if is_seen(first + y + i, key, end, tiles) {
+                if is_seen(first + y + i, key, end, tiles.causal) {
                     largest = max(largest, scores[comptime!(i * own + j)]);
                 }
             }
@@ -115,7 +115,7 @@ pub(super) fn attend<T: Float, N: Size>(
             for j in 0..own {
                 let column = x + comptime!(j * SIDE as usize);
                 let mut weight = 0.0f32;
-                if is_seen(first + y + i, tile + column, end, tiles) {
+                if is_seen(first + y + i, tile + column, end, tiles.causal) {
                     weight = (scores[comptime!(i * own + j)] - grown).exp();
                 }
                 sum += weight;

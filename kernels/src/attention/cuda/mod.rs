@@ -4,6 +4,9 @@
 //! kernels read that list. Tiles that no query sees are neither listed nor visited.
 
 mod backward;
+mod cores;
+mod cores_backward;
+mod cores_forward;
 mod forward;
 mod tiles;
 
@@ -14,6 +17,7 @@ use cubecl::prelude::{CubeCount, CubeDim};
 
 use super::{Attention, AttentionGradients, AttentionOps, Causality, Documents};
 use crate::cube::launch::{argument, contiguous, element, output, units, upload, vector_size};
+use cores::{CoreTiles, VECTOR};
 use tiles::{SQUARE, Tiles};
 
 /// Attention of `h` query heads within documents.
@@ -259,6 +263,10 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
             );
             texts.add(&form, dim, kernel);
             gradient_sources(texts, tiles, &form, element);
+            let columns = c;
+            if element.size() == 2 {
+                core_sources(texts, CoreTiles { columns, causal }, &form, element);
+            }
         }
         let [out, d_out, dots] = [0; 3].map(|_| texts.buffer());
         let (device, target, count) = texts.device();
@@ -290,6 +298,36 @@ fn gradient_sources(
     let kernel = backward::key_gradients::create_dummy_kernel(
         device, target, count, dim, 4, qkv, d_out, log_sums, dots, blocks, d_qkv, 1, 1, 1.0, tiles,
         element,
+    );
+    texts.add(form, dim, kernel);
+}
+
+#[cfg(feature = "cuda-source")]
+fn core_sources(
+    texts: &mut crate::cube::source::Texts,
+    tiles: CoreTiles,
+    form: &str,
+    element: cubecl::ir::ElemType,
+) {
+    let dim = CubeDim::new_1d(cores::UNITS);
+    let [qkv, blocks, out, log_sums] = [0; 4].map(|_| texts.buffer());
+    let (device, target, count) = texts.device();
+    let kernel = cores_forward::attend_on_cores::create_dummy_kernel(
+        device, target, count, dim, VECTOR, qkv, blocks, out, log_sums, 1, 1, 1.0, tiles, element,
+    );
+    texts.add(form, dim, kernel);
+    let [qkv, d_out, log_sums, dots, blocks, d_qkv] = [0; 6].map(|_| texts.buffer());
+    let (device, target, count) = texts.device();
+    let kernel = cores_backward::query_gradients_on_cores::create_dummy_kernel(
+        device, target, count, dim, VECTOR, qkv, d_out, log_sums, dots, blocks, d_qkv, 1, 1, 1.0,
+        tiles, element,
+    );
+    texts.add(form, dim, kernel);
+    let [qkv, d_out, log_sums, dots, blocks, d_qkv] = [0; 6].map(|_| texts.buffer());
+    let (device, target, count) = texts.device();
+    let kernel = cores_backward::key_gradients_on_cores::create_dummy_kernel(
+        device, target, count, dim, VECTOR, qkv, d_out, log_sums, dots, blocks, d_qkv, 1, 1, 1.0,
+        tiles, element,
     );
     texts.add(form, dim, kernel);
 }

@@ -198,8 +198,8 @@ pub(super) fn store_row<T: Float, N: Size>(
 
 /// Whether the query at `query` sees the key at `key`, of a document that ends before `end`.
 #[cube]
-pub(super) fn is_seen(query: usize, key: usize, end: usize, #[comptime] tiles: Tiles) -> bool {
-    if comptime!(tiles.causal) {
+pub(super) fn is_seen(query: usize, key: usize, end: usize, #[comptime] causal: bool) -> bool {
+    if comptime!(causal) {
         key <= query && key < end
     } else {
         key < end
