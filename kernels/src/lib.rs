@@ -11,6 +11,8 @@
 pub mod adamw;
 pub mod attention;
 pub mod cpu;
+#[cfg(feature = "cube")]
+pub mod cube;
 pub mod dropout;
 pub mod embedding;
 pub mod frozen_weight;

@@ -3,9 +3,19 @@
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device, Tensor};
 
-/// Whether the tensor is on the CPU and of a type that the fused operations read: f32 or bf16.
+/// Whether the tensor is on a device with fused operations, the CPU or a GPU that the build has
+/// kernels for, and of a type that they read: f32 or bf16.
 pub(crate) fn is_served<const D: usize>(x: &Tensor<D>) -> bool {
-    matches!(x.dtype(), DType::F32 | DType::BF16) && is_cpu(&x.device())
+    is_read(x) && has_kernels(x.device().as_dispatch())
+}
+
+/// Whether the tensor is on the CPU and of a type that the fused operations read: f32 or bf16.
+pub(crate) fn is_served_by_cpu<const D: usize>(x: &Tensor<D>) -> bool {
+    is_read(x) && is_cpu(&x.device())
+}
+
+fn is_read<const D: usize>(x: &Tensor<D>) -> bool {
+    matches!(x.dtype(), DType::F32 | DType::BF16)
 }
 
 /// The type in which a reference computes on tensors of type `dtype`.
@@ -19,6 +29,15 @@ pub(crate) fn arithmetic(dtype: DType) -> DType {
 /// Whether tensors of the device lie in the memory of the CPU, under autodiff or not.
 pub fn is_cpu(device: &Device) -> bool {
     is_flex(device.as_dispatch())
+}
+
+fn has_kernels(device: &DispatchDevice) -> bool {
+    match device {
+        #[cfg(feature = "cube")]
+        DispatchDevice::Cube(_) => true,
+        DispatchDevice::Autodiff(device) => has_kernels(device),
+        device => is_flex(device),
+    }
 }
 
 fn is_flex(device: &DispatchDevice) -> bool {

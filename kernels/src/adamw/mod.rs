@@ -3,6 +3,9 @@
 //! One buffer means one global norm, one update and one pair of moments to save, whatever the
 //! number of adapted projections.
 
+#[cfg(feature = "cube")]
+pub mod cuda;
+
 use burn::tensor::Tensor;
 
 /// Hyper-parameters, with PyTorch's meaning.

@@ -13,13 +13,15 @@ mod cpu_softmax;
 mod cpu_tile;
 #[cfg(target_arch = "x86_64")]
 mod cpu_tile_avx512;
+#[cfg(feature = "cube")]
+pub(crate) mod cuda;
 pub mod reference;
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::Tensor;
 
-use crate::route::is_served;
+use crate::route::{is_served, is_served_by_cpu};
 
 /// Borders of the documents of a micro-batch, shared by all layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +181,7 @@ pub fn decode(
         "decode: each of {b} rows needs a first column before {} of {capacity}",
         columns.end
     );
-    let served = is_served(&qkv) && is_served(keys) && is_served(values);
+    let served = is_served_by_cpu(&qkv) && is_served_by_cpu(keys) && is_served_by_cpu(values);
     let plain = !(qkv.is_autodiff() || keys.is_autodiff() || values.is_autodiff());
     if !(served && plain && keys.dtype() == values.dtype()) {
         return reference::decode(qkv, n_heads, (keys, values), columns);
@@ -222,7 +224,10 @@ pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usiz
         "append: heads {first_head}.. of [{rows}, {heads}, {size}] do not fit column {column} of \
          [{b}, {g}, {capacity}, {c}]"
     );
-    if !(is_served(&cache) && is_served(qkv)) || cache.is_autodiff() || qkv.is_autodiff() {
+    if !(is_served_by_cpu(&cache) && is_served_by_cpu(qkv))
+        || cache.is_autodiff()
+        || qkv.is_autodiff()
+    {
         return reference::append(cache, qkv, first_head, column);
     }
     let qkv = qkv.clone().into_dispatch();
@@ -235,7 +240,7 @@ pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usiz
 }
 
 /// What backends implement themselves of attention in training and prefill.
-#[backend_extension(Autodiff, Flex)]
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait AttentionOps: Backend {
     /// Attention within documents.
     fn document_attention(

@@ -5,7 +5,15 @@
 //! that no dependency can change. What is kept is not scaled here: `1 / (1 - p)` belongs to the
 //! adapter's scaling, so that bf16 inputs are not rounded again.
 
+#[cfg(feature = "cube")]
+pub(crate) mod cuda;
+
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Flex};
 use burn::tensor::{Device, Tensor, TensorData, bf16};
+
+use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 
 use crate::cpu::isa::for_each_isa;
 
@@ -56,6 +64,26 @@ impl Dropout {
     /// Adds a row of f32, less what is dropped.
     pub(crate) fn add_kept(self, row: usize, from: &[f32], to: &mut [f32]) {
         add_kept(mix(self.state ^ mix(row as u64)), self.threshold, from, to);
+    }
+}
+
+/// Dropout on tensors without a graph.
+pub(crate) trait KeepElements: Backend {
+    /// `x`, `[n, in]`, with zeros where elements are dropped.
+    fn keep(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self>;
+}
+
+impl KeepElements for Flex {
+    /// For f32 alone: products of bf16 drop while they read.
+    fn keep(x: FlexTensor, dropout: Dropout) -> FlexTensor {
+        let x = contiguous(x);
+        let [n, width] = dims(&x);
+        let mut kept = vec![0.0f32; n * width];
+        let rows = numbers(&x).chunks_exact(width.max(1));
+        for (row, (x, kept)) in rows.zip(kept.chunks_exact_mut(width.max(1))).enumerate() {
+            dropout.keep_f32(row, x, kept);
+        }
+        tensor(kept, [n, width])
     }
 }
 

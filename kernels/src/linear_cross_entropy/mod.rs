@@ -5,6 +5,8 @@
 
 mod cpu;
 mod cpu_bf16;
+#[cfg(feature = "cube")]
+pub mod cuda;
 pub mod reference;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};

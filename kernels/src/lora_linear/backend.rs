@@ -35,7 +35,7 @@ impl<B: Backend> Maybe<B> {
         tensor.map_or(Self::Absent, Self::Present)
     }
 
-    fn into_option(self) -> Option<FloatTensor<B>> {
+    pub(super) fn into_option(self) -> Option<FloatTensor<B>> {
         match self {
             Self::Absent => None,
             Self::Present(tensor) => Some(tensor),
@@ -67,7 +67,7 @@ pub(crate) struct Spec {
 
 impl Spec {
     /// Dropout of each adapted map; empty for none.
-    fn part_dropout(&self) -> Vec<Option<Dropout>> {
+    pub(super) fn part_dropout(&self) -> Vec<Option<Dropout>> {
         let parts = self
             .adapter
             .iter()
@@ -96,7 +96,7 @@ pub(crate) struct Saved<B: Backend> {
 }
 
 /// Stacked maps, differentiable where the backend is.
-#[backend_extension(Autodiff, Flex)]
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait LinearOps: Backend {
     /// The contract is [`super::lora_linear`]'s.
     fn stacked_linear(

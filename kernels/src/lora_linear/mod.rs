@@ -6,9 +6,12 @@
 
 mod adapter;
 mod backend;
+mod composed;
 pub(crate) mod cpu;
 pub(crate) mod cpu_bf16;
 pub(crate) mod cpu_bf16_factors;
+#[cfg(feature = "cube")]
+mod cuda;
 pub mod reference;
 
 use std::sync::Arc;
@@ -60,7 +63,7 @@ pub struct Beside {
 pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tensor<2> {
     let weight = linear.weight.storage();
     let fused_weight = match weight {
-        Storage::Dense(dense) => is_served(dense) && x.dtype() == DType::F32,
+        Storage::Dense(dense) => is_served(dense) && x.dtype() == dense.dtype(),
         Storage::Packed(_) => x.dtype() == DType::BF16,
     };
     if !(fused_weight && is_served(&x)) {

@@ -4,6 +4,8 @@
 
 mod backend;
 mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod cuda;
 pub mod reference;
 
 use burn::backend::tensor::FloatTensor;
@@ -41,7 +43,7 @@ pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64, output: DType) -> Te
 }
 
 /// What backends implement themselves.
-#[backend_extension(Autodiff, Flex)]
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait RmsNormOps: Backend {
     /// Rows of unit root mean square times the weight, which is frozen.
     fn frozen_rms_norm(

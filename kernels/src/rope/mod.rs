@@ -5,6 +5,8 @@
 
 mod backend;
 mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod cuda;
 pub mod reference;
 
 use burn::backend::tensor::FloatTensor;
@@ -117,7 +119,7 @@ pub(crate) enum Direction {
 }
 
 /// What backends implement themselves; turning back is its own backward pass.
-#[backend_extension(Autodiff, Flex)]
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait RopeOps: Backend {
     /// The first heads turned by the angles of a table, which is constant.
     fn rotate(

@@ -33,7 +33,7 @@ pub fn seed<const D: usize>(y: Tensor<D>, dy: Tensor<D>) -> Tensor<1> {
     Tensor::from_dispatch(Dispatch::begin(y.into_dispatch(), dy.into_dispatch()))
 }
 
-#[backend_extension(Autodiff, Flex)]
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait SeedOps: Backend {
     /// The contract is [`seed`]'s.
     fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
@@ -42,6 +42,16 @@ pub(crate) trait SeedOps: Backend {
 impl SeedOps for Flex {
     fn begin(_: FlexTensor, _: FlexTensor) -> FlexTensor {
         buffer::tensor(vec![0.0f32], [1])
+    }
+}
+
+#[cfg(feature = "cube")]
+impl SeedOps for burn_cubecl::CubeBackend {
+    fn begin(
+        y: burn_cubecl::tensor::CubeTensor,
+        _: burn_cubecl::tensor::CubeTensor,
+    ) -> burn_cubecl::tensor::CubeTensor {
+        crate::cube::launch::zeros(&y, 1)
     }
 }
 

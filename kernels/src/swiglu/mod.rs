@@ -5,6 +5,8 @@
 
 mod backend;
 mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod cuda;
 pub mod reference;
 
 use burn::backend::tensor::FloatTensor;
@@ -41,7 +43,7 @@ pub fn swiglu(gate_up: Tensor<2>) -> Tensor<2> {
 }
 
 /// What backends implement themselves.
-#[backend_extension(Autodiff, Flex)]
+#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait SwigluOps: Backend {
     /// `silu(gate) * up`.
     fn gated_silu(gate_up: FloatTensor<Self>) -> FloatTensor<Self>;

@@ -1,0 +1,293 @@
+//! Attention on a GPU, backward: probabilities are computed again from the logarithms of their
+//! sums, a tile at a time.
+//!
+//! Gradients of queries and gradients of keys and values are two kernels, and a cube of the second
+//! walks over every query head that reads its keys: no two cubes add to one place, so that a run
+//! repeats bit by bit (Dao 2023, section 3.1, with the loops of the second kernel alone).
+
+use cubecl::prelude::*;
+
+use super::tiles::{Head, SIDE, Tiles, add_products, add_weighted, is_seen, load, store_row};
+
+/// Products of the rows of `out` with those of its gradient, `[n, h]`: what every gradient of a
+/// score is reduced by.
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn dot_rows<T: Float, N: Size>(
+    out: &[Vector<T, N>],
+    d_out: &[Vector<T, N>],
+    dots: &mut [f32],
+    rows: u32,
+    // Vectors of a row.
+    width: u32,
+    #[define(T)] _dtype: ElemType,
+) {
+    let row = ABSOLUTE_POS;
+    if row < rows as usize {
+        let width = width as usize;
+        let mut sum = Vector::<f32, N>::new(0.0);
+        for i in 0..width {
+            let value = Vector::<f32, N>::cast_from(out[row * width + i]);
+            sum += value * Vector::<f32, N>::cast_from(d_out[row * width + i]);
+        }
+        dots[row] = sum.vector_sum();
+    }
+}
+
+/// Of one tile of queries of one head.
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn query_gradients<T: Float, N: Size>(
+    qkv: &[Vector<T, N>],
+    d_out: &[Vector<T, N>],
+    log_sums: &[f32],
+    dots: &[f32],
+    // Start and end of the document, first and last row, for each tile of queries.
+    blocks: &[u32],
+    d_qkv: &mut [Vector<T, N>],
+    // Query heads, and key/value heads.
+    h: u32,
+    g: u32,
+    scale: f32,
+    #[comptime] tiles: Tiles,
+    #[define(T)] _dtype: ElemType,
+) {
+    let own = comptime!(tiles.own_rows());
+    let own_columns = comptime!(tiles.own_columns());
+    let columns = comptime!(tiles.columns);
+    let rows = comptime!(tiles.rows);
+    let h = h as usize;
+    let g = g as usize;
+    let head = CUBE_POS_Y as usize;
+    let kv = head / (h / g);
+    let block = CUBE_POS_X as usize * 4;
+    let start = blocks[block] as usize;
+    let end = blocks[block + 1] as usize;
+    let first = blocks[block + 2] as usize;
+    let last = blocks[block + 3] as usize;
+    let stride = (h + 2 * g) * columns;
+    let y = (UNIT_POS / SIDE) as usize * own;
+    let x = (UNIT_POS % SIDE) as usize;
+
+    let mut queries = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
+    let mut d_outs = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
+    let mut keys = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
+    let mut values = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
+    let mut d_scores = Shared::<[f32]>::new_slice(comptime!(tiles.scores()));
+
+    let query_head = Head {
+        offset: head * columns,
+        stride,
+    };
+    let out_head = Head {
+        offset: head * columns,
+        stride: h * columns,
+    };
+    load::<T, N>(qkv, &query_head, first, last, scale, &mut queries, tiles);
+    load::<T, N>(d_out, &out_head, first, last, 1.0f32, &mut d_outs, tiles);
+    let mut sums = Array::<Vector<f32, N>>::new(comptime!(own * own_columns));
+    let mut log_sum = Array::<f32>::new(own);
+    let mut dot = Array::<f32>::new(own);
+    #[unroll]
+    for i in 0..own {
+        // Rows that are not there have no keys either, and nothing of theirs is stored.
+        let token = min(first + y + i, last - 1);
+        log_sum[i] = log_sums[token * h + head];
+        dot[i] = dots[token * h + head];
+        #[unroll]
+        for j in 0..own_columns {
+            sums[comptime!(i * own_columns + j)] = Vector::<f32, N>::new(0.0);
+        }
+    }
+
+    let mut stop = end;
+    if comptime!(tiles.causal) {
+        stop = min(end, first + rows);
+    }
+    let mut tile = start;
+    while tile < stop {
+        let key_head = Head {
+            offset: (h + kv) * columns,
+            stride,
+        };
+        let value_head = Head {
+            offset: (h + g + kv) * columns,
+            stride,
+        };
+        load::<T, N>(qkv, &key_head, tile, end, 1.0f32, &mut keys, tiles);
+        load::<T, N>(qkv, &value_head, tile, end, 1.0f32, &mut values, tiles);
+        sync_cube();
+        let mut scores = Array::<f32>::new(comptime!(own * own));
+        let mut d_weights = Array::<f32>::new(comptime!(own * own));
+        #[unroll]
+        for i in 0..comptime!(own * own) {
+            scores[i] = 0.0f32;
+            d_weights[i] = 0.0f32;
+        }
+        add_products::<N>(&queries, &keys, &mut scores, tiles);
+        add_products::<N>(&d_outs, &values, &mut d_weights, tiles);
+        #[unroll]
+        for i in 0..own {
+            #[unroll]
+            for j in 0..own {
+                let column = x + comptime!(j * SIDE as usize);
+                let mut d_score = 0.0f32;
+                if is_seen(first + y + i, tile + column, end, tiles.causal) {
+                    let weight = (scores[comptime!(i * own + j)] - log_sum[i]).exp();
+                    d_score = weight * (d_weights[comptime!(i * own + j)] - dot[i]);
+                }
+                d_scores[(y + i) * comptime!(tiles.score_pitch()) + column] = d_score;
+            }
+        }
+        sync_cube();
+        add_weighted::<N>(&d_scores, &keys, &mut sums, tiles);
+        sync_cube();
+        tile += rows;
+    }
+
+    #[unroll]
+    for i in 0..own {
+        let token = first + y + i;
+        if token < last {
+            store_row::<T, N>(&sums, i, scale, d_qkv, &query_head, token, tiles);
+        }
+    }
+}
+
+/// Of one tile of keys, and of the values beside them, of one key/value head.
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn key_gradients<T: Float, N: Size>(
+    qkv: &[Vector<T, N>],
+    d_out: &[Vector<T, N>],
+    log_sums: &[f32],
+    dots: &[f32],
+    // Start and end of the document, first and last row, for each tile of keys.
+    blocks: &[u32],
+    d_qkv: &mut [Vector<T, N>],
+    // Query heads, and key/value heads.
+    h: u32,
+    g: u32,
+    scale: f32,
+    #[comptime] tiles: Tiles,
+    #[define(T)] _dtype: ElemType,
+) {
+    let own = comptime!(tiles.own_rows());
+    let own_columns = comptime!(tiles.own_columns());
+    let columns = comptime!(tiles.columns);
+    let rows = comptime!(tiles.rows);
+    let h = h as usize;
+    let g = g as usize;
+    let kv = CUBE_POS_Y as usize;
+    let group = h / g;
+    let block = CUBE_POS_X as usize * 4;
+    let start = blocks[block] as usize;
+    let end = blocks[block + 1] as usize;
+    let first = blocks[block + 2] as usize;
+    let last = blocks[block + 3] as usize;
+    let stride = (h + 2 * g) * columns;
+    let y = (UNIT_POS / SIDE) as usize * own;
+    let x = (UNIT_POS % SIDE) as usize;
+
+    let mut keys = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
+    let mut values = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
+    let mut queries = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
+    let mut d_outs = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
+    // Transposed, a row for each key: the weights, then the gradients of the scores.
+    let mut weights = Shared::<[f32]>::new_slice(comptime!(tiles.scores()));
+
+    let key_head = Head {
+        offset: (h + kv) * columns,
+        stride,
+    };
+    let value_head = Head {
+        offset: (h + g + kv) * columns,
+        stride,
+    };
+    load::<T, N>(qkv, &key_head, first, last, 1.0f32, &mut keys, tiles);
+    load::<T, N>(qkv, &value_head, first, last, 1.0f32, &mut values, tiles);
+    let mut key_sums = Array::<Vector<f32, N>>::new(comptime!(own * own_columns));
+    let mut value_sums = Array::<Vector<f32, N>>::new(comptime!(own * own_columns));
+    #[unroll]
+    for i in 0..comptime!(own * own_columns) {
+        key_sums[i] = Vector::<f32, N>::new(0.0);
+        value_sums[i] = Vector::<f32, N>::new(0.0);
+    }
+
+    let mut from = start;
+    if comptime!(tiles.causal) {
+        from = first;
+    }
+    let mut head = kv * group;
+    while head < (kv + 1) * group {
+        let mut tile = from;
+        while tile < end {
+            let query_head = Head {
+                offset: head * columns,
+                stride,
+            };
+            let out_head = Head {
+                offset: head * columns,
+                stride: h * columns,
+            };
+            load::<T, N>(qkv, &query_head, tile, end, scale, &mut queries, tiles);
+            load::<T, N>(d_out, &out_head, tile, end, 1.0f32, &mut d_outs, tiles);
+            sync_cube();
+            let mut scores = Array::<f32>::new(comptime!(own * own));
+            let mut d_weights = Array::<f32>::new(comptime!(own * own));
+            #[unroll]
+            for i in 0..comptime!(own * own) {
+                scores[i] = 0.0f32;
+                d_weights[i] = 0.0f32;
+            }
+            add_products::<N>(&keys, &queries, &mut scores, tiles);
+            add_products::<N>(&values, &d_outs, &mut d_weights, tiles);
+            #[unroll]
+            for j in 0..own {
+                let column = x + comptime!(j * SIDE as usize);
+                let query = tile + column;
+                let token = min(query, end - 1);
+                let log_sum = log_sums[token * h + head];
+                let dot = dots[token * h + head];
+                #[unroll]
+                for i in 0..own {
+                    let mut weight = 0.0f32;
+                    if query < end && is_seen(query, first + y + i, end, tiles.causal) {
+                        weight = (scores[comptime!(i * own + j)] - log_sum).exp();
+                    }
+                    weights[(y + i) * comptime!(tiles.score_pitch()) + column] = weight;
+                    let d_weight = d_weights[comptime!(i * own + j)];
+                    scores[comptime!(i * own + j)] = weight * (d_weight - dot);
+                }
+            }
+            sync_cube();
+            add_weighted::<N>(&weights, &d_outs, &mut value_sums, tiles);
+            sync_cube();
+            #[unroll]
+            for i in 0..own {
+                #[unroll]
+                for j in 0..own {
+                    let column = x + comptime!(j * SIDE as usize);
+                    weights[(y + i) * comptime!(tiles.score_pitch()) + column] =
+                        scores[comptime!(i * own + j)];
+                }
+            }
+            sync_cube();
+            add_weighted::<N>(&weights, &queries, &mut key_sums, tiles);
+            sync_cube();
+            tile += rows;
+        }
+        head += 1;
+    }
+
+    #[unroll]
+    for i in 0..own {
+        let token = first + y + i;
+        if token < last {
+            store_row::<T, N>(&key_sums, i, 1.0f32, d_qkv, &key_head, token, tiles);
+            store_row::<T, N>(&value_sums, i, 1.0f32, d_qkv, &value_head, token, tiles);
+        }
+    }
+}
+
+/// Bytes of shared memory of a cube of either kernel.
+pub(super) fn shared_bytes(tiles: &Tiles, vector: usize) -> usize {
+    (4 * tiles.vectors() * vector + tiles.scores()) * size_of::<f32>()
+}

@@ -1,0 +1,243 @@
+//! Attention on tensor cores, backward: the two kernels of the plain form, with products of tiles
+//! by the matrix units.
+
+use cubecl::prelude::*;
+
+use super::cores::{
+    ALIGNMENT, CoreTiles, QUARTERS, ROWS, SCORE_PITCH, VECTOR, WEIGHT_PITCH, add_weighted, load,
+    no_sums, store, store_products,
+};
+use super::tiles::{Head, is_seen};
+
+/// Of one tile of queries of one head.
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
+    qkv: &[Vector<T, N>],
+    d_out: &[Vector<T, N>],
+    log_sums: &[f32],
+    dots: &[f32],
+    // Start and end of the document, first and last row, for each tile of queries.
+    blocks: &[u32],
+    d_qkv: &mut [Vector<T, N>],
+    // Query heads, and key/value heads.
+    h: u32,
+    g: u32,
+    scale: f32,
+    #[comptime] tiles: CoreTiles,
+    #[define(T)] _dtype: ElemType,
+) {
+    let vectors = comptime!(tiles.vectors());
+    let columns = comptime!(tiles.columns / VECTOR);
+    let h = h as usize;
+    let g = g as usize;
+    let head = CUBE_POS_Y as usize;
+    let kv = head / (h / g);
+    let block = CUBE_POS_X as usize * 4;
+    let start = blocks[block] as usize;
+    let end = blocks[block + 1] as usize;
+    let first = blocks[block + 2] as usize;
+    let last = blocks[block + 3] as usize;
+    let stride = (h + 2 * g) * columns;
+    let query_head = Head {
+        offset: head * columns,
+        stride,
+    };
+    let key_head = Head {
+        offset: (h + kv) * columns,
+        stride,
+    };
+    let value_head = Head {
+        offset: (h + g + kv) * columns,
+        stride,
+    };
+    let out_head = Head {
+        offset: head * columns,
+        stride: h * columns,
+    };
+
+    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut d_outs = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(ROWS * SCORE_PITCH), ALIGNMENT);
+    let mut d_weights =
+        Shared::<[f32]>::new_aligned_slice(comptime!(ROWS * SCORE_PITCH), ALIGNMENT);
+    let mut d_scores = Shared::<[T]>::new_aligned_slice(comptime!(ROWS * WEIGHT_PITCH), ALIGNMENT);
+
+    let row = UNIT_POS as usize / QUARTERS;
+    let quarter = UNIT_POS as usize % QUARTERS;
+    let query = first + row;
+    // Rows that are not there are not stored, whatever comes out.
+    let token = min(query, last - 1);
+    let log_sum = log_sums[token * h + head];
+    let dot = dots[token * h + head];
+    load::<T, N>(qkv, &query_head, first, last, &mut queries, tiles);
+    load::<T, N>(d_out, &out_head, first, last, &mut d_outs, tiles);
+    let mut stop = end;
+    if comptime!(tiles.causal) {
+        stop = min(end, first + ROWS);
+    }
+
+    let sums = no_sums(tiles);
+    let mut tile = start;
+    while tile < stop {
+        load::<T, N>(qkv, &key_head, tile, end, &mut keys, tiles);
+        load::<T, N>(qkv, &value_head, tile, end, &mut values, tiles);
+        sync_cube();
+        store_products::<T, N>(&queries, &keys, &mut scores, tiles);
+        store_products::<T, N>(&d_outs, &values, &mut d_weights, tiles);
+        sync_cube();
+        #[unroll]
+        for j in 0..comptime!(ROWS / QUARTERS) {
+            let column = quarter + comptime!(j * QUARTERS);
+            let mut d_score = 0.0f32;
+            if is_seen(query, tile + column, end, tiles.causal) {
+                let weight = (scores[row * SCORE_PITCH + column] * scale - log_sum).exp();
+                d_score = weight * (d_weights[row * SCORE_PITCH + column] - dot);
+            }
+            d_scores[row * WEIGHT_PITCH + column] = T::cast_from(d_score);
+        }
+        sync_cube();
+        add_weighted::<T, N>(&d_scores, &keys, &sums, false, tiles);
+        sync_cube();
+        tile += ROWS;
+    }
+    store::<T, N>(
+        &sums,
+        scale,
+        &mut scores,
+        d_qkv,
+        &query_head,
+        first,
+        last,
+        tiles,
+    );
+}
+
+/// Of one tile of keys, and of the values beside them, of one key/value head.
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
+    qkv: &[Vector<T, N>],
+    d_out: &[Vector<T, N>],
+    log_sums: &[f32],
+    dots: &[f32],
+    // Start and end of the document, first and last row, for each tile of keys.
+    blocks: &[u32],
+    d_qkv: &mut [Vector<T, N>],
+    // Query heads, and key/value heads.
+    h: u32,
+    g: u32,
+    scale: f32,
+    #[comptime] tiles: CoreTiles,
+    #[define(T)] _dtype: ElemType,
+) {
+    let vectors = comptime!(tiles.vectors());
+    let columns = comptime!(tiles.columns / VECTOR);
+    let h = h as usize;
+    let g = g as usize;
+    let kv = CUBE_POS_Y as usize;
+    let group = h / g;
+    let block = CUBE_POS_X as usize * 4;
+    let start = blocks[block] as usize;
+    let end = blocks[block + 1] as usize;
+    let first = blocks[block + 2] as usize;
+    let last = blocks[block + 3] as usize;
+    let stride = (h + 2 * g) * columns;
+    let key_head = Head {
+        offset: (h + kv) * columns,
+        stride,
+    };
+    let value_head = Head {
+        offset: (h + g + kv) * columns,
+        stride,
+    };
+
+    let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut d_outs = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    // Rows of these are queries, so that the products read weights by column.
+    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(ROWS * SCORE_PITCH), ALIGNMENT);
+    let mut d_weights =
+        Shared::<[f32]>::new_aligned_slice(comptime!(ROWS * SCORE_PITCH), ALIGNMENT);
+    let mut weights = Shared::<[T]>::new_aligned_slice(comptime!(ROWS * WEIGHT_PITCH), ALIGNMENT);
+    let mut d_scores = Shared::<[T]>::new_aligned_slice(comptime!(ROWS * WEIGHT_PITCH), ALIGNMENT);
+
+    let row = UNIT_POS as usize / QUARTERS;
+    let quarter = UNIT_POS as usize % QUARTERS;
+    load::<T, N>(qkv, &key_head, first, last, &mut keys, tiles);
+    load::<T, N>(qkv, &value_head, first, last, &mut values, tiles);
+    let mut from = start;
+    if comptime!(tiles.causal) {
+        from = first;
+    }
+
+    let key_sums = no_sums(tiles);
+    let value_sums = no_sums(tiles);
+    let mut head = kv * group;
+    while head < (kv + 1) * group {
+        let query_head = Head {
+            offset: head * columns,
+            stride,
+        };
+        let out_head = Head {
+            offset: head * columns,
+            stride: h * columns,
+        };
+        let mut tile = from;
+        while tile < end {
+            load::<T, N>(qkv, &query_head, tile, end, &mut queries, tiles);
+            load::<T, N>(d_out, &out_head, tile, end, &mut d_outs, tiles);
+            sync_cube();
+            store_products::<T, N>(&queries, &keys, &mut scores, tiles);
+            store_products::<T, N>(&d_outs, &values, &mut d_weights, tiles);
+            sync_cube();
+            let query = tile + row;
+            let token = min(query, end - 1);
+            let log_sum = log_sums[token * h + head];
+            let dot = dots[token * h + head];
+            #[unroll]
+            for j in 0..comptime!(ROWS / QUARTERS) {
+                let column = quarter + comptime!(j * QUARTERS);
+                let mut weight = 0.0f32;
+                if query < end && is_seen(query, first + column, end, tiles.causal) {
+                    weight = (scores[row * SCORE_PITCH + column] * scale - log_sum).exp();
+                }
+                let d_weight = d_weights[row * SCORE_PITCH + column];
+                weights[row * WEIGHT_PITCH + column] = T::cast_from(weight);
+                d_scores[row * WEIGHT_PITCH + column] = T::cast_from(weight * (d_weight - dot));
+            }
+            sync_cube();
+            add_weighted::<T, N>(&weights, &d_outs, &value_sums, true, tiles);
+            add_weighted::<T, N>(&d_scores, &queries, &key_sums, true, tiles);
+            sync_cube();
+            tile += ROWS;
+        }
+        head += 1;
+    }
+    store::<T, N>(
+        &key_sums,
+        scale,
+        &mut scores,
+        d_qkv,
+        &key_head,
+        first,
+        last,
+        tiles,
+    );
+    store::<T, N>(
+        &value_sums,
+        1.0f32,
+        &mut scores,
+        d_qkv,
+        &value_head,
+        first,
+        last,
+        tiles,
+    );
+}
+
+/// Bytes of shared memory of a cube of the larger kernel, for elements of two bytes.
+pub(super) fn shared_bytes(tiles: &CoreTiles) -> usize {
+    4 * tiles.vectors() * 16 + 2 * ROWS * (SCORE_PITCH * 4 + WEIGHT_PITCH * 2)
+}

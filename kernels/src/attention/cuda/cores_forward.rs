@@ -1,0 +1,158 @@
+//! Attention on tensor cores, forward: once over the keys for the sum of each row's exponentials,
+//! and once more to add the values with their final weights.
+
+use cubecl::prelude::*;
+
+use super::cores::{
+    ALIGNMENT, CoreTiles, QUARTERS, ROWS, SCORE_PITCH, VECTOR, WEIGHT_PITCH, add_weighted, load,
+    no_sums, store, store_products,
+};
+use super::forward::LOWEST;
+use super::tiles::{Head, is_seen};
+
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn attend_on_cores<T: Float, N: Size>(
+    qkv: &[Vector<T, N>],
+    // Start and end of the document, first and last row, for each tile of queries.
+    blocks: &[u32],
+    out: &mut [Vector<T, N>],
+    log_sums: &mut [f32],
+    // Query heads, and key/value heads.
+    h: u32,
+    g: u32,
+    scale: f32,
+    #[comptime] tiles: CoreTiles,
+    #[define(T)] _dtype: ElemType,
+) {
+    let vectors = comptime!(tiles.vectors());
+    let columns = comptime!(tiles.columns / VECTOR);
+    let h = h as usize;
+    let g = g as usize;
+    let head = CUBE_POS_Y as usize;
+    let kv = head / (h / g);
+    let block = CUBE_POS_X as usize * 4;
+    let start = blocks[block] as usize;
+    let end = blocks[block + 1] as usize;
+    let first = blocks[block + 2] as usize;
+    let last = blocks[block + 3] as usize;
+    let stride = (h + 2 * g) * columns;
+    let query_head = Head {
+        offset: head * columns,
+        stride,
+    };
+    let key_head = Head {
+        offset: (h + kv) * columns,
+        stride,
+    };
+    let value_head = Head {
+        offset: (h + g + kv) * columns,
+        stride,
+    };
+
+    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
+    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(ROWS * SCORE_PITCH), ALIGNMENT);
+    let mut weights = Shared::<[T]>::new_aligned_slice(comptime!(ROWS * WEIGHT_PITCH), ALIGNMENT);
+    let mut partials = Shared::<[f32]>::new_slice(comptime!(2 * ROWS * QUARTERS));
+
+    let row = UNIT_POS as usize / QUARTERS;
+    let quarter = UNIT_POS as usize % QUARTERS;
+    let query = first + row;
+    load::<T, N>(qkv, &query_head, first, last, &mut queries, tiles);
+    let mut stop = end;
+    if comptime!(tiles.causal) {
+        stop = min(end, first + ROWS);
+    }
+
+    let mut maximum = f32::new(LOWEST);
+    let mut total = 0.0f32;
+    let mut tile = start;
+    while tile < stop {
+        load::<T, N>(qkv, &key_head, tile, end, &mut keys, tiles);
+        sync_cube();
+        store_products::<T, N>(&queries, &keys, &mut scores, tiles);
+        sync_cube();
+        let mut grown = maximum;
+        #[unroll]
+        for j in 0..comptime!(ROWS / QUARTERS) {
+            let column = quarter + comptime!(j * QUARTERS);
+            if is_seen(query, tile + column, end, tiles.causal) {
+                grown = max(grown, scores[row * SCORE_PITCH + column] * scale);
+            }
+        }
+        total *= (maximum - grown).exp();
+        maximum = grown;
+        #[unroll]
+        for j in 0..comptime!(ROWS / QUARTERS) {
+            let column = quarter + comptime!(j * QUARTERS);
+            if is_seen(query, tile + column, end, tiles.causal) {
+                total += (scores[row * SCORE_PITCH + column] * scale - grown).exp();
+            }
+        }
+        tile += ROWS;
+    }
+    partials[UNIT_POS as usize] = maximum;
+    partials[UNIT_POS as usize + comptime!(ROWS * QUARTERS)] = total;
+    sync_cube();
+    let mut largest = f32::new(LOWEST);
+    #[unroll]
+    for j in 0..QUARTERS {
+        largest = max(largest, partials[row * QUARTERS + j]);
+    }
+    let mut sum = 0.0f32;
+    #[unroll]
+    for j in 0..QUARTERS {
+        let part = partials[row * QUARTERS + j + comptime!(ROWS * QUARTERS)];
+        sum += part * (partials[row * QUARTERS + j] - largest).exp();
+    }
+    let mut log_sum = 0.0f32;
+    if start < end {
+        log_sum = largest + sum.ln();
+    }
+    if quarter == 0 && query < last {
+        log_sums[query * h + head] = log_sum;
+    }
+
+    let sums = no_sums(tiles);
+    let mut tile = start;
+    while tile < stop {
+        load::<T, N>(qkv, &key_head, tile, end, &mut keys, tiles);
+        load::<T, N>(qkv, &value_head, tile, end, &mut values, tiles);
+        sync_cube();
+        store_products::<T, N>(&queries, &keys, &mut scores, tiles);
+        sync_cube();
+        #[unroll]
+        for j in 0..comptime!(ROWS / QUARTERS) {
+            let column = quarter + comptime!(j * QUARTERS);
+            let mut weight = 0.0f32;
+            if is_seen(query, tile + column, end, tiles.causal) {
+                weight = (scores[row * SCORE_PITCH + column] * scale - log_sum).exp();
+            }
+            weights[row * WEIGHT_PITCH + column] = T::cast_from(weight);
+        }
+        sync_cube();
+        add_weighted::<T, N>(&weights, &values, &sums, false, tiles);
+        sync_cube();
+        tile += ROWS;
+    }
+    let out_head = Head {
+        offset: head * columns,
+        stride: h * columns,
+    };
+    store::<T, N>(
+        &sums,
+        1.0f32,
+        &mut scores,
+        out,
+        &out_head,
+        first,
+        last,
+        tiles,
+    );
+}
+
+/// Bytes of shared memory of a cube, for elements of two bytes.
+pub(super) fn shared_bytes(tiles: &CoreTiles) -> usize {
+    3 * tiles.vectors() * 16 + ROWS * (SCORE_PITCH * 4 + WEIGHT_PITCH * 2 + 2 * QUARTERS * 4)
+}

@@ -1,0 +1,175 @@
+//! Attention on a GPU, forward: one cube a tile of queries of one head, which walks over the tiles
+//! of keys that its queries see.
+//!
+//! No score leaves the cube: the sum of exponentials and the weighted sum of values are kept for
+//! the largest score so far and corrected when a larger one comes (Dao et al. 2022, algorithm 1).
+
+use cubecl::prelude::*;
+
+use super::tiles::{Head, SIDE, Tiles, add_products, add_weighted, is_seen, load, store_row};
+
+/// Below every finite score; its exponential is zero beside any of them.
+pub(super) const LOWEST: f32 = -3.0e38;
+
+#[cube(launch, create_dummy_kernel)]
+pub(super) fn attend<T: Float, N: Size>(
+    qkv: &[Vector<T, N>],
+    // Start and end of the document, first and last row, for each tile of queries.
+    blocks: &[u32],
+    out: &mut [Vector<T, N>],
+    log_sums: &mut [f32],
+    // Query heads, and key/value heads.
+    h: u32,
+    g: u32,
+    scale: f32,
+    #[comptime] tiles: Tiles,
+    #[define(T)] _dtype: ElemType,
+) {
+    let own = comptime!(tiles.own_rows());
+    let own_columns = comptime!(tiles.own_columns());
+    let columns = comptime!(tiles.columns);
+    let rows = comptime!(tiles.rows);
+    let h = h as usize;
+    let g = g as usize;
+    let head = CUBE_POS_Y as usize;
+    let kv = head / (h / g);
+    let block = CUBE_POS_X as usize * 4;
+    let start = blocks[block] as usize;
+    let end = blocks[block + 1] as usize;
+    let first = blocks[block + 2] as usize;
+    let last = blocks[block + 3] as usize;
+    let stride = (h + 2 * g) * columns;
+
+    let mut queries = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
+    let mut keys = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
+    let mut weights = Shared::<[f32]>::new_slice(comptime!(tiles.scores()));
+    let mut maxima = Shared::<[f32]>::new_slice(comptime!(tiles.partials()));
+    let y = (UNIT_POS / SIDE) as usize * own;
+    let x = (UNIT_POS % SIDE) as usize;
+
+    let mut sums = Array::<Vector<f32, N>>::new(comptime!(own * own_columns));
+    let mut maximum = Array::<f32>::new(own);
+    let mut total = Array::<f32>::new(own);
+    #[unroll]
+    for i in 0..own {
+        maximum[i] = f32::new(LOWEST);
+        total[i] = 0.0f32;
+        #[unroll]
+        for j in 0..own_columns {
+            sums[comptime!(i * own_columns + j)] = Vector::<f32, N>::new(0.0);
+        }
+    }
+    let query_head = Head {
+        offset: head * columns,
+        stride,
+    };
+    load::<T, N>(qkv, &query_head, first, last, scale, &mut queries, tiles);
+
+    let mut stop = end;
+    if comptime!(tiles.causal) {
+        stop = min(end, first + rows);
+    }
+    let mut tile = start;
+    while tile < stop {
+        let key_head = Head {
+            offset: (h + kv) * columns,
+            stride,
+        };
+        load::<T, N>(qkv, &key_head, tile, end, 1.0f32, &mut keys, tiles);
+        sync_cube();
+        let mut scores = Array::<f32>::new(comptime!(own * own));
+        #[unroll]
+        for i in 0..comptime!(own * own) {
+            scores[i] = 0.0f32;
+        }
+        add_products::<N>(&queries, &keys, &mut scores, tiles);
+        #[unroll]
+        for i in 0..own {
+            let mut largest = f32::new(LOWEST);
+            #[unroll]
+            for j in 0..own {
+                let key = tile + x + comptime!(j * SIDE as usize);
+                if is_seen(first + y + i, key, end, tiles.causal) {
+                    largest = max(largest, scores[comptime!(i * own + j)]);
+                }
+            }
+            maxima[(y + i) * comptime!(SIDE as usize + 1) + x] = largest;
+        }
+        sync_cube();
+        let value_head = Head {
+            offset: (h + g + kv) * columns,
+            stride,
+        };
+        load::<T, N>(qkv, &value_head, tile, end, 1.0f32, &mut keys, tiles);
+        #[unroll]
+        for i in 0..own {
+            let mut grown = maximum[i];
+            #[unroll]
+            for j in 0..comptime!(SIDE as usize) {
+                grown = max(grown, maxima[(y + i) * comptime!(SIDE as usize + 1) + j]);
+            }
+            let correction = (maximum[i] - grown).exp();
+            maximum[i] = grown;
+            let mut sum = total[i] * correction;
+            #[unroll]
+            for j in 0..own {
+                let column = x + comptime!(j * SIDE as usize);
+                let mut weight = 0.0f32;
+                if is_seen(first + y + i, tile + column, end, tiles.causal) {
+                    weight = (scores[comptime!(i * own + j)] - grown).exp();
+                }
+                sum += weight;
+                weights[(y + i) * comptime!(tiles.score_pitch()) + column] = weight;
+            }
+            total[i] = sum;
+            #[unroll]
+            for j in 0..own_columns {
+                let corrected =
+                    sums[comptime!(i * own_columns + j)] * Vector::<f32, N>::new(correction);
+                sums[comptime!(i * own_columns + j)] = corrected;
+            }
+        }
+        sync_cube();
+        add_weighted::<N>(&weights, &keys, &mut sums, tiles);
+        sync_cube();
+        tile += rows;
+    }
+
+    // Each unit has the exponentials of its own keys; the sums of a row lie beside each other.
+    #[unroll]
+    for i in 0..own {
+        maxima[(y + i) * comptime!(SIDE as usize + 1) + x] = total[i];
+    }
+    sync_cube();
+    let result_head = Head {
+        offset: head * columns,
+        stride: h * columns,
+    };
+    #[unroll]
+    for i in 0..own {
+        let token = first + y + i;
+        if token < last {
+            let mut sum = 0.0f32;
+            #[unroll]
+            for j in 0..comptime!(SIDE as usize) {
+                sum += maxima[(y + i) * comptime!(SIDE as usize + 1) + j];
+            }
+            let mut factor = 0.0f32;
+            let mut log_sum = 0.0f32;
+            if start < end {
+                factor = 1.0 / sum;
+                log_sum = maximum[i] + sum.ln();
+            }
+            store_row::<T, N>(&sums, i, factor, out, &result_head, token, tiles);
+            if x == 0 {
+                log_sums[token * h + head] = log_sum;
+            }
+        }
+    }
+}
+
+/// Bytes of shared memory of a cube.
+pub(super) fn shared_bytes(tiles: &Tiles, vector: usize) -> usize {
+    2 * tiles.vectors() * vector * size_of::<f32>()
+        + (tiles.scores() + tiles.partials()) * size_of::<f32>()
+}

@@ -1,0 +1,207 @@
+//! What the attention kernels share: tiles in shared memory, and two products of tiles.
+//!
+//! A cube is a square of 16 × 16 units. Of a product of two tiles of `rows` rows, the unit at
+//! (y, x) has the results of `rows / 16` rows of the one, neighbours, and of `rows / 16` rows of
+//! the other, 16 apart: units beside each other then read rows beside each other, and a row's
+//! odd length keeps those in different banks. Arithmetic is f32, whatever the inputs are.
+
+use cubecl::prelude::*;
+
+/// Units on a side of a cube.
+pub(super) const SIDE: u32 = 16;
+
+/// Units of a cube.
+pub(super) const SQUARE: u32 = SIDE * SIDE;
+
+/// Sizes that a kernel is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Tiles {
+    /// Queries, and keys, of a tile: a multiple of 16.
+    pub(super) rows: usize,
+    /// Vectors of a head.
+    pub(super) columns: usize,
+    /// Whether a query sees its own and earlier keys alone.
+    pub(super) causal: bool,
+}
+
+impl Tiles {
+    /// Rows of a tile that a unit has results of.
+    pub(super) fn own_rows(&self) -> usize {
+        self.rows / SIDE as usize
+    }
+
+    /// Vectors of a row that a unit has results of.
+    pub(super) fn own_columns(&self) -> usize {
+        self.columns.div_ceil(SIDE as usize)
+    }
+
+    /// Vectors from one row of a tile to the next.
+    pub(super) fn pitch(&self) -> usize {
+        self.columns + 1
+    }
+
+    /// Vectors of a tile of queries, keys, values or gradients.
+    pub(super) fn vectors(&self) -> usize {
+        self.rows * self.pitch()
+    }
+
+    /// Numbers from one row of scores to the next.
+    pub(super) fn score_pitch(&self) -> usize {
+        self.rows + 1
+    }
+
+    /// Numbers of a tile of scores.
+    pub(super) fn scores(&self) -> usize {
+        self.rows * self.score_pitch()
+    }
+
+    /// Numbers of one partial result of each unit and own row.
+    pub(super) fn partials(&self) -> usize {
+        self.rows * (SIDE as usize + 1)
+    }
+}
+
+/// Rows of one head, and where the head's first vector lies.
+#[derive(CubeType)]
+pub(super) struct Head {
+    /// Of the first vector of token 0.
+    pub(super) offset: usize,
+    /// Vectors from one token to the next.
+    pub(super) stride: usize,
+}
+
+/// Copies the rows from `first` on of a head, times `factor`; rows from `last` on are zeros.
+#[cube]
+pub(super) fn load<T: Float, N: Size>(
+    from: &[Vector<T, N>],
+    head: &Head,
+    first: usize,
+    last: usize,
+    factor: f32,
+    to: &mut Shared<[Vector<f32, N>]>,
+    #[comptime] tiles: Tiles,
+) {
+    let factor = Vector::<f32, N>::new(factor);
+    let columns = comptime!(tiles.columns);
+    let mut i = UNIT_POS as usize;
+    while i < comptime!(tiles.rows * tiles.columns) {
+        let row = i / columns;
+        let column = i % columns;
+        let token = first + row;
+        let mut value = Vector::<f32, N>::new(0.0);
+        if token < last {
+            value = Vector::<f32, N>::cast_from(from[head.offset + token * head.stride + column]);
+        }
+        to[row * comptime!(tiles.pitch()) + column] = value * factor;
+        i += comptime!(SQUARE as usize);
+    }
+}
+
+/// Adds the products of rows of `a` with rows of `b`: `own_rows` × `own_rows` numbers.
+#[cube]
+pub(super) fn add_products<N: Size>(
+    a: &Shared<[Vector<f32, N>]>,
+    b: &Shared<[Vector<f32, N>]>,
+    sums: &mut Array<f32>,
+    #[comptime] tiles: Tiles,
+) {
+    let own = comptime!(tiles.own_rows());
+    let pitch = comptime!(tiles.pitch());
+    let y = (UNIT_POS / SIDE) as usize * own;
+    let x = (UNIT_POS % SIDE) as usize;
+    let mut others = Array::<Vector<f32, N>>::new(own);
+    for column in 0..comptime!(tiles.columns) {
+        #[unroll]
+        for j in 0..own {
+            others[j] = b[(x + comptime!(j * SIDE as usize)) * pitch + column];
+        }
+        #[unroll]
+        for i in 0..own {
+            let row = a[(y + i) * pitch + column];
+            #[unroll]
+            for j in 0..own {
+                let other = others[j];
+                let mut sum = sums[comptime!(i * own + j)];
+                #[unroll]
+                for e in 0..row.vector_size() {
+                    sum += row.extract(e) * other.extract(e);
+                }
+                sums[comptime!(i * own + j)] = sum;
+            }
+        }
+    }
+}
+
+/// Adds rows of `rows`, each times its weight: `own_rows` × `own_columns` vectors.
+///
+/// Row `i` of `weights` has the weights of result `i`.
+#[cube]
+pub(super) fn add_weighted<N: Size>(
+    weights: &Shared<[f32]>,
+    rows: &Shared<[Vector<f32, N>]>,
+    sums: &mut Array<Vector<f32, N>>,
+    #[comptime] tiles: Tiles,
+) {
+    let own = comptime!(tiles.own_rows());
+    let own_columns = comptime!(tiles.own_columns());
+    let y = (UNIT_POS / SIDE) as usize * own;
+    let mut vectors = Array::<Vector<f32, N>>::new(own_columns);
+    for row in 0..comptime!(tiles.rows) {
+        #[unroll]
+        for j in 0..own_columns {
+            vectors[j] = rows[row * comptime!(tiles.pitch()) + existing_column(j, tiles)];
+        }
+        #[unroll]
+        for i in 0..own {
+            let weight = weights[(y + i) * comptime!(tiles.score_pitch()) + row];
+            let weight = Vector::<f32, N>::new(weight);
+            #[unroll]
+            for j in 0..own_columns {
+                sums[comptime!(i * own_columns + j)] += weight * vectors[j];
+            }
+        }
+    }
+}
+
+/// Column of the unit's vector `j`; the last one where there is none.
+#[cube]
+fn existing_column(#[comptime] j: usize, #[comptime] tiles: Tiles) -> usize {
+    let column = (UNIT_POS % SIDE) as usize + comptime!(j * SIDE as usize);
+    if comptime!(tiles.columns.is_multiple_of(SIDE as usize)) {
+        column
+    } else {
+        min(column, comptime!(tiles.columns - 1))
+    }
+}
+
+/// Writes the unit's vectors of row `i` as those of `token`, times `factor`.
+#[cube]
+pub(super) fn store_row<T: Float, N: Size>(
+    sums: &Array<Vector<f32, N>>,
+    #[comptime] i: usize,
+    factor: f32,
+    to: &mut [Vector<T, N>],
+    head: &Head,
+    token: usize,
+    #[comptime] tiles: Tiles,
+) {
+    let factor = Vector::<f32, N>::new(factor);
+    #[unroll]
+    for j in 0..comptime!(tiles.own_columns()) {
+        let column = (UNIT_POS % SIDE) as usize + comptime!(j * SIDE as usize);
+        if column < comptime!(tiles.columns) {
+            let value = sums[comptime!(i * tiles.own_columns() + j)] * factor;
+            to[head.offset + token * head.stride + column] = Vector::<T, N>::cast_from(value);
+        }
+    }
+}
+
+/// Whether the query at `query` sees the key at `key`, of a document that ends before `end`.
+#[cube]
+pub(super) fn is_seen(query: usize, key: usize, end: usize, #[comptime] causal: bool) -> bool {
+    if comptime!(causal) {
+        key <= query && key < end
+    } else {
+        key < end
+    }
+}

@@ -1,0 +1,85 @@
+//! Tensors to launch arguments, and numbers of elements to numbers of cubes.
+
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::{DType, FloatDType};
+use burn::tensor::Shape;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
+use cubecl::ir::ElemType;
+use cubecl::prelude::{BufferArg, CubeCount, CubeDim};
+use cubecl::server::CubeCountSelection;
+
+/// Units of a cube, where nothing else decides.
+pub(crate) const UNITS: u32 = 256;
+
+/// A tensor without holes, and its sizes.
+pub(crate) fn contiguous<const D: usize>(x: CubeTensor) -> (CubeTensor, [usize; D]) {
+    let x = into_contiguous(x);
+    let dims = x.meta.shape().iter().copied().collect::<Vec<_>>();
+    let dims = dims.try_into().expect("the rank is part of the contract");
+    (x, dims)
+}
+
+/// Memory for a result on the device of `like`; its contents are whatever lay there.
+pub(crate) fn output<const D: usize>(
+    like: &CubeTensor,
+    shape: [usize; D],
+    dtype: DType,
+) -> CubeTensor {
+    let (client, device) = (like.client.clone(), like.device.clone());
+    empty_device_contiguous_dtype(client, device, Shape::new(shape), dtype)
+}
+
+/// `n` zeros, f32, on the device of `like`.
+pub(crate) fn zeros(like: &CubeTensor, n: usize) -> CubeTensor {
+    let shape = Shape::new([n]);
+    CubeBackend::float_zeros(shape, &like.device, FloatDType::F32)
+}
+
+/// Numbers on the device of `like`.
+pub(crate) fn upload(like: &CubeTensor, numbers: &[u32]) -> CubeTensor {
+    let handle = like.client.create_from_slice(bytes_of(numbers));
+    let shape = Shape::new([numbers.len()]);
+    let (client, device) = (like.client.clone(), like.device.clone());
+    CubeTensor::new_contiguous(client, device, shape, handle, DType::U32)
+}
+
+/// The tensor as an argument that the caller keeps.
+pub(crate) fn argument(x: &CubeTensor) -> BufferArg {
+    x.clone().into_buffer_arg()
+}
+
+/// Element type of a tensor.
+pub(crate) fn element(x: &CubeTensor) -> ElemType {
+    dtype_to_elem_type(x.dtype)
+}
+
+/// The most elements of which each of `widths` is a multiple, at most `limit`: what one unit
+/// moves at once.
+pub(crate) fn vector_size(limit: usize, widths: &[usize]) -> usize {
+    [8, 4, 2]
+        .into_iter()
+        .find(|&size| size <= limit && widths.iter().all(|width| width % size == 0))
+        .unwrap_or(1)
+}
+
+/// At least `n` cubes, within the limits of the device in each dimension.
+pub(crate) fn cubes(client: &Client, n: usize) -> CubeCount {
+    let n = u32::try_from(n).expect("a launch has fewer than 2^32 cubes");
+    CubeCountSelection::new(client, n).cube_count()
+}
+
+/// Cubes of [`UNITS`] for `n` units of work.
+pub(crate) fn units(client: &Client, n: usize) -> (CubeCount, CubeDim) {
+    let count = cubes(client, n.div_ceil(UNITS as usize));
+    (count, CubeDim::new_1d(UNITS))
+}
+
+fn bytes_of(numbers: &[u32]) -> &[u8] {
+    // SAFETY: every byte of a `u32` is initialised, and `u8` has no alignment to break.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}

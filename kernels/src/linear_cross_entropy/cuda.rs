@@ -1,0 +1,146 @@
+//! The rows of a cross entropy on a GPU: logits to losses and, in their place, their gradients.
+//!
+//! One cube a row reads the logits twice: once for the maximum and the sum of exponentials, which
+//! are kept together and corrected as the maximum grows, once to write the gradient.
+
+use burn::backend::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::cube::launch::{UNITS, argument, contiguous, cubes, element, output, vector_size};
+use crate::cube::reduce::{cube_max, cube_sum};
+
+/// Below every finite logit; its exponential is zero beside any of them.
+const LOWEST: f32 = -3.0e38;
+
+#[cube(launch, create_dummy_kernel)]
+fn row_losses<T: Float, N: Size>(
+    logits: &mut [Vector<T, N>],
+    targets: &[u32],
+    weights: &[f32],
+    losses: &mut [f32],
+    rows: u32,
+    // Vectors of a row.
+    width: u32,
+    gradient_scale: f32,
+    #[comptime] units: u32,
+    #[comptime] gradients: bool,
+    #[define(T)] _dtype: ElemType,
+) {
+    let row = CUBE_POS;
+    if row < rows as usize {
+        let width = width as usize;
+        let base = row * width;
+        let mut scratch = Shared::new_slice(units as usize);
+        let mut largest = Vector::<f32, N>::new(LOWEST);
+        let mut sums = Vector::<f32, N>::new(0.0);
+        let mut i = UNIT_POS as usize;
+        while i < width {
+            let value = Vector::<f32, N>::cast_from(logits[base + i]);
+            let grown = max(largest, value);
+            sums = sums * (largest - grown).exp() + (value - grown).exp();
+            largest = grown;
+            i += units as usize;
+        }
+        let size = largest.vector_size();
+        let mut own = largest.extract(0usize);
+        #[unroll]
+        for j in 1..size {
+            own = max(own, largest.extract(j));
+        }
+        let maximum = cube_max(&mut scratch, own, units);
+        let rest = sums * (largest - Vector::<f32, N>::new(maximum)).exp();
+        let sum = cube_sum(&mut scratch, rest.vector_sum(), units);
+        let log_sum = maximum + sum.ln();
+
+        let target = targets[row] as usize;
+        let weight = weights[row];
+        if UNIT_POS == target as u32 / size as u32 % units {
+            let vector = Vector::<f32, N>::cast_from(logits[base + target / size]);
+            let mut logit = vector.extract(0usize);
+            #[unroll]
+            for j in 1..size {
+                if target % size == j {
+                    logit = vector.extract(j);
+                }
+            }
+            losses[row] = weight * (log_sum - logit);
+        }
+        if comptime!(gradients) {
+            let scale = weight * gradient_scale;
+            let shift = Vector::<f32, N>::new(log_sum);
+            let mut i = UNIT_POS as usize;
+            while i < width {
+                let value = Vector::<f32, N>::cast_from(logits[base + i]);
+                let mut gradient = (value - shift).exp() * Vector::<f32, N>::new(scale);
+                if i == target / size {
+                    #[unroll]
+                    for j in 0..size {
+                        if target % size == j {
+                            gradient.insert(j, gradient.extract(j) - scale);
+                        }
+                    }
+                }
+                logits[base + i] = Vector::<T, N>::cast_from(gradient);
+                i += units as usize;
+            }
+        }
+    }
+}
+
+/// Losses of rows, `weight * (logsumexp(logits) - logits[target])`, `[m]`, f32.
+///
+/// `logits`, `[m, v]`, f32 or bf16, become the gradient of `gradient_scale` times the losses' sum
+/// where a scale is given. `targets`, `[m]`, are u32, `weights`, `[m]`, f32.
+pub fn losses(
+    logits: CubeTensor,
+    targets: CubeTensor,
+    weights: CubeTensor,
+    gradient_scale: Option<f32>,
+) -> [CubeTensor; 2] {
+    let (logits, [m, v]) = contiguous(logits);
+    let losses = output(&logits, [m], DType::F32);
+    if m == 0 {
+        return [losses, logits];
+    }
+    let vector = vector_size(16 / logits.dtype.size(), &[v]);
+    row_losses::launch(
+        &logits.client,
+        cubes(&logits.client, m),
+        CubeDim::new_1d(UNITS),
+        vector,
+        argument(&logits),
+        argument(&targets),
+        argument(&weights),
+        argument(&losses),
+        m as u32,
+        (v / vector) as u32,
+        gradient_scale.unwrap_or(0.0),
+        UNITS,
+        gradient_scale.is_some(),
+        element(&logits),
+    );
+    [losses, logits]
+}
+
+#[cfg(feature = "cuda-source")]
+pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+    let dim = CubeDim::new_1d(UNITS);
+    for element in crate::cube::source::ELEMENTS {
+        for gradients in [false, true] {
+            let [logits, targets, weights, losses] = [0; 4].map(|_| texts.buffer());
+            let (device, target, count) = texts.device();
+            let vector = 16 / element.size();
+            let kernel = row_losses::create_dummy_kernel(
+                device, target, count, dim, vector, logits, targets, weights, losses, 1, 1, 1.0,
+                UNITS, gradients, element,
+            );
+            let form = if gradients {
+                "with gradient"
+            } else {
+                "losses alone"
+            };
+            texts.add(form, dim, kernel);
+        }
+    }
+}

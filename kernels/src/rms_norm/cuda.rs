@@ -1,0 +1,181 @@
+//! RMSNorm on a GPU: one cube a row, which it reads twice; the second time from cache.
+//!
+//! The weight is frozen: the backward pass has the gradient of `x` alone, and computes the norm
+//! again instead of keeping it.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::{RmsNormGradients, RmsNormOps};
+use crate::cube::launch::{UNITS, argument, contiguous, cubes, element, output, vector_size};
+use crate::cube::reduce::cube_sum;
+
+#[cube(launch, create_dummy_kernel)]
+fn normalize<T: Float, N: Size>(
+    x: &[Vector<f32, N>],
+    weight: &[Vector<f32, N>],
+    y: &mut [Vector<T, N>],
+    rows: u32,
+    // Vectors of a row.
+    width: u32,
+    eps: f32,
+    #[comptime] units: u32,
+    #[define(T)] _dtype: ElemType,
+) {
+    let row = CUBE_POS;
+    if row < rows as usize {
+        let width = width as usize;
+        let base = row * width;
+        let mut scratch = Shared::new_slice(units as usize);
+        let mut squares = Vector::<f32, N>::new(0.0);
+        let mut i = UNIT_POS as usize;
+        while i < width {
+            let value = x[base + i];
+            squares += value * value;
+            i += units as usize;
+        }
+        let sum = cube_sum(&mut scratch, squares.vector_sum(), units);
+        let elements = width as f32 * squares.vector_size() as f32;
+        let scale = Vector::<f32, N>::new(1.0 / (sum / elements + eps).sqrt());
+        let mut i = UNIT_POS as usize;
+        while i < width {
+            y[base + i] = Vector::<T, N>::cast_from(x[base + i] * scale * weight[i]);
+            i += units as usize;
+        }
+    }
+}
+
+#[cube(launch, create_dummy_kernel)]
+fn normalize_dx<T: Float, N: Size>(
+    x: &[Vector<f32, N>],
+    weight: &[Vector<f32, N>],
+    dy: &[Vector<T, N>],
+    dx: &mut [Vector<f32, N>],
+    rows: u32,
+    // Vectors of a row.
+    width: u32,
+    eps: f32,
+    #[comptime] units: u32,
+    #[define(T)] _dtype: ElemType,
+) {
+    let row = CUBE_POS;
+    if row < rows as usize {
+        let width = width as usize;
+        let base = row * width;
+        let mut scratch = Shared::new_slice(units as usize);
+        let mut squares = Vector::<f32, N>::new(0.0);
+        let mut products = Vector::<f32, N>::new(0.0);
+        let mut i = UNIT_POS as usize;
+        while i < width {
+            let value = x[base + i];
+            squares += value * value;
+            products += value * Vector::<f32, N>::cast_from(dy[base + i]) * weight[i];
+            i += units as usize;
+        }
+        let sum = cube_sum(&mut scratch, squares.vector_sum(), units);
+        let product = cube_sum(&mut scratch, products.vector_sum(), units);
+        let elements = width as f32 * squares.vector_size() as f32;
+        let scale = 1.0 / (sum / elements + eps).sqrt();
+        let along = Vector::<f32, N>::new(scale * scale * scale * product / elements);
+        let scale = Vector::<f32, N>::new(scale);
+        let mut i = UNIT_POS as usize;
+        while i < width {
+            let dy = Vector::<f32, N>::cast_from(dy[base + i]);
+            dx[base + i] = scale * dy * weight[i] - along * x[base + i];
+            i += units as usize;
+        }
+    }
+}
+
+/// Rows of `x`, `[n, d]`, f32, as rows of unit root mean square times `weight`, `[d]`, f32; the
+/// result has the type `dtype`.
+fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32, dtype: DType) -> CubeTensor {
+    let (x, [n, d]) = contiguous(x);
+    let (weight, [_]) = contiguous(weight);
+    let y = output(&x, [n, d], dtype);
+    if n * d == 0 {
+        return y;
+    }
+    let vector = vector_size(4, &[d]);
+    normalize::launch(
+        &x.client,
+        cubes(&x.client, n),
+        CubeDim::new_1d(UNITS),
+        vector,
+        argument(&x),
+        argument(&weight),
+        argument(&y),
+        n as u32,
+        (d / vector) as u32,
+        eps,
+        UNITS,
+        element(&y),
+    );
+    y
+}
+
+/// Gradient of `x`, f32, through [`rms_norm`].
+fn rms_norm_dx(x: CubeTensor, weight: CubeTensor, eps: f32, dy: CubeTensor) -> CubeTensor {
+    let (x, [n, d]) = contiguous(x);
+    let (weight, [_]) = contiguous(weight);
+    let (dy, [_, _]) = contiguous(dy);
+    let dx = output(&x, [n, d], DType::F32);
+    if n * d == 0 {
+        return dx;
+    }
+    let vector = vector_size(4, &[d]);
+    normalize_dx::launch(
+        &x.client,
+        cubes(&x.client, n),
+        CubeDim::new_1d(UNITS),
+        vector,
+        argument(&x),
+        argument(&weight),
+        argument(&dy),
+        argument(&dx),
+        n as u32,
+        (d / vector) as u32,
+        eps,
+        UNITS,
+        element(&dy),
+    );
+    dx
+}
+
+impl RmsNormOps for CubeBackend {
+    fn frozen_rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32, output: DType) -> CubeTensor {
+        rms_norm(x, weight, eps, output)
+    }
+}
+
+impl RmsNormGradients for CubeBackend {
+    fn rms_norm_gradient(
+        x: CubeTensor,
+        weight: CubeTensor,
+        eps: f32,
+        dy: CubeTensor,
+    ) -> CubeTensor {
+        rms_norm_dx(x, weight, eps, dy)
+    }
+}
+
+#[cfg(feature = "cuda-source")]
+pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+    let dim = CubeDim::new_1d(UNITS);
+    for element in crate::cube::source::ELEMENTS {
+        let [x, weight, y] = [0; 3].map(|_| texts.buffer());
+        let (device, target, count) = texts.device();
+        let kernel = normalize::create_dummy_kernel(
+            device, target, count, dim, 4, x, weight, y, 1, 1, 1e-5, UNITS, element,
+        );
+        texts.add("", dim, kernel);
+        let [x, weight, dy, dx] = [0; 4].map(|_| texts.buffer());
+        let (device, target, count) = texts.device();
+        let kernel = normalize_dx::create_dummy_kernel(
+            device, target, count, dim, 4, x, weight, dy, dx, 1, 1, 1e-5, UNITS, element,
+        );
+        texts.add("", dim, kernel);
+    }
+}

@@ -1,0 +1,140 @@
+//! SwiGLU on a GPU: each unit has one vector of the gate and the one of `up` beside it.
+
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::{SwigluGradients, SwigluOps};
+use crate::cube::launch::{argument, contiguous, element, output, units, vector_size};
+
+#[cube]
+fn sigmoid<N: Size>(x: Vector<f32, N>) -> Vector<f32, N> {
+    let one = Vector::<f32, N>::new(1.0);
+    let zero = Vector::<f32, N>::new(0.0);
+    one / (one + (zero - x).exp())
+}
+
+#[cube(launch, create_dummy_kernel)]
+fn gate<T: Float, N: Size>(
+    gate_up: &[Vector<T, N>],
+    y: &mut [Vector<T, N>],
+    rows: u32,
+    // Vectors of a row of `y`.
+    width: u32,
+    #[define(T)] _dtype: ElemType,
+) {
+    let width = width as usize;
+    let position = ABSOLUTE_POS;
+    if position < rows as usize * width {
+        let first = position / width * 2 * width + position % width;
+        let gate = Vector::<f32, N>::cast_from(gate_up[first]);
+        let up = Vector::<f32, N>::cast_from(gate_up[first + width]);
+        y[position] = Vector::<T, N>::cast_from(gate * sigmoid::<N>(gate) * up);
+    }
+}
+
+#[cube(launch, create_dummy_kernel)]
+fn gate_gradient<T: Float, N: Size>(
+    gate_up: &[Vector<T, N>],
+    dy: &[Vector<T, N>],
+    d_gate_up: &mut [Vector<T, N>],
+    rows: u32,
+    // Vectors of a row of `dy`.
+    width: u32,
+    #[define(T)] _dtype: ElemType,
+) {
+    let width = width as usize;
+    let position = ABSOLUTE_POS;
+    if position < rows as usize * width {
+        let one = Vector::<f32, N>::new(1.0);
+        let first = position / width * 2 * width + position % width;
+        let gate = Vector::<f32, N>::cast_from(gate_up[first]);
+        let up = Vector::<f32, N>::cast_from(gate_up[first + width]);
+        let dy = Vector::<f32, N>::cast_from(dy[position]);
+        let sigmoid = sigmoid::<N>(gate);
+        let slope = sigmoid * (one + gate * (one - sigmoid));
+        d_gate_up[first] = Vector::<T, N>::cast_from(dy * up * slope);
+        d_gate_up[first + width] = Vector::<T, N>::cast_from(dy * gate * sigmoid);
+    }
+}
+
+/// `silu(gate) * up`, `[n, f]`, of rows `[gate, up]`, `[n, 2 f]`.
+fn swiglu(gate_up: CubeTensor) -> CubeTensor {
+    let (gate_up, [n, both]) = contiguous(gate_up);
+    let width = both / 2;
+    let y = output(&gate_up, [n, width], gate_up.dtype);
+    if n * width == 0 {
+        return y;
+    }
+    let vector = vector_size(16 / gate_up.dtype.size(), &[width]);
+    let (count, dim) = units(&gate_up.client, n * width / vector);
+    gate::launch(
+        &gate_up.client,
+        count,
+        dim,
+        vector,
+        argument(&gate_up),
+        argument(&y),
+        n as u32,
+        (width / vector) as u32,
+        element(&y),
+    );
+    y
+}
+
+/// Gradient of `gate_up` through [`swiglu`], `[n, 2 f]`.
+fn swiglu_gradient(gate_up: CubeTensor, dy: CubeTensor) -> CubeTensor {
+    let (gate_up, [n, both]) = contiguous(gate_up);
+    let (dy, [_, width]) = contiguous(dy);
+    let d_gate_up = output(&gate_up, [n, both], gate_up.dtype);
+    if n * width == 0 {
+        return d_gate_up;
+    }
+    let vector = vector_size(16 / gate_up.dtype.size(), &[width]);
+    let (count, dim) = units(&gate_up.client, n * width / vector);
+    gate_gradient::launch(
+        &gate_up.client,
+        count,
+        dim,
+        vector,
+        argument(&gate_up),
+        argument(&dy),
+        argument(&d_gate_up),
+        n as u32,
+        (width / vector) as u32,
+        element(&d_gate_up),
+    );
+    d_gate_up
+}
+
+impl SwigluOps for CubeBackend {
+    fn gated_silu(gate_up: CubeTensor) -> CubeTensor {
+        swiglu(gate_up)
+    }
+}
+
+impl SwigluGradients for CubeBackend {
+    fn gated_silu_gradient(gate_up: CubeTensor, dy: CubeTensor) -> CubeTensor {
+        swiglu_gradient(gate_up, dy)
+    }
+}
+
+#[cfg(feature = "cuda-source")]
+pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
+    let dim = CubeDim::new_1d(crate::cube::launch::UNITS);
+    for element in crate::cube::source::ELEMENTS {
+        let vector = 16 / element.size();
+        let [gate_up, y] = [0; 2].map(|_| texts.buffer());
+        let (device, target, count) = texts.device();
+        let kernel = gate::create_dummy_kernel(
+            device, target, count, dim, vector, gate_up, y, 1, 1, element,
+        );
+        texts.add("", dim, kernel);
+        let [gate_up, dy, d_gate_up] = [0; 3].map(|_| texts.buffer());
+        let (device, target, count) = texts.device();
+        let kernel = gate_gradient::create_dummy_kernel(
+            device, target, count, dim, vector, gate_up, dy, d_gate_up, 1, 1, element,
+        );
+        texts.add("", dim, kernel);
+    }
+}

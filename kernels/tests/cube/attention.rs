@@ -1,0 +1,128 @@
+//! Attention over packed documents: value, and the gradients of queries, keys and values.
+
+use burn::tensor::Tensor;
+use tooltune_kernels::attention::{Causality, Documents, attention, reference};
+
+use crate::support::{Numbers, assert_both_near, differentiate, on_device, values};
+
+const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
+
+#[derive(Debug)]
+struct Case {
+    /// Query heads, key/value heads, size of a head.
+    heads: [usize; 3],
+    qkv: Tensor<3>,
+    documents: Documents,
+    causality: Causality,
+}
+
+impl Case {
+    fn new(
+        numbers: &mut Numbers,
+        heads: [usize; 3],
+        (borders, n): (&[usize], usize),
+        causality: Causality,
+    ) -> Self {
+        let [h, g, c] = heads;
+        Self {
+            heads,
+            qkv: numbers.tensor([n, h + 2 * g, c]).mul_scalar(2.0),
+            documents: Documents::new(borders, n),
+            causality,
+        }
+    }
+
+    fn ours(&self, qkv: Tensor<3>) -> Tensor<3> {
+        attention(qkv, self.heads[0], &self.documents, self.causality)
+    }
+
+    fn expected(&self, qkv: Tensor<3>) -> Tensor<3> {
+        reference::attention(qkv, self.heads[0], &self.documents, self.causality)
+    }
+
+    fn value(&self) -> Vec<f32> {
+        values(self.ours(on_device(&self.qkv)))
+    }
+
+    fn check(&self, numbers: &mut Numbers, name: &str) {
+        let [h, _, c] = self.heads;
+        let dy = numbers.tensor([self.documents.n_tokens(), h, c]);
+        let ours = differentiate(&on_device(&self.qkv), &on_device(&dy), |x| self.ours(x));
+        let expected = differentiate(&self.qkv, &dy, |x| self.expected(x));
+        assert_both_near(name, &ours, &expected);
+    }
+}
+
+#[test]
+fn grouped_heads_of_several_families_agree_with_the_reference() {
+    let mut numbers = Numbers::new(41);
+    for heads in [[9, 3, 16], [14, 2, 8], [32, 8, 4], [2, 1, 7], [1, 1, 72]] {
+        for causality in BOTH {
+            let case = Case::new(&mut numbers, heads, (&[0, 50], 50), causality);
+            case.check(&mut numbers, &format!("{heads:?} {causality:?}"));
+        }
+    }
+}
+
+#[test]
+fn documents_of_any_length_agree_with_the_reference() {
+    let mut numbers = Numbers::new(42);
+    let many: Vec<usize> = (0..20).map(|i| i * (i + 1) / 2).collect();
+    for (borders, n) in [
+        (vec![0, 1], 1),
+        (vec![0, 64], 64),
+        (vec![0, 65], 65),
+        (vec![0, 31, 32, 33, 97], 97),
+        (vec![0, 5, 5, 12], 20),
+        (vec![0, 300], 300),
+        (many.clone(), many[19]),
+    ] {
+        for causality in BOTH {
+            let case = Case::new(&mut numbers, [6, 2, 4], (&borders, n), causality);
+            let name = format!("{borders:?} of {n}, {causality:?}");
+            case.check(&mut numbers, &name);
+        }
+    }
+}
+
+#[test]
+fn tokens_of_no_document_give_zeros() {
+    let mut numbers = Numbers::new(46);
+    let case = Case::new(&mut numbers, [6, 2, 4], (&[0], 3), Causality::Causal);
+    let dy = numbers.tensor([3, 6, 4]);
+    let both = differentiate(&on_device(&case.qkv), &on_device(&dy), |x| case.ours(x));
+    assert!(both.iter().flatten().all(|v| *v == 0.0));
+}
+
+#[test]
+fn scores_far_apart_neither_overflow_nor_vanish() {
+    let mut numbers = Numbers::new(43);
+    let mut case = Case::new(&mut numbers, [6, 2, 4], (&[0, 70], 70), Causality::Causal);
+    case.qkv = case.qkv.mul_scalar(20.0);
+    let expected = values(case.expected(case.qkv.clone()));
+    // Scores of some thousands carry rounding of some 1e-4 into their exponentials.
+    let off = case
+        .value()
+        .iter()
+        .zip(&expected)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max);
+    assert!(off < 0.05, "values reach 40, and are off by {off}");
+}
+
+#[test]
+fn nan_reaches_no_other_document_and_no_earlier_tile() {
+    let mut numbers = Numbers::new(44);
+    let mut case = Case::new(
+        &mut numbers,
+        [6, 2, 4],
+        (&[0, 40, 150], 150),
+        Causality::Causal,
+    );
+    // The first number of the first key of the last token.
+    case.qkv = case.qkv.slice_fill([149..150, 6..7, 0..1], f32::NAN);
+    let y = case.value();
+    assert!(y[..(40 + 64) * 24].iter().all(|v| v.is_finite()));
+    // Heads 0 to 2 read that key.
+    assert!(y[149 * 24..149 * 24 + 12].iter().all(|v| v.is_nan()));
+}

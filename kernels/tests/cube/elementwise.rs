@@ -1,0 +1,221 @@
+//! Operations that work row by row or element by element.
+
+use burn::tensor::{DType, Tensor};
+use tooltune_kernels::{
+    AdamW, AdamWState, RopeTable, Supervision, adamw, linear_cross_entropy, lora_linear, rms_norm,
+    rope, swiglu,
+};
+
+use crate::support::{
+    Numbers, assert_both_near, assert_near, device_numbers, device_values, differentiate, leaf,
+    on_device, pair, values,
+};
+
+/// Single tokens and elements, widths that no vector divides, and rows longer than a cube.
+const ROWS: [[usize; 2]; 7] = [
+    [1, 1],
+    [3, 7],
+    [1, 64],
+    [5, 130],
+    [33, 576],
+    [2, 1028],
+    [300, 12],
+];
+
+#[test]
+fn rms_norm_and_its_gradient_agree_with_the_reference() {
+    let mut numbers = Numbers::new(1);
+    for shape in ROWS {
+        let [x, dy] = [0; 2].map(|_| numbers.tensor(shape));
+        let weight = numbers.tensor([shape[1]]);
+        let frozen = Tensor::from_inner(on_device(&weight));
+        let ours = differentiate(&on_device(&x), &on_device(&dy), |x| {
+            rms_norm::rms_norm(x, &frozen, 1e-5, DType::F32)
+        });
+        let frozen = Tensor::from_inner(weight);
+        let expected = differentiate(&x, &dy, |x| {
+            rms_norm::reference::rms_norm(x, &frozen, 1e-5, DType::F32)
+        });
+        assert_both_near(&format!("{shape:?}"), &ours, &expected);
+    }
+}
+
+#[test]
+fn swiglu_and_its_gradient_agree_with_the_reference() {
+    let mut numbers = Numbers::new(2);
+    for [n, width] in ROWS {
+        let gate_up = numbers.tensor([n, 2 * width]);
+        let dy = numbers.tensor([n, width]);
+        let ours = differentiate(&on_device(&gate_up), &on_device(&dy), swiglu::swiglu);
+        let expected = differentiate(&gate_up, &dy, swiglu::reference::swiglu);
+        assert_both_near(&format!("{n} rows of {width}"), &ours, &expected);
+    }
+}
+
+#[test]
+fn rope_and_its_gradient_agree_with_the_reference() {
+    let mut numbers = Numbers::new(3);
+    for ([n, heads, c], turned) in [
+        ([1, 1, 2], 1),
+        ([5, 15, 64], 12),
+        ([3, 18, 6], 16),
+        ([70, 48, 16], 40),
+        ([2, 3, 10], 0),
+    ] {
+        let [qkv, dy] = [0; 2].map(|_| numbers.tensor([n, heads, c]));
+        let [cos, sin] = [0; 2].map(|_| numbers.tensor([n, 1, c / 2]));
+        let [ours, expected] = [on_device, Tensor::clone].map(|place: fn(&_) -> _| {
+            let [cos, sin] = [&cos, &sin].map(|table| Tensor::from_inner(place(table)));
+            (RopeTable { cos, sin }, place(&qkv), place(&dy))
+        });
+        let (table, x, dy) = ours;
+        let ours = differentiate(&x, &dy, |x| rope::rope(x, &table, turned));
+        let (table, x, dy) = expected;
+        let expected = differentiate(&x, &dy, |x| rope::reference::rope(x, &table, turned));
+        let name = format!("{n} tokens, {turned} of {heads} heads of {c}");
+        assert_both_near(&name, &ours, &expected);
+    }
+}
+
+/// The mask's definition in 64-bit numbers.
+fn dropped(x: &[f32], width: usize, state: u64, threshold: u16) -> Vec<f32> {
+    fn mix(x: u64) -> u64 {
+        let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+    let kept = 65536.0 / (65536.0 - f32::from(threshold));
+    x.iter()
+        .enumerate()
+        .map(|(i, x)| {
+            let (row, column) = (i / width, i % width);
+            let row_state = mix(state ^ mix(row as u64));
+            let word = mix(row_state.wrapping_add(column as u64 / 4));
+            let draw = (word >> (16 * (column % 4))) as u16;
+            x * if draw < threshold { 0.0 } else { kept }
+        })
+        .collect()
+}
+
+#[test]
+fn dropout_drops_what_the_key_says_and_nothing_else() {
+    let mut numbers = Numbers::new(4);
+    for (shape, state, threshold) in [
+        ([1, 1], 0, 65535),
+        ([3, 7], u64::MAX, 32768),
+        ([33, 577], 0x0123_4567_89AB_CDEF, 3277),
+        ([300, 64], 0xFEDC_BA98_7654_3210, 1),
+        ([9, 130], 1 << 63, 60000),
+    ] {
+        let (x, x_device) = numbers.pair(shape);
+        let y = device_values(lora_linear::cuda::dropped(x_device, state, threshold));
+        let expected = dropped(&values(x), shape[1], state, threshold);
+        let kept = |values: &[f32]| values.iter().map(|v| *v != 0.0).collect::<Vec<_>>();
+        assert_eq!(kept(&y), kept(&expected), "{shape:?}");
+        assert_near(&format!("{shape:?}"), &y, &expected);
+    }
+}
+
+#[test]
+fn losses_of_rows_and_their_gradients_agree_with_the_reference() {
+    let mut numbers = Numbers::new(5);
+    for [m, v] in [[1, 1], [3, 2], [7, 50], [5, 257], [2, 2052], [40, 1000]] {
+        let (logits, _) = numbers.pair([m, v]);
+        let (logits, logits_device) = pair(values(logits.mul_scalar(8.0)), [m, v]);
+        let supervision = Supervision {
+            rows: (0..m).collect(),
+            targets: (0..m).map(|_| numbers.below(v) as u32).collect(),
+            weights: (0..m).map(|i| 0.5 + i as f32).collect(),
+        };
+        let targets = device_numbers(&supervision.targets);
+        let (_, weights) = pair(supervision.weights.clone(), [m]);
+        let losses = |scale| {
+            linear_cross_entropy::cuda::losses(
+                logits_device.clone(),
+                targets.clone(),
+                weights.clone(),
+                scale,
+            )
+        };
+        let [alone, kept] = losses(None);
+        assert_eq!(device_values(kept), values(logits.clone()));
+        let [with_gradient, d_logits] = losses(Some(0.25));
+
+        let leaf = leaf(&logits);
+        let identity = Tensor::<2>::from_inner(Tensor::eye(v, &logits.device()));
+        let expected = linear_cross_entropy::reference::linear_cross_entropy(
+            leaf.clone(),
+            &identity,
+            &supervision,
+        );
+        let found = expected.clone().mul_scalar(0.25).backward();
+        let name = format!("{m} rows of {v}");
+        let sum = |losses| [device_values(losses).iter().sum::<f32>()];
+        let expected = values(expected.inner());
+        assert_near(&name, &sum(alone), &expected);
+        assert_near(&name, &sum(with_gradient), &expected);
+        assert_near(
+            &name,
+            &device_values(d_logits),
+            &values(leaf.grad(&found).unwrap()),
+        );
+    }
+}
+
+#[test]
+fn twenty_updates_of_adamw_agree_with_the_reference() {
+    let mut numbers = Numbers::new(6);
+    let adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: 0.1,
+    };
+    for length in [1, 7, 1000, 5003] {
+        let (mut parameters, ours) = numbers.pair([length]);
+        let mut state = AdamWState::new(&parameters);
+        let zeros = || pair(vec![0.0; length], [length]).1;
+        let mut flat = adamw::cuda::Flat {
+            parameters: ours,
+            gradient: zeros(),
+            first_moment: zeros(),
+            second_moment: zeros(),
+        };
+        for step in 1..=20 {
+            let (gradient, gradient_device) = numbers.pair([length]);
+            let [learning_rate, clip_factor] = [1e-2 / step as f64, 0.7];
+            parameters = adamw.update(
+                parameters,
+                gradient.mul_scalar(clip_factor),
+                &mut state,
+                learning_rate,
+            );
+            flat.gradient = gradient_device;
+            adamw::cuda::update_flat(&adamw, &flat, [learning_rate, clip_factor], step);
+        }
+        let name = format!("{length} parameters");
+        assert_near(&name, &device_values(flat.parameters), &values(parameters));
+        assert_near(
+            &name,
+            &device_values(flat.first_moment),
+            &values(state.first_moment),
+        );
+        assert_near(
+            &name,
+            &device_values(flat.second_moment),
+            &values(state.second_moment),
+        );
+    }
+}
+
+#[test]
+fn the_norm_of_any_length_agrees_with_the_reference() {
+    let mut numbers = Numbers::new(7);
+    for length in [1, 3, 256, 1025, 300_000, 600_004] {
+        let (x, x_device) = numbers.pair([length]);
+        let expected = adamw::global_norm(&x) as f32;
+        let ours = device_values(adamw::cuda::norm(x_device));
+        assert_near(&format!("{length}"), &ours, &[expected]);
+    }
+}

@@ -1,0 +1,108 @@
+"""Compiles CUDA texts with NVRTC and prints what each takes of a GPU: `nvrtc.py DIRECTORY`.
+
+Each file of the directory, `*.cu`, is one kernel; its first line, a comment, names it and says how
+much shared memory a launch asks for, which the text does not.
+"""
+
+import ctypes
+import re
+import sys
+from pathlib import Path
+
+# Compute capabilities of A100, H100 and H200, and B200, in the form that CubeCL asks for.
+ARCHITECTURES = ["sm_80", "sm_90a", "sm_100a"]
+
+# A few bytes of a kernel's cold numbers may spill; a loop's may not, and those are never so few.
+SPILL_LIMIT = 64
+
+
+class Nvrtc:
+    """NVRTC of the package nvidia-cuda-nvrtc, and the headers of the packages beside it."""
+
+    def __init__(self):
+        import nvidia.cu13
+
+        self.root = Path(list(nvidia.cu13.__path__)[0])
+        libraries = self.root / "lib"
+        # NVRTC opens this one by its bare name, which the linker knows once it is loaded.
+        for builtins in libraries.glob("libnvrtc-builtins.so.*"):
+            ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
+        self.library = ctypes.CDLL(str(libraries / "libnvrtc.so.13"))
+        self.library.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def check(self, status):
+        if status != 0:
+            sys.exit(f"nvrtc.py: {self.library.nvrtcGetErrorString(status).decode()}")
+
+    def architectures(self):
+        """Those of ARCHITECTURES that this NVRTC knows."""
+        count = ctypes.c_int()
+        self.check(self.library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        known = (ctypes.c_int * count.value)()
+        self.check(self.library.nvrtcGetSupportedArchs(known))
+        return [a for a in ARCHITECTURES if int(re.sub(r"\D", "", a)) in set(known)]
+
+    def compile(self, text, architecture):
+        """Whether `text` compiles, and what the compiler said."""
+        program = ctypes.c_void_p()
+        create = self.library.nvrtcCreateProgram
+        self.check(create(ctypes.byref(program), text, b"kernel.cu", 0, None, None))
+        include = self.root / "include"
+        options = [
+            f"--gpu-architecture={architecture}",
+            f"--include-path={include}",
+            f"--include-path={include / 'cccl'}",
+            "--ptxas-options=-v",
+        ]
+        array = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        status = self.library.nvrtcCompileProgram(program, len(options), array)
+        size = ctypes.c_size_t()
+        self.check(self.library.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
+        log = ctypes.create_string_buffer(size.value)
+        self.check(self.library.nvrtcGetProgramLog(program, log))
+        self.library.nvrtcDestroyProgram(ctypes.byref(program))
+        return status == 0, log.value.decode()
+
+
+def number(pattern, log):
+    """The number that `pattern` finds in the assembler's report; 0 where it says nothing."""
+    found = re.search(pattern, log)
+    return int(found.group(1)) if found else 0
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: nvrtc.py DIRECTORY")
+    nvrtc = Nvrtc()
+    files = sorted(Path(sys.argv[1]).glob("*.cu"))
+    if not files:
+        sys.exit(f"nvrtc.py: no *.cu in {sys.argv[1]}")
+    failures = []
+    print(f"{'registers, spilled bytes: ':66}" + "".join(f"{a:>12}" for a in nvrtc.architectures()))
+    for file in files:
+        text = file.read_bytes()
+        name, shared = re.match(r"// (.*?) *; (\d+) bytes", text.decode()).groups()
+        # The hash at the end tells forms of one name apart; here their description does.
+        name = re.sub(r"_[0-9a-f]{8}\b", "", name)
+        cells = []
+        for architecture in nvrtc.architectures():
+            compiled, log = nvrtc.compile(text, architecture)
+            if not compiled:
+                failures.append(f"{name} for {architecture}:\n{log}")
+                cells.append("FAILED")
+                continue
+            registers = number(r"Used (\d+) registers", log)
+            if registers == 0:
+                failures.append(f"{name} for {architecture}: no register count in:\n{log}")
+            spilled = number(r"(\d+) bytes spill stores", log)
+            if spilled > SPILL_LIMIT:
+                failures.append(f"{name} for {architecture}: {spilled} bytes are spilled")
+            cells.append(f"{registers}, {spilled}")
+        print(f"{name:50}{int(shared):10} shared" + "".join(f"{cell:>12}" for cell in cells))
+    print(f"{len(files)} kernels, {len(failures)} failures")
+    if failures:
+        sys.exit("the first of them:\n" + failures[0])
+
+
+if __name__ == "__main__":
+    main()
