@@ -5,7 +5,7 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are no operations but what operations are made of.
-const NOT_OPERATIONS: [&str; 5] = ["cpu", "dropout", "frozen_weight", "gpu", "seed"];
+const NOT_OPERATIONS: [&str; 6] = ["cpu", "cube", "dropout", "frozen_weight", "gpu", "seed"];
 
 #[test]
 fn backend_generics_and_unsafe_stay_in_kernels() {

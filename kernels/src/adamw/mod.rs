@@ -3,10 +3,14 @@
 //! One buffer means one global norm, one update and one pair of moments to save, whatever the
 //! number of adapted projections.
 
+mod cpu;
 #[cfg(feature = "cube")]
 pub mod cuda;
+pub mod reference;
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor, TensorData};
+
+use crate::cpu::buffer::plain;
 
 /// Hyper-parameters, with PyTorch's meaning.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,28 +64,26 @@ impl AdamW {
         state: &mut AdamWState,
         learning_rate: f64,
     ) -> Tensor<1> {
+        let device = parameters.device();
+        let inputs = [
+            &parameters,
+            &gradient,
+            &state.first_moment,
+            &state.second_moment,
+        ]
+        .map(|x| plain(x, DType::F32));
+        let [Some(p), Some(g), Some(m), Some(v)] = &inputs else {
+            return reference::update(self, parameters, gradient, state, learning_rate);
+        };
         state.step += 1;
-        let m = state.first_moment.clone();
-        state.first_moment = m
-            .mul_scalar(self.beta1)
-            .add(gradient.clone().mul_scalar(1.0 - self.beta1));
-        let v = state.second_moment.clone();
-        state.second_moment = v
-            .mul_scalar(self.beta2)
-            .add(gradient.square().mul_scalar(1.0 - self.beta2));
-        let step = state.step as f64;
-        let correction1 = 1.0 - self.beta1.powf(step);
-        let correction2 = 1.0 - self.beta2.powf(step);
-        let denominator = state
-            .second_moment
-            .clone()
-            .sqrt()
-            .div_scalar(correction2.sqrt())
-            .add_scalar(self.eps);
-        let update = state.first_moment.clone().div(denominator);
+        let numbers = cpu::Numbers::new(self, state.step, learning_rate);
+        let updated = cpu::update(numbers, [p, g, m, v].map(|x| x.numbers()));
+        let [parameters, first, second] = updated.map(|values| {
+            let n = values.len();
+            Tensor::from_data(TensorData::new(values, [n]), &device)
+        });
+        (state.first_moment, state.second_moment) = (first, second);
         parameters
-            .mul_scalar(1.0 - learning_rate * self.weight_decay)
-            .sub(update.mul_scalar(learning_rate / correction1))
     }
 }
 

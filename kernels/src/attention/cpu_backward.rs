@@ -14,8 +14,8 @@ use super::cpu_forward::rows;
 use super::cpu_operands::{Rows, column_units, left_units, line_units, numbers_of};
 use super::cpu_softmax::{KEYS, RowSums, interleave, score_gradients};
 use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
-use crate::cpu::buffer::filled;
 use crate::cpu::number::Number;
+use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
 
@@ -38,12 +38,12 @@ pub(super) fn attention_gradient<T: Number>(
     inputs: &Inputs<'_, T>,
     results: &Results<'_, T>,
     documents: &Documents,
-) -> Vec<T> {
+) -> Buffer<T> {
     let width = inputs.heads.all() * inputs.heads.c;
     // SAFETY: queries are written by their tasks, keys and values once for each document and
     // head, and the padding here.
     unsafe {
-        filled(documents.n_tokens() * width, |gradient| {
+        Buffer::filled(documents.n_tokens() * width, |gradient| {
             gradient[documents.end() * width..].fill(MaybeUninit::new(T::narrow(0.0)));
             let gradient = Gradient {
                 numbers: Shared::new(gradient),

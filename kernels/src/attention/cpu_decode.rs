@@ -6,6 +6,7 @@ use super::cpu::Heads;
 use crate::cpu::exp::exp;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
+use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
 use crate::cpu::sum::sum_of_pairs;
@@ -31,9 +32,9 @@ pub(super) fn decode<T: Number, U: Number>(
     cache: &Cache<'_, U>,
     starts: &[usize],
     end: usize,
-) -> Vec<T> {
+) -> Buffer<T> {
     let heads @ Heads { h, g, c } = cache.heads;
-    let mut out = vec![T::narrow(0.0); starts.len() * h * c];
+    let mut out = Buffer::repeated(T::narrow(0.0), starts.len() * h * c);
     let shared = Shared::new(&mut out);
     (0..starts.len() * g).into_par_iter().for_each(|task| {
         let (row, kv_head) = (task / g, task % g);

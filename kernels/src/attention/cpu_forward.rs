@@ -9,8 +9,8 @@ use super::cpu::{Heads, Inputs, Task, with_arithmetic};
 use super::cpu_operands::{column_units, left_units, line_units, numbers_of};
 use super::cpu_softmax::{KEYS, Running, exponentiate, finite};
 use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
-use crate::cpu::buffer::filled;
 use crate::cpu::number::Number;
+use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
 
@@ -21,9 +21,9 @@ const QUERIES: usize = 48;
 #[derive(Debug)]
 pub(super) struct Attended<T> {
     /// `[n, h, c]`.
-    pub(super) out: Vec<T>,
+    pub(super) out: Buffer<T>,
     /// Logarithm of each query's sum of exponentials, `[n, h]`.
-    pub(super) log_sums: Vec<f32>,
+    pub(super) log_sums: Buffer<f32>,
 }
 
 /// Where a task writes, each query of each head once.
@@ -37,11 +37,11 @@ pub(super) fn attention<T: Number>(inputs: &Inputs<'_, T>, documents: &Documents
     let Heads { h, c, .. } = inputs.heads;
     let n = documents.n_tokens();
     let real = documents.end();
-    let mut log_sums = Vec::new();
+    let mut log_sums = Buffer::default();
     // SAFETY: tasks write every query of every document, and the rest is filled here.
     let out = unsafe {
-        filled(n * h * c, |out| {
-            log_sums = filled(n * h, |log_sums| {
+        Buffer::filled(n * h * c, |out| {
+            log_sums = Buffer::filled(n * h, |log_sums| {
                 out[real * h * c..].fill(MaybeUninit::new(T::narrow(0.0)));
                 log_sums[real * h..].fill(MaybeUninit::new(0.0));
                 let outputs = Outputs {

@@ -1,6 +1,4 @@
-//! Flex tensors to slices and back, without copies and without clearing what is written anyway.
-
-use std::mem::MaybeUninit;
+//! Flex tensors to slices and back, without copies.
 
 use burn::backend::Flex;
 use burn::backend::flex::{FlexTensor, Layout};
@@ -9,6 +7,7 @@ use burn::tensor::{Shape, Tensor};
 
 use super::matrix::Matrix;
 use super::number::Number;
+use super::pool::Buffer;
 
 /// The tensor with its numbers in one piece; copies only a view that is not.
 pub(crate) fn contiguous(x: FlexTensor) -> FlexTensor {
@@ -54,9 +53,12 @@ pub(crate) fn dims<const D: usize>(x: &FlexTensor) -> [usize; D] {
 }
 
 /// A tensor that owns `values`.
-pub(crate) fn tensor<T: Number, const D: usize>(values: Vec<T>, shape: [usize; D]) -> FlexTensor {
+pub(crate) fn tensor<T: Number, const D: usize>(
+    values: Buffer<T>,
+    shape: [usize; D],
+) -> FlexTensor {
     FlexTensor::new(
-        T::into_bytes(values),
+        values.into_bytes(),
         Layout::contiguous(Shape::new(shape)),
         T::DTYPE,
     )
@@ -64,7 +66,7 @@ pub(crate) fn tensor<T: Number, const D: usize>(values: Vec<T>, shape: [usize; D
 
 /// The same, if there are as many values as the shape has.
 pub(crate) fn tensor_if<T: Number, const D: usize>(
-    values: Vec<T>,
+    values: Buffer<T>,
     shape: [usize; D],
 ) -> Option<FlexTensor> {
     (values.len() == shape.iter().product::<usize>()).then(|| tensor(values, shape))
@@ -85,26 +87,15 @@ pub(crate) fn plain<const D: usize>(x: &Tensor<D>, dtype: DType) -> Option<Plain
         .map(|x| Plain(contiguous(x)))
 }
 
-impl Plain<2> {
+impl<const D: usize> Plain<D> {
     pub(crate) fn numbers<T: Number>(&self) -> &[T] {
         numbers(&self.0)
     }
+}
 
+impl Plain<2> {
     pub(crate) fn matrix(&self) -> Matrix<'_> {
         let [rows, columns] = dims(&self.0);
         Matrix::strided(floats(&self.0), [rows, columns], columns)
     }
-}
-
-/// `n` numbers that `fill` writes.
-///
-/// # Safety
-///
-/// `fill` initialises every element.
-pub(crate) unsafe fn filled<T>(n: usize, fill: impl FnOnce(&mut [MaybeUninit<T>])) -> Vec<T> {
-    let mut values = Vec::with_capacity(n);
-    fill(&mut values.spare_capacity_mut()[..n]);
-    // SAFETY: the capacity is `n` or more, and the caller promises the initialisation.
-    unsafe { values.set_len(n) };
-    values
 }

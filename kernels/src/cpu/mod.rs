@@ -10,6 +10,7 @@ pub mod gemm;
 pub(crate) mod isa;
 pub mod matrix;
 pub(crate) mod number;
+pub mod pool;
 pub mod product;
 pub(crate) mod rows;
 pub(crate) mod scratch;

@@ -6,7 +6,7 @@
 
 use burn::backend::DType;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{Bytes, bf16};
+use burn::tensor::bf16;
 
 /// f32 or bf16.
 pub(crate) trait Number: Copy + Send + Sync + 'static {
@@ -26,8 +26,6 @@ pub(crate) trait Number: Copy + Send + Sync + 'static {
     ///
     /// If the tensor has another type.
     fn storage_mut(x: &mut FlexTensor) -> &mut [Self];
-
-    fn into_bytes(values: Vec<Self>) -> Bytes;
 }
 
 macro_rules! with_flex_storage {
@@ -40,10 +38,6 @@ macro_rules! with_flex_storage {
 
         fn storage_mut(x: &mut FlexTensor) -> &mut [Self] {
             x.storage_mut::<$t>()
-        }
-
-        fn into_bytes(values: Vec<Self>) -> Bytes {
-            Bytes::from_elems(values)
         }
     };
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::buffer::filled;
+use super::pool::Buffer;
 
 /// Numbers below which a second thread costs more than it brings.
 const TASK_NUMBERS: usize = 1 << 14;
@@ -20,16 +20,16 @@ fn task_rows(width: usize) -> usize {
 /// # Safety
 ///
 /// `f` initialises all of its target.
-pub(crate) unsafe fn write_rows<T: Send>(
+pub(crate) unsafe fn write_rows<T: Copy + Send>(
     [rows, width]: [usize; 2],
     f: impl Fn(Range<usize>, &mut [MaybeUninit<T>]) + Sync,
-) -> Vec<T> {
+) -> Buffer<T> {
     // SAFETY: the runs cover all of the target, and the caller promises that `f` writes each.
-    unsafe { filled(rows * width, |y| for_rows(y, width, f)) }
+    unsafe { Buffer::filled(rows * width, |y| for_rows(y, width, f)) }
 }
 
 /// Calls `f` with runs of whole rows of `x`, `width` numbers each, and the range of these rows.
-pub(crate) fn for_rows<T: Send>(
+pub(crate) fn for_rows<T: Copy + Send>(
     x: &mut [T],
     width: usize,
     f: impl Fn(Range<usize>, &mut [T]) + Sync,

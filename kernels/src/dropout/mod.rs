@@ -8,14 +8,18 @@
 #[cfg(feature = "cube")]
 pub(crate) mod cuda;
 
-use burn::backend::flex::FlexTensor;
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Flex};
+#[cfg(any(test, feature = "cube"))]
+use burn::backend::{Backend, tensor::FloatTensor};
+#[cfg(test)]
+use burn::backend::{Flex, flex::FlexTensor};
 use burn::tensor::{Device, Tensor, TensorData, bf16};
 
+#[cfg(test)]
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 
 use crate::cpu::isa::for_each_isa;
+#[cfg(test)]
+use crate::cpu::pool::Buffer;
 
 /// The mask of one projection's input in one micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,17 +72,19 @@ impl Dropout {
 }
 
 /// Dropout on tensors without a graph.
+#[cfg(any(test, feature = "cube"))]
 pub(crate) trait KeepElements: Backend {
     /// `x`, `[n, in]`, with zeros where elements are dropped.
     fn keep(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self>;
 }
 
+#[cfg(test)]
 impl KeepElements for Flex {
     /// For f32 alone: products of bf16 drop while they read.
     fn keep(x: FlexTensor, dropout: Dropout) -> FlexTensor {
         let x = contiguous(x);
         let [n, width] = dims(&x);
-        let mut kept = vec![0.0f32; n * width];
+        let mut kept = Buffer::repeated(0.0f32, n * width);
         let rows = numbers(&x).chunks_exact(width.max(1));
         for (row, (x, kept)) in rows.zip(kept.chunks_exact_mut(width.max(1))).enumerate() {
             dropout.keep_f32(row, x, kept);

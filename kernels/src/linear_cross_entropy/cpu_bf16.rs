@@ -11,10 +11,10 @@ use rayon::prelude::*;
 use super::Supervision;
 use crate::cpu::bf16::panels::Panels;
 use crate::cpu::bf16::product::{Output, Rows, Sum, Term, evened, for_row_blocks};
-use crate::cpu::buffer::filled;
 use crate::cpu::exp::exp;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
+use crate::cpu::pool::Buffer;
 use crate::cpu::shared::Shared;
 use crate::frozen_weight::Packed;
 
@@ -32,12 +32,12 @@ pub(super) struct Chunks<'a> {
 }
 
 /// `hidden headᵀ`, `[m, v]`.
-pub(super) fn logits(hidden: &[bf16], head: &Packed) -> Vec<f32> {
+pub(super) fn logits(hidden: &[bf16], head: &Packed) -> Buffer<f32> {
     let panels = head.forward();
     let m = hidden.len() / panels.depth().max(1);
     // SAFETY: the product replaces every element.
     unsafe {
-        filled(m * panels.columns(), |to| {
+        Buffer::filled(m * panels.columns(), |to| {
             let (hidden, stride) = evened(hidden, panels.depth());
             multiply((&hidden, stride), panels, to);
         })
@@ -115,7 +115,7 @@ impl Chunks<'_> {
         let panels = self.head.backward();
         let (vocabulary, d) = (panels.depth(), panels.columns());
         let even = vocabulary.next_multiple_of(2);
-        let mut d_logits = vec![bf16::ZERO; sums.len() * even];
+        let mut d_logits = Buffer::repeated(bf16::ZERO, sums.len() * even);
         let rows = d_logits
             .par_chunks_mut(even)
             .zip(logits.par_chunks(vocabulary));
@@ -128,9 +128,9 @@ impl Chunks<'_> {
             to[target] = bf16::narrow((p - 1.0) * scale);
         });
         // SAFETY: the product replaces every element.
-        let wide: Vec<f32> =
-            unsafe { filled(sums.len() * d, |to| multiply((&d_logits, even), panels, to)) };
-        wide.into_iter().map(bf16::narrow).collect()
+        let wide: Buffer<f32> =
+            unsafe { Buffer::filled(sums.len() * d, |to| multiply((&d_logits, even), panels, to)) };
+        wide.iter().copied().map(bf16::narrow).collect()
     }
 }
 

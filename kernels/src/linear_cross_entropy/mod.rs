@@ -233,13 +233,19 @@ pub fn logits(hidden: Tensor<2>, head: &FrozenWeight) -> Tensor<2> {
         Storage::Packed(panels) => {
             let hidden = plain(&hidden, DType::BF16).expect("hidden states in the head's dtype");
             let logits = cpu_bf16::logits(hidden.numbers(), panels);
-            Tensor::from_data(TensorData::new(logits, shape), &device)
+            Tensor::from_data(
+                TensorData::from_bytes(logits.into_bytes(), shape, DType::F32),
+                &device,
+            )
         }
         Storage::Dense(head) => match (plain(&hidden, DType::F32), plain(head, DType::F32)) {
             (Some(hidden), Some(head)) => {
                 let head: Matrix<'_> = head.matrix();
                 let logits = product(&[(hidden.matrix(), head.transposed())]);
-                Tensor::from_data(TensorData::new(logits, shape), &device)
+                Tensor::from_data(
+                    TensorData::from_bytes(logits.into_bytes(), shape, DType::F32),
+                    &device,
+                )
             }
             _ => logits_of(hidden, head),
         },

@@ -18,6 +18,7 @@ use super::cpu_bf16::{self, Forward, OutputGradient, Values, Wants};
 use super::cpu_bf16_factors::Factors;
 use crate::cpu::buffer::{self, contiguous, dims, floats, numbers};
 use crate::cpu::matrix::Matrix;
+use crate::cpu::pool::Buffer;
 use crate::dropout::Dropout;
 use crate::frozen_weight::Packed;
 
@@ -354,7 +355,7 @@ fn forward_bf16(
     panels: &Packed,
     [bias, residual]: [Option<&[f32]>; 2],
     spec: &Spec,
-) -> (Values, Vec<bf16>) {
+) -> (Values, Buffer<bf16>) {
     let dropout = spec.part_dropout();
     let adapter = factors.zip(spec.adapter.as_ref()).map(|(factors, plan)| {
         let packed = plan.packed.forward(scaled_factors(factors, plan, &dropout));
@@ -380,7 +381,7 @@ fn backward_bf16(
     panels: &Packed,
     dy: &FlexTensor,
     wants: Wants,
-) -> (Vec<bf16>, Vec<f32>) {
+) -> (Buffer<bf16>, Buffer<f32>) {
     let dropout = saved.spec.part_dropout();
     let adapter = saved.factors.as_ref().zip(saved.spec.adapter.as_ref());
     let adapter = adapter.map(|(factors, plan)| {

@@ -207,11 +207,12 @@ mod tests {
     use super::super::backend::{LinearPasses, Maybe};
     use super::*;
     use crate::cpu::buffer::{contiguous, floats, tensor};
+    use crate::cpu::pool::Buffer;
 
     /// Numbers in -1..1 that follow from `seed` alone.
-    fn numbers(seed: u64, n: usize) -> Vec<f32> {
+    fn numbers(seed: u64, n: usize) -> Buffer<f32> {
         let number = |i| (crate::dropout::mix(seed ^ i) >> 40) as f32 / (1 << 23) as f32 - 1.0;
-        (0..n as u64).map(number).collect()
+        Buffer::copy_of(&(0..n as u64).map(number).collect::<Vec<f32>>())
     }
 
     fn assert_near(name: &str, ours: FlexTensor, expected: FlexTensor) {

@@ -3,9 +3,9 @@
 
 use super::adapter::{AdapterLayout, PartLayout};
 use super::cpu_bf16::Wants;
-use crate::cpu::buffer::filled;
 use crate::cpu::gemm::gemm;
 use crate::cpu::matrix::{Matrix, MatrixMut};
+use crate::cpu::pool::Buffer;
 use crate::cpu::product::product;
 use crate::dropout::Dropout;
 
@@ -63,7 +63,7 @@ impl<'a> Adapter<'a> {
         let Some(dropout) = self.dropout(part) else {
             return work(Matrix::of_rows(x, width));
         };
-        let mut kept = vec![0.0; x.len()];
+        let mut kept = Buffer::repeated(0.0, x.len());
         let rows = x.chunks_exact(width).zip(kept.chunks_exact_mut(width));
         rows.enumerate()
             .for_each(|(row, (x, kept))| dropout.keep_f32(row, x, kept));
@@ -85,16 +85,16 @@ impl Maps<'_> {
         &self,
         bias: Option<&[f32]>,
         residual: Option<&[f32]>,
-    ) -> (Vec<f32>, Vec<f32>) {
+    ) -> (Buffer<f32>, Buffer<f32>) {
         let (n, outputs) = (self.n(), self.outputs());
         let x = Matrix::of_rows(self.x, self.weight.columns());
         let low = self
             .adapter
-            .map_or(Vec::new(), |adapter| self.low_values(&adapter));
+            .map_or(Buffer::default(), |adapter| self.low_values(&adapter));
         let mut y = match residual {
-            Some(residual) => residual.to_vec(),
+            Some(residual) => Buffer::copy_of(residual),
             // SAFETY: nothing is initialised yet, and below every map replaces its columns.
-            None => unsafe { filled(n * outputs, |_| ()) },
+            None => unsafe { Buffer::filled(n * outputs, |_| ()) },
         };
         let mut first = 0;
         for (map, &width) in self.out_features.iter().enumerate() {
@@ -121,10 +121,10 @@ impl Maps<'_> {
     }
 
     /// `s drop(x) Aᵀ` of every part.
-    fn low_values(&self, adapter: &Adapter<'_>) -> Vec<f32> {
+    fn low_values(&self, adapter: &Adapter<'_>) -> Buffer<f32> {
         let width = adapter.layout.low_width;
         let n = self.n();
-        let mut low = vec![0.0; n * width];
+        let mut low = Buffer::repeated(0.0, n * width);
         for (i, part) in adapter.layout.parts.iter().enumerate() {
             adapter.with_input(i, self.x, |x| {
                 let target = MatrixMut::replace(&mut low[part.first_low..], [n, part.rank], width);
@@ -136,15 +136,20 @@ impl Maps<'_> {
     }
 
     /// Gradient of the input, `[n, in]`, and of the factors in the order of their buffer.
-    pub(crate) fn backward(&self, low: &[f32], dy: &[f32], wants: Wants) -> (Vec<f32>, Vec<f32>) {
+    pub(crate) fn backward(
+        &self,
+        low: &[f32],
+        dy: &[f32],
+        wants: Wants,
+    ) -> (Buffer<f32>, Buffer<f32>) {
         let (n, outputs, inputs) = (self.n(), self.outputs(), self.weight.columns());
         let dy_all = Matrix::of_rows(dy, outputs);
         let Some(adapter) = &self.adapter else {
-            return (product(&[(dy_all, self.weight)]), Vec::new());
+            return (product(&[(dy_all, self.weight)]), Buffer::default());
         };
         let layout = adapter.layout;
-        let mut d_low = vec![0.0; n * layout.low_width];
-        let mut d_factors = vec![0.0; layout.len()];
+        let mut d_low = Buffer::repeated(0.0, n * layout.low_width);
+        let mut d_factors = Buffer::repeated(0.0, layout.len());
         for (i, part) in layout.parts.iter().enumerate() {
             let dy = Matrix::strided(&dy[part.first_output..], [n, part.out_features], outputs);
             let shape = [n, part.rank];
@@ -161,7 +166,7 @@ impl Maps<'_> {
             });
         }
         if wants == Wants::Factors {
-            return (Vec::new(), d_factors);
+            return (Buffer::default(), d_factors);
         }
         let mut products = vec![(dy_all, self.weight)];
         let in_pass = layout

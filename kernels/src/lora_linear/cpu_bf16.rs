@@ -14,7 +14,7 @@ use crate::cpu::bf16::convert::narrow_slice;
 use crate::cpu::bf16::panels::Panels;
 use crate::cpu::bf16::product::{Output, Rows, Spread, Sum, Term, evened, for_row_blocks};
 use crate::cpu::bf16::tall::{Columns, Layout, transposed_product};
-use crate::cpu::buffer::filled;
+use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::{with_halves, with_scratch};
 use crate::cpu::shared::Shared;
 use crate::dropout::Dropout;
@@ -53,8 +53,8 @@ pub(crate) struct Forward<'a> {
 /// Numbers of one of two types.
 #[derive(Debug)]
 pub(crate) enum Values {
-    F32(Vec<f32>),
-    Bf16(Vec<bf16>),
+    F32(Buffer<f32>),
+    Bf16(Buffer<bf16>),
 }
 
 /// Room for one of two types, handed out by rows.
@@ -81,20 +81,20 @@ impl Room<'_> {
 
 impl Forward<'_> {
     /// The maps' output, and the low-rank values `[n, low_width]` that the backward pass needs.
-    pub(crate) fn run(&self) -> (Values, Vec<bf16>) {
+    pub(crate) fn run(&self) -> (Values, Buffer<bf16>) {
         let n = self.x.len().checked_div(self.weight.depth()).unwrap_or(0);
         let columns = self.weight.columns();
         let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
-        let mut values = Values::F32(Vec::new());
+        let mut values = Values::F32(Buffer::default());
         // SAFETY: `fill` writes every low-rank value, and every output through `room`.
         let low = unsafe {
-            filled(n * low_width, |low| {
+            Buffer::filled(n * low_width, |low| {
                 values = if self.residual.is_some() {
-                    Values::F32(filled(n * columns, |y| {
+                    Values::F32(Buffer::filled(n * columns, |y| {
                         self.fill(n, low, &Room::F32(Shared::new(y)))
                     }))
                 } else {
-                    Values::Bf16(filled(n * columns, |y| {
+                    Values::Bf16(Buffer::filled(n * columns, |y| {
                         self.fill(n, low, &Room::Bf16(Shared::new(y)));
                     }))
                 };
@@ -221,7 +221,7 @@ pub(crate) struct Backward<'a> {
 
 impl Backward<'_> {
     /// Gradient of the input, `[n, in]`, and of the factors in the order of their buffer.
-    pub(crate) fn run(&self, wants_dx: Wants) -> (Vec<bf16>, Vec<f32>) {
+    pub(crate) fn run(&self, wants_dx: Wants) -> (Buffer<bf16>, Buffer<f32>) {
         let (columns, outputs) = (self.weight.columns(), self.weight.depth());
         let n = self.x.len().checked_div(columns).unwrap_or(0);
         let even = self.row_width();
@@ -235,11 +235,12 @@ impl Backward<'_> {
             OutputGradient::Bf16(dy) if even == outputs => Some(dy),
             _ => None,
         };
-        let mut d_low = vec![bf16::ZERO; n * low_width];
-        let mut own_dy = vec![bf16::ZERO; if in_place.is_some() { 0 } else { n * even }];
+        let mut d_low = Buffer::repeated(bf16::ZERO, n * low_width);
+        let mut own_dy =
+            Buffer::repeated(bf16::ZERO, if in_place.is_some() { 0 } else { n * even });
         // SAFETY: each block writes all of its rows of dx.
         let dx = unsafe {
-            filled(n_dx, |dx| {
+            Buffer::filled(n_dx, |dx| {
                 let (dx, d_low) = (Shared::new(dx), Shared::new(&mut d_low));
                 let own_dy = Shared::new(&mut own_dy);
                 for_row_blocks(n, even + low_width, |rows, spread| {
@@ -263,7 +264,7 @@ impl Backward<'_> {
             })
         };
         let dy = in_place.unwrap_or(&own_dy);
-        let d_factors = self.adapter.as_ref().map_or(Vec::new(), |adapter| {
+        let d_factors = self.adapter.as_ref().map_or(Buffer::default(), |adapter| {
             self.factor_gradients(adapter, (dy, even), &d_low)
         });
         (dx, d_factors)
@@ -360,13 +361,13 @@ impl Backward<'_> {
         adapter: &Adapter<'_, BackwardPanels>,
         (dy, stride): (&[bf16], usize),
         d_low: &[bf16],
-    ) -> Vec<f32> {
+    ) -> Buffer<f32> {
         let in_features = self.weight.columns();
         let len = adapter
             .parts
             .last()
             .map_or(0, |part| part.b(in_features).end);
-        let mut gradients = vec![0.0; len];
+        let mut gradients = Buffer::repeated(0.0, len);
         for (i, part) in adapter.parts.iter().enumerate() {
             let low_columns = |values| Columns {
                 values,

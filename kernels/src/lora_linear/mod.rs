@@ -6,6 +6,7 @@
 
 mod adapter;
 mod backend;
+#[cfg(any(test, feature = "cube"))]
 mod composed;
 pub(crate) mod cpu;
 pub(crate) mod cpu_bf16;

@@ -4,11 +4,12 @@ use std::mem::MaybeUninit;
 
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
+use crate::cpu::pool::Buffer;
 use crate::cpu::rows::write_rows;
 use crate::cpu::sum::sum_of_pairs;
 
 /// `[n, d]` to `[n, d]`.
-pub(super) fn rms_norm<T: Number>(x: &[f32], weight: &[f32], eps: f32) -> Vec<T> {
+pub(super) fn rms_norm<T: Number>(x: &[f32], weight: &[f32], eps: f32) -> Buffer<T> {
     let d = weight.len();
     // SAFETY: `forward` writes every element of its target.
     unsafe {
@@ -24,7 +25,7 @@ pub(super) fn rms_norm_gradient<T: Number>(
     weight: &[f32],
     dy: &[T],
     eps: f32,
-) -> Vec<f32> {
+) -> Buffer<f32> {
     let d = weight.len();
     // SAFETY: `backward` writes every element of its target.
     unsafe {

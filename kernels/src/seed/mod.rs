@@ -13,6 +13,7 @@ use burn::backend::{Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::Tensor;
 
 use crate::cpu::buffer;
+use crate::cpu::pool::Buffer;
 
 /// A scalar, 0, whose gradient for `y` is `dy`.
 ///
@@ -41,7 +42,7 @@ pub(crate) trait SeedOps: Backend {
 
 impl SeedOps for Flex {
     fn begin(_: FlexTensor, _: FlexTensor) -> FlexTensor {
-        buffer::tensor(vec![0.0f32], [1])
+        buffer::tensor(Buffer::repeated(0.0f32, 1), [1])
     }
 }
 

@@ -5,10 +5,11 @@ use std::mem::MaybeUninit;
 use crate::cpu::exp::exp;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
+use crate::cpu::pool::Buffer;
 use crate::cpu::rows::{for_rows, write_rows};
 
 /// `silu(gate) * up` of rows `gate`, `up`: `[n, 2 f]` to `[n, f]`.
-pub(super) fn swiglu<T: Number>(gate_up: &[T], [n, f]: [usize; 2]) -> Vec<T> {
+pub(super) fn swiglu<T: Number>(gate_up: &[T], [n, f]: [usize; 2]) -> Buffer<T> {
     // SAFETY: `forward` writes every element of its target.
     unsafe {
         write_rows([n, f], |rows, y| {

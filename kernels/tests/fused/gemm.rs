@@ -109,7 +109,11 @@ fn several_products_are_summed_and_rows_may_lie_apart() {
     let (a2, b2) = (numbers.floats(m * 3), numbers.floats(3 * n));
     let first = product(&[(Matrix::of_rows(&a1, 20), Matrix::of_rows(&b1, n))]);
     let second = product(&[(Matrix::of_rows(&a2, 3), Matrix::of_rows(&b2, n))]);
-    let expected: Vec<f32> = first.iter().zip(&second).map(|(a, b)| a + b).collect();
+    let expected: Vec<f32> = first
+        .iter()
+        .zip(second.iter())
+        .map(|(a, b)| a + b)
+        .collect();
 
     let stride = n + 7;
     let mut ours = vec![5.0f32; m * stride];

@@ -1,5 +1,6 @@
 //! Every fused operation against its reference: values, all gradients, special values, threads.
 
+mod adamw;
 mod attention;
 #[path = "../../../tests/support/bounds.rs"]
 mod bounds;

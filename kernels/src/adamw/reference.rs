@@ -1,0 +1,37 @@
+//! AdamW in plain tensor operations.
+
+use burn::tensor::Tensor;
+
+use super::{AdamW, AdamWState};
+
+/// The contract is [`AdamW::update`]'s.
+pub fn update(
+    adamw: &AdamW,
+    parameters: Tensor<1>,
+    gradient: Tensor<1>,
+    state: &mut AdamWState,
+    learning_rate: f64,
+) -> Tensor<1> {
+    state.step += 1;
+    let m = state.first_moment.clone();
+    state.first_moment = m
+        .mul_scalar(adamw.beta1)
+        .add(gradient.clone().mul_scalar(1.0 - adamw.beta1));
+    let v = state.second_moment.clone();
+    state.second_moment = v
+        .mul_scalar(adamw.beta2)
+        .add(gradient.square().mul_scalar(1.0 - adamw.beta2));
+    let step = state.step as f64;
+    let correction1 = 1.0 - adamw.beta1.powf(step);
+    let correction2 = 1.0 - adamw.beta2.powf(step);
+    let denominator = state
+        .second_moment
+        .clone()
+        .sqrt()
+        .div_scalar(correction2.sqrt())
+        .add_scalar(adamw.eps);
+    let update = state.first_moment.clone().div(denominator);
+    parameters
+        .mul_scalar(1.0 - learning_rate * adamw.weight_decay)
+        .sub(update.mul_scalar(learning_rate / correction1))
+}

@@ -1,0 +1,44 @@
+//! AdamW in one pass beside the same in plain tensor operations.
+
+use tooltune_kernels::adamw::reference;
+use tooltune_kernels::{AdamW, AdamWState};
+
+use crate::support::{Numbers, assert_near, values};
+
+#[test]
+fn updates_agree_with_the_reference() {
+    let adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: 0.1,
+    };
+    let mut numbers = Numbers::new(51);
+    for n in [1, 7, 1000, 100_003] {
+        let start = numbers.tensor([n]);
+        let (mut ours, mut expected) = (start.clone(), start.clone());
+        let (mut our_state, mut state) = (AdamWState::new(&start), AdamWState::new(&start));
+        for step in 1..=4 {
+            let gradient = numbers.tensor([n]);
+            let rate = 1e-2 / f64::from(step);
+            ours = adamw.update(ours, gradient.clone(), &mut our_state, rate);
+            expected = reference::update(&adamw, expected, gradient, &mut state, rate);
+            assert_eq!(our_state.step, state.step);
+            for (name, ours, expected) in [
+                ("parameters", &ours, &expected),
+                ("first moment", &our_state.first_moment, &state.first_moment),
+                (
+                    "second moment",
+                    &our_state.second_moment,
+                    &state.second_moment,
+                ),
+            ] {
+                assert_near(
+                    &format!("{n}, step {step}, {name}"),
+                    &values(ours),
+                    &values(expected),
+                );
+            }
+        }
+    }
+}
