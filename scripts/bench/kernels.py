@@ -17,11 +17,9 @@ from pathlib import Path
 
 from machine import ROOT, MIB, Worker, mkl_note, mkl_preload, report_head, say, shown_arguments, versions
 
-PEAKS = ["peak f32", "peak bf16", "copy f32 2359296", "copy f32 6291456", "copy f32 268435456", "read f32 2359296"]
-PEAKS += ["read f32 6291456", "read f32 268435456"]
-# Bytes of an operation up to which the arrays of a peak loop are those to compare with: all of them stay in a cache, or not.
-COPIES = [(8 * MIB, 2359296), (24 * MIB, 6291456), (float("inf"), 268435456)]
-READS = [(4 * MIB, 2359296), (16 * MIB, 6291456), (float("inf"), 268435456)]
+# Arrays of 1024 × 576 and 1024 × 1536 numbers, of half a usual third level of cache, and beyond all caches.
+ARRAYS = [1024 * 576 * 4, 1024 * 1536 * 4, 16 * MIB, 256 * MIB]
+PEAKS = ["peak f32", "peak bf16", *(f"{loop} f32 {size}" for loop in ("copy", "read") for size in ARRAYS)]
 BYTES = {"f32": 4, "bf16": 2}
 OURS, NUMPY, TORCH, PACKED = "tooltune", "numpy", "torch", "torch, packed"
 
@@ -128,7 +126,7 @@ def attention() -> list:
         cases.append(Case(group, f"{label}, both ways", "attention_both", shape, 3.5 * flops, 3 * values))
     for rows in (1, 16):
         columns, values = 328, 2 * rows * 328 * g * c
-        label = f"attention of {rows} new tokens to {columns}"
+        label = f"attention, {rows} × 1 new tokens to {columns}"
         numbers = (rows, columns, h, g, c)
         cases.append(Case(group, label, "attention_decode", numbers, 4 * rows * h * c * columns, values, memory="read"))
     rows, d, vocabulary = 160, 576, 49152
@@ -172,18 +170,21 @@ class Bench:
         }
         return workers | {PACKED: workers[TORCH]}
 
+    @staticmethod
+    def clock(threads: int) -> str:
+        return "cpu" if threads == 1 else "wall"
+
     def measure_peaks(self, workers: dict, threads: int) -> None:
         for request in PEAKS:
             answer = workers[OURS].ask(request)
             if "missing" in answer:
                 self.missing[(threads, request)] = answer["missing"]
                 continue
-            rate = answer["work"] / min(answer["wall"])
+            rate = answer["work"] / min(answer[self.clock(threads)])
             key = (threads, request)
             self.peaks[key] = max(rate, self.peaks.get(key, 0))
 
     def measure(self, workers: dict, threads: int, case: Case, dtype: str) -> None:
-        clock = "cpu" if threads == 1 else "wall"
         for _ in range(self.arguments.rounds):
             for side in case.sides:
                 key = (threads, case.label, dtype, side)
@@ -193,7 +194,7 @@ class Bench:
                 if "missing" in answer:
                     self.missing[key] = answer["missing"]
                     continue
-                self.seconds.setdefault(key, []).extend(answer[clock])
+                self.seconds.setdefault(key, []).extend(answer[self.clock(threads)])
                 self.ways[key] = answer.get("way")
 
     def run_all(self) -> None:
@@ -215,10 +216,10 @@ class Bench:
         """The longer of the arithmetic and the memory traffic, each at its peak."""
         # Without an instruction for bf16, its products are made of f32 ones.
         flops = self.peaks.get((threads, f"peak {dtype}")) or self.peaks[(threads, "peak f32")]
-        table = COPIES if case.memory == "copy" else READS
-        # A cold product reads one weight of many.
-        is_cold = case.kind == "linear_cold"
-        array = next(size for limit, size in table if case.bytes(dtype) <= limit and (not is_cold or limit == float("inf")))
+        # The loop that moves at least as many bytes; a cold product reads one weight of many.
+        moved = 2 if case.memory == "copy" else 1
+        needed = float("inf") if case.kind == "linear_cold" else case.bytes(dtype)
+        array = next((size for size in ARRAYS if moved * size >= needed), ARRAYS[-1])
         rate = self.peaks[(threads, f"{case.memory} f32 {array}")]
         return max(case.flops / flops, case.bytes(dtype) / rate)
 
