@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from machine import ROOT, MIB, Worker, mkl_note, mkl_preload, report_head, say, shown_arguments, versions
+from machine import MIB, ROOT, Worker, mkl_note, mkl_preload, report_head, say, shown_arguments, versions
 
 # Arrays of 1024 × 576 and 1024 × 1536 numbers, of half a usual third level of cache, and beyond all caches.
 ARRAYS = [1024 * 576 * 4, 1024 * 1536 * 4, 16 * MIB, 256 * MIB]
@@ -311,9 +311,9 @@ def below_aim(bench: Bench) -> list:
     return lines or ["All are reached."]
 
 
-def ways_line(bench: Bench) -> str:
-    grouped = {way for way in bench.ways.values() if way and way.startswith("SDPA")}
-    return ", ".join(sorted(grouped)) or "–"
+def ways_note(bench: Bench) -> str:
+    ways = sorted({way for way in bench.ways.values() if way and way.startswith("SDPA")})
+    return f"; {' and '.join(ways)} measured where the faster" if ways else ""
 
 
 def report(bench: Bench, load_before: float) -> str:
@@ -323,7 +323,7 @@ def report(bench: Bench, load_before: float) -> str:
     lines += [
         f"- {arguments.rounds} rounds of {arguments.seconds} s a side and operation, sides in turns; cells are medians, bests in "
         "parentheses; two threads by wall time, one thread by CPU time",
-        f"- PyTorch: {mkl_note(bench.preload)}, bf16 by oneDNN; {ways_line(bench)} measured as the faster; "
+        f"- PyTorch: {mkl_note(bench.preload)}, bf16 by oneDNN{ways_note(bench)}; "
         "its gradients start from a given tensor, tooltune's from ones that it makes",
         "- of the limit: tooltune's median beside the longer of arithmetic and memory traffic at the rates of the first table; "
         "an operation whose arrays stay in a cache is compared with a loop whose arrays do",
