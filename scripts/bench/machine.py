@@ -32,6 +32,8 @@ def environment(threads: int, preload: str) -> dict:
         "OMP_WAIT_POLICY": "PASSIVE",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
+        # What inductor compiles is made for a number of threads.
+        "TORCHINDUCTOR_CACHE_DIR": str(ROOT / f"runs/bench-inductor/{threads}-threads"),
     }
     if preload:
         extra["LD_PRELOAD"] = preload

@@ -68,10 +68,10 @@ def read_examples(path: Path, tokenizer) -> list:
     return examples
 
 
-def padded_batches(examples: list, size: int, pad: int, multiple: int):
+def padded_batches(examples: list, size: int, pad: int):
     for start in range(0, len(examples), size):
         rows = examples[start : start + size]
-        width = -(-max(len(ids) for ids, _ in rows) // multiple) * multiple
+        width = max(len(ids) for ids, _ in rows)
         input_ids = torch.full((len(rows), width), pad)
         targets = torch.full((len(rows), width), IGNORED)
         for k, (ids, row_targets) in enumerate(rows):
@@ -105,7 +105,7 @@ def packed_batches(examples: list, room: int, keep_apart: bool):
 
 def batches_of(arguments, examples: list, pad: int):
     if arguments.batches == "padded":
-        return list(padded_batches(examples, arguments.batch_size, pad, arguments.pad_to))
+        return list(padded_batches(examples, arguments.batch_size, pad))
     return list(packed_batches(examples, arguments.max_length, arguments.batches == "packed-apart"))
 
 
@@ -119,18 +119,17 @@ def loss_of(model, batch: tuple, in_bf16: bool):
 
 
 def compile_and_warm_up(arguments, model, batches: list) -> float:
-    """Compiles, and runs the shortest and the longest batch, so that no later length compiles; returns the seconds."""
+    """Compiles, and runs the shortest and the longest batch, so that no length between compiles; returns the seconds.
+
+    Block by block for any length: the whole model in one graph, or widths padded to multiples of 64, compile for minutes and
+    were no faster.
+    """
     start = time.perf_counter()
-    decoder = model.base_model.model.model
-    if arguments.compile == "layers":
-        for layer in decoder.layers:
-            layer.compile(dynamic=arguments.pad_to == 1)
-    else:
-        decoder.compile(dynamic=arguments.pad_to == 1)
+    for layer in model.base_model.model.model.layers:
+        layer.compile(dynamic=True)
     by_width = {batch[0].shape[1]: batch for batch in batches}
-    chosen = [by_width[min(by_width)], by_width[max(by_width)]] if arguments.pad_to == 1 else by_width.values()
-    for batch in chosen:
-        loss_of(model, batch, arguments.dtype == "bf16").backward()
+    for width in (min(by_width), max(by_width)):
+        loss_of(model, by_width[width], arguments.dtype == "bf16").backward()
     model.zero_grad(set_to_none=True)
     return time.perf_counter() - start
 
@@ -143,7 +142,7 @@ def train(arguments, model, batches: list):
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0, fused=True)
     model.train()
-    compile_seconds = 0.0 if arguments.compile == "no" else compile_and_warm_up(arguments, model, batches)
+    compile_seconds = compile_and_warm_up(arguments, model, batches) if arguments.compile else 0.0
     with arguments.timing.open("w") as timing:
         for step, batch in enumerate(batches, start=1):
             wall, cpu = time.perf_counter(), time.process_time()
@@ -176,8 +175,7 @@ def main():
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--batches", choices=["padded", "packed", "packed-apart"], default="padded")
     parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--compile", choices=["no", "layers", "model"], default="no", help="torch.compile, block by block or whole")
-    parser.add_argument("--pad-to", type=int, default=1, help="multiple that widths are padded to; 1 compiles for any width")
+    parser.add_argument("--compile", action="store_true", help="translate the blocks with torch.compile")
     parser.add_argument("--max-length", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
