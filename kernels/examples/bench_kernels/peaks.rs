@@ -9,15 +9,12 @@ use rayon::prelude::*;
 use crate::inputs::{Precision, floats, shape};
 use crate::{Prepare, Run};
 
-pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
-    ("peak", multiply_adds),
-    ("copy", copy),
-    ("read", read),
-];
+pub(crate) const OPERATIONS: &[(&str, Prepare)] =
+    &[("peak", multiply_adds), ("copy", copy), ("read", read)];
 
 /// Rounds of a call: a few hundred microseconds.
 const ROUNDS: usize = 1 << 16;
-/// Independent sums: twice the latency of a multiply-add times the two of a cycle, and a half more.
+/// Independent sums: more than a multiply-add takes cycles, times the two that start in each.
 #[cfg(target_arch = "x86_64")]
 const SUMS: usize = 24;
 
@@ -42,7 +39,9 @@ fn fused_multiply_add() -> (usize, fn()) {
     }
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         // SAFETY: detected.
-        return (ROUNDS * x86::SUMS_AVX2 * 8 * 2, || unsafe { x86::fma_avx2() });
+        return (ROUNDS * x86::SUMS_AVX2 * 8 * 2, || unsafe {
+            x86::fma_avx2()
+        });
     }
     portable_multiply_add()
 }

@@ -21,7 +21,9 @@ pub(crate) fn measured(run: &mut Run, seconds: f64) -> String {
         wall.push(wall_seconds);
         cpu.push(cpu_seconds);
     }
-    let work = run.work.map_or("null".to_owned(), |work| format!("{work:e}"));
+    let work = run
+        .work
+        .map_or("null".to_owned(), |work| format!("{work:e}"));
     format!("{{\"wall\": {wall:?}, \"cpu\": {cpu:?}, \"work\": {work}}}")
 }
 
