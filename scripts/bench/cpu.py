@@ -8,37 +8,35 @@ of the whole process (ru_maxrss), the same for both.
 """
 
 import argparse
-import datetime
 import json
 import os
-import platform
-import re
 import shlex
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-MIB = 1 << 20
+from machine import (
+    MIB, ROOT, mkl_note, mkl_preload, prepared_base, report_head, run_process, say, shown_arguments, versions
+)
+
 CASES = {
     "batch": "batch of 4, padded",
     "packs": "packs of 2,048 tokens",
 }
-# name -> (case, arguments of peft_train.py, heading)
-PEFT = {
-    "batch/f32": ("batch", ["--dtype", "f32", "--batches", "padded"], "peft f32"),
-    "batch/bf16": ("batch", ["--dtype", "bf16", "--batches", "padded"], "peft bf16"),
-    "packs/f32": ("packs", ["--dtype", "f32", "--batches", "packed"], "peft f32"),
-    "packs/bf16": ("packs", ["--dtype", "bf16", "--batches", "packed"], "peft bf16"),
-    "packs-apart/f32": ("packs", ["--dtype", "f32", "--batches", "packed-apart"], "peft f32, documents apart"),
-    "packs-apart/bf16": ("packs", ["--dtype", "bf16", "--batches", "packed-apart"], "peft bf16, documents apart"),
+# --batches of peft_train.py -> (case, what is said of it)
+BATCHES = {
+    "padded": ("batch", ""),
+    "packed": ("packs", ""),
+    "packed-apart": ("packs", ", documents apart"),
 }
+# What tooltune is to reach: tokens/s over the fastest side of peft, and memory over its smallest.
+RATE_AIM, MEMORY_AIM = 1.5, 0.5
 CONFIG = """\
 [model]
 model_name_or_path = "models/smollm2-135m-instruct.gguf"
+{compute_dtype}
 
 [lora]
 r = 8
@@ -68,40 +66,6 @@ report_to = ["jsonl"]
 """
 
 
-def say(text: str) -> None:
-    print(f"{datetime.datetime.now():%H:%M:%S} {text}", flush=True)
-
-
-def environment(threads: int, preload: str) -> dict:
-    count = str(threads)
-    extra = {
-        "OMP_NUM_THREADS": count,
-        "MKL_NUM_THREADS": count,
-        "RAYON_NUM_THREADS": count,
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",
-    }
-    if preload:
-        extra["LD_PRELOAD"] = preload
-    return os.environ | extra
-
-
-def run_process(command: list, threads: int, preload: str, log: Path) -> int:
-    """Runs to the end and returns the peak RSS in bytes; on failure prints the end of the log and stops."""
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment(threads, preload), stdout=sink, stderr=subprocess.STDOUT
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        tail = log.read_text(errors="replace")[-2000:]
-        raise SystemExit(f"{shlex.join(map(str, command))}\nended with status {process.returncode}:\n{tail}")
-    unit = 1 if sys.platform == "darwin" else 1024
-    return usage.ru_maxrss * unit
-
-
 def read_timing(path: Path, skip: int) -> dict:
     """Rates over the steps after the first `skip`, and totals over all steps."""
     try:
@@ -118,7 +82,21 @@ def read_timing(path: Path, skip: int) -> dict:
         "steps": len(steps),
         "tokens": sum(s["tokens"] for s in steps),
         "trained_tokens": sum(s["trained_tokens"] for s in steps),
+        "compile_seconds": steps[0].get("compile_seconds", 0.0),
     }
+
+
+class Peft:
+    """A side of peft: how it makes batches, its type, and whether it is compiled."""
+
+    def __init__(self, batches: str, dtype: str, is_compiled: bool):
+        self.batches, self.dtype, self.is_compiled = batches, dtype, is_compiled
+        self.case, remark = BATCHES[batches]
+        self.is_apart = batches != "packed"
+        self.name = f"peft {dtype}{', compiled' * is_compiled}{remark}"
+
+    def arguments(self) -> list:
+        return ["--dtype", self.dtype, "--batches", self.batches] + ["--compile"] * self.is_compiled
 
 
 class Bench:
@@ -128,20 +106,12 @@ class Bench:
         self.arguments = arguments
         self.dir = Path("runs/bench-cpu")
         self.rows = self.dir / "rows.jsonl"
-        self.base = self.dir / "base"
         (ROOT / self.dir).mkdir(parents=True, exist_ok=True)
-        self.preload = self.build_preload()
-        self.results = {}
-
-    def build_preload(self) -> str:
-        """MKL takes its AVX-512 kernels on AMD only if told that the processor is Intel's: worth a factor of two."""
-        cpuinfo = Path("/proc/cpuinfo")
-        if not cpuinfo.exists() or "AuthenticAMD" not in cpuinfo.read_text():
-            return ""
-        source, library = ROOT / self.dir / "mkl_avx512.c", ROOT / self.dir / "mkl_avx512.so"
-        source.write_text("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
-        return str(library)
+        self.preload = mkl_preload(ROOT / self.dir)
+        self.base = prepared_base(arguments.python)
+        ways = [False] if arguments.eager else [False, True]
+        self.peft = [Peft(b, dtype, way) for b in BATCHES for dtype in ("f32", "bf16") for way in ways]
+        self.results = {}  # (case, name of the side, threads) -> [result]
 
     def prepare(self) -> None:
         arguments = self.arguments
@@ -153,27 +123,29 @@ class Bench:
         else:
             (ROOT / self.rows).unlink(missing_ok=True)
             run_process(make_rows, 1, "", ROOT / self.dir / "synth.log")
-        if not (ROOT / self.base / "model.safetensors").exists():
-            say("converting the GGUF for transformers")
-            command = [arguments.python, "-W", "ignore", "scripts/bench/peft_train.py", "--prepare", "--base", self.base]
-            run_process(command, 1, "", ROOT / self.dir / "prepare.log")
-
         imports = [arguments.python, "-W", "ignore", "-c", "import torch, transformers, peft"]
         self.import_rss = run_process(imports, 1, "", ROOT / self.dir / "imports.log")
 
-    def keep(self, key: tuple, timing: Path, peak_rss: int) -> None:
-        result = read_timing(timing, self.arguments.skip) | {"peak_rss": peak_rss}
-        self.results.setdefault(key, []).append(result)
-        name, threads = key
-        rate = f"{result['wall']:.0f} tokens/s" if threads > 1 else f"{result['cpu']:.0f} tokens/CPU-s"
-        say(f"  {name}, {threads} thread(s): {rate}, {peak_rss / MIB:.0f} MiB, {result['steps']} steps")
+    def ours(self) -> list:
+        """(name, dtype) of our sides."""
+        return [("tooltune" if dtype == "auto" else f"tooltune {dtype}", dtype) for dtype in self.arguments.dtypes]
 
-    def run_ours(self, case: str, threads: int, seed: int) -> None:
+    def keep(self, key: tuple, timing: Path, peak_rss: int) -> None:
+        result = read_timing(ROOT / timing, self.arguments.skip) | {"peak_rss": peak_rss}
+        self.results.setdefault(key, []).append(result)
+        _, name, threads = key
+        rate = f"{result['wall']:.0f} tokens/s" if threads > 1 else f"{result['cpu']:.0f} tokens/CPU-s"
+        compiled = f", compiled in {result['compile_seconds']:.0f} s" if result["compile_seconds"] else ""
+        say(f"  {name}, {threads} thread(s): {rate}, {peak_rss / MIB:.0f} MiB, {result['steps']} steps{compiled}")
+
+    def run_ours(self, case: str, side: tuple, threads: int, seed: int) -> None:
+        name, dtype = side
         run = self.dir / f"ours-{case}"
         shutil.rmtree(ROOT / run, ignore_errors=True)
         config = ROOT / self.dir / f"{case}.toml"
         config.write_text(
             CONFIG.format(
+                compute_dtype="" if dtype == "auto" else f'compute_dtype = "{dtype}"',
                 rows=self.rows,
                 run=run,
                 packing="none" if case == "batch" else "block-diagonal",
@@ -181,28 +153,35 @@ class Bench:
                 seed=seed,
             )
         )
-        log = ROOT / self.dir / f"ours-{case}.log"
+        log = ROOT / self.dir / f"ours-{case}-{dtype}.log"
         peak = run_process([self.arguments.tooltune, "train", config], threads, "", log)
-        self.keep((f"{case}/tooltune", threads), ROOT / run / "timing.jsonl", peak)
+        self.keep((case, name, threads), run / "timing.jsonl", peak)
 
-    def run_peft(self, name: str, threads: int, seed: int) -> None:
-        stem = "peft-" + name.replace("/", "-")
-        timing = ROOT / self.dir / f"{stem}.jsonl"
-        command = [self.arguments.python, "-W", "ignore", "scripts/bench/peft_train.py", *PEFT[name][1]]
+    def run_peft(self, side: Peft, threads: int, seed: int) -> None:
+        stem = f"peft-{side.batches}-{side.dtype}{'-compiled' * side.is_compiled}"
+        timing = self.dir / f"{stem}.jsonl"
+        command = [self.arguments.python, "-W", "ignore", "scripts/bench/peft_train.py", *side.arguments()]
         command += ["--base", self.base, "--rows", self.rows, "--timing", timing]
         command += ["--threads", str(threads), "--seed", str(seed)]
         peak = run_process(command, threads, self.preload, ROOT / self.dir / f"{stem}.log")
-        self.keep((name, threads), timing, peak)
+        self.keep((side.case, side.name, threads), timing, peak)
+
+    def thread_counts(self) -> list:
+        return sorted({self.arguments.threads, 1}, reverse=True)
 
     def run_all(self) -> None:
-        for number in range(1, self.arguments.rounds + 1):
-            for threads in (self.arguments.threads, 1):
+        rounds = {1: self.arguments.rounds_one_thread, self.arguments.threads: self.arguments.rounds}
+        for number in range(1, max(rounds.values()) + 1):
+            for threads in self.thread_counts():
+                if number > rounds[threads]:
+                    continue
                 for case in CASES:
                     say(f"round {number}, {CASES[case]}, load {os.getloadavg()[0]:.2f}")
-                    self.run_ours(case, threads, number)
-                    for name, (peft_case, _, _) in PEFT.items():
-                        if peft_case == case:
-                            self.run_peft(name, threads, number)
+                    for side in self.ours():
+                        self.run_ours(case, side, threads, number)
+                    for side in self.peft:
+                        if side.case == case:
+                            self.run_peft(side, threads, number)
 
 
 # ------------------------------------------------------------------------------------------ the report
@@ -213,47 +192,51 @@ def median(results: list, field: str) -> float:
 
 
 def table(bench: Bench, threads: int, field: str, unit: str) -> list:
-    """One row per side: median, best, and tooltune's median as a multiple of this side's."""
-    lines = [f"| batches | side | {unit}, median | best | tooltune / side |", "|---|---|---|---|---|"]
-    scale, digits, best = (1 / MIB, 0, min) if field == "peak_rss" else (1, 0, max)
+    """One row per side: median, best, and the median of each of our sides as a multiple of this side's."""
+    ours = bench.ours()
+    lines = [f"| batches | side | {unit}, median | best | " + " | ".join(f"{name} / side" for name, _ in ours) + " |"]
+    lines.append("|---|---|--:|--:|" + "--:|" * len(ours))
+    scale, best = (1 / MIB, min) if field == "peak_rss" else (1, max)
     for case, heading in CASES.items():
-        ours = bench.results[(f"{case}/tooltune", threads)]
-        sides = [("tooltune", ours)]
-        sides += [(h, bench.results[(n, threads)]) for n, (c, _, h) in PEFT.items() if c == case]
-        for side, results in sides:
-            middle = median(results, field)
-            ratio = "1" if side == "tooltune" else f"{median(ours, field) / middle:.2f}"
-            top = best(r[field] for r in results) * scale
-            lines.append(f"| {heading} | {side} | {middle * scale:,.{digits}f} | {top:,.{digits}f} | {ratio} |")
+        for side in [name for name, _ in ours] + [p.name for p in bench.peft if p.case == case]:
+            results = bench.results[(case, side, threads)]
+            middle, top = median(results, field), best(r[field] for r in results)
+            ratios = [f"{median(bench.results[(case, name, threads)], field) / middle:.2f}" for name, _ in ours]
+            lines.append(f"| {heading} | {side} | {middle * scale:,.0f} | {top * scale:,.0f} | {' | '.join(ratios)} |")
     return lines
 
 
-def output_of(command: list) -> str:
-    try:
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
-    return found.group(1) if found else platform.processor() or platform.machine()
-
-
-def versions(python: str) -> str:
-    names = "torch transformers peft"
-    code = f"import importlib.metadata as m; print(', '.join(n + ' ' + m.version(n) for n in '{names}'.split()))"
-    burn = re.search(r'name = "burn"\nversion = "([^"]+)"', (ROOT / "Cargo.lock").read_text())
-    return f"{output_of([python, '-c', code])}; burn {burn.group(1) if burn else '?'}, {output_of(['rustc', '--version'])}"
+def summary(bench: Bench) -> list:
+    """Our fastest side beside the fastest and the smallest of peft, by batches and threads."""
+    lines = [
+        f"| threads | batches | tooltune's fastest | peft's fastest | tokens/s, ratio (aim {RATE_AIM}) | peft's smallest "
+        f"| memory, ratio (aim {MEMORY_AIM}) |",
+        "|--:|---|---|---|--:|---|--:|",
+    ]
+    for threads in bench.thread_counts():
+        field = "cpu" if threads == 1 else "wall"
+        for case, heading in CASES.items():
+            of = lambda name, field: median(bench.results[(case, name, threads)], field)
+            ours = max((name for name, _ in bench.ours()), key=lambda name: of(name, field))
+            groups = {heading: [p.name for p in bench.peft if p.case == case]}
+            if case == "packs":
+                groups = {f"{heading}, peft in any way": groups[heading]}
+                groups[f"{heading}, documents apart"] = [p.name for p in bench.peft if p.case == case and p.is_apart]
+            for group, names in groups.items():
+                fastest = max(names, key=lambda name: of(name, field))
+                smallest = min(names, key=lambda name: of(name, "peak_rss"))
+                rate = of(ours, field) / of(fastest, field)
+                memory = of(ours, "peak_rss") / of(smallest, "peak_rss")
+                lines.append(f"| {threads} | {group} | {ours} | {fastest} | {rate:.2f} | {smallest} | {memory:.2f} |")
+    return lines
 
 
 def token_notes(bench: Bench) -> list:
     """Both sides must have trained on the same tokens; says how many, and by how much they differ."""
     notes = []
     for case, heading in CASES.items():
-        ours = bench.results[(f"{case}/tooltune", 1)][0]
-        theirs = bench.results[(f"{case}/f32", 1)][0]
+        ours = bench.results[(case, bench.ours()[0][0], 1)][0]
+        theirs = bench.results[(case, next(p.name for p in bench.peft if p.case == case), 1)][0]
         notes.append(
             f"- {heading}: tooltune {ours['steps']} steps, {ours['tokens']:,} tokens, {ours['trained_tokens']:,} of them "
             f"learned; peft {theirs['steps']} steps, {theirs['tokens']:,} and {theirs['trained_tokens']:,}."
@@ -263,29 +246,25 @@ def token_notes(bench: Bench) -> list:
 
 def report(bench: Bench, load_before: float) -> str:
     arguments = bench.arguments
-    dirty = "" if output_of(["git", "status", "--porcelain", "--untracked-files=no"]) == "" else ", with local changes"
-    commit = output_of(["git", "rev-parse", "--short=12", "HEAD"]) + dirty
-    preload = "MKL's AVX-512 kernels switched on (it does not use them on AMD by itself)" if bench.preload else "stock MKL"
     source = arguments.data or "`tooltune data synth slot --seed 7`"
-    lines = [
-        "# Training on the CPU, beside peft",
-        "",
-        f"Written by `scripts/bench/cpu {shlex.join(arguments.shown)}`".rstrip(" `") + "`; do not edit.",
-        "",
-        f"- {datetime.date.today().isoformat()}, commit {commit}",
-        f"- {cpu_name()}, {os.cpu_count()} cores; load average {load_before:.2f} before, {os.getloadavg()[0]:.2f} after",
-        f"- {versions(arguments.python)}",
+    lines = ["# Training on the CPU, beside peft", ""]
+    lines += report_head("scripts/bench/cpu", arguments.shown, load_before, versions(arguments.python, "torch transformers peft"))
+    lines += [
         f"- SmolLM2-135M-Instruct, LoRA r 8, alpha 16, all linear layers, dropout 0; {arguments.rows} rows from {source}",
-        f"- rounds: {arguments.rounds}, sides in turns; the first {arguments.skip} steps of a run are not timed; "
-        "tokens are real tokens, padding is not counted",
-        f"- peft: logits at learned positions only, no attention mask, fused AdamW, {preload}; "
-        "bf16 = bf16 base weights, f32 adapters",
+        f"- rounds: {arguments.rounds} with {arguments.threads} threads, {arguments.rounds_one_thread} with one, sides in turns; the "
+        f"first {arguments.skip} steps of a run are not timed; tokens are real tokens, padding is not counted",
+        f"- peft: logits at learned positions only, no attention mask, fused AdamW, {mkl_note(bench.preload)}; "
+        "bf16 = bf16 base weights, f32 adapters; compiled: torch.compile block by block for any length, before the first step",
         "- packs: tooltune keeps documents apart; plain peft packs let a document see those before it, which is faster and "
-        "not the same training; \"documents apart\" is the same",
+        'not the same training; "documents apart" is the same',
         "",
-        f"## {arguments.threads} threads, wall time",
+        "## tooltune beside the best of peft",
         "",
-        *table(bench, arguments.threads, "wall", "tokens/s"),
+        *summary(bench),
+    ]
+    if arguments.threads > 1:
+        lines += ["", f"## {arguments.threads} threads, wall time", "", *table(bench, arguments.threads, "wall", "tokens/s")]
+    lines += [
         "",
         "## 1 thread, CPU time",
         "",
@@ -306,19 +285,29 @@ def report(bench: Bench, load_before: float) -> str:
     return "\n".join(lines)
 
 
-def main():
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="times that every run is made (3)")
-    parser.add_argument("--rows", type=int, default=40, help="training rows of a run (40: 10 steps of 4)")
+    parser.add_argument("--rounds", type=int, default=2, help="times that every run is made with --threads threads (2)")
+    parser.add_argument("--rounds-one-thread", type=int, default=1, help="times that every run is made with one thread (1)")
+    parser.add_argument("--rows", type=int, default=32, help="training rows of a run (32: 8 steps of 4)")
     parser.add_argument("--skip", type=int, default=2, help="steps at the beginning that are not timed (2)")
     parser.add_argument("--threads", type=int, default=2, help="threads of the wall-time runs (2)")
+    parser.add_argument("--dtypes", nargs="+", choices=["auto", "f32", "bf16"], default=["f32", "bf16"],
+                        help="model.compute_dtype of tooltune's runs; auto leaves the key out (f32 bf16)")
+    parser.add_argument("--eager", action="store_true", help="leave peft's compiled sides out")
     parser.add_argument("--data", help="SLOT rows to take the first of, in place of generated ones")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/cpu.md"), help="file to write (benchmarks/cpu.md)")
     parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
     parser.add_argument("--tooltune", default="target/release/tooltune", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    hidden = {"--python", "--tooltune"}
-    arguments.shown = [a for i, a in enumerate(sys.argv[1:]) if a not in hidden and sys.argv[i] not in hidden]
+    if min(arguments.rounds, arguments.rounds_one_thread, arguments.threads) < 1:
+        parser.error("--rounds, --rounds-one-thread and --threads must be at least 1")
+    arguments.shown = shown_arguments({"--python", "--tooltune"})
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
     os.chdir(ROOT)
     load_before, started = os.getloadavg()[0], time.monotonic()
     bench = Bench(arguments)

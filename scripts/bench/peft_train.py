@@ -3,7 +3,8 @@
 
 Everything that is known to help is on: logits and loss at the learned positions only; no attention mask where causality hides
 the right padding anyway; frozen base weights without gradients; fused AdamW; and, in bf16, bf16 base weights with f32
-adapters under autocast. Rows are SLOT triples; prompt and answer are rendered as tooltune renders them.
+adapters under autocast. Rows are SLOT triples; prompt and answer are rendered as tooltune renders them. With --compile, torch.compile
+translates the blocks for any length, before the first step that is timed.
 
 Writes one JSON line per step: step, seconds, cpu_seconds, tokens (padding not counted), trained_tokens, peak_rss_bytes, loss.
 """
@@ -108,6 +109,31 @@ def batches_of(arguments, examples: list, pad: int):
     return list(packed_batches(examples, arguments.max_length, arguments.batches == "packed-apart"))
 
 
+def loss_of(model, batch: tuple, in_bf16: bool):
+    input_ids, targets, positions, _ = batch
+    decoder, head = model.base_model.model.model, model.base_model.model.lm_head
+    learned = targets != IGNORED
+    with torch.autocast("cpu", torch.bfloat16, enabled=in_bf16), disable_input_dtype_casting(model, active=in_bf16):
+        hidden = decoder(input_ids=input_ids, position_ids=positions, use_cache=False).last_hidden_state
+        return F.cross_entropy(head(hidden[learned]).float(), targets[learned])
+
+
+def compile_and_warm_up(arguments, model, batches: list) -> float:
+    """Compiles, and runs the shortest and the longest batch, so that no length between compiles; returns the seconds.
+
+    Block by block for any length: the whole model in one graph, or widths padded to multiples of 64, compile for minutes and
+    were no faster.
+    """
+    start = time.perf_counter()
+    for layer in model.base_model.model.model.layers:
+        layer.compile(dynamic=True)
+    by_width = {batch[0].shape[1]: batch for batch in batches}
+    for width in (min(by_width), max(by_width)):
+        loss_of(model, by_width[width], arguments.dtype == "bf16").backward()
+    model.zero_grad(set_to_none=True)
+    return time.perf_counter() - start
+
+
 def peak_rss_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -115,16 +141,12 @@ def peak_rss_bytes() -> int:
 def train(arguments, model, batches: list):
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0, fused=True)
-    decoder, head = model.base_model.model.model, model.base_model.model.lm_head
-    in_bf16 = arguments.dtype == "bf16"
     model.train()
+    compile_seconds = compile_and_warm_up(arguments, model, batches) if arguments.compile else 0.0
     with arguments.timing.open("w") as timing:
-        for step, (input_ids, targets, positions, tokens) in enumerate(batches, start=1):
+        for step, batch in enumerate(batches, start=1):
             wall, cpu = time.perf_counter(), time.process_time()
-            learned = targets != IGNORED
-            with torch.autocast("cpu", torch.bfloat16, enabled=in_bf16), disable_input_dtype_casting(model, active=in_bf16):
-                hidden = decoder(input_ids=input_ids, position_ids=positions, use_cache=False).last_hidden_state
-                loss = F.cross_entropy(head(hidden[learned]).float(), targets[learned])
+            loss = loss_of(model, batch, arguments.dtype == "bf16")
             loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
@@ -134,9 +156,10 @@ def train(arguments, model, batches: list):
                 "loss": float(loss.detach()),
                 "seconds": time.perf_counter() - wall,
                 "cpu_seconds": time.process_time() - cpu,
-                "tokens": tokens,
-                "trained_tokens": int(learned.sum()),
+                "tokens": batch[-1],
+                "trained_tokens": int((batch[1] != IGNORED).sum()),
                 "peak_rss_bytes": peak_rss_bytes(),
+                "compile_seconds": compile_seconds,
             }
             timing.write(json.dumps(record) + "\n")
             timing.flush()
@@ -152,6 +175,7 @@ def main():
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--batches", choices=["padded", "packed", "packed-apart"], default="padded")
     parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--compile", action="store_true", help="translate the blocks with torch.compile")
     parser.add_argument("--max-length", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,0 +1,387 @@
+#!/usr/bin/env python3
+"""Runs tooltune's operations beside numpy's and PyTorch's and writes benchmarks/kernels_cpu.md; started by scripts/bench/kernels.
+
+Each side is a process that keeps the inputs of one operation. A round asks all of them in turn, so that a change of the
+machine's load meets them all; the tables have medians and bests over rounds. With two threads wall time counts, with one thread
+CPU time, which other processes disturb less. What the processor can do at most is measured in the same run, by loops of
+multiply-adds and copies: an operation's limit is whichever of its arithmetic and its memory traffic takes longer at those rates.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from machine import MIB, ROOT, Worker, mkl_note, mkl_preload, report_head, say, shown_arguments, versions
+
+# Arrays of 1024 × 576 and 1024 × 1536 numbers, of half a usual third level of cache, and beyond all caches.
+ARRAYS = [1024 * 576 * 4, 1024 * 1536 * 4, 16 * MIB, 256 * MIB]
+PEAKS = ["peak f32", "peak bf16", *(f"{loop} f32 {size}" for loop in ("copy", "read") for size in ARRAYS)]
+BYTES = {"f32": 4, "bf16": 2}
+OURS, NUMPY, TORCH, PACKED = "tooltune", "numpy", "torch", "torch, packed"
+
+# What tooltune is to reach: its share of the limit, and its rate as a multiple of PyTorch's, for products of this many
+# multiply-adds and more; and the share of all other operations.
+PRODUCT_AIM, PRODUCT_RATIO_AIM, PRODUCT_SIZE = 0.7, 1.0, 1024 * 576 * 1536
+OTHER_AIM = 0.6
+
+
+@dataclass
+class Case:
+    """An operation at a shape; the request is completed by a dtype."""
+
+    group: str
+    label: str
+    kind: str
+    numbers: tuple
+    flops: float
+    # Numbers read and written of the dtype, and bytes beside them whatever the dtype.
+    values: float
+    fixed_bytes: float = 0
+    memory: str = "copy"
+    dtypes: tuple = ("f32", "bf16")
+    sides: tuple = (OURS, TORCH)
+
+    def request(self, dtype: str, side: str) -> str:
+        kind = f"{self.kind}_packed" if side == PACKED else self.kind
+        return " ".join([kind, dtype, *map(str, self.numbers)])
+
+    def bytes(self, dtype: str) -> float:
+        return self.values * BYTES[dtype] + self.fixed_bytes
+
+    def is_large_product(self) -> bool:
+        return self.group == "Frozen products" and self.flops / 2 >= PRODUCT_SIZE
+
+
+def product(group: str, heading: str, kind: str, n: int, inputs: int, outputs: int, **other) -> Case:
+    values = n * inputs + inputs * outputs + n * outputs
+    label = f"{heading}, {n} × {inputs} × {outputs}"
+    sides = (OURS, NUMPY, TORCH, PACKED) if kind.startswith("linear") else (OURS, NUMPY, TORCH)
+    return Case(group, label, kind, (n, inputs, outputs), 2 * n * inputs * outputs, values, sides=sides, **other)
+
+
+def frozen_products() -> list:
+    """Shapes tokens × in × out: k, v and q stacked, gate and up stacked, the head at learned positions."""
+    shapes = [(1024, 576, 576), (1024, 576, 960), (1024, 576, 1536), (1024, 576, 3072), (1024, 1536, 576), (160, 576, 49152)]
+    both = [("x Wᵀ", "linear"), ("dy W", "linear_dx")]
+    return [product("Frozen products", heading, kind, *shape) for shape in shapes for heading, kind in both]
+
+
+def decode_products() -> list:
+    """W lies in memory, not in a cache: a token reads every weight once."""
+    shapes = [(1, 576, 1536), (1, 576, 3072), (16, 576, 1536), (16, 1536, 576), (1, 576, 49152), (16, 576, 49152)]
+    return [product("Decoding", "x Wᵀ", "linear_cold", *shape, memory="read") for shape in shapes]
+
+
+def adapter_products() -> list:
+    """A is 8 × in, B is out × 8; `tokens × in × out` of the product."""
+    group = "Adapters"
+    cases = [
+        product(group, "x Aᵀ", "factor", 1024, 576, 8),
+        product(group, "x Aᵀ", "factor", 1024, 1536, 8),
+        product(group, "h Bᵀ", "factor", 1024, 8, 576),
+        product(group, "h Bᵀ", "factor", 1024, 8, 1536),
+        product(group, "dh = dy B", "factor_dx", 1024, 8, 1536),
+        product(group, "dx = dh A", "factor_dx", 1024, 576, 8),
+        product(group, "dA = dhᵀ x", "factor_dw", 1024, 576, 8),
+        product(group, "dB = dyᵀ h", "factor_dw", 1024, 8, 1536),
+    ]
+    for n, inputs, outputs in [(1024, 576, 576), (1024, 576, 1536), (1024, 1536, 576)]:
+        # x Wᵀ and dy W; six products with a factor.
+        flops = 4 * n * inputs * outputs + 6 * n * 8 * (inputs + outputs)
+        values = 3 * n * (inputs + outputs) + 2 * inputs * outputs
+        label = f"layer and adapter, both ways, {n} × {inputs} × {outputs}"
+        cases.append(Case(group, label, "adapted_both", (n, inputs, outputs, 8), flops, values))
+    return cases
+
+
+def elementwise() -> list:
+    """Forward: what is read and written once. Both ways: the inputs again, the upstream gradient, and the gradients."""
+    group, n, d, f, h, c = "Element-wise", 1024, 576, 1536, 12, 64
+    row, wide, heads = n * d, n * f, n * h * c
+    p = 2_442_240
+    return [
+        Case(group, f"rms_norm {n} × {d}", "rms_norm", (n, d), 4 * row, 2 * row),
+        Case(group, f"rms_norm {n} × {d}, both ways", "rms_norm_both", (n, d), 12 * row, 5 * row),
+        Case(group, f"rope {n} × {h} × {c}", "rope", (n, h, c), 3 * heads, 2 * heads),
+        Case(group, f"rope {n} × {h} × {c}, both ways", "rope_both", (n, h, c), 6 * heads, 4 * heads),
+        Case(group, f"swiglu {n} × {f}", "swiglu", (n, f), 0, 3 * wide),
+        Case(group, f"swiglu {n} × {f}, both ways", "swiglu_both", (n, f), 0, 8 * wide),
+        Case(group, f"AdamW, {p:,} parameters", "adamw", (p,), 0, 7 * p, dtypes=("f32",)),
+    ]
+
+
+def attention() -> list:
+    """Half of the scores are computed; backward takes five products where forward takes two."""
+    group, h, g, c = "Attention and loss", 9, 3, 64
+    cases = []
+    for documents, length in [(4, 284), (1, 2048)]:
+        n, shape = documents * length, (documents, length, h, g, c)
+        flops, values = 4 * h * c * documents * length * (length + 1) / 2, n * c * (2 * h + 2 * g)
+        label = f"attention, {documents} × {length} tokens"
+        cases.append(Case(group, label, "attention", shape, flops, values))
+        cases.append(Case(group, f"{label}, both ways", "attention_both", shape, 3.5 * flops, 3 * values))
+    for rows in (1, 16):
+        columns, values = 328, 2 * rows * 328 * g * c
+        label = f"attention, {rows} × 1 new tokens to {columns}"
+        numbers = (rows, columns, h, g, c)
+        cases.append(Case(group, label, "attention_decode", numbers, 4 * rows * h * c * columns, values, memory="read"))
+    rows, d, vocabulary = 160, 576, 49152
+    label = f"head and cross entropy, both ways, {rows} × {d} × {vocabulary}"
+    flops, values = 4 * rows * d * vocabulary, 2 * vocabulary * d
+    cases.append(Case(group, label, "cross_entropy_both", (rows, d, vocabulary), flops, values, memory="read"))
+    return cases
+
+
+def all_cases() -> list:
+    return frozen_products() + decode_products() + adapter_products() + elementwise() + attention()
+
+
+# ------------------------------------------------------------------------------------------ measuring
+
+
+class Bench:
+    """The processes of all sides, and the seconds that they answered."""
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.dir = ROOT / "runs/bench-kernels"
+        self.dir.mkdir(parents=True, exist_ok=True)
+        self.preload = mkl_preload(self.dir)
+        self.cases = [case for case in all_cases() if arguments.only in f"{case.group} {case.kind} {case.label}"]
+        if not self.cases:
+            raise SystemExit(f"--only {arguments.only!r} is part of no operation; --list shows them")
+        self.seconds = {}  # (threads, case label, dtype, side) -> [seconds of a call]
+        self.missing = {}
+        self.ways = {}
+        self.peaks = {}  # (threads, request) -> best rate
+
+    def start(self, threads: int) -> dict:
+        seconds = str(self.arguments.seconds)
+        peer = [self.arguments.python, "-W", "ignore", "scripts/bench/kernels_peer.py", "--seconds", seconds]
+        peer += ["--threads", str(threads), "--library"]
+        workers = {
+            OURS: Worker([self.arguments.ours, seconds], threads, "", self.dir / "tooltune.log"),
+            NUMPY: Worker(peer + ["numpy"], threads, "", self.dir / "numpy.log"),
+            TORCH: Worker(peer + ["torch"], threads, self.preload, self.dir / "torch.log"),
+        }
+        return workers | {PACKED: workers[TORCH]}
+
+    @staticmethod
+    def clock(threads: int) -> str:
+        return "cpu" if threads == 1 else "wall"
+
+    def measure_peaks(self, workers: dict, threads: int) -> None:
+        for request in PEAKS:
+            answer = workers[OURS].ask(request)
+            if "missing" in answer:
+                self.missing[(threads, request)] = answer["missing"]
+                continue
+            rate = answer["work"] / min(answer[self.clock(threads)])
+            key = (threads, request)
+            self.peaks[key] = max(rate, self.peaks.get(key, 0))
+
+    def measure(self, workers: dict, threads: int, case: Case, dtype: str) -> None:
+        for _ in range(self.arguments.rounds):
+            for side in case.sides:
+                key = (threads, case.label, dtype, side)
+                if key in self.missing or (side == NUMPY and dtype == "bf16"):
+                    continue
+                answer = workers[side].ask(case.request(dtype, side))
+                if "missing" in answer:
+                    self.missing[key] = answer["missing"]
+                    continue
+                self.seconds.setdefault(key, []).extend(answer[self.clock(threads)])
+                self.ways[key] = answer.get("way")
+
+    def run_all(self) -> None:
+        for threads in self.arguments.threads:
+            workers = self.start(threads)
+            self.measure_peaks(workers, threads)
+            group = None
+            for case in self.cases:
+                if case.group != group:
+                    group = case.group
+                    say(f"{threads} thread(s), {group}, load {os.getloadavg()[0]:.2f}")
+                for dtype in case.dtypes:
+                    self.measure(workers, threads, case, dtype)
+            self.measure_peaks(workers, threads)
+            for side in (OURS, NUMPY, TORCH):
+                workers[side].close()
+
+    def limit_seconds(self, threads: int, case: Case, dtype: str) -> float:
+        """The longer of the arithmetic and the memory traffic, each at its peak."""
+        # Without an instruction for bf16, its products are made of f32 ones.
+        flops = self.peaks.get((threads, f"peak {dtype}")) or self.peaks[(threads, "peak f32")]
+        # The loop that moves at least as many bytes; a cold product reads one weight of many.
+        moved = 2 if case.memory == "copy" else 1
+        needed = float("inf") if case.kind == "linear_cold" else case.bytes(dtype)
+        array = next((size for size in ARRAYS if moved * size >= needed), ARRAYS[-1])
+        rate = self.peaks[(threads, f"{case.memory} f32 {array}")]
+        return max(case.flops / flops, case.bytes(dtype) / rate)
+
+    def median(self, threads: int, case: Case, dtype: str, side: str):
+        seconds = self.seconds.get((threads, case.label, dtype, side))
+        return statistics.median(seconds) if seconds else None
+
+    def share_of_limit(self, threads: int, case: Case, dtype: str):
+        ours = self.median(threads, case, dtype, OURS)
+        return self.limit_seconds(threads, case, dtype) / ours if ours else None
+
+    def ratio(self, threads: int, case: Case, dtype: str, side: str):
+        ours, other = self.median(threads, case, dtype, OURS), self.median(threads, case, dtype, side)
+        return other / ours if ours and other else None
+
+
+# ------------------------------------------------------------------------------------------ the report
+
+GROUPS = {
+    "Frozen products": ("GFLOP/s", "tokens × in × out; packed: weights laid out beforehand, as inductor does when it freezes them"),
+    "Decoding": ("GB/s", "tokens × in × out; each call takes another W, so that it comes from memory"),
+    "Adapters": ("GFLOP/s", "rank 8; both ways: forward and the gradients of x, A and B"),
+    "Element-wise": ("GB/s", "both ways: forward and the gradients of the inputs"),
+    "Attention and loss": ("GFLOP/s", "9 query heads, 3 of keys and values, 64 wide; both ways: forward and all gradients"),
+}
+
+
+def shown(value, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def rate_cell(bench: Bench, threads: int, case: Case, dtype: str, side: str, unit: str) -> str:
+    """Median rate and best."""
+    seconds = bench.seconds.get((threads, case.label, dtype, side))
+    if not seconds:
+        return "–"
+    work = case.flops if unit == "GFLOP/s" else case.bytes(dtype)
+    middle, best = (work / s * 1e-9 for s in (statistics.median(seconds), min(seconds)))
+    return f"{middle:,.0f} ({best:,.0f})" if best >= 10 else f"{middle:.1f} ({best:.1f})"
+
+
+def group_table(bench: Bench, threads: int, group: str, dtype: str) -> list:
+    cases = [case for case in bench.cases if case.group == group and dtype in case.dtypes]
+    if not cases:
+        return []
+    unit, note = GROUPS[group]
+    sides = [s for s in (OURS, NUMPY, TORCH, PACKED) if any(s in c.sides for c in cases) and not (s == NUMPY and dtype == "bf16")]
+    others = sides[1:]
+    lines = ["", f"**{group}, {dtype}** ({unit}; {note})", ""]
+    lines.append("| operation | " + " | ".join(sides) + " | of the limit | " + " | ".join(f"tooltune / {s}" for s in others) + " |")
+    lines.append("|---|" + "--:|" * (len(sides) + 1 + len(others)))
+    for case in cases:
+        rates = [rate_cell(bench, threads, case, dtype, side, unit) for side in sides]
+        ratios = [shown(bench.ratio(threads, case, dtype, side)) for side in others]
+        share = shown(bench.share_of_limit(threads, case, dtype))
+        lines.append(f"| {case.label} | " + " | ".join([*rates, share, *ratios]) + " |")
+    return lines
+
+
+def peak_table(bench: Bench) -> list:
+    lines = ["| loop | " + " | ".join(f"{t} thread(s)" for t in bench.arguments.threads) + " |"]
+    lines.append("|---|" + "--:|" * len(bench.arguments.threads))
+    names = {"peak": "multiply-adds, {dtype}, GFLOP/s", "copy": "copy of {size}, GB/s", "read": "read of {size}, GB/s"}
+    for request in PEAKS:
+        kind, dtype, *size = request.split()
+        name = names[kind].format(dtype=dtype, size=f"{int(size[0]) / MIB:.4g} MiB" if size else "")
+        rates = (bench.peaks.get((threads, request)) for threads in bench.arguments.threads)
+        lines.append(f"| {name} | " + " | ".join(shown(rate and rate * 1e-9, 0) for rate in rates) + " |")
+    return lines
+
+
+def below_aim(bench: Bench) -> list:
+    """A line for every aim that is not reached."""
+    lines = []
+    for threads in bench.arguments.threads:
+        for case in bench.cases:
+            for dtype in case.dtypes:
+                share, ratio = bench.share_of_limit(threads, case, dtype), bench.ratio(threads, case, dtype, TORCH)
+                where = f"- {case.label}, {dtype}, {threads} thread(s):"
+                if share is None:
+                    lines.append(f"{where} not computed")
+                elif case.is_large_product():
+                    if share < PRODUCT_AIM:
+                        lines.append(f"{where} {share:.2f} of the limit, aim {PRODUCT_AIM}")
+                    if ratio is not None and ratio < PRODUCT_RATIO_AIM:
+                        lines.append(f"{where} {ratio:.2f} of PyTorch, aim {PRODUCT_RATIO_AIM}")
+                elif case.group in ("Element-wise", "Attention and loss") and share < OTHER_AIM:
+                    lines.append(f"{where} {share:.2f} of the limit, aim {OTHER_AIM}")
+    return lines or ["All are reached."]
+
+
+def ways_note(bench: Bench) -> str:
+    ways = sorted({way for way in bench.ways.values() if way and way.startswith("SDPA")})
+    return f"; {' and '.join(ways)} measured where the faster" if ways else ""
+
+
+def report(bench: Bench, load_before: float) -> str:
+    arguments = bench.arguments
+    lines = ["# Operations on the CPU, beside numpy and PyTorch", ""]
+    lines += report_head("scripts/bench/kernels", arguments.shown, load_before, versions(arguments.python, "torch numpy"))
+    lines += [
+        f"- {arguments.rounds} rounds of {arguments.seconds} s a side and operation, sides in turns; cells are medians, bests in "
+        "parentheses; two threads by wall time, one thread by CPU time",
+        f"- PyTorch: {mkl_note(bench.preload)}, bf16 by oneDNN{ways_note(bench)}; "
+        "its gradients start from a given tensor, tooltune's from ones that it makes",
+        "- of the limit: tooltune's median beside the longer of arithmetic and memory traffic at the rates of the first table; "
+        "an operation whose arrays stay in a cache is compared with a loop whose arrays do",
+        "",
+        "## What the processor can do",
+        "",
+        *peak_table(bench),
+    ]
+    for threads in arguments.threads:
+        lines += ["", f"## {threads} thread(s)"]
+        for group in GROUPS:
+            for dtype in ("f32", "bf16"):
+                lines += group_table(bench, threads, group, dtype)
+    lines += [
+        "",
+        "## Aims that are not reached",
+        "",
+        f"Products of 1024 × 576 × 1536 and larger: {PRODUCT_AIM} of the limit and PyTorch's rate; attention, the loss and "
+        f"element-wise operations: {OTHER_AIM} of the limit.",
+        "",
+        *below_aim(bench),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="times that every side is asked (3)")
+    parser.add_argument("--seconds", type=float, default=0.2, help="measuring time of a side in a round (0.2)")
+    parser.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="numbers of threads (2 1)")
+    parser.add_argument("--only", default="", help="measure operations with this in their group, kind or label")
+    parser.add_argument("--list", action="store_true", help="print the operations and stop")
+    default = Path("benchmarks/kernels_cpu.md")
+    parser.add_argument("--output", type=Path, default=default, help=f"file to write ({default})")
+    parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
+    parser.add_argument("--ours", default="target/release/examples/bench_kernels", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.shown = shown_arguments({"--python", "--ours"})
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.list:
+        for case in all_cases():
+            print(f"{case.group}: {case.label} ({' '.join([case.kind, *map(str, case.numbers)])})")
+        return
+    os.chdir(ROOT)
+    load_before, started = os.getloadavg()[0], time.monotonic()
+    bench = Bench(arguments)
+    bench.run_all()
+    text = report(bench, load_before)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(text, encoding="utf-8")
+    print(text)
+    say(f"{arguments.output} written after {(time.monotonic() - started) / 60:.0f} min")
+
+
+if __name__ == "__main__":
+    main()

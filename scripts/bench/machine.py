@@ -1,0 +1,173 @@
+"""What the benchmarks share: processes with a given number of threads, and what machine, commit and versions were measured.
+
+Standard library only. A `Worker` is a process that answers one JSON line for each line that it is sent and sleeps in between,
+so that several of them can be measured in turns without disturbing each other.
+"""
+
+import datetime
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 1 << 20
+
+
+def say(text: str) -> None:
+    print(f"{datetime.datetime.now():%H:%M:%S} {text}", flush=True)
+
+
+def environment(threads: int, preload: str) -> dict:
+    count = str(threads)
+    extra = {
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "OPENBLAS_NUM_THREADS": count,
+        "RAYON_NUM_THREADS": count,
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        # What inductor compiles is made for a number of threads.
+        "TORCHINDUCTOR_CACHE_DIR": str(ROOT / f"runs/bench-inductor/{threads}-threads"),
+    }
+    if preload:
+        extra["LD_PRELOAD"] = preload
+    return os.environ | extra
+
+
+def failure(command: list, status: int, log: Path) -> SystemExit:
+    tail = log.read_text(errors="replace")[-2000:]
+    return SystemExit(f"{shlex.join(map(str, command))}\nended with status {status}:\n{tail}")
+
+
+def peak_rss_of(usage) -> int:
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def run_process(command: list, threads: int, preload: str, log: Path) -> int:
+    """Runs to the end and returns the peak RSS in bytes; on failure prints the end of the log and stops."""
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(threads, preload), stdout=sink, stderr=subprocess.STDOUT
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise failure(command, process.returncode, log)
+    return peak_rss_of(usage)
+
+
+class Worker:
+    """A process that answers each line with one JSON line; its standard error goes to `log`."""
+
+    def __init__(self, command: list, threads: int, preload: str, log: Path):
+        self.command, self.log = command, log
+        with log.open("wb") as sink:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment(threads, preload), text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sink,
+            )
+
+    def ask(self, request: str) -> dict:
+        try:
+            self.process.stdin.write(request + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            self.process.wait()
+            say(f"no answer to {request!r}")
+            raise failure(self.command, self.process.returncode, self.log)
+        try:
+            return json.loads(answer)
+        except json.JSONDecodeError as error:
+            raise SystemExit(f"{shlex.join(map(str, self.command))}\nanswered {request!r} with {answer!r}: {error}")
+
+    def close(self) -> int:
+        """Ends the process and returns its peak RSS in bytes."""
+        self.process.stdin.close()
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.process.stdout.close()
+        if self.process.returncode != 0:
+            raise failure(self.command, self.process.returncode, self.log)
+        return peak_rss_of(usage)
+
+
+def mkl_preload(folder: Path) -> str:
+    """MKL takes its AVX-512 kernels on AMD only if told that the processor is Intel's: worth a factor of two."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists() or "AuthenticAMD" not in cpuinfo.read_text():
+        return ""
+    source, library = folder / "mkl_avx512.c", folder / "mkl_avx512.so"
+    source.write_text("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
+    try:
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SystemExit(f"cannot compile {source}, without which MKL is at half its speed here: {error}; install a C compiler")
+    return str(library)
+
+
+def mkl_note(preload: str) -> str:
+    return "MKL's AVX-512 kernels switched on (it does not use them on AMD by itself)" if preload else "stock MKL"
+
+
+def prepared_base(python: str) -> Path:
+    """The Hugging Face directory of SmolLM2, made from the GGUF on first use."""
+    base = Path("runs/bench-base")
+    if not (ROOT / base / "model.safetensors").exists():
+        say("converting the GGUF for transformers")
+        (ROOT / base).mkdir(parents=True, exist_ok=True)
+        command = [python, "-W", "ignore", "scripts/bench/peft_train.py", "--prepare", "--base", base]
+        run_process(command, 1, "", ROOT / base / "prepare.log")
+    return base
+
+
+# ------------------------------------------------------------------------------------------ what was measured
+
+
+def output_of(command: list) -> str:
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def cpu_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    dirty = "" if output_of(["git", "status", "--porcelain", "--untracked-files=no"]) == "" else ", with local changes"
+    return output_of(["git", "rev-parse", "--short=12", "HEAD"]) + dirty
+
+
+def versions(python: str, names: str) -> str:
+    """Versions of the Python packages `names`, of Burn and of rustc."""
+    code = f"import importlib.metadata as m; print(', '.join(n + ' ' + m.version(n) for n in '{names}'.split()))"
+    burn = re.search(r'name = "burn"\nversion = "([^"]+)"', (ROOT / "Cargo.lock").read_text())
+    return f"{output_of([python, '-c', code])}; burn {burn.group(1) if burn else '?'}, {output_of(['rustc', '--version'])}"
+
+
+def shown_arguments(hidden: set) -> list:
+    """The command line without what a wrapper script added."""
+    return [a for i, a in enumerate(sys.argv[1:]) if a not in hidden and sys.argv[i] not in hidden]
+
+
+def report_head(script: str, shown: list, load_before: float, version_line: str) -> list:
+    command = f"{script} {shlex.join(shown)}".rstrip()
+    return [
+        f"Written by `{command}`; do not edit.",
+        "",
+        f"- {datetime.date.today().isoformat()}, commit {commit()}",
+        f"- {cpu_name()}, {os.cpu_count()} cores; load average {load_before:.2f} before, {os.getloadavg()[0]:.2f} after",
+        f"- {version_line}",
+    ]
