@@ -255,9 +255,9 @@ def cuda_variables(device: str) -> dict:
 
 
 def found_libraries() -> str:
-    text = output_of(["bash", "scripts/gpu/environment", "--list"])
-    parts = [" ".join(line.split()) for line in text.splitlines()]
-    return "; ".join(parts) or "unknown"
+    command = ["bash", "scripts/gpu/environment", "--list"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return "; ".join(" ".join(line.split()) for line in done.stdout.splitlines())
 
 
 def python_versions(python: str) -> str:
