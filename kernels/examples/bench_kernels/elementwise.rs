@@ -1,6 +1,6 @@
 //! Operations that cost memory traffic: norms, rotation, the gate, the optimizer.
 //!
-//! `_both` is the operation and the gradients of its inputs, from an upstream gradient of ones.
+//! `_both` is the operation and the gradients of its inputs.
 
 use std::hint::black_box;
 
@@ -8,6 +8,7 @@ use burn::tensor::{Device, Tensor};
 use tooltune_kernels::adamw::{AdamW, AdamWState};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
+use tooltune_kernels::seed::seed;
 use tooltune_kernels::swiglu::swiglu;
 
 use crate::inputs::{Precision, leaf, random, shape};
@@ -18,63 +19,51 @@ pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
     ("rms_norm_both", |p, n| norm(p, n, both)),
     ("rope", |p, n| rotation(p, n, forward)),
     ("rope_both", |p, n| rotation(p, n, both)),
-    ("swiglu", gate),
-    ("swiglu_both", gate_both),
+    ("swiglu", |p, n| gate(p, n, forward)),
+    ("swiglu_both", |p, n| gate(p, n, both)),
     ("adamw", adamw),
 ];
 
-/// Applies a function, with or without its gradient.
-type Apply<const D: usize> = fn(&Tensor<D>, &dyn Fn(Tensor<D>) -> Tensor<D>);
+/// Applies a function to an input, with or without the gradient for that of its result.
+type Apply<const D: usize> = fn([&Tensor<D>; 2], &dyn Fn(Tensor<D>) -> Tensor<D>);
 
-fn forward<const D: usize>(x: &Tensor<D>, work: &dyn Fn(Tensor<D>) -> Tensor<D>) {
+fn forward<const D: usize>([x, _]: [&Tensor<D>; 2], work: &dyn Fn(Tensor<D>) -> Tensor<D>) {
     black_box(work(x.clone()));
 }
 
-fn both<const D: usize>(x: &Tensor<D>, work: &dyn Fn(Tensor<D>) -> Tensor<D>) {
+fn both<const D: usize>([x, dy]: [&Tensor<D>; 2], work: &dyn Fn(Tensor<D>) -> Tensor<D>) {
     let x = leaf(x);
-    let found = work(x.clone()).backward();
+    let found = seed(work(x.clone()), dy.clone()).backward();
     black_box(x.grad(&found));
 }
 
 /// Shape `tokens hidden`.
 fn norm(precision: Precision, numbers: &[usize], apply: Apply<2>) -> Result<Run, String> {
-    precision.f32_only()?;
     let [n, d] = shape(numbers)?;
     let (x, weight) = (random([n, d]), random([d]));
+    let dy = random([n, d]).cast(precision.dtype());
     Ok(Run::new(move || {
-        apply(&x, &|x| rms_norm(x, &weight, 1e-5));
+        apply([&x, &dy], &|x| {
+            rms_norm(x, &weight, 1e-5, precision.dtype())
+        });
     }))
 }
 
-/// Shape `tokens heads head_size`.
+/// Shape `tokens heads head_size`; all heads are turned.
 fn rotation(precision: Precision, numbers: &[usize], apply: Apply<3>) -> Result<Run, String> {
-    precision.f32_only()?;
     let [n, h, c] = shape(numbers)?;
-    let x = random([n, h, c]);
+    let [x, dy] = [(); 2].map(|()| random([n, h, c]).cast(precision.dtype()));
     let positions: Vec<u32> = (0..n as u32).collect();
     let table = RopeTable::new(&positions, &vec![0.1; c / 2], 1.0, &Device::flex());
-    Ok(Run::new(move || apply(&x, &|x| rope(x, &table))))
+    Ok(Run::new(move || apply([&x, &dy], &|x| rope(x, &table, h))))
 }
 
 /// Shape `tokens intermediate`.
-fn gate(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
-    precision.f32_only()?;
+fn gate(precision: Precision, numbers: &[usize], apply: Apply<2>) -> Result<Run, String> {
     let [n, f] = shape(numbers)?;
-    let (gate, up) = (random([n, f]), random([n, f]));
-    Ok(Run::new(move || {
-        black_box(swiglu(gate.clone(), up.clone()));
-    }))
-}
-
-fn gate_both(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
-    precision.f32_only()?;
-    let [n, f] = shape(numbers)?;
-    let (gate, up) = (random([n, f]), random([n, f]));
-    Ok(Run::new(move || {
-        let (gate, up) = (leaf(&gate), leaf(&up));
-        let found = swiglu(gate.clone(), up.clone()).backward();
-        black_box([gate.grad(&found), up.grad(&found)]);
-    }))
+    let gate_up = random([n, 2 * f]).cast(precision.dtype());
+    let dy = random([n, f]).cast(precision.dtype());
+    Ok(Run::new(move || apply([&gate_up, &dy], &swiglu)))
 }
 
 /// Shape `parameters`.

@@ -1,6 +1,7 @@
 //! Random inputs, and what the words of a request mean.
 
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{DType, Device, Distribution, Tensor};
+use tooltune_kernels::ComputeDtype;
 
 /// What the numbers of an operation are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,17 @@ impl Precision {
             "bf16" => Ok(Self::Bf16),
             _ => Err(format!("no dtype {word}")),
         }
+    }
+
+    pub(crate) fn compute_dtype(self) -> ComputeDtype {
+        match self {
+            Self::F32 => ComputeDtype::F32,
+            Self::Bf16 => ComputeDtype::Bf16,
+        }
+    }
+
+    pub(crate) fn dtype(self) -> DType {
+        self.compute_dtype().dtype()
     }
 
     /// An error unless f32: for operations that have nothing else.

@@ -4,11 +4,14 @@
 //! in the place of `in` for a factor B.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
-use tooltune_kernels::LoraFactors;
+use burn::tensor::Device;
 use tooltune_kernels::cpu::matrix::Matrix;
 use tooltune_kernels::cpu::product::product;
-use tooltune_kernels::lora_linear::lora_linear;
+use tooltune_kernels::lora_linear::{Beside, lora_linear};
+use tooltune_kernels::seed::seed;
+use tooltune_kernels::{AdapterLayout, AdapterPart, FrozenWeight, StackedAdapter, StackedLinear};
 
 use crate::inputs::{Precision, floats, leaf, random, shape};
 use crate::{Prepare, Run};
@@ -17,8 +20,8 @@ pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
     ("linear", linear),
     ("linear_cold", linear_cold),
     ("linear_dx", linear_dx),
-    ("factor", linear),
-    ("factor_dx", linear_dx),
+    ("factor", factor),
+    ("factor_dx", factor_dx),
     ("factor_dw", factor_dw),
     ("adapted_both", adapted_both),
 ];
@@ -26,8 +29,56 @@ pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
 /// Weights of a cold product together: more than any cache holds.
 const COLD_BYTES: usize = 128 << 20;
 
+/// A frozen map `[outputs, inputs]` as the model holds it.
+fn frozen(precision: Precision, inputs: usize, outputs: usize) -> StackedLinear {
+    let values = floats(outputs * inputs);
+    let shape = [outputs, inputs];
+    StackedLinear {
+        weight: FrozenWeight::new(values, shape, precision.compute_dtype(), &Device::flex()),
+        bias: None,
+        out_features: [outputs].into(),
+        adapter: None,
+    }
+}
+
 /// `x Wᵀ`.
 fn linear(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+    let [n, inputs, outputs] = shape(numbers)?;
+    let x = random([n, inputs]).cast(precision.dtype());
+    let linear = frozen(precision, inputs, outputs);
+    Ok(Run::new(move || {
+        black_box(lora_linear(x.clone(), &linear, Beside::default()));
+    }))
+}
+
+/// `x Wᵀ` with another W each time, as in decoding: a layer is read once a token.
+fn linear_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+    let [n, inputs, outputs] = shape(numbers)?;
+    let x = random([n, inputs]).cast(precision.dtype());
+    let weight = frozen(precision, inputs, outputs);
+    let copies = COLD_BYTES.div_ceil(weight.weight.bytes()).max(2);
+    let weights: Vec<StackedLinear> = (0..copies)
+        .map(|_| frozen(precision, inputs, outputs))
+        .collect();
+    let mut next = 0;
+    Ok(Run::new(move || {
+        next = (next + 1) % weights.len();
+        black_box(lora_linear(x.clone(), &weights[next], Beside::default()));
+    }))
+}
+
+/// `dy W`. A packed weight has panels of its own for this direction, which are those of the
+/// transposed weight for the other one; f32 weights are read in the other order.
+fn linear_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+    let [n, inputs, outputs] = shape(numbers)?;
+    match precision {
+        Precision::Bf16 => linear(precision, &[n, outputs, inputs]),
+        Precision::F32 => factor_dx(precision, numbers),
+    }
+}
+
+/// `x Fᵀ` with a thin F.
+fn factor(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     precision.f32_only()?;
     let [n, inputs, outputs] = shape(numbers)?;
     let (x, weight) = (floats(n * inputs), floats(outputs * inputs));
@@ -37,23 +88,8 @@ fn linear(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     }))
 }
 
-/// `x Wᵀ` with another W each time, as in decoding: a layer is read once a token.
-fn linear_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
-    precision.f32_only()?;
-    let [n, inputs, outputs] = shape(numbers)?;
-    let x = floats(n * inputs);
-    let copies = COLD_BYTES.div_ceil(4 * inputs * outputs).max(2);
-    let weights = vec![floats(outputs * inputs); copies];
-    let mut next = 0;
-    Ok(Run::new(move || {
-        next = (next + 1) % weights.len();
-        let weight = Matrix::of_rows(&weights[next], inputs).transposed();
-        black_box(product(&[(Matrix::of_rows(&x, inputs), weight)]));
-    }))
-}
-
-/// `dy W`.
-fn linear_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+/// `dy F`.
+fn factor_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     precision.f32_only()?;
     let [n, inputs, outputs] = shape(numbers)?;
     let (dy, weight) = (floats(n * outputs), floats(outputs * inputs));
@@ -76,20 +112,18 @@ fn factor_dw(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
 
 /// `x Wᵀ + s (x Aᵀ) Bᵀ` and the gradients of x, A and B; shape `tokens in out rank`.
 fn adapted_both(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
-    precision.f32_only()?;
     let [n, inputs, outputs, rank] = shape(numbers)?;
-    let (x, weight) = (random([n, inputs]), random([outputs, inputs]));
-    let (a, b) = (random([rank, inputs]), random([outputs, rank]));
+    let x = random([n, inputs]).cast(precision.dtype());
+    let dy = random([n, outputs]).cast(precision.dtype());
+    let part = AdapterPart { rank, scaling: 2.0 };
+    let layout = Arc::new(AdapterLayout::new(inputs, &[outputs], &[Some(part)]));
+    let factors = random([layout.len()]);
+    let mut linear = frozen(precision, inputs, outputs);
     Ok(Run::new(move || {
-        let x = leaf(&x);
-        let factors = LoraFactors {
-            a: leaf(&a),
-            b: leaf(&b),
-            scaling: 2.0,
-        };
-        let y = lora_linear(x.clone(), &weight, None, Some((&factors, None)));
-        let found = y.backward();
-        let gradients = [&x, &factors.a, &factors.b].map(|leaf| leaf.grad(&found));
-        black_box(gradients);
+        let (x, factors) = (leaf(&x), leaf(&factors));
+        linear.adapter = Some(StackedAdapter::new(factors.clone(), layout.clone()));
+        let y = lora_linear(x.clone(), &linear, Beside::default());
+        let found = seed(y, dy.clone()).backward();
+        black_box((x.grad(&found), factors.grad(&found)));
     }))
 }

@@ -2,12 +2,13 @@
 
 use std::hint::black_box;
 
-use burn::tensor::Tensor;
-use tooltune_kernels::Supervision;
-use tooltune_kernels::attention::{Causality, Documents, attention, decode};
+use burn::tensor::{Device, Tensor};
+use tooltune_kernels::attention::{Causality, Columns, Documents, attention, decode};
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
+use tooltune_kernels::seed::seed;
+use tooltune_kernels::{FrozenWeight, Supervision};
 
-use crate::inputs::{Precision, leaf, random, shape};
+use crate::inputs::{Precision, floats, leaf, random, shape};
 use crate::{Prepare, Run};
 
 pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
@@ -20,53 +21,59 @@ pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
 /// Logits alive at a time: 128 rows of SmolLM2's vocabulary.
 const CHUNK_ROWS: usize = 128;
 
-/// Queries, keys, values and the borders of equal documents; shape
+/// Queries, keys and values, the number of query heads and the borders of equal documents; shape
 /// `documents length heads key_value_heads head_size`.
-fn packed(numbers: &[usize]) -> Result<([Tensor<3>; 3], Documents), String> {
+fn packed(
+    precision: Precision,
+    numbers: &[usize],
+) -> Result<(Tensor<3>, usize, Documents), String> {
     let [documents, length, h, g, c] = shape(numbers)?;
     let n = documents * length;
     let borders: Vec<usize> = (0..=documents).map(|i| i * length).collect();
-    let inputs = [h, g, g].map(|heads| random([n, heads, c]));
-    Ok((inputs, Documents::new(&borders, n)))
+    let qkv = random([n, h + 2 * g, c]).cast(precision.dtype());
+    Ok((qkv, h, Documents::new(&borders, n)))
 }
 
 fn attended(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
-    precision.f32_only()?;
-    let (inputs, documents) = packed(numbers)?;
+    let (qkv, h, documents) = packed(precision, numbers)?;
     Ok(Run::new(move || {
-        let [q, k, v] = inputs.clone();
-        black_box(attention(q, k, v, &documents, Causality::Causal));
+        black_box(attention(qkv.clone(), h, &documents, Causality::Causal));
     }))
 }
 
 fn attended_both(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
-    precision.f32_only()?;
-    let (inputs, documents) = packed(numbers)?;
+    let (qkv, h, documents) = packed(precision, numbers)?;
+    let dy = qkv.clone().narrow(1, 0, h).mul_scalar(1.0);
     Ok(Run::new(move || {
-        let leaves = inputs.each_ref().map(leaf);
-        let [q, k, v] = leaves.clone();
-        let found = attention(q, k, v, &documents, Causality::Causal).backward();
-        black_box(leaves.map(|leaf| leaf.grad(&found)));
+        let qkv = leaf(&qkv);
+        let y = attention(qkv.clone(), h, &documents, Causality::Causal);
+        let found = seed(y, dy.clone()).backward();
+        black_box(qkv.grad(&found));
     }))
 }
 
 /// One query a row; shape `rows columns heads key_value_heads head_size`.
 fn decoded(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
-    precision.f32_only()?;
     let [rows, columns, h, g, c] = shape(numbers)?;
-    let q = random([rows, h, c]);
-    let [keys, values] = [(); 2].map(|()| random([rows, g, columns, c]));
+    let qkv = random([rows, h + 2 * g, c]).cast(precision.dtype());
+    let [keys, values] = [(); 2].map(|()| random([rows, g, columns, c]).cast(precision.dtype()));
     let starts = vec![0; rows];
     Ok(Run::new(move || {
-        black_box(decode(q.clone(), &keys, &values, &starts, columns));
+        let columns = Columns {
+            starts: &starts,
+            end: columns,
+        };
+        black_box(decode(qkv.clone(), h, (&keys, &values), columns));
     }))
 }
 
 /// The loss of supervised rows and the gradient of their hidden states; shape `rows hidden vocabulary`.
 fn loss(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
-    precision.f32_only()?;
     let [rows, d, vocabulary] = shape(numbers)?;
-    let (hidden, head) = (random([rows, d]), random([vocabulary, d]));
+    let hidden = random([rows, d]).cast(precision.dtype());
+    let values = floats(vocabulary * d);
+    let dtype = precision.compute_dtype();
+    let head = FrozenWeight::new(values, [vocabulary, d], dtype, &Device::flex());
     let targets: Vec<u32> = (0..rows).map(|i| (i * 97 % vocabulary) as u32).collect();
     let supervision = Supervision::new(&targets, &vec![1.0; rows]);
     let scale = 1.0 / rows as f64;
