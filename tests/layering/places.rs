@@ -5,7 +5,7 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are no operations but what operations are made of.
-const NOT_OPERATIONS: [&str; 1] = ["cpu"];
+const NOT_OPERATIONS: [&str; 2] = ["cpu", "cube"];
 
 #[test]
 fn backend_generics_and_unsafe_stay_in_kernels() {
