@@ -7,7 +7,10 @@
 
 use cubecl::prelude::*;
 
-use super::tiles::{Head, SIDE, Tiles, add_products, add_weighted, is_seen, load, store_row};
+use super::tiles::{
+    SIDE, Tiles, add_products, add_weighted, heads, is_seen, load, no_products, no_sums, own_block,
+    store_row,
+};
 
 /// Products of the rows of `out` with those of its gradient, `[n, h]`: what every gradient of a
 /// score is reduced by.
@@ -51,19 +54,17 @@ pub(super) fn query_gradients<T: Float, N: Size>(
     #[define(T)] _dtype: ElemType,
 ) {
     let own = comptime!(tiles.own_rows());
-    let own_columns = comptime!(tiles.own_columns());
     let columns = comptime!(tiles.columns);
     let rows = comptime!(tiles.rows);
     let h = h as usize;
     let g = g as usize;
     let head = CUBE_POS_Y as usize;
-    let kv = head / (h / g);
-    let block = CUBE_POS_X as usize * 4;
-    let start = blocks[block] as usize;
-    let end = blocks[block + 1] as usize;
-    let first = blocks[block + 2] as usize;
-    let last = blocks[block + 3] as usize;
-    let stride = (h + 2 * g) * columns;
+    let heads = heads(h, g, head, columns);
+    let block = own_block(blocks);
+    let start = block.start;
+    let end = block.end;
+    let first = block.first;
+    let last = block.last;
     let y = (UNIT_POS / SIDE) as usize * own;
     let x = (UNIT_POS % SIDE) as usize;
 
@@ -73,17 +74,9 @@ pub(super) fn query_gradients<T: Float, N: Size>(
     let mut values = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
     let mut d_scores = Shared::<[f32]>::new_slice(comptime!(tiles.scores()));
 
-    let query_head = Head {
-        offset: head * columns,
-        stride,
-    };
-    let out_head = Head {
-        offset: head * columns,
-        stride: h * columns,
-    };
-    load::<T, N>(qkv, &query_head, first, last, scale, &mut queries, tiles);
-    load::<T, N>(d_out, &out_head, first, last, 1.0f32, &mut d_outs, tiles);
-    let mut sums = Array::<Vector<f32, N>>::new(comptime!(own * own_columns));
+    load::<T, N>(qkv, &heads.queries, first, last, scale, &mut queries, tiles);
+    load::<T, N>(d_out, &heads.out, first, last, 1.0f32, &mut d_outs, tiles);
+    let mut sums = no_sums::<N>(tiles);
     let mut log_sum = Array::<f32>::new(own);
     let mut dot = Array::<f32>::new(own);
     #[unroll]
@@ -92,10 +85,6 @@ pub(super) fn query_gradients<T: Float, N: Size>(
         let token = min(first + y + i, last - 1);
         log_sum[i] = log_sums[token * h + head];
         dot[i] = dots[token * h + head];
-        #[unroll]
-        for j in 0..own_columns {
-            sums[comptime!(i * own_columns + j)] = Vector::<f32, N>::new(0.0);
-        }
     }
 
     let mut stop = end;
@@ -104,24 +93,11 @@ pub(super) fn query_gradients<T: Float, N: Size>(
     }
     let mut tile = start;
     while tile < stop {
-        let key_head = Head {
-            offset: (h + kv) * columns,
-            stride,
-        };
-        let value_head = Head {
-            offset: (h + g + kv) * columns,
-            stride,
-        };
-        load::<T, N>(qkv, &key_head, tile, end, 1.0f32, &mut keys, tiles);
-        load::<T, N>(qkv, &value_head, tile, end, 1.0f32, &mut values, tiles);
+        load::<T, N>(qkv, &heads.keys, tile, end, 1.0f32, &mut keys, tiles);
+        load::<T, N>(qkv, &heads.values, tile, end, 1.0f32, &mut values, tiles);
         sync_cube();
-        let mut scores = Array::<f32>::new(comptime!(own * own));
-        let mut d_weights = Array::<f32>::new(comptime!(own * own));
-        #[unroll]
-        for i in 0..comptime!(own * own) {
-            scores[i] = 0.0f32;
-            d_weights[i] = 0.0f32;
-        }
+        let mut scores = no_products(tiles);
+        let mut d_weights = no_products(tiles);
         add_products::<N>(&queries, &keys, &mut scores, tiles);
         add_products::<N>(&d_outs, &values, &mut d_weights, tiles);
         #[unroll]
@@ -147,7 +123,7 @@ pub(super) fn query_gradients<T: Float, N: Size>(
     for i in 0..own {
         let token = first + y + i;
         if token < last {
-            store_row::<T, N>(&sums, i, scale, d_qkv, &query_head, token, tiles);
+            store_row::<T, N>(&sums, i, scale, d_qkv, &heads.queries, token, tiles);
         }
     }
 }
@@ -170,19 +146,18 @@ pub(super) fn key_gradients<T: Float, N: Size>(
     #[define(T)] _dtype: ElemType,
 ) {
     let own = comptime!(tiles.own_rows());
-    let own_columns = comptime!(tiles.own_columns());
     let columns = comptime!(tiles.columns);
     let rows = comptime!(tiles.rows);
     let h = h as usize;
     let g = g as usize;
     let kv = CUBE_POS_Y as usize;
     let group = h / g;
-    let block = CUBE_POS_X as usize * 4;
-    let start = blocks[block] as usize;
-    let end = blocks[block + 1] as usize;
-    let first = blocks[block + 2] as usize;
-    let last = blocks[block + 3] as usize;
-    let stride = (h + 2 * g) * columns;
+    let fixed = heads(h, g, kv * group, columns);
+    let block = own_block(blocks);
+    let start = block.start;
+    let end = block.end;
+    let first = block.first;
+    let last = block.last;
     let y = (UNIT_POS / SIDE) as usize * own;
     let x = (UNIT_POS % SIDE) as usize;
 
@@ -193,23 +168,10 @@ pub(super) fn key_gradients<T: Float, N: Size>(
     // Transposed, a row for each key: the weights, then the gradients of the scores.
     let mut weights = Shared::<[f32]>::new_slice(comptime!(tiles.scores()));
 
-    let key_head = Head {
-        offset: (h + kv) * columns,
-        stride,
-    };
-    let value_head = Head {
-        offset: (h + g + kv) * columns,
-        stride,
-    };
-    load::<T, N>(qkv, &key_head, first, last, 1.0f32, &mut keys, tiles);
-    load::<T, N>(qkv, &value_head, first, last, 1.0f32, &mut values, tiles);
-    let mut key_sums = Array::<Vector<f32, N>>::new(comptime!(own * own_columns));
-    let mut value_sums = Array::<Vector<f32, N>>::new(comptime!(own * own_columns));
-    #[unroll]
-    for i in 0..comptime!(own * own_columns) {
-        key_sums[i] = Vector::<f32, N>::new(0.0);
-        value_sums[i] = Vector::<f32, N>::new(0.0);
-    }
+    load::<T, N>(qkv, &fixed.keys, first, last, 1.0f32, &mut keys, tiles);
+    load::<T, N>(qkv, &fixed.values, first, last, 1.0f32, &mut values, tiles);
+    let mut key_sums = no_sums::<N>(tiles);
+    let mut value_sums = no_sums::<N>(tiles);
 
     let mut from = start;
     if comptime!(tiles.causal) {
@@ -217,26 +179,14 @@ pub(super) fn key_gradients<T: Float, N: Size>(
     }
     let mut head = kv * group;
     while head < (kv + 1) * group {
+        let heads = heads(h, g, head, columns);
         let mut tile = from;
         while tile < end {
-            let query_head = Head {
-                offset: head * columns,
-                stride,
-            };
-            let out_head = Head {
-                offset: head * columns,
-                stride: h * columns,
-            };
-            load::<T, N>(qkv, &query_head, tile, end, scale, &mut queries, tiles);
-            load::<T, N>(d_out, &out_head, tile, end, 1.0f32, &mut d_outs, tiles);
+            load::<T, N>(qkv, &heads.queries, tile, end, scale, &mut queries, tiles);
+            load::<T, N>(d_out, &heads.out, tile, end, 1.0f32, &mut d_outs, tiles);
             sync_cube();
-            let mut scores = Array::<f32>::new(comptime!(own * own));
-            let mut d_weights = Array::<f32>::new(comptime!(own * own));
-            #[unroll]
-            for i in 0..comptime!(own * own) {
-                scores[i] = 0.0f32;
-                d_weights[i] = 0.0f32;
-            }
+            let mut scores = no_products(tiles);
+            let mut d_weights = no_products(tiles);
             add_products::<N>(&keys, &queries, &mut scores, tiles);
             add_products::<N>(&values, &d_outs, &mut d_weights, tiles);
             #[unroll]
@@ -281,8 +231,8 @@ pub(super) fn key_gradients<T: Float, N: Size>(
     for i in 0..own {
         let token = first + y + i;
         if token < last {
-            store_row::<T, N>(&key_sums, i, 1.0f32, d_qkv, &key_head, token, tiles);
-            store_row::<T, N>(&value_sums, i, 1.0f32, d_qkv, &value_head, token, tiles);
+            store_row::<T, N>(&key_sums, i, 1.0f32, d_qkv, &fixed.keys, token, tiles);
+            store_row::<T, N>(&value_sums, i, 1.0f32, d_qkv, &fixed.values, token, tiles);
         }
     }
 }

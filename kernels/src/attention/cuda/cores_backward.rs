@@ -7,7 +7,7 @@ use super::cores::{
     ALIGNMENT, CoreTiles, QUARTERS, ROWS, SCORE_PITCH, VECTOR, WEIGHT_PITCH, add_weighted, load,
     no_sums, store, store_products,
 };
-use super::tiles::{Head, is_seen};
+use super::tiles::{heads, is_seen, own_block};
 
 /// Of one tile of queries of one head.
 #[cube(launch, create_dummy_kernel)]
@@ -31,29 +31,12 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
     let h = h as usize;
     let g = g as usize;
     let head = CUBE_POS_Y as usize;
-    let kv = head / (h / g);
-    let block = CUBE_POS_X as usize * 4;
-    let start = blocks[block] as usize;
-    let end = blocks[block + 1] as usize;
-    let first = blocks[block + 2] as usize;
-    let last = blocks[block + 3] as usize;
-    let stride = (h + 2 * g) * columns;
-    let query_head = Head {
-        offset: head * columns,
-        stride,
-    };
-    let key_head = Head {
-        offset: (h + kv) * columns,
-        stride,
-    };
-    let value_head = Head {
-        offset: (h + g + kv) * columns,
-        stride,
-    };
-    let out_head = Head {
-        offset: head * columns,
-        stride: h * columns,
-    };
+    let heads = heads(h, g, head, columns);
+    let block = own_block(blocks);
+    let start = block.start;
+    let end = block.end;
+    let first = block.first;
+    let last = block.last;
 
     let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
     let mut d_outs = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
@@ -71,8 +54,8 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
     let token = min(query, last - 1);
     let log_sum = log_sums[token * h + head];
     let dot = dots[token * h + head];
-    load::<T, N>(qkv, &query_head, first, last, &mut queries, tiles);
-    load::<T, N>(d_out, &out_head, first, last, &mut d_outs, tiles);
+    load::<T, N>(qkv, &heads.queries, first, last, &mut queries, tiles);
+    load::<T, N>(d_out, &heads.out, first, last, &mut d_outs, tiles);
     let mut stop = end;
     if comptime!(tiles.causal) {
         stop = min(end, first + ROWS);
@@ -81,8 +64,8 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
     let sums = no_sums(tiles);
     let mut tile = start;
     while tile < stop {
-        load::<T, N>(qkv, &key_head, tile, end, &mut keys, tiles);
-        load::<T, N>(qkv, &value_head, tile, end, &mut values, tiles);
+        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles);
+        load::<T, N>(qkv, &heads.values, tile, end, &mut values, tiles);
         sync_cube();
         store_products::<T, N>(&queries, &keys, &mut scores, tiles);
         store_products::<T, N>(&d_outs, &values, &mut d_weights, tiles);
@@ -107,7 +90,7 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
         scale,
         &mut scores,
         d_qkv,
-        &query_head,
+        &heads.queries,
         first,
         last,
         tiles,
@@ -137,20 +120,12 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
     let g = g as usize;
     let kv = CUBE_POS_Y as usize;
     let group = h / g;
-    let block = CUBE_POS_X as usize * 4;
-    let start = blocks[block] as usize;
-    let end = blocks[block + 1] as usize;
-    let first = blocks[block + 2] as usize;
-    let last = blocks[block + 3] as usize;
-    let stride = (h + 2 * g) * columns;
-    let key_head = Head {
-        offset: (h + kv) * columns,
-        stride,
-    };
-    let value_head = Head {
-        offset: (h + g + kv) * columns,
-        stride,
-    };
+    let fixed = heads(h, g, kv * group, columns);
+    let block = own_block(blocks);
+    let start = block.start;
+    let end = block.end;
+    let first = block.first;
+    let last = block.last;
 
     let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
     let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
@@ -165,8 +140,8 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
 
     let row = UNIT_POS as usize / QUARTERS;
     let quarter = UNIT_POS as usize % QUARTERS;
-    load::<T, N>(qkv, &key_head, first, last, &mut keys, tiles);
-    load::<T, N>(qkv, &value_head, first, last, &mut values, tiles);
+    load::<T, N>(qkv, &fixed.keys, first, last, &mut keys, tiles);
+    load::<T, N>(qkv, &fixed.values, first, last, &mut values, tiles);
     let mut from = start;
     if comptime!(tiles.causal) {
         from = first;
@@ -176,18 +151,11 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
     let value_sums = no_sums(tiles);
     let mut head = kv * group;
     while head < (kv + 1) * group {
-        let query_head = Head {
-            offset: head * columns,
-            stride,
-        };
-        let out_head = Head {
-            offset: head * columns,
-            stride: h * columns,
-        };
+        let heads = heads(h, g, head, columns);
         let mut tile = from;
         while tile < end {
-            load::<T, N>(qkv, &query_head, tile, end, &mut queries, tiles);
-            load::<T, N>(d_out, &out_head, tile, end, &mut d_outs, tiles);
+            load::<T, N>(qkv, &heads.queries, tile, end, &mut queries, tiles);
+            load::<T, N>(d_out, &heads.out, tile, end, &mut d_outs, tiles);
             sync_cube();
             store_products::<T, N>(&queries, &keys, &mut scores, tiles);
             store_products::<T, N>(&d_outs, &values, &mut d_weights, tiles);
@@ -220,7 +188,7 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
         scale,
         &mut scores,
         d_qkv,
-        &key_head,
+        &fixed.keys,
         first,
         last,
         tiles,
@@ -230,7 +198,7 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
         1.0f32,
         &mut scores,
         d_qkv,
-        &value_head,
+        &fixed.values,
         first,
         last,
         tiles,

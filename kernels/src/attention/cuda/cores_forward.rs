@@ -8,7 +8,7 @@ use super::cores::{
     no_sums, store, store_products,
 };
 use super::forward::LOWEST;
-use super::tiles::{Head, is_seen};
+use super::tiles::{heads, is_seen, own_block};
 
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn attend_on_cores<T: Float, N: Size>(
@@ -29,25 +29,12 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
     let h = h as usize;
     let g = g as usize;
     let head = CUBE_POS_Y as usize;
-    let kv = head / (h / g);
-    let block = CUBE_POS_X as usize * 4;
-    let start = blocks[block] as usize;
-    let end = blocks[block + 1] as usize;
-    let first = blocks[block + 2] as usize;
-    let last = blocks[block + 3] as usize;
-    let stride = (h + 2 * g) * columns;
-    let query_head = Head {
-        offset: head * columns,
-        stride,
-    };
-    let key_head = Head {
-        offset: (h + kv) * columns,
-        stride,
-    };
-    let value_head = Head {
-        offset: (h + g + kv) * columns,
-        stride,
-    };
+    let heads = heads(h, g, head, columns);
+    let block = own_block(blocks);
+    let start = block.start;
+    let end = block.end;
+    let first = block.first;
+    let last = block.last;
 
     let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
     let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(vectors, ALIGNMENT);
@@ -59,7 +46,7 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
     let row = UNIT_POS as usize / QUARTERS;
     let quarter = UNIT_POS as usize % QUARTERS;
     let query = first + row;
-    load::<T, N>(qkv, &query_head, first, last, &mut queries, tiles);
+    load::<T, N>(qkv, &heads.queries, first, last, &mut queries, tiles);
     let mut stop = end;
     if comptime!(tiles.causal) {
         stop = min(end, first + ROWS);
@@ -69,7 +56,7 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
     let mut total = 0.0f32;
     let mut tile = start;
     while tile < stop {
-        load::<T, N>(qkv, &key_head, tile, end, &mut keys, tiles);
+        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles);
         sync_cube();
         store_products::<T, N>(&queries, &keys, &mut scores, tiles);
         sync_cube();
@@ -92,23 +79,10 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
         }
         tile += ROWS;
     }
-    partials[UNIT_POS as usize] = maximum;
-    partials[UNIT_POS as usize + comptime!(ROWS * QUARTERS)] = total;
-    sync_cube();
-    let mut largest = f32::new(LOWEST);
-    #[unroll]
-    for j in 0..QUARTERS {
-        largest = max(largest, partials[row * QUARTERS + j]);
-    }
-    let mut sum = 0.0f32;
-    #[unroll]
-    for j in 0..QUARTERS {
-        let part = partials[row * QUARTERS + j + comptime!(ROWS * QUARTERS)];
-        sum += part * (partials[row * QUARTERS + j] - largest).exp();
-    }
+    let joined = join_quarters(&mut partials, maximum, total);
     let mut log_sum = 0.0f32;
     if start < end {
-        log_sum = largest + sum.ln();
+        log_sum = joined;
     }
     if quarter == 0 && query < last {
         log_sums[query * h + head] = log_sum;
@@ -117,8 +91,8 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
     let sums = no_sums(tiles);
     let mut tile = start;
     while tile < stop {
-        load::<T, N>(qkv, &key_head, tile, end, &mut keys, tiles);
-        load::<T, N>(qkv, &value_head, tile, end, &mut values, tiles);
+        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles);
+        load::<T, N>(qkv, &heads.values, tile, end, &mut values, tiles);
         sync_cube();
         store_products::<T, N>(&queries, &keys, &mut scores, tiles);
         sync_cube();
@@ -136,20 +110,37 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
         sync_cube();
         tile += ROWS;
     }
-    let out_head = Head {
-        offset: head * columns,
-        stride: h * columns,
-    };
     store::<T, N>(
         &sums,
         1.0f32,
         &mut scores,
         out,
-        &out_head,
+        &heads.out,
         first,
         last,
         tiles,
     );
+}
+
+/// Logarithm of a row's sum of exponentials, from those of the units that share it.
+#[cube]
+fn join_quarters(partials: &mut Shared<[f32]>, maximum: f32, total: f32) -> f32 {
+    let row = UNIT_POS as usize / QUARTERS;
+    partials[UNIT_POS as usize] = maximum;
+    partials[UNIT_POS as usize + comptime!(ROWS * QUARTERS)] = total;
+    sync_cube();
+    let mut largest = f32::new(LOWEST);
+    #[unroll]
+    for j in 0..QUARTERS {
+        largest = max(largest, partials[row * QUARTERS + j]);
+    }
+    let mut sum = 0.0f32;
+    #[unroll]
+    for j in 0..QUARTERS {
+        let part = partials[row * QUARTERS + j + comptime!(ROWS * QUARTERS)];
+        sum += part * (partials[row * QUARTERS + j] - largest).exp();
+    }
+    largest + sum.ln()
 }
 
 /// Bytes of shared memory of a cube, for elements of two bytes.

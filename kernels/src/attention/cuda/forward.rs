@@ -6,7 +6,10 @@
 
 use cubecl::prelude::*;
 
-use super::tiles::{Head, SIDE, Tiles, add_products, add_weighted, is_seen, load, store_row};
+use super::tiles::{
+    SIDE, Tiles, add_products, add_weighted, heads, is_seen, load, no_products, no_sums, own_block,
+    store_row,
+};
 
 /// Below every finite score; its exponential is zero beside any of them.
 pub(super) const LOWEST: f32 = -3.0e38;
@@ -26,19 +29,17 @@ pub(super) fn attend<T: Float, N: Size>(
     #[define(T)] _dtype: ElemType,
 ) {
     let own = comptime!(tiles.own_rows());
-    let own_columns = comptime!(tiles.own_columns());
     let columns = comptime!(tiles.columns);
     let rows = comptime!(tiles.rows);
     let h = h as usize;
     let g = g as usize;
     let head = CUBE_POS_Y as usize;
-    let kv = head / (h / g);
-    let block = CUBE_POS_X as usize * 4;
-    let start = blocks[block] as usize;
-    let end = blocks[block + 1] as usize;
-    let first = blocks[block + 2] as usize;
-    let last = blocks[block + 3] as usize;
-    let stride = (h + 2 * g) * columns;
+    let heads = heads(h, g, head, columns);
+    let block = own_block(blocks);
+    let start = block.start;
+    let end = block.end;
+    let first = block.first;
+    let last = block.last;
 
     let mut queries = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
     let mut keys = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
@@ -47,23 +48,15 @@ pub(super) fn attend<T: Float, N: Size>(
     let y = (UNIT_POS / SIDE) as usize * own;
     let x = (UNIT_POS % SIDE) as usize;
 
-    let mut sums = Array::<Vector<f32, N>>::new(comptime!(own * own_columns));
+    let mut sums = no_sums::<N>(tiles);
     let mut maximum = Array::<f32>::new(own);
     let mut total = Array::<f32>::new(own);
     #[unroll]
     for i in 0..own {
         maximum[i] = f32::new(LOWEST);
         total[i] = 0.0f32;
-        #[unroll]
-        for j in 0..own_columns {
-            sums[comptime!(i * own_columns + j)] = Vector::<f32, N>::new(0.0);
-        }
     }
-    let query_head = Head {
-        offset: head * columns,
-        stride,
-    };
-    load::<T, N>(qkv, &query_head, first, last, scale, &mut queries, tiles);
+    load::<T, N>(qkv, &heads.queries, first, last, scale, &mut queries, tiles);
 
     let mut stop = end;
     if comptime!(tiles.causal) {
@@ -71,17 +64,9 @@ pub(super) fn attend<T: Float, N: Size>(
     }
     let mut tile = start;
     while tile < stop {
-        let key_head = Head {
-            offset: (h + kv) * columns,
-            stride,
-        };
-        load::<T, N>(qkv, &key_head, tile, end, 1.0f32, &mut keys, tiles);
+        load::<T, N>(qkv, &heads.keys, tile, end, 1.0f32, &mut keys, tiles);
         sync_cube();
-        let mut scores = Array::<f32>::new(comptime!(own * own));
-        #[unroll]
-        for i in 0..comptime!(own * own) {
-            scores[i] = 0.0f32;
-        }
+        let mut scores = no_products(tiles);
         add_products::<N>(&queries, &keys, &mut scores, tiles);
         #[unroll]
         for i in 0..own {
@@ -96,39 +81,19 @@ pub(super) fn attend<T: Float, N: Size>(
             maxima[(y + i) * comptime!(SIDE as usize + 1) + x] = largest;
         }
         sync_cube();
-        let value_head = Head {
-            offset: (h + g + kv) * columns,
-            stride,
-        };
-        load::<T, N>(qkv, &value_head, tile, end, 1.0f32, &mut keys, tiles);
-        #[unroll]
-        for i in 0..own {
-            let mut grown = maximum[i];
-            #[unroll]
-            for j in 0..comptime!(SIDE as usize) {
-                grown = max(grown, maxima[(y + i) * comptime!(SIDE as usize + 1) + j]);
-            }
-            let correction = (maximum[i] - grown).exp();
-            maximum[i] = grown;
-            let mut sum = total[i] * correction;
-            #[unroll]
-            for j in 0..own {
-                let column = x + comptime!(j * SIDE as usize);
-                let mut weight = 0.0f32;
-                if is_seen(first + y + i, tile + column, end, tiles.causal) {
-                    weight = (scores[comptime!(i * own + j)] - grown).exp();
-                }
-                sum += weight;
-                weights[(y + i) * comptime!(tiles.score_pitch()) + column] = weight;
-            }
-            total[i] = sum;
-            #[unroll]
-            for j in 0..own_columns {
-                let corrected =
-                    sums[comptime!(i * own_columns + j)] * Vector::<f32, N>::new(correction);
-                sums[comptime!(i * own_columns + j)] = corrected;
-            }
-        }
+        load::<T, N>(qkv, &heads.values, tile, end, 1.0f32, &mut keys, tiles);
+        weigh::<N>(
+            &maxima,
+            &scores,
+            &mut weights,
+            &mut maximum,
+            &mut total,
+            &mut sums,
+            first,
+            tile,
+            end,
+            tiles,
+        );
         sync_cube();
         add_weighted::<N>(&weights, &keys, &mut sums, tiles);
         sync_cube();
@@ -141,10 +106,6 @@ pub(super) fn attend<T: Float, N: Size>(
         maxima[(y + i) * comptime!(SIDE as usize + 1) + x] = total[i];
     }
     sync_cube();
-    let result_head = Head {
-        offset: head * columns,
-        stride: h * columns,
-    };
     #[unroll]
     for i in 0..own {
         let token = first + y + i;
@@ -160,10 +121,59 @@ pub(super) fn attend<T: Float, N: Size>(
                 factor = 1.0 / sum;
                 log_sum = maximum[i] + sum.ln();
             }
-            store_row::<T, N>(&sums, i, factor, out, &result_head, token, tiles);
+            store_row::<T, N>(&sums, i, factor, out, &heads.out, token, tiles);
             if x == 0 {
                 log_sums[token * h + head] = log_sum;
             }
+        }
+    }
+}
+
+/// Turns the unit's scores of the tile at `tile` into weights beside the largest score of each row
+/// so far, and what has been summed with other weights into what it is with these.
+#[cube]
+fn weigh<N: Size>(
+    maxima: &Shared<[f32]>,
+    scores: &Array<f32>,
+    weights: &mut Shared<[f32]>,
+    maximum: &mut Array<f32>,
+    total: &mut Array<f32>,
+    sums: &mut Array<Vector<f32, N>>,
+    first: usize,
+    tile: usize,
+    end: usize,
+    #[comptime] tiles: Tiles,
+) {
+    let own = comptime!(tiles.own_rows());
+    let own_columns = comptime!(tiles.own_columns());
+    let y = (UNIT_POS / SIDE) as usize * own;
+    let x = (UNIT_POS % SIDE) as usize;
+    #[unroll]
+    for i in 0..own {
+        let mut grown = maximum[i];
+        #[unroll]
+        for j in 0..comptime!(SIDE as usize) {
+            grown = max(grown, maxima[(y + i) * comptime!(SIDE as usize + 1) + j]);
+        }
+        let correction = (maximum[i] - grown).exp();
+        maximum[i] = grown;
+        let mut sum = total[i] * correction;
+        #[unroll]
+        for j in 0..own {
+            let column = x + comptime!(j * SIDE as usize);
+            let mut weight = 0.0f32;
+            if is_seen(first + y + i, tile + column, end, tiles.causal) {
+                weight = (scores[comptime!(i * own + j)] - grown).exp();
+            }
+            sum += weight;
+            weights[(y + i) * comptime!(tiles.score_pitch()) + column] = weight;
+        }
+        total[i] = sum;
+        #[unroll]
+        for j in 0..own_columns {
+            let corrected =
+                sums[comptime!(i * own_columns + j)] * Vector::<f32, N>::new(correction);
+            sums[comptime!(i * own_columns + j)] = corrected;
         }
     }
 }

@@ -4,21 +4,93 @@
 //! kernels read that list. Tiles that no query sees are neither listed nor visited.
 
 mod backward;
+mod blocks;
 mod cores;
 mod cores_backward;
 mod cores_forward;
 mod forward;
+#[cfg(feature = "cuda-source")]
+mod texts;
 mod tiles;
 
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::features::MmaConfig;
+use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::{CubeCount, CubeDim};
 
 use super::{Attention, AttentionGradients, AttentionOps, Causality, Documents};
 use crate::cube::launch::{argument, contiguous, element, output, units, upload, vector_size};
-use cores::{CoreTiles, VECTOR};
+use blocks::{key_blocks, query_blocks};
+use cores::CoreTiles;
+#[cfg(feature = "cuda-source")]
+pub(crate) use texts::sources;
 use tiles::{SQUARE, Tiles};
+
+/// The kernels that a device runs for a type and size of heads.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// Tensor cores, in the type of the inputs: bf16.
+    Cores(CoreTiles),
+    /// Arithmetic in f32, so many elements at a time.
+    Plain(Tiles, usize),
+}
+
+impl Form {
+    /// Tensor cores where they take the inputs, else the largest tiles that fit.
+    fn choose(qkv: &CubeTensor, c: usize, causality: Causality) -> Self {
+        let causal = causality == Causality::Causal;
+        let properties = qkv.client.properties();
+        let limit = properties.hardware.max_shared_memory_size;
+        let tiles = CoreTiles { columns: c, causal };
+        let bytes = cores_forward::shared_bytes(&tiles).max(cores_backward::shared_bytes(&tiles));
+        let products = MmaConfig {
+            a_type: element(qkv),
+            b_type: element(qkv),
+            cd_type: ElemType::Float(FloatKind::F32),
+            m: 16,
+            n: 16,
+            k: 16,
+        };
+        let are_cores = properties.features.matmul.cmma.contains(&products);
+        if qkv.dtype == DType::BF16 && are_cores && c.is_multiple_of(32) && bytes <= limit {
+            return Self::Cores(tiles);
+        }
+        let vector = vector_size(4, &[c]);
+        let tiles = [64, 32, 16]
+            .map(|rows| Tiles {
+                rows,
+                columns: c / vector,
+                causal,
+            })
+            .into_iter()
+            .find(|tiles| {
+                let bytes = forward::shared_bytes(tiles, vector);
+                bytes.max(backward::shared_bytes(tiles, vector)) <= limit
+            })
+            .expect("16 rows of a head fit the shared memory of the device four times");
+        Self::Plain(tiles, vector)
+    }
+
+    /// Rows of a tile.
+    fn rows(&self) -> usize {
+        match self {
+            Self::Cores(_) => cores::ROWS,
+            Self::Plain(tiles, _) => tiles.rows,
+        }
+    }
+}
+
+/// What scores are multiplied with.
+fn scale(c: usize) -> f32 {
+    (1.0 / (c as f64).sqrt()) as f32
+}
+
+/// Cubes for a list of tiles, four numbers each, of `heads` heads.
+fn grid(blocks: &[u32], heads: usize) -> CubeCount {
+    CubeCount::Static((blocks.len() / 4) as u32, heads as u32, 1)
+}
 
 /// Attention of `h` query heads within documents.
 ///
@@ -27,8 +99,8 @@ use tiles::{SQUARE, Tiles};
 ///
 /// # Panics
 ///
-/// If a head is so long that no tile of it fits the device's shared memory: above 500 elements
-/// on an A100.
+/// If a head is so long that 16 rows of it do not fit the device's shared memory four times: above
+/// 600 elements on an A100.
 fn attention(
     qkv: CubeTensor,
     h: usize,
@@ -49,26 +121,45 @@ fn attention(
     let Attention {
         qkv, out, log_sums, ..
     } = &attention;
-    let vector = vector_size(4, &[c]);
-    let tiles = fitting(qkv, c / vector, causality, |tiles| {
-        forward::shared_bytes(tiles, vector)
-    });
-    let blocks = query_blocks(&attention.documents, tiles.rows, causality);
-    forward::attend::launch(
-        &qkv.client,
-        CubeCount::Static((blocks.len() / 4) as u32, h as u32, 1),
-        CubeDim::new_1d(SQUARE),
-        vector,
-        argument(qkv),
-        argument(&upload(qkv, &blocks)),
-        argument(out),
-        argument(log_sums),
-        h as u32,
-        ((heads - h) / 2) as u32,
-        scale(c),
-        tiles,
-        element(qkv),
-    );
+    let g = (heads - h) / 2;
+    let form = Form::choose(qkv, c, causality);
+    let blocks = query_blocks(&attention.documents, form.rows(), causality);
+    let count = grid(&blocks, h);
+    let [qkv_argument, blocks] = [argument(qkv), argument(&upload(qkv, &blocks))];
+    let [out, log_sums] = [argument(out), argument(log_sums)];
+    let (h, g, scale, element) = (h as u32, g as u32, scale(c), element(qkv));
+    match form {
+        Form::Cores(tiles) => cores_forward::attend_on_cores::launch(
+            &qkv.client,
+            count,
+            CubeDim::new_1d(cores::UNITS),
+            cores::VECTOR,
+            qkv_argument,
+            blocks,
+            out,
+            log_sums,
+            h,
+            g,
+            scale,
+            tiles,
+            element,
+        ),
+        Form::Plain(tiles, vector) => forward::attend::launch(
+            &qkv.client,
+            count,
+            CubeDim::new_1d(SQUARE),
+            vector,
+            qkv_argument,
+            blocks,
+            out,
+            log_sums,
+            h,
+            g,
+            scale,
+            tiles,
+            element,
+        ),
+    }
     attention
 }
 
@@ -89,133 +180,142 @@ fn attention_gradient(saved: Attention<CubeBackend>, d_out: CubeTensor) -> CubeT
     if n * h * c == 0 {
         return d_qkv;
     }
-    let g = (heads - h) / 2;
+    let form = Form::choose(&qkv, c, causality);
+    let dots = dot_rows(&out, &d_out, [n * h, c]);
+    let of_queries = query_blocks(&documents, form.rows(), causality);
+    let of_keys = key_blocks(&documents, form.rows(), causality);
+    let gradient = Gradient {
+        inputs: [qkv, d_out, log_sums, dots],
+        d_qkv,
+        h,
+        g: (heads - h) / 2,
+        scale: scale(c),
+    };
+    gradient.of_queries(form, &of_queries);
+    gradient.of_keys(form, &of_keys);
+    gradient.d_qkv
+}
+
+/// Products of `rows` rows of `a` and `b`, which have `c` elements, f32.
+fn dot_rows(a: &CubeTensor, b: &CubeTensor, [rows, c]: [usize; 2]) -> CubeTensor {
+    let dots = output(a, [rows], DType::F32);
     let vector = vector_size(4, &[c]);
-    let tiles = fitting(&qkv, c / vector, causality, |tiles| {
-        backward::shared_bytes(tiles, vector)
-    });
-    let dots = output(&qkv, [n, h], DType::F32);
-    let (count, dim) = units(&qkv.client, n * h);
+    let (count, dim) = units(&a.client, rows);
     backward::dot_rows::launch(
-        &qkv.client,
+        &a.client,
         count,
         dim,
         vector,
-        argument(&out),
-        argument(&d_out),
+        argument(a),
+        argument(b),
         argument(&dots),
-        (n * h) as u32,
+        rows as u32,
         (c / vector) as u32,
-        element(&qkv),
+        element(a),
     );
-    let blocks = query_blocks(&documents, tiles.rows, causality);
-    backward::query_gradients::launch(
-        &qkv.client,
-        CubeCount::Static((blocks.len() / 4) as u32, h as u32, 1),
-        CubeDim::new_1d(SQUARE),
-        vector,
-        argument(&qkv),
-        argument(&d_out),
-        argument(&log_sums),
-        argument(&dots),
-        argument(&upload(&qkv, &blocks)),
-        argument(&d_qkv),
-        h as u32,
-        g as u32,
-        scale(c),
-        tiles,
-        element(&qkv),
-    );
-    let blocks = key_blocks(&documents, tiles.rows, causality);
-    backward::key_gradients::launch(
-        &qkv.client,
-        CubeCount::Static((blocks.len() / 4) as u32, g as u32, 1),
-        CubeDim::new_1d(SQUARE),
-        vector,
-        argument(&qkv),
-        argument(&d_out),
-        argument(&log_sums),
-        argument(&dots),
-        argument(&upload(&qkv, &blocks)),
-        argument(&d_qkv),
-        h as u32,
-        g as u32,
-        scale(c),
-        tiles,
-        element(&qkv),
-    );
-    d_qkv
+    dots
 }
 
-/// What scores are multiplied with.
-fn scale(c: usize) -> f32 {
-    (1.0 / (c as f64).sqrt()) as f32
+/// What both kernels of the backward pass take.
+#[derive(Debug)]
+struct Gradient {
+    /// `qkv`, the gradient of the result, and a number a row and head each: logarithms of sums, and
+    /// products of result and gradient.
+    inputs: [CubeTensor; 4],
+    d_qkv: CubeTensor,
+    h: usize,
+    g: usize,
+    scale: f32,
 }
 
-/// The largest tiles whose `shared_bytes` the device has.
-fn fitting(
-    like: &CubeTensor,
-    columns: usize,
-    causality: Causality,
-    shared_bytes: impl Fn(&Tiles) -> usize,
-) -> Tiles {
-    let limit = like.client.properties().hardware.max_shared_memory_size;
-    [64, 32, 16]
-        .map(|rows| Tiles {
-            rows,
-            columns,
-            causal: causality == Causality::Causal,
-        })
-        .into_iter()
-        .find(|tiles| shared_bytes(tiles) <= limit)
-        .expect("a tile of 16 rows of a head fits the shared memory of the device")
-}
-
-/// Start and end of the document, first and last row, of each tile of `rows` queries.
-///
-/// Tiles with the most keys come first, so that none of them is left for the end. Padding is cut
-/// into tiles of a document without tokens.
-fn query_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec<u32> {
-    let mut blocks: Vec<[usize; 4]> = blocks(documents, rows).collect();
-    if causality == Causality::Causal {
-        blocks.sort_by_key(|[start, _, first, _]| std::cmp::Reverse(first - start));
+impl Gradient {
+    fn of_queries(&self, form: Form, blocks: &[u32]) {
+        let (client, element) = (&self.d_qkv.client, element(&self.d_qkv));
+        let [qkv, d_out, log_sums, dots] = self.inputs.each_ref().map(argument);
+        let list = argument(&upload(&self.d_qkv, blocks));
+        let (d_qkv, count) = (argument(&self.d_qkv), grid(blocks, self.h));
+        let (h, g, scale) = (self.h as u32, self.g as u32, self.scale);
+        match form {
+            Form::Cores(tiles) => cores_backward::query_gradients_on_cores::launch(
+                client,
+                count,
+                CubeDim::new_1d(cores::UNITS),
+                cores::VECTOR,
+                qkv,
+                d_out,
+                log_sums,
+                dots,
+                list,
+                d_qkv,
+                h,
+                g,
+                scale,
+                tiles,
+                element,
+            ),
+            Form::Plain(tiles, vector) => backward::query_gradients::launch(
+                client,
+                count,
+                CubeDim::new_1d(SQUARE),
+                vector,
+                qkv,
+                d_out,
+                log_sums,
+                dots,
+                list,
+                d_qkv,
+                h,
+                g,
+                scale,
+                tiles,
+                element,
+            ),
+        }
     }
-    flat(blocks)
-}
 
-/// The same of each tile of `rows` keys; those that the most queries see come first.
-fn key_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec<u32> {
-    let mut blocks: Vec<[usize; 4]> = blocks(documents, rows).collect();
-    if causality == Causality::Causal {
-        blocks.sort_by_key(|[_, end, first, _]| std::cmp::Reverse(end - first.min(end)));
+    fn of_keys(&self, form: Form, blocks: &[u32]) {
+        let (client, element) = (&self.d_qkv.client, element(&self.d_qkv));
+        let [qkv, d_out, log_sums, dots] = self.inputs.each_ref().map(argument);
+        let list = argument(&upload(&self.d_qkv, blocks));
+        let (d_qkv, count) = (argument(&self.d_qkv), grid(blocks, self.g));
+        let (h, g, scale) = (self.h as u32, self.g as u32, self.scale);
+        match form {
+            Form::Cores(tiles) => cores_backward::key_gradients_on_cores::launch(
+                client,
+                count,
+                CubeDim::new_1d(cores::UNITS),
+                cores::VECTOR,
+                qkv,
+                d_out,
+                log_sums,
+                dots,
+                list,
+                d_qkv,
+                h,
+                g,
+                scale,
+                tiles,
+                element,
+            ),
+            Form::Plain(tiles, vector) => backward::key_gradients::launch(
+                client,
+                count,
+                CubeDim::new_1d(SQUARE),
+                vector,
+                qkv,
+                d_out,
+                log_sums,
+                dots,
+                list,
+                d_qkv,
+                h,
+                g,
+                scale,
+                tiles,
+                element,
+            ),
+        }
     }
-    flat(blocks)
-}
-
-fn blocks(documents: &Documents, rows: usize) -> impl Iterator<Item = [usize; 4]> + '_ {
-    let n = documents.n_tokens();
-    let padding = documents
-        .spans()
-        .last()
-        .map_or(0, |(start, length)| start + length);
-    let spans = documents
-        .spans()
-        .map(|(start, length)| [start, start + length, start + length]);
-    spans
-        .chain([[padding, padding, n]])
-        .flat_map(move |[start, end, last]| {
-            (start..last)
-                .step_by(rows)
-                .map(move |first| [start, end, first, last.min(first + rows)])
-        })
-}
-
-fn flat(blocks: Vec<[usize; 4]>) -> Vec<u32> {
-    blocks
-        .into_iter()
-        .flatten()
-        .map(|position| u32::try_from(position).expect("a micro-batch has fewer than 2^32 tokens"))
-        .collect()
 }
 
 impl AttentionOps for CubeBackend {
@@ -242,92 +342,4 @@ impl AttentionGradients for CubeBackend {
     fn attention_gradient(saved: Attention<Self>, dy: CubeTensor) -> CubeTensor {
         attention_gradient(saved, dy)
     }
-}
-
-#[cfg(feature = "cuda-source")]
-pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
-    let dim = CubeDim::new_1d(SQUARE);
-    for element in crate::cube::source::ELEMENTS {
-        for (c, causal) in [(64, true), (128, true), (64, false)] {
-            let tiles = Tiles {
-                rows: 64,
-                columns: c / 4,
-                causal,
-            };
-            let form = format!("heads of {c}{}", if causal { ", causal" } else { "" });
-            let [qkv, blocks, out, log_sums] = [0; 4].map(|_| texts.buffer());
-            let (device, target, count) = texts.device();
-            let kernel = forward::attend::create_dummy_kernel(
-                device, target, count, dim, 4, qkv, blocks, out, log_sums, 1, 1, 1.0, tiles,
-                element,
-            );
-            texts.add(&form, dim, kernel);
-            gradient_sources(texts, tiles, &form, element);
-            let columns = c;
-            if element.size() == 2 {
-                core_sources(texts, CoreTiles { columns, causal }, &form, element);
-            }
-        }
-        let [out, d_out, dots] = [0; 3].map(|_| texts.buffer());
-        let (device, target, count) = texts.device();
-        let dim = CubeDim::new_1d(crate::cube::launch::UNITS);
-        let kernel = backward::dot_rows::create_dummy_kernel(
-            device, target, count, dim, 4, out, d_out, dots, 1, 1, element,
-        );
-        texts.add("", dim, kernel);
-    }
-}
-
-#[cfg(feature = "cuda-source")]
-fn gradient_sources(
-    texts: &mut crate::cube::source::Texts,
-    tiles: Tiles,
-    form: &str,
-    element: cubecl::ir::ElemType,
-) {
-    let dim = CubeDim::new_1d(SQUARE);
-    let [qkv, d_out, log_sums, dots, blocks, d_qkv] = [0; 6].map(|_| texts.buffer());
-    let (device, target, count) = texts.device();
-    let kernel = backward::query_gradients::create_dummy_kernel(
-        device, target, count, dim, 4, qkv, d_out, log_sums, dots, blocks, d_qkv, 1, 1, 1.0, tiles,
-        element,
-    );
-    texts.add(form, dim, kernel);
-    let [qkv, d_out, log_sums, dots, blocks, d_qkv] = [0; 6].map(|_| texts.buffer());
-    let (device, target, count) = texts.device();
-    let kernel = backward::key_gradients::create_dummy_kernel(
-        device, target, count, dim, 4, qkv, d_out, log_sums, dots, blocks, d_qkv, 1, 1, 1.0, tiles,
-        element,
-    );
-    texts.add(form, dim, kernel);
-}
-
-#[cfg(feature = "cuda-source")]
-fn core_sources(
-    texts: &mut crate::cube::source::Texts,
-    tiles: CoreTiles,
-    form: &str,
-    element: cubecl::ir::ElemType,
-) {
-    let dim = CubeDim::new_1d(cores::UNITS);
-    let [qkv, blocks, out, log_sums] = [0; 4].map(|_| texts.buffer());
-    let (device, target, count) = texts.device();
-    let kernel = cores_forward::attend_on_cores::create_dummy_kernel(
-        device, target, count, dim, VECTOR, qkv, blocks, out, log_sums, 1, 1, 1.0, tiles, element,
-    );
-    texts.add(form, dim, kernel);
-    let [qkv, d_out, log_sums, dots, blocks, d_qkv] = [0; 6].map(|_| texts.buffer());
-    let (device, target, count) = texts.device();
-    let kernel = cores_backward::query_gradients_on_cores::create_dummy_kernel(
-        device, target, count, dim, VECTOR, qkv, d_out, log_sums, dots, blocks, d_qkv, 1, 1, 1.0,
-        tiles, element,
-    );
-    texts.add(form, dim, kernel);
-    let [qkv, d_out, log_sums, dots, blocks, d_qkv] = [0; 6].map(|_| texts.buffer());
-    let (device, target, count) = texts.device();
-    let kernel = cores_backward::key_gradients_on_cores::create_dummy_kernel(
-        device, target, count, dim, VECTOR, qkv, d_out, log_sums, dots, blocks, d_qkv, 1, 1, 1.0,
-        tiles, element,
-    );
-    texts.add(form, dim, kernel);
 }

@@ -70,6 +70,63 @@ pub(super) struct Head {
     pub(super) stride: usize,
 }
 
+/// Where a query head lies, and the heads that it works with.
+#[derive(CubeType)]
+pub(super) struct Heads {
+    pub(super) queries: Head,
+    pub(super) keys: Head,
+    pub(super) values: Head,
+    /// Of the result, which has query heads alone.
+    pub(super) out: Head,
+}
+
+/// The heads of query head `head` of `h`, with `g` key/value heads, of `columns` vectors.
+#[cube]
+pub(super) fn heads(h: usize, g: usize, head: usize, #[comptime] columns: usize) -> Heads {
+    let kv = head / (h / g);
+    let stride = (h + 2 * g) * columns;
+    Heads {
+        queries: Head {
+            offset: head * columns,
+            stride,
+        },
+        keys: Head {
+            offset: (h + kv) * columns,
+            stride,
+        },
+        values: Head {
+            offset: (h + g + kv) * columns,
+            stride,
+        },
+        out: Head {
+            offset: head * columns,
+            stride: h * columns,
+        },
+    }
+}
+
+/// Rows of a tile, and the document that they belong to.
+#[derive(CubeType)]
+pub(super) struct Block {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) first: usize,
+    /// The row after the last.
+    pub(super) last: usize,
+}
+
+/// The tile of the cube's first coordinate.
+#[cube]
+pub(super) fn own_block(blocks: &[u32]) -> Block {
+    let at = CUBE_POS_X as usize * 4;
+    Block {
+        start: blocks[at] as usize,
+        end: blocks[at + 1] as usize,
+        first: blocks[at + 2] as usize,
+        last: blocks[at + 3] as usize,
+    }
+}
+
 /// Copies the rows from `first` on of a head, times `factor`; rows from `last` on are zeros.
 #[cube]
 pub(super) fn load<T: Float, N: Size>(
@@ -95,6 +152,30 @@ pub(super) fn load<T: Float, N: Size>(
         to[row * comptime!(tiles.pitch()) + column] = value * factor;
         i += comptime!(SQUARE as usize);
     }
+}
+
+/// A unit's part of the result of [`add_products`], at zero.
+#[cube]
+pub(super) fn no_products(#[comptime] tiles: Tiles) -> Array<f32> {
+    let n = comptime!(tiles.own_rows() * tiles.own_rows());
+    let mut products = Array::<f32>::new(n);
+    #[unroll]
+    for i in 0..n {
+        products[i] = 0.0f32;
+    }
+    products
+}
+
+/// A unit's part of the result of [`add_weighted`], at zero.
+#[cube]
+pub(super) fn no_sums<N: Size>(#[comptime] tiles: Tiles) -> Array<Vector<f32, N>> {
+    let n = comptime!(tiles.own_rows() * tiles.own_columns());
+    let mut sums = Array::<Vector<f32, N>>::new(n);
+    #[unroll]
+    for i in 0..n {
+        sums[i] = Vector::<f32, N>::new(0.0);
+    }
+    sums
 }
 
 /// Adds the products of rows of `a` with rows of `b`: `own_rows` × `own_rows` numbers.

@@ -1,0 +1,247 @@
+"""Runs every CUDA text of a directory on the CPU and compares with f64: `check.py DIRECTORY`.
+
+This is the one test of the bf16 forms and of the tensor-core kernels without a GPU: Vulkan's
+software device, on which the same kernels run in f32, has neither.
+"""
+
+import math
+import sys
+
+import torch
+
+from emulate import Kernel, load
+
+# Of the Euclidean norm. A bf16 has eight bits, so that rounding a result alone costs up to 2e-3;
+# weights and gradients of scores are rounded too where tensor cores multiply them.
+TOLERANCES = {torch.float32: 2e-6, torch.bfloat16: 5e-3}
+
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Checks:
+    """The kernels of a directory, those not yet run, and the comparisons."""
+
+    def __init__(self, directory):
+        self.files = load(directory)
+        self.waiting = set(self.files)
+
+    def kernel(self, name):
+        self.waiting.discard(name)
+        return Kernel(self.files[name])
+
+    def near(self, name, ours, expected, tolerance=None):
+        tolerance = tolerance or TOLERANCES[ours.dtype]
+        expected = expected.double()
+        off = ((ours.double() - expected).norm() / expected.norm()).item()
+        print(f"{name:72}{off:10.1e}")
+        assert off < tolerance, f"{name}: {off} is above {tolerance}"
+
+
+def vectors(n):
+    """Blocks of 256 threads for n elements of work."""
+    return (math.ceil(n / 256), 1)
+
+
+def rms_norm(checks, kind):
+    dtype, [n, d] = TYPES[kind], [3, 1032]
+    x, weight, dy = torch.randn(n, d), torch.randn(d), torch.randn(n, d).to(dtype)
+    y, dx = torch.empty(n, d, dtype=dtype), torch.empty(n, d)
+    scalars = {"u32": [n, d // 4], "f32": [1e-5]}
+    checks.kernel(f"normalize_t_{kind}_n_4")((n, 1), [x, weight, y], **scalars)
+    checks.kernel(f"normalize_dx_t_{kind}_n_4")((n, 1), [x, weight, dy, dx], **scalars)
+    leaf = x.double().requires_grad_()
+    expected = leaf * (leaf.square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight
+    expected.backward(dy.double())
+    checks.near(f"rms_norm {kind}", y, expected.detach())
+    checks.near(f"rms_norm {kind}, gradient", dx, leaf.grad)
+
+
+def rope(checks, kind, vector):
+    dtype, [n, heads, c], turned = TYPES[kind], [7, 5, 64], 4
+    x, y = torch.randn(n, heads, c).to(dtype), torch.empty(n, heads, c, dtype=dtype)
+    cos, sin = torch.randn(n, 1, c // 2), torch.randn(n, 1, c // 2)
+    kernel = checks.kernel(f"rotate_pairs_t_{kind}_n_{vector}")
+    scalars = {"u32": [n, heads, turned, c // 2 // vector], "f32": [-1.0]}
+    kernel(vectors(n * heads * c // 2 // vector), [x, cos, sin, y], **scalars)
+    first, second = x.double().chunk(2, dim=2)
+    expected = torch.cat([first * cos + second * sin, second * cos - first * sin], 2)
+    expected[:, turned:] = x[:, turned:].double()
+    checks.near(f"rope {kind}, turned back", y, expected)
+
+
+def swiglu(checks, kind, vector):
+    dtype, [n, f] = TYPES[kind], [5, 136]
+    gate_up, dy = torch.randn(n, 2 * f).to(dtype) * 3, torch.randn(n, f).to(dtype)
+    y, d_gate_up = torch.empty_like(dy), torch.empty_like(gate_up)
+    grid, scalars = vectors(n * f // vector), {"u32": [n, f // vector]}
+    checks.kernel(f"gate_t_{kind}_n_{vector}")(grid, [gate_up, y], **scalars)
+    kernel = checks.kernel(f"gate_gradient_t_{kind}_n_{vector}")
+    kernel(grid, [gate_up, dy, d_gate_up], **scalars)
+    leaf = gate_up.double().requires_grad_()
+    gate, up = leaf.chunk(2, dim=1)
+    expected = torch.nn.functional.silu(gate) * up
+    expected.backward(dy.double())
+    checks.near(f"swiglu {kind}", y, expected.detach())
+    checks.near(f"swiglu {kind}, gradient", d_gate_up, leaf.grad)
+
+
+def mix(x):
+    mask = (1 << 64) - 1
+    x = (x + 0x9E3779B97F4A7C15) & mask
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+    return x ^ (x >> 31)
+
+
+def dropout(checks, kind):
+    dtype, [n, width] = TYPES[kind], [9, 133]
+    state, threshold = 0xFEDCBA9876543210, 20000
+    x, y = torch.randn(n, width).to(dtype), torch.empty(n, width, dtype=dtype)
+    kernel = checks.kernel(f"drop_elements_t_{kind}")
+    scalars = {"u32": [n, width, state & 0xFFFFFFFF, state >> 32, threshold]}
+    kernel(vectors(n * math.ceil(width / 4)), [x, y], **scalars)
+    kept = torch.empty(n, width, dtype=torch.double)
+    for row in range(n):
+        row_state = mix(state ^ mix(row))
+        for column in range(width):
+            word = mix((row_state + column // 4) & ((1 << 64) - 1))
+            draw = word >> (16 * (column % 4)) & 0xFFFF
+            kept[row, column] = 0 if draw < threshold else 65536 / (65536 - threshold)
+    checks.near(f"dropout {kind}", y, x.double() * kept)
+
+
+def losses(checks, kind, vector):
+    dtype, [m, v] = TYPES[kind], [4, 2056]
+    logits = (torch.randn(m, v) * 5).to(dtype)
+    targets = torch.tensor([0, 2055, 1000, 1001], dtype=torch.int32)
+    weights, scale = torch.tensor([1.0, 0.5, 2.0, 0.25]), 0.125
+    leaf = logits.double().requires_grad_()
+    expected = torch.nn.functional.cross_entropy(leaf, targets.long(), reduction="none") * weights
+    (expected.sum() * scale).backward()
+    scalars = {"u32": [m, v // vector], "f32": [scale]}
+    for form in ["losses alone", "with gradient"]:
+        ours, changed = torch.empty(m), logits.clone()
+        kernel = checks.kernel(f"row_losses_t_{kind}_n_{vector} {form}")
+        kernel((m, 1), [changed, targets, weights, ours], **scalars)
+        checks.near(f"losses {kind}, {form}", ours, expected.detach())
+        if form == "losses alone":
+            assert torch.equal(changed, logits)
+        else:
+            checks.near(f"losses {kind}, gradient", changed, leaf.grad)
+
+
+def adamw(checks):
+    p = 1003 * 4
+    gradient, ours = torch.randn(p), torch.randn(p)
+    leaf = ours.clone().requires_grad_()
+    optimizer = torch.optim.AdamW([leaf], lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
+    m, v = torch.zeros(p), torch.zeros(p)
+    kernel = checks.kernel("update_n_4")
+    for step in range(1, 4):
+        leaf.grad = gradient * 0.5
+        optimizer.step()
+        corrections = [1 - 0.9**step, 1 - 0.999**step]
+        numbers = [0.5, 0.9, 0.999, 0.1, 0.001, 1e-8, 1 - 0.01 * 0.1]
+        numbers += [0.01 / corrections[0], 1 / math.sqrt(corrections[1])]
+        kernel(vectors(p // 4), [ours, gradient, m, v], f32=numbers, u32=[p // 4])
+    checks.near("adamw, three updates", ours, leaf.detach())
+    sums, root = torch.empty(3), torch.empty(1)
+    checks.kernel("sum_squares_n_4")((3, 1), [gradient, sums], u32=[p // 4])
+    checks.kernel("root_of_sum")((1, 1), [sums, root], u32=[3])
+    checks.near("norm", root, gradient.double().norm())
+
+
+def attend(qkv, h, borders, causal):
+    """Attention within documents, in plain operations."""
+    [n, heads, c] = qkv.shape
+    g = (heads - h) // 2
+    q, k, v = qkv.split([h, g, g], dim=1)
+    k, v = (x.repeat_interleave(h // g, dim=1) for x in [k, v])
+    parts = []
+    for start, end in zip(borders, borders[1:]):
+        scores = torch.einsum("qhc,khc->hqk", q[start:end], k[start:end]) / math.sqrt(c)
+        if causal:
+            future = torch.ones(end - start, end - start, dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(future, -math.inf)
+        parts.append(torch.einsum("hqk,khc->qhc", scores.softmax(2), v[start:end]))
+    parts.append(torch.zeros(n - borders[-1], h, c, dtype=qkv.dtype))
+    return torch.cat(parts)
+
+
+def tiles(borders, n, rows=64):
+    """Start and end of the document, first and last row, of each tile of rows."""
+    spans = list(zip(borders, borders[1:], borders[1:]))
+    spans.append((borders[-1], borders[-1], n))
+    found = [
+        [start, end, first, min(last, first + rows)]
+        for start, end, last in spans
+        for first in range(start, last, rows)
+    ]
+    return torch.tensor(found, dtype=torch.int32), len(found)
+
+
+def attention(checks, form, dtype, heads):
+    [suffix, c, causal] = form
+    [h, g] = heads
+    borders, n = [0, 70, 75, 140], 150
+    described = f"heads of {c}{', causal' if causal else ''}"
+    qkv = (torch.randn(n, h + 2 * g, c) * 1.5).to(dtype)
+    dy = torch.randn(n, h, c).to(dtype)
+    leaf = qkv.double().requires_grad_()
+    expected = attend(leaf, h, borders, causal)
+    expected.backward(dy.double())
+
+    blocks, count = tiles(borders, n)
+    scalars = {"f32": [1 / math.sqrt(c)], "u32": [h, g]}
+    out, log_sums = torch.full_like(dy, 7), torch.full((n, h), 7.0)
+    kernel = checks.kernel(f"attend{suffix} {described}")
+    kernel((count, h), [qkv, blocks, out, log_sums], **scalars)
+    name = f"attention{suffix} {described}"
+    checks.near(name, out, expected.detach())
+    dots = (out.float() * dy.float()).sum(2)
+    d_qkv = torch.full_like(qkv, 7)
+    buffers = [qkv, dy, log_sums, dots, blocks, d_qkv]
+    checks.kernel(f"query_gradients{suffix} {described}")((count, h), buffers, **scalars)
+    checks.kernel(f"key_gradients{suffix} {described}")((count, g), buffers, **scalars)
+    for part, found, gradient in zip(
+        ["queries", "keys", "values"],
+        d_qkv.split([h, g, g], dim=1),
+        leaf.grad.split([h, g, g], dim=1),
+    ):
+        checks.near(f"{name}, gradient of {part}", found, gradient)
+    padding = [out[borders[-1] :], d_qkv[borders[-1] :], log_sums[borders[-1] :]]
+    assert all((rows == 0).all() for rows in padding), f"{name}: padding is not zero"
+
+
+def dot_rows(checks, kind):
+    dtype, [rows, c] = TYPES[kind], [300, 64]
+    a, b, dots = torch.randn(rows, c).to(dtype), torch.randn(rows, c).to(dtype), torch.empty(rows)
+    kernel = checks.kernel(f"dot_rows_t_{kind}_n_4")
+    kernel(vectors(rows), [a, b, dots], u32=[rows, c // 4])
+    checks.near(f"products of rows {kind}", dots, (a.double() * b.double()).sum(1))
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: check.py DIRECTORY")
+    torch.manual_seed(17)
+    checks = Checks(sys.argv[1])
+    for kind, vector in [("f32", 4), ("bf16", 8)]:
+        rms_norm(checks, kind)
+        rope(checks, kind, vector)
+        swiglu(checks, kind, vector)
+        dropout(checks, kind)
+        losses(checks, kind, vector)
+        dot_rows(checks, kind)
+        for c, causal in [(64, True), (128, True), (64, False)]:
+            attention(checks, (f"_t_{kind}_n_4", c, causal), TYPES[kind], [4, 2])
+    adamw(checks)
+    for c, causal in [(64, True), (128, True), (64, False)]:
+        attention(checks, ("_on_cores_t_bf16_n_8", c, causal), torch.bfloat16, [4, 2])
+    if checks.waiting:
+        sys.exit(f"check.py: nothing runs {', '.join(sorted(checks.waiting))}")
+    print(f"{len(checks.files)} kernels agree")
+
+
+if __name__ == "__main__":
+    main()
