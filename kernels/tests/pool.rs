@@ -53,7 +53,11 @@ fn results_that_live_at_once_share_no_memory() {
     let all: Vec<_> = (0..20).map(|_| swiglu(input.clone())).collect();
     let mut places: Vec<_> = all.iter().map(address).collect();
     places.sort_unstable();
-    assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 157 * 811 * 4));
+    assert!(
+        places
+            .windows(2)
+            .all(|pair| pair[1] - pair[0] >= 157 * 811 * 4)
+    );
     let first = values(&all[0]);
     assert!(all.iter().all(|y| values(y) == first));
 }
@@ -82,7 +86,12 @@ fn burns_operations_change_and_copy_and_cut_such_memory_as_any_other() {
         assert_eq!(values(&part), expected);
         let data = y.into_data().convert::<f32>();
         let taken: Vec<f32> = data.try_into_vec().expect("f32");
-        assert!(taken.iter().zip(&before).all(|(taken, before)| *taken == 2.0 * before));
+        assert!(
+            taken
+                .iter()
+                .zip(&before)
+                .all(|(taken, before)| *taken == 2.0 * before)
+        );
     }
 }
 

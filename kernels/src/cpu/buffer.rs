@@ -53,7 +53,10 @@ pub(crate) fn dims<const D: usize>(x: &FlexTensor) -> [usize; D] {
 }
 
 /// A tensor that owns `values`.
-pub(crate) fn tensor<T: Number, const D: usize>(values: Buffer<T>, shape: [usize; D]) -> FlexTensor {
+pub(crate) fn tensor<T: Number, const D: usize>(
+    values: Buffer<T>,
+    shape: [usize; D],
+) -> FlexTensor {
     FlexTensor::new(
         values.into_bytes(),
         Layout::contiguous(Shape::new(shape)),

@@ -403,7 +403,8 @@ mod tests {
             for mark in 0..8u8 {
                 scope.spawn(move || {
                     for i in 0..300 {
-                        let mut block = pool.take(SMALLEST + (i * 7 + usize::from(mark)) % 5 * SMALLEST);
+                        let mut block =
+                            pool.take(SMALLEST + (i * 7 + usize::from(mark)) % 5 * SMALLEST);
                         block.bytes()[..4096].fill(std::mem::MaybeUninit::new(mark));
                         std::thread::yield_now();
                         // SAFETY: just written.

@@ -1,8 +1,8 @@
 //! Products that allocate their result.
 
-use super::pool::Buffer;
 use super::gemm::{Products, gemm};
 use super::matrix::MatrixMut;
+use super::pool::Buffer;
 
 /// `Σ aᵢ bᵢ` in rows.
 ///
