@@ -109,7 +109,7 @@ impl<U: Number> Cache<'_, U> {
         let (keys, values) = (&self.keys[used.clone()], &self.values[used]);
         let (sums, statistics) = to.split_at_mut(n_heads * c);
         with_parts([n_heads * PIECE, n_heads * PIECE], |[scores, weights]| {
-            all_scores(queries, keys, c, scores);
+            all_scores(queries, (keys, values), c, scores);
             let padded = n.next_multiple_of(32);
             for scores in scores.chunks_exact_mut(PIECE) {
                 scores[n..padded].fill(f32::NEG_INFINITY);
@@ -128,11 +128,18 @@ impl<U: Number> Cache<'_, U> {
     }
 }
 
-fn all_scores<T: Number, U: Number>(queries: &[T], keys: &[U], c: usize, scores: &mut [f32]) {
+fn all_scores<T: Number, U: Number>(
+    queries: &[T],
+    (keys, values): (&[U], &[U]),
+    c: usize,
+    scores: &mut [f32],
+) {
     match Isa::detect() {
         // SAFETY: detected; a piece has columns, and a head numbers.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { cpu_decode_avx512::scores(queries, keys, c, (scores, PIECE)) },
+        Isa::Avx512 => unsafe {
+            cpu_decode_avx512::scores(queries, (keys, values.as_ptr()), c, (scores, PIECE))
+        },
         _ => scores_in_loops(queries, keys, c, scores),
     }
 }

@@ -2,10 +2,10 @@
 //! share it.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __mmask32, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd,
-    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_maskz_loadu_epi16, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
-    _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+    __m512, __m512bh, __mmask32, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps,
+    _mm512_castps_pd, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_maskz_loadu_epi16, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd,
+    _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
 use burn::tensor::DType;
@@ -17,18 +17,22 @@ use crate::cpu::number::Number;
 /// Keys that are multiplied side by side.
 const BLOCK: usize = 16;
 
+/// Keys that are on their way from memory while others are multiplied.
+const AHEAD: usize = 2 * BLOCK;
+
 /// Columns of values that are summed in registers.
 const COLUMNS: usize = 64;
 
 /// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, stride]`, of which a multiple of
-/// 16 columns is written, those beyond `n` with arbitrary values.
+/// 16 columns is written, those beyond `n` with arbitrary values. The values of these keys are
+/// brought nearer meanwhile.
 ///
 /// # Safety
 ///
 /// AVX-512; `n` and `c` are not 0, and `stride` is a multiple of 16.
 pub(super) unsafe fn scores<T: Number, U: Number>(
     queries: &[T],
-    keys: &[U],
+    (keys, values): (&[U], *const U),
     c: usize,
     (scores, stride): (&mut [f32], usize),
 ) {
@@ -36,6 +40,8 @@ pub(super) unsafe fn scores<T: Number, U: Number>(
     let pairs = T::DTYPE == DType::BF16 && U::DTYPE == DType::BF16 && has_pairs();
     for first in (0..n).step_by(BLOCK) {
         let some = (n - first).min(BLOCK);
+        prefetch(keys.as_ptr().wrapping_add((first + AHEAD) * c), BLOCK * c);
+        prefetch(values.wrapping_add(first * c), BLOCK * c);
         let keys = &keys[first * c..(first + some) * c];
         for (query, scores) in queries.chunks_exact(c).zip(scores.chunks_exact_mut(stride)) {
             let (query, keys) = (query.as_ptr(), keys.as_ptr());
@@ -52,6 +58,14 @@ pub(super) unsafe fn scores<T: Number, U: Number>(
                 write(to, sums);
             }
         }
+    }
+}
+
+/// Asks for `n` numbers; any address may be asked for.
+fn prefetch<U>(from: *const U, n: usize) {
+    for line in (0..n * size_of::<U>()).step_by(64) {
+        // SAFETY: a hint, which reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast::<i8>().wrapping_add(line)) };
     }
 }
 
