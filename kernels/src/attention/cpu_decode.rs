@@ -227,3 +227,45 @@ pub(super) fn append<T: Number, U: Number>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::bf16;
+
+    use super::{PIECE, all_scores, scores_in_loops, weigh, weigh_in_loops};
+    use crate::cpu::number::Number;
+
+    /// Numbers in -1..1 that bf16 can hold.
+    fn numbers<T: Number>(n: usize) -> Vec<T> {
+        let value = |i: usize| ((i * 37 + i / 7 * 11) % 129) as f32 / 64.0 - 1.0;
+        (0..n).map(|i| T::narrow(value(i))).collect()
+    }
+
+    fn compare<T: Number, U: Number>() {
+        for (heads, n, c) in [(1, 1, 2), (3, 128, 64), (5, 77, 96), (9, 17, 7)] {
+            let (queries, cached) = (numbers::<T>(heads * c), numbers::<U>(n * c));
+            let mut scores = [(); 2].map(|()| vec![0.0; heads * PIECE]);
+            all_scores(&queries, (&cached, &cached), c, &mut scores[0]);
+            scores_in_loops(&queries, &cached, c, &mut scores[1]);
+            let weights = numbers::<f32>(heads * PIECE);
+            let mut sums = [(); 2].map(|()| vec![0.0; heads * c]);
+            weigh(&cached, c, &weights, &mut sums[0]);
+            weigh_in_loops(&cached, c, &weights, &mut sums[1]);
+            for head in 0..heads {
+                let (row, columns) = (head * PIECE..head * PIECE + n, head * c..(head + 1) * c);
+                let near =
+                    |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-4);
+                assert!(near(&scores[0][row.clone()], &scores[1][row]));
+                assert!(near(&sums[0][columns.clone()], &sums[1][columns]));
+            }
+        }
+    }
+
+    #[test]
+    fn the_best_instructions_agree_with_plain_loops() {
+        compare::<f32, f32>();
+        compare::<bf16, bf16>();
+        compare::<f32, bf16>();
+        compare::<bf16, f32>();
+    }
+}

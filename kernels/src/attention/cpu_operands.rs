@@ -50,7 +50,10 @@ impl<'a, T: Number> Rows<'a, T> {
     /// The rows as columns of a right operand, in `memory` of [`column_units`].
     pub(super) fn columns<A: Arithmetic>(&self, memory: &mut [f32]) -> Panels {
         #[cfg(target_arch = "x86_64")]
-        if self.holds::<A::Number>() && Isa::detect() == Isa::Avx512 && self.c % A::PER_UNIT == 0 {
+        if self.holds::<A::Number>()
+            && Isa::detect() == Isa::Avx512
+            && self.c.is_multiple_of(A::PER_UNIT)
+        {
             let shape = [self.rows, self.c / A::PER_UNIT];
             let stride = self.stride / A::PER_UNIT;
             // SAFETY: detected; all rows lie within the numbers, in whole units.

@@ -1,9 +1,9 @@
 //! Softmax of rows of scores and its gradient on CPUs with AVX-512, sixteen scores at a time.
 
 use std::arch::x86_64::{
-    __m512, _mm512_add_ps, _mm512_cvtne2ps_pbh, _mm512_fmsub_ps, _mm512_loadu_ps, _mm512_max_ps,
-    _mm512_mul_ps, _mm512_permutexvar_epi16, _mm512_reduce_add_ps, _mm512_reduce_max_ps,
-    _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_si512, _mm512_sub_ps,
+    __m512, __m512bh, __m512i, _mm512_add_ps, _mm512_cvtne2ps_pbh, _mm512_fmsub_ps,
+    _mm512_loadu_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_permutexvar_epi16, _mm512_reduce_add_ps,
+    _mm512_reduce_max_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_si512, _mm512_sub_ps,
 };
 
 use burn::tensor::bf16;
@@ -131,8 +131,8 @@ unsafe fn store_pairs(to: *mut f32, [first, second]: [__m512; 2]) {
     };
     // SAFETY: as the caller promises; vectors of halves and of integers are the same bits.
     unsafe {
-        let halves = std::mem::transmute(_mm512_cvtne2ps_pbh(second, first));
-        let order = std::mem::transmute(IN_TURN);
+        let halves = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first));
+        let order = std::mem::transmute::<[u16; 32], __m512i>(IN_TURN);
         _mm512_storeu_si512(to.cast(), _mm512_permutexvar_epi16(order, halves));
     }
 }
