@@ -1,7 +1,7 @@
 //! Speed of the operations between linear maps on the CPU, beside the machine's own limits.
 //!
 //! `RAYON_NUM_THREADS=1 cargo run --release -p tooltune-kernels --example cpu_activations` prints
-//! the best of many runs of each, by the clock, at the sizes of SmolLM2-135M: a micro-batch of
+//! the best of many runs of each (with ` -- BF16` those of one type), by the clock, at the sizes of SmolLM2-135M: a micro-batch of
 //! 1,137 tokens in 4 documents, and a pack of 2,048 tokens. Elementwise operations are given in
 //! bytes read and written, as a part of the rate of a copy; attention in operations on pairs of
 //! tokens that see each other.
@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use tooltune_kernels::attention::{Causality, Columns, Documents, append, attention, decode};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
+use tooltune_kernels::seed::seed;
 use tooltune_kernels::swiglu::swiglu;
 
 const ROUNDS: usize = 40;
@@ -22,10 +23,18 @@ const N: usize = 1137;
 fn main() {
     let copy = copy_rate();
     println!("copy {copy:.1} GB/s");
-    for dtype in [DType::F32, DType::BF16] {
+    let only = std::env::args().nth(1);
+    let dtypes = [DType::F32, DType::BF16].into_iter();
+    let dtypes: Vec<_> = dtypes
+        .filter(|dtype| {
+            only.as_ref()
+                .is_none_or(|only| *only == format!("{dtype:?}"))
+        })
+        .collect();
+    for &dtype in &dtypes {
         elementwise(dtype, copy);
     }
-    for dtype in [DType::F32, DType::BF16] {
+    for dtype in dtypes {
         attentions(dtype);
         decodes(dtype);
     }
@@ -73,6 +82,8 @@ fn both_ways<const D: usize, const E: usize>(
         let start = Instant::now();
         let y = f(x);
         forward = forward.min(start.elapsed().as_secs_f64());
+        let dy = y.clone().inner().mul_scalar(1.0);
+        let y = seed(y, dy);
         let start = Instant::now();
         let gradients = y.backward();
         backward = backward.min(start.elapsed().as_secs_f64());

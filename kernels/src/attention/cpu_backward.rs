@@ -11,13 +11,15 @@ use rayon::prelude::*;
 use super::Documents;
 use super::cpu::{Heads, Inputs, Task, with_arithmetic};
 use super::cpu_forward::rows;
-use super::cpu_operands::{Rows, column_units, left_units, line_units, numbers_of};
-use super::cpu_softmax::{KEYS, RowSums, interleave, score_gradients};
+use super::cpu_operands::{Rows, column_units, left_units, line_units, numbers_of, write_row};
+use super::cpu_softmax::{KEYS, RowSums};
 use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
+use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
+use crate::cpu::sum::sum_of_pairs;
 
 /// Queries of a block, an even number.
 const QUERIES: usize = 48;
@@ -54,7 +56,7 @@ pub(super) fn attention_gradient<T: Number>(
                 .chunk_by(|a, b| (a.start, a.kv_head) == (b.start, b.kv_head))
                 .collect();
             runs.into_par_iter().for_each(|run| {
-                let partial: Vec<Vec<f32>> = run
+                let partial: Vec<Buffer<f32>> = run
                     .par_iter()
                     .map(|task| {
                         with_arithmetic!(T, inputs.heads.c, A => {
@@ -82,9 +84,7 @@ impl<T: Number> Gradient<'_, T> {
         let c = self.heads.c;
         // SAFETY: as the caller promises.
         let to = unsafe { self.numbers.slice((token * self.heads.all() + head) * c, c) };
-        for (to, &value) in to.iter_mut().zip(values) {
-            to.write(T::narrow(value));
-        }
+        write_row(values, 1.0, to);
     }
 
     /// Adds what the tasks of one document and head found, keys first then values.
@@ -92,7 +92,7 @@ impl<T: Number> Gradient<'_, T> {
     /// # Safety
     ///
     /// No one else touches keys and values of this document and head.
-    unsafe fn write_keys_and_values(&self, run: &[Task], partial: Vec<Vec<f32>>) {
+    unsafe fn write_keys_and_values(&self, run: &[Task], partial: Vec<Buffer<f32>>) {
         let Heads { h, g, c } = self.heads;
         // The last task sees the most keys.
         let (task, mut partial) = (run[run.len() - 1], partial);
@@ -128,9 +128,9 @@ unsafe fn one_task<A: Arithmetic, T: Number>(
     results: &Results<'_, T>,
     task: &Task,
     gradient: &Gradient<'_, T>,
-) -> Vec<f32> {
+) -> Buffer<f32> {
     let heads @ Heads { c, .. } = inputs.heads;
-    let mut sums = vec![0.0; 2 * task.keys * c];
+    let mut sums = Buffer::repeated(0.0, 2 * task.keys * c);
     let (d_keys, d_values) = sums.split_at_mut(task.keys * c);
     let columns = column_units::<A>(task.keys, c);
     let sizes = [columns, columns, line_units::<A>(task.keys, c)];
@@ -203,19 +203,15 @@ impl Block<'_> {
             along: 0.0,
         }; QUERIES];
         for (i, sums) in row_sums[..m].iter_mut().enumerate() {
-            let products = out.row(i).iter().zip(d_out.row(i));
-            *sums = RowSums {
-                log_sum: results.log_sums[(first_token + i) * h + self.head],
-                along: products.map(|(a, b)| a.widen() * b.widen()).sum(),
-            };
+            sums.log_sum = results.log_sums[(first_token + i) * h + self.head];
         }
+        products_of_rows(out, d_out, &mut row_sums[..m]);
         let square = QUERIES * KEYS;
         let sizes = [
             left_units::<A>(m, c),
             left_units::<A>(m, c),
             line_units::<A>(m, c),
             line_units::<A>(m, c),
-            square,
             square,
             square,
             square,
@@ -230,7 +226,6 @@ impl Block<'_> {
                 p,
                 ds,
                 narrow,
-                pairs,
                 dq,
             ] = parts;
             let left = [queries.left::<A>(q_memory), d_out.left::<A>(d_out_memory)];
@@ -246,7 +241,7 @@ impl Block<'_> {
                     inputs.hide(&mut p[..m * KEYS], KEYS, self.first, first..end, columns);
                     let by_query = numbers_of::<A>(&mut *narrow);
                     let scale = inputs.heads.scale();
-                    score_gradients(p, ds, (columns, scale), &row_sums[..m], by_query);
+                    A::score_gradients(p, ds, (columns, scale), &row_sums[..m], by_query);
                     let dq = rows(dq, c, first > 0);
                     self.query_gradients::<A>(dq, narrow, [first, n], c);
                     let depth = m.div_ceil(A::PER_UNIT);
@@ -254,7 +249,11 @@ impl Block<'_> {
                         (&mut *ds, lines[0], &mut *d_keys),
                         (&mut *p, lines[1], &mut *d_values),
                     ] {
-                        let left = by_key::<A>(values, m, columns, pairs);
+                        let left = Left {
+                            first: values.as_ptr(),
+                            row_stride: 1,
+                            depth_stride: KEYS * A::PER_UNIT,
+                        };
                         let target = rows(&mut sums[first * c..], c, true);
                         multiply::<A>(target, left, lines, [n, c, depth]);
                     }
@@ -326,18 +325,11 @@ impl Block<'_> {
     }
 }
 
-/// `m` rows of `columns` numbers, [`KEYS`] apart, with their columns as rows of a left operand.
-fn by_key<A: Arithmetic>(rows: &mut [f32], m: usize, columns: usize, memory: &mut [f32]) -> Left {
-    let mut first = rows.as_ptr();
-    if A::PER_UNIT == 2 {
-        let whole = m.next_multiple_of(2);
-        rows[m * KEYS..whole * KEYS].fill(0.0);
-        interleave(&rows[..whole * KEYS], columns, numbers_of::<A>(memory));
-        first = memory.as_ptr();
-    }
-    Left {
-        first,
-        row_stride: 1,
-        depth_stride: KEYS,
+for_each_isa! {
+    /// Products of rows of the same number.
+    fn products_of_rows[T: Number](a: Rows<'_, T>, b: Rows<'_, T>, to: &mut [RowSums]) {
+        for (i, to) in to.iter_mut().enumerate() {
+            to.along = sum_of_pairs(a.row(i), b.row(i), |a, b| a.widen() * b.widen());
+        }
     }
 }

@@ -1,21 +1,31 @@
 //! Attention of one query a row on slices, to keys that are read in the cache where they lie.
+//!
+//! The columns of a row are cut into pieces of a fixed size, which several threads can take;
+//! softmax of the whole is put together from their maxima and sums, in the order of the columns.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::cpu::Heads;
+#[cfg(target_arch = "x86_64")]
+use super::cpu_decode_avx512;
+use super::cpu_softmax::{KEYS, Running, exponentiate, finite};
 use crate::cpu::exp::exp;
-use crate::cpu::isa::for_each_isa;
+use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::with_parts;
-use crate::cpu::shared::Shared;
 use crate::cpu::sum::sum_of_pairs;
 
-/// Query heads of one key head that go side by side.
-const SIDE_BY_SIDE: usize = 4;
+/// Columns of a piece.
+const PIECE: usize = KEYS;
 
-/// Columns of values that stay in registers while rows are added.
-const COLUMNS: usize = 64;
+/// Bytes of the cache below which waking a second thread costs more than it brings.
+const ONE_THREAD: usize = 1 << 19;
+
+/// What a head of a piece leaves besides its `c` sums: its maximum and its sum of exponentials.
+const STATISTICS: usize = 2;
 
 /// Keys and values of the rows, `[b, g, capacity, c]`.
 #[derive(Debug)]
@@ -26,6 +36,13 @@ pub(super) struct Cache<'a, U> {
     pub(super) capacity: usize,
 }
 
+/// Columns of one key/value head of one row.
+struct Piece {
+    row: usize,
+    kv_head: usize,
+    columns: Range<usize>,
+}
+
 /// `[b, h + 2 g, c]` to `[b, h, c]`: row `i` sees columns `starts[i]..end`.
 pub(super) fn decode<T: Number, U: Number>(
     qkv: &[T],
@@ -34,104 +51,162 @@ pub(super) fn decode<T: Number, U: Number>(
     end: usize,
 ) -> Buffer<T> {
     let heads @ Heads { h, g, c } = cache.heads;
+    let pieces = pieces(starts, end, g);
+    let width = h / g * (c + STATISTICS);
+    let mut found = Buffer::repeated(0.0f32, pieces.len() * width);
+    let one = |(piece, to): (&Piece, &mut [f32])| {
+        let first = piece.row * heads.all() + heads.group(piece.kv_head).start;
+        cache.attend(&qkv[first * c..][..h / g * c], piece, to);
+    };
+    let columns: usize = pieces.iter().map(|piece| piece.columns.len()).sum();
+    if 2 * columns * c * size_of::<U>() <= ONE_THREAD {
+        pieces
+            .iter()
+            .zip(found.chunks_exact_mut(width))
+            .for_each(one);
+    } else {
+        pieces
+            .par_iter()
+            .zip(found.par_chunks_exact_mut(width))
+            .for_each(one);
+    }
     let mut out = Buffer::repeated(T::narrow(0.0), starts.len() * h * c);
-    let shared = Shared::new(&mut out);
-    (0..starts.len() * g).into_par_iter().for_each(|task| {
-        let (row, kv_head) = (task / g, task % g);
-        let used = (task * cache.capacity + starts[row]) * c..(task * cache.capacity + end) * c;
-        let (keys, values) = (&cache.keys[used.clone()], &cache.values[used]);
-        for first in heads.group(kv_head).step_by(SIDE_BY_SIDE) {
-            let n = SIDE_BY_SIDE.min(heads.group(kv_head).end - first);
-            let q = &qkv[(row * heads.all() + first) * c..][..n * c];
-            // SAFETY: the heads of this row and key head belong to this task alone.
-            let out = unsafe { shared.slice((row * h + first) * c, n * c) };
-            let sizes = [
-                SIDE_BY_SIDE * c,
-                SIDE_BY_SIDE * keys.len() / c,
-                COLUMNS * SIDE_BY_SIDE,
-            ];
-            with_parts(sizes, |[queries, scores, sums]| {
-                // Heads that do not exist repeat the last one.
-                for (i, to) in queries.chunks_exact_mut(c).enumerate() {
-                    let from = &q[i.min(n - 1) * c..][..c];
-                    to.iter_mut()
-                        .zip(from)
-                        .for_each(|(to, from)| *to = from.widen());
-                }
-                all_scores(queries, keys, heads.scale(), scores);
-                for column in (0..c).step_by(COLUMNS) {
-                    let columns = column..(column + COLUMNS).min(c);
-                    weigh(values, c, columns.clone(), scores, sums);
-                    for (out, sums) in out.chunks_exact_mut(c).zip(sums.chunks_exact(COLUMNS)) {
-                        let out = &mut out[columns.clone()];
-                        out.iter_mut()
-                            .zip(sums)
-                            .for_each(|(to, &sum)| *to = T::narrow(sum));
-                    }
-                }
-            });
-        }
-    });
+    let mut rest = &*found;
+    let runs = pieces.chunk_by(|a, b| (a.row, a.kv_head) == (b.row, b.kv_head));
+    for (run, out) in runs.zip(out.chunks_exact_mut(h / g * c)) {
+        let (found, others) = rest.split_at(run.len() * width);
+        rest = others;
+        join(found, width, c, out);
+    }
     out
 }
 
+/// Pieces of one row and head follow each other.
+fn pieces(starts: &[usize], end: usize, g: usize) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for (row, &start) in starts.iter().enumerate() {
+        for kv_head in 0..g {
+            let firsts = (start..end).step_by(PIECE);
+            pieces.extend(firsts.map(|first| Piece {
+                row,
+                kv_head,
+                columns: first..(first + PIECE).min(end),
+            }));
+        }
+    }
+    pieces
+}
+
+impl<U: Number> Cache<'_, U> {
+    /// Weighed sums of a piece's values for the query heads that share them, `[heads, c]`, then
+    /// the maximum and the sum of each head's exponentials.
+    fn attend<T: Number>(&self, queries: &[T], piece: &Piece, to: &mut [f32]) {
+        let Heads { g, c, .. } = self.heads;
+        let n_heads = queries.len() / c;
+        let n = piece.columns.len();
+        let first = (piece.row * g + piece.kv_head) * self.capacity + piece.columns.start;
+        let used = first * c..(first + n) * c;
+        let (keys, values) = (&self.keys[used.clone()], &self.values[used]);
+        let (sums, statistics) = to.split_at_mut(n_heads * c);
+        with_parts([n_heads * PIECE, n_heads * PIECE], |[scores, weights]| {
+            all_scores(queries, (keys, values), c, scores);
+            let padded = n.next_multiple_of(32);
+            for scores in scores.chunks_exact_mut(PIECE) {
+                scores[n..padded].fill(f32::NEG_INFINITY);
+            }
+            let rows = scores
+                .chunks_exact(PIECE)
+                .zip(weights.chunks_exact_mut(PIECE));
+            for ((scores, weights), statistics) in rows.zip(statistics.chunks_exact_mut(STATISTICS))
+            {
+                let mut state = [Running::START];
+                exponentiate(scores, padded, self.heads.scale(), &mut state, weights);
+                statistics.copy_from_slice(&[state[0].maximum, state[0].sum]);
+            }
+            weigh(values, c, weights, sums);
+        });
+    }
+}
+
+fn all_scores<T: Number, U: Number>(
+    queries: &[T],
+    (keys, values): (&[U], &[U]),
+    c: usize,
+    scores: &mut [f32],
+) {
+    match Isa::detect() {
+        // SAFETY: detected; a piece has columns, and a head numbers.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe {
+            cpu_decode_avx512::scores(queries, (keys, values.as_ptr()), c, (scores, PIECE))
+        },
+        _ => scores_in_loops(queries, keys, c, scores),
+    }
+}
+
+fn weigh<U: Number>(values: &[U], c: usize, weights: &[f32], sums: &mut [f32]) {
+    match Isa::detect() {
+        // SAFETY: detected; `sums` and `weights` have a row for each head.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { cpu_decode_avx512::weigh(values, c, (weights, PIECE), sums) },
+        _ => weigh_in_loops(values, c, weights, sums),
+    }
+}
+
 for_each_isa! {
-    /// Probabilities `[keys, SIDE_BY_SIDE]` of queries `[SIDE_BY_SIDE, c]`.
-    fn all_scores[U: Number](queries: &[f32], keys: &[U], scale: f32, scores: &mut [f32]) {
-        let c = queries.len() / SIDE_BY_SIDE;
-        let (lines, _) = scores.as_chunks_mut::<SIDE_BY_SIDE>();
-        let mut maxima = [f32::NEG_INFINITY; SIDE_BY_SIDE];
-        for (line, key) in lines.iter_mut().zip(keys.chunks_exact(c)) {
-            let heads = line.iter_mut().zip(&mut maxima).zip(queries.chunks_exact(c));
-            for ((score, maximum), query) in heads {
-                *score = sum_of_pairs(query, key, |a, b| a * b.widen()) * scale;
-                *maximum = if *score > *maximum { *score } else { *maximum };
+    fn scores_in_loops[T: Number, U: Number](
+        queries: &[T],
+        keys: &[U],
+        c: usize,
+        scores: &mut [f32],
+    ) {
+        for (query, scores) in queries.chunks_exact(c).zip(scores.chunks_exact_mut(PIECE)) {
+            for (score, key) in scores.iter_mut().zip(keys.chunks_exact(c)) {
+                *score = sum_of_pairs(query, key, |a, b| a.widen() * b.widen());
             }
-        }
-        let mut sums = [0.0f32; SIDE_BY_SIDE];
-        for line in lines.iter_mut() {
-            for ((score, maximum), sum) in line.iter_mut().zip(&maxima).zip(&mut sums) {
-                *score = exp(*score - maximum);
-                *sum += *score;
-            }
-        }
-        let inverse = sums.map(|sum| 1.0 / sum);
-        for line in lines {
-            line.iter_mut().zip(&inverse).for_each(|(score, inverse)| *score *= inverse);
         }
     }
 }
 
 for_each_isa! {
-    /// Sums of `columns` of the values, weighed by probabilities: `[SIDE_BY_SIDE, COLUMNS]`.
-    fn weigh[U: Number](
-        values: &[U],
-        c: usize,
-        columns: std::ops::Range<usize>,
-        probabilities: &[f32],
-        sums: &mut [f32],
-    ) {
-        let mut lanes = [[0.0f32; COLUMNS]; SIDE_BY_SIDE];
-        let (lines, _) = probabilities.as_chunks::<SIDE_BY_SIDE>();
-        for (line, value) in lines.iter().zip(values.chunks_exact(c)) {
-            let value = &value[columns.clone()];
-            if let Some(value) = value.first_chunk::<COLUMNS>() {
-                for (lanes, p) in lanes.iter_mut().zip(line) {
-                    for (lane, value) in lanes.iter_mut().zip(value) {
-                        *lane += p * value.widen();
-                    }
-                }
-            } else {
-                for (lanes, p) in lanes.iter_mut().zip(line) {
-                    for (lane, value) in lanes.iter_mut().zip(value) {
-                        *lane += p * value.widen();
-                    }
+    fn weigh_in_loops[U: Number](values: &[U], c: usize, weights: &[f32], sums: &mut [f32]) {
+        sums.fill(0.0);
+        for (sums, weights) in sums.chunks_exact_mut(c).zip(weights.chunks_exact(PIECE)) {
+            for (value, weight) in values.chunks_exact(c).zip(weights) {
+                for (sum, value) in sums.iter_mut().zip(value) {
+                    *sum += weight * value.widen();
                 }
             }
         }
-        for (sums, lanes) in sums.chunks_exact_mut(COLUMNS).zip(&lanes) {
-            sums.copy_from_slice(lanes);
-        }
+    }
+}
+
+/// What the pieces of one row and key/value head found, to the result of its query heads.
+fn join<T: Number>(found: &[f32], width: usize, c: usize, out: &mut [T]) {
+    let n_heads = out.len() / c;
+    for (head, out) in out.chunks_exact_mut(c).enumerate() {
+        let pieces = || {
+            found.chunks_exact(width).map(|piece| {
+                let (sums, statistics) = piece.split_at(n_heads * c);
+                let statistics = &statistics[head * STATISTICS..];
+                (&sums[head * c..][..c], statistics[0], statistics[1])
+            })
+        };
+        let maximum = pieces().fold(f32::NEG_INFINITY, |a, (_, b, _)| if b > a { b } else { a });
+        let weight = |piece_maximum: f32| exp(piece_maximum - finite(maximum));
+        let total: f32 = pieces().map(|(_, m, sum)| sum * weight(m)).sum();
+        with_parts([c], |[joined]| {
+            joined.fill(0.0);
+            for (sums, piece_maximum, _) in pieces() {
+                let factor = weight(piece_maximum) / total;
+                for (joined, sum) in joined.iter_mut().zip(sums) {
+                    *joined += factor * sum;
+                }
+            }
+            for (out, &value) in out.iter_mut().zip(&*joined) {
+                *out = T::narrow(value);
+            }
+        });
     }
 }
 
@@ -150,5 +225,47 @@ pub(super) fn append<T: Number, U: Number>(
                 .zip(from)
                 .for_each(|(to, from)| *to = U::narrow(from.widen()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::bf16;
+
+    use super::{PIECE, all_scores, scores_in_loops, weigh, weigh_in_loops};
+    use crate::cpu::number::Number;
+
+    /// Numbers in -1..1 that bf16 can hold.
+    fn numbers<T: Number>(n: usize) -> Vec<T> {
+        let value = |i: usize| ((i * 37 + i / 7 * 11) % 129) as f32 / 64.0 - 1.0;
+        (0..n).map(|i| T::narrow(value(i))).collect()
+    }
+
+    fn compare<T: Number, U: Number>() {
+        for (heads, n, c) in [(1, 1, 2), (3, 128, 64), (5, 77, 96), (9, 17, 7)] {
+            let (queries, cached) = (numbers::<T>(heads * c), numbers::<U>(n * c));
+            let mut scores = [(); 2].map(|()| vec![0.0; heads * PIECE]);
+            all_scores(&queries, (&cached, &cached), c, &mut scores[0]);
+            scores_in_loops(&queries, &cached, c, &mut scores[1]);
+            let weights = numbers::<f32>(heads * PIECE);
+            let mut sums = [(); 2].map(|()| vec![0.0; heads * c]);
+            weigh(&cached, c, &weights, &mut sums[0]);
+            weigh_in_loops(&cached, c, &weights, &mut sums[1]);
+            for head in 0..heads {
+                let (row, columns) = (head * PIECE..head * PIECE + n, head * c..(head + 1) * c);
+                let near =
+                    |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-4);
+                assert!(near(&scores[0][row.clone()], &scores[1][row]));
+                assert!(near(&sums[0][columns.clone()], &sums[1][columns]));
+            }
+        }
+    }
+
+    #[test]
+    fn the_best_instructions_agree_with_plain_loops() {
+        compare::<f32, f32>();
+        compare::<bf16, bf16>();
+        compare::<f32, bf16>();
+        compare::<bf16, f32>();
     }
 }

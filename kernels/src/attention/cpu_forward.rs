@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::Documents;
 use super::cpu::{Heads, Inputs, Task, with_arithmetic};
-use super::cpu_operands::{column_units, left_units, line_units, numbers_of};
+use super::cpu_operands::{column_units, left_units, line_units, numbers_of, write_row};
 use super::cpu_softmax::{KEYS, Running, exponentiate, finite};
 use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
 use crate::cpu::number::Number;
@@ -170,9 +170,7 @@ impl Block {
                 };
                 log_sum[0].write(finite(state.maximum) + state.sum.ln());
                 let inverse = 1.0 / state.sum;
-                for (out, value) in out.iter_mut().zip(row) {
-                    out.write(T::narrow(value * inverse));
-                }
+                write_row(row, inverse, out);
             }
         });
     }

@@ -1,7 +1,11 @@
 //! Rows of a tensor to operands of small products.
 
+use std::mem::MaybeUninit;
+
+#[cfg(target_arch = "x86_64")]
+use super::cpu_operands_avx512::{interleave_rows, transpose};
 use super::cpu_tile::{Arithmetic, Left, PANEL, Panels};
-use crate::cpu::isa::for_each_isa;
+use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 
 /// `rows` rows of `c` numbers, `stride` apart.
@@ -17,6 +21,12 @@ impl<'a, T: Number> Rows<'a, T> {
     #[inline(always)]
     pub(super) fn row(&self, i: usize) -> &'a [T] {
         &self.numbers[i * self.stride..i * self.stride + self.c]
+    }
+
+    /// Whether all rows exist as numbers of this type.
+    fn holds<N: Number>(&self) -> bool {
+        let end = self.rows.saturating_sub(1) * self.stride + self.c;
+        T::DTYPE == N::DTYPE && self.numbers.len() >= end
     }
 
     /// The rows as a left operand: where they lie, or in `memory` of [`left_units`] if their
@@ -39,6 +49,20 @@ impl<'a, T: Number> Rows<'a, T> {
 
     /// The rows as columns of a right operand, in `memory` of [`column_units`].
     pub(super) fn columns<A: Arithmetic>(&self, memory: &mut [f32]) -> Panels {
+        #[cfg(target_arch = "x86_64")]
+        if self.holds::<A::Number>()
+            && Isa::detect() == Isa::Avx512
+            && self.c.is_multiple_of(A::PER_UNIT)
+        {
+            let shape = [self.rows, self.c / A::PER_UNIT];
+            let stride = self.stride / A::PER_UNIT;
+            // SAFETY: detected; all rows lie within the numbers, in whole units.
+            unsafe { transpose(self.numbers.as_ptr().cast(), stride, shape, memory) };
+            return Panels {
+                first: memory.as_ptr(),
+                stride: shape[1] * PANEL,
+            };
+        }
         pack_columns(*self, numbers_of::<A>(memory), A::PER_UNIT);
         Panels {
             first: memory.as_ptr(),
@@ -48,7 +72,17 @@ impl<'a, T: Number> Rows<'a, T> {
 
     /// The rows as lines of a right operand, in `memory` of [`line_units`].
     pub(super) fn lines<A: Arithmetic>(&self, memory: &mut [f32]) -> Panels {
-        pack_lines(*self, numbers_of::<A>(memory), A::PER_UNIT);
+        match Isa::detect() {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if self.holds::<A::Number>() && A::PER_UNIT == 2 => {
+                let shape = [self.rows, self.c];
+                // SAFETY: detected; all rows lie within the numbers.
+                unsafe {
+                    interleave_rows(self.numbers.as_ptr().cast(), self.stride, shape, memory);
+                }
+            }
+            _ => pack_lines(*self, numbers_of::<A>(memory), A::PER_UNIT),
+        }
         Panels {
             first: memory.as_ptr(),
             stride: self.rows.div_ceil(A::PER_UNIT) * PANEL,
@@ -138,6 +172,15 @@ for_each_isa! {
                     }
                 }
             }
+        }
+    }
+}
+
+for_each_isa! {
+    /// A row of a result, times `factor`.
+    pub(super) fn write_row[T: Number](from: &[f32], factor: f32, to: &mut [MaybeUninit<T>]) {
+        for (to, &value) in to.iter_mut().zip(from) {
+            to.write(T::narrow(value * factor));
         }
     }
 }

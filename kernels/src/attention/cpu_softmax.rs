@@ -1,7 +1,9 @@
 //! Softmax of rows of scores, a block of keys at a time, and its gradient.
 
+#[cfg(target_arch = "x86_64")]
+use super::cpu_softmax_avx512;
 use crate::cpu::exp::exp;
-use crate::cpu::isa::for_each_isa;
+use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 
 /// Keys of a block: a multiple of the panels, small enough that scores stay in the nearest cache.
@@ -38,11 +40,26 @@ impl Running {
     };
 }
 
+/// Rows of `n` scores, [`KEYS`] apart, times `scale` to exponentials above the maximum so far.
+///
+/// `n` is a multiple of [`LANES`]. Each row's `state` is brought up to date.
+pub(super) fn exponentiate<N: Number>(
+    scores: &[f32],
+    n: usize,
+    scale: f32,
+    states: &mut [Running],
+    to: &mut [N],
+) {
+    match Isa::detect() {
+        // SAFETY: detected.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { cpu_softmax_avx512::exponentiate(scores, n, scale, states, to) },
+        _ => exponentiate_in_loops(scores, n, scale, states, to),
+    }
+}
+
 for_each_isa! {
-    /// Rows of `n` scores, [`KEYS`] apart, times `scale` to exponentials above the maximum so far.
-    ///
-    /// `n` is a multiple of [`LANES`]. Each row's `state` is brought up to date.
-    pub(super) fn exponentiate[N: Number](
+    fn exponentiate_in_loops[N: Number](
         scores: &[f32],
         n: usize,
         scale: f32,
@@ -117,19 +134,6 @@ for_each_isa! {
                 *p = exp(*p * scale - row.log_sum);
                 *d = *p * (*d - row.along) * scale;
                 *to = N::narrow(*d);
-            }
-        }
-    }
-}
-
-for_each_isa! {
-    /// Pairs of rows of `n` numbers, [`KEYS`] apart, as rows of pairs.
-    pub(super) fn interleave[N: Number](from: &[f32], n: usize, to: &mut [N]) {
-        for (rows, to) in from.chunks_exact(2 * KEYS).zip(to.chunks_exact_mut(2 * KEYS)) {
-            let (first, second) = rows.split_at(KEYS);
-            let (to, _) = to.as_chunks_mut::<2>();
-            for ((to, &a), &b) in to[..n].iter_mut().zip(&first[..n]).zip(&second[..n]) {
-                *to = [N::narrow(a), N::narrow(b)];
             }
         }
     }

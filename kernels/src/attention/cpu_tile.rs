@@ -3,6 +3,7 @@
 //! A unit is one f32, or two neighbouring bf16 that one instruction multiplies and adds: loops and
 //! strides are then the same for both.
 
+use super::cpu_softmax::{RowSums, score_gradients};
 use crate::cpu::number::Number;
 
 /// Columns of a panel of the right operand.
@@ -58,6 +59,24 @@ pub(super) trait Arithmetic {
     ///
     /// The CPU has the instruction set, and the pointers of `job` are valid for its shape.
     unsafe fn tile(job: &Job);
+
+    /// Scores to probabilities and gradients of these to gradients of the scores: each in its
+    /// place as lines of units along the rows, `KEYS * PER_UNIT` apart, and the latter as rows
+    /// in `to` too. `block` is the number of columns and the factor of the scores.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instruction set.
+    unsafe fn score_gradients(
+        scores: &mut [f32],
+        gradients: &mut [f32],
+        block: (usize, f32),
+        rows: &[RowSums],
+        to: &mut [Self::Number],
+    ) {
+        const { assert!(Self::PER_UNIT == 1, "a row is a line") };
+        score_gradients(scores, gradients, block, rows, to);
+    }
 }
 
 /// `C (+)= A B` with `[m, k]` and `[k, n]`, `k` in units.

@@ -4,18 +4,22 @@
 //! memory; that needs 14 loads for 24 multiplications, which the two load ports sustain.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, __mmask16, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    __m512, __m512bh, __m512i, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_setzero_ps,
 };
 
 use burn::tensor::bf16;
 
+use super::cpu_softmax::RowSums;
+use super::cpu_softmax_avx512::score_gradient_pairs;
 use super::cpu_tile::{Arithmetic, Job, PANEL};
+use crate::cpu::isa::Isa;
+use crate::cpu::lanes_avx512::lanes;
 
 /// Whether [`Pairs`] can be used.
 pub(super) fn has_pairs() -> bool {
-    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16")
+    Isa::detect() == Isa::Avx512 && is_x86_feature_detected!("avx512bf16")
 }
 
 /// f32.
@@ -57,6 +61,17 @@ impl Arithmetic for Pairs {
     unsafe fn tile(job: &Job) {
         // SAFETY: the caller promises the instruction set and valid pointers.
         unsafe { with_shape!(pairs, job) }
+    }
+
+    unsafe fn score_gradients(
+        scores: &mut [f32],
+        gradients: &mut [f32],
+        block: (usize, f32),
+        rows: &[RowSums],
+        to: &mut [bf16],
+    ) {
+        // SAFETY: the caller promises the instruction set.
+        unsafe { score_gradient_pairs(scores, gradients, block, rows, to) }
     }
 }
 
@@ -141,9 +156,4 @@ unsafe fn store<const R: usize, const V: usize>(sums: &[[__m512; V]; R], job: &J
             }
         }
     }
-}
-
-/// Bits of the first `n` of 16 lanes.
-fn lanes(n: usize) -> __mmask16 {
-    if n >= 16 { !0 } else { (1 << n) - 1 }
 }

@@ -7,9 +7,15 @@ mod backend;
 mod cpu;
 mod cpu_backward;
 mod cpu_decode;
+#[cfg(target_arch = "x86_64")]
+mod cpu_decode_avx512;
 mod cpu_forward;
 mod cpu_operands;
+#[cfg(target_arch = "x86_64")]
+mod cpu_operands_avx512;
 mod cpu_softmax;
+#[cfg(target_arch = "x86_64")]
+mod cpu_softmax_avx512;
 mod cpu_tile;
 #[cfg(target_arch = "x86_64")]
 mod cpu_tile_avx512;

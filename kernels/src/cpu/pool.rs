@@ -340,7 +340,7 @@ mod tests {
     fn sizes_have_room_and_waste_at_most_an_eighth() {
         for bytes in (0..3000).chain((SMALLEST - 70..SMALLEST * 5).step_by(61)) {
             let size = block_size(bytes);
-            assert!(size >= bytes && size % ALIGNMENT == 0 && size > 0);
+            assert!(size >= bytes && size.is_multiple_of(ALIGNMENT) && size > 0);
             assert!(size <= bytes.max(512) * 9 / 8, "{bytes} {size}");
             assert_eq!(block_size(size), size);
         }

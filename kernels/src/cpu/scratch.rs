@@ -1,6 +1,6 @@
 //! Working memory that a thread keeps between calls, aligned to cache lines.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 
 use burn::tensor::bf16;
 
@@ -9,14 +9,16 @@ use burn::tensor::bf16;
 struct Line([f32; 16]);
 
 thread_local! {
-    static KEPT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    /// The last one is the outermost call's.
+    static KEPT: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Calls `work` with `floats` floats of arbitrary value.
 ///
 /// A call inside `work` gets memory of its own.
 pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
-    let mut lines = KEPT.take();
+    let kept = KEPT.with_borrow_mut(Vec::pop);
+    let mut lines = kept.unwrap_or_default();
     let n = floats.div_ceil(16);
     if lines.len() < n {
         lines.resize(n, Line([0.0; 16]));
@@ -26,7 +28,7 @@ pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R)
         std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<f32>(), lines.len() * 16)
     };
     let result = work(&mut all[..floats]);
-    KEPT.set(lines);
+    KEPT.with_borrow_mut(|kept| kept.push(lines));
     result
 }
 

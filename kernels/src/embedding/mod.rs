@@ -31,7 +31,7 @@ pub fn embedding(table: &FrozenWeight, ids: &[u32]) -> Tensor<2> {
             let indices: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
             let indices = TensorData::new(indices, [ids.len()]);
             let indices = Tensor::<1, Int>::from_data(indices, table.device());
-            dense.clone().select(0, indices).cast(DType::F32)
+            dense.as_ref().clone().select(0, indices).cast(DType::F32)
         }
     }
 }

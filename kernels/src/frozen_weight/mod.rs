@@ -25,7 +25,7 @@ pub struct FrozenWeight {
 #[derive(Debug, Clone)]
 pub(crate) enum Storage {
     /// `[out, in]`.
-    Dense(Tensor<2>),
+    Dense(Box<Tensor<2>>),
     /// Panels in the memory of the CPU.
     Packed(Arc<Packed>),
 }
@@ -75,7 +75,7 @@ impl FrozenWeight {
             Storage::Packed(Arc::new(Packed::new(&values, shape)))
         } else {
             let dense = Tensor::<2>::from_data(TensorData::new(values, shape), device);
-            Storage::Dense(dense.cast(dtype.dtype()))
+            Storage::Dense(Box::new(dense.cast(dtype.dtype())))
         };
         Self {
             shape,
@@ -105,7 +105,7 @@ impl FrozenWeight {
     /// The matrix as f32, `[out, in]`: what references compute with.
     pub fn to_tensor(&self) -> Tensor<2> {
         match &self.storage {
-            Storage::Dense(dense) => dense.clone().cast(DType::F32),
+            Storage::Dense(dense) => dense.as_ref().clone().cast(DType::F32),
             Storage::Packed(packed) => {
                 let values = packed.rows(0..self.shape[0]);
                 Tensor::from_data(TensorData::new(values, self.shape), &self.device)

@@ -157,12 +157,12 @@ impl Adapter<'_, ForwardPanels> {
             product(
                 (x, stride),
                 panels,
-                Output::bf16(low, width).from_column(*first),
+                Output::bf16(low, width).at_column(*first),
             );
             return;
         }
         for (part, (first, panels)) in self.panels.first.iter().enumerate() {
-            let output = Output::bf16(low, width).from_column(*first);
+            let output = Output::bf16(low, width).at_column(*first);
             match self.dropout[part] {
                 None => product((x, stride), panels, output),
                 Some(dropout) => with_halves(x.len(), |kept| {
@@ -318,7 +318,7 @@ impl Backward<'_> {
                     }],
                     bias: None,
                     residual: None,
-                    output: Output::bf16(to, low_width).from_column(part.first_low),
+                    output: Output::bf16(to, low_width).at_column(part.first_low),
                 }
                 .run(Spread::OneThread);
             }

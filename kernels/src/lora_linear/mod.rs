@@ -64,7 +64,7 @@ pub struct Beside {
 pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tensor<2> {
     let weight = linear.weight.storage();
     let fused_weight = match weight {
-        Storage::Dense(dense) => is_served(dense) && x.dtype() == dense.dtype(),
+        Storage::Dense(dense) => is_served(&**dense) && x.dtype() == dense.dtype(),
         Storage::Packed(_) => x.dtype() == DType::BF16,
     };
     if !(fused_weight && is_served(&x)) {
@@ -81,7 +81,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
     };
     let frozen = Frozen {
         weight: match weight {
-            Storage::Dense(dense) => Maybe::Present(dense.clone().into_dispatch()),
+            Storage::Dense(dense) => Maybe::Present(dense.as_ref().clone().into_dispatch()),
             Storage::Packed(_) => Maybe::Absent,
         },
         bias: Maybe::of(linear.bias.clone().map(Tensor::into_dispatch)),

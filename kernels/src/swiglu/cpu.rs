@@ -2,8 +2,10 @@
 
 use std::mem::MaybeUninit;
 
+#[cfg(target_arch = "x86_64")]
+use super::cpu_avx512;
 use crate::cpu::exp::exp;
-use crate::cpu::isa::for_each_isa;
+use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::{for_rows, write_rows};
@@ -13,7 +15,13 @@ pub(super) fn swiglu<T: Number>(gate_up: &[T], [n, f]: [usize; 2]) -> Buffer<T> 
     // SAFETY: `forward` writes every element of its target.
     unsafe {
         write_rows([n, f], |rows, y| {
-            forward(&gate_up[rows.start * 2 * f..rows.end * 2 * f], f, y);
+            let gate_up = &gate_up[rows.start * 2 * f..rows.end * 2 * f];
+            match Isa::detect() {
+                // SAFETY: detected; rows are whole.
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => cpu_avx512::forward(gate_up, f, y),
+                _ => forward(gate_up, f, y),
+            }
         })
     }
 }
@@ -21,7 +29,13 @@ pub(super) fn swiglu<T: Number>(gate_up: &[T], [n, f]: [usize; 2]) -> Buffer<T> 
 /// Puts the gradient of `gate_up`, `[n, 2 f]`, in its place; `dy` is `[n, f]`.
 pub(super) fn to_gradient<T: Number>(gate_up: &mut [T], dy: &[T], f: usize) {
     for_rows(gate_up, 2 * f, |rows, gate_up| {
-        backward(gate_up, &dy[rows.start * f..rows.end * f], f);
+        let dy = &dy[rows.start * f..rows.end * f];
+        match Isa::detect() {
+            // SAFETY: detected; rows are whole.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => unsafe { cpu_avx512::backward(gate_up, dy, f) },
+            _ => backward(gate_up, dy, f),
+        }
     });
 }
 

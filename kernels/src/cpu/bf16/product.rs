@@ -118,7 +118,7 @@ impl<'a> Output<'a> {
     }
 
     /// The same from column `first` on.
-    pub(crate) fn from_column(self, first: usize) -> Self {
+    pub(crate) fn at_column(self, first: usize) -> Self {
         Self { first, ..self }
     }
 

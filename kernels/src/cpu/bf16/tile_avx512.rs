@@ -4,8 +4,8 @@
 //! from memory: 14 loads for 24 multiplications, which the two load ports sustain.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, __mmask16, _mm256_mask_storeu_epi16, _mm512_add_ps,
-    _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_loadu_si512, _mm512_mask_storeu_ps,
+    __m256bh, __m256i, __m512, __m512bh, __m512i, __mmask16, _mm256_mask_storeu_epi16,
+    _mm512_add_ps, _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_loadu_si512, _mm512_mask_storeu_ps,
     _mm512_maskz_loadu_ps, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_setzero_si512,
 };
 use std::mem::transmute;
@@ -124,7 +124,7 @@ unsafe fn finish(job: &TileJob<'_>, row: usize, column: usize, mut value: __m512
         match job.output {
             TileOutput::F32(to) => _mm512_mask_storeu_ps(to.wrapping_add(at), mask, value),
             TileOutput::Bf16(to) => {
-                let narrow = transmute::<_, std::arch::x86_64::__m256i>(_mm512_cvtneps_pbh(value));
+                let narrow = transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(value));
                 _mm256_mask_storeu_epi16(to.wrapping_add(at).cast(), mask, narrow);
             }
         }

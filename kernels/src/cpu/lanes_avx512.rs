@@ -1,0 +1,197 @@
+//! Sixteen numbers at once on CPUs with AVX-512: loads and stores of f32 and bf16, the
+//! exponential and the logistic function.
+//!
+//! The functions fuse multiplications with additions, so that their last bits differ from those of
+//! the loops that other CPUs run.
+
+use std::arch::x86_64::{
+    __m512, __mmask16, _CMP_NEQ_UQ, _CMP_UNORD_Q, _MM_FROUND_NO_EXC, _mm256_loadu_si256,
+    _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm256_storeu_si256, _mm512_add_epi32,
+    _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
+    _mm512_cvtepi32_epi16, _mm512_cvtepu16_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps,
+    _mm512_mask_or_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mul_ps,
+    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_rcp14_ps, _mm512_roundscale_ps,
+    _mm512_scalef_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
+    _mm512_srli_epi32, _mm512_sub_ps,
+};
+
+use burn::tensor::DType;
+
+use super::number::Number;
+
+/// Bits of the first `n` of 16 lanes.
+#[inline(always)]
+pub(crate) fn lanes(n: usize) -> __mmask16 {
+    if n >= 16 { !0 } else { (1 << n) - 1 }
+}
+
+/// The numbers under the mask, zeros elsewhere.
+///
+/// # Safety
+///
+/// The instruction set, and memory for the lanes of the mask.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+pub(crate) unsafe fn load<T: Number>(from: *const T, mask: __mmask16) -> __m512 {
+    // SAFETY: as the caller promises; the type is the one named.
+    unsafe {
+        if T::DTYPE == DType::BF16 {
+            let halves = if mask == !0 {
+                _mm256_loadu_si256(from.cast())
+            } else {
+                _mm256_maskz_loadu_epi16(mask, from.cast())
+            };
+            let bits = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves));
+            _mm512_castsi512_ps(bits)
+        } else {
+            _mm512_maskz_loadu_ps(mask, from.cast())
+        }
+    }
+}
+
+/// Writes the lanes of the mask; rounds as [`Number::narrow`] does.
+///
+/// # Safety
+///
+/// The instruction set, and memory for the lanes of the mask.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+pub(crate) unsafe fn store<T: Number>(to: *mut T, mask: __mmask16, values: __m512) {
+    // SAFETY: as the caller promises; the type is the one named.
+    unsafe {
+        if T::DTYPE == DType::BF16 {
+            let bits = _mm512_castps_si512(values);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let added = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(values, values);
+            let rounded = _mm512_add_epi32(bits, added);
+            let quiet = _mm512_set1_epi32(0x0040_0000);
+            let rounded = _mm512_mask_or_epi32(rounded, nan, bits, quiet);
+            let halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded));
+            // Some CPUs take many cycles for stores of halves under a mask.
+            if mask == !0 {
+                _mm256_storeu_si256(to.cast(), halves);
+            } else {
+                _mm256_mask_storeu_epi16(to.cast(), mask, halves);
+            }
+        } else {
+            _mm512_mask_storeu_ps(to.cast(), mask, values);
+        }
+    }
+}
+
+/// `eˣ` with a relative error below 2e-7; NaN stays NaN.
+///
+/// # Source
+///
+/// As for [`super::exp::exp`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+pub(crate) fn exp(x: __m512) -> __m512 {
+    const NEAREST: i32 = _MM_FROUND_NO_EXC;
+    // The second operand is the result where one is NaN.
+    let x = _mm512_min_ps(_mm512_set1_ps(89.0), x);
+    let x = _mm512_max_ps(_mm512_set1_ps(-104.0), x);
+    let n = _mm512_mul_ps(x, _mm512_set1_ps(std::f32::consts::LOG2_E));
+    let n = _mm512_roundscale_ps::<NEAREST>(n);
+    let r = _mm512_fnmadd_ps(n, _mm512_set1_ps(355.0 / 512.0), x);
+    let r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.121_944_4e-4), r);
+    let p = _mm512_set1_ps(1.987_569_1e-4);
+    let p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.398_199_9e-3));
+    let p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.333_452e-3));
+    let p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.166_579_5e-2));
+    let p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.666_666_5e-1));
+    let p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5));
+    let y = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
+    _mm512_scalef_ps(_mm512_add_ps(y, _mm512_set1_ps(1.0)), n)
+}
+
+/// `1 / (1 + e⁻ˣ)`, 0 where the exponential overflows; NaN stays NaN.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+pub(crate) fn sigmoid(x: __m512) -> __m512 {
+    let power = exp(_mm512_sub_ps(_mm512_setzero_ps(), x));
+    let divisor = _mm512_add_ps(power, _mm512_set1_ps(1.0));
+    let estimate = _mm512_rcp14_ps(divisor);
+    // One step of Newton's method doubles the 14 bits; at infinity it would make NaN.
+    let correction = _mm512_fnmadd_ps(divisor, estimate, _mm512_set1_ps(2.0));
+    let finite = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(divisor, _mm512_set1_ps(f32::INFINITY));
+    _mm512_maskz_mul_ps(finite, estimate, correction)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::bf16;
+
+    use crate::cpu::isa::Isa;
+    use crate::cpu::number::Number;
+
+    fn each(values: &[f32], f: impl Fn(f32, f32, f32)) {
+        if Isa::detect() != Isa::Avx512 {
+            return;
+        }
+        for values in values.chunks(16) {
+            let mut results = [[0.0f32; 16]; 2];
+            let mask = super::lanes(values.len());
+            // SAFETY: detected; the mask has as many lanes as there are values.
+            unsafe {
+                let x = super::load(values.as_ptr(), mask);
+                super::store(results[0].as_mut_ptr(), mask, super::exp(x));
+                super::store(results[1].as_mut_ptr(), mask, super::sigmoid(x));
+            }
+            for (i, &x) in values.iter().enumerate() {
+                f(x, results[0][i], results[1][i]);
+            }
+        }
+    }
+
+    #[test]
+    fn exponential_and_logistic_function_agree_with_the_standard_library() {
+        let values: Vec<f32> = (-110_000..95_000).map(|i| i as f32 * 1e-3).collect();
+        each(&values, |x, power, sigmoid| {
+            let expected = f64::from(x).exp();
+            if expected < f64::from(f32::MAX) {
+                let error = (f64::from(power) - expected).abs();
+                assert!(error <= (expected * 2e-7).max(1.5e-45), "{x}: {power}");
+            }
+            let expected = 1.0 / (1.0 + (-f64::from(x)).exp());
+            let error = (f64::from(sigmoid) - expected).abs();
+            // Beyond 2¹²⁶ the estimate of a reciprocal is 0.
+            assert!(
+                error <= expected * 4e-7 || expected < 2e-38,
+                "{x}: {sigmoid}"
+            );
+        });
+    }
+
+    #[test]
+    fn special_values_pass_through() {
+        let values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1e30, 1e30];
+        each(&values, |x, power, sigmoid| match x {
+            x if x.is_nan() => assert!(power.is_nan() && sigmoid.is_nan()),
+            0.0 => assert!(power == 1.0 && sigmoid == 0.5),
+            x if x > 0.0 => assert!(power == f32::INFINITY && sigmoid == 1.0),
+            _ => assert!(power == 0.0 && sigmoid == 0.0),
+        });
+    }
+
+    #[test]
+    fn stores_round_as_single_numbers_do() {
+        if Isa::detect() != Isa::Avx512 {
+            return;
+        }
+        for first in (0..u32::MAX - 16 * 9973).step_by(16 * 9973) {
+            let values: [f32; 16] =
+                std::array::from_fn(|i| f32::from_bits(first + 9973 * i as u32));
+            let mut halves = [bf16::ZERO; 16];
+            // SAFETY: detected; both arrays have 16 numbers.
+            unsafe {
+                let x = super::load(values.as_ptr(), !0);
+                super::store(halves.as_mut_ptr(), !0, x);
+            }
+            for (half, value) in halves.iter().zip(values) {
+                assert_eq!(half.to_bits(), bf16::narrow(value).to_bits());
+            }
+        }
+    }
+}
