@@ -1,0 +1,122 @@
+//! Completes prompts greedily and says how long it took: our side of `scripts/bench/generate`.
+//!
+//! A line `BATCH NEW_TOKENS` is answered by one JSON line: seconds up to the first token of each
+//! row (prefill) and from there to the last (decode), by wall time and by CPU time, and the tokens.
+//! No token ends a row, so that every side makes the same number of them.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program of its own, which answers on standard output"
+)]
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::json;
+use tooltune::base_model::BaseModel;
+use tooltune::config::Device;
+use tooltune::eval::generate::{GenerationOptions, generate};
+use tooltune::models::Decoder;
+use tooltune::{device, process};
+
+const USAGE: &str = "\
+Completes prompts with tooltune; started by scripts/bench/generate, which makes the prompts.
+
+    generate MODEL DTYPE PROMPTS    MODEL: GGUF file or folder; DTYPE: f32 or bf16; PROMPTS: a JSON
+                                    list of lists of token ids. Reads lines `BATCH NEW_TOKENS` and
+                                    answers each with a JSON line.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [model, dtype, prompts] = arguments.as_slice() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match serve(Path::new(model), dtype, Path::new(prompts)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("generate: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(model: &Path, dtype: &str, prompts: &Path) -> Result<(), String> {
+    let text =
+        std::fs::read_to_string(prompts).map_err(|e| format!("{}: {e}", prompts.display()))?;
+    let prompts: Vec<Vec<u32>> =
+        serde_json::from_str(&text).map_err(|e| format!("{}: {e}", prompts.display()))?;
+    let loaded = decoder(model, dtype)?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|e| format!("standard input: {e}"))?;
+        let answer = match &loaded {
+            Some(decoder) => {
+                let (batch, n_new) = request(&line)?;
+                let batch = prompts.get(..batch).ok_or_else(|| {
+                    format!("{line}: the file has only {} prompts", prompts.len())
+                })?;
+                completed(decoder, batch, n_new)
+            }
+            None => json!({ "missing": format!("tooltune does not decode in {dtype}") }),
+        };
+        println!("{answer}");
+        std::io::stdout()
+            .flush()
+            .map_err(|e| format!("standard output: {e}"))?;
+    }
+    Ok(())
+}
+
+/// The model, or `None` if it is not computed in that type.
+fn decoder(model: &Path, dtype: &str) -> Result<Option<Decoder>, String> {
+    if dtype != "f32" {
+        return Ok(None);
+    }
+    let device = device::open(Device::Cpu).map_err(|e| e.to_string())?;
+    let base = BaseModel::open(model, None).map_err(|e| e.to_string())?;
+    base.decoder(&device).map(Some).map_err(|e| e.to_string())
+}
+
+fn request(line: &str) -> Result<(usize, usize), String> {
+    let numbers: Vec<usize> = line
+        .split_whitespace()
+        .map(|word| {
+            word.parse()
+                .map_err(|_| format!("{line}: {word} is no number"))
+        })
+        .collect::<Result<_, _>>()?;
+    match numbers.as_slice() {
+        &[batch, n_new] => Ok((batch, n_new)),
+        _ => Err(format!("{line}: not a batch and a number of tokens")),
+    }
+}
+
+fn completed(decoder: &Decoder, prompts: &[Vec<u32>], n_new: usize) -> serde_json::Value {
+    let options = GenerationOptions {
+        max_new_tokens: n_new,
+        batch_size: prompts.len(),
+        stop_ids: Vec::new(),
+    };
+    let (start, cpu) = (Instant::now(), process::cpu_seconds());
+    let clocks = || [start.elapsed().as_secs_f64(), process::cpu_seconds() - cpu];
+    let mut first = None;
+    let generations = generate(decoder, prompts, &options, &mut |_| {
+        first.get_or_insert_with(clocks);
+        true
+    });
+    let all = clocks();
+    let prefill = first.unwrap_or(all);
+    let tokens: Vec<Vec<u32>> = generations
+        .unwrap_or_default()
+        .into_iter()
+        .map(|generation| generation.ids)
+        .collect();
+    json!({
+        "prefill": { "wall": prefill[0], "cpu": prefill[1] },
+        "decode": { "wall": all[0] - prefill[0], "cpu": all[1] - prefill[1] },
+        "tokens": tokens,
+    })
+}
