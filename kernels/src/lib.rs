@@ -28,10 +28,10 @@ pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
 pub use attention::{Causality, Columns, Documents};
+pub use cpu::pool::release as release_memory;
 pub use dropout::Dropout;
 pub use frozen_weight::{ComputeDtype, FrozenWeight};
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use lora_linear::{AdapterLayout, AdapterPart, StackedAdapter, StackedLinear};
-pub use cpu::pool::release as release_memory;
 pub use rope::RopeTable;
 pub use route::is_cpu;

@@ -21,6 +21,8 @@ use crate::cpu::matrix::Matrix;
 use crate::cpu::pool::Buffer;
 use crate::dropout::Dropout;
 use crate::frozen_weight::Packed;
+use crate::rms_norm::RmsNormGradients;
+use crate::swiglu::SwigluGradients;
 
 /// A tensor that may be missing.
 #[derive(Debug, Clone, ExtensionType)]
@@ -53,6 +55,17 @@ pub(crate) struct Frozen<B: Backend> {
     /// `[Σ out]`.
     #[extension_type]
     pub(crate) bias: Maybe<B>,
+    /// `[in]`, where the maps read a norm.
+    #[extension_type]
+    pub(crate) norm: Maybe<B>,
+}
+
+/// What the maps read of their input, as [`super::Reading`] says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Read {
+    Plain,
+    Normed { eps: f32, output: DType },
+    Gated,
 }
 
 /// Everything that is no tensor.
@@ -64,6 +77,7 @@ pub(crate) struct Spec {
     pub(crate) adapter: Option<AdapterPlan>,
     /// Of each map; empty for none.
     pub(crate) dropout: Vec<Option<Dropout>>,
+    pub(crate) reading: Read,
 }
 
 impl Spec {
@@ -110,8 +124,37 @@ pub(crate) trait LinearOps: Backend {
 }
 
 /// Both passes on tensors without a graph.
-pub(crate) trait LinearPasses: LinearOps {
-    /// The output, and what the backward pass needs.
+pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
+    /// What the maps read of `x`.
+    fn read(
+        x: FloatTensor<Self>,
+        norm: Option<FloatTensor<Self>>,
+        reading: Read,
+    ) -> FloatTensor<Self> {
+        match (reading, norm) {
+            (Read::Normed { eps, output }, Some(norm)) => {
+                Self::frozen_rms_norm(x, norm, eps, output)
+            }
+            (Read::Gated, _) => Self::gated_silu(x),
+            (Read::Plain | Read::Normed { .. }, _) => x,
+        }
+    }
+
+    /// Gradient of `x` from that of what was read.
+    fn read_gradient(
+        x: FloatTensor<Self>,
+        norm: Option<FloatTensor<Self>>,
+        reading: Read,
+        d_read: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        match (reading, norm) {
+            (Read::Normed { eps, .. }, Some(norm)) => Self::rms_norm_gradient(x, norm, eps, d_read),
+            (Read::Gated, _) => Self::gated_silu_gradient(x, d_read),
+            (Read::Plain | Read::Normed { .. }, _) => d_read,
+        }
+    }
+
+    /// The output for what was read, and what the backward pass needs.
     fn linear_forward(
         x: FloatTensor<Self>,
         factors: Option<FloatTensor<Self>>,
@@ -135,7 +178,9 @@ struct StackedBackward;
 /// What [`StackedBackward`] keeps.
 #[derive(Debug, Clone)]
 struct State<B: Backend> {
+    /// With the input as it was given.
     saved: Saved<B>,
+    norm: Option<FloatTensor<B>>,
     has_residual: bool,
 }
 
@@ -145,7 +190,8 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let dy = gradients.consume::<B>(&ops.node);
         let State {
-            saved,
+            mut saved,
+            norm,
             has_residual,
         } = ops.state;
         let [x, factors, residual] = ops.parents;
@@ -160,8 +206,12 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
         if x.is_none() && factors.is_none() {
             return;
         }
-        let (dx, d_factors) = B::linear_backward(saved, dy, wants);
-        if let (Some(x), Some(dx)) = (x, dx) {
+        let reading = saved.spec.reading;
+        let given = saved.x.clone();
+        saved.x = B::read(saved.x, norm.clone(), reading);
+        let (d_read, d_factors) = B::linear_backward(saved, dy, wants);
+        if let (Some(x), Some(d_read)) = (x, d_read) {
+            let dx = B::read_gradient(given, norm, reading, d_read);
             gradients.register::<B>(x.id, dx);
         }
         if let (Some(factors), Some(d_factors)) = (factors, d_factors) {
@@ -194,18 +244,23 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
         let frozen = Frozen {
             weight: inner(frozen.weight),
             bias: inner(frozen.bias),
+            norm: inner(frozen.norm),
         };
-        let (y, saved) = B::linear_forward(
-            x.into_primitive(),
+        let norm = frozen.norm.clone().into_option();
+        let (given, reading) = (x.into_primitive(), spec.reading);
+        let (y, mut saved) = B::linear_forward(
+            B::read(given.clone(), norm.clone(), reading),
             factors.map(|tensor| tensor.into_primitive()),
             residual.map(|tensor| tensor.into_primitive()),
             frozen,
             spec,
         );
+        saved.x = given;
         match prepared {
             OpsKind::Tracked(prep) => prep.finish(
                 State {
                     saved,
+                    norm,
                     has_residual,
                 },
                 y,
@@ -223,8 +278,9 @@ impl LinearOps for Flex {
         frozen: Frozen<Self>,
         spec: Spec,
     ) -> FlexTensor {
+        let norm = frozen.norm.clone().into_option();
         Self::linear_forward(
-            x,
+            Self::read(x, norm, spec.reading),
             factors.into_option(),
             residual.into_option(),
             frozen,

@@ -204,7 +204,7 @@ mod tests {
     use burn::backend::flex::FlexTensor;
 
     use super::super::adapter::{AdapterPart, StackedAdapter};
-    use super::super::backend::{LinearPasses, Maybe};
+    use super::super::backend::{LinearPasses, Maybe, Read};
     use super::*;
     use crate::cpu::buffer::{contiguous, floats, tensor};
     use crate::cpu::pool::Buffer;
@@ -242,6 +242,7 @@ mod tests {
                 out_features: Arc::from(outputs),
                 panels: None,
                 adapter: Some(adapter.plan()),
+                reading: Read::Plain,
                 dropout: match dropped {
                     true => vec![Some(dropout(1)), None, Some(dropout(2))],
                     false => Vec::new(),
@@ -250,6 +251,7 @@ mod tests {
             let frozen = || Frozen::<Flex> {
                 weight: Maybe::Present(tensor(numbers(2, 32 * inputs), [32, inputs])),
                 bias: Maybe::Present(tensor(numbers(3, 32), [32])),
+                norm: Maybe::Absent,
             };
             let x = || tensor(numbers(4, n * inputs), [n, inputs]);
             let (residual, dy) = (

@@ -16,6 +16,7 @@ impl LinearOps for CubeBackend {
         spec: Spec,
     ) -> CubeTensor {
         let (factors, residual) = (factors.into_option(), residual.into_option());
+        let x = Self::read(x, frozen.norm.clone().into_option(), spec.reading);
         composed::forward::<Self>(x, factors, residual, frozen, spec).0
     }
 }

@@ -2,10 +2,20 @@
 
 use burn::tensor::{DType, Tensor};
 
-use super::{Beside, StackedLinear};
+use super::{Beside, Reading, StackedLinear};
+use crate::rms_norm::reference::rms_norm;
+use crate::swiglu::reference::swiglu;
 
 /// The contract is [`super::lora_linear`]'s.
 pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tensor<2> {
+    let x = match &beside.reading {
+        Reading::Plain => x,
+        Reading::Normed { weight, eps } => {
+            let output = linear.weight.compute_dtype().dtype();
+            rms_norm(x, weight, *eps, output)
+        }
+        Reading::Gated => swiglu(x),
+    };
     let output = x.dtype();
     let device = x.device();
     let x = x.cast(DType::F32);

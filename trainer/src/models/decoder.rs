@@ -10,10 +10,9 @@ use burn::tensor::{Device, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, attention};
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::linear_cross_entropy;
-use tooltune_kernels::lora_linear::{Beside, lora_linear};
+use tooltune_kernels::lora_linear::{Beside, Reading, lora_linear};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
-use tooltune_kernels::swiglu::swiglu;
 use tooltune_kernels::{ComputeDtype, FrozenWeight, StackedLinear};
 
 use super::config::ModelConfig;
@@ -79,8 +78,6 @@ pub struct BlockShape {
     pub n_kv_heads: usize,
     /// Size of one head.
     pub head_dim: usize,
-    /// Type of what lies between two operations.
-    pub compute_dtype: ComputeDtype,
     /// Added to the mean square.
     pub rms_norm_eps: f64,
 }
@@ -97,7 +94,6 @@ impl BatchContext {
                 n_heads: config.num_attention_heads,
                 n_kv_heads: config.num_key_value_heads,
                 head_dim: config.head_dim,
-                compute_dtype: decoder.compute_dtype(),
                 rms_norm_eps: config.rms_norm_eps,
             },
         }
@@ -128,8 +124,8 @@ impl Block {
         dropout: Option<DropoutKey>,
     ) -> Tensor<3> {
         let shape = context.shape;
-        let normed = shape.norm(x.clone(), &self.input_layernorm);
-        let qkv = lora_linear(normed, &self.stacks[0], beside(0, None, dropout));
+        let normed = shape.norm(&self.input_layernorm);
+        let qkv = lora_linear(x.clone(), &self.stacks[0], beside(0, normed, dropout));
         let n = qkv.dims()[0];
         let turned = shape.n_heads + shape.n_kv_heads;
         let heads = qkv.reshape([n, turned + shape.n_kv_heads, shape.head_dim]);
@@ -146,26 +142,33 @@ impl Block {
     ) -> Tensor<2> {
         let [n, heads, head_dim] = attended.dims();
         let attended = attended.reshape([n, heads * head_dim]);
-        let x = lora_linear(attended, &self.stacks[1], beside(1, Some(x), dropout));
-        let normed = shape.norm(x.clone(), &self.post_attention_layernorm);
-        let gate_up = lora_linear(normed, &self.stacks[2], beside(2, None, dropout));
-        let gated = swiglu(gate_up);
-        lora_linear(gated, &self.stacks[3], beside(3, Some(x), dropout))
+        let added = |stack, reading, x| Beside {
+            residual: Some(x),
+            ..beside(stack, reading, dropout)
+        };
+        let x = lora_linear(attended, &self.stacks[1], added(1, Reading::Plain, x));
+        let normed = shape.norm(&self.post_attention_layernorm);
+        let gate_up = lora_linear(x.clone(), &self.stacks[2], beside(2, normed, dropout));
+        lora_linear(gate_up, &self.stacks[3], added(3, Reading::Gated, x))
     }
 }
 
 impl BlockShape {
-    /// What the next projections read of the residual stream.
-    fn norm(self, x: Tensor<2>, weight: &Tensor<1>) -> Tensor<2> {
-        rms_norm(x, weight, self.rms_norm_eps, self.compute_dtype.dtype())
+    /// What projections read of the residual stream.
+    fn norm(self, weight: &Tensor<1>) -> Reading {
+        Reading::Normed {
+            weight: weight.clone(),
+            eps: self.rms_norm_eps,
+        }
     }
 }
 
 /// What goes beside stack `stack` of [`STACKS`].
-fn beside(stack: usize, residual: Option<Tensor<2>>, dropout: Option<DropoutKey>) -> Beside {
+fn beside(stack: usize, reading: Reading, dropout: Option<DropoutKey>) -> Beside {
     let masks = |key: DropoutKey| STACKS[stack].clone().map(move |i| Some(key.projection(i)));
     Beside {
-        residual,
+        reading,
+        residual: None,
         dropout: dropout.map_or(Vec::new(), |key| masks(key).collect()),
     }
 }

@@ -8,11 +8,12 @@ use tooltune_kernels::{ComputeDtype, is_cpu};
 
 use crate::config::{CheckpointingMode, GradientCheckpointing};
 use crate::models::ModelConfig;
+use crate::models::load::expected_tensors;
 use crate::process::available_memory_bytes;
 
 /// Share of the free memory that `auto` may fill with activations; the rest is for what comes and
 /// goes, and for other programs.
-const SHARE: u64 = 2;
+const SHARE: f64 = 0.5;
 
 /// Bytes of an f32: the residual stream, adapters, logits.
 pub(crate) const F32: f64 = 4.0;
@@ -32,14 +33,14 @@ pub(crate) struct BlockWidths {
     pub intermediate: f64,
 }
 
-/// What a block's graph keeps: the stream at its begin and middle, both normed, queries, keys,
-/// values, attention's output, gate and up, and what down reads.
+/// What a block's graph keeps: the stream at its begin and middle, queries, keys, values,
+/// attention's output, gate and up. Norms and what down reads are computed again.
 pub(crate) const KEPT: BlockWidths = BlockWidths {
     stream: 2.0,
-    hidden: 2.0,
+    hidden: 0.0,
     queries: 2.0,
     key_values: 2.0,
-    intermediate: 3.0,
+    intermediate: 2.0,
 };
 
 /// The rule of a run.
@@ -54,7 +55,9 @@ pub struct KeptBlocks {
 impl KeptBlocks {
     /// The rule for a model on a device, with the memory that is free now.
     ///
-    /// `auto` keeps what fits in half of it; on a GPU, whose free memory is not asked for, nothing.
+    /// `auto` keeps what fits in half of it, and no more than the weights take: beyond that a step
+    /// gains a tenth and its memory grows by half. On a GPU, whose free memory is not asked for, it
+    /// keeps nothing.
     pub fn new(
         setting: GradientCheckpointing,
         model: &ModelConfig,
@@ -62,14 +65,20 @@ impl KeptBlocks {
         device: &Device,
     ) -> Self {
         let budget_bytes = match is_cpu(device) {
-            true => available_memory_bytes().unwrap_or(0) / SHARE,
-            false => 0,
+            true => available_memory_bytes().map_or(0.0, |bytes| bytes as f64 * SHARE),
+            false => 0.0,
         };
+        let weights = expected_tensors(model);
+        let n_weights: usize = weights
+            .iter()
+            .map(|(_, shape)| shape.iter().product::<usize>())
+            .sum();
+        let weight_bytes = compute_bytes(compute_dtype) * n_weights as f64;
         Self {
             setting,
             n_blocks: model.num_hidden_layers,
             bytes_per_token: KEPT.bytes_per_token(model, compute_dtype),
-            budget_bytes: budget_bytes as f64,
+            budget_bytes: budget_bytes.min(weight_bytes),
         }
     }
 
