@@ -1,0 +1,263 @@
+//! The shape of a model to the speed of its training step: random weights, random tokens, LoRA on
+//! every linear layer, and one line of JSON with seconds, losses and memory.
+//!
+//! `random_step --shape scripts/gpu/shapes/llama-3.2-1b.json --device cuda` is the tooltune side of
+//! `scripts/gpu/run`; `scripts/gpu/peft_step.py` prints the same line for PEFT. Real weights would
+//! take as long, so none are needed; the first loss must be near the logarithm of the vocabulary.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the line is the result"
+)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use burn::tensor::{Device, Tensor};
+use clap::Parser;
+use serde_json::{Value, json};
+use tooltune::config;
+use tooltune::lora::{Adapters, LoraSpec, TargetModules};
+use tooltune::models::decoder::{Block, STACKS};
+use tooltune::models::load::projection_features;
+use tooltune::models::{Decoder, ModelConfig};
+use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
+use tooltune_data::batches::{Example, MicroBatch, Padding, SeededRandom, collate};
+use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, StackedLinear};
+
+type Failure = Box<dyn std::error::Error>;
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// A config.json; only the shape is read.
+    #[arg(long)]
+    shape: PathBuf,
+    /// cpu, cuda or cuda:INDEX.
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Type of frozen weights and activations: auto, f32 or bf16.
+    #[arg(long, default_value = "auto")]
+    dtype: String,
+    /// Documents of a step, packed and kept apart.
+    #[arg(long, default_value_t = 2)]
+    documents: usize,
+    /// Tokens of each, all of them learned.
+    #[arg(long, default_value_t = 4096)]
+    length: usize,
+    /// Rank of the adapters; alpha is twice as much.
+    #[arg(long, default_value_t = 16)]
+    rank: usize,
+    /// Blocks, counted from the last, that keep their activations; the others are computed again.
+    #[arg(long, default_value_t = 0)]
+    kept_blocks: usize,
+    /// Steps before those that are timed.
+    #[arg(long, default_value_t = 2)]
+    warmup: usize,
+    /// Timed steps.
+    #[arg(long, default_value_t = 5)]
+    steps: usize,
+    /// Seed of weights, adapters and tokens.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(line) => {
+            println!("{line}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("random_step: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<Value, Failure> {
+    let arguments = Arguments::parse();
+    let path = arguments.shape.display();
+    let text =
+        std::fs::read(&arguments.shape).map_err(|error| format!("--shape {path}: {error}"))?;
+    let json: Value =
+        serde_json::from_slice(&text).map_err(|error| format!("--shape {path}: {error}"))?;
+    let shape = ModelConfig::from_json(&json).map_err(|error| format!("{path}: {error}"))?;
+    let name = config::Device::parse(&arguments.device).ok_or_else(|| {
+        let text = &arguments.device;
+        format!("--device {text}: expected cpu, cuda or cuda:INDEX")
+    })?;
+    let device = tooltune::device::open(name)?;
+    let dtype = match arguments.dtype.as_str() {
+        "auto" => ComputeDtype::best_of(&device),
+        "f32" => ComputeDtype::F32,
+        "bf16" => ComputeDtype::Bf16,
+        other => return Err(format!("--dtype {other}: expected auto, f32 or bf16").into()),
+    };
+
+    let mut decoder = RandomWeights::new(arguments.seed, dtype, &device).decoder(&shape);
+    let slots = every_linear_layer(arguments.rank).slots(&shape)?;
+    let mut adapters = Adapters::new(slots, arguments.seed, &device);
+    let batch = random_batch(&arguments, shape.vocab_size)?;
+    let (seconds, losses) = train(&arguments, &mut decoder, &mut adapters, &batch)?;
+    let mut sorted = seconds.clone();
+    sorted.sort_by(f64::total_cmp);
+    Ok(json!({
+        "side": "tooltune",
+        "shape": arguments.shape.file_stem().map(|stem| stem.to_string_lossy()),
+        "device": name.to_string(),
+        "dtype": format!("{dtype:?}").to_lowercase(),
+        "tokens": batch.n_tokens(),
+        "documents": arguments.documents,
+        "parameters": shape.n_parameters(),
+        "trainable": adapters.n_parameters(),
+        "kept_blocks": arguments.kept_blocks.min(shape.num_hidden_layers),
+        "blocks": shape.num_hidden_layers,
+        "seconds": seconds,
+        "tokens_per_second": batch.n_tokens() as f64 / sorted[sorted.len() / 2],
+        "losses": losses,
+        "peak_rss_bytes": tooltune::process::peak_rss_bytes(),
+    }))
+}
+
+/// Weights with the deviation that a model starts with, 0.02; norms of one, biases of zero.
+struct RandomWeights {
+    table: Vec<f32>,
+    dtype: ComputeDtype,
+    device: Device,
+}
+
+impl RandomWeights {
+    /// One table is read round and round, because billions of draws would take minutes. Its length
+    /// is a prime, so that no two rows of a weight are alike.
+    fn new(seed: u64, dtype: ComputeDtype, device: &Device) -> Self {
+        const LENGTH: usize = 1_048_573;
+        let mut random = SeededRandom::new(seed, 2);
+        let half_width = 0.02 * 3f64.sqrt();
+        let table = (0..LENGTH).map(|_| ((random.uniform_f64() * 2.0 - 1.0) * half_width) as f32);
+        Self {
+            table: table.collect(),
+            dtype,
+            device: device.clone(),
+        }
+    }
+
+    fn weight(&self, shape: [usize; 2]) -> FrozenWeight {
+        let values = self.table.iter().copied().cycle();
+        let values = values.take(shape[0] * shape[1]).collect();
+        FrozenWeight::new(values, shape, self.dtype, &self.device)
+    }
+
+    fn decoder(&self, shape: &ModelConfig) -> Decoder {
+        let norm = || Tensor::<1>::ones([shape.hidden_size], &self.device);
+        let block = || Block {
+            input_layernorm: norm(),
+            post_attention_layernorm: norm(),
+            stacks: STACKS.map(|stack| {
+                let (in_features, _) = projection_features(shape, stack.start);
+                let biased = match stack.start {
+                    0 => shape.qkv_bias,
+                    3 => shape.o_bias,
+                    _ => false,
+                };
+                let out_features: Vec<usize> =
+                    stack.map(|i| projection_features(shape, i).1).collect();
+                let outputs = out_features.iter().sum();
+                StackedLinear {
+                    weight: self.weight([outputs, in_features]),
+                    bias: biased.then(|| Tensor::zeros([outputs], &self.device)),
+                    out_features: out_features.into(),
+                    adapter: None,
+                }
+            }),
+        };
+        let embed_tokens = self.weight([shape.vocab_size, shape.hidden_size]);
+        let lm_head = match shape.tie_word_embeddings {
+            true => embed_tokens.clone(),
+            false => self.weight([shape.vocab_size, shape.hidden_size]),
+        };
+        Decoder {
+            config: shape.clone(),
+            embed_tokens,
+            blocks: (0..shape.num_hidden_layers).map(|_| block()).collect(),
+            norm: norm(),
+            lm_head,
+        }
+    }
+}
+
+fn every_linear_layer(r: usize) -> LoraSpec {
+    LoraSpec {
+        r,
+        lora_alpha: 2.0 * r as f64,
+        lora_dropout: 0.0,
+        target_modules: TargetModules::AllLinear,
+        exclude_modules: None,
+        use_rslora: false,
+        rank_pattern: vec![],
+        alpha_pattern: vec![],
+    }
+}
+
+fn random_batch(arguments: &Arguments, vocab_size: usize) -> Result<MicroBatch, Failure> {
+    let mut random = SeededRandom::new(arguments.seed, 1);
+    let mut token = || (random.uniform_f64() * vocab_size as f64) as u32;
+    let documents: Vec<Vec<u32>> = (0..arguments.documents)
+        .map(|_| (0..arguments.length).map(|_| token()).collect())
+        .collect();
+    let weights = vec![1.0; arguments.length];
+    let examples: Vec<Example> = documents
+        .iter()
+        .map(|input_ids| Example {
+            id: "random",
+            input_ids,
+            loss_weights: &weights,
+        })
+        .collect();
+    Ok(collate(&examples, Padding::None)?)
+}
+
+/// Seconds of the timed steps and the losses of all, on the same batch again and again.
+fn train(
+    arguments: &Arguments,
+    decoder: &mut Decoder,
+    adapters: &mut Adapters,
+    batch: &MicroBatch,
+) -> Result<(Vec<f64>, Vec<f64>), Failure> {
+    let adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: 0.0,
+    };
+    let mut optimizer = Optimizer::new(adamw, 1.0, adapters);
+    let options = BackwardOptions {
+        gradient_scale: 1.0 / batch.sum_loss_weights(),
+        dropout: None,
+        n_kept_blocks: arguments.kept_blocks,
+        chunk_rows: 1024,
+    };
+    let device = decoder.device();
+    let (mut seconds, mut losses) = (Vec::new(), Vec::new());
+    for step in 0..arguments.warmup + arguments.steps {
+        device.sync()?;
+        let started = Instant::now();
+        adapters.attach(decoder);
+        let part = backward::backward(decoder, &adapters.slots, batch, options)?;
+        let loss = part.loss_sum * options.gradient_scale;
+        let outcome = optimizer.step(adapters, part.gradient, loss, 1e-4);
+        device.sync()?;
+        if let StepOutcome::NonFinite { grad_norm } = outcome {
+            return Err(format!("step {step}: loss {loss}, gradient norm {grad_norm}").into());
+        }
+        losses.push(loss);
+        if step >= arguments.warmup {
+            seconds.push(started.elapsed().as_secs_f64());
+        }
+    }
+    match seconds.is_empty() {
+        true => Err("--steps must be at least 1".into()),
+        false => Ok((seconds, losses)),
+    }
+}
