@@ -117,6 +117,11 @@ impl Tensors {
 
 /// The base model in a directory or GGUF file.
 pub(crate) fn load_base(path: &Path) -> Decoder {
+    load_base_in(ComputeDtype::F32, path)
+}
+
+/// The same for products in another type.
+pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder {
     // The tiny fixtures are weights without a tokenizer.
     let (config, weights) = match path.is_dir() {
         true => {
@@ -132,7 +137,7 @@ pub(crate) fn load_base(path: &Path) -> Decoder {
         }
     };
     let config = ModelConfig::from_json(&config).unwrap();
-    load::load_decoder(&config, &weights, ComputeDtype::F32, &test_device()).unwrap()
+    load::load_decoder(&config, &weights, compute_dtype, &test_device()).unwrap()
 }
 
 /// A PEFT adapter for `decoder`, attached.

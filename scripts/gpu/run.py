@@ -166,8 +166,9 @@ class Runner:
         common = ["--shape", path, "--device", a.device, "--documents", a.documents, "--length", a.length]
         common += ["--rank", a.rank, "--warmup", a.warmup, "--steps", a.steps]
         blocks = json.loads(path.read_text())["num_hidden_layers"]
+        common += ["--dtype", a.dtype]
         ours = [self.folder / "random_step", *common]
-        theirs = [self.python, "-W", "ignore", ROOT / "scripts/gpu/peft_step.py", *common, "--dtype", a.dtype]
+        theirs = [self.python, "-W", "ignore", ROOT / "scripts/gpu/peft_step.py", *common]
         return [
             ("tooltune", "recomputed", [*ours, "--kept-blocks", 0], self.cuda),
             ("peft", "recomputed", [*theirs, "--recompute"], offline),
@@ -338,7 +339,7 @@ def main():
     parser.add_argument("--tests", nargs="*", default=TEST_FILTERS, help=f"names of integration tests ({' '.join(TEST_FILTERS)})")
     parser.add_argument("--test-threads", type=int, default=4, help="tests at a time (4)")
     parser.add_argument("--shapes", nargs="*", default=["llama-3.2-1b", "llama-3-8b"], help="files of scripts/gpu/shapes")
-    parser.add_argument("--dtype", default="bf16", choices=["f32", "bf16"], help="type of peft's side (bf16)")
+    parser.add_argument("--dtype", default="bf16", choices=["f32", "bf16"], help="type of the frozen weights and activations (bf16)")
     parser.add_argument("--documents", type=int, default=2, help="documents of a step (2)")
     parser.add_argument("--length", type=int, default=4096, help="tokens of each (4096)")
     parser.add_argument("--rank", type=int, default=16, help="rank of the adapters (16)")

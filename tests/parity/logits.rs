@@ -12,7 +12,7 @@ fn logits(decoder: &Decoder, documents: &[Vec<u32>]) -> Vec<f32> {
     documents
         .iter()
         .for_each(|d| borders.push(borders[borders.len() - 1] + d.len()));
-    let context = BatchContext::new(&decoder, &positions, &borders);
+    let context = BatchContext::new(decoder, &positions, &borders);
     let hidden = decoder.forward(&ids, &context);
     decoder.logits(hidden).into_data().iter::<f32>().collect()
 }

@@ -13,8 +13,14 @@ use crate::support::{
     Tensors, attach_adapter, fixture, load_base, micro_batch, relative_difference,
 };
 
-/// Replays the steps of `steps.json`, comparing each loss and gradient norm on the way.
-pub(crate) fn replay(decoder: &mut Decoder, adapters: &mut Adapters, steps: &Path, batches: &Path) {
+/// Replays the steps of `steps.json`, comparing each loss and gradient norm on the way; returns
+/// our loss and PEFT's of each step.
+pub(crate) fn replay(
+    decoder: &mut Decoder,
+    adapters: &mut Adapters,
+    steps: &Path,
+    batches: &Path,
+) -> Vec<(f64, f64)> {
     let log: Value = serde_json::from_slice(&std::fs::read(steps).unwrap()).unwrap();
     let batches = Tensors::open(batches);
     let adamw = AdamW {
@@ -27,6 +33,8 @@ pub(crate) fn replay(decoder: &mut Decoder, adapters: &mut Adapters, steps: &Pat
     let mut optimizer = Optimizer::new(adamw, max_grad_norm, adapters);
     let expected = log["steps"].as_array().unwrap();
     assert_eq!(expected.len(), 20);
+    let dtype = decoder.compute_dtype().dtype();
+    let mut losses = Vec::with_capacity(expected.len());
     for (i, row) in expected.iter().enumerate() {
         let batch = micro_batch(&batches, &format!("step{:02}", i + 1));
         let options = BackwardOptions {
@@ -47,17 +55,19 @@ pub(crate) fn replay(decoder: &mut Decoder, adapters: &mut Adapters, steps: &Pat
             row["grad_norm"].as_f64().unwrap(),
         );
         assert!(
-            (loss - their_loss).abs() < Quantity::StepLoss.bound(),
+            (loss - their_loss).abs() < Quantity::StepLoss.bound_in(dtype),
             "step {}: {loss} {their_loss}",
             i + 1
         );
         let norm_difference = (grad_norm - their_norm).abs() / their_norm;
         assert!(
-            norm_difference < Quantity::StepNorm.bound(),
+            norm_difference < Quantity::StepNorm.bound_in(dtype),
             "step {}: {grad_norm} {their_norm}",
             i + 1
         );
+        losses.push((loss, their_loss));
     }
+    losses
 }
 
 #[test]

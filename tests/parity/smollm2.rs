@@ -1,13 +1,17 @@
 //! The real SmolLM2-135M, from its GGUF file, against transformers and PEFT.
 
+use burn::tensor::DType;
 use serde_json::Value;
 use tooltune::eval::generate::{GenerationOptions, generate};
 use tooltune::lora::{Adapters, LoraSpec, TargetModules};
-use tooltune::models::BatchContext;
+use tooltune::models::{BatchContext, Decoder};
+use tooltune_kernels::ComputeDtype;
 
 use super::peft::replay;
 use crate::support::bounds::Quantity;
-use crate::support::{Tensors, fixture, load_base, model, relative_difference, test_device};
+use crate::support::{
+    Tensors, fixture, load_base, load_base_in, model, relative_difference, test_device,
+};
 
 const GGUF: &str = "smollm2-135m-instruct.gguf";
 
@@ -79,9 +83,8 @@ fn initial_factor(tensor_number: u64, in_features: usize, count: usize) -> Vec<f
         .collect()
 }
 
-#[test]
-fn twenty_steps_agree_with_peft() {
-    let mut decoder = load_base(&model(GGUF));
+/// The adapters that the fixture begins with, attached.
+fn initial_adapters(decoder: &mut Decoder) -> Adapters {
     let spec = LoraSpec {
         r: 8,
         lora_alpha: 16.0,
@@ -103,7 +106,43 @@ fn twenty_steps_agree_with_peft() {
         tensor.values = initial_factor(number as u64, in_features, tensor.values.len());
     }
     adapters = Adapters::from_tensors(adapters.slots, &tensors, &test_device());
-    adapters.attach(&mut decoder);
+    adapters.attach(decoder);
+    adapters
+}
+
+#[test]
+#[allow(
+    clippy::print_stdout,
+    reason = "how near they are is what a reader of the test wants to see"
+)]
+fn bf16_losses_of_twenty_steps_stay_within_two_percent_of_f32() {
+    let mut decoder = load_base_in(ComputeDtype::Bf16, &model(GGUF));
+    let mut adapters = initial_adapters(&mut decoder);
+    let losses = replay(
+        &mut decoder,
+        &mut adapters,
+        &fixture("smollm2/sft_steps.json"),
+        &fixture("smollm2/sft_batches.safetensors"),
+    );
+    // PEFT's losses are those of f32: ours agree with them in the next test.
+    let shares = losses
+        .iter()
+        .map(|(ours, f32_loss)| (ours - f32_loss).abs() / f32_loss);
+    let worst = shares.fold(0.0, f64::max);
+    println!(
+        "parity: bf16 differs from f32 by at most {:.2} %",
+        100.0 * worst
+    );
+    assert!(
+        worst < Quantity::StepLossShare.bound_in(DType::BF16),
+        "{losses:?}"
+    );
+}
+
+#[test]
+fn twenty_steps_agree_with_peft() {
+    let mut decoder = load_base(&model(GGUF));
+    let mut adapters = initial_adapters(&mut decoder);
     let steps = fixture("smollm2/sft_steps.json");
     replay(
         &mut decoder,

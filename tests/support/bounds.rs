@@ -25,6 +25,8 @@ pub(crate) enum Quantity {
     OtherPieces,
     /// The loss of each of twenty steps with PEFT's: absolute difference, in nats.
     StepLoss,
+    /// The same: relative difference.
+    StepLossShare,
     /// The gradient norm of each of twenty steps with PEFT's: relative difference.
     StepNorm,
     /// Adapters after twenty steps with PEFT's: relative difference.
@@ -36,12 +38,13 @@ pub(crate) enum Quantity {
     SteepAttention,
 }
 
-const ALL: [Quantity; 9] = [
+const ALL: [Quantity; 10] = [
     Quantity::Logits,
     Quantity::Embedding,
     Quantity::Gradient,
     Quantity::OtherPieces,
     Quantity::StepLoss,
+    Quantity::StepLossShare,
     Quantity::StepNorm,
     Quantity::TrainedAdapter,
     Quantity::Operation,
@@ -59,6 +62,7 @@ impl Quantity {
             Self::Gradient => [1e-4, 1e-2, 1e-1],
             Self::OtherPieces => [1e-5, 5e-3, 5e-2],
             Self::StepLoss => [1e-4, 5e-3, 5e-2],
+            Self::StepLossShare => [1e-4, 5e-3, 2e-2],
             Self::StepNorm => [1e-3, 2e-2, 1e-1],
             Self::TrainedAdapter => [1e-3, 5e-2, 2e-1],
             // Over a few thousand terms another order costs some 1e-6 of the norm in f32, so this
