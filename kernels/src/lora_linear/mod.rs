@@ -53,7 +53,7 @@ pub enum Reading {
     /// weight computes in.
     Normed {
         /// `[in]`, f32, frozen.
-        weight: Tensor<1>,
+        weight: Box<Tensor<1>>,
         /// Added to the mean square.
         eps: f64,
     },

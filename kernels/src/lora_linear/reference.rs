@@ -12,7 +12,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
         Reading::Plain => x,
         Reading::Normed { weight, eps } => {
             let output = linear.weight.compute_dtype().dtype();
-            rms_norm(x, weight, *eps, output)
+            rms_norm(x, weight.as_ref(), *eps, output)
         }
         Reading::Gated => swiglu(x),
     };

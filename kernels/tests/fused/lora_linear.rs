@@ -136,7 +136,7 @@ fn case(numbers: &mut Numbers, shape: Shape, kind: Kind, dtype: ComputeDtype) ->
         },
         reading: match kind {
             Kind::Normed => Reading::Normed {
-                weight: numbers.tensor([inputs]),
+                weight: Box::new(numbers.tensor([inputs])),
                 eps: 1e-5,
             },
             Kind::Gated => Reading::Gated,

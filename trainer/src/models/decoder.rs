@@ -157,7 +157,7 @@ impl BlockShape {
     /// What projections read of the residual stream.
     fn norm(self, weight: &Tensor<1>) -> Reading {
         Reading::Normed {
-            weight: weight.clone(),
+            weight: Box::new(weight.clone()),
             eps: self.rms_norm_eps,
         }
     }
