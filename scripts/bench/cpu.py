@@ -167,7 +167,8 @@ class Bench:
         self.keep((side.case, side.name, threads), timing, peak)
 
     def thread_counts(self) -> list:
-        return sorted({self.arguments.threads, 1}, reverse=True)
+        with_one = {1} if self.arguments.rounds_one_thread else set()
+        return sorted({self.arguments.threads} | with_one, reverse=True)
 
     def run_all(self) -> None:
         rounds = {1: self.arguments.rounds_one_thread, self.arguments.threads: self.arguments.rounds}
@@ -235,8 +236,9 @@ def token_notes(bench: Bench) -> list:
     """Both sides must have trained on the same tokens; says how many, and by how much they differ."""
     notes = []
     for case, heading in CASES.items():
-        ours = bench.results[(case, bench.ours()[0][0], 1)][0]
-        theirs = bench.results[(case, next(p.name for p in bench.peft if p.case == case), 1)][0]
+        threads = bench.arguments.threads
+        ours = bench.results[(case, bench.ours()[0][0], threads)][0]
+        theirs = bench.results[(case, next(p.name for p in bench.peft if p.case == case), threads)][0]
         notes.append(
             f"- {heading}: tooltune {ours['steps']} steps, {ours['tokens']:,} tokens, {ours['trained_tokens']:,} of them "
             f"learned; peft {theirs['steps']} steps, {theirs['tokens']:,} and {theirs['trained_tokens']:,}."
@@ -264,11 +266,9 @@ def report(bench: Bench, load_before: float) -> str:
     ]
     if arguments.threads > 1:
         lines += ["", f"## {arguments.threads} threads, wall time", "", *table(bench, arguments.threads, "wall", "tokens/s")]
+    if arguments.rounds_one_thread:
+        lines += ["", "## 1 thread, CPU time", "", *table(bench, 1, "cpu", "tokens/CPU-s")]
     lines += [
-        "",
-        "## 1 thread, CPU time",
-        "",
-        *table(bench, 1, "cpu", "tokens/CPU-s"),
         "",
         f"## Peak memory, {arguments.threads} threads",
         "",
@@ -288,7 +288,7 @@ def report(bench: Bench, load_before: float) -> str:
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2, help="times that every run is made with --threads threads (2)")
-    parser.add_argument("--rounds-one-thread", type=int, default=1, help="times that every run is made with one thread (1)")
+    parser.add_argument("--rounds-one-thread", type=int, default=1, help="times that every run is made with one thread (1; 0 for none)")
     parser.add_argument("--rows", type=int, default=32, help="training rows of a run (32: 8 steps of 4)")
     parser.add_argument("--skip", type=int, default=2, help="steps at the beginning that are not timed (2)")
     parser.add_argument("--threads", type=int, default=2, help="threads of the wall-time runs (2)")
@@ -300,8 +300,8 @@ def parse_arguments():
     parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
     parser.add_argument("--tooltune", default="target/release/tooltune", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if min(arguments.rounds, arguments.rounds_one_thread, arguments.threads) < 1:
-        parser.error("--rounds, --rounds-one-thread and --threads must be at least 1")
+    if min(arguments.rounds, arguments.threads) < 1 or arguments.rounds_one_thread < 0:
+        parser.error("--rounds and --threads must be at least 1, --rounds-one-thread at least 0")
     arguments.shown = shown_arguments({"--python", "--tooltune"})
     return arguments
 

@@ -204,7 +204,7 @@ class Runner:
         command = [self.folder / "integration-tests", PARITY_TEST, "--nocapture"]
         step = self.step("parity", command, self.test_environment())
         said = [line for line in step.output.splitlines() if line.startswith("parity:")]
-        return [f"{name}: {step.problem or 'within 2 %'}.", *(f"- {line}" for line in said)]
+        return [f"{name}: {step.problem or 'within the bounds'}.", *(f"- {line}" for line in said)]
 
 
 def counts(text: str) -> tuple:

@@ -4,10 +4,14 @@
 //! by bit.
 
 use burn::backend::DType;
+use burn::tensor::Tensor;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::AdamW;
+use super::{AdamW, AdamWState};
 use crate::cube::launch::{UNITS, argument, contiguous, output, units, vector_size};
 use crate::cube::reduce::cube_sum;
 
@@ -33,7 +37,7 @@ struct Step {
 }
 
 #[cube(launch, create_dummy_kernel)]
-fn update<N: Size>(
+fn move_on<N: Size>(
     parameters: &mut [Vector<f32, N>],
     gradient: &[Vector<f32, N>],
     first_moment: &mut [Vector<f32, N>],
@@ -135,7 +139,7 @@ pub fn update_flat(adamw: &AdamW, flat: &Flat, [learning_rate, clip_factor]: [f6
         (learning_rate / correction1) as f32,
         correction2.sqrt().recip() as f32,
     );
-    update::launch(
+    move_on::launch(
         &flat.parameters.client,
         count,
         dim,
@@ -147,6 +151,39 @@ pub fn update_flat(adamw: &AdamW, flat: &Flat, [learning_rate, clip_factor]: [f6
         (length / vector) as u32,
         numbers,
     );
+}
+
+/// [`AdamW::update`] into new memory; `None` if the tensors are on no GPU or under autodiff.
+pub(super) fn update(
+    adamw: &AdamW,
+    (parameters, gradient): (&Tensor<1>, &Tensor<1>),
+    state: &mut AdamWState,
+    learning_rate: f64,
+) -> Option<Tensor<1>> {
+    let taken = |x: &Tensor<1>| x.clone().try_into_primitive::<CubeBackend>().ok();
+    // Copies: the decoder still holds views of the parameters.
+    let copied = |x: &Tensor<1>| Some(into_contiguous(taken(x)?).copy());
+    let flat = Flat {
+        parameters: copied(parameters)?,
+        gradient: into_contiguous(taken(gradient)?),
+        first_moment: copied(&state.first_moment)?,
+        second_moment: copied(&state.second_moment)?,
+    };
+    state.step += 1;
+    update_flat(adamw, &flat, [learning_rate, 1.0], state.step);
+    let tensor = Tensor::from_primitive::<CubeBackend>;
+    state.first_moment = tensor(flat.first_moment);
+    state.second_moment = tensor(flat.second_moment);
+    Some(tensor(flat.parameters))
+}
+
+/// [`super::global_norm`]; `None` if the tensor is on no GPU or under autodiff.
+pub(super) fn norm_of(gradient: &Tensor<1>) -> Option<f64> {
+    let gradient = gradient.clone().try_into_primitive::<CubeBackend>().ok()?;
+    if gradient.meta.num_elements() == 0 {
+        return Some(0.0);
+    }
+    into_data_sync(norm(gradient)).iter::<f64>().next()
 }
 
 /// Euclidean norm of `[p]`, f32, as `[1]`.
@@ -186,7 +223,7 @@ pub(crate) fn sources(texts: &mut crate::cube::source::Texts) {
     let [parameters, gradient, m, v] = [0; 4].map(|_| texts.buffer());
     let (device, target, count) = texts.device();
     let numbers = StepLaunch::new(1.0, 0.9, 0.999, 0.1, 0.001, 1e-8, 1.0, 1e-3, 1.0);
-    let kernel = update::create_dummy_kernel(
+    let kernel = move_on::create_dummy_kernel(
         device, target, count, dim, 4, parameters, gradient, m, v, 1, numbers,
     );
     texts.add("", dim, kernel);

@@ -72,6 +72,11 @@ impl AdamW {
             &state.second_moment,
         ]
         .map(|x| plain(x, DType::F32));
+        #[cfg(feature = "cube")]
+        if let Some(parameters) = cuda::update(self, (&parameters, &gradient), state, learning_rate)
+        {
+            return parameters;
+        }
         let [Some(p), Some(g), Some(m), Some(v)] = &inputs else {
             return reference::update(self, parameters, gradient, state, learning_rate);
         };
@@ -89,6 +94,10 @@ impl AdamW {
 
 /// Euclidean norm of all gradients together, in f32 sums.
 pub fn global_norm(gradient: &Tensor<1>) -> f64 {
+    #[cfg(feature = "cube")]
+    if let Some(norm) = cuda::norm_of(gradient) {
+        return norm;
+    }
     f64::from(gradient.clone().square().sum().into_scalar::<f32>()).sqrt()
 }
 

@@ -4,10 +4,16 @@
 //! are kept together and corrected as the maximum grows, once to write the gradient.
 
 use burn::backend::DType;
+use burn::tensor::Tensor;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::launch::{UNITS, argument, contiguous, cubes, element, output, vector_size};
+use super::Supervision;
+use crate::cube::launch::{
+    UNITS, argument, contiguous, cubes, element, output, upload, vector_size,
+};
 use crate::cube::reduce::{cube_max, cube_sum};
 
 /// Below every finite logit; its exponential is zero beside any of them.
@@ -121,6 +127,47 @@ pub fn losses(
         element(&logits),
     );
     [losses, logits]
+}
+
+/// The loss and, where a scale is given, the gradient of `hidden`, `[m, d]`, else `[0, d]`; `None`
+/// if the tensors are on no GPU or under autodiff.
+///
+/// All chunks are queued before the first loss is read back.
+pub(super) fn in_chunks(
+    (hidden, head): (&Tensor<2>, &Tensor<2>),
+    supervision: &Supervision,
+    gradient_scale: Option<f64>,
+    chunk_rows: usize,
+) -> Option<(f64, Tensor<2>)> {
+    hidden.clone().try_into_primitive::<CubeBackend>().ok()?;
+    let [m, d] = hidden.dims();
+    let (mut sums, mut gradients) = (Vec::new(), Vec::new());
+    for start in (0..m).step_by(chunk_rows) {
+        let part = supervision.part(start..(start + chunk_rows).min(m));
+        let rows = hidden.clone().narrow(0, start, part.rows.len());
+        let logits = rows.matmul(head.clone().transpose());
+        let logits = logits.try_into_primitive::<CubeBackend>().ok()?;
+        let targets = upload(&logits, &part.targets);
+        let bits: Vec<u32> = part.weights.iter().map(|weight| weight.to_bits()).collect();
+        let weights = CubeTensor {
+            dtype: DType::F32,
+            ..upload(&logits, &bits)
+        };
+        let scale = gradient_scale.map(|scale| scale as f32);
+        let [losses, logits] = losses(logits, targets, weights, scale);
+        sums.push(losses);
+        if scale.is_some() {
+            let d_logits = Tensor::<2>::from_primitive::<CubeBackend>(logits);
+            gradients.push(d_logits.matmul(head.clone()));
+        }
+    }
+    let values = |losses: CubeTensor| into_data_sync(losses).iter::<f64>().sum::<f64>();
+    let loss_sum = sums.into_iter().map(values).sum();
+    let gradient = match gradients.is_empty() {
+        true => Tensor::empty([0, d], &hidden.device()),
+        false => Tensor::cat(gradients, 0),
+    };
+    Some((loss_sum, gradient))
 }
 
 #[cfg(feature = "cuda-source")]

@@ -114,6 +114,15 @@ pub fn linear_cross_entropy(
         let d_hidden = Tensor::from_data(TensorData::new(d_hidden, [m, d]), &device);
         return LossAndGradient { loss_sum, d_hidden };
     }
+    #[cfg(feature = "cube")]
+    if let Some((loss_sum, d_hidden)) = cuda::in_chunks(
+        (&hidden, head),
+        supervision,
+        Some(gradient_scale),
+        chunk_rows,
+    ) {
+        return LossAndGradient { loss_sum, d_hidden };
+    }
     let mut loss_sum = 0.0;
     let mut gradients = Vec::with_capacity(m.div_ceil(chunk_rows));
     for start in (0..m).step_by(chunk_rows) {
@@ -157,6 +166,10 @@ pub fn linear_cross_entropy_loss(
             chunk_rows,
         };
         return cut.loss(supervision);
+    }
+    #[cfg(feature = "cube")]
+    if let Some((loss_sum, _)) = cuda::in_chunks((&hidden, head), supervision, None, chunk_rows) {
+        return loss_sum;
     }
     (0..m)
         .step_by(chunk_rows)

@@ -2,8 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::{
-    AdamW, AdamWState, RopeTable, Supervision, adamw, linear_cross_entropy, lora_linear, rms_norm,
-    rope, swiglu,
+    AdamW, AdamWState, RopeTable, Supervision, adamw, linear_cross_entropy, rms_norm, rope, swiglu,
 };
 
 use crate::support::{
@@ -74,46 +73,6 @@ fn rope_and_its_gradient_agree_with_the_reference() {
         let expected = differentiate(&x, &dy, |x| rope::reference::rope(x, &table, turned));
         let name = format!("{n} tokens, {turned} of {heads} heads of {c}");
         assert_both_near(&name, &ours, &expected);
-    }
-}
-
-/// The mask's definition in 64-bit numbers.
-fn dropped(x: &[f32], width: usize, state: u64, threshold: u16) -> Vec<f32> {
-    fn mix(x: u64) -> u64 {
-        let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-    let kept = 65536.0 / (65536.0 - f32::from(threshold));
-    x.iter()
-        .enumerate()
-        .map(|(i, x)| {
-            let (row, column) = (i / width, i % width);
-            let row_state = mix(state ^ mix(row as u64));
-            let word = mix(row_state.wrapping_add(column as u64 / 4));
-            let draw = (word >> (16 * (column % 4))) as u16;
-            x * if draw < threshold { 0.0 } else { kept }
-        })
-        .collect()
-}
-
-#[test]
-fn dropout_drops_what_the_key_says_and_nothing_else() {
-    let mut numbers = Numbers::new(4);
-    for (shape, state, threshold) in [
-        ([1, 1], 0, 65535),
-        ([3, 7], u64::MAX, 32768),
-        ([33, 577], 0x0123_4567_89AB_CDEF, 3277),
-        ([300, 64], 0xFEDC_BA98_7654_3210, 1),
-        ([9, 130], 1 << 63, 60000),
-    ] {
-        let (x, x_device) = numbers.pair(shape);
-        let y = device_values(lora_linear::cuda::dropped(x_device, state, threshold));
-        let expected = dropped(&values(x), shape[1], state, threshold);
-        let kept = |values: &[f32]| values.iter().map(|v| *v != 0.0).collect::<Vec<_>>();
-        assert_eq!(kept(&y), kept(&expected), "{shape:?}");
-        assert_near(&format!("{shape:?}"), &y, &expected);
     }
 }
 

@@ -3,3 +3,4 @@
 mod attention;
 mod elementwise;
 mod support;
+mod training;

@@ -1,0 +1,169 @@
+//! What a training step is made of, through the public functions: stacked maps, the loss, AdamW.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, DeviceKind, Tensor};
+use tooltune_kernels::embedding::embedding;
+use tooltune_kernels::linear_cross_entropy::{linear_cross_entropy, linear_cross_entropy_loss};
+use tooltune_kernels::lora_linear::{
+    AdapterLayout, AdapterPart, Beside, Reading, StackedAdapter, StackedLinear, lora_linear,
+};
+use tooltune_kernels::seed::seed;
+use tooltune_kernels::{
+    AdamW, AdamWState, ComputeDtype, Dropout, FrozenWeight, Supervision, adamw,
+};
+
+use crate::support::{Numbers, assert_near, leaf, values};
+
+fn devices() -> [Device; 2] {
+    [Device::wgpu(DeviceKind::DefaultDevice), Device::flex()]
+}
+
+fn placed<const D: usize>(x: &Tensor<D>, device: &Device) -> Tensor<D> {
+    x.clone().to_device(device)
+}
+
+fn frozen(weight: &Tensor<2>, device: &Device) -> FrozenWeight {
+    let shape = weight.dims();
+    FrozenWeight::new(values(weight.clone()), shape, ComputeDtype::F32, device)
+}
+
+/// Value, and gradients of the input, the factors and the residual, on each device.
+#[test]
+fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
+    let mut numbers = Numbers::new(21);
+    let dropout = |state| {
+        Some(Dropout {
+            state,
+            threshold: 20_000,
+        })
+    };
+    for (n, inputs, outputs, ranks, dropped, reading) in [
+        (1, 1, vec![1], vec![1], false, "plain"),
+        (5, 12, vec![8, 3, 5], vec![2, 0, 3], false, "plain"),
+        (7, 33, vec![10, 6], vec![4, 1], true, "plain"),
+        (6, 16, vec![9, 9], vec![2, 2], true, "normed"),
+        (6, 16, vec![9], vec![2], false, "gated"),
+    ] {
+        let total: usize = outputs.iter().sum();
+        let width = if reading == "gated" {
+            2 * inputs
+        } else {
+            inputs
+        };
+        let part = |&rank: &usize| (rank > 0).then_some(AdapterPart { rank, scaling: 1.5 });
+        let parts: Vec<_> = ranks.iter().map(part).collect();
+        let layout = Arc::new(AdapterLayout::new(inputs, &outputs, &parts));
+        let [x, weight] = [[n, width], [total, inputs]].map(|shape| numbers.tensor(shape));
+        let [residual, dy] = [0; 2].map(|_| numbers.tensor([n, total]));
+        let [bias, norm] = [total, inputs].map(|size| numbers.tensor([size]));
+        let factors = numbers.tensor([layout.len()]);
+        let [ours, expected] = devices().map(|device| {
+            let [x, residual] = [&x, &residual].map(|x| leaf(&placed(x, &device)));
+            let factors = leaf(&placed(&factors, &device));
+            let linear = StackedLinear {
+                weight: frozen(&weight, &device),
+                bias: Some(placed(&bias, &device)),
+                out_features: outputs.clone().into(),
+                adapter: Some(StackedAdapter::new(factors.clone(), layout.clone())),
+            };
+            let beside = Beside {
+                reading: match reading {
+                    "normed" => Reading::Normed {
+                        weight: Box::new(placed(&norm, &device)),
+                        eps: 1e-5,
+                    },
+                    "gated" => Reading::Gated,
+                    _ => Reading::Plain,
+                },
+                residual: Some(residual.clone()),
+                dropout: match dropped {
+                    true => (0..outputs.len() as u64).map(dropout).collect(),
+                    false => Vec::new(),
+                },
+            };
+            let y = lora_linear(x.clone(), &linear, beside);
+            let found = seed(y.clone(), placed(&dy, &device)).backward();
+            [
+                values(y.inner()),
+                values(x.grad(&found).unwrap()),
+                values(residual.grad(&found).unwrap()),
+                values(factors.grad(&found).unwrap()),
+            ]
+        });
+        let names = ["y", "dx", "residual", "factors"];
+        for (name, (ours, expected)) in names.iter().zip(ours.iter().zip(&expected)) {
+            let name = format!("{n} rows, {reading}, dropped {dropped}, {name}");
+            assert_near(&name, ours, expected);
+        }
+    }
+}
+
+#[test]
+fn rows_of_an_embedding_are_those_of_the_cpu() {
+    let mut numbers = Numbers::new(22);
+    let table = numbers.tensor([11, 6]);
+    let [ours, expected] =
+        devices().map(|device| values(embedding(&frozen(&table, &device), &[3, 0, 10, 3])));
+    assert_eq!(ours, expected);
+}
+
+#[test]
+fn the_loss_and_its_gradient_agree_with_those_of_the_cpu() {
+    let mut numbers = Numbers::new(23);
+    for [m, v, d] in [[1, 1, 1], [5, 30, 8], [9, 257, 12]] {
+        let (hidden, head) = (numbers.tensor([m, d]), numbers.tensor([v, d]));
+        let targets: Vec<u32> = (0..m).map(|_| numbers.below(v) as u32).collect();
+        let weights: Vec<f32> = (0..m).map(|i| 0.5 + i as f32).collect();
+        let supervision = Supervision::new(&targets, &weights);
+        for chunk_rows in [2, 100] {
+            let [ours, expected] = devices().map(|device| {
+                let (hidden, head) = (placed(&hidden, &device), frozen(&head, &device));
+                let alone =
+                    linear_cross_entropy_loss(hidden.clone(), &head, &supervision, chunk_rows);
+                let found = linear_cross_entropy(hidden, &head, &supervision, 0.25, chunk_rows);
+                assert!((alone - found.loss_sum).abs() <= 1e-5 * alone.abs().max(1e-2));
+                (found.loss_sum as f32, values(found.d_hidden))
+            });
+            let name = format!("{m} rows of {v}, chunks of {chunk_rows}");
+            assert_near(&name, &[ours.0], &[expected.0]);
+            assert_near(&name, &ours.1, &expected.1);
+        }
+    }
+}
+
+#[test]
+fn updates_agree_with_those_of_the_cpu_and_change_nothing_that_somebody_holds() {
+    let mut numbers = Numbers::new(24);
+    let optimizer = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: 0.1,
+    };
+    for n in [1, 7, 1001] {
+        let (start, gradient) = (numbers.tensor([n]), numbers.tensor([n]));
+        let [ours, expected] = devices().map(|device| {
+            let (start, gradient) = (placed(&start, &device), placed(&gradient, &device));
+            let held = start.clone().narrow(0, 0, n);
+            let mut state = AdamWState::new(&start);
+            let first = state.clone();
+            let mut parameters = start.clone();
+            for _ in 0..3 {
+                parameters = optimizer.update(parameters, gradient.clone(), &mut state, 1e-2);
+            }
+            assert_eq!(values(held), values(start));
+            assert!(values(first.first_moment).iter().all(|m| *m == 0.0));
+            let norm = adamw::global_norm(&gradient) as f32;
+            [
+                values(parameters),
+                values(state.first_moment),
+                values(state.second_moment),
+                vec![norm],
+            ]
+        });
+        for (ours, expected) in ours.iter().zip(&expected) {
+            assert_near(&format!("{n} parameters"), ours, expected);
+        }
+    }
+}
