@@ -18,10 +18,8 @@ pub fn linear_cross_entropy(
     let m = supervision.targets.len();
     let targets: Vec<i32> = supervision.targets.iter().map(|&id| id as i32).collect();
     let targets: Tensor<2, Int> = Tensor::from_data(TensorData::new(targets, [m, 1]), &device);
-    let weights = Tensor::<2>::from_data(
-        TensorData::new(supervision.weights.clone(), [m, 1]),
-        &device,
-    );
+    let weights = TensorData::new(supervision.weights.clone(), [m, 1]);
+    let weights = Tensor::<2>::from_data(weights, &device).cast(hidden.dtype());
     let logits = hidden.matmul(head.clone().transpose());
     activation::log_softmax(logits, 1)
         .gather(1, targets)

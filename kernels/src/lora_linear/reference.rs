@@ -1,9 +1,10 @@
-//! The stacked adapted maps in plain tensor operations, in f32 whatever the input's dtype.
+//! The stacked adapted maps in plain tensor operations, in f32, or in f64 for an input of f64.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 
 use super::{Beside, Reading, StackedLinear};
 use crate::rms_norm::reference::rms_norm;
+use crate::route::arithmetic;
 use crate::swiglu::reference::swiglu;
 
 /// The contract is [`super::lora_linear`]'s.
@@ -18,10 +19,12 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
     };
     let output = x.dtype();
     let device = x.device();
-    let x = x.cast(DType::F32);
-    let mut y = x.clone().matmul(linear.weight.to_tensor().transpose());
+    let dtype = arithmetic(output);
+    let x = x.cast(dtype);
+    let weight = linear.weight.to_tensor().cast(dtype);
+    let mut y = x.clone().matmul(weight.transpose());
     if let Some(bias) = &linear.bias {
-        y = y.add(bias.clone().unsqueeze());
+        y = y.add(bias.clone().cast(dtype).unsqueeze());
     }
     let mut maps: Vec<Tensor<2>> = Vec::with_capacity(linear.out_features.len());
     let mut first = 0;
@@ -31,10 +34,10 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
             let mut input = x.clone();
             if let Some(dropout) = beside.dropout.get(map).copied().flatten() {
                 scaling *= dropout.scale();
-                input = input.mul(dropout.mask(x.dims(), &device));
+                input = input.mul(dropout.mask(x.dims(), &device).cast(dtype));
             }
-            let low = input.matmul(a.transpose()).mul_scalar(scaling);
-            part = part.add(low.matmul(b.transpose()));
+            let low = input.matmul(a.cast(dtype).transpose()).mul_scalar(scaling);
+            part = part.add(low.matmul(b.cast(dtype).transpose()));
         }
         maps.push(part);
         first += out_features;

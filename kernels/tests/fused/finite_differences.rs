@@ -1,9 +1,15 @@
 //! Gradients of the references against differences of their values, all in f64: what the fused
 //! operations are compared with is itself right.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use tooltune_kernels::attention::{self, Causality, Documents};
-use tooltune_kernels::{RopeTable, rms_norm, rope, swiglu};
+use tooltune_kernels::lora_linear::{self, Beside};
+use tooltune_kernels::{
+    AdapterLayout, AdapterPart, ComputeDtype, Dropout, FrozenWeight, RopeTable, StackedAdapter,
+    StackedLinear, Supervision, linear_cross_entropy, rms_norm, rope, swiglu,
+};
 
 use crate::support::Numbers;
 
@@ -95,6 +101,69 @@ fn swiglu() {
             gate_up,
             &swiglu::reference::swiglu,
         );
+    }
+}
+
+/// Stacked maps with adapters, dropout, bias and residual; by input, then by factors.
+#[test]
+fn lora_linear() {
+    let mut numbers = Numbers::new(65);
+    let device = Device::flex();
+    for (n, inputs, outputs, ranks) in [(1, 1, [1, 1], [1, 1]), (5, 9, [7, 4], [3, 0])] {
+        let total = outputs.iter().sum();
+        let part = |rank| (rank > 0).then_some(AdapterPart { rank, scaling: 1.5 });
+        let layout = Arc::new(AdapterLayout::new(inputs, &outputs, &ranks.map(part)));
+        let x = doubles(&mut numbers, [n, inputs]);
+        let factors = doubles(&mut numbers, [layout.len()]);
+        let values = numbers.floats(total * inputs);
+        let map = StackedLinear {
+            weight: FrozenWeight::new(values, [total, inputs], ComputeDtype::F32, &device),
+            bias: Some(numbers.tensor([total])),
+            out_features: outputs.into(),
+            adapter: None,
+        };
+        let residual = doubles(&mut numbers, [n, total]);
+        let apply = |x: Tensor<2>, factors: Tensor<1>| {
+            let map = StackedLinear {
+                adapter: Some(StackedAdapter::new(factors, layout.clone())),
+                ..map.clone()
+            };
+            let threshold = 20_000;
+            let beside = Beside {
+                residual: Some(residual.clone()),
+                dropout: vec![
+                    Some(Dropout {
+                        state: 3,
+                        threshold,
+                    }),
+                    None,
+                ],
+                ..Beside::default()
+            };
+            lora_linear::reference::lora_linear(x, &map, beside)
+        };
+        let name = format!("{n} rows, {outputs:?} of {inputs}");
+        check(&mut numbers, &name, x.clone(), &|x| {
+            apply(x, factors.clone())
+        });
+        check(&mut numbers, &name, factors.clone(), &|f| {
+            apply(x.clone(), f)
+        });
+    }
+}
+
+#[test]
+fn linear_cross_entropy() {
+    let mut numbers = Numbers::new(66);
+    for [m, v, d] in [[1, 2, 1], [6, 19, 5]] {
+        let targets: Vec<u32> = (0..m).map(|_| numbers.below(v) as u32).collect();
+        let weights: Vec<f32> = (0..m).map(|i| 0.5 + i as f32).collect();
+        let supervision = Supervision::new(&targets, &weights);
+        let hidden = doubles(&mut numbers, [m, d]);
+        let head = doubles(&mut numbers, [v, d]);
+        check(&mut numbers, &format!("{m} {v} {d}"), hidden, &|hidden| {
+            linear_cross_entropy::reference::linear_cross_entropy(hidden, &head, &supervision)
+        });
     }
 }
 
