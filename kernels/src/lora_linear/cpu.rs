@@ -1,6 +1,8 @@
 //! Stacked adapted maps on slices of f32: low-rank products are summed in the same pass as the
 //! dense ones.
 
+use rayon::prelude::*;
+
 use super::adapter::{AdapterLayout, PartLayout};
 use super::cpu_bf16::Wants;
 use crate::cpu::gemm::gemm;
@@ -64,7 +66,9 @@ impl<'a> Adapter<'a> {
             return work(Matrix::of_rows(x, width));
         };
         let mut kept = Buffer::repeated(0.0, x.len());
-        let rows = x.chunks_exact(width).zip(kept.chunks_exact_mut(width));
+        let rows = x
+            .par_chunks_exact(width)
+            .zip(kept.par_chunks_exact_mut(width));
         rows.enumerate()
             .for_each(|(row, (x, kept))| dropout.keep_f32(row, x, kept));
         work(Matrix::of_rows(&kept, width))
@@ -179,7 +183,9 @@ impl Maps<'_> {
         for (i, part) in layout.parts.iter().enumerate() {
             if let Some(dropout) = adapter.dropout(i) {
                 let own = product(&[(adapter.low(&d_low, part), adapter.a(part))]);
-                let rows = own.chunks_exact(inputs).zip(dx.chunks_exact_mut(inputs));
+                let rows = own
+                    .par_chunks_exact(inputs)
+                    .zip(dx.par_chunks_exact_mut(inputs));
                 rows.enumerate()
                     .for_each(|(row, (own, dx))| dropout.add_kept(row, own, dx));
             }
