@@ -28,7 +28,6 @@ pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
 pub use attention::{Causality, Columns, Documents};
-pub use cpu::pool::release as release_memory;
 pub use dropout::Dropout;
 pub use frozen_weight::{ComputeDtype, FrozenWeight};
 pub use linear_cross_entropy::{LossAndGradient, Supervision};

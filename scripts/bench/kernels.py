@@ -324,7 +324,7 @@ def report(bench: Bench, load_before: float) -> str:
         f"- {arguments.rounds} rounds of {arguments.seconds} s a side and operation, sides in turns; cells are medians, bests in "
         "parentheses; two threads by wall time, one thread by CPU time",
         f"- PyTorch: {mkl_note(bench.preload)}, bf16 by oneDNN{ways_note(bench)}; "
-        "its gradients start from a given tensor, tooltune's from ones that it makes",
+        "gradients of both sides start from a given tensor",
         "- of the limit: tooltune's median beside the longer of arithmetic and memory traffic at the rates of the first table; "
         "an operation whose arrays stay in a cache is compared with a loop whose arrays do",
         "",

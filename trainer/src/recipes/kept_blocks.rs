@@ -56,7 +56,7 @@ impl KeptBlocks {
     /// The rule for a model on a device, with the memory that is free now.
     ///
     /// `auto` keeps what fits in half of it, and no more than the weights take: beyond that a step
-    /// gains a tenth and its memory grows by half. On a GPU, whose free memory is not asked for, it
+    /// of SmolLM2 gains a tenth and its memory grows by a fifth. On a GPU, whose free memory is not asked for, it
     /// keeps nothing.
     pub fn new(
         setting: GradientCheckpointing,
