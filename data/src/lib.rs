@@ -9,3 +9,4 @@ pub mod score;
 pub mod statistics;
 pub mod synth;
 pub mod text;
+pub mod tools;

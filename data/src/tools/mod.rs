@@ -1,0 +1,12 @@
+//! API documents and the trajectories that call them, in one form whatever file they came from.
+//!
+//! A document is what the retriever ranks and the prompt shows; a trajectory is a query, the calls
+//! that answer it, and the answer (GOAT, section 3.1.2).
+//! The decision to question: a call is known by `tool/api`, because API names alone repeat between
+//! tools.
+
+mod document;
+mod trajectory;
+
+pub use document::{ApiDocument, ApiParameter};
+pub use trajectory::{Derived, Trajectory, TrajectoryCall};
