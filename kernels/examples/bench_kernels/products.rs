@@ -67,14 +67,10 @@ fn linear_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     }))
 }
 
-/// `dy W`. A packed weight has panels of its own for this direction, which are those of the
-/// transposed weight for the other one; f32 weights are read in the other order.
+/// `dy W`: the panels of this direction are those of the transposed weight for the other one.
 fn linear_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [n, inputs, outputs] = shape(numbers)?;
-    match precision {
-        Precision::Bf16 => linear(precision, &[n, outputs, inputs]),
-        Precision::F32 => factor_dx(precision, numbers),
-    }
+    linear(precision, &[n, outputs, inputs])
 }
 
 /// `x Fᵀ` with a thin F.

@@ -5,7 +5,6 @@ use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::{DType, TensorMetadata};
 use burn::tensor::{Shape, Tensor};
 
-use super::matrix::Matrix;
 use super::number::Number;
 use super::pool::Buffer;
 
@@ -90,12 +89,5 @@ pub(crate) fn plain<const D: usize>(x: &Tensor<D>, dtype: DType) -> Option<Plain
 impl<const D: usize> Plain<D> {
     pub(crate) fn numbers<T: Number>(&self) -> &[T] {
         numbers(&self.0)
-    }
-}
-
-impl Plain<2> {
-    pub(crate) fn matrix(&self) -> Matrix<'_> {
-        let [rows, columns] = dims(&self.0);
-        Matrix::strided(floats(&self.0), [rows, columns], columns)
     }
 }

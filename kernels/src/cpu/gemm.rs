@@ -18,7 +18,7 @@ use super::{tile_avx2::Avx2, tile_avx512::Avx512};
 /// Depth of a packed block: a panel of B, 16 KiB, and the rows of A beside it stay in the first
 /// level of cache. Twice the depth fits too, but longer sums round more: SmolLM2's logits were then
 /// 1.05e-4 from those in f64, and are 8.9e-5.
-const DEPTH: usize = 128;
+pub(crate) const DEPTH: usize = 128;
 /// Rows of A of one block: with [`DEPTH`] columns they take a sixth of the second level of cache.
 const BLOCK_ROWS: usize = 336;
 /// Panels of B that are packed together: another third.
@@ -296,7 +296,7 @@ fn share(n: usize, parts: usize, i: usize) -> Range<usize> {
 }
 
 /// Depth of the blocks of a product: equal ones, about [`DEPTH`].
-fn depth_step(depth: usize) -> usize {
+pub(crate) fn depth_step(depth: usize) -> usize {
     let blocks = ((depth + DEPTH / 2) / DEPTH).max(1);
     depth.div_ceil(blocks).max(1)
 }

@@ -1,206 +1,202 @@
-//! A chunk of the loss on slices, with the logits transposed: `[v, m]`.
+//! Chunks of the loss on slices, with the head packed.
 //!
-//! That way the head is read in the order in which it lies, both for the logits and for the
-//! gradient of the hidden states, and never packed; and the softmax of all rows of the chunk runs
-//! side by side in vectors.
+//! Logits stay f32 until the softmax is done; their gradient is rounded to the head's type, as
+//! every other gradient between operations.
+
+use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
 use super::Supervision;
 use crate::cpu::exp::exp;
-use crate::cpu::gemm::gemm;
 use crate::cpu::isa::for_each_isa;
-use crate::cpu::matrix::{Matrix, MatrixMut};
+use crate::cpu::packed::operand::Operand;
+use crate::cpu::packed::panels::Panels;
+use crate::cpu::packed::product::{Output, Rows, Sum, Term, evened, for_row_blocks};
+use crate::cpu::pool::Buffer;
+use crate::cpu::shared::Shared;
+use crate::frozen_weight::PackedMatrix;
 
-/// Vocabulary entries whose maximum and sum one task finds.
-const PART: usize = 1024;
+/// Partial maxima and sums side by side.
+const LANES: usize = 32;
+/// Logits whose maximum and sum are found together: 16 KiB, in the first level of cache.
+const PART: usize = 4096;
 
 /// The rows of a micro-batch, cut into chunks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chunks<'a> {
+pub(super) struct Chunks<'a, T> {
     /// `[m, d]`.
-    pub(super) hidden: Matrix<'a>,
+    pub(super) hidden: &'a [T],
     /// `[v, d]`.
-    pub(super) head: Matrix<'a>,
+    pub(super) head: &'a PackedMatrix<T>,
     pub(super) chunk_rows: usize,
 }
 
-impl Chunks<'_> {
+/// `hidden headᵀ`, `[m, v]`.
+pub(super) fn logits<T: Operand>(hidden: &[T], head: &PackedMatrix<T>) -> Buffer<f32> {
+    let panels = head.forward();
+    let m = hidden.len() / panels.depth().max(1);
+    // SAFETY: the product replaces every element.
+    unsafe {
+        Buffer::filled(m * panels.columns(), |to| {
+            let (hidden, stride) = evened(hidden, panels.depth());
+            multiply((&hidden, stride), panels, to);
+        })
+    }
+}
+
+/// Rows, `stride` apart, times panels.
+fn multiply<T: Operand>(
+    (left, stride): (&[T], usize),
+    panels: &Panels<T>,
+    to: &mut [MaybeUninit<f32>],
+) {
+    let (n, columns) = (left.len() / stride, panels.columns());
+    let to = Shared::new(to);
+    for_row_blocks::<T, f32>(n, panels.depth(), |rows, spread| {
+        // SAFETY: blocks of rows are disjoint.
+        let to = unsafe { to.slice(rows.start * columns, rows.len() * columns) };
+        Sum {
+            terms: &[Term {
+                left: Rows::new(&left[rows.start * stride..rows.end * stride], stride, 0),
+                right: panels,
+            }],
+            bias: None,
+            residual: None,
+            output: Output::new(to, columns),
+        }
+        .run(spread);
+    });
+}
+
+impl<T: Operand> Chunks<'_, T> {
     /// Weighted sum of the losses, and the gradient of it times `gradient_scale`, `[m, d]`.
     pub(super) fn loss_and_gradient(
         &self,
         supervision: &Supervision,
         gradient_scale: f64,
-    ) -> (f64, Vec<f32>) {
-        let (m, d) = (self.hidden.rows(), self.hidden.columns());
-        let mut chunk = Chunk::default();
-        let mut d_hidden = vec![0.0; m * d];
+    ) -> (f64, Vec<T>) {
+        let mut d_hidden = Vec::with_capacity(self.hidden.len());
         let mut loss_sum = 0.0;
-        for start in (0..m).step_by(self.chunk_rows) {
-            let rows = start..(start + self.chunk_rows).min(m);
-            let part = supervision.part(rows.clone());
-            loss_sum += chunk.loss(self.hidden.part(rows.clone()), self.head, &part);
-            let target = &mut d_hidden[rows.start * d..rows.end * d];
-            let target = MatrixMut::replace(target, [rows.len(), d], d);
-            chunk.d_hidden(self.head, &part, gradient_scale, target);
+        for (hidden, part) in self.parts(supervision) {
+            let mut values = logits(hidden, self.head);
+            let sums = softmax_sums(&values, part.targets.len());
+            loss_sum += loss(&values, &sums, &part);
+            d_hidden.extend(self.gradient(&mut values, &sums, &part, gradient_scale));
         }
         (loss_sum, d_hidden)
     }
 
     /// Weighted sum of the losses.
     pub(super) fn loss(&self, supervision: &Supervision) -> f64 {
-        let m = self.hidden.rows();
-        let mut chunk = Chunk::default();
-        (0..m)
-            .step_by(self.chunk_rows)
-            .map(|start| {
-                let rows = start..(start + self.chunk_rows).min(m);
-                let part = supervision.part(rows.clone());
-                chunk.loss(self.hidden.part(rows), self.head, &part)
-            })
-            .sum()
-    }
-}
-
-/// Logits of one chunk and what its softmax needs; reused for each chunk.
-#[derive(Debug, Default)]
-struct Chunk {
-    /// `[v, m]`: logits, then exponentials, then gradients.
-    values: Vec<f32>,
-    m: usize,
-    /// Of each part: maximum and sum of each row, `[parts, 2, m]`.
-    statistics: Vec<f32>,
-}
-
-impl Chunk {
-    /// The loss of `hidden`, `[m, d]`, under `head`, `[v, d]`, in nats.
-    ///
-    /// # Panics
-    ///
-    /// If a target is not in the vocabulary.
-    fn loss(&mut self, hidden: Matrix<'_>, head: Matrix<'_>, part: &Supervision) -> f64 {
-        let m = hidden.rows();
-        self.m = m;
-        self.values.resize(head.rows() * m, 0.0);
-        let logits = MatrixMut::replace(&mut self.values, [head.rows(), m], m);
-        gemm(logits, &[(head, hidden.transposed())]);
-        let picked: Vec<f32> = part
-            .targets
-            .iter()
-            .enumerate()
-            .map(|(i, &id)| self.values[id as usize * m + i])
-            .collect();
-        self.exponentiate();
-        (0..m)
-            .map(|i| {
-                let (maximum, sum) = self.row_statistics(i);
-                let log_p = picked[i] - maximum - sum.ln();
-                -f64::from(log_p) * f64::from(part.weights[i])
+        self.parts(supervision)
+            .map(|(hidden, part)| {
+                let values = logits(hidden, self.head);
+                loss(&values, &softmax_sums(&values, part.targets.len()), &part)
             })
             .sum()
     }
 
-    /// The gradient for the hidden states, after [`Self::loss`] of the same chunk.
-    fn d_hidden(
-        &mut self,
-        head: Matrix<'_>,
+    fn parts(&self, supervision: &Supervision) -> impl Iterator<Item = (&[T], Supervision)> {
+        let (m, d) = (supervision.rows.len(), self.head.forward().depth());
+        let starts = (0..m).step_by(self.chunk_rows);
+        starts.map(move |start| {
+            let end = (start + self.chunk_rows).min(m);
+            (
+                &self.hidden[start * d..end * d],
+                supervision.part(start..end),
+            )
+        })
+    }
+
+    /// Gradient of the hidden states of a chunk.
+    fn gradient(
+        &self,
+        logits: &mut [f32],
+        sums: &[RowSum],
         part: &Supervision,
         gradient_scale: f64,
-        d_hidden: MatrixMut<'_>,
-    ) {
-        let m = self.m;
-        let scales: Vec<f32> = part
-            .weights
-            .iter()
-            .map(|w| (f64::from(*w) * gradient_scale) as f32)
-            .collect();
-        let totals: Vec<(f32, f32)> = (0..m).map(|i| self.row_statistics(i)).collect();
-        self.values
-            .par_chunks_mut(PART * m)
-            .zip(self.statistics.par_chunks(2 * m))
-            .for_each(|(values, statistics)| {
-                let factors: Vec<f32> = (0..m)
-                    .map(|i| {
-                        let (maximum, sum) = totals[i];
-                        exp(finite_maximum(statistics[i]) - maximum) / sum * scales[i]
-                    })
-                    .collect();
-                multiply_rows(values, &factors);
-            });
-        for (i, &id) in part.targets.iter().enumerate() {
-            self.values[id as usize * m + i] -= scales[i];
-        }
-        let d_logits = Matrix::of_rows(&self.values, m).transposed();
-        gemm(d_hidden, &[(d_logits, head)]);
-    }
-
-    /// Turns each part of the logits into exponentials above the part's own maximum.
-    fn exponentiate(&mut self) {
-        let m = self.m;
-        let parts = self.values.len().div_ceil(PART * m);
-        self.statistics.resize(parts * 2 * m, 0.0);
-        self.values
-            .par_chunks_mut(PART * m)
-            .zip(self.statistics.par_chunks_mut(2 * m))
-            .for_each(|(values, statistics)| {
-                let (maximum, sum) = statistics.split_at_mut(m);
-                exponentiate_part(values, maximum, sum);
-            });
-    }
-
-    /// Maximum of row `i` and the sum of its exponentials above that.
-    fn row_statistics(&self, i: usize) -> (f32, f32) {
-        let parts = || self.statistics.chunks(2 * self.m);
-        let maximum = finite_maximum(
-            parts()
-                .map(|part| part[i])
-                .fold(f32::NEG_INFINITY, f32::max),
-        );
-        let sum = parts()
-            .map(|part| exp(finite_maximum(part[i]) - maximum) * part[self.m + i])
-            .sum();
-        (maximum, sum)
+    ) -> Vec<T> {
+        let panels = self.head.backward();
+        let (vocabulary, d) = (panels.depth(), panels.columns());
+        let even = vocabulary.next_multiple_of(T::DEPTHS);
+        let mut d_logits = Buffer::repeated(T::ZERO, sums.len() * even);
+        let rows = d_logits
+            .par_chunks_mut(even)
+            .zip(logits.par_chunks(vocabulary));
+        rows.enumerate().for_each(|(row, (to, logits))| {
+            let scale = (f64::from(part.weights[row]) * gradient_scale) as f32;
+            let sum = sums[row];
+            probabilities(logits, sum.maximum, scale / sum.sum, &mut to[..vocabulary]);
+            let target = part.targets[row] as usize;
+            let p = exp(logits[target] - sum.maximum) / sum.sum;
+            to[target] = T::narrow((p - 1.0) * scale);
+        });
+        // SAFETY: the product replaces every element.
+        let wide: Buffer<f32> =
+            unsafe { Buffer::filled(sums.len() * d, |to| multiply((&d_logits, even), panels, to)) };
+        wide.iter().copied().map(T::narrow).collect()
     }
 }
 
-/// What is subtracted before exponentiating: a maximum of `-∞` would make NaN of what is 0.
-#[inline(always)]
-fn finite_maximum(maximum: f32) -> f32 {
-    if maximum == f32::NEG_INFINITY {
-        0.0
-    } else {
-        maximum
+/// Maximum of a row and the sum of its exponentials above that.
+#[derive(Debug, Clone, Copy)]
+struct RowSum {
+    maximum: f32,
+    sum: f32,
+}
+
+fn softmax_sums(logits: &[f32], rows: usize) -> Vec<RowSum> {
+    let vocabulary = logits.len().checked_div(rows).unwrap_or(1).max(1);
+    logits.par_chunks(vocabulary).map(row_sum).collect()
+}
+
+fn loss(logits: &[f32], sums: &[RowSum], part: &Supervision) -> f64 {
+    let vocabulary = logits.len().checked_div(sums.len()).unwrap_or(0);
+    sums.iter()
+        .enumerate()
+        .map(|(row, sum)| {
+            let logit = logits[row * vocabulary + part.targets[row] as usize];
+            let log_p = logit - sum.maximum - sum.sum.ln();
+            -f64::from(log_p) * f64::from(part.weights[row])
+        })
+        .sum()
+}
+
+for_each_isa! {
+    /// Part after part, so that a row comes from memory once.
+    fn row_sum(logits: &[f32]) -> RowSum {
+        let mut row = RowSum { maximum: f32::NEG_INFINITY, sum: 0.0 };
+        for part in logits.chunks(PART) {
+            let mut maxima = [f32::NEG_INFINITY; LANES];
+            for line in part.chunks(LANES) {
+                for (maximum, &x) in maxima.iter_mut().zip(line) {
+                    *maximum = if x > *maximum { x } else { *maximum };
+                }
+            }
+            let maximum = maxima.into_iter().fold(row.maximum, f32::max);
+            // What is -∞ alone would give NaN where its exponentials are 0.
+            let subtracted = if maximum == f32::NEG_INFINITY { 0.0 } else { maximum };
+            let mut sums = [0.0f32; LANES];
+            for line in part.chunks(LANES) {
+                for (sum, &x) in sums.iter_mut().zip(line) {
+                    *sum += exp(x - subtracted);
+                }
+            }
+            let before = row.sum * exp(row.maximum - subtracted);
+            row = RowSum { maximum, sum: before + sums.into_iter().sum::<f32>() };
+        }
+        if row.maximum == f32::NEG_INFINITY {
+            row.maximum = 0.0;
+        }
+        row
     }
 }
 
 for_each_isa! {
-    /// `values`, `[part, m]`, to exponentials above their maximum over the part, which is found
-    /// with their sum.
-    fn exponentiate_part(values: &mut [f32], maximum: &mut [f32], sum: &mut [f32]) {
-        let m = maximum.len();
-        maximum.fill(f32::NEG_INFINITY);
-        sum.fill(0.0);
-        for line in values.chunks_exact(m) {
-            for (maximum, &x) in maximum.iter_mut().zip(line) {
-                *maximum = if x > *maximum { x } else { *maximum };
-            }
-        }
-        for line in values.chunks_exact_mut(m) {
-            for ((x, sum), &maximum) in line.iter_mut().zip(sum.iter_mut()).zip(&*maximum) {
-                *x = exp(*x - finite_maximum(maximum));
-                *sum += *x;
-            }
-        }
-    }
-}
-
-for_each_isa! {
-    /// Multiplies each line of `values`, `[part, m]`, by `factors`, `[m]`.
-    fn multiply_rows(values: &mut [f32], factors: &[f32]) {
-        for line in values.chunks_exact_mut(factors.len()) {
-            for (x, &factor) in line.iter_mut().zip(factors) {
-                *x *= factor;
-            }
+    fn probabilities[T: Operand](logits: &[f32], maximum: f32, factor: f32, to: &mut [T]) {
+        for (to, &x) in to.iter_mut().zip(logits) {
+            *to = T::narrow(exp(x - maximum) * factor);
         }
     }
 }

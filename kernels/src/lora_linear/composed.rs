@@ -7,7 +7,7 @@ use burn::tensor::{Shape, Slice};
 
 use super::adapter::{AdapterLayout, PartLayout};
 use super::backend::{Frozen, Saved, Spec};
-use super::cpu_bf16::Wants;
+use super::cpu::Wants;
 use crate::dropout::{Dropout, KeepElements};
 
 /// The contract is [`super::backend::LinearPasses::linear_forward`]'s.
@@ -206,13 +206,19 @@ mod tests {
     use super::super::adapter::{AdapterPart, StackedAdapter};
     use super::super::backend::{LinearPasses, Maybe, Read};
     use super::*;
+    use crate::ComputeDtype;
     use crate::cpu::buffer::{contiguous, floats, tensor};
     use crate::cpu::pool::Buffer;
+    use crate::frozen_weight::Packed;
 
     /// Numbers in -1..1 that follow from `seed` alone.
     fn numbers(seed: u64, n: usize) -> Buffer<f32> {
         let number = |i| (crate::dropout::mix(seed ^ i) >> 40) as f32 / (1 << 23) as f32 - 1.0;
-        Buffer::copy_of(&(0..n as u64).map(number).collect::<Vec<f32>>())
+        let mut numbers = Buffer::repeated(0.0, n);
+        for (i, x) in numbers.iter_mut().enumerate() {
+            *x = number(i as u64);
+        }
+        numbers
     }
 
     fn assert_near(name: &str, ours: FlexTensor, expected: FlexTensor) {
@@ -260,6 +266,15 @@ mod tests {
             );
             let with = || (Some(factors.clone()), Some(residual.clone()));
             let (y, saved) = forward::<Flex>(x(), with().0, with().1, frozen(), spec.clone());
+            let weight = Packed::new(
+                numbers(2, 32 * inputs).to_vec(),
+                [32, inputs],
+                ComputeDtype::F32,
+            );
+            let spec = Spec {
+                panels: Some(weight),
+                ..spec
+            };
             let (fused_y, fused_saved) =
                 Flex::linear_forward(x(), with().0, with().1, frozen(), spec);
             assert_near("y", y, fused_y);

@@ -1,17 +1,20 @@
-//! The right operand of a product, packed: panels of 32 columns, one line for two depths.
+//! The right operand of a product, packed: panels of 32 columns, a line of words for each depth
+//! or pair of depths.
 //!
 //! A panel may leave out depths in which all of its columns are zero, as in the block-diagonal
 //! second factor of stacked adapters.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
-use burn::tensor::bf16;
 use rayon::prelude::*;
+
+use super::operand::Operand;
 
 /// Columns of a panel.
 pub(crate) const COLUMNS: usize = 32;
 
-/// The words of one line: for each column a pair of depths, the lower one in the low half.
+/// The words of one line, one for each column.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(128))]
 struct Line([u32; COLUMNS]);
@@ -20,17 +23,18 @@ struct Line([u32; COLUMNS]);
 #[derive(Debug, Clone, Copy)]
 struct Span {
     line: usize,
-    first_pair: usize,
-    pairs: usize,
+    first_word: usize,
+    words: usize,
 }
 
 /// A packed matrix `[depth, columns]`.
 #[derive(Debug)]
-pub(crate) struct Panels {
+pub(crate) struct Panels<T> {
     lines: Vec<Line>,
     spans: Vec<Span>,
     depth: usize,
     columns: usize,
+    operand: PhantomData<T>,
 }
 
 /// The lines of one panel.
@@ -38,47 +42,44 @@ pub(crate) struct Panels {
 pub(crate) struct Panel {
     /// [`COLUMNS`] words a line; columns that do not exist are zero.
     pub(crate) words: *const u32,
-    /// First pair of depths that the panel holds.
-    pub(crate) first_pair: usize,
+    /// First word of the depth that the panel holds.
+    pub(crate) first_word: usize,
     /// Number of lines.
-    pub(crate) pairs: usize,
+    pub(crate) n_words: usize,
 }
 
-fn pair(low: bf16, high: bf16) -> u32 {
-    u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16
+/// Word `p` of a column of `depth` numbers.
+fn word<T: Operand>(p: usize, depth: usize, at: impl Fn(usize) -> T) -> u32 {
+    T::word(|i| match p * T::DEPTHS + i {
+        p if p < depth => at(p),
+        _ => T::ZERO,
+    })
 }
 
-impl Panels {
+impl<T: Operand> Panels<T> {
     /// Packs the transpose of rows `[columns, depth]`: of a weight, for `x Wᵀ`.
-    pub(crate) fn of_rows(rows: &[bf16], [columns, depth]: [usize; 2]) -> Self {
+    pub(crate) fn of_rows(rows: &[T], [columns, depth]: [usize; 2]) -> Self {
         assert_eq!(rows.len(), columns * depth, "rows of the shape");
         let mut panels = Self::whole(depth, columns);
-        panels.fill(|column, pairs, line| {
+        panels.fill(|column, words, line| {
             let row = &rows[column * depth..][..depth];
-            for (line, p) in line.zip(pairs) {
-                let high = row.get(2 * p + 1).copied().unwrap_or(bf16::ZERO);
-                *line = pair(row[2 * p], high);
+            for (line, p) in line.zip(words) {
+                *line = word(p, depth, |p| row[p]);
             }
         });
         panels
     }
 
     /// Packs `[depth, columns]` as it lies: a weight, for `dy W`.
-    pub(crate) fn of_matrix(matrix: &[bf16], [depth, columns]: [usize; 2]) -> Self {
+    pub(crate) fn of_matrix(matrix: &[T], [depth, columns]: [usize; 2]) -> Self {
         assert_eq!(matrix.len(), columns * depth, "a matrix of the shape");
-        Self::from_elements([depth, columns], |p, column| {
-            if p < depth {
-                matrix[p * columns + column]
-            } else {
-                bf16::ZERO
-            }
-        })
+        Self::from_elements([depth, columns], |p, column| matrix[p * columns + column])
     }
 
     /// Packs `[depth, columns]` given element by element.
     pub(crate) fn from_elements(
         [depth, columns]: [usize; 2],
-        element: impl Fn(usize, usize) -> bf16 + Sync,
+        element: impl Fn(usize, usize) -> T + Sync,
     ) -> Self {
         Self::of_blocks([depth, columns], |_| 0..depth, element)
     }
@@ -87,7 +88,7 @@ impl Panels {
     pub(crate) fn of_blocks(
         [depth, columns]: [usize; 2],
         depths: impl Fn(usize) -> Range<usize>,
-        element: impl Fn(usize, usize) -> bf16 + Sync,
+        element: impl Fn(usize, usize) -> T + Sync,
     ) -> Self {
         let mut line = 0;
         let spans = (0..columns.div_ceil(COLUMNS))
@@ -97,13 +98,13 @@ impl Panels {
                     .filter(|depths| !depths.is_empty())
                     .reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
                     .unwrap_or(0..0);
-                let first_pair = held.start / 2;
+                let first_word = held.start / T::DEPTHS;
                 let span = Span {
                     line,
-                    first_pair,
-                    pairs: held.end.div_ceil(2) - first_pair,
+                    first_word,
+                    words: held.end.div_ceil(T::DEPTHS) - first_word,
                 };
-                line += span.pairs;
+                line += span.words;
                 span
             })
             .collect();
@@ -112,34 +113,35 @@ impl Panels {
             spans,
             depth,
             columns,
+            operand: PhantomData,
         };
-        panels.fill(|column, pairs, line| {
-            for (line, p) in line.zip(pairs) {
-                let high = (2 * p + 1 < depth).then(|| element(2 * p + 1, column));
-                *line = pair(element(2 * p, column), high.unwrap_or(bf16::ZERO));
+        panels.fill(|column, words, line| {
+            for (line, p) in line.zip(words) {
+                *line = word(p, depth, |p| element(p, column));
             }
         });
         panels
     }
 
     fn whole(depth: usize, columns: usize) -> Self {
-        let pairs = depth.div_ceil(2);
+        let words = depth.div_ceil(T::DEPTHS);
         let spans: Vec<Span> = (0..columns.div_ceil(COLUMNS))
             .map(|panel| Span {
-                line: panel * pairs,
-                first_pair: 0,
-                pairs,
+                line: panel * words,
+                first_word: 0,
+                words,
             })
             .collect();
         Self {
-            lines: vec![Line([0; COLUMNS]); spans.len() * pairs],
+            lines: vec![Line([0; COLUMNS]); spans.len() * words],
             spans,
             depth,
             columns,
+            operand: PhantomData,
         }
     }
 
-    /// Calls `write` with each column, its pairs of depths and the words for them.
+    /// Calls `write` with each column, the words of its depth, and where they go.
     fn fill(
         &mut self,
         write: impl Fn(usize, Range<usize>, &mut dyn Iterator<Item = &mut u32>) + Sync,
@@ -148,19 +150,19 @@ impl Panels {
         let mut rest = self.lines.as_mut_slice();
         let mut parts = Vec::with_capacity(self.spans.len());
         for span in &self.spans {
-            let (lines, after) = rest.split_at_mut(span.pairs);
-            parts.push((span.first_pair, lines));
+            let (lines, after) = rest.split_at_mut(span.words);
+            parts.push((span.first_word, lines));
             rest = after;
         }
         parts
             .into_par_iter()
             .enumerate()
-            .for_each(|(panel, (first_pair, lines))| {
+            .for_each(|(panel, (first_word, lines))| {
                 let first = panel * COLUMNS;
                 for column in first..columns.min(first + COLUMNS) {
-                    let pairs = first_pair..first_pair + lines.len();
-                    let mut words = lines.iter_mut().map(|line| &mut line.0[column - first]);
-                    write(column, pairs, &mut words);
+                    let words = first_word..first_word + lines.len();
+                    let mut line = lines.iter_mut().map(|line| &mut line.0[column - first]);
+                    write(column, words, &mut line);
                 }
             });
     }
@@ -183,11 +185,11 @@ impl Panels {
     /// Panel `panel`.
     pub(crate) fn panel(&self, panel: usize) -> Panel {
         let span = self.spans[panel];
-        let lines = &self.lines[span.line..span.line + span.pairs];
+        let lines = &self.lines[span.line..span.line + span.words];
         Panel {
             words: lines.as_ptr().cast(),
-            first_pair: span.first_pair,
-            pairs: span.pairs,
+            first_word: span.first_word,
+            n_words: span.words,
         }
     }
 
@@ -196,15 +198,15 @@ impl Panels {
     /// # Panics
     ///
     /// If `to` is shorter than the depth, or there is no such column.
-    pub(crate) fn read_column(&self, column: usize, to: &mut [bf16]) {
+    pub(crate) fn read_column(&self, column: usize, to: &mut [T]) {
         let span = self.spans[column / COLUMNS];
         let to = &mut to[..self.depth];
-        to.fill(bf16::ZERO);
-        let lines = &self.lines[span.line..span.line + span.pairs];
-        for (to, line) in to[2 * span.first_pair..].chunks_mut(2).zip(lines) {
-            let word = line.0[column % COLUMNS];
-            for (to, half) in to.iter_mut().zip([word as u16, (word >> 16) as u16]) {
-                *to = bf16::from_bits(half);
+        to.fill(T::ZERO);
+        let lines = &self.lines[span.line..span.line + span.words];
+        let held = &mut to[T::DEPTHS * span.first_word..];
+        for (to, line) in held.chunks_mut(T::DEPTHS).zip(lines) {
+            for (i, to) in to.iter_mut().enumerate() {
+                *to = T::of_word(line.0[column % COLUMNS], i);
             }
         }
     }
