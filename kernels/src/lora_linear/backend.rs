@@ -66,7 +66,6 @@ pub(crate) enum Read {
 
 /// Everything that is no tensor.
 #[derive(Debug, Clone)]
-#[allow(dead_code, reason = "output features are read on GPUs alone")]
 pub(crate) struct Spec {
     pub(crate) out_features: Arc<[usize]>,
     /// The weight, where it is packed.
@@ -97,14 +96,13 @@ impl Spec {
 
 /// What the backward pass needs of the forward pass.
 #[derive(Debug, Clone)]
-#[allow(dead_code, reason = "a weight that is a tensor is read on GPUs alone")]
 pub(crate) struct Saved<B: Backend> {
     /// `[n, in]`.
     pub(crate) x: FloatTensor<B>,
     /// `[n, low_width]`; `None` without an adapter.
     pub(crate) low: Option<FloatTensor<B>>,
     pub(crate) factors: Option<FloatTensor<B>>,
-    pub(crate) weight: Option<FloatTensor<B>>,
+    pub(crate) frozen: Frozen<B>,
     pub(crate) spec: Spec,
 }
 
@@ -178,7 +176,6 @@ struct StackedBackward;
 struct State<B: Backend> {
     /// With the input as it was given.
     saved: Saved<B>,
-    norm: Option<FloatTensor<B>>,
     has_residual: bool,
 }
 
@@ -189,7 +186,6 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
         let dy = gradients.consume::<B>(&ops.node);
         let State {
             mut saved,
-            norm,
             has_residual,
         } = ops.state;
         let [x, factors, residual] = ops.parents;
@@ -205,6 +201,7 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
             return;
         }
         let reading = saved.spec.reading;
+        let norm = saved.frozen.norm.clone().into_option();
         let given = saved.x.clone();
         saved.x = B::read(saved.x, norm.clone(), reading);
         let (d_read, d_factors) = B::linear_backward(saved, dy, wants);
@@ -247,7 +244,7 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
         let norm = frozen.norm.clone().into_option();
         let (given, reading) = (x.into_primitive(), spec.reading);
         let (y, mut saved) = B::linear_forward(
-            B::read(given.clone(), norm.clone(), reading),
+            B::read(given.clone(), norm, reading),
             factors.map(|tensor| tensor.into_primitive()),
             residual.map(|tensor| tensor.into_primitive()),
             frozen,
@@ -258,7 +255,6 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
             OpsKind::Tracked(prep) => prep.finish(
                 State {
                     saved,
-                    norm,
                     has_residual,
                 },
                 y,
@@ -300,8 +296,8 @@ impl LinearPasses for Flex {
         spec: Spec,
     ) -> (FlexTensor, Saved<Self>) {
         let x = contiguous(x);
-        let [factors, residual, bias] =
-            [factors, residual, frozen.bias.into_option()].map(|tensor| tensor.map(contiguous));
+        let [factors, residual, bias] = [factors, residual, frozen.bias.clone().into_option()]
+            .map(|tensor| tensor.map(contiguous));
         let inputs = (&x, factors.as_ref(), residual.as_ref(), bias.as_ref());
         let (y, low) = match spec.panels.as_ref().expect(PACKED) {
             Packed::F32(weight) => forward(inputs, weight, &spec),
@@ -311,7 +307,7 @@ impl LinearPasses for Flex {
             x,
             low: factors.is_some().then_some(low),
             factors,
-            weight: None,
+            frozen,
             spec,
         };
         (y, saved)
@@ -374,7 +370,7 @@ fn forward<T: PackedIn>(
     }
     .run();
     let [n, _] = dims(x);
-    let shape = [n, weight.forward().columns()];
+    let shape = [n, spec.out_features.iter().sum()];
     let y = match y {
         Values::Wide(y) => buffer::tensor(y, shape),
         Values::Same(y) => buffer::tensor(y, shape),

@@ -18,10 +18,7 @@ pub(super) fn forward<B: KeepElements>(
     frozen: Frozen<B>,
     spec: Spec,
 ) -> (FloatTensor<B>, Saved<B>) {
-    let weight = frozen.weight.into_option();
-    let dense = weight
-        .clone()
-        .expect("a weight that is not packed is a tensor");
+    let dense = dense(&frozen);
     let mut y = B::float_matmul(x.clone(), B::float_transpose(dense));
     let mut low = None;
     if let (Some(factors), Some(plan)) = (&factors, &spec.adapter) {
@@ -33,7 +30,7 @@ pub(super) fn forward<B: KeepElements>(
         y = B::float_add(y, maps.beside(&lows, widths));
         low = Some(B::float_cat(lows, 1));
     }
-    if let Some(bias) = frozen.bias.into_option() {
+    if let Some(bias) = frozen.bias.clone().into_option() {
         let outputs = spec.out_features.iter().sum();
         let bias = B::float_reshape(bias, Shape::new([1, outputs]));
         y = B::float_add(y.clone(), cast::<B>(bias, y.dtype()));
@@ -45,10 +42,16 @@ pub(super) fn forward<B: KeepElements>(
         x,
         low,
         factors,
-        weight,
+        frozen,
         spec,
     };
     (y, saved)
+}
+
+/// The weight, `[Σ out, in]`.
+fn dense<B: Backend>(frozen: &Frozen<B>) -> FloatTensor<B> {
+    let weight = frozen.weight.clone().into_option();
+    weight.expect("a weight that is not packed is a tensor")
 }
 
 /// The contract is [`super::backend::LinearPasses::linear_backward`]'s.
@@ -61,11 +64,11 @@ pub(super) fn backward<B: KeepElements>(
         x,
         low,
         factors,
-        weight,
+        frozen,
         spec,
     } = saved;
     let dy = cast::<B>(dy, x.dtype());
-    let dense = weight.expect("a weight that is not packed is a tensor");
+    let dense = dense(&frozen);
     let mut dx = (wants == Wants::InputAndFactors).then(|| B::float_matmul(dy.clone(), dense));
     let mut d_factors = None;
     if let (Some(factors), Some(plan), Some(low)) = (&factors, &spec.adapter, low) {

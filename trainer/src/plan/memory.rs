@@ -220,11 +220,7 @@ fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f6
 
 /// Packed weights are there once for each direction of a product.
 fn weight_bytes(input: &MemoryInput) -> f64 {
-    let copies = match input.compute_dtype {
-        ComputeDtype::F32 => 1.0,
-        ComputeDtype::Bf16 => 2.0,
-    };
-    copies * compute_bytes(input.compute_dtype) * input.n_weights as f64
+    2.0 * compute_bytes(input.compute_dtype) * input.n_weights as f64
 }
 
 fn logits(model: &ModelConfig, rows: usize) -> f64 {
