@@ -42,6 +42,18 @@ fn whole(x: FlexTensor) -> FlexTensor {
     whole
 }
 
+/// Whether the tensor is all of its memory, in order.
+pub(crate) fn is_whole(x: &FlexTensor) -> bool {
+    let bytes = x.shape().num_elements() * x.dtype().size();
+    x.layout().contiguous_offsets().is_some() && x.bytes().len() == bytes
+}
+
+/// A tensor of the same shape as `x` that owns `values`.
+pub(crate) fn with_layout_of<T: Number>(values: Buffer<T>, x: &FlexTensor) -> FlexTensor {
+    let layout = Layout::contiguous(x.shape());
+    FlexTensor::new(values.into_bytes(), layout, T::DTYPE)
+}
+
 /// [`numbers`] of an f32 tensor.
 pub(crate) fn floats(x: &FlexTensor) -> &[f32] {
     numbers(x)
