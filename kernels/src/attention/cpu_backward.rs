@@ -6,8 +6,6 @@
 
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
 use super::Documents;
 use super::cpu::{Heads, Inputs, Task, with_arithmetic};
 use super::cpu_forward::rows;
@@ -17,6 +15,7 @@ use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
+use crate::cpu::rows::{for_tasks, map_tasks};
 use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
 use crate::cpu::sum::sum_of_pairs;
@@ -55,15 +54,12 @@ pub(super) fn attention_gradient<T: Number>(
             let runs: Vec<&[Task]> = tasks
                 .chunk_by(|a, b| (a.start, a.kv_head) == (b.start, b.kv_head))
                 .collect();
-            runs.into_par_iter().for_each(|run| {
-                let partial: Vec<Buffer<f32>> = run
-                    .par_iter()
-                    .map(|task| {
-                        with_arithmetic!(T, inputs.heads.c, A => {
-                            one_task::<A, T>(inputs, results, task, &gradient)
-                        })
+            for_tasks(&runs, |run| {
+                let partial = map_tasks(run, |task| {
+                    with_arithmetic!(T, inputs.heads.c, A => {
+                        one_task::<A, T>(inputs, results, task, &gradient)
                     })
-                    .collect();
+                });
                 gradient.write_keys_and_values(run, partial);
             });
         })

@@ -2,8 +2,6 @@
 
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
 use super::Documents;
 use super::cpu::{Heads, Inputs, Task, with_arithmetic};
 use super::cpu_operands::{column_units, left_units, line_units, numbers_of, write_row};
@@ -11,6 +9,7 @@ use super::cpu_softmax::{KEYS, Running, exponentiate, finite};
 use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
+use crate::cpu::rows::for_tasks;
 use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
 
@@ -48,7 +47,7 @@ pub(super) fn attention<T: Number>(inputs: &Inputs<'_, T>, documents: &Documents
                     out: Shared::new(out),
                     log_sums: Shared::new(log_sums),
                 };
-                inputs.tasks(documents).par_iter().for_each(|task| {
+                for_tasks(&inputs.tasks(documents), |task| {
                     with_arithmetic!(T, c, A => one_task::<A, T>(inputs, task, &outputs));
                 });
             });

@@ -6,7 +6,7 @@ use std::ops::Range;
 use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
-use super::buffer::{contiguous, is_whole, numbers, with_layout_of};
+use super::buffer::{contiguous, is_own, numbers, with_layout_of};
 use super::number::Number;
 use super::pool::Buffer;
 
@@ -48,6 +48,15 @@ pub(crate) fn for_tasks<T: Sync>(tasks: &[T], f: impl Fn(&T) + Sync) {
     }
 }
 
+/// What `f` makes of each task, on any thread, in order.
+pub(crate) fn map_tasks<T: Sync, R: Send>(tasks: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    if is_alone() {
+        tasks.iter().map(f).collect()
+    } else {
+        tasks.par_iter().map(&f).collect()
+    }
+}
+
 /// Changes rows of `width` numbers, all that `x` has: where they lie, or in new memory if they
 /// are shared.
 ///
@@ -57,7 +66,7 @@ pub(crate) fn change_rows<T: Number>(
     width: usize,
     f: impl Fn(Range<usize>, &mut [T]) + Sync,
 ) -> FlexTensor {
-    if is_whole(&x) && x.is_unique() {
+    if is_own(&x) {
         for_rows(T::storage_mut(&mut x), width, f);
         return x;
     }
