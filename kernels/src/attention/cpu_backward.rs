@@ -11,7 +11,7 @@ use super::cpu::{Heads, Inputs, Task, with_arithmetic};
 use super::cpu_forward::rows;
 use super::cpu_operands::{Rows, column_units, left_units, line_units, numbers_of, write_row};
 use super::cpu_softmax::{KEYS, RowSums};
-use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
+use super::cpu_tile::{Arithmetic, Left, Onto, PANEL, Panels, Target, multiply};
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
@@ -238,7 +238,7 @@ impl Block<'_> {
                     let by_query = numbers_of::<A>(&mut *narrow);
                     let scale = inputs.heads.scale();
                     A::score_gradients(p, ds, (columns, scale), &row_sums[..m], by_query);
-                    let dq = rows(dq, c, first > 0);
+                    let dq = rows(dq, c, Onto::after(first));
                     self.query_gradients::<A>(dq, narrow, [first, n], c);
                     let depth = m.div_ceil(A::PER_UNIT);
                     for (values, lines, sums) in [
@@ -250,7 +250,7 @@ impl Block<'_> {
                             row_stride: 1,
                             depth_stride: KEYS * A::PER_UNIT,
                         };
-                        let target = rows(&mut sums[first * c..], c, true);
+                        let target = rows(&mut sums[first * c..], c, Onto::Sums);
                         multiply::<A>(target, left, lines, [n, c, depth]);
                     }
                 }
@@ -283,7 +283,7 @@ impl Block<'_> {
             };
             let shape = [self.queries, columns, c.div_ceil(A::PER_UNIT)];
             // SAFETY: as the caller promises.
-            unsafe { multiply::<A>(rows(to, KEYS, false), left, panels, shape) };
+            unsafe { multiply::<A>(rows(to, KEYS, Onto::Nothing), left, panels, shape) };
         }
     }
 

@@ -6,15 +6,15 @@
 //! serve: an element-wise operation waits for its arithmetic, not for the caches.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, __mmask16, _CMP_NEQ_UQ, _CMP_UNORD_Q, _MM_FROUND_NO_EXC,
-    _mm256_loadu_si256, _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm256_storeu_si256,
-    _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps,
-    _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh,
-    _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_mask_or_epi32,
-    _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mul_ps, _mm512_max_ps,
-    _mm512_min_ps, _mm512_mul_ps, _mm512_rcp14_ps, _mm512_reduce_ps, _mm512_roundscale_ps,
-    _mm512_scalef_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
-    _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
+    __m256bh, __m256i, __m512, __m512bh, __m512i, __mmask16, _CMP_NEQ_UQ, _CMP_UNORD_Q,
+    _MM_FROUND_NO_EXC, _mm256_loadu_si256, _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16,
+    _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
+    _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16, _mm512_cvtepu16_epi32,
+    _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps,
+    _mm512_mask_or_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mul_ps,
+    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_rcp14_ps, _mm512_reduce_ps,
+    _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
 };
 
 use burn::tensor::DType;
@@ -139,6 +139,25 @@ pub(crate) unsafe fn store_two<T: Number, const PAIRS: bool>(
             let to = to.cast();
             _mm512_storeu_ps(to, first);
             _mm512_storeu_ps(to.add(16), second);
+        }
+    }
+}
+
+/// Writes 16 numbers; rounds as [`store_two`] does.
+///
+/// # Safety
+///
+/// The instruction set, with `PAIRS` AVX-512 BF16 too, and memory for the numbers.
+#[inline(always)]
+pub(crate) unsafe fn store_one<T: Number, const PAIRS: bool>(to: *mut T, values: __m512) {
+    // SAFETY: as the caller promises; vectors of halves and of integers are the same bits.
+    unsafe {
+        if PAIRS && T::DTYPE == DType::BF16 {
+            let halves = _mm512_cvtneps_pbh(values);
+            let halves = std::mem::transmute::<__m256bh, __m256i>(halves);
+            _mm256_storeu_si256(to.cast(), halves);
+        } else {
+            store(to, !0, values);
         }
     }
 }
