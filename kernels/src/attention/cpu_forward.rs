@@ -127,10 +127,7 @@ impl Block {
                 for row in (0..m).step_by(A::ROWS) {
                     let tile = Tile {
                         first: self.first + row,
-                        queries: Left {
-                            first: queries.first.wrapping_add(row * queries.row_stride),
-                            ..queries
-                        },
+                        queries: queries.from_row(row),
                         states: &mut states[row..m.min(row + A::ROWS)],
                         attended: &mut attended[row * c..],
                     };

@@ -12,7 +12,7 @@ use burn::tensor::bf16;
 
 use super::cpu_softmax::{KEYS, RowSums, Running, finite};
 use crate::cpu::isa::for_avx512;
-use crate::cpu::lanes_avx512::{exp, power_of_two, store, store_one};
+use crate::cpu::lanes_avx512::{power_of_two, store_one};
 use crate::cpu::number::Number;
 
 /// Rows whose maxima are found before the first exponential, one for each lane.
@@ -144,6 +144,42 @@ unsafe fn powers<N: Number, const PAIRS: bool, const R: usize>(
     }
 }
 
+/// The contract is [`super::cpu_softmax::score_gradients`]'s.
+///
+/// # Safety
+///
+/// AVX-512; `n` is a multiple of 16.
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+pub(super) unsafe fn score_gradients(
+    scores: &mut [f32],
+    gradients: &mut [f32],
+    (n, scale): (usize, f32),
+    sums: &[RowSums],
+    rows: &mut [f32],
+) {
+    let lines = scores
+        .chunks_exact_mut(KEYS)
+        .zip(gradients.chunks_exact_mut(KEYS))
+        .zip(rows.chunks_exact_mut(KEYS));
+    let factor = _mm512_set1_ps(scale * LOG2_E);
+    for (((scores, gradients), rows), sums) in lines.zip(sums) {
+        let shift = _mm512_set1_ps(sums.log_sum * LOG2_E);
+        for first in (0..n).step_by(16) {
+            // SAFETY: rows of `KEYS` numbers, of which `n` are used, a multiple of 16.
+            unsafe {
+                let score = _mm512_loadu_ps(scores.as_ptr().add(first));
+                let gradient = _mm512_loadu_ps(gradients.as_ptr().add(first));
+                let p = power_of_two::<f32>(_mm512_fmsub_ps(score, factor, shift));
+                let rest = _mm512_sub_ps(gradient, _mm512_set1_ps(sums.along));
+                let d = _mm512_mul_ps(_mm512_mul_ps(p, _mm512_set1_ps(scale)), rest);
+                _mm512_storeu_ps(scores.as_mut_ptr().add(first), p);
+                _mm512_storeu_ps(gradients.as_mut_ptr().add(first), d);
+                _mm512_storeu_ps(rows.as_mut_ptr().add(first), d);
+            }
+        }
+    }
+}
+
 /// Rows of `n` scores and of gradients of their probabilities, all [`KEYS`] apart, to gradients of
 /// the scores in `rows`, and to pairs of neighbouring rows: of probabilities in the place of the
 /// scores, of gradients of the scores in the place of the others. A row without a neighbour is
@@ -174,13 +210,13 @@ pub(super) unsafe fn score_gradient_pairs(
                     let at = i * KEYS + first;
                     let score = _mm512_loadu_ps(scores.as_ptr().add(at));
                     let gradient = _mm512_loadu_ps(gradients.as_ptr().add(at));
-                    let shifted =
-                        _mm512_fmsub_ps(score, _mm512_set1_ps(scale), _mm512_set1_ps(sums.log_sum));
-                    p[i] = exp(shifted);
+                    let shift = _mm512_set1_ps(sums.log_sum * LOG2_E);
+                    let factor = _mm512_set1_ps(scale * LOG2_E);
+                    p[i] = power_of_two::<bf16>(_mm512_fmsub_ps(score, factor, shift));
                     let rest = _mm512_sub_ps(gradient, _mm512_set1_ps(sums.along));
                     let scaled = _mm512_mul_ps(p[i], _mm512_set1_ps(scale));
                     d[i] = _mm512_mul_ps(scaled, rest);
-                    store(rows.as_mut_ptr().add(at), !0, d[i]);
+                    store_one::<bf16, true>(rows.as_mut_ptr().add(at), d[i]);
                 }
                 // Units of the first row only: the second row's place is free then.
                 store_pairs(scores.as_mut_ptr().add(first), p);

@@ -17,6 +17,16 @@ pub(super) struct Left {
     pub(super) depth_stride: usize,
 }
 
+impl Left {
+    /// The rows from `row` on.
+    pub(super) fn from_row(self, row: usize) -> Self {
+        Self {
+            first: self.first.wrapping_add(row * self.row_stride),
+            ..self
+        }
+    }
+}
+
 /// Panels of [`PANEL`] columns: line `p` of panel `j` lies `j * stride + p * PANEL` units from
 /// `first`.
 #[derive(Debug, Clone, Copy)]
@@ -117,10 +127,7 @@ pub(super) unsafe fn multiply<A: Arithmetic>(c: Target, a: Left, b: Panels, [m, 
     for (panel, column) in (0..n).step_by(PANEL).enumerate() {
         for row in (0..m).step_by(A::ROWS) {
             let job = Job {
-                a: Left {
-                    first: a.first.wrapping_add(row * a.row_stride),
-                    ..a
-                },
+                a: a.from_row(row),
                 b: b.first.wrapping_add(panel * b.stride),
                 c: Target {
                     first: c.first.wrapping_add(row * c.row_stride + column),

@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 use burn::tensor::bf16;
 
 use super::cpu_softmax::RowSums;
-use super::cpu_softmax_avx512::score_gradient_pairs;
+use super::cpu_softmax_avx512::{score_gradient_pairs, score_gradients};
 use super::cpu_tile::{Arithmetic, Job, Onto, PANEL};
 use crate::cpu::lanes_avx512::lanes;
 
@@ -45,6 +45,17 @@ impl Arithmetic for Single {
     unsafe fn tile(job: &Job) {
         // SAFETY: the caller promises the instruction set and valid pointers.
         unsafe { with_shape!(single, job) }
+    }
+
+    unsafe fn score_gradients(
+        scores: &mut [f32],
+        gradients: &mut [f32],
+        block: (usize, f32),
+        rows: &[RowSums],
+        to: &mut [f32],
+    ) {
+        // SAFETY: the caller promises the instruction set.
+        unsafe { score_gradients(scores, gradients, block, rows, to) }
     }
 }
 

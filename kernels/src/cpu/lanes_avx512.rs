@@ -12,9 +12,10 @@ use std::arch::x86_64::{
     _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16, _mm512_cvtepu16_epi32,
     _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps,
     _mm512_mask_or_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mul_ps,
-    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_rcp14_ps, _mm512_reduce_ps,
-    _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
+    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_rcp14_ps, _mm512_reduce_add_ps,
+    _mm512_reduce_ps, _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    _mm512_sub_ps,
 };
 
 use burn::tensor::DType;
@@ -141,6 +142,36 @@ pub(crate) unsafe fn store_two<T: Number, const PAIRS: bool>(
             _mm512_storeu_ps(to.add(16), second);
         }
     }
+}
+
+/// Product of two rows, in f32 sums of a fixed order.
+///
+/// # Safety
+///
+/// The instruction set; `b` is as long as `a`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+pub(crate) unsafe fn dot<T: Number>(a: &[T], b: &[T]) -> f32 {
+    let mut sums = [_mm512_setzero_ps(); 4];
+    for first in (0..a.len()).step_by(2 * TWO) {
+        for part in 0..2 {
+            let at = first + part * TWO;
+            if at >= a.len() {
+                break;
+            }
+            // SAFETY: the rows have numbers from `at` on.
+            unsafe {
+                let n = a.len() - at;
+                let a = load_two(a.as_ptr().add(at), n);
+                let b = load_two(b.as_ptr().add(at), n);
+                for i in 0..2 {
+                    sums[2 * part + i] = _mm512_fmadd_ps(a[i], b[i], sums[2 * part + i]);
+                }
+            }
+        }
+    }
+    let [a, b, c, d] = sums;
+    _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)))
 }
 
 /// Writes 16 numbers; rounds as [`store_two`] does.

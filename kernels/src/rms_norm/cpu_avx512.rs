@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 use std::mem::MaybeUninit;
 
 use crate::cpu::isa::for_avx512;
-use crate::cpu::lanes_avx512::{TWO, load_two, store_two};
+use crate::cpu::lanes_avx512::{TWO, dot, load_two, store_two};
 use crate::cpu::number::Number;
 
 /// Rows whose sums are computed before the first of them is written.
@@ -106,37 +106,6 @@ fn inverse_root(squares: f32, d: usize, eps: f32) -> f32 {
     1.0 / (squares / d as f32 + eps).sqrt()
 }
 
-/// Product of two rows.
-///
-/// # Safety
-///
-/// AVX-512; both rows are of one length.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-unsafe fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [_mm512_setzero_ps(); 4];
-    for first in (0..a.len()).step_by(2 * TWO) {
-        for part in 0..2 {
-            let at = first + part * TWO;
-            if at >= a.len() {
-                break;
-            }
-            // SAFETY: the rows have numbers from `at` on.
-            unsafe {
-                let n = a.len() - at;
-                let (a, b) = (
-                    load_two(a.as_ptr().add(at), n),
-                    load_two(b.as_ptr().add(at), n),
-                );
-                for i in 0..2 {
-                    sums[2 * part + i] = _mm512_fmadd_ps(a[i], b[i], sums[2 * part + i]);
-                }
-            }
-        }
-    }
-    sum_of(sums)
-}
-
 /// Product of `x` with itself, and with `dy` times the weight.
 ///
 /// # Safety
@@ -162,10 +131,4 @@ unsafe fn dots<T: Number>(x: &[f32], dy: &[T], weight: &[f32]) -> [f32; 2] {
     }
     let sum = |[a, b]: [__m512; 2]| _mm512_reduce_add_ps(_mm512_add_ps(a, b));
     [sum(squares), sum(along)]
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn sum_of([a, b, c, d]: [__m512; 4]) -> f32 {
-    _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)))
 }
