@@ -64,6 +64,15 @@ impl<T: Copy> Buffer<T> {
         unsafe { Self::filled(n, |to| to.fill(MaybeUninit::new(value))) }
     }
 
+    pub(crate) fn copy_of(values: &[T]) -> Self {
+        // SAFETY: all are written.
+        unsafe {
+            Self::filled(values.len(), |to| {
+                to.write_copy_of_slice(values);
+            })
+        }
+    }
+
     /// The numbers as the memory of a tensor, which comes back to the pool with the tensor's end.
     pub(crate) fn into_bytes(self) -> Bytes {
         let len = self.len * size_of::<T>();

@@ -1,26 +1,38 @@
 //! Chunks of the loss on slices, with the head packed.
 //!
-//! Logits stay f32 until the softmax is done; their gradient is rounded to the head's type, as
-//! every other gradient between operations.
+//! Logits are f32 and live for a moment: as soon as some columns are there, they become exponentials
+//! above their own maximum, in the head's type. What separates these from probabilities is one
+//! factor for a row and some columns, known at the end.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::Supervision;
 use crate::cpu::exp::exp;
 use crate::cpu::isa::for_each_isa;
+use crate::cpu::packed::convert::narrow_slice;
 use crate::cpu::packed::operand::Operand;
-use crate::cpu::packed::panels::Panels;
-use crate::cpu::packed::product::{Output, Rows, Sum, Term, evened, for_row_blocks};
+use crate::cpu::packed::panels::{COLUMNS, Panels};
+use crate::cpu::packed::product::{
+    Output, Panelled, Rows, Spread, Sum, Term, evened, for_row_blocks,
+};
+use crate::cpu::packed::uninitialised;
 use crate::cpu::pool::Buffer;
+use crate::cpu::scratch::{with_numbers, with_scratch};
 use crate::cpu::shared::Shared;
 use crate::frozen_weight::PackedMatrix;
 
 /// Partial maxima and sums side by side.
 const LANES: usize = 32;
-/// Logits whose maximum and sum are found together: 16 KiB, in the first level of cache.
-const PART: usize = 4096;
+/// Panels of the head whose logits have a maximum of their own: those of 128 rows stay in the second
+/// level of cache.
+const PART_PANELS: usize = 16;
+/// Columns of a part.
+const PART: usize = PART_PANELS * COLUMNS;
+/// Columns whose gradients are multiplied with the head at a time.
+const GRADIENT_COLUMNS: usize = 3 * PART;
 
 /// The rows of a micro-batch, cut into chunks.
 #[derive(Debug, Clone, Copy)]
@@ -57,10 +69,11 @@ fn multiply<T: Operand>(
         // SAFETY: blocks of rows are disjoint.
         let to = unsafe { to.slice(rows.start * columns, rows.len() * columns) };
         Sum {
-            terms: &[Term {
-                left: Rows::new(&left[rows.start * stride..rows.end * stride], stride, 0),
-                right: panels,
-            }],
+            terms: &[Term::new(
+                Rows::new(&left[rows.start * stride..rows.end * stride], stride, 0),
+                panels,
+            )],
+            panels: Panelled::All,
             bias: None,
             residual: None,
             output: Output::new(to, columns),
@@ -78,11 +91,19 @@ impl<T: Operand> Chunks<'_, T> {
     ) -> (f64, Vec<T>) {
         let mut d_hidden = Vec::with_capacity(self.hidden.len());
         let mut loss_sum = 0.0;
+        let stride = self.head.forward().columns().next_multiple_of(T::DEPTHS);
         for (hidden, part) in self.parts(supervision) {
-            let mut values = logits(hidden, self.head);
-            let sums = softmax_sums(&values, part.targets.len());
-            loss_sum += loss(&values, &sums, &part);
-            d_hidden.extend(self.gradient(&mut values, &sums, &part, gradient_scale));
+            let mut exponentials = Buffer::repeated(T::ZERO, part.targets.len() * stride);
+            let kept = Some((Shared::new(&mut exponentials), stride));
+            let softmax = self.softmax(hidden, &part, kept);
+            loss_sum += softmax.loss(&part);
+            let gradient = Gradient {
+                softmax: &softmax,
+                exponentials: (&exponentials, stride),
+                part: &part,
+                scale: gradient_scale,
+            };
+            d_hidden.extend(gradient.of_hidden(self.head.backward()));
         }
         (loss_sum, d_hidden)
     }
@@ -90,10 +111,7 @@ impl<T: Operand> Chunks<'_, T> {
     /// Weighted sum of the losses.
     pub(super) fn loss(&self, supervision: &Supervision) -> f64 {
         self.parts(supervision)
-            .map(|(hidden, part)| {
-                let values = logits(hidden, self.head);
-                loss(&values, &softmax_sums(&values, part.targets.len()), &part)
-            })
+            .map(|(hidden, part)| self.softmax(hidden, &part, None).loss(&part))
             .sum()
     }
 
@@ -109,94 +127,247 @@ impl<T: Operand> Chunks<'_, T> {
         })
     }
 
-    /// Gradient of the hidden states of a chunk.
-    fn gradient(
+    /// Computes the logits of some rows part after part; `kept` takes their exponentials, as rows
+    /// of a stride.
+    fn softmax(
         &self,
-        logits: &mut [f32],
-        sums: &[RowSum],
-        part: &Supervision,
-        gradient_scale: f64,
-    ) -> Vec<T> {
-        let panels = self.head.backward();
-        let (vocabulary, d) = (panels.depth(), panels.columns());
-        let even = vocabulary.next_multiple_of(T::DEPTHS);
-        let mut d_logits = Buffer::repeated(T::ZERO, sums.len() * even);
-        let rows = d_logits
-            .par_chunks_mut(even)
-            .zip(logits.par_chunks(vocabulary));
-        rows.enumerate().for_each(|(row, (to, logits))| {
-            let scale = (f64::from(part.weights[row]) * gradient_scale) as f32;
-            let sum = sums[row];
-            probabilities(logits, sum.maximum, scale / sum.sum, &mut to[..vocabulary]);
-            let target = part.targets[row] as usize;
-            let p = exp(logits[target] - sum.maximum) / sum.sum;
-            to[target] = T::narrow((p - 1.0) * scale);
-        });
-        // SAFETY: the product replaces every element.
-        let wide: Buffer<f32> =
-            unsafe { Buffer::filled(sums.len() * d, |to| multiply((&d_logits, even), panels, to)) };
-        wide.iter().copied().map(T::narrow).collect()
+        hidden: &[T],
+        supervision: &Supervision,
+        kept: Option<(Shared<'_, T>, usize)>,
+    ) -> Softmax {
+        let panels = self.head.forward();
+        let m = supervision.targets.len();
+        let (hidden, stride) = evened(hidden, panels.depth());
+        let hidden = Rows::new(&hidden, stride, 0);
+        let parts = panels.len().div_ceil(PART_PANELS);
+        let found: Vec<Part> = (0..parts)
+            .into_par_iter()
+            .map(|part| {
+                let first = part * PART_PANELS;
+                let n_panels = PART_PANELS.min(panels.len() - first);
+                let columns = (panels.columns() - part * PART).min(PART);
+                with_scratch(m * columns, |logits| {
+                    Sum {
+                        terms: &[Term::new(hidden, panels)],
+                        panels: Panelled::Some(first, n_panels),
+                        bias: None,
+                        residual: None,
+                        output: Output::new(uninitialised(&mut *logits), columns),
+                    }
+                    .run(Spread::OneThread);
+                    let picked = supervision.picked(part * PART..part * PART + columns, logits);
+                    let rows = logits.chunks_exact_mut(columns).enumerate();
+                    let row_of = |(row, logits): (usize, &mut [f32])| {
+                        let of_row = exponentiate(logits);
+                        if let Some((kept, stride)) = &kept {
+                            // SAFETY: this task alone writes these columns.
+                            let to = unsafe { kept.slice(row * stride + part * PART, columns) };
+                            narrow_slice(logits, uninitialised(to));
+                        }
+                        of_row
+                    };
+                    Part {
+                        rows: rows.map(row_of).collect(),
+                        picked,
+                    }
+                })
+            })
+            .collect();
+        Softmax::of(found, m)
     }
 }
 
-/// Maximum of a row and the sum of its exponentials above that.
+impl Supervision {
+    /// Rows whose target is among `columns`, with its logit; `logits` are those of the columns.
+    fn picked(&self, columns: Range<usize>, logits: &[f32]) -> Vec<(usize, f32)> {
+        let targets = self.targets.iter().enumerate();
+        targets
+            .filter(|(_, id)| columns.contains(&(**id as usize)))
+            .map(|(row, &id)| {
+                let column = id as usize - columns.start;
+                (row, logits[row * columns.len() + column])
+            })
+            .collect()
+    }
+}
+
+/// Maximum of some logits and the sum of their exponentials above that.
 #[derive(Debug, Clone, Copy)]
 struct RowSum {
     maximum: f32,
     sum: f32,
 }
 
-fn softmax_sums(logits: &[f32], rows: usize) -> Vec<RowSum> {
-    let vocabulary = logits.len().checked_div(rows).unwrap_or(1).max(1);
-    logits.par_chunks(vocabulary).map(row_sum).collect()
+/// What a part of the columns gives.
+#[derive(Debug)]
+struct Part {
+    rows: Vec<RowSum>,
+    /// Rows whose target is here, with its logit.
+    picked: Vec<(usize, f32)>,
 }
 
-fn loss(logits: &[f32], sums: &[RowSum], part: &Supervision) -> f64 {
-    let vocabulary = logits.len().checked_div(sums.len()).unwrap_or(0);
-    sums.iter()
-        .enumerate()
-        .map(|(row, sum)| {
-            let logit = logits[row * vocabulary + part.targets[row] as usize];
-            let log_p = logit - sum.maximum - sum.sum.ln();
-            -f64::from(log_p) * f64::from(part.weights[row])
-        })
-        .sum()
+/// The softmax of some rows.
+#[derive(Debug)]
+struct Softmax {
+    parts: Vec<Part>,
+    /// Of all columns.
+    rows: Vec<RowSum>,
+    /// The logit of each row's target.
+    picked: Vec<f32>,
 }
 
-for_each_isa! {
-    /// Part after part, so that a row comes from memory once.
-    fn row_sum(logits: &[f32]) -> RowSum {
-        let mut row = RowSum { maximum: f32::NEG_INFINITY, sum: 0.0 };
-        for part in logits.chunks(PART) {
-            let mut maxima = [f32::NEG_INFINITY; LANES];
-            for line in part.chunks(LANES) {
-                for (maximum, &x) in maxima.iter_mut().zip(line) {
-                    *maximum = if x > *maximum { x } else { *maximum };
-                }
-            }
-            let maximum = maxima.into_iter().fold(row.maximum, f32::max);
-            // What is -∞ alone would give NaN where its exponentials are 0.
-            let subtracted = if maximum == f32::NEG_INFINITY { 0.0 } else { maximum };
-            let mut sums = [0.0f32; LANES];
-            for line in part.chunks(LANES) {
-                for (sum, &x) in sums.iter_mut().zip(line) {
-                    *sum += exp(x - subtracted);
-                }
-            }
-            let before = row.sum * exp(row.maximum - subtracted);
-            row = RowSum { maximum, sum: before + sums.into_iter().sum::<f32>() };
+impl Softmax {
+    /// # Panics
+    ///
+    /// If a target is not in the vocabulary.
+    fn of(parts: Vec<Part>, m: usize) -> Self {
+        let mut picked = vec![None; m];
+        for &(row, logit) in parts.iter().flat_map(|part| &part.picked) {
+            picked[row] = Some(logit);
         }
-        if row.maximum == f32::NEG_INFINITY {
-            row.maximum = 0.0;
+        let row_of = |row: usize| {
+            let of_parts = || parts.iter().map(|part| part.rows[row]);
+            let maximum = of_parts().map(|part| part.maximum);
+            let maximum = finite(maximum.fold(f32::NEG_INFINITY, f32::max));
+            let sums = of_parts().map(|part| part.sum * exp(finite(part.maximum) - maximum));
+            RowSum {
+                maximum,
+                sum: sums.sum(),
+            }
+        };
+        Self {
+            rows: (0..m).map(row_of).collect(),
+            picked: picked
+                .into_iter()
+                .map(|logit| logit.expect("targets are in the vocabulary"))
+                .collect(),
+            parts,
         }
-        row
+    }
+
+    fn loss(&self, supervision: &Supervision) -> f64 {
+        let rows = self.rows.iter().zip(&self.picked);
+        rows.zip(&supervision.weights)
+            .map(|((row, logit), weight)| {
+                let log_p = logit - row.maximum - row.sum.ln();
+                -f64::from(log_p) * f64::from(*weight)
+            })
+            .sum()
+    }
+}
+
+/// What is subtracted before exponentiating: a maximum of `-∞` would make NaN of what is 0.
+#[inline(always)]
+fn finite(maximum: f32) -> f32 {
+    if maximum == f32::NEG_INFINITY {
+        0.0
+    } else {
+        maximum
+    }
+}
+
+/// From exponentials to the gradient of the hidden states.
+struct Gradient<'a, T> {
+    softmax: &'a Softmax,
+    /// Rows of a stride.
+    exponentials: (&'a [T], usize),
+    part: &'a Supervision,
+    scale: f64,
+}
+
+impl<T: Operand> Gradient<'_, T> {
+    /// `panels` are those of the head for `dy W`.
+    fn of_hidden(&self, panels: &Panels<T>) -> Vec<T> {
+        let (m, d) = (self.part.targets.len(), panels.columns());
+        // SAFETY: each block writes all of its rows.
+        let wide: Buffer<f32> = unsafe {
+            Buffer::filled(m * d, |to| {
+                let to = Shared::new(to);
+                for_row_blocks::<T, f32>(m, panels.depth(), |rows, spread| {
+                    let to = to.slice(rows.start * d, rows.len() * d);
+                    to.fill(MaybeUninit::new(0.0));
+                    self.add_products(rows, panels, to.assume_init_mut(), spread);
+                });
+            })
+        };
+        wide.iter().copied().map(T::narrow).collect()
+    }
+
+    /// Adds the products of the logits' gradients with the head, some columns at a time.
+    fn add_products(&self, rows: Range<usize>, panels: &Panels<T>, to: &mut [f32], spread: Spread) {
+        let (vocabulary, d) = (panels.depth(), panels.columns());
+        for start in (0..vocabulary).step_by(GRADIENT_COLUMNS) {
+            let columns = start..(start + GRADIENT_COLUMNS).min(vocabulary);
+            let width = columns.len().next_multiple_of(T::DEPTHS);
+            with_numbers(rows.len() * width, |gradients: &mut [T]| {
+                for (row, to) in rows.clone().zip(gradients.chunks_exact_mut(width)) {
+                    to[columns.len()..].fill(T::ZERO);
+                    self.of_logits(row, columns.clone(), &mut to[..columns.len()]);
+                }
+                Sum {
+                    terms: &[Term::of_depths(
+                        Rows::new(gradients, width, 0),
+                        panels,
+                        columns.clone(),
+                    )],
+                    panels: Panelled::All,
+                    bias: None,
+                    residual: None,
+                    output: Output::sums(to, d),
+                }
+                .run(spread);
+            });
+        }
+    }
+
+    /// Gradients of the logits of a row.
+    fn of_logits(&self, row: usize, columns: Range<usize>, to: &mut [T]) {
+        let scale = (f64::from(self.part.weights[row]) * self.scale) as f32;
+        let RowSum { maximum, sum } = self.softmax.rows[row];
+        let (exponentials, stride) = self.exponentials;
+        let from = &exponentials[row * stride..][columns.clone()];
+        for (i, (from, to)) in from.chunks(PART).zip(to.chunks_mut(PART)).enumerate() {
+            let part = self.softmax.parts[columns.start / PART + i].rows[row];
+            let factor = exp(finite(part.maximum) - maximum) / sum * scale;
+            rescale(from, factor, to);
+        }
+        let target = self.part.targets[row] as usize;
+        if columns.contains(&target) {
+            let p = exp(self.softmax.picked[row] - maximum) / sum;
+            to[target - columns.start] = T::narrow((p - 1.0) * scale);
+        }
     }
 }
 
 for_each_isa! {
-    fn probabilities[T: Operand](logits: &[f32], maximum: f32, factor: f32, to: &mut [T]) {
-        for (to, &x) in to.iter_mut().zip(logits) {
-            *to = T::narrow(exp(x - maximum) * factor);
+    /// Logits to exponentials above their maximum.
+    fn exponentiate(logits: &mut [f32]) -> RowSum {
+        let mut maxima = [f32::NEG_INFINITY; LANES];
+        for line in logits.chunks(LANES) {
+            for (maximum, &x) in maxima.iter_mut().zip(line) {
+                *maximum = if x > *maximum { x } else { *maximum };
+            }
+        }
+        let maximum = maxima.into_iter().fold(f32::NEG_INFINITY, f32::max);
+        let subtracted = finite(maximum);
+        let mut sums = [0.0f32; LANES];
+        for line in logits.chunks_mut(LANES) {
+            for (sum, x) in sums.iter_mut().zip(line) {
+                *x = exp(*x - subtracted);
+                *sum += *x;
+            }
+        }
+        RowSum {
+            maximum,
+            sum: sums.into_iter().sum(),
+        }
+    }
+}
+
+for_each_isa! {
+    fn rescale[T: Operand](from: &[T], factor: f32, to: &mut [T]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = T::narrow(from.widen() * factor);
         }
     }
 }

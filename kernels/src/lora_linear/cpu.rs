@@ -11,7 +11,9 @@ use super::cpu_factors::{BackwardPanels, ForwardPanels};
 use crate::cpu::packed::convert::narrow_slice;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::panels::Panels;
-use crate::cpu::packed::product::{Output, Rows, Spread, Sum, Term, evened, for_row_blocks};
+use crate::cpu::packed::product::{
+    Output, Panelled, Rows, Spread, Sum, Term, evened, for_row_blocks,
+};
 use crate::cpu::packed::tall::{Columns, Layout, transposed_product};
 use crate::cpu::packed::uninitialised;
 use crate::cpu::pool::Buffer;
@@ -97,18 +99,16 @@ impl<T: Operand> Forward<'_, T> {
             }
             // SAFETY: all of `low` was just written.
             let low: &[T] = unsafe { low.assume_init_ref() };
-            let mut terms = vec![Term {
-                left: Rows::new(x, stride, 0),
-                right: self.weight,
-            }];
+            let mut terms = vec![Term::new(Rows::new(x, stride, 0), self.weight)];
             if let Some(adapter) = &self.adapter {
-                terms.push(Term {
-                    left: Rows::new(low, low_width, 0),
-                    right: &adapter.panels.second,
-                });
+                terms.push(Term::new(
+                    Rows::new(low, low_width, 0),
+                    &adapter.panels.second,
+                ));
             }
             let sum = Sum {
                 terms: &terms,
+                panels: Panelled::All,
                 bias: self.bias,
                 residual: self
                     .residual
@@ -154,10 +154,8 @@ impl<T: Operand> Adapter<'_, ForwardPanels<T>> {
 /// One product on this thread.
 fn product<T: Operand>((x, stride): (&[T], usize), panels: &Panels<T>, output: Output<'_>) {
     Sum {
-        terms: &[Term {
-            left: Rows::new(x, stride, 0),
-            right: panels,
-        }],
+        terms: &[Term::new(Rows::new(x, stride, 0), panels)],
+        panels: Panelled::All,
         bias: None,
         residual: None,
         output,
@@ -288,10 +286,8 @@ impl<T: Operand> Backward<'_, T> {
             for (part, panels) in adapter.parts.iter().zip(&adapter.panels.second) {
                 let to = uninitialised(&mut *d_low);
                 Sum {
-                    terms: &[Term {
-                        left: Rows::new(dy, stride, part.first_output),
-                        right: panels,
-                    }],
+                    terms: &[Term::new(Rows::new(dy, stride, part.first_output), panels)],
+                    panels: Panelled::All,
                     bias: None,
                     residual: None,
                     output: Output::new(to, low_width).at_column(part.first_low),
@@ -301,13 +297,11 @@ impl<T: Operand> Backward<'_, T> {
         }
         let Some(dx) = dx else { return };
         let columns = self.weight.columns();
-        let dense = Term {
-            left: Rows::new(dy, stride, 0),
-            right: self.weight,
-        };
+        let dense = Term::new(Rows::new(dy, stride, 0), self.weight);
         let sum = |terms: &[Term<'_, T>], output: Output<'_>| {
             Sum {
                 terms,
+                panels: Panelled::All,
                 bias: None,
                 residual: None,
                 output,
@@ -317,10 +311,7 @@ impl<T: Operand> Backward<'_, T> {
         match &self.adapter {
             None => sum(&[dense], Output::new(dx, columns)),
             Some(adapter) if adapter.dropout.is_empty() => {
-                let low = Term {
-                    left: Rows::new(d_low, low_width, 0),
-                    right: &adapter.panels.first[0],
-                };
+                let low = Term::new(Rows::new(d_low, low_width, 0), &adapter.panels.first[0]);
                 sum(&[dense, low], Output::new(dx, columns));
             }
             Some(adapter) => with_scratch(dx.len(), |sums| {
@@ -379,10 +370,11 @@ impl<T: Operand> Adapter<'_, BackwardPanels<T>> {
         with_scratch(sums.len(), |parts| {
             for (i, part) in self.parts.iter().enumerate() {
                 Sum {
-                    terms: &[Term {
-                        left: Rows::new(d_low, self.low_width, part.first_low),
-                        right: &self.panels.first[i],
-                    }],
+                    terms: &[Term::new(
+                        Rows::new(d_low, self.low_width, part.first_low),
+                        &self.panels.first[i],
+                    )],
+                    panels: Panelled::All,
                     bias: None,
                     residual: None,
                     output: Output::new(uninitialised(parts), columns),

@@ -54,16 +54,16 @@ impl<'a, T: Operand> Rows<'a, T> {
         }
     }
 
-    /// Where word `word` of row `row` lies.
+    /// Where word `word` of row `row` lies, the first of the product being 0.
     fn pointer(&self, row: usize, word: usize) -> *const T {
         let offset = row * self.stride + self.first + word * T::DEPTHS;
         self.values.as_ptr().wrapping_add(offset)
     }
 
-    /// Whether the words of `depth` lie within every row's data.
-    fn holds(&self, depth: usize) -> bool {
-        let even = depth.next_multiple_of(T::DEPTHS);
-        self.n == 0 || (self.n - 1) * self.stride + self.first + even <= self.values.len()
+    /// Whether so many words lie within every row's data.
+    fn holds(&self, words: usize) -> bool {
+        let end = (self.n.max(1) - 1) * self.stride + self.first + words * T::DEPTHS;
+        self.n == 0 || end <= self.values.len()
     }
 }
 
@@ -83,11 +83,30 @@ pub(crate) fn evened<T: Operand>(values: &[T], width: usize) -> (Cow<'_, [T]>, u
     (Cow::Owned(even), stride)
 }
 
-/// One product.
-#[derive(Debug, Clone, Copy)]
+/// One product, over words `words` of the depth.
+#[derive(Debug, Clone)]
 pub(crate) struct Term<'a, T> {
-    pub(crate) left: Rows<'a, T>,
-    pub(crate) right: &'a Panels<T>,
+    left: Rows<'a, T>,
+    right: &'a Panels<T>,
+    words: Range<usize>,
+}
+
+impl<'a, T: Operand> Term<'a, T> {
+    pub(crate) fn new(left: Rows<'a, T>, right: &'a Panels<T>) -> Self {
+        let words = 0..right.depth().div_ceil(T::DEPTHS);
+        Self { left, right, words }
+    }
+
+    /// Of the depths `depths` alone, with which `left` begins.
+    ///
+    /// # Panics
+    ///
+    /// If they do not begin with a word: a bug of the caller.
+    pub(crate) fn of_depths(left: Rows<'a, T>, right: &'a Panels<T>, depths: Range<usize>) -> Self {
+        assert!(depths.start.is_multiple_of(T::DEPTHS) && depths.end <= right.depth());
+        let words = depths.start / T::DEPTHS..depths.end.div_ceil(T::DEPTHS);
+        Self { left, right, words }
+    }
 }
 
 /// Where a sum goes: columns from `first` on in rows of `stride` elements.
@@ -97,6 +116,7 @@ pub(crate) struct Output<'a> {
     stride: usize,
     first: usize,
     elements: usize,
+    adds: bool,
     lifetime: PhantomData<&'a mut [f32]>,
 }
 
@@ -112,7 +132,16 @@ impl<'a> Output<'a> {
             to: T::output(to.as_mut_ptr().cast()),
             stride,
             first: 0,
+            adds: false,
             lifetime: PhantomData,
+        }
+    }
+
+    /// Numbers to which the sum is added.
+    pub(crate) fn sums(to: &'a mut [f32], stride: usize) -> Self {
+        Self {
+            adds: true,
+            ..Self::new(uninitialised(to), stride)
         }
     }
 
@@ -145,11 +174,22 @@ pub(crate) enum Spread {
     Panels,
 }
 
+/// Which columns a sum has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Panelled {
+    /// Those of every panel.
+    All,
+    /// Those of some panels, by the first one and their number; they begin the output.
+    Some(usize, usize),
+}
+
 /// A sum of products with what is added to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sum<'a, T> {
     /// At least one, at most four; the first may be deep.
     pub(crate) terms: &'a [Term<'a, T>],
+    /// The columns, as panels.
+    pub(crate) panels: Panelled,
     /// One number a column.
     pub(crate) bias: Option<&'a [f32]>,
     /// As large as the output, whose first column must be 0.
@@ -168,15 +208,16 @@ struct Piece<'a, T> {
 impl<T: Operand> Sum<'_, T> {
     /// Computes every element, with the panels shared between threads unless `spread` forbids it.
     pub(crate) fn run(&self, spread: Spread) {
-        let (n, n_panels) = (self.rows(), self.terms[0].right.len());
+        let (n, n_panels) = (self.rows(), self.panels().len());
         let threads = rayon::current_num_threads();
         let work = n * self.depth() * n_panels * COLUMNS;
         if spread == Spread::OneThread || threads == 1 || work < SERIAL_WORK {
-            self.block(0..n_panels);
+            self.block(self.panels());
         } else {
-            let tasks = (4 * threads).min(n_panels);
+            let (tasks, first) = ((4 * threads).min(n_panels), self.panels().start);
             (0..tasks).into_par_iter().for_each(|task| {
-                self.block(n_panels * task / tasks..n_panels * (task + 1) / tasks);
+                let end = first + n_panels * (task + 1) / tasks;
+                self.block(first + n_panels * task / tasks..end);
             });
         }
     }
@@ -186,7 +227,15 @@ impl<T: Operand> Sum<'_, T> {
     }
 
     fn depth(&self) -> usize {
-        self.terms.iter().map(|term| term.right.depth()).sum()
+        let words: usize = self.terms.iter().map(|term| term.words.len()).sum();
+        words * T::DEPTHS
+    }
+
+    fn panels(&self) -> Range<usize> {
+        match self.panels {
+            Panelled::All => 0..self.terms[0].right.len(),
+            Panelled::Some(first, n) => first..first + n,
+        }
     }
 
     fn block(&self, panels: Range<usize>) {
@@ -194,14 +243,16 @@ impl<T: Operand> Sum<'_, T> {
         let TileOutput::Bf16(to) = self.output.to else {
             return self.chunked(panels, columns);
         };
-        if words_of(&self.terms[0]) < DEEP_WORDS {
+        if self.terms[0].words.len() < DEEP_WORDS {
             return self.chunked(panels, columns);
         }
-        let first = panels.start * COLUMNS;
-        let held = first..columns.min(panels.end * COLUMNS);
+        let base = self.panels().start;
+        let end = (panels.end - base) * COLUMNS;
+        let held = (panels.start - base) * COLUMNS..columns.min(end);
         with_scratch(self.rows() * columns, |sums| {
             Sum {
                 terms: self.terms,
+                panels: self.panels,
                 bias: self.bias,
                 residual: None,
                 output: Output::new(uninitialised(&mut *sums), columns),
@@ -233,7 +284,7 @@ impl<T: Operand> Sum<'_, T> {
             if i == last {
                 pieces.extend(self.terms[1..].iter().map(|term| Piece {
                     term,
-                    words: 0..words_of(term),
+                    words: term.words.clone(),
                     strips: None,
                 }));
             }
@@ -257,13 +308,14 @@ impl<T: Operand> Sum<'_, T> {
 
     /// Parts of the depth of the first term.
     fn chunks(&self) -> Vec<Range<usize>> {
-        let words = words_of(&self.terms[0]);
+        let Range { start, end } = self.terms[0].words;
+        let words = end - start;
         let chunks = match self.output.to {
             TileOutput::F32(_) => words.div_ceil(CHUNK_WORDS).max(1),
             TileOutput::Bf16(_) => 1,
         };
         (0..chunks)
-            .map(|i| words * i / chunks..words * (i + 1) / chunks)
+            .map(|i| start + words * i / chunks..start + words * (i + 1) / chunks)
             .collect()
     }
 
@@ -274,15 +326,15 @@ impl<T: Operand> Sum<'_, T> {
         (panels, columns): (Range<usize>, usize),
         begins: bool,
     ) {
-        let n = self.rows();
+        let (n, first_panel) = (self.rows(), self.panels().start);
         let mut jobs = Vec::with_capacity(n.div_ceil(ROWS));
         for panel in panels {
-            let column = panel * COLUMNS;
+            let column = (panel - first_panel) * COLUMNS;
             let bias = self.bias.filter(|_| begins);
             jobs.clear();
             jobs.extend((0..n).step_by(ROWS).map(|row| {
                 let offset = row * self.output.stride + self.output.first + column;
-                let added = match begins {
+                let added = match begins && !self.output.adds {
                     true => self.residual.map(|r| r[offset..].as_ptr()),
                     false => self.output.f32_at(offset),
                 };
@@ -314,11 +366,13 @@ impl<T: Operand> Sum<'_, T> {
     ///
     /// If an operand is too small for the product: a bug of the caller.
     fn check(&self) -> usize {
-        let columns = self.terms[0].right.columns();
+        let all = self.terms[0].right.columns();
+        let panels = self.panels();
+        let columns = all.min(panels.end * COLUMNS) - panels.start * COLUMNS;
         let n = self.rows();
         assert!(self.terms.len() <= TERMS, "too many products in a sum");
-        for Term { left, right } in self.terms {
-            let fits = left.n == n && right.columns() == columns && left.holds(right.depth());
+        for Term { left, right, words } in self.terms {
+            let fits = left.n == n && right.columns() == all && left.holds(words.len());
             assert!(fits, "shapes of a sum of products");
         }
         let Output {
@@ -340,18 +394,14 @@ impl<T: Operand> Sum<'_, T> {
             self.bias.is_none_or(|bias| bias.len() >= columns),
             "size of the bias"
         );
-        let residual_fits = |r: &[f32]| r.len() == elements && first == 0;
+        let adds = self.output.adds;
+        let residual_fits = |r: &[f32]| r.len() == elements && first == 0 && !adds;
         assert!(
             self.residual.is_none_or(residual_fits),
             "size of the residual"
         );
         columns
     }
-}
-
-/// Words of the depth of a term.
-fn words_of<T: Operand>(term: &Term<'_, T>) -> usize {
-    term.right.depth().div_ceil(T::DEPTHS)
 }
 
 impl<T: Operand> Piece<'_, T> {
@@ -366,7 +416,7 @@ impl<T: Operand> Piece<'_, T> {
         for (strip, to) in strips.enumerate() {
             let row = strip * ROWS;
             let rows = StripRows {
-                first: left.pointer(row, self.words.start),
+                first: left.pointer(row, self.words.start - self.term.words.start),
                 stride: left.stride,
                 rows: ROWS.min(left.n - row),
                 words: self.words.len(),
@@ -383,7 +433,7 @@ impl<T: Operand> Piece<'_, T> {
         let end = self.words.end.min(b.first_word + b.n_words).max(start);
         let (a, row_stride, word_stride) = match self.strips {
             None => (
-                self.term.left.pointer(row, start),
+                self.term.left.pointer(row, start - self.term.words.start),
                 self.term.left.stride,
                 T::DEPTHS,
             ),
