@@ -91,15 +91,20 @@ impl<T: Operand> Chunks<'_, T> {
     ) -> (f64, Vec<T>) {
         let mut d_hidden = Vec::with_capacity(self.hidden.len());
         let mut loss_sum = 0.0;
-        let stride = self.head.forward().columns().next_multiple_of(T::DEPTHS);
+        let vocabulary = self.head.forward().columns();
         for (hidden, part) in self.parts(supervision) {
-            let mut exponentials = Buffer::repeated(T::ZERO, part.targets.len() * stride);
-            let kept = Some((Shared::new(&mut exponentials), stride));
-            let softmax = self.softmax(hidden, &part, kept);
+            let mut softmax = None;
+            // SAFETY: the softmax writes the exponentials of every column.
+            let exponentials: Buffer<T> = unsafe {
+                Buffer::filled(part.targets.len() * vocabulary, |to| {
+                    softmax = Some(self.softmax(hidden, &part, Some(Shared::new(to))));
+                })
+            };
+            let softmax = softmax.expect("computed above");
             loss_sum += softmax.loss(&part);
             let gradient = Gradient {
                 softmax: &softmax,
-                exponentials: (&exponentials, stride),
+                exponentials: &exponentials,
                 part: &part,
                 scale: gradient_scale,
             };
@@ -127,13 +132,13 @@ impl<T: Operand> Chunks<'_, T> {
         })
     }
 
-    /// Computes the logits of some rows part after part; `kept` takes their exponentials, as rows
-    /// of a stride.
+    /// Computes the logits of some rows part after part; `kept`, `[m, v]`, takes their
+    /// exponentials.
     fn softmax(
         &self,
         hidden: &[T],
         supervision: &Supervision,
-        kept: Option<(Shared<'_, T>, usize)>,
+        kept: Option<Shared<'_, MaybeUninit<T>>>,
     ) -> Softmax {
         let panels = self.head.forward();
         let m = supervision.targets.len();
@@ -159,10 +164,10 @@ impl<T: Operand> Chunks<'_, T> {
                     let rows = logits.chunks_exact_mut(columns).enumerate();
                     let row_of = |(row, logits): (usize, &mut [f32])| {
                         let of_row = exponentiate(logits);
-                        if let Some((kept, stride)) = &kept {
+                        if let Some(kept) = &kept {
+                            let first = row * panels.columns() + part * PART;
                             // SAFETY: this task alone writes these columns.
-                            let to = unsafe { kept.slice(row * stride + part * PART, columns) };
-                            narrow_slice(logits, uninitialised(to));
+                            narrow_slice(logits, unsafe { kept.slice(first, columns) });
                         }
                         of_row
                     };
@@ -269,8 +274,8 @@ fn finite(maximum: f32) -> f32 {
 /// From exponentials to the gradient of the hidden states.
 struct Gradient<'a, T> {
     softmax: &'a Softmax,
-    /// Rows of a stride.
-    exponentials: (&'a [T], usize),
+    /// `[m, v]`.
+    exponentials: &'a [T],
     part: &'a Supervision,
     scale: f64,
 }
@@ -324,8 +329,8 @@ impl<T: Operand> Gradient<'_, T> {
     fn of_logits(&self, row: usize, columns: Range<usize>, to: &mut [T]) {
         let scale = (f64::from(self.part.weights[row]) * self.scale) as f32;
         let RowSum { maximum, sum } = self.softmax.rows[row];
-        let (exponentials, stride) = self.exponentials;
-        let from = &exponentials[row * stride..][columns.clone()];
+        let vocabulary = self.exponentials.len() / self.part.targets.len();
+        let from = &self.exponentials[row * vocabulary..][columns.clone()];
         for (i, (from, to)) in from.chunks(PART).zip(to.chunks_mut(PART)).enumerate() {
             let part = self.softmax.parts[columns.start / PART + i].rows[row];
             let factor = exp(finite(part.maximum) - maximum) / sum * scale;
