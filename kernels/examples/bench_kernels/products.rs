@@ -80,7 +80,7 @@ fn factor(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let (x, weight) = (floats(n * inputs), floats(outputs * inputs));
     Ok(Run::new(move || {
         let weight = Matrix::of_rows(&weight, inputs).transposed();
-        black_box(product(&[(Matrix::of_rows(&x, inputs), weight)]));
+        black_box(product(Matrix::of_rows(&x, inputs), weight));
     }))
 }
 
@@ -91,7 +91,7 @@ fn factor_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let (dy, weight) = (floats(n * outputs), floats(outputs * inputs));
     Ok(Run::new(move || {
         let weight = Matrix::of_rows(&weight, inputs);
-        black_box(product(&[(Matrix::of_rows(&dy, outputs), weight)]));
+        black_box(product(Matrix::of_rows(&dy, outputs), weight));
     }))
 }
 
@@ -102,7 +102,7 @@ fn factor_dw(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let (x, dy) = (floats(n * inputs), floats(n * outputs));
     Ok(Run::new(move || {
         let dy = Matrix::of_rows(&dy, outputs).transposed();
-        black_box(product(&[(dy, Matrix::of_rows(&x, inputs))]));
+        black_box(product(dy, Matrix::of_rows(&x, inputs)));
     }))
 }
 

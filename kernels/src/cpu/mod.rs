@@ -5,7 +5,6 @@
 
 pub(crate) mod buffer;
 pub(crate) mod exp;
-pub mod gemm;
 pub(crate) mod isa;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod lanes_avx512;

@@ -42,30 +42,6 @@ impl<const V: usize> Tile for Avx512<V> {
             }
         }
     }
-
-    unsafe fn pack_transposed(from: *const f32, row_stride: usize, depth: usize, to: *mut f32) {
-        // SAFETY: as the caller promises: `COLUMNS` readable rows of `depth` floats, room for all of
-        // them, and AVX-512F.
-        unsafe {
-            let whole = depth / 16 * 16;
-            for p in (0..whole).step_by(16) {
-                for v in 0..V {
-                    let from = from.add(16 * v * row_stride + p);
-                    transpose_16(
-                        from,
-                        row_stride,
-                        to.add(p * Self::COLUMNS + 16 * v),
-                        Self::COLUMNS,
-                    );
-                }
-            }
-            for p in whole..depth {
-                for j in 0..Self::COLUMNS {
-                    *to.add(p * Self::COLUMNS + j) = *from.add(j * row_stride + p);
-                }
-            }
-        }
-    }
 }
 
 /// Bits of the first `n` of 16 lanes.
@@ -126,25 +102,6 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
                 };
                 _mm512_mask_storeu_ps(c, mask, value);
             }
-        }
-    }
-}
-
-/// Writes 16 rows of 16 floats as columns, `line` floats apart.
-///
-/// # Safety
-///
-/// AVX-512F; 16 rows of 16 readable floats at `from`, 16 lines of 16 writable floats at `to`.
-#[target_feature(enable = "avx512f")]
-unsafe fn transpose_16(from: *const f32, row_stride: usize, to: *mut f32, line: usize) {
-    let mut rows = [_mm512_setzero_ps(); 16];
-    // SAFETY: as stated above.
-    unsafe {
-        for (i, row) in rows.iter_mut().enumerate() {
-            *row = _mm512_loadu_ps(from.add(i * row_stride));
-        }
-        for (i, column) in transposed_16(rows).into_iter().enumerate() {
-            _mm512_storeu_ps(to.add(i * line), column);
         }
     }
 }

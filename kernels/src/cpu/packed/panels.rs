@@ -10,9 +10,18 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::operand::Operand;
+use super::strips::StripRows;
+#[cfg(target_arch = "x86_64")]
+use super::strips::avx512;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Isa;
+use crate::cpu::isa::for_each_isa;
+use crate::cpu::matrix::Matrix;
 
 /// Columns of a panel.
 pub(crate) const COLUMNS: usize = 32;
+/// Columns of half of one.
+const HALF: usize = COLUMNS / 2;
 
 /// The words of one line, one for each column.
 #[derive(Debug, Clone, Copy)]
@@ -56,15 +65,94 @@ fn word<T: Operand>(p: usize, depth: usize, at: impl Fn(usize) -> T) -> u32 {
     })
 }
 
+for_each_isa! {
+    /// Lines of one panel, from depths that begin `stride` apart.
+    fn fill_lines[T: Operand](
+        lines: &mut [Line],
+        from: (&[T], usize),
+        shape: (usize, Range<usize>),
+    ) {
+        let ((matrix, stride), (depth, held)) = (from, shape);
+        for (p, line) in lines.iter_mut().enumerate() {
+            let first = p * T::DEPTHS * stride + held.start;
+            if (p + 1) * T::DEPTHS > depth {
+                for (to, column) in line.0.iter_mut().zip(held.clone()) {
+                    *to = word(p, depth, |p| matrix[p * stride + column]);
+                }
+                continue;
+            }
+            let last = first + (T::DEPTHS - 1) * stride;
+            let [low, high] = [&matrix[first..][..held.len()], &matrix[last..][..held.len()]];
+            for ((to, &low), &high) in line.0.iter_mut().zip(low).zip(high) {
+                *to = T::word(|i| if i == 0 { low } else { high });
+            }
+        }
+    }
+}
+
+/// Writes 16 columns of a panel from as many rows.
+///
+/// # Safety
+///
+/// Every row has the depths of its words, side by side, and there are as many lines.
+unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [Line], half: usize) {
+    assert!(
+        lines.len() >= rows.words && half <= HALF,
+        "lines of a panel"
+    );
+    #[cfg(target_arch = "x86_64")]
+    if Isa::detect() == Isa::Avx512 {
+        let to = lines.as_mut_ptr().cast::<f32>().wrapping_add(half);
+        // SAFETY: detected; room was checked, rows are the caller's promise.
+        unsafe { avx512::transpose(rows, to, (COLUMNS, HALF)) };
+        return;
+    }
+    for i in 0..rows.rows {
+        let row = rows.first.wrapping_add(i * rows.stride);
+        for (p, line) in lines.iter_mut().enumerate().take(rows.words) {
+            // SAFETY: as the caller promises.
+            line.0[half + i] = T::word(|depth| unsafe { *row.add(p * T::DEPTHS + depth) });
+        }
+    }
+}
+
 impl<T: Operand> Panels<T> {
     /// Packs the transpose of rows `[columns, depth]`: of a weight, for `x Wᵀ`.
     pub(crate) fn of_rows(rows: &[T], [columns, depth]: [usize; 2]) -> Self {
         assert_eq!(rows.len(), columns * depth, "rows of the shape");
+        Self::of_row_starts(rows, [columns, depth], depth)
+    }
+
+    /// The same with rows that begin `stride` apart.
+    fn of_row_starts(rows: &[T], [columns, depth]: [usize; 2], stride: usize) -> Self {
         let mut panels = Self::whole(depth, columns);
-        panels.fill(|column, words, line| {
-            let row = &rows[column * depth..][..depth];
-            for (line, p) in line.zip(words) {
-                *line = word(p, depth, |p| row[p]);
+        let whole = depth / T::DEPTHS;
+        let words = depth.div_ceil(T::DEPTHS);
+        let last = columns.max(1) - 1;
+        assert!(
+            columns == 0 || last * stride + depth <= rows.len(),
+            "rows of the shape"
+        );
+        let lines = panels.lines.par_chunks_mut(words.max(1)).enumerate();
+        lines.for_each(|(panel, lines)| {
+            for half in [0, HALF] {
+                let first = panel * COLUMNS + half;
+                let rows = StripRows {
+                    first: rows.as_ptr().wrapping_add(first * stride),
+                    stride,
+                    depth_stride: 1,
+                    rows: HALF.min(columns.saturating_sub(first)),
+                    words: whole,
+                };
+                // SAFETY: the rows lie within the slice, each with `whole` words; a panel has a
+                // line for each of them.
+                unsafe { transpose_half(rows, lines, half) };
+            }
+            if whole < words {
+                let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
+                for (to, column) in lines[whole].0.iter_mut().zip(held) {
+                    *to = word(whole, depth, |p| rows[column * stride + p]);
+                }
             }
         });
         panels
@@ -73,7 +161,19 @@ impl<T: Operand> Panels<T> {
     /// Packs `[depth, columns]` as it lies: a weight, for `dy W`.
     pub(crate) fn of_matrix(matrix: &[T], [depth, columns]: [usize; 2]) -> Self {
         assert_eq!(matrix.len(), columns * depth, "a matrix of the shape");
-        Self::from_elements([depth, columns], |p, column| matrix[p * columns + column])
+        Self::of_lines(matrix, [depth, columns], columns)
+    }
+
+    /// The same with depths that begin `stride` apart.
+    fn of_lines(matrix: &[T], [depth, columns]: [usize; 2], stride: usize) -> Self {
+        let mut panels = Self::whole(depth, columns);
+        let words = depth.div_ceil(T::DEPTHS).max(1);
+        let lines = panels.lines.par_chunks_mut(words).enumerate();
+        lines.for_each(|(panel, lines)| {
+            let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
+            fill_lines(lines, (matrix, stride), (depth, held));
+        });
+        panels
     }
 
     /// Packs `[depth, columns]` given element by element.
@@ -214,5 +314,25 @@ impl<T: Operand> Panels<T> {
     /// Bytes of the packed words.
     pub(crate) fn bytes(&self) -> usize {
         self.lines.len() * size_of::<Line>()
+    }
+}
+
+impl Panels<f32> {
+    /// Packs a matrix, whichever way it lies.
+    ///
+    /// # Panics
+    ///
+    /// If neither its rows nor its columns are contiguous: no view is made so.
+    pub(crate) fn of(matrix: Matrix<'_>) -> Self {
+        let [depth, columns] = [matrix.rows(), matrix.columns()];
+        if matrix.column_stride() == 1 {
+            return Self::of_lines(matrix.data(), [depth, columns], matrix.row_stride());
+        }
+        assert_eq!(
+            matrix.row_stride(),
+            1,
+            "rows or columns of a matrix are contiguous"
+        );
+        Self::of_row_starts(matrix.data(), [columns, depth], matrix.column_stride())
     }
 }

@@ -17,6 +17,7 @@ use super::panels::{COLUMNS, Panels};
 use super::strips::{self, StripRows};
 use super::tile::{ROWS, TERMS, TileJob, TileOutput, TileTerm};
 use super::uninitialised;
+use crate::cpu::matrix::Matrix;
 use crate::cpu::number::Number;
 use crate::cpu::scratch::with_scratch;
 
@@ -33,11 +34,14 @@ const MANY_PANELS: usize = 6;
 /// Multiply-adds below which a second thread costs more than it brings.
 const SERIAL_WORK: usize = 1 << 19;
 
-/// Rows to read, `stride` apart.
+/// Rows to read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a, T> {
     values: &'a [T],
+    /// Numbers from one row to the next.
     stride: usize,
+    /// Numbers from one depth to the next; 1 where a word holds several.
+    depth_stride: usize,
     first: usize,
     n: usize,
 }
@@ -49,6 +53,7 @@ impl<'a, T: Operand> Rows<'a, T> {
         Self {
             values,
             stride,
+            depth_stride: 1,
             first,
             n,
         }
@@ -56,14 +61,31 @@ impl<'a, T: Operand> Rows<'a, T> {
 
     /// Where word `word` of row `row` lies, the first of the product being 0.
     fn pointer(&self, row: usize, word: usize) -> *const T {
-        let offset = row * self.stride + self.first + word * T::DEPTHS;
+        let depth = word * T::DEPTHS * self.depth_stride;
+        let offset = row * self.stride + self.first + depth;
         self.values.as_ptr().wrapping_add(offset)
     }
 
     /// Whether so many words lie within every row's data.
     fn holds(&self, words: usize) -> bool {
-        let end = (self.n.max(1) - 1) * self.stride + self.first + words * T::DEPTHS;
-        self.n == 0 || end <= self.values.len()
+        if self.n == 0 || words == 0 {
+            return true;
+        }
+        let last = (self.n - 1) * self.stride + self.first;
+        last + (words * T::DEPTHS - 1) * self.depth_stride < self.values.len()
+    }
+}
+
+impl<'a> Rows<'a, f32> {
+    /// Rows of a matrix, whichever way it lies.
+    pub(crate) fn of(matrix: Matrix<'a>, rows: Range<usize>) -> Self {
+        Self {
+            values: matrix.data(),
+            stride: matrix.row_stride(),
+            depth_stride: matrix.column_stride(),
+            first: rows.start * matrix.row_stride(),
+            n: rows.len(),
+        }
     }
 }
 
@@ -418,6 +440,7 @@ impl<T: Operand> Piece<'_, T> {
             let rows = StripRows {
                 first: left.pointer(row, self.words.start - self.term.words.start),
                 stride: left.stride,
+                depth_stride: left.depth_stride,
                 rows: ROWS.min(left.n - row),
                 words: self.words.len(),
             };
@@ -435,7 +458,7 @@ impl<T: Operand> Piece<'_, T> {
             None => (
                 self.term.left.pointer(row, start - self.term.words.start),
                 self.term.left.stride,
-                T::DEPTHS,
+                T::DEPTHS * self.term.left.depth_stride,
             ),
             Some(strips) => {
                 let word = row / ROWS * ROWS * self.words.len() + (start - self.words.start) * ROWS;

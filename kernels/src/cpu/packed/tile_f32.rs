@@ -18,10 +18,12 @@ use crate::cpu::{tile_avx2::Avx2, tile_avx512::Avx512};
 /// a strip take 34 KiB, two thirds of a first level of cache.
 const DEPTH: usize = 192;
 
-/// Calls a function with the tile of this CPU as its type argument.
+/// Calls a function with the tile of this CPU for so many columns as its type argument.
 macro_rules! with_tile {
-    ($function:ident($($argument:expr),*)) => {
+    ($columns:expr, $function:ident($($argument:expr),*)) => {
         match Isa::detect() {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if $columns <= 16 => $function::<Avx512<1>>($($argument),*),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => $function::<Avx512<2>>($($argument),*),
             #[cfg(target_arch = "x86_64")]
@@ -35,9 +37,10 @@ macro_rules! with_tile {
 ///
 /// As for [`super::operand::Operand::run_tiles`].
 pub(super) unsafe fn run(jobs: &[TileJob<f32>]) {
+    let columns = jobs.first().map_or(0, |job| job.columns);
     with_scratch(jobs.len() * ROWS * COLUMNS, |sums| {
         // SAFETY: the instruction set was detected; the rest is the caller's promise.
-        unsafe { with_tile!(sum_and_finish(jobs, sums)) }
+        unsafe { with_tile!(columns, sum_and_finish(jobs, sums)) }
     });
 }
 
@@ -159,7 +162,7 @@ unsafe fn finish_whole_row(job: &TileJob<f32>, i: usize, sum: &[f32], to: *mut f
 /// As for [`super::operand::Operand::run_steps`].
 pub(super) unsafe fn run_steps(left: (&[u32], usize), x: (*const f32, usize), sums: &mut [f32]) {
     // SAFETY: the instruction set was detected; the rest is the caller's promise.
-    unsafe { with_tile!(steps(left, x, sums)) }
+    unsafe { with_tile!(COLUMNS, steps(left, x, sums)) }
 }
 
 /// # Safety
