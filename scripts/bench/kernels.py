@@ -76,20 +76,19 @@ def decode_products() -> list:
     return [product("Decoding", "x Wᵀ", "linear_cold", *shape, memory="read") for shape in shapes]
 
 
-def adapter_products() -> list:
-    """A is 8 × in, B is out × 8; `tokens × in × out` of the product."""
-    group = "Adapters"
-    cases = [
-        product(group, "x Aᵀ", "factor", 1024, 576, 8),
-        product(group, "x Aᵀ", "factor", 1024, 1536, 8),
-        product(group, "h Bᵀ", "factor", 1024, 8, 576),
-        product(group, "h Bᵀ", "factor", 1024, 8, 1536),
-        product(group, "dh = dy B", "factor_dx", 1024, 8, 1536),
-        product(group, "dx = dh A", "factor_dx", 1024, 576, 8),
-        product(group, "dA = dhᵀ x", "factor_dw", 1024, 576, 8),
-        product(group, "dB = dyᵀ h", "factor_dw", 1024, 8, 1536),
+def trained_products() -> list:
+    """What a sentence encoder multiplies: its weights change with every step, so that nothing is packed beforehand."""
+    shapes = [(4096, 384, 384), (4096, 384, 1536), (4096, 1536, 384)]
+    directions = [("x Wᵀ", "trained"), ("dy W", "trained_dx"), ("dyᵀ x", "trained_dw")]
+    return [
+        product("Trained products", heading, kind, *shape, dtypes=("f32",)) for shape in shapes for heading, kind in directions
     ]
-    for n, inputs, outputs in [(1024, 576, 576), (1024, 576, 1536), (1024, 1536, 576)]:
+
+
+def adapter_products() -> list:
+    """A is 8 × in, B is out × 8, beside a frozen layer: the low-rank products are summed in its pass."""
+    group, cases = "Adapters", []
+    for n, inputs, outputs in [(1024, 576, 576), (1024, 576, 1536), (1024, 576, 3072), (1024, 1536, 576)]:
         # x Wᵀ and dy W; six products with a factor.
         flops = 4 * n * inputs * outputs + 6 * n * 8 * (inputs + outputs)
         values = 3 * n * (inputs + outputs) + 2 * inputs * outputs
@@ -137,7 +136,7 @@ def attention() -> list:
 
 
 def all_cases() -> list:
-    return frozen_products() + decode_products() + adapter_products() + elementwise() + attention()
+    return frozen_products() + decode_products() + trained_products() + adapter_products() + elementwise() + attention()
 
 
 # ------------------------------------------------------------------------------------------ measuring
@@ -241,6 +240,7 @@ class Bench:
 GROUPS = {
     "Frozen products": ("GFLOP/s", "tokens × in × out; packed: weights laid out beforehand, as inductor does when it freezes them"),
     "Decoding": ("GB/s", "tokens × in × out; each call takes another W, so that it comes from memory"),
+    "Trained products": ("GFLOP/s", "tokens × in × out; packing W is part of the call"),
     "Adapters": ("GFLOP/s", "rank 8; both ways: forward and the gradients of x, A and B"),
     "Element-wise": ("GB/s", "both ways: forward and the gradients of the inputs"),
     "Attention and loss": ("GFLOP/s", "9 query heads, 3 of keys and values, 64 wide; both ways: forward and all gradients"),

@@ -50,7 +50,7 @@ def numpy_operations() -> dict:
         dy, weight = floats(n, outputs), floats(outputs, inputs)
         return {"matmul": lambda: dy @ weight}
 
-    def factor_dw(dtype, n, inputs, outputs):
+    def trained_dw(dtype, n, inputs, outputs):
         need_f32(dtype)
         x, dy = floats(n, inputs), floats(n, outputs)
         return {"matmul": lambda: dy.T @ x}
@@ -59,9 +59,9 @@ def numpy_operations() -> dict:
         "linear": linear,
         "linear_cold": linear_cold,
         "linear_dx": linear_dx,
-        "factor": linear,
-        "factor_dx": linear_dx,
-        "factor_dw": factor_dw,
+        "trained": linear,
+        "trained_dx": linear_dx,
+        "trained_dw": trained_dw,
     }
 
 
@@ -129,7 +129,7 @@ def torch_operations(threads: int) -> dict:
         dy, product = floats(dtype, n, outputs), pack(floats(dtype, inputs, outputs), n)
         return {"packed": plain(lambda: product(dy))}
 
-    def factor_dw(dtype, n, inputs, outputs):
+    def trained_dw(dtype, n, inputs, outputs):
         x, dy = floats(dtype, n, inputs), floats(dtype, n, outputs)
         return {"mm": plain(lambda: torch.mm(dy.t(), x))}
 
@@ -224,9 +224,9 @@ def torch_operations(threads: int) -> dict:
         "linear_cold_packed": linear_cold_packed,
         "linear_dx": linear_dx,
         "linear_dx_packed": linear_dx_packed,
-        "factor": linear,
-        "factor_dx": linear_dx,
-        "factor_dw": factor_dw,
+        "trained": linear,
+        "trained_dx": linear_dx,
+        "trained_dw": trained_dw,
         "adapted_both": adapted_both,
         "rms_norm": rms_norm,
         "rms_norm_both": rms_norm_both,

@@ -1,7 +1,6 @@
-//! Matrix products: frozen layers in both directions, the thin factors of adapters, both together.
+//! Matrix products: frozen layers in both directions, trained ones, and adapters beside frozen ones.
 //!
-//! Shapes are `tokens in out` for a layer, with the rank in the place of `out` for a factor A and
-//! in the place of `in` for a factor B.
+//! Shapes are `tokens in out`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -20,9 +19,9 @@ pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
     ("linear", linear),
     ("linear_cold", linear_cold),
     ("linear_dx", linear_dx),
-    ("factor", factor),
-    ("factor_dx", factor_dx),
-    ("factor_dw", factor_dw),
+    ("trained", trained),
+    ("trained_dx", trained_dx),
+    ("trained_dw", trained_dw),
     ("adapted_both", adapted_both),
 ];
 
@@ -73,8 +72,8 @@ fn linear_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     linear(precision, &[n, outputs, inputs])
 }
 
-/// `x Fᵀ` with a thin F.
-fn factor(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+/// `x Wᵀ` with a W of which nothing is kept.
+fn trained(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     precision.f32_only()?;
     let [n, inputs, outputs] = shape(numbers)?;
     let (x, weight) = (floats(n * inputs), floats(outputs * inputs));
@@ -84,8 +83,8 @@ fn factor(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     }))
 }
 
-/// `dy F`.
-fn factor_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+/// `dy W`.
+fn trained_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     precision.f32_only()?;
     let [n, inputs, outputs] = shape(numbers)?;
     let (dy, weight) = (floats(n * outputs), floats(outputs * inputs));
@@ -95,8 +94,8 @@ fn factor_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     }))
 }
 
-/// `dyᵀ x`: the gradient of a factor.
-fn factor_dw(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+/// `dyᵀ x`: the gradient of W.
+fn trained_dw(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     precision.f32_only()?;
     let [n, inputs, outputs] = shape(numbers)?;
     let (x, dy) = (floats(n * inputs), floats(n * outputs));
