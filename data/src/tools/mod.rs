@@ -5,8 +5,21 @@
 //! The decision to question: a call is known by `tool/api`, because API names alone repeat between
 //! tools.
 
+mod catalogue;
 mod document;
+mod error;
+mod fields;
+mod import;
+mod source;
 mod trajectory;
+mod views;
 
+pub use catalogue::ApiCatalogue;
 pub use document::{ApiDocument, ApiParameter};
+pub use error::ToolsError;
+pub use import::{
+    ApiBankSet, RequestBodies, import_apibank, import_openapi, import_openapi_file,
+    import_stabletoolbench,
+};
+pub use source::{JsonLines, read_json, read_text};
 pub use trajectory::{Derived, Trajectory, TrajectoryCall};
