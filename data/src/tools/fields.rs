@@ -36,6 +36,11 @@ impl<'a> Fields<'a> {
         format!("{}.{name}", self.place)
     }
 
+    /// Where the object itself stands.
+    pub(crate) fn whole_place(&self) -> &'a str {
+        self.place
+    }
+
     /// The value of a field, null counting as absent.
     pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
         self.map.get(name).filter(|value| !value.is_null())

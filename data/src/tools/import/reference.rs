@@ -6,6 +6,7 @@
 
 use serde_json::Value;
 
+use crate::tools::endpoint::decoded;
 use crate::tools::error::ToolsError;
 
 /// A specification and the means to find its parts.
@@ -105,7 +106,7 @@ impl<'a> Spec<'a> {
             let pointer = reference
                 .strip_prefix('#')
                 .ok_or_else(|| fault("leads out of the document"))?;
-            let pointer = percent_decoded(pointer);
+            let pointer = decoded(pointer);
             if seen.contains(&pointer) {
                 return Err(fault("leads back to itself"));
             }
@@ -122,27 +123,4 @@ impl<'a> Spec<'a> {
 
 fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
-}
-
-/// Replaces `%7B` and the like; what is no such code stays as it is.
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let digits = after
-            .get(..2)
-            .and_then(|code| std::str::from_utf8(code).ok());
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match (first, code) {
-            (b'%', Some(byte)) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
