@@ -5,10 +5,16 @@
 //! The decision to question: the output of a failed call is kept beside the exception, since
 //! API-Bank's correctness compares both.
 
+mod arguments;
+mod canned;
+mod literal;
+mod replay;
 mod result;
 
 use serde_json::{Map, Value};
 
+pub use canned::CannedExecutor;
+pub use replay::ReplayExecutor;
 pub use result::CallResult;
 
 /// Answers calls by name.

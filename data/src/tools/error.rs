@@ -126,6 +126,13 @@ pub enum ToolsError {
         second: String,
     },
 
+    /// A file of recorded answers has two for one API.
+    #[error("{name:?} has an answer already; keep one answer for each API")]
+    DuplicateAnswer {
+        /// The call name.
+        name: String,
+    },
+
     /// A `$ref` leads nowhere.
     #[error("{pointer}: $ref {reference:?} {reason}; define it in the same document")]
     UnresolvedReference {

@@ -34,3 +34,5 @@ pub use import::{
 pub use source::{JsonLines, read_json, read_text};
 pub use trajectory::{Derived, Trajectory, TrajectoryCall};
 pub use trajectory_rows::{TrajectoryReader, read_trajectories};
+
+pub(crate) use fields::Fields;
