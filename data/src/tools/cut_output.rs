@@ -71,9 +71,9 @@ enum Text {
 /// How a kept beginning goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Cut {
-    InText,
-    InList { is_first: bool },
-    InObject { is_first: bool },
+    Text,
+    List { is_first: bool },
+    Object { is_first: bool },
 }
 
 /// One pass over valid JSON that remembers the last place where it can be cut.
@@ -122,9 +122,9 @@ impl Scan {
                 self.text = Text::Plain;
                 self.offer_in_text();
             }
-            '[' => self.enter(Open::List, Cut::InList { is_first: true }),
+            '[' => self.enter(Open::List, Cut::List { is_first: true }),
             '{' => {
-                self.enter(Open::Object, Cut::InObject { is_first: true });
+                self.enter(Open::Object, Cut::Object { is_first: true });
                 self.is_key = true;
             }
             ']' | '}' => {
@@ -172,7 +172,7 @@ impl Scan {
 
     fn offer_in_text(&mut self) {
         if !self.is_key {
-            self.offer(Cut::InText);
+            self.offer(Cut::Text);
         }
     }
 
@@ -186,8 +186,8 @@ impl Scan {
             return;
         }
         match self.open.last() {
-            Some(Open::List) => self.offer(Cut::InList { is_first: false }),
-            Some(Open::Object) => self.offer(Cut::InObject { is_first: false }),
+            Some(Open::List) => self.offer(Cut::List { is_first: false }),
+            Some(Open::Object) => self.offer(Cut::Object { is_first: false }),
             None => {}
         }
     }
@@ -218,11 +218,11 @@ impl Scan {
 fn mark(cut: Cut, n_left_out: usize) -> String {
     let words = left_out(n_left_out);
     match cut {
-        Cut::InText => format!("... {words}\""),
-        Cut::InList { is_first: true } => format!("\"... {words}\""),
-        Cut::InList { is_first: false } => format!(", \"... {words}\""),
-        Cut::InObject { is_first: true } => format!("\"...\": \"{words}\""),
-        Cut::InObject { is_first: false } => format!(", \"...\": \"{words}\""),
+        Cut::Text => format!("... {words}\""),
+        Cut::List { is_first: true } => format!("\"... {words}\""),
+        Cut::List { is_first: false } => format!(", \"... {words}\""),
+        Cut::Object { is_first: true } => format!("\"...\": \"{words}\""),
+        Cut::Object { is_first: false } => format!(", \"...\": \"{words}\""),
     }
 }
 
