@@ -67,14 +67,10 @@ fn linear_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     }))
 }
 
-/// `dy W`. A packed weight has panels of its own for this direction, which are those of the
-/// transposed weight for the other one; f32 weights are read in the other order.
+/// `dy W`: the panels of this direction are those of the transposed weight for the other one.
 fn linear_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [n, inputs, outputs] = shape(numbers)?;
-    match precision {
-        Precision::Bf16 => linear(precision, &[n, outputs, inputs]),
-        Precision::F32 => factor_dx(precision, numbers),
-    }
+    linear(precision, &[n, outputs, inputs])
 }
 
 /// `x Fᵀ` with a thin F.
@@ -84,7 +80,7 @@ fn factor(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let (x, weight) = (floats(n * inputs), floats(outputs * inputs));
     Ok(Run::new(move || {
         let weight = Matrix::of_rows(&weight, inputs).transposed();
-        black_box(product(&[(Matrix::of_rows(&x, inputs), weight)]));
+        black_box(product(Matrix::of_rows(&x, inputs), weight));
     }))
 }
 
@@ -95,7 +91,7 @@ fn factor_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let (dy, weight) = (floats(n * outputs), floats(outputs * inputs));
     Ok(Run::new(move || {
         let weight = Matrix::of_rows(&weight, inputs);
-        black_box(product(&[(Matrix::of_rows(&dy, outputs), weight)]));
+        black_box(product(Matrix::of_rows(&dy, outputs), weight));
     }))
 }
 
@@ -106,7 +102,7 @@ fn factor_dw(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let (x, dy) = (floats(n * inputs), floats(n * outputs));
     Ok(Run::new(move || {
         let dy = Matrix::of_rows(&dy, outputs).transposed();
-        black_box(product(&[(dy, Matrix::of_rows(&x, inputs))]));
+        black_box(product(dy, Matrix::of_rows(&x, inputs)));
     }))
 }
 

@@ -1,72 +1,97 @@
-//! AdamW on slices: one pass over parameters, gradient and both moments.
+//! AdamW on slices: one pass over parameters, gradient and both moments, where they lie.
+//!
+//! Moments belong to the optimizer and are changed in place. Parameters usually have readers, the
+//! factors that were cut out of them; then the new ones get memory of their own, in the same pass.
 
-use rayon::prelude::*;
+use std::mem::MaybeUninit;
 
-use super::AdamW;
+use burn::backend::flex::FlexTensor;
+
+use super::Numbers;
+use crate::cpu::buffer::{floats, is_own, owned, with_layout_of};
 use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
+use crate::cpu::pool::Buffer;
+use crate::cpu::rows::for_tasks;
+use crate::cpu::shared::Shared;
 
 /// Elements of one task.
 const TASK: usize = 1 << 15;
 
-/// What an update computes with, rounded once.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Numbers {
-    /// `[beta1, beta2]`.
-    decay: [f32; 2],
-    /// `[1 - beta1, 1 - beta2]`.
-    gain: [f32; 2],
-    eps: f32,
-    /// `1 - learning_rate * weight_decay`.
-    shrink: f32,
-    /// `learning_rate / (1 - beta1^step)`.
-    step_size: f32,
-    /// `sqrt(1 - beta2^step)`.
-    root_correction: f32,
-}
+/// Elements that stay in the nearest cache between their copy and their update.
+const NEAR: usize = 1 << 11;
 
-impl Numbers {
-    /// For update number `step`, from 1.
-    pub(super) fn new(adamw: &AdamW, step: u64, learning_rate: f64) -> Self {
-        let correction = |beta: f64| 1.0 - beta.powf(step as f64);
-        Self {
-            decay: [adamw.beta1 as f32, adamw.beta2 as f32],
-            gain: [(1.0 - adamw.beta1) as f32, (1.0 - adamw.beta2) as f32],
-            eps: adamw.eps as f32,
-            shrink: (1.0 - learning_rate * adamw.weight_decay) as f32,
-            step_size: (learning_rate / correction(adamw.beta1)) as f32,
-            root_correction: correction(adamw.beta2).sqrt() as f32,
-        }
+/// Parameters, gradient and moments, `[p]`, to new parameters and moments.
+pub(super) fn update(
+    numbers: Numbers,
+    [mut parameters, gradient, first, second]: [FlexTensor; 4],
+) -> [FlexTensor; 3] {
+    let [mut first, mut second] = [first, second].map(owned::<f32>);
+    let pass = Pass {
+        numbers,
+        gradient: floats(&gradient),
+        moments: [&mut first, &mut second].map(|x| Shared::new(f32::storage_mut(x))),
+    };
+    if is_own(&parameters) {
+        let to = f32::storage_mut(&mut parameters);
+        // SAFETY: initialised floats, and none of those that are written is not.
+        let to = unsafe { &mut *(std::ptr::from_mut(to) as *mut [MaybeUninit<f32>]) };
+        pass.run(None, to);
+    } else {
+        let from = floats(&parameters);
+        // SAFETY: all are copied.
+        let to = unsafe { Buffer::filled(from.len(), |to| pass.run(Some(from), to)) };
+        parameters = with_layout_of(to, &parameters);
     }
-}
-
-/// New parameters and moments, from parameters, gradient and moments.
-pub(super) fn update(numbers: Numbers, old: [&[f32]; 4]) -> [Vec<f32>; 3] {
-    let n = old[0].len();
-    let [mut parameters, mut first, mut second] = [0; 3].map(|_| vec![0.0f32; n]);
-    let tasks = parameters
-        .par_chunks_mut(TASK)
-        .zip(first.par_chunks_mut(TASK))
-        .zip(second.par_chunks_mut(TASK));
-    tasks.enumerate().for_each(|(i, ((p, m), v))| {
-        let range = i * TASK..i * TASK + p.len();
-        update_part(numbers, old.map(|x| &x[range.clone()]), [p, m, v]);
-    });
     [parameters, first, second]
 }
 
+/// What a pass over the parameters reads and changes besides them.
+struct Pass<'a> {
+    numbers: Numbers,
+    gradient: &'a [f32],
+    moments: [Shared<'a>; 2],
+}
+
+impl Pass<'_> {
+    /// Moves `parameters` on; without `from`, they hold their old values.
+    fn run(&self, from: Option<&[f32]>, parameters: &mut [MaybeUninit<f32>]) {
+        let n = parameters.len();
+        let parameters = Shared::new(parameters);
+        let tasks: Vec<usize> = (0..n).step_by(TASK).collect();
+        for_tasks(&tasks, |&task| {
+            for start in (task..(task + TASK).min(n)).step_by(NEAR) {
+                let len = NEAR.min(n - start);
+                // SAFETY: the parts of all tasks are disjoint; parameters are initialised, by
+                // the copy at the latest.
+                unsafe {
+                    let to = parameters.slice(start, len);
+                    if let Some(from) = from {
+                        to.write_copy_of_slice(&from[start..start + len]);
+                    }
+                    let to = to.assume_init_mut();
+                    let [first, second] = [0, 1].map(|i| self.moments[i].slice(start, len));
+                    let gradient = &self.gradient[start..start + len];
+                    update_part(self.numbers, gradient, [to, first, second]);
+                }
+            }
+        });
+    }
+}
+
 for_each_isa! {
-    fn update_part(numbers: Numbers, old: [&[f32]; 4], new: [&mut [f32]; 3]) {
-        let n = old[0].len();
-        let [parameters, gradient, first, second] = old.map(|x| &x[..n]);
-        let [new_parameters, new_first, new_second] = new.map(|x| &mut x[..n]);
+    /// Parameters and both moments, in their place.
+    fn update_part(numbers: Numbers, gradient: &[f32], changed: [&mut [f32]; 3]) {
+        let n = gradient.len();
+        let [parameters, first, second] = changed.map(|x| &mut x[..n]);
         for i in 0..n {
             let g = gradient[i];
             let m = first[i] * numbers.decay[0] + g * numbers.gain[0];
             let v = second[i] * numbers.decay[1] + g * g * numbers.gain[1];
-            let denominator = v.sqrt() / numbers.root_correction + numbers.eps;
-            new_first[i] = m;
-            new_second[i] = v;
-            new_parameters[i] = parameters[i] * numbers.shrink - m / denominator * numbers.step_size;
+            first[i] = m;
+            second[i] = v;
+            let denominator = v.sqrt() * numbers.root_correction + numbers.eps;
+            parameters[i] = parameters[i] * numbers.shrink - m / denominator * numbers.step_size;
         }
     }
 }

@@ -11,28 +11,24 @@ use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{AdamW, AdamWState};
+use super::{AdamW, AdamWState, Numbers};
 use crate::cube::launch::{UNITS, argument, contiguous, output, units, vector_size};
 use crate::cube::reduce::cube_sum;
 
 /// Cubes of the first pass of the norm: a few for each multiprocessor of a large GPU.
 const SUMMANDS: usize = 512;
 
-/// Numbers of one update, in the order of `torch.optim.adamw`.
+/// The factor of the gradient and what [`Numbers`] says of one update.
 #[derive(CubeLaunch, CubeType, Clone, Copy)]
 struct Step {
     clip_factor: f32,
     beta1: f32,
     beta2: f32,
-    // 1 - beta1 and 1 - beta2: the difference in f32 would be off in its fourth digit.
     gain1: f32,
     gain2: f32,
     eps: f32,
-    // 1 - learning_rate * weight_decay.
     shrink: f32,
-    // learning_rate / (1 - beta1^step).
     step_size: f32,
-    // 1 / sqrt(1 - beta2^step).
     root_correction: f32,
 }
 
@@ -126,18 +122,17 @@ pub fn update_flat(adamw: &AdamW, flat: &Flat, [learning_rate, clip_factor]: [f6
     }
     let vector = vector_size(4, &[length]);
     let (count, dim) = units(&flat.parameters.client, length / vector);
-    let correction1 = 1.0 - adamw.beta1.powf(step as f64);
-    let correction2 = 1.0 - adamw.beta2.powf(step as f64);
+    let numbers = Numbers::new(adamw, step, learning_rate);
     let numbers = StepLaunch::new(
         clip_factor as f32,
-        adamw.beta1 as f32,
-        adamw.beta2 as f32,
-        (1.0 - adamw.beta1) as f32,
-        (1.0 - adamw.beta2) as f32,
-        adamw.eps as f32,
-        (1.0 - learning_rate * adamw.weight_decay) as f32,
-        (learning_rate / correction1) as f32,
-        correction2.sqrt().recip() as f32,
+        numbers.decay[0],
+        numbers.decay[1],
+        numbers.gain[0],
+        numbers.gain[1],
+        numbers.eps,
+        numbers.shrink,
+        numbers.step_size,
+        numbers.root_correction,
     );
     move_on::launch(
         &flat.parameters.client,

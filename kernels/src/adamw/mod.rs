@@ -8,9 +8,11 @@ mod cpu;
 pub mod cuda;
 pub mod reference;
 
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::backend::Flex;
+use burn::tensor::{DType, Tensor};
 
-use crate::cpu::buffer::plain;
+use crate::cpu::buffer::contiguous;
+use crate::route::is_served_by_cpu;
 
 /// Hyper-parameters, with PyTorch's meaning.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,6 +49,37 @@ impl AdamWState {
     }
 }
 
+/// What an update computes with, in f64 until rounded once.
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
+    /// `[beta1, beta2]`.
+    decay: [f32; 2],
+    /// `[1 - beta1, 1 - beta2]`: a difference in f32 would be off in its fourth digit.
+    gain: [f32; 2],
+    eps: f32,
+    /// `1 - learning_rate * weight_decay`.
+    shrink: f32,
+    /// `learning_rate / (1 - beta1^step)`.
+    step_size: f32,
+    /// `1 / sqrt(1 - beta2^step)`.
+    root_correction: f32,
+}
+
+impl Numbers {
+    /// For update number `step`, from 1.
+    fn new(adamw: &AdamW, step: u64, learning_rate: f64) -> Self {
+        let correction = |beta: f64| 1.0 - beta.powf(step as f64);
+        Self {
+            decay: [adamw.beta1 as f32, adamw.beta2 as f32],
+            gain: [(1.0 - adamw.beta1) as f32, (1.0 - adamw.beta2) as f32],
+            eps: adamw.eps as f32,
+            shrink: (1.0 - learning_rate * adamw.weight_decay) as f32,
+            step_size: (learning_rate / correction(adamw.beta1)) as f32,
+            root_correction: correction(adamw.beta2).sqrt().recip() as f32,
+        }
+    }
+}
+
 impl AdamW {
     /// Returns the parameters after one update and moves the moments on.
     ///
@@ -64,29 +97,32 @@ impl AdamW {
         state: &mut AdamWState,
         learning_rate: f64,
     ) -> Tensor<1> {
-        let device = parameters.device();
-        let inputs = [
-            &parameters,
-            &gradient,
-            &state.first_moment,
-            &state.second_moment,
-        ]
-        .map(|x| plain(x, DType::F32));
         #[cfg(feature = "cube")]
         if let Some(parameters) = cuda::update(self, (&parameters, &gradient), state, learning_rate)
         {
             return parameters;
         }
-        let [Some(p), Some(g), Some(m), Some(v)] = &inputs else {
+        let inputs = [
+            &parameters,
+            &gradient,
+            &state.first_moment,
+            &state.second_moment,
+        ];
+        let served =
+            |x: &Tensor<1>| is_served_by_cpu(x) && x.dtype() == DType::F32 && !x.is_autodiff();
+        if !inputs.into_iter().all(served) {
             return reference::update(self, parameters, gradient, state, learning_rate);
-        };
+        }
         state.step += 1;
-        let numbers = cpu::Numbers::new(self, state.step, learning_rate);
-        let updated = cpu::update(numbers, [p, g, m, v].map(|x| x.numbers()));
-        let [parameters, first, second] = updated.map(|values| {
-            let n = values.len();
-            Tensor::from_data(TensorData::new(values, [n]), &device)
-        });
+        let numbers = Numbers::new(self, state.step, learning_rate);
+        // The state lets go of its moments, so that they can be changed where they lie.
+        let moments = [&mut state.first_moment, &mut state.second_moment]
+            .map(|moment| std::mem::replace(moment, gradient.clone()));
+        let [first, second] = moments;
+        let taken = [parameters, gradient, first, second]
+            .map(|x| contiguous(x.try_into_primitive::<Flex>().expect("served by the CPU")));
+        let updated = cpu::update(numbers, taken);
+        let [parameters, first, second] = updated.map(Tensor::from_primitive::<Flex>);
         (state.first_moment, state.second_moment) = (first, second);
         parameters
     }

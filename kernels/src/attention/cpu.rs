@@ -19,7 +19,7 @@ macro_rules! with_arithmetic {
             $crate::cpu::isa::Isa::Avx512
                 if <$t>::DTYPE == burn::tensor::DType::BF16
                     && $c % 2 == 0
-                    && $crate::attention::cpu_tile_avx512::has_pairs() =>
+                    && $crate::cpu::isa::has_pairs() =>
             {
                 type $a = $crate::attention::cpu_tile_avx512::Pairs;
                 $work

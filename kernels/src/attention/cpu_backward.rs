@@ -5,23 +5,25 @@
 //! cut into several tasks, their sums are added afterwards in the order of the queries.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use rayon::prelude::*;
-
-use super::Documents;
 use super::cpu::{Heads, Inputs, Task, with_arithmetic};
 use super::cpu_forward::rows;
 use super::cpu_operands::{Rows, column_units, left_units, line_units, numbers_of, write_row};
-use super::cpu_softmax::{KEYS, RowSums};
-use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
-use crate::cpu::isa::for_each_isa;
+use super::cpu_softmax::{KEYS, LANES, RowSums};
+use super::cpu_tile::{Arithmetic, Left, Onto, PANEL, Panels, multiply};
+use super::{Causality, Documents};
+use crate::cpu::isa::{Isa, for_each_isa};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::lanes_avx512::dot;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
+use crate::cpu::rows::{for_tasks, map_tasks};
 use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
 use crate::cpu::sum::sum_of_pairs;
 
-/// Queries of a block, an even number.
+/// Queries of a block, a multiple of the rows of a tile.
 const QUERIES: usize = 48;
 
 /// What the forward pass left, and the gradient of its output.
@@ -55,15 +57,12 @@ pub(super) fn attention_gradient<T: Number>(
             let runs: Vec<&[Task]> = tasks
                 .chunk_by(|a, b| (a.start, a.kv_head) == (b.start, b.kv_head))
                 .collect();
-            runs.into_par_iter().for_each(|run| {
-                let partial: Vec<Buffer<f32>> = run
-                    .par_iter()
-                    .map(|task| {
-                        with_arithmetic!(T, inputs.heads.c, A => {
-                            one_task::<A, T>(inputs, results, task, &gradient)
-                        })
+            for_tasks(&runs, |run| {
+                let partial = map_tasks(run, |task| {
+                    with_arithmetic!(T, inputs.heads.c, A => {
+                        one_task::<A, T>(inputs, results, task, &gradient)
                     })
-                    .collect();
+                });
                 gradient.write_keys_and_values(run, partial);
             });
         })
@@ -232,31 +231,29 @@ impl Block<'_> {
             let lines = [queries.lines::<A>(q_lines), d_out.lines::<A>(d_out_lines)];
             let end = inputs.keys_seen(self.first + m, self.task.keys);
             for first in (0..end).step_by(KEYS) {
-                let n = KEYS.min(end - first);
-                let columns = n.next_multiple_of(PANEL);
-                // SAFETY: operands are packed for all keys of the task, and `left` and `lines`
-                // for all queries of the block; scores have room for whole panels.
-                unsafe {
-                    self.scores::<A>(left, first, columns, [&mut *p, &mut *ds], c);
-                    inputs.hide(&mut p[..m * KEYS], KEYS, self.first, first..end, columns);
-                    let by_query = numbers_of::<A>(&mut *narrow);
-                    let scale = inputs.heads.scale();
-                    A::score_gradients(p, ds, (columns, scale), &row_sums[..m], by_query);
-                    let dq = rows(dq, c, first > 0);
-                    self.query_gradients::<A>(dq, narrow, [first, n], c);
-                    let depth = m.div_ceil(A::PER_UNIT);
-                    for (values, lines, sums) in [
-                        (&mut *ds, lines[0], &mut *d_keys),
-                        (&mut *p, lines[1], &mut *d_values),
-                    ] {
-                        let left = Left {
-                            first: values.as_ptr(),
-                            row_stride: 1,
-                            depth_stride: KEYS * A::PER_UNIT,
-                        };
-                        let target = rows(&mut sums[first * c..], c, true);
-                        multiply::<A>(target, left, lines, [n, c, depth]);
-                    }
+                let keys = first..end.min(first + KEYS);
+                for row in (0..m).step_by(A::ROWS) {
+                    let rows = row..m.min(row + A::ROWS);
+                    let tile = Tile {
+                        first: self.first + row,
+                        left: left.map(|left| left.from_row(row)),
+                        sums: &row_sums[rows.clone()],
+                        dq: &mut dq[row * c..],
+                    };
+                    // Whole tiles: units may reach beyond the last query.
+                    let memory = row * KEYS..(row + A::ROWS) * KEYS;
+                    let places = [&mut *p, &mut *ds].map(|x| &mut x[memory.clone()]);
+                    // SAFETY: as the caller promises; the tile has rows of the block.
+                    unsafe {
+                        self.score_gradients::<A, T>(inputs, tile, keys.clone(), places, narrow)
+                    };
+                }
+                for (values, lines, sums) in [
+                    (&*ds, lines[0], &mut *d_keys),
+                    (&*p, lines[1], &mut *d_values),
+                ] {
+                    // SAFETY: as the caller promises; the lines are those of the block's queries.
+                    unsafe { self.key_sums::<A, T>(inputs, values, lines, keys.clone(), sums) };
                 }
             }
             for (i, row) in dq.chunks_exact(c).enumerate() {
@@ -266,68 +263,133 @@ impl Block<'_> {
         });
     }
 
-    /// Products of queries with keys, and of gradients with values.
+    /// Probabilities and gradients of the scores of a tile, for `keys`, in `p` and `ds`: as lines
+    /// of units along the queries, zeros where a key is not seen; what no query of the tile sees
+    /// is left out but for a few zeros. Adds to the gradients of the queries.
     ///
     /// # Safety
     ///
-    /// The CPU has the instruction set of `A`; `left` has the rows of the block.
-    unsafe fn scores<A: Arithmetic>(
+    /// As for [`one_task`]; the tile has at most `A::ROWS` queries, which lie in the block.
+    unsafe fn score_gradients<A: Arithmetic, T: Number>(
         &self,
-        left: [Left; 2],
-        first: usize,
-        columns: usize,
-        to: [&mut [f32]; 2],
-        c: usize,
+        inputs: &Inputs<'_, T>,
+        tile: Tile<'_>,
+        keys: Range<usize>,
+        [p, ds]: [&mut [f32]; 2],
+        narrow: &mut [f32],
     ) {
+        let (heads, m) = (inputs.heads, tile.sums.len());
+        let seen = keys.start..inputs.keys_seen(tile.first + m, keys.end);
+        if seen.is_empty() {
+            return;
+        }
+        let columns = seen.len().next_multiple_of(LANES);
+        let shape = [m, columns, heads.c.div_ceil(A::PER_UNIT)];
         let panels = [self.operands.key_columns, self.operands.value_columns];
-        for ((left, panels), to) in left.into_iter().zip(panels).zip(to) {
+        let scores = [&mut *p, &mut *ds];
+        for ((left, panels), to) in tile.left.into_iter().zip(panels).zip(scores) {
             let panels = Panels {
-                first: panels.first.wrapping_add(first / PANEL * panels.stride),
+                first: panels
+                    .first
+                    .wrapping_add(keys.start / PANEL * panels.stride),
                 ..panels
             };
-            let shape = [self.queries, columns, c.div_ceil(A::PER_UNIT)];
-            // SAFETY: as the caller promises.
-            unsafe { multiply::<A>(rows(to, KEYS, false), left, panels, shape) };
+            // SAFETY: operands are packed for all keys of the task and all queries of the block;
+            // panels are whole.
+            unsafe { multiply::<A>(rows(to, KEYS, Onto::Nothing), left, panels, shape) };
         }
-    }
-
-    /// Adds the part of `n` keys from `first` on to the gradients of the queries.
-    ///
-    /// # Safety
-    ///
-    /// The CPU has the instruction set of `A`; `gradients` are those of the block's scores.
-    unsafe fn query_gradients<A: Arithmetic>(
-        &self,
-        target: Target,
-        gradients: &[f32],
-        [first, n]: [usize; 2],
-        c: usize,
-    ) {
+        inputs.hide(&mut p[..m * KEYS], KEYS, tile.first, seen.clone(), columns);
+        let by_query = numbers_of::<A>(&mut *narrow);
+        // SAFETY: the CPU has the instruction set.
+        unsafe { A::score_gradients(p, ds, (columns, heads.scale()), tile.sums, by_query) };
+        // Rows of the products with these end in the middle of what the tile left out.
+        let zeros = columns..KEYS.min(columns + A::ROWS);
+        for row in p.chunks_exact_mut(KEYS).chain(ds.chunks_exact_mut(KEYS)) {
+            row[zeros.clone()].fill(0.0);
+        }
         let left = Left {
-            first: gradients.as_ptr(),
+            first: narrow.as_ptr(),
             row_stride: KEYS / A::PER_UNIT,
             depth_stride: 1,
         };
         let lines = self.operands.key_lines;
-        let keys = Panels {
-            first: lines.first.wrapping_add(first / A::PER_UNIT * PANEL),
+        let lines = Panels {
+            first: lines.first.wrapping_add(keys.start / A::PER_UNIT * PANEL),
             ..lines
         };
-        // SAFETY: as the caller promises.
-        unsafe {
-            multiply::<A>(
-                target,
-                left,
-                keys,
-                [self.queries, c, n.div_ceil(A::PER_UNIT)],
-            )
-        };
+        let target = rows(tile.dq, heads.c, Onto::after(keys.start));
+        let shape = [m, heads.c, seen.len().div_ceil(A::PER_UNIT)];
+        // SAFETY: gradients have `KEYS` columns, keys a line for each that is seen.
+        unsafe { multiply::<A>(target, left, lines, shape) };
+    }
+
+    /// Adds the products of `values`, lines of units along the block's queries, with `lines` of
+    /// these queries to the sums of `keys`.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instruction set of `A`; `lines` are those of the block's queries.
+    unsafe fn key_sums<A: Arithmetic, T: Number>(
+        &self,
+        inputs: &Inputs<'_, T>,
+        values: &[f32],
+        lines: Panels,
+        keys: Range<usize>,
+        sums: &mut [f32],
+    ) {
+        let c = inputs.heads.c;
+        for first in keys.clone().step_by(A::ROWS) {
+            // Queries before this one do not see the keys.
+            let unseen = match inputs.causality {
+                Causality::Causal => first.saturating_sub(self.first) / A::ROWS * A::ROWS,
+                Causality::Bidirectional => 0,
+            };
+            let left = Left {
+                first: values[unseen * KEYS + first - keys.start..].as_ptr(),
+                row_stride: 1,
+                depth_stride: KEYS * A::PER_UNIT,
+            };
+            let lines = Panels {
+                first: lines.first.wrapping_add(unseen / A::PER_UNIT * PANEL),
+                ..lines
+            };
+            let target = rows(&mut sums[first * c..], c, Onto::Sums);
+            let depth = (self.queries - unseen).div_ceil(A::PER_UNIT);
+            let shape = [A::ROWS.min(keys.end - first), c, depth];
+            // SAFETY: as the caller promises; tiles before `unseen` are whole units.
+            unsafe { multiply::<A>(target, left, lines, shape) };
+        }
+    }
+}
+
+/// A few queries of a block.
+struct Tile<'a> {
+    /// First query, counted from the document's start.
+    first: usize,
+    /// Queries and gradients of their results.
+    left: [Left; 2],
+    /// One for each query.
+    sums: &'a [RowSums],
+    /// Gradients of the queries so far, of these first.
+    dq: &'a mut [f32],
+}
+
+/// Products of rows of the same number.
+fn products_of_rows<T: Number>(a: Rows<'_, T>, b: Rows<'_, T>, to: &mut [RowSums]) {
+    match Isa::detect() {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => {
+            for (i, to) in to.iter_mut().enumerate() {
+                // SAFETY: detected; both rows have as many numbers.
+                to.along = unsafe { dot(a.row(i), b.row(i)) };
+            }
+        }
+        _ => products_in_loops(a, b, to),
     }
 }
 
 for_each_isa! {
-    /// Products of rows of the same number.
-    fn products_of_rows[T: Number](a: Rows<'_, T>, b: Rows<'_, T>, to: &mut [RowSums]) {
+    fn products_in_loops[T: Number](a: Rows<'_, T>, b: Rows<'_, T>, to: &mut [RowSums]) {
         for (i, to) in to.iter_mut().enumerate() {
             to.along = sum_of_pairs(a.row(i), b.row(i), |a, b| a.widen() * b.widen());
         }

@@ -15,6 +15,7 @@ use crate::cpu::exp::exp;
 use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
+use crate::cpu::rows::is_alone;
 use crate::cpu::scratch::with_parts;
 use crate::cpu::sum::sum_of_pairs;
 
@@ -59,7 +60,7 @@ pub(super) fn decode<T: Number, U: Number>(
         cache.attend(&qkv[first * c..][..h / g * c], piece, to);
     };
     let columns: usize = pieces.iter().map(|piece| piece.columns.len()).sum();
-    if 2 * columns * c * size_of::<U>() <= ONE_THREAD {
+    if 2 * columns * c * size_of::<U>() <= ONE_THREAD || is_alone() {
         pieces
             .iter()
             .zip(found.chunks_exact_mut(width))

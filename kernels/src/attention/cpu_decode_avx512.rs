@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 
 use burn::tensor::DType;
 
-use super::cpu_tile_avx512::has_pairs;
+use crate::cpu::isa::has_pairs;
 use crate::cpu::lanes_avx512::{lanes, load, store};
 use crate::cpu::number::Number;
 

@@ -1,16 +1,16 @@
 //! Attention on slices: scores of a block of queries and a block of keys at a time.
 
 use std::mem::MaybeUninit;
-
-use rayon::prelude::*;
+use std::ops::Range;
 
 use super::Documents;
 use super::cpu::{Heads, Inputs, Task, with_arithmetic};
 use super::cpu_operands::{column_units, left_units, line_units, numbers_of, write_row};
-use super::cpu_softmax::{KEYS, Running, exponentiate, finite};
-use super::cpu_tile::{Arithmetic, Left, PANEL, Panels, Target, multiply};
+use super::cpu_softmax::{KEYS, LANES, Running, exponentiate, finite};
+use super::cpu_tile::{Arithmetic, Left, Onto, PANEL, Panels, Target, multiply};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
+use crate::cpu::rows::for_tasks;
 use crate::cpu::scratch::with_parts;
 use crate::cpu::shared::Shared;
 
@@ -48,7 +48,7 @@ pub(super) fn attention<T: Number>(inputs: &Inputs<'_, T>, documents: &Documents
                     out: Shared::new(out),
                     log_sums: Shared::new(log_sums),
                 };
-                inputs.tasks(documents).par_iter().for_each(|task| {
+                for_tasks(&inputs.tasks(documents), |task| {
                     with_arithmetic!(T, c, A => one_task::<A, T>(inputs, task, &outputs));
                 });
             });
@@ -114,52 +114,29 @@ impl Block {
         inputs: &Inputs<'_, T>,
         outputs: &Outputs<'_, T>,
     ) {
-        let heads @ Heads { h, c, .. } = inputs.heads;
+        let Heads { h, c, .. } = inputs.heads;
         let m = self.queries;
         let sizes = [left_units::<A>(m, c), m * KEYS, m * KEYS, m * c];
         with_parts(sizes, |[memory, scores, exponentials, attended]| {
             let first_token = self.start + self.first;
             let queries = inputs.head(self.head, first_token, m).left::<A>(memory);
             let mut states = [Running::START; QUERIES];
-            let states = &mut states[..m];
             let end = inputs.keys_seen(self.first + m, self.n_keys);
             for first in (0..end).step_by(KEYS) {
-                let n = KEYS.min(end - first);
-                let columns = n.next_multiple_of(PANEL);
-                let target = rows(scores, KEYS, false);
-                let keys = Panels {
-                    first: self
-                        .keys
-                        .first
-                        .wrapping_add(first / PANEL * self.keys.stride),
-                    ..self.keys
-                };
-                let depth = c.div_ceil(A::PER_UNIT);
-                // SAFETY: the block has `m` queries; panels of keys are whole.
-                unsafe { multiply::<A>(target, queries, keys, [m, columns, depth]) };
-                inputs.hide(scores, KEYS, self.first, first..end, columns);
-                let powers = numbers_of::<A>(exponentials);
-                exponentiate(scores, columns, heads.scale(), states, powers);
-                if first > 0 {
-                    for (row, state) in attended.chunks_exact_mut(c).zip(&*states) {
-                        row.iter_mut().for_each(|value| *value *= state.correction);
-                    }
+                let keys = first..end.min(first + KEYS);
+                for row in (0..m).step_by(A::ROWS) {
+                    let tile = Tile {
+                        first: self.first + row,
+                        queries: queries.from_row(row),
+                        states: &mut states[row..m.min(row + A::ROWS)],
+                        attended: &mut attended[row * c..],
+                    };
+                    let memory = [&mut *scores, &mut *exponentials];
+                    // SAFETY: as the caller promises; the tile has rows of the block.
+                    unsafe { self.attend::<A, T>(inputs, tile, keys.clone(), memory) };
                 }
-                let values = Panels {
-                    first: self.values.first.wrapping_add(first / A::PER_UNIT * PANEL),
-                    ..self.values
-                };
-                let left = Left {
-                    first: exponentials.as_ptr(),
-                    row_stride: KEYS / A::PER_UNIT,
-                    depth_stride: 1,
-                };
-                let target = rows(attended, c, first > 0);
-                let depth = n.div_ceil(A::PER_UNIT);
-                // SAFETY: exponentials have `KEYS` columns, values a line for each of the `n`.
-                unsafe { multiply::<A>(target, left, values, [m, c, depth]) };
             }
-            for (i, (row, state)) in attended.chunks_exact(c).zip(&*states).enumerate() {
+            for (i, (row, state)) in attended.chunks_exact(c).zip(&states).enumerate() {
                 let query = (first_token + i) * h + self.head;
                 // SAFETY: the query lies within the outputs and belongs to this task.
                 let (out, log_sum) = unsafe {
@@ -174,13 +151,90 @@ impl Block {
             }
         });
     }
+
+    /// Brings the states and sums of a tile up to date with the values of `keys`, of which those
+    /// that no query of the tile sees are skipped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`one_task`]; the tile has at most `A::ROWS` queries, which lie in the block.
+    unsafe fn attend<A: Arithmetic, T: Number>(
+        &self,
+        inputs: &Inputs<'_, T>,
+        tile: Tile<'_>,
+        keys: Range<usize>,
+        [scores, exponentials]: [&mut [f32]; 2],
+    ) {
+        let (heads, m) = (inputs.heads, tile.states.len());
+        let keys = keys.start..inputs.keys_seen(tile.first + m, keys.end);
+        if keys.is_empty() {
+            return;
+        }
+        let columns = keys.len().next_multiple_of(LANES);
+        let panels = Panels {
+            first: self
+                .keys
+                .first
+                .wrapping_add(keys.start / PANEL * self.keys.stride),
+            ..self.keys
+        };
+        let shape = [m, columns, heads.c.div_ceil(A::PER_UNIT)];
+        // SAFETY: the tile has `m` queries; panels of keys are whole.
+        unsafe {
+            multiply::<A>(
+                rows(scores, KEYS, Onto::Nothing),
+                tile.queries,
+                panels,
+                shape,
+            )
+        };
+        let scores = &mut scores[..m * KEYS];
+        inputs.hide(scores, KEYS, tile.first, keys.clone(), columns);
+        let powers = numbers_of::<A>(exponentials);
+        exponentiate(scores, columns, heads.scale(), tile.states, powers);
+        let mut corrections = [1.0; QUERIES];
+        for (correction, state) in corrections.iter_mut().zip(&*tile.states) {
+            *correction = state.correction;
+        }
+        let onto = match keys.start {
+            0 => Onto::Nothing,
+            _ => Onto::Scaled(corrections.as_ptr()),
+        };
+        let panels = Panels {
+            first: self
+                .values
+                .first
+                .wrapping_add(keys.start / A::PER_UNIT * PANEL),
+            ..self.values
+        };
+        let left = Left {
+            first: exponentials.as_ptr(),
+            row_stride: KEYS / A::PER_UNIT,
+            depth_stride: 1,
+        };
+        let target = rows(tile.attended, heads.c, onto);
+        let shape = [m, heads.c, keys.len().div_ceil(A::PER_UNIT)];
+        // SAFETY: exponentials have `KEYS` columns, values a line for each of the keys.
+        unsafe { multiply::<A>(target, left, panels, shape) };
+    }
+}
+
+/// A few queries of a block.
+struct Tile<'a> {
+    /// First query, counted from the document's start.
+    first: usize,
+    queries: Left,
+    /// One for each query.
+    states: &'a mut [Running],
+    /// Weighed sums of values so far, of these queries first.
+    attended: &'a mut [f32],
 }
 
 /// Memory in rows as the target of a product.
-pub(super) fn rows(memory: &mut [f32], row_stride: usize, adds: bool) -> Target {
+pub(super) fn rows(memory: &mut [f32], row_stride: usize, onto: Onto) -> Target {
     Target {
         first: memory.as_mut_ptr(),
         row_stride,
-        adds,
+        onto,
     }
 }

@@ -9,8 +9,8 @@ use crate::cpu::number::Number;
 /// Keys of a block: a multiple of the panels, small enough that scores stay in the nearest cache.
 pub(super) const KEYS: usize = 128;
 
-/// Scores that are treated side by side.
-const LANES: usize = 32;
+/// Scores that are treated side by side: rows of them are filled to a multiple of this.
+pub(super) const LANES: usize = 16;
 
 /// What is subtracted before exponentiating: a maximum of `-∞` would make NaN of what is 0.
 #[inline(always)]

@@ -3,36 +3,86 @@
 use std::arch::x86_64::{
     __m512, __m512bh, __m512i, _mm512_add_ps, _mm512_cvtne2ps_pbh, _mm512_fmsub_ps,
     _mm512_loadu_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_permutexvar_epi16, _mm512_reduce_add_ps,
-    _mm512_reduce_max_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_si512, _mm512_sub_ps,
+    _mm512_reduce_max_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_storeu_si512,
+    _mm512_sub_ps,
 };
+use std::f32::consts::LOG2_E;
 
 use burn::tensor::bf16;
 
 use super::cpu_softmax::{KEYS, RowSums, Running, finite};
-use crate::cpu::lanes_avx512::{exp, store};
+use crate::cpu::isa::for_avx512;
+use crate::cpu::lanes_avx512::{power_of_two, store_one};
 use crate::cpu::number::Number;
 
-/// The contract is [`super::cpu_softmax::exponentiate`]'s.
+/// Rows whose maxima are found before the first exponential, one for each lane.
+const ROWS: usize = 16;
+
+/// Rows whose exponentials are computed side by side: one row alone waits for its own results.
+const ABREAST: usize = 4;
+
+for_avx512! {
+    /// The contract is [`super::cpu_softmax::exponentiate`]'s.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512.
+    pub(super) unsafe fn exponentiate[N, PAIRS](
+        scores: &[f32],
+        n: usize,
+        scale: f32,
+        states: &mut [Running],
+        to: &mut [N],
+    ) {
+        assert!(n <= KEYS && scores.len().min(to.len()) >= states.len() * KEYS, "rows of scores");
+        for (i, states) in states.chunks_mut(ROWS).enumerate() {
+            let from = scores.as_ptr().wrapping_add(i * ROWS * KEYS);
+            let to = to.as_mut_ptr().wrapping_add(i * ROWS * KEYS);
+            // SAFETY: as the caller promises; there are rows for all states.
+            unsafe {
+                let shifts = move_maxima(from, n, scale, states);
+                let factor = scale * LOG2_E;
+                let mut row = 0;
+                while row + ABREAST <= states.len() {
+                    let at = row * KEYS;
+                    let shifts = shifts.as_ptr().add(row);
+                    let states = states.as_mut_ptr().add(row);
+                    powers::<N, PAIRS, ABREAST>(from.add(at), n, (factor, shifts), states, to.add(at));
+                    row += ABREAST;
+                }
+                while row < states.len() {
+                    let at = row * KEYS;
+                    let shifts = shifts.as_ptr().add(row);
+                    let states = states.as_mut_ptr().add(row);
+                    powers::<N, PAIRS, 1>(from.add(at), n, (factor, shifts), states, to.add(at));
+                    row += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Brings the maxima of at most [`ROWS`] rows up to date, and their sums to the new maxima;
+/// returns what is subtracted in the exponents of 2.
 ///
 /// # Safety
 ///
-/// AVX-512.
+/// AVX-512; `n` scores in each row, a multiple of 16.
+#[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-pub(super) unsafe fn exponentiate<N: Number>(
-    scores: &[f32],
+unsafe fn move_maxima(
+    scores: *const f32,
     n: usize,
     scale: f32,
     states: &mut [Running],
-    to: &mut [N],
-) {
-    let rows = scores.chunks_exact(KEYS).zip(to.chunks_exact_mut(KEYS));
-    for ((scores, to), state) in rows.zip(states) {
-        let (scores, _) = scores[..n].as_chunks::<16>();
-        let (to, _) = to[..n].as_chunks_mut::<16>();
+) -> [f32; ROWS] {
+    let (mut shifts, mut exponents) = ([0.0f32; ROWS], [0.0f32; ROWS]);
+    for (i, state) in states.iter_mut().enumerate() {
         let mut maxima = _mm512_set1_ps(f32::NEG_INFINITY);
-        for line in scores {
+        for first in (0..n).step_by(16) {
             // SAFETY: sixteen floats. The second operand is the result where one is NaN.
-            maxima = unsafe { _mm512_max_ps(_mm512_loadu_ps(line.as_ptr()), maxima) };
+            maxima =
+                unsafe { _mm512_max_ps(_mm512_loadu_ps(scores.add(i * KEYS + first)), maxima) };
         }
         let block = _mm512_reduce_max_ps(maxima) * scale;
         let maximum = if block > state.maximum {
@@ -41,27 +91,92 @@ pub(super) unsafe fn exponentiate<N: Number>(
             state.maximum
         };
         let shift = finite(maximum);
-        let mut sums = _mm512_setzero_ps();
-        for (line, to) in scores.iter().zip(to) {
-            // SAFETY: sixteen numbers each.
-            unsafe {
-                let x = _mm512_loadu_ps(line.as_ptr());
-                let y = exp(_mm512_fmsub_ps(
-                    x,
-                    _mm512_set1_ps(scale),
-                    _mm512_set1_ps(shift),
-                ));
-                sums = _mm512_add_ps(sums, y);
-                store(to.as_mut_ptr(), !0, y);
+        shifts[i] = shift * LOG2_E;
+        exponents[i] = (state.maximum - shift) * LOG2_E;
+        state.maximum = maximum;
+    }
+    // SAFETY: as many floats as lanes.
+    unsafe {
+        let corrections = power_of_two::<f32>(_mm512_loadu_ps(exponents.as_ptr()));
+        _mm512_storeu_ps(exponents.as_mut_ptr(), corrections);
+    }
+    for (state, correction) in states.iter_mut().zip(exponents) {
+        state.correction = correction;
+        state.sum *= correction;
+    }
+    shifts
+}
+
+/// Exponentials of `R` rows, which are added to the sums.
+///
+/// # Safety
+///
+/// AVX-512, with `PAIRS` its instructions for bf16; `n` scores in each row, a multiple of 16, and
+/// `R` shifts and states.
+#[inline(always)]
+unsafe fn powers<N: Number, const PAIRS: bool, const R: usize>(
+    scores: *const f32,
+    n: usize,
+    (factor, shifts): (f32, *const f32),
+    states: *mut Running,
+    to: *mut N,
+) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let factor = _mm512_set1_ps(factor);
+        let mut sums = [_mm512_setzero_ps(); R];
+        let mut shift = sums;
+        for (i, shift) in shift.iter_mut().enumerate() {
+            *shift = _mm512_set1_ps(*shifts.add(i));
+        }
+        for first in (0..n).step_by(16) {
+            for i in 0..R {
+                let at = i * KEYS + first;
+                let x = _mm512_loadu_ps(scores.add(at));
+                let y = power_of_two::<N>(_mm512_fmsub_ps(x, factor, shift[i]));
+                sums[i] = _mm512_add_ps(sums[i], y);
+                store_one::<N, PAIRS>(to.add(at), y);
             }
         }
-        let correction = crate::cpu::exp::exp(state.maximum - shift);
-        let sum = state.sum * correction + _mm512_reduce_add_ps(sums);
-        *state = Running {
-            maximum,
-            sum,
-            correction,
-        };
+        for (i, sum) in sums.iter().enumerate() {
+            (*states.add(i)).sum += _mm512_reduce_add_ps(*sum);
+        }
+    }
+}
+
+/// The contract is [`super::cpu_softmax::score_gradients`]'s.
+///
+/// # Safety
+///
+/// AVX-512; `n` is a multiple of 16.
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+pub(super) unsafe fn score_gradients(
+    scores: &mut [f32],
+    gradients: &mut [f32],
+    (n, scale): (usize, f32),
+    sums: &[RowSums],
+    rows: &mut [f32],
+) {
+    let lines = scores
+        .chunks_exact_mut(KEYS)
+        .zip(gradients.chunks_exact_mut(KEYS))
+        .zip(rows.chunks_exact_mut(KEYS));
+    let factor = _mm512_set1_ps(scale * LOG2_E);
+    for (((scores, gradients), rows), sums) in lines.zip(sums) {
+        let shift = _mm512_set1_ps(sums.log_sum * LOG2_E);
+        for first in (0..n).step_by(16) {
+            // SAFETY: rows of `KEYS` numbers, of which `n` are used, a multiple of 16.
+            unsafe {
+                let score = _mm512_loadu_ps(scores.as_ptr().add(first));
+                let gradient = _mm512_loadu_ps(gradients.as_ptr().add(first));
+                let p = power_of_two::<f32>(_mm512_fmsub_ps(score, factor, shift));
+                let rest = _mm512_sub_ps(gradient, _mm512_set1_ps(sums.along));
+                let d = _mm512_mul_ps(_mm512_mul_ps(p, _mm512_set1_ps(scale)), rest);
+                _mm512_storeu_ps(scores.as_mut_ptr().add(first), p);
+                _mm512_storeu_ps(gradients.as_mut_ptr().add(first), d);
+                _mm512_storeu_ps(rows.as_mut_ptr().add(first), d);
+            }
+        }
     }
 }
 
@@ -95,13 +210,13 @@ pub(super) unsafe fn score_gradient_pairs(
                     let at = i * KEYS + first;
                     let score = _mm512_loadu_ps(scores.as_ptr().add(at));
                     let gradient = _mm512_loadu_ps(gradients.as_ptr().add(at));
-                    let shifted =
-                        _mm512_fmsub_ps(score, _mm512_set1_ps(scale), _mm512_set1_ps(sums.log_sum));
-                    p[i] = exp(shifted);
+                    let shift = _mm512_set1_ps(sums.log_sum * LOG2_E);
+                    let factor = _mm512_set1_ps(scale * LOG2_E);
+                    p[i] = power_of_two::<bf16>(_mm512_fmsub_ps(score, factor, shift));
                     let rest = _mm512_sub_ps(gradient, _mm512_set1_ps(sums.along));
                     let scaled = _mm512_mul_ps(p[i], _mm512_set1_ps(scale));
                     d[i] = _mm512_mul_ps(scaled, rest);
-                    store(rows.as_mut_ptr().add(at), !0, d[i]);
+                    store_one::<bf16, true>(rows.as_mut_ptr().add(at), d[i]);
                 }
                 // Units of the first row only: the second row's place is free then.
                 store_pairs(scores.as_mut_ptr().add(first), p);

@@ -17,6 +17,16 @@ pub(super) struct Left {
     pub(super) depth_stride: usize,
 }
 
+impl Left {
+    /// The rows from `row` on.
+    pub(super) fn from_row(self, row: usize) -> Self {
+        Self {
+            first: self.first.wrapping_add(row * self.row_stride),
+            ..self
+        }
+    }
+}
+
 /// Panels of [`PANEL`] columns: line `p` of panel `j` lies `j * stride + p * PANEL` units from
 /// `first`.
 #[derive(Debug, Clone, Copy)]
@@ -30,8 +40,36 @@ pub(super) struct Panels {
 pub(super) struct Target {
     pub(super) first: *mut f32,
     pub(super) row_stride: usize,
-    /// Whether the product is added.
-    pub(super) adds: bool,
+    pub(super) onto: Onto,
+}
+
+/// What a product is added to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Onto {
+    Nothing,
+    /// What the target holds.
+    Sums,
+    /// What the target holds, each row times its number of these.
+    Scaled(*const f32),
+}
+
+impl Onto {
+    /// Nothing for the first of several products, sums for the others.
+    pub(super) fn after(products: usize) -> Self {
+        if products == 0 {
+            Self::Nothing
+        } else {
+            Self::Sums
+        }
+    }
+
+    /// For the rows from `row` on.
+    fn from_row(self, row: usize) -> Self {
+        match self {
+            Self::Scaled(factors) => Self::Scaled(factors.wrapping_add(row)),
+            other => other,
+        }
+    }
 }
 
 /// `c[rows, columns] (+)= a[rows, depth] b[depth, columns]`: at most [`Arithmetic::ROWS`] rows and
@@ -89,13 +127,11 @@ pub(super) unsafe fn multiply<A: Arithmetic>(c: Target, a: Left, b: Panels, [m, 
     for (panel, column) in (0..n).step_by(PANEL).enumerate() {
         for row in (0..m).step_by(A::ROWS) {
             let job = Job {
-                a: Left {
-                    first: a.first.wrapping_add(row * a.row_stride),
-                    ..a
-                },
+                a: a.from_row(row),
                 b: b.first.wrapping_add(panel * b.stride),
                 c: Target {
                     first: c.first.wrapping_add(row * c.row_stride + column),
+                    onto: c.onto.from_row(row),
                     ..c
                 },
                 rows: (m - row).min(A::ROWS),
@@ -170,7 +206,11 @@ unsafe fn in_loops(job: &Job, multiply_add: impl Fn(f32, f32, f32) -> f32) {
             for (i, sum) in sums.iter().enumerate().take(job.rows) {
                 for (j, &value) in sum.iter().enumerate().take(job.columns - first) {
                     let c = job.c.first.add(i * job.c.row_stride + first + j);
-                    *c = if job.c.adds { *c + value } else { value };
+                    *c = match job.c.onto {
+                        Onto::Nothing => value,
+                        Onto::Sums => *c + value,
+                        Onto::Scaled(factors) => *c * *factors.add(i) + value,
+                    };
                 }
             }
         }

@@ -12,15 +12,9 @@ use std::arch::x86_64::{
 use burn::tensor::bf16;
 
 use super::cpu_softmax::RowSums;
-use super::cpu_softmax_avx512::score_gradient_pairs;
-use super::cpu_tile::{Arithmetic, Job, PANEL};
-use crate::cpu::isa::Isa;
+use super::cpu_softmax_avx512::{score_gradient_pairs, score_gradients};
+use super::cpu_tile::{Arithmetic, Job, Onto, PANEL};
 use crate::cpu::lanes_avx512::lanes;
-
-/// Whether [`Pairs`] can be used.
-pub(super) fn has_pairs() -> bool {
-    Isa::detect() == Isa::Avx512 && is_x86_feature_detected!("avx512bf16")
-}
 
 /// f32.
 #[derive(Debug)]
@@ -51,6 +45,17 @@ impl Arithmetic for Single {
     unsafe fn tile(job: &Job) {
         // SAFETY: the caller promises the instruction set and valid pointers.
         unsafe { with_shape!(single, job) }
+    }
+
+    unsafe fn score_gradients(
+        scores: &mut [f32],
+        gradients: &mut [f32],
+        block: (usize, f32),
+        rows: &[RowSums],
+        to: &mut [f32],
+    ) {
+        // SAFETY: the caller promises the instruction set.
+        unsafe { score_gradients(scores, gradients, block, rows, to) }
     }
 }
 
@@ -147,10 +152,13 @@ unsafe fn store<const R: usize, const V: usize>(sums: &[[__m512; V]; R], job: &J
             let c = c.wrapping_add(16 * v);
             // SAFETY: the row is read and written under the mask of its columns alone.
             unsafe {
-                let value = if job.c.adds {
-                    _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), value)
-                } else {
-                    value
+                let value = match job.c.onto {
+                    Onto::Nothing => value,
+                    Onto::Sums => _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), value),
+                    Onto::Scaled(factors) => {
+                        let factor = _mm512_set1_ps(*factors.add(i));
+                        _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, c), factor, value)
+                    }
                 };
                 _mm512_mask_storeu_ps(c, mask, value);
             }

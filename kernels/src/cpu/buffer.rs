@@ -5,7 +5,6 @@ use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::{DType, TensorMetadata};
 use burn::tensor::{Shape, Tensor};
 
-use super::matrix::Matrix;
 use super::number::Number;
 use super::pool::Buffer;
 
@@ -29,17 +28,30 @@ pub(crate) fn numbers<T: Number>(x: &FlexTensor) -> &[T] {
 
 /// Changes the numbers of a tensor where they lie, or in a copy if another tensor shares them.
 pub(crate) fn changed<T: Number>(x: FlexTensor, change: impl FnOnce(&mut [T])) -> FlexTensor {
-    let mut x = whole(x);
+    let mut x = owned::<T>(x);
     change(T::storage_mut(&mut x));
     x
 }
 
-/// The tensor in memory of its own: no view of a part, and in order.
-fn whole(x: FlexTensor) -> FlexTensor {
-    // A second handle must not outlive this line: shared memory would be copied before a change.
-    let whole = x.to_contiguous();
-    drop(x);
-    whole
+/// The tensor in memory of its own: copied if it is a view or another tensor shares it.
+pub(crate) fn owned<T: Number>(x: FlexTensor) -> FlexTensor {
+    if is_own(&x) {
+        return x;
+    }
+    let x = contiguous(x);
+    with_layout_of(Buffer::copy_of(numbers::<T>(&x)), &x)
+}
+
+/// Whether the tensor is all of its memory, in order, and no other tensor shares it.
+pub(crate) fn is_own(x: &FlexTensor) -> bool {
+    let bytes = x.shape().num_elements() * x.dtype().size();
+    x.is_unique() && x.layout().contiguous_offsets().is_some() && x.bytes().len() == bytes
+}
+
+/// A tensor of the same shape as `x` that owns `values`.
+pub(crate) fn with_layout_of<T: Number>(values: Buffer<T>, x: &FlexTensor) -> FlexTensor {
+    let layout = Layout::contiguous(x.shape());
+    FlexTensor::new(values.into_bytes(), layout, T::DTYPE)
 }
 
 /// [`numbers`] of an f32 tensor.
@@ -90,12 +102,5 @@ pub(crate) fn plain<const D: usize>(x: &Tensor<D>, dtype: DType) -> Option<Plain
 impl<const D: usize> Plain<D> {
     pub(crate) fn numbers<T: Number>(&self) -> &[T] {
         numbers(&self.0)
-    }
-}
-
-impl Plain<2> {
-    pub(crate) fn matrix(&self) -> Matrix<'_> {
-        let [rows, columns] = dims(&self.0);
-        Matrix::strided(floats(&self.0), [rows, columns], columns)
     }
 }

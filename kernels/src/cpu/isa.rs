@@ -33,6 +33,48 @@ impl Isa {
     }
 }
 
+/// Whether the CPU has AVX-512 and its instructions for bf16.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_pairs() -> bool {
+    Isa::detect() == Isa::Avx512 && is_x86_feature_detected!("avx512bf16")
+}
+
+/// Compiles a function for numbers `T` twice, for AVX-512 without and with its instructions for
+/// bf16, and picks at run time; the constant `$pairs` says which.
+///
+/// The caller vouches for AVX-512 and for what else the function says.
+macro_rules! for_avx512 {
+    ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident [$t:ident, $pairs:ident]
+        ($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+        $(#[$meta])*
+        $vis unsafe fn $name<$t: $crate::cpu::number::Number>($($arg: $ty),*) {
+            #[inline(always)]
+            unsafe fn body<$t: $crate::cpu::number::Number, const $pairs: bool>($($arg: $ty),*) $body
+            #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+            unsafe fn plain<$t: $crate::cpu::number::Number>($($arg: $ty),*) {
+                // SAFETY: as the caller promises.
+                unsafe { body::<$t, false>($($arg),*) }
+            }
+            #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")]
+            unsafe fn pairs<$t: $crate::cpu::number::Number>($($arg: $ty),*) {
+                // SAFETY: as the caller promises.
+                unsafe { body::<$t, true>($($arg),*) }
+            }
+            // SAFETY: AVX-512 by the caller's promise, the rest detected.
+            unsafe {
+                if $t::DTYPE == burn::tensor::DType::BF16 && $crate::cpu::isa::has_pairs() {
+                    pairs::<$t>($($arg),*)
+                } else {
+                    plain::<$t>($($arg),*)
+                }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use for_avx512;
+
 /// Compiles a function once for each instruction set and picks at run time.
 ///
 /// The body is ordinary Rust; the compiler's vectors grow with the instruction set. It contains no

@@ -1,18 +1,21 @@
-//! Sixteen numbers at once on CPUs with AVX-512: loads and stores of f32 and bf16, the
-//! exponential and the logistic function.
+//! Sixteen or thirty-two numbers at once on CPUs with AVX-512: loads and stores of f32 and bf16,
+//! powers and the logistic function.
 //!
 //! The functions fuse multiplications with additions, so that their last bits differ from those of
-//! the loops that other CPUs run.
+//! the loops that other CPUs run. Where results are rounded to bf16 anyway, shorter polynomials
+//! serve: an element-wise operation waits for its arithmetic, not for the caches.
 
 use std::arch::x86_64::{
-    __m512, __mmask16, _CMP_NEQ_UQ, _CMP_UNORD_Q, _MM_FROUND_NO_EXC, _mm256_loadu_si256,
-    _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm256_storeu_si256, _mm512_add_epi32,
-    _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
-    _mm512_cvtepi32_epi16, _mm512_cvtepu16_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps,
+    __m256bh, __m256i, __m512, __m512bh, __m512i, __mmask16, _CMP_NEQ_UQ, _CMP_UNORD_Q,
+    _MM_FROUND_NO_EXC, _mm256_loadu_si256, _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16,
+    _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
+    _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16, _mm512_cvtepu16_epi32,
+    _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps,
     _mm512_mask_or_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mul_ps,
-    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_rcp14_ps, _mm512_roundscale_ps,
-    _mm512_scalef_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
-    _mm512_srli_epi32, _mm512_sub_ps,
+    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_rcp14_ps, _mm512_reduce_add_ps,
+    _mm512_reduce_ps, _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    _mm512_sub_ps,
 };
 
 use burn::tensor::DType;
@@ -80,6 +83,141 @@ pub(crate) unsafe fn store<T: Number>(to: *mut T, mask: __mmask16, values: __m51
     }
 }
 
+/// Numbers that [`load_two`] and [`store_two`] move.
+pub(crate) const TWO: usize = 32;
+
+/// The first `n` of 32 numbers, zeros behind them.
+///
+/// # Safety
+///
+/// The instruction set, and memory for `n` numbers, at least one.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+pub(crate) unsafe fn load_two<T: Number>(from: *const T, n: usize) -> [__m512; 2] {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if n < TWO {
+            let second = from.wrapping_add(16);
+            return [
+                load(from, lanes(n)),
+                load(second, lanes(n.saturating_sub(16))),
+            ];
+        }
+        if T::DTYPE == DType::BF16 {
+            [load(from, !0), load(from.add(16), !0)]
+        } else {
+            let from = from.cast();
+            [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(16))]
+        }
+    }
+}
+
+/// Writes the first `n` of 32 numbers. With `PAIRS`, 32 bf16 are rounded by the instruction that
+/// makes zeros of subnormal numbers; otherwise rounds as [`Number::narrow`] does.
+///
+/// # Safety
+///
+/// The instruction set, with `PAIRS` AVX-512 BF16 too, and memory for `n` numbers, at least one.
+#[inline(always)]
+pub(crate) unsafe fn store_two<T: Number, const PAIRS: bool>(
+    to: *mut T,
+    n: usize,
+    [first, second]: [__m512; 2],
+) {
+    // SAFETY: as the caller promises; vectors of halves and of integers are the same bits.
+    unsafe {
+        if n < TWO {
+            store(to, lanes(n), first);
+            store(to.wrapping_add(16), lanes(n.saturating_sub(16)), second);
+        } else if PAIRS && T::DTYPE == DType::BF16 {
+            let halves = _mm512_cvtne2ps_pbh(second, first);
+            let halves = std::mem::transmute::<__m512bh, __m512i>(halves);
+            _mm512_storeu_si512(to.cast(), halves);
+        } else if T::DTYPE == DType::BF16 {
+            store(to, !0, first);
+            store(to.add(16), !0, second);
+        } else {
+            let to = to.cast();
+            _mm512_storeu_ps(to, first);
+            _mm512_storeu_ps(to.add(16), second);
+        }
+    }
+}
+
+/// Product of two rows, in f32 sums of a fixed order.
+///
+/// # Safety
+///
+/// The instruction set; `b` is as long as `a`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+pub(crate) unsafe fn dot<T: Number>(a: &[T], b: &[T]) -> f32 {
+    let mut sums = [_mm512_setzero_ps(); 4];
+    for first in (0..a.len()).step_by(2 * TWO) {
+        for part in 0..2 {
+            let at = first + part * TWO;
+            if at >= a.len() {
+                break;
+            }
+            // SAFETY: the rows have numbers from `at` on.
+            unsafe {
+                let n = a.len() - at;
+                let a = load_two(a.as_ptr().add(at), n);
+                let b = load_two(b.as_ptr().add(at), n);
+                for i in 0..2 {
+                    sums[2 * part + i] = _mm512_fmadd_ps(a[i], b[i], sums[2 * part + i]);
+                }
+            }
+        }
+    }
+    let [a, b, c, d] = sums;
+    _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)))
+}
+
+/// Writes 16 numbers; rounds as [`store_two`] does.
+///
+/// # Safety
+///
+/// The instruction set, with `PAIRS` AVX-512 BF16 too, and memory for the numbers.
+#[inline(always)]
+pub(crate) unsafe fn store_one<T: Number, const PAIRS: bool>(to: *mut T, values: __m512) {
+    // SAFETY: as the caller promises; vectors of halves and of integers are the same bits.
+    unsafe {
+        if PAIRS && T::DTYPE == DType::BF16 {
+            let halves = _mm512_cvtneps_pbh(values);
+            let halves = std::mem::transmute::<__m256bh, __m256i>(halves);
+            _mm256_storeu_si256(to.cast(), halves);
+        } else {
+            store(to, !0, values);
+        }
+    }
+}
+
+/// `2ˣ` with a relative error below 2e-7, or below 4e-6 where a result of type `T` is bf16; NaN
+/// stays NaN, infinities and numbers beyond the range become 0 or infinite, 0 becomes 1.
+///
+/// # Source
+///
+/// Minimax polynomials of `2ˣ` on -½..½ with the constant 1, by Lawson's iteration.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+pub(crate) fn power_of_two<T: Number>(x: __m512) -> __m512 {
+    const NEAREST: i32 = _MM_FROUND_NO_EXC;
+    // Infinities leave a rest of 0.
+    let rest = _mm512_reduce_ps::<NEAREST>(x);
+    let whole = _mm512_roundscale_ps::<NEAREST>(x);
+    let step = |p, c: f32| _mm512_fmadd_ps(p, rest, _mm512_set1_ps(c));
+    let p = if T::DTYPE == DType::BF16 {
+        let p = step(_mm512_set1_ps(9.582_853e-3), 5.590_642_6e-2);
+        step(step(p, 2.402_41e-1), 6.931_241_8e-1)
+    } else {
+        let p = step(_mm512_set1_ps(1.326_472_7e-3), 9.671_513e-3);
+        let p = step(p, 5.550_733_6e-2);
+        step(step(p, 2.402_224_2e-1), 6.931_47e-1)
+    };
+    _mm512_scalef_ps(step(p, 1.0), whole)
+}
+
 /// `eˣ` with a relative error below 2e-7; NaN stays NaN.
 ///
 /// # Source
@@ -106,10 +244,16 @@ pub(crate) fn exp(x: __m512) -> __m512 {
     _mm512_scalef_ps(_mm512_add_ps(y, _mm512_set1_ps(1.0)), n)
 }
 
-/// `1 / (1 + e⁻ˣ)`, 0 where the exponential overflows; NaN stays NaN.
+/// `1 / (1 + e⁻ˣ)`, 0 where the exponential overflows; NaN stays NaN. Where the result is to be
+/// bf16, the relative error is below 1e-4.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-pub(crate) fn sigmoid(x: __m512) -> __m512 {
+pub(crate) fn sigmoid<T: Number>(x: __m512) -> __m512 {
+    if T::DTYPE == DType::BF16 {
+        let x = _mm512_mul_ps(x, _mm512_set1_ps(-std::f32::consts::LOG2_E));
+        let divisor = _mm512_add_ps(power_of_two::<T>(x), _mm512_set1_ps(1.0));
+        return _mm512_rcp14_ps(divisor);
+    }
     let power = exp(_mm512_sub_ps(_mm512_setzero_ps(), x));
     let divisor = _mm512_add_ps(power, _mm512_set1_ps(1.0));
     let estimate = _mm512_rcp14_ps(divisor);
@@ -123,7 +267,7 @@ pub(crate) fn sigmoid(x: __m512) -> __m512 {
 mod tests {
     use burn::tensor::bf16;
 
-    use crate::cpu::isa::Isa;
+    use crate::cpu::isa::{Isa, has_pairs};
     use crate::cpu::number::Number;
 
     fn each(values: &[f32], f: impl Fn(f32, f32, f32)) {
@@ -137,7 +281,7 @@ mod tests {
             unsafe {
                 let x = super::load(values.as_ptr(), mask);
                 super::store(results[0].as_mut_ptr(), mask, super::exp(x));
-                super::store(results[1].as_mut_ptr(), mask, super::sigmoid(x));
+                super::store(results[1].as_mut_ptr(), mask, super::sigmoid::<f32>(x));
             }
             for (i, &x) in values.iter().enumerate() {
                 f(x, results[0][i], results[1][i]);
@@ -164,6 +308,73 @@ mod tests {
         });
     }
 
+    /// Powers of two and the logistic function, each for f32 and for bf16.
+    fn each_in_both_types(values: &[f32], f: impl Fn(f32, [f32; 2], [f32; 2])) {
+        if Isa::detect() != Isa::Avx512 {
+            return;
+        }
+        for values in values.chunks(16) {
+            let mut results = [[0.0f32; 16]; 4];
+            let mask = super::lanes(values.len());
+            // SAFETY: detected; the mask has as many lanes as there are values.
+            unsafe {
+                let x = super::load(values.as_ptr(), mask);
+                for (i, y) in [
+                    super::power_of_two::<f32>(x),
+                    super::power_of_two::<bf16>(x),
+                    super::sigmoid::<f32>(x),
+                    super::sigmoid::<bf16>(x),
+                ]
+                .into_iter()
+                .enumerate()
+                {
+                    super::store(results[i].as_mut_ptr(), mask, y);
+                }
+            }
+            for (i, &x) in values.iter().enumerate() {
+                let [a, b, c, d] = results.map(|result| result[i]);
+                f(x, [a, b], [c, d]);
+            }
+        }
+    }
+
+    #[test]
+    fn powers_of_two_agree_with_the_standard_library_over_the_whole_range() {
+        let values: Vec<f32> = (-155_000..130_000).map(|i| i as f32 * 1e-3).collect();
+        each_in_both_types(&values, |x, powers, sigmoids| {
+            let expected = f64::from(x).exp2();
+            for (power, bound) in powers.into_iter().zip([2e-7, 4e-6]) {
+                if expected < f64::from(f32::MAX) {
+                    let error = (f64::from(power) - expected).abs();
+                    assert!(error <= expected * bound + 1.5e-45, "{x}: {power}");
+                } else {
+                    assert_eq!(power, f32::INFINITY, "{x}");
+                }
+            }
+            let expected = 1.0 / (1.0 + (-f64::from(x)).exp());
+            for (sigmoid, bound) in sigmoids.into_iter().zip([4e-7, 1e-4]) {
+                let error = (f64::from(sigmoid) - expected).abs();
+                assert!(
+                    error <= expected * bound || expected < 2e-38,
+                    "{x}: {sigmoid}"
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn special_values_pass_through_powers_of_two() {
+        let values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1e30, 1e30];
+        each_in_both_types(&values, |x, powers, sigmoids| match x {
+            x if x.is_nan() => assert!([powers, sigmoids].iter().flatten().all(|y| y.is_nan())),
+            0.0 => assert!(powers == [1.0; 2] && (sigmoids[1] - 0.5).abs() < 1e-4),
+            x if x > 0.0 => {
+                assert!(powers == [f32::INFINITY; 2] && (sigmoids[1] - 1.0).abs() < 1e-4)
+            }
+            _ => assert!(powers == [0.0; 2] && sigmoids == [0.0; 2]),
+        });
+    }
+
     #[test]
     fn special_values_pass_through() {
         let values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1e30, 1e30];
@@ -173,6 +384,47 @@ mod tests {
             x if x > 0.0 => assert!(power == f32::INFINITY && sigmoid == 1.0),
             _ => assert!(power == 0.0 && sigmoid == 0.0),
         });
+    }
+
+    #[test]
+    fn stores_of_two_round_as_single_numbers_do_and_touch_no_more_than_asked() {
+        if !has_pairs() {
+            return;
+        }
+        for first in (0..u32::MAX - 32 * 9973).step_by(32 * 9973 * 7) {
+            let values: [f32; 32] =
+                std::array::from_fn(|i| f32::from_bits(first + 9973 * i as u32));
+            for n in [1, 15, 16, 17, 31, 32, 40] {
+                let mut halves = [[bf16::ONE; 32]; 2];
+                let mut floats = [1.0f32; 32];
+                // SAFETY: detected; all arrays have 32 numbers.
+                unsafe {
+                    let x = super::load_two(values.as_ptr(), n);
+                    super::store_two::<_, true>(halves[0].as_mut_ptr(), n, x);
+                    super::store_two::<_, false>(halves[1].as_mut_ptr(), n, x);
+                    super::store_two::<_, true>(floats.as_mut_ptr(), n, x);
+                }
+                for i in 0..32 {
+                    let kept = i >= n;
+                    let (value, half) = (values[i], bf16::narrow(values[i]));
+                    let same = |ours: bf16| ours.to_bits() == half.to_bits();
+                    assert_eq!(halves[1][i] == bf16::ONE && kept, kept);
+                    assert!(kept || same(halves[1][i]));
+                    // The instruction knows no subnormal numbers.
+                    let flushed = value.is_subnormal() && halves[0][i].to_f32() == 0.0;
+                    let nan = value.is_nan() && halves[0][i].is_nan();
+                    assert!(kept || flushed || nan || same(halves[0][i]), "{value}");
+                    assert!(
+                        floats[i].to_bits()
+                            == if kept {
+                                1.0f32.to_bits()
+                            } else {
+                                value.to_bits()
+                            }
+                    );
+                }
+            }
+        }
     }
 
     #[test]

@@ -3,15 +3,14 @@
 //! A function reads and writes slices, splits its work between the threads of rayon, and gives
 //! the same bits for any number of them.
 
-pub(crate) mod bf16;
 pub(crate) mod buffer;
 pub(crate) mod exp;
-pub mod gemm;
 pub(crate) mod isa;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod lanes_avx512;
 pub mod matrix;
 pub(crate) mod number;
+pub(crate) mod packed;
 pub mod pool;
 pub mod product;
 pub(crate) mod rows;

@@ -1,8 +1,8 @@
 //! The number types that tensors hold; all arithmetic is in f32.
 //!
 //! Conversions are integer arithmetic, which compilers turn into vectors of any width and which
-//! gives the same bits on every CPU; the instruction that rounds to bf16 makes zeros of subnormal
-//! numbers.
+//! gives the same bits on every CPU. The instruction that rounds to bf16 makes zeros of subnormal
+//! numbers; only loops written for AVX-512 use it.
 
 use burn::backend::DType;
 use burn::backend::flex::FlexTensor;

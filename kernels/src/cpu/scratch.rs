@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use burn::tensor::bf16;
+use super::number::Number;
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
@@ -32,14 +32,15 @@ pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R)
     result
 }
 
-/// The same with `halves` numbers of 16 bits.
-pub(crate) fn with_halves<R>(halves: usize, work: impl FnOnce(&mut [bf16]) -> R) -> R {
-    with_scratch(halves.div_ceil(2), |floats| {
-        // SAFETY: a float has room for two, its alignment is stricter, and any bits are a number.
+/// The same with `n` numbers of a type that is no larger.
+pub(crate) fn with_numbers<T: Number, R>(n: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
+    let each = const { size_of::<f32>() / size_of::<T>() };
+    with_scratch(n.div_ceil(each), |floats| {
+        // SAFETY: a float has room for `each`, its alignment is stricter, and any bits are a number.
         let all = unsafe {
-            std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<bf16>(), floats.len() * 2)
+            std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<T>(), floats.len() * each)
         };
-        work(&mut all[..halves])
+        work(&mut all[..n])
     })
 }
 

@@ -1,7 +1,7 @@
 //! What a matrix product is cut into: tiles of C that fit the registers of one core.
 //!
-//! B is packed into panels, `depth` lines of [`Tile::COLUMNS`] floats; A is read where it lies,
-//! one broadcast element at a time, so that it needs no packing whatever its strides.
+//! B is a panel of a packed matrix; A is read one broadcast element at a time, from a strip or where
+//! it lies.
 
 /// One tile: `c[rows, columns] (+)= a[rows, depth] b[depth, COLUMNS]`.
 #[derive(Debug, Clone, Copy)]
@@ -37,14 +37,6 @@ pub(crate) trait Tile {
     ///
     /// The CPU has the instruction set, and the pointers of `job` are valid for its shape.
     unsafe fn run(job: &TileJob);
-
-    /// Packs [`Self::COLUMNS`] rows of contiguous floats as `depth` lines, one row a column.
-    ///
-    /// # Safety
-    ///
-    /// The CPU has the instruction set; the rows lie `row_stride` apart and hold `depth` floats
-    /// each; `to` has room for all of them.
-    unsafe fn pack_transposed(from: *const f32, row_stride: usize, depth: usize, to: *mut f32);
 }
 
 /// Tiles in plain loops, for CPUs without a version of their own.
@@ -76,15 +68,6 @@ impl Tile for Portable {
                     let c = job.c.add(i * job.c_row_stride + j);
                     *c = if job.adds { *c + value } else { value };
                 }
-            }
-        }
-    }
-
-    unsafe fn pack_transposed(from: *const f32, row_stride: usize, depth: usize, to: *mut f32) {
-        for j in 0..Self::COLUMNS {
-            for p in 0..depth {
-                // SAFETY: the caller vouches for the rows and for the room.
-                unsafe { *to.add(p * Self::COLUMNS + j) = *from.add(j * row_stride + p) };
             }
         }
     }

@@ -5,7 +5,7 @@ use std::arch::x86_64::{
     _mm256_storeu_ps,
 };
 
-use super::tile::{Portable, Tile, TileJob};
+use super::tile::{Tile, TileJob};
 
 const COLUMNS: usize = 16;
 
@@ -30,11 +30,6 @@ impl Tile for Avx2 {
                 _ => tile::<6>(job),
             }
         }
-    }
-
-    unsafe fn pack_transposed(from: *const f32, row_stride: usize, depth: usize, to: *mut f32) {
-        // SAFETY: the same contract, with the same 16 columns.
-        unsafe { Portable::pack_transposed(from, row_stride, depth, to) }
     }
 }
 

@@ -12,12 +12,13 @@ pub(crate) mod cuda;
 use burn::backend::{Backend, tensor::FloatTensor};
 #[cfg(test)]
 use burn::backend::{Flex, flex::FlexTensor};
-use burn::tensor::{Device, Tensor, TensorData, bf16};
+use burn::tensor::{Device, Tensor, TensorData};
 
 #[cfg(test)]
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 
 use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
 #[cfg(test)]
 use crate::cpu::pool::Buffer;
 
@@ -39,12 +40,12 @@ impl Dropout {
 
     /// 1 where an element is kept, 0 where it is dropped: `[n, in]`, f32.
     pub fn mask(self, [rows, width]: [usize; 2], device: &Device) -> Tensor<2> {
-        let ones = vec![bf16::ONE; width];
-        let mut kept = vec![bf16::ZERO; width];
+        let ones = vec![1.0f32; width];
+        let mut kept = vec![0.0; width];
         let mut values = Vec::with_capacity(rows * width);
         for row in 0..rows {
             self.keep(row, 0, &ones, &mut kept);
-            values.extend(kept.iter().map(|&value| f32::from(value)));
+            values.extend_from_slice(&kept);
         }
         Tensor::from_data(TensorData::new(values, [rows, width]), device)
     }
@@ -54,15 +55,10 @@ impl Dropout {
     /// # Panics
     ///
     /// If `first` is not a multiple of 4, of which one draw decides.
-    pub(crate) fn keep(self, row: usize, first: usize, from: &[bf16], to: &mut [bf16]) {
+    pub(crate) fn keep<T: Number>(self, row: usize, first: usize, from: &[T], to: &mut [T]) {
         assert!(first.is_multiple_of(4), "a draw decides on four columns");
         let word = mix(self.state ^ mix(row as u64)).wrapping_add(first as u64 / 4);
-        keep_bf16(word, self.threshold, from, to);
-    }
-
-    /// The same for a whole row of f32.
-    pub(crate) fn keep_f32(self, row: usize, from: &[f32], to: &mut [f32]) {
-        keep_f32(mix(self.state ^ mix(row as u64)), self.threshold, from, to);
+        keep(word, self.threshold, from, to);
     }
 
     /// Adds a row of f32, less what is dropped.
@@ -87,7 +83,7 @@ impl KeepElements for Flex {
         let mut kept = Buffer::repeated(0.0f32, n * width);
         let rows = numbers(&x).chunks_exact(width.max(1));
         for (row, (x, kept)) in rows.zip(kept.chunks_exact_mut(width.max(1))).enumerate() {
-            dropout.keep_f32(row, x, kept);
+            dropout.keep(row, 0, x, kept);
         }
         tensor(kept, [n, width])
     }
@@ -116,22 +112,12 @@ fn draws(word: u64) -> [u16; 32] {
 }
 
 for_each_isa! {
-    fn keep_bf16(word: u64, threshold: u16, from: &[bf16], to: &mut [bf16]) {
-        for (i, (from, to)) in from.chunks(32).zip(to.chunks_mut(32)).enumerate() {
-            let draws = draws(word.wrapping_add(8 * i as u64));
-            for ((to, from), draw) in to.iter_mut().zip(from).zip(draws) {
-                *to = bf16::from_bits(if draw < threshold { 0 } else { from.to_bits() });
-            }
-        }
-    }
-}
-
-for_each_isa! {
-    fn keep_f32(word: u64, threshold: u16, from: &[f32], to: &mut [f32]) {
+    fn keep[T: Number](word: u64, threshold: u16, from: &[T], to: &mut [T]) {
+        let zero = T::narrow(0.0);
         for (i, (from, to)) in from.chunks(32).zip(to.chunks_mut(32)).enumerate() {
             let draws = draws(word.wrapping_add(8 * i as u64));
             for ((to, &from), draw) in to.iter_mut().zip(from).zip(draws) {
-                *to = if draw < threshold { 0.0 } else { from };
+                *to = if draw < threshold { zero } else { from };
             }
         }
     }
@@ -150,6 +136,8 @@ for_each_isa! {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::bf16;
+
     use super::*;
 
     fn values(dropout: Dropout, shape: [usize; 2]) -> Vec<f32> {
@@ -197,7 +185,7 @@ mod tests {
         let part: Vec<f32> = part.into_iter().map(f32::from).collect();
         assert_eq!(part, whole[2 * 75 + 32..]);
         let mut row = vec![0.0; 75];
-        dropout.keep_f32(2, &[1.0; 75], &mut row);
+        dropout.keep(2, 0, &[1.0f32; 75], &mut row);
         assert_eq!(row, whole[150..]);
         dropout.add_kept(2, &[1.0; 75], &mut row);
         assert_eq!(

@@ -1,17 +1,14 @@
 //! A frozen matrix, stored as its device multiplies it.
 //!
-//! On a GPU, and where the CPU computes in f32, that is a tensor in the checkpoint's layout. Where
-//! the CPU computes in bf16 the matrix is packed once for `x Wᵀ` and, when a gradient first needs
-//! it, once for `dy W`; no other copy stays.
+//! On a GPU that is a tensor in the checkpoint's layout. On the CPU the matrix is packed once for
+//! `x Wᵀ` and, when a gradient first needs it, once for `dy W`; no other copy stays.
 
 pub(crate) mod packed;
-
-use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::route::is_cpu;
-pub(crate) use packed::Packed;
+pub(crate) use packed::{Packed, PackedMatrix, with_matrix};
 
 /// A matrix `[out, in]` without a gradient.
 #[derive(Debug, Clone)]
@@ -27,7 +24,7 @@ pub(crate) enum Storage {
     /// `[out, in]`.
     Dense(Box<Tensor<2>>),
     /// Panels in the memory of the CPU.
-    Packed(Arc<Packed>),
+    Packed(Packed),
 }
 
 /// Type of the numbers that products read; sums are always f32.
@@ -44,7 +41,7 @@ impl ComputeDtype {
     /// bf16 where the device multiplies it faster than f32.
     pub fn best_of(device: &Device) -> Self {
         #[cfg(target_arch = "x86_64")]
-        let cpu_multiplies = crate::cpu::bf16::tile_avx512::is_available();
+        let cpu_multiplies = crate::cpu::packed::tile_bf16::is_available();
         #[cfg(not(target_arch = "x86_64"))]
         let cpu_multiplies = false;
         if cpu_multiplies || !is_cpu(device) {
@@ -71,8 +68,8 @@ impl FrozenWeight {
     /// If there are not `out * in` values.
     pub fn new(values: Vec<f32>, shape: [usize; 2], dtype: ComputeDtype, device: &Device) -> Self {
         assert_eq!(values.len(), shape[0] * shape[1], "values of a weight");
-        let storage = if dtype == ComputeDtype::Bf16 && is_cpu(device) {
-            Storage::Packed(Arc::new(Packed::new(&values, shape)))
+        let storage = if is_cpu(device) {
+            Storage::Packed(Packed::new(values, shape, dtype))
         } else {
             let dense = Tensor::<2>::from_data(TensorData::new(values, shape), device);
             Storage::Dense(Box::new(dense.cast(dtype.dtype())))
@@ -96,8 +93,12 @@ impl FrozenWeight {
 
     /// What products read.
     pub fn compute_dtype(&self) -> ComputeDtype {
-        match &self.storage {
-            Storage::Dense(dense) if dense.dtype() == DType::F32 => ComputeDtype::F32,
+        let dtype = match &self.storage {
+            Storage::Dense(dense) => dense.dtype(),
+            Storage::Packed(packed) => packed.dtype(),
+        };
+        match dtype {
+            DType::F32 => ComputeDtype::F32,
             _ => ComputeDtype::Bf16,
         }
     }

@@ -1,41 +1,89 @@
-//! A frozen matrix as bf16 panels, for both directions of a product.
+//! A frozen matrix as panels, for both directions of a product.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use burn::tensor::bf16;
+use burn::tensor::{DType, bf16};
 use rayon::prelude::*;
 
-use crate::cpu::bf16::convert::narrowed;
-use crate::cpu::bf16::panels::Panels;
-use crate::cpu::number::Number;
+use super::ComputeDtype;
+use crate::cpu::packed::convert::narrowed;
+use crate::cpu::packed::operand::Operand;
+use crate::cpu::packed::panels::Panels;
+
+/// A packed matrix `[out, in]` in the type that products read.
+#[derive(Debug, Clone)]
+pub(crate) enum Packed {
+    F32(Arc<PackedMatrix<f32>>),
+    Bf16(Arc<PackedMatrix<bf16>>),
+}
+
+/// Evaluates an expression with a name for the matrix, whatever its type.
+macro_rules! with_matrix {
+    ($packed:expr, $matrix:ident => $work:expr) => {
+        match $packed {
+            $crate::frozen_weight::Packed::F32($matrix) => $work,
+            $crate::frozen_weight::Packed::Bf16($matrix) => $work,
+        }
+    };
+}
+
+pub(crate) use with_matrix;
+
+impl Packed {
+    pub(crate) fn new(values: Vec<f32>, shape: [usize; 2], dtype: ComputeDtype) -> Self {
+        match dtype {
+            ComputeDtype::F32 => Self::F32(Arc::new(PackedMatrix::new(&values, shape))),
+            ComputeDtype::Bf16 => {
+                Self::Bf16(Arc::new(PackedMatrix::new(&narrowed(&values), shape)))
+            }
+        }
+    }
+
+    /// The type that products read.
+    pub(crate) fn dtype(&self) -> DType {
+        match self {
+            Self::F32(_) => DType::F32,
+            Self::Bf16(_) => DType::BF16,
+        }
+    }
+
+    /// Rows `rows` as f32, one after the other.
+    pub(crate) fn rows(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {
+        with_matrix!(self, matrix => matrix.rows(rows))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        with_matrix!(self, matrix => matrix.bytes())
+    }
+}
 
 /// A packed matrix `[out, in]`.
 #[derive(Debug)]
-pub(crate) struct Packed {
+pub(crate) struct PackedMatrix<T> {
     /// For `x Wᵀ`.
-    forward: Panels,
+    forward: Panels<T>,
     /// For `dy W`.
-    backward: OnceLock<Panels>,
+    backward: OnceLock<Panels<T>>,
 }
 
-impl Packed {
-    pub(crate) fn new(values: &[f32], shape: [usize; 2]) -> Self {
+impl<T: Operand> PackedMatrix<T> {
+    fn new(values: &[T], shape: [usize; 2]) -> Self {
         Self {
-            forward: Panels::of_rows(&narrowed(values), shape),
+            forward: Panels::of_rows(values, shape),
             backward: OnceLock::new(),
         }
     }
 
     /// Panels for `x Wᵀ`: depth `in`, columns `out`.
-    pub(crate) fn forward(&self) -> &Panels {
+    pub(crate) fn forward(&self) -> &Panels<T> {
         &self.forward
     }
 
     /// Panels for `dy W`: depth `out`, columns `in`.
-    pub(crate) fn backward(&self) -> &Panels {
+    pub(crate) fn backward(&self) -> &Panels<T> {
         self.backward.get_or_init(|| {
             let shape = [self.forward.columns(), self.forward.depth()];
-            let mut values = vec![bf16::ZERO; shape[0] * shape[1]];
+            let mut values = vec![T::ZERO; shape[0] * shape[1]];
             values
                 .par_chunks_mut(shape[1].max(1))
                 .enumerate()
@@ -44,9 +92,8 @@ impl Packed {
         })
     }
 
-    /// Rows `rows` as f32, one after the other.
-    pub(crate) fn rows(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {
-        let mut row = vec![bf16::ZERO; self.forward.depth()];
+    fn rows(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {
+        let mut row = vec![T::ZERO; self.forward.depth()];
         let mut values = Vec::new();
         for i in rows {
             self.forward.read_column(i, &mut row);
@@ -55,7 +102,7 @@ impl Packed {
         values
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.forward.bytes() + self.backward.get().map_or(0, Panels::bytes)
     }
 }

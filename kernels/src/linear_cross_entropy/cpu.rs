@@ -1,171 +1,269 @@
-//! A chunk of the loss on slices, with the logits transposed: `[v, m]`.
+//! Chunks of the loss on slices, with the head packed.
 //!
-//! That way the head is read in the order in which it lies, both for the logits and for the
-//! gradient of the hidden states, and never packed; and the softmax of all rows of the chunk runs
-//! side by side in vectors.
+//! Logits are f32 and live for a moment: as soon as some columns are there, they become exponentials
+//! above their own maximum, in the head's type. What separates these from probabilities is one
+//! factor for a row and some columns, known at the end.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::Supervision;
 use crate::cpu::exp::exp;
-use crate::cpu::gemm::gemm;
 use crate::cpu::isa::for_each_isa;
-use crate::cpu::matrix::{Matrix, MatrixMut};
+use crate::cpu::packed::convert::narrow_slice;
+use crate::cpu::packed::operand::Operand;
+use crate::cpu::packed::panels::{COLUMNS, Panels};
+use crate::cpu::packed::product::{
+    Output, Panelled, Rows, Spread, Sum, Term, evened, for_row_blocks,
+};
+use crate::cpu::packed::uninitialised;
+use crate::cpu::pool::Buffer;
+use crate::cpu::scratch::{with_numbers, with_scratch};
+use crate::cpu::shared::Shared;
+use crate::frozen_weight::PackedMatrix;
 
-/// Vocabulary entries whose maximum and sum one task finds.
-const PART: usize = 1024;
+/// Partial maxima and sums side by side.
+const LANES: usize = 32;
+/// Panels of the head whose logits have a maximum of their own: those of 128 rows stay in the second
+/// level of cache.
+const PART_PANELS: usize = 16;
+/// Columns of a part.
+const PART: usize = PART_PANELS * COLUMNS;
+/// Columns whose gradients are multiplied with the head at a time.
+const GRADIENT_COLUMNS: usize = 3 * PART;
 
 /// The rows of a micro-batch, cut into chunks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chunks<'a> {
+pub(super) struct Chunks<'a, T> {
     /// `[m, d]`.
-    pub(super) hidden: Matrix<'a>,
+    pub(super) hidden: &'a [T],
     /// `[v, d]`.
-    pub(super) head: Matrix<'a>,
+    pub(super) head: &'a PackedMatrix<T>,
     pub(super) chunk_rows: usize,
 }
 
-impl Chunks<'_> {
+/// `hidden headᵀ`, `[m, v]`.
+pub(super) fn logits<T: Operand>(hidden: &[T], head: &PackedMatrix<T>) -> Buffer<f32> {
+    let panels = head.forward();
+    let m = hidden.len() / panels.depth().max(1);
+    // SAFETY: the product replaces every element.
+    unsafe {
+        Buffer::filled(m * panels.columns(), |to| {
+            let (hidden, stride) = evened(hidden, panels.depth());
+            multiply((&hidden, stride), panels, to);
+        })
+    }
+}
+
+/// Rows, `stride` apart, times panels.
+fn multiply<T: Operand>(
+    (left, stride): (&[T], usize),
+    panels: &Panels<T>,
+    to: &mut [MaybeUninit<f32>],
+) {
+    let (n, columns) = (left.len() / stride, panels.columns());
+    let to = Shared::new(to);
+    for_row_blocks::<T, f32>(n, panels.depth(), |rows, spread| {
+        // SAFETY: blocks of rows are disjoint.
+        let to = unsafe { to.slice(rows.start * columns, rows.len() * columns) };
+        Sum {
+            terms: &[Term::new(
+                Rows::new(&left[rows.start * stride..rows.end * stride], stride, 0),
+                panels,
+            )],
+            panels: Panelled::All,
+            bias: None,
+            residual: None,
+            output: Output::new(to, columns),
+        }
+        .run(spread);
+    });
+}
+
+impl<T: Operand> Chunks<'_, T> {
     /// Weighted sum of the losses, and the gradient of it times `gradient_scale`, `[m, d]`.
     pub(super) fn loss_and_gradient(
         &self,
         supervision: &Supervision,
         gradient_scale: f64,
-    ) -> (f64, Vec<f32>) {
-        let (m, d) = (self.hidden.rows(), self.hidden.columns());
-        let mut chunk = Chunk::default();
-        let mut d_hidden = vec![0.0; m * d];
+    ) -> (f64, Vec<T>) {
+        let mut d_hidden = Vec::with_capacity(self.hidden.len());
         let mut loss_sum = 0.0;
-        for start in (0..m).step_by(self.chunk_rows) {
-            let rows = start..(start + self.chunk_rows).min(m);
-            let part = supervision.part(rows.clone());
-            loss_sum += chunk.loss(self.hidden.part(rows.clone()), self.head, &part);
-            let target = &mut d_hidden[rows.start * d..rows.end * d];
-            let target = MatrixMut::replace(target, [rows.len(), d], d);
-            chunk.d_hidden(self.head, &part, gradient_scale, target);
+        let vocabulary = self.head.forward().columns();
+        for (hidden, part) in self.parts(supervision) {
+            let mut softmax = None;
+            // SAFETY: the softmax writes the exponentials of every column.
+            let exponentials: Buffer<T> = unsafe {
+                Buffer::filled(part.targets.len() * vocabulary, |to| {
+                    softmax = Some(self.softmax(hidden, &part, Some(Shared::new(to))));
+                })
+            };
+            let softmax = softmax.expect("computed above");
+            loss_sum += softmax.loss(&part);
+            let gradient = Gradient {
+                softmax: &softmax,
+                exponentials: &exponentials,
+                part: &part,
+                scale: gradient_scale,
+            };
+            d_hidden.extend(gradient.of_hidden(self.head.backward()));
         }
         (loss_sum, d_hidden)
     }
 
     /// Weighted sum of the losses.
     pub(super) fn loss(&self, supervision: &Supervision) -> f64 {
-        let m = self.hidden.rows();
-        let mut chunk = Chunk::default();
-        (0..m)
-            .step_by(self.chunk_rows)
-            .map(|start| {
-                let rows = start..(start + self.chunk_rows).min(m);
-                let part = supervision.part(rows.clone());
-                chunk.loss(self.hidden.part(rows), self.head, &part)
-            })
+        self.parts(supervision)
+            .map(|(hidden, part)| self.softmax(hidden, &part, None).loss(&part))
             .sum()
+    }
+
+    fn parts(&self, supervision: &Supervision) -> impl Iterator<Item = (&[T], Supervision)> {
+        let (m, d) = (supervision.rows.len(), self.head.forward().depth());
+        let starts = (0..m).step_by(self.chunk_rows);
+        starts.map(move |start| {
+            let end = (start + self.chunk_rows).min(m);
+            (
+                &self.hidden[start * d..end * d],
+                supervision.part(start..end),
+            )
+        })
+    }
+
+    /// Computes the logits of some rows part after part; `kept`, `[m, v]`, takes their
+    /// exponentials.
+    fn softmax(
+        &self,
+        hidden: &[T],
+        supervision: &Supervision,
+        kept: Option<Shared<'_, MaybeUninit<T>>>,
+    ) -> Softmax {
+        let panels = self.head.forward();
+        let m = supervision.targets.len();
+        let (hidden, stride) = evened(hidden, panels.depth());
+        let hidden = Rows::new(&hidden, stride, 0);
+        let parts = panels.len().div_ceil(PART_PANELS);
+        let found: Vec<Part> = (0..parts)
+            .into_par_iter()
+            .map(|part| {
+                let first = part * PART_PANELS;
+                let n_panels = PART_PANELS.min(panels.len() - first);
+                let columns = (panels.columns() - part * PART).min(PART);
+                with_scratch(m * columns, |logits| {
+                    Sum {
+                        terms: &[Term::new(hidden, panels)],
+                        panels: Panelled::Some(first, n_panels),
+                        bias: None,
+                        residual: None,
+                        output: Output::new(uninitialised(&mut *logits), columns),
+                    }
+                    .run(Spread::OneThread);
+                    let picked = supervision.picked(part * PART..part * PART + columns, logits);
+                    let rows = logits.chunks_exact_mut(columns).enumerate();
+                    let row_of = |(row, logits): (usize, &mut [f32])| {
+                        let of_row = exponentiate(logits);
+                        if let Some(kept) = &kept {
+                            let first = row * panels.columns() + part * PART;
+                            // SAFETY: this task alone writes these columns.
+                            narrow_slice(logits, unsafe { kept.slice(first, columns) });
+                        }
+                        of_row
+                    };
+                    Part {
+                        rows: rows.map(row_of).collect(),
+                        picked,
+                    }
+                })
+            })
+            .collect();
+        Softmax::of(found, m)
     }
 }
 
-/// Logits of one chunk and what its softmax needs; reused for each chunk.
-#[derive(Debug, Default)]
-struct Chunk {
-    /// `[v, m]`: logits, then exponentials, then gradients.
-    values: Vec<f32>,
-    m: usize,
-    /// Of each part: maximum and sum of each row, `[parts, 2, m]`.
-    statistics: Vec<f32>,
+impl Supervision {
+    /// Rows whose target is among `columns`, with its logit; `logits` are those of the columns.
+    fn picked(&self, columns: Range<usize>, logits: &[f32]) -> Vec<(usize, f32)> {
+        let targets = self.targets.iter().enumerate();
+        targets
+            .filter(|(_, id)| columns.contains(&(**id as usize)))
+            .map(|(row, &id)| {
+                let column = id as usize - columns.start;
+                (row, logits[row * columns.len() + column])
+            })
+            .collect()
+    }
 }
 
-impl Chunk {
-    /// The loss of `hidden`, `[m, d]`, under `head`, `[v, d]`, in nats.
-    ///
+/// Maximum of some logits and the sum of their exponentials above that.
+#[derive(Debug, Clone, Copy)]
+struct RowSum {
+    maximum: f32,
+    sum: f32,
+}
+
+/// What a part of the columns gives.
+#[derive(Debug)]
+struct Part {
+    rows: Vec<RowSum>,
+    /// Rows whose target is here, with its logit.
+    picked: Vec<(usize, f32)>,
+}
+
+/// The softmax of some rows.
+#[derive(Debug)]
+struct Softmax {
+    parts: Vec<Part>,
+    /// Of all columns.
+    rows: Vec<RowSum>,
+    /// The logit of each row's target.
+    picked: Vec<f32>,
+}
+
+impl Softmax {
     /// # Panics
     ///
     /// If a target is not in the vocabulary.
-    fn loss(&mut self, hidden: Matrix<'_>, head: Matrix<'_>, part: &Supervision) -> f64 {
-        let m = hidden.rows();
-        self.m = m;
-        self.values.resize(head.rows() * m, 0.0);
-        let logits = MatrixMut::replace(&mut self.values, [head.rows(), m], m);
-        gemm(logits, &[(head, hidden.transposed())]);
-        let picked: Vec<f32> = part
-            .targets
-            .iter()
-            .enumerate()
-            .map(|(i, &id)| self.values[id as usize * m + i])
-            .collect();
-        self.exponentiate();
-        (0..m)
-            .map(|i| {
-                let (maximum, sum) = self.row_statistics(i);
-                let log_p = picked[i] - maximum - sum.ln();
-                -f64::from(log_p) * f64::from(part.weights[i])
+    fn of(parts: Vec<Part>, m: usize) -> Self {
+        let mut picked = vec![None; m];
+        for &(row, logit) in parts.iter().flat_map(|part| &part.picked) {
+            picked[row] = Some(logit);
+        }
+        let row_of = |row: usize| {
+            let of_parts = || parts.iter().map(|part| part.rows[row]);
+            let maximum = of_parts().map(|part| part.maximum);
+            let maximum = finite(maximum.fold(f32::NEG_INFINITY, f32::max));
+            let sums = of_parts().map(|part| part.sum * exp(finite(part.maximum) - maximum));
+            RowSum {
+                maximum,
+                sum: sums.sum(),
+            }
+        };
+        Self {
+            rows: (0..m).map(row_of).collect(),
+            picked: picked
+                .into_iter()
+                .map(|logit| logit.expect("targets are in the vocabulary"))
+                .collect(),
+            parts,
+        }
+    }
+
+    fn loss(&self, supervision: &Supervision) -> f64 {
+        let rows = self.rows.iter().zip(&self.picked);
+        rows.zip(&supervision.weights)
+            .map(|((row, logit), weight)| {
+                let log_p = logit - row.maximum - row.sum.ln();
+                -f64::from(log_p) * f64::from(*weight)
             })
             .sum()
-    }
-
-    /// The gradient for the hidden states, after [`Self::loss`] of the same chunk.
-    fn d_hidden(
-        &mut self,
-        head: Matrix<'_>,
-        part: &Supervision,
-        gradient_scale: f64,
-        d_hidden: MatrixMut<'_>,
-    ) {
-        let m = self.m;
-        let scales: Vec<f32> = part
-            .weights
-            .iter()
-            .map(|w| (f64::from(*w) * gradient_scale) as f32)
-            .collect();
-        let totals: Vec<(f32, f32)> = (0..m).map(|i| self.row_statistics(i)).collect();
-        self.values
-            .par_chunks_mut(PART * m)
-            .zip(self.statistics.par_chunks(2 * m))
-            .for_each(|(values, statistics)| {
-                let factors: Vec<f32> = (0..m)
-                    .map(|i| {
-                        let (maximum, sum) = totals[i];
-                        exp(finite_maximum(statistics[i]) - maximum) / sum * scales[i]
-                    })
-                    .collect();
-                multiply_rows(values, &factors);
-            });
-        for (i, &id) in part.targets.iter().enumerate() {
-            self.values[id as usize * m + i] -= scales[i];
-        }
-        let d_logits = Matrix::of_rows(&self.values, m).transposed();
-        gemm(d_hidden, &[(d_logits, head)]);
-    }
-
-    /// Turns each part of the logits into exponentials above the part's own maximum.
-    fn exponentiate(&mut self) {
-        let m = self.m;
-        let parts = self.values.len().div_ceil(PART * m);
-        self.statistics.resize(parts * 2 * m, 0.0);
-        self.values
-            .par_chunks_mut(PART * m)
-            .zip(self.statistics.par_chunks_mut(2 * m))
-            .for_each(|(values, statistics)| {
-                let (maximum, sum) = statistics.split_at_mut(m);
-                exponentiate_part(values, maximum, sum);
-            });
-    }
-
-    /// Maximum of row `i` and the sum of its exponentials above that.
-    fn row_statistics(&self, i: usize) -> (f32, f32) {
-        let parts = || self.statistics.chunks(2 * self.m);
-        let maximum = finite_maximum(
-            parts()
-                .map(|part| part[i])
-                .fold(f32::NEG_INFINITY, f32::max),
-        );
-        let sum = parts()
-            .map(|part| exp(finite_maximum(part[i]) - maximum) * part[self.m + i])
-            .sum();
-        (maximum, sum)
     }
 }
 
 /// What is subtracted before exponentiating: a maximum of `-∞` would make NaN of what is 0.
 #[inline(always)]
-fn finite_maximum(maximum: f32) -> f32 {
+fn finite(maximum: f32) -> f32 {
     if maximum == f32::NEG_INFINITY {
         0.0
     } else {
@@ -173,34 +271,108 @@ fn finite_maximum(maximum: f32) -> f32 {
     }
 }
 
-for_each_isa! {
-    /// `values`, `[part, m]`, to exponentials above their maximum over the part, which is found
-    /// with their sum.
-    fn exponentiate_part(values: &mut [f32], maximum: &mut [f32], sum: &mut [f32]) {
-        let m = maximum.len();
-        maximum.fill(f32::NEG_INFINITY);
-        sum.fill(0.0);
-        for line in values.chunks_exact(m) {
-            for (maximum, &x) in maximum.iter_mut().zip(line) {
-                *maximum = if x > *maximum { x } else { *maximum };
-            }
+/// From exponentials to the gradient of the hidden states.
+struct Gradient<'a, T> {
+    softmax: &'a Softmax,
+    /// `[m, v]`.
+    exponentials: &'a [T],
+    part: &'a Supervision,
+    scale: f64,
+}
+
+impl<T: Operand> Gradient<'_, T> {
+    /// `panels` are those of the head for `dy W`.
+    fn of_hidden(&self, panels: &Panels<T>) -> Vec<T> {
+        let (m, d) = (self.part.targets.len(), panels.columns());
+        // SAFETY: each block writes all of its rows.
+        let wide: Buffer<f32> = unsafe {
+            Buffer::filled(m * d, |to| {
+                let to = Shared::new(to);
+                for_row_blocks::<T, f32>(m, panels.depth(), |rows, spread| {
+                    let to = to.slice(rows.start * d, rows.len() * d);
+                    to.fill(MaybeUninit::new(0.0));
+                    self.add_products(rows, panels, to.assume_init_mut(), spread);
+                });
+            })
+        };
+        wide.iter().copied().map(T::narrow).collect()
+    }
+
+    /// Adds the products of the logits' gradients with the head, some columns at a time.
+    fn add_products(&self, rows: Range<usize>, panels: &Panels<T>, to: &mut [f32], spread: Spread) {
+        let (vocabulary, d) = (panels.depth(), panels.columns());
+        for start in (0..vocabulary).step_by(GRADIENT_COLUMNS) {
+            let columns = start..(start + GRADIENT_COLUMNS).min(vocabulary);
+            let width = columns.len().next_multiple_of(T::DEPTHS);
+            with_numbers(rows.len() * width, |gradients: &mut [T]| {
+                for (row, to) in rows.clone().zip(gradients.chunks_exact_mut(width)) {
+                    to[columns.len()..].fill(T::ZERO);
+                    self.of_logits(row, columns.clone(), &mut to[..columns.len()]);
+                }
+                Sum {
+                    terms: &[Term::of_depths(
+                        Rows::new(gradients, width, 0),
+                        panels,
+                        columns.clone(),
+                    )],
+                    panels: Panelled::All,
+                    bias: None,
+                    residual: None,
+                    output: Output::sums(to, d),
+                }
+                .run(spread);
+            });
         }
-        for line in values.chunks_exact_mut(m) {
-            for ((x, sum), &maximum) in line.iter_mut().zip(sum.iter_mut()).zip(&*maximum) {
-                *x = exp(*x - finite_maximum(maximum));
-                *sum += *x;
-            }
+    }
+
+    /// Gradients of the logits of a row.
+    fn of_logits(&self, row: usize, columns: Range<usize>, to: &mut [T]) {
+        let scale = (f64::from(self.part.weights[row]) * self.scale) as f32;
+        let RowSum { maximum, sum } = self.softmax.rows[row];
+        let vocabulary = self.exponentials.len() / self.part.targets.len();
+        let from = &self.exponentials[row * vocabulary..][columns.clone()];
+        for (i, (from, to)) in from.chunks(PART).zip(to.chunks_mut(PART)).enumerate() {
+            let part = self.softmax.parts[columns.start / PART + i].rows[row];
+            let factor = exp(finite(part.maximum) - maximum) / sum * scale;
+            rescale(from, factor, to);
+        }
+        let target = self.part.targets[row] as usize;
+        if columns.contains(&target) {
+            let p = exp(self.softmax.picked[row] - maximum) / sum;
+            to[target - columns.start] = T::narrow((p - 1.0) * scale);
         }
     }
 }
 
 for_each_isa! {
-    /// Multiplies each line of `values`, `[part, m]`, by `factors`, `[m]`.
-    fn multiply_rows(values: &mut [f32], factors: &[f32]) {
-        for line in values.chunks_exact_mut(factors.len()) {
-            for (x, &factor) in line.iter_mut().zip(factors) {
-                *x *= factor;
+    /// Logits to exponentials above their maximum.
+    fn exponentiate(logits: &mut [f32]) -> RowSum {
+        let mut maxima = [f32::NEG_INFINITY; LANES];
+        for line in logits.chunks(LANES) {
+            for (maximum, &x) in maxima.iter_mut().zip(line) {
+                *maximum = if x > *maximum { x } else { *maximum };
             }
+        }
+        let maximum = maxima.into_iter().fold(f32::NEG_INFINITY, f32::max);
+        let subtracted = finite(maximum);
+        let mut sums = [0.0f32; LANES];
+        for line in logits.chunks_mut(LANES) {
+            for (sum, x) in sums.iter_mut().zip(line) {
+                *x = exp(*x - subtracted);
+                *sum += *x;
+            }
+        }
+        RowSum {
+            maximum,
+            sum: sums.into_iter().sum(),
+        }
+    }
+}
+
+for_each_isa! {
+    fn rescale[T: Operand](from: &[T], factor: f32, to: &mut [T]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = T::narrow(from.widen() * factor);
         }
     }
 }

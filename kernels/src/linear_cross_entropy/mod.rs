@@ -4,7 +4,6 @@
 //! that chunk's gradient in place of a graph.
 
 mod cpu;
-mod cpu_bf16;
 #[cfg(feature = "cube")]
 pub mod cuda;
 pub mod reference;
@@ -12,9 +11,10 @@ pub mod reference;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
 
 use crate::cpu::buffer::plain;
-use crate::cpu::matrix::Matrix;
-use crate::cpu::product::product;
-use crate::frozen_weight::{FrozenWeight, Storage};
+use crate::frozen_weight::{FrozenWeight, Storage, with_matrix};
+
+/// What callers of the operation promise where the head is packed.
+const SAME_DTYPE: &str = "hidden states in the head's dtype";
 
 /// The supervised rows of a micro-batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,30 +90,18 @@ pub fn linear_cross_entropy(
     let device = hidden.device();
     let [m, d] = hidden.dims();
     let head = match head.storage() {
-        Storage::Packed(panels) => {
-            let hidden = plain(&hidden, DType::BF16).expect("hidden states in the head's dtype");
-            let chunks = cpu_bf16::Chunks {
-                hidden: hidden.numbers(),
-                head: panels,
-                chunk_rows,
-            };
-            let (loss_sum, d_hidden) = chunks.loss_and_gradient(supervision, gradient_scale);
-            let d_hidden = TensorData::new(d_hidden, [m, d]);
-            let d_hidden = Tensor::from_data(d_hidden, (&device, DType::BF16));
-            return LossAndGradient { loss_sum, d_hidden };
+        Storage::Packed(packed) => {
+            let hidden = plain(&hidden, packed.dtype()).expect(SAME_DTYPE);
+            return with_matrix!(packed, head => {
+                let chunks = cpu::Chunks { hidden: hidden.numbers(), head, chunk_rows };
+                let (loss_sum, d_hidden) = chunks.loss_and_gradient(supervision, gradient_scale);
+                let d_hidden = TensorData::new(d_hidden, [m, d]);
+                let d_hidden = Tensor::from_data(d_hidden, (&device, packed.dtype()));
+                LossAndGradient { loss_sum, d_hidden }
+            });
         }
         Storage::Dense(head) => head,
     };
-    if let (Some(hidden), Some(head)) = (plain(&hidden, DType::F32), plain(head, DType::F32)) {
-        let cut = cpu::Chunks {
-            hidden: hidden.matrix(),
-            head: head.matrix(),
-            chunk_rows,
-        };
-        let (loss_sum, d_hidden) = cut.loss_and_gradient(supervision, gradient_scale);
-        let d_hidden = Tensor::from_data(TensorData::new(d_hidden, [m, d]), &device);
-        return LossAndGradient { loss_sum, d_hidden };
-    }
     #[cfg(feature = "cube")]
     if let Some((loss_sum, d_hidden)) = cuda::in_chunks(
         (&hidden, head),
@@ -148,25 +136,15 @@ pub fn linear_cross_entropy_loss(
 ) -> f64 {
     let m = hidden.dims()[0];
     let head = match head.storage() {
-        Storage::Packed(panels) => {
-            let hidden = plain(&hidden, DType::BF16).expect("hidden states in the head's dtype");
-            let chunks = cpu_bf16::Chunks {
-                hidden: hidden.numbers(),
-                head: panels,
-                chunk_rows,
-            };
-            return chunks.loss(supervision);
+        Storage::Packed(packed) => {
+            let hidden = plain(&hidden, packed.dtype()).expect(SAME_DTYPE);
+            return with_matrix!(packed, head => {
+                let chunks = cpu::Chunks { hidden: hidden.numbers(), head, chunk_rows };
+                chunks.loss(supervision)
+            });
         }
         Storage::Dense(head) => head,
     };
-    if let (Some(hidden), Some(head)) = (plain(&hidden, DType::F32), plain(head, DType::F32)) {
-        let cut = cpu::Chunks {
-            hidden: hidden.matrix(),
-            head: head.matrix(),
-            chunk_rows,
-        };
-        return cut.loss(supervision);
-    }
     #[cfg(feature = "cube")]
     if let Some((loss_sum, _)) = cuda::in_chunks((&hidden, head), supervision, None, chunk_rows) {
         return loss_sum;
@@ -243,25 +221,15 @@ pub fn logits(hidden: Tensor<2>, head: &FrozenWeight) -> Tensor<2> {
     let shape = [hidden.dims()[0], head.dims()[0]];
     let device = hidden.device();
     match head.storage() {
-        Storage::Packed(panels) => {
-            let hidden = plain(&hidden, DType::BF16).expect("hidden states in the head's dtype");
-            let logits = cpu_bf16::logits(hidden.numbers(), panels);
+        Storage::Packed(packed) => {
+            let hidden = plain(&hidden, packed.dtype()).expect(SAME_DTYPE);
+            let logits = with_matrix!(packed, head => cpu::logits(hidden.numbers(), head));
             Tensor::from_data(
                 TensorData::from_bytes(logits.into_bytes(), shape, DType::F32),
                 &device,
             )
         }
-        Storage::Dense(head) => match (plain(&hidden, DType::F32), plain(head, DType::F32)) {
-            (Some(hidden), Some(head)) => {
-                let head: Matrix<'_> = head.matrix();
-                let logits = product(&[(hidden.matrix(), head.transposed())]);
-                Tensor::from_data(
-                    TensorData::from_bytes(logits.into_bytes(), shape, DType::F32),
-                    &device,
-                )
-            }
-            _ => logits_of(hidden, head),
-        },
+        Storage::Dense(head) => logits_of(hidden, head),
     }
 }
 

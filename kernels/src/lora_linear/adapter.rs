@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, bf16};
 
-use super::cpu_bf16_factors::PackedFactors;
+use super::cpu_factors::PackedFactors;
+use crate::cpu::packed::operand::Operand;
 
 /// The adapter of one map of a stack.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,15 +110,38 @@ pub struct StackedAdapter {
     /// All of them, f32, as [`AdapterLayout`] says.
     pub factors: Tensor<1>,
     layout: Arc<AdapterLayout>,
-    packed: Arc<PackedFactors>,
+    packed: PackedAdapter,
+}
+
+/// The factors packed for the CPU's products in either type, once they are needed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PackedAdapter {
+    f32: Arc<PackedFactors<f32>>,
+    bf16: Arc<PackedFactors<bf16>>,
+}
+
+/// A type that factors are packed in.
+pub(crate) trait PackedIn: Operand {
+    fn factors(packed: &PackedAdapter) -> &PackedFactors<Self>;
+}
+
+impl PackedIn for f32 {
+    fn factors(packed: &PackedAdapter) -> &PackedFactors<Self> {
+        &packed.f32
+    }
+}
+
+impl PackedIn for bf16 {
+    fn factors(packed: &PackedAdapter) -> &PackedFactors<Self> {
+        &packed.bf16
+    }
 }
 
 /// What an operation needs to know of an adapter beside its factors.
 #[derive(Debug, Clone)]
 pub(crate) struct AdapterPlan {
     pub(crate) layout: Arc<AdapterLayout>,
-    /// The factors packed for bf16 products, once they are needed.
-    pub(crate) packed: Arc<PackedFactors>,
+    pub(crate) packed: PackedAdapter,
 }
 
 impl StackedAdapter {
@@ -131,7 +155,7 @@ impl StackedAdapter {
         Self {
             factors,
             layout,
-            packed: Arc::default(),
+            packed: PackedAdapter::default(),
         }
     }
 

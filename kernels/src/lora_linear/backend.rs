@@ -10,17 +10,13 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, DType, ExtensionType, Flex, backend_extension};
-use burn::tensor::bf16;
 
-use super::adapter::AdapterPlan;
-use super::cpu::{Adapter, Maps};
-use super::cpu_bf16::{self, Forward, OutputGradient, Values, Wants};
-use super::cpu_bf16_factors::Factors;
+use super::adapter::{AdapterPlan, PackedIn};
+use super::cpu::{self, Forward, OutputGradient, Values, Wants};
+use super::cpu_factors::Factors;
 use crate::cpu::buffer::{self, contiguous, dims, floats, numbers};
-use crate::cpu::matrix::Matrix;
-use crate::cpu::pool::Buffer;
 use crate::dropout::Dropout;
-use crate::frozen_weight::Packed;
+use crate::frozen_weight::{Packed, PackedMatrix};
 use crate::rms_norm::RmsNormGradients;
 use crate::swiglu::SwigluGradients;
 
@@ -73,7 +69,7 @@ pub(crate) enum Read {
 pub(crate) struct Spec {
     pub(crate) out_features: Arc<[usize]>,
     /// The weight, where it is packed.
-    pub(crate) panels: Option<Arc<Packed>>,
+    pub(crate) panels: Option<Packed>,
     pub(crate) adapter: Option<AdapterPlan>,
     /// Of each map; empty for none.
     pub(crate) dropout: Vec<Option<Dropout>>,
@@ -106,7 +102,7 @@ pub(crate) struct Saved<B: Backend> {
     /// `[n, low_width]`; `None` without an adapter.
     pub(crate) low: Option<FloatTensor<B>>,
     pub(crate) factors: Option<FloatTensor<B>>,
-    pub(crate) weight: Option<FloatTensor<B>>,
+    pub(crate) frozen: Frozen<B>,
     pub(crate) spec: Spec,
 }
 
@@ -180,7 +176,6 @@ struct StackedBackward;
 struct State<B: Backend> {
     /// With the input as it was given.
     saved: Saved<B>,
-    norm: Option<FloatTensor<B>>,
     has_residual: bool,
 }
 
@@ -191,7 +186,6 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
         let dy = gradients.consume::<B>(&ops.node);
         let State {
             mut saved,
-            norm,
             has_residual,
         } = ops.state;
         let [x, factors, residual] = ops.parents;
@@ -207,6 +201,7 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
             return;
         }
         let reading = saved.spec.reading;
+        let norm = saved.frozen.norm.clone().into_option();
         let given = saved.x.clone();
         saved.x = B::read(saved.x, norm.clone(), reading);
         let (d_read, d_factors) = B::linear_backward(saved, dy, wants);
@@ -249,7 +244,7 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
         let norm = frozen.norm.clone().into_option();
         let (given, reading) = (x.into_primitive(), spec.reading);
         let (y, mut saved) = B::linear_forward(
-            B::read(given.clone(), norm.clone(), reading),
+            B::read(given.clone(), norm, reading),
             factors.map(|tensor| tensor.into_primitive()),
             residual.map(|tensor| tensor.into_primitive()),
             frozen,
@@ -260,7 +255,6 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
             OpsKind::Tracked(prep) => prep.finish(
                 State {
                     saved,
-                    norm,
                     has_residual,
                 },
                 y,
@@ -290,6 +284,9 @@ impl LinearOps for Flex {
     }
 }
 
+/// Why weights on the CPU have panels.
+const PACKED: &str = "a frozen weight on the CPU is packed when it is made";
+
 impl LinearPasses for Flex {
     fn linear_forward(
         x: FlexTensor,
@@ -299,41 +296,18 @@ impl LinearPasses for Flex {
         spec: Spec,
     ) -> (FlexTensor, Saved<Self>) {
         let x = contiguous(x);
-        let [factors, residual, bias, weight] = [
-            factors,
-            residual,
-            frozen.bias.into_option(),
-            frozen.weight.into_option(),
-        ]
-        .map(|tensor| tensor.map(contiguous));
-        let [n, _] = dims(&x);
-        let outputs: usize = spec.out_features.iter().sum();
-        let low_width = spec.adapter.as_ref().map_or(0, |a| a.layout.low_width);
-        let added = [&bias, &residual].map(|tensor| tensor.as_ref().map(floats));
-        let (y, low) = match &spec.panels {
-            Some(panels) => {
-                let (y, low) = forward_bf16(&x, factors.as_ref(), panels, added, &spec);
-                let y = match y {
-                    Values::F32(y) => buffer::tensor(y, [n, outputs]),
-                    Values::Bf16(y) => buffer::tensor(y, [n, outputs]),
-                };
-                (y, buffer::tensor(low, [n, low_width]))
-            }
-            None => {
-                let dropout = spec.part_dropout();
-                let maps = maps(&x, factors.as_ref(), weight.as_ref(), &spec, &dropout);
-                let (y, low) = maps.forward(added[0], added[1]);
-                (
-                    buffer::tensor(y, [n, outputs]),
-                    buffer::tensor(low, [n, low_width]),
-                )
-            }
+        let [factors, residual, bias] = [factors, residual, frozen.bias.clone().into_option()]
+            .map(|tensor| tensor.map(contiguous));
+        let inputs = (&x, factors.as_ref(), residual.as_ref(), bias.as_ref());
+        let (y, low) = match spec.panels.as_ref().expect(PACKED) {
+            Packed::F32(weight) => forward(inputs, weight, &spec),
+            Packed::Bf16(weight) => forward(inputs, weight, &spec),
         };
         let saved = Saved {
             x,
             low: factors.is_some().then_some(low),
             factors,
-            weight,
+            frozen,
             spec,
         };
         (y, saved)
@@ -345,50 +319,10 @@ impl LinearPasses for Flex {
         wants: Wants,
     ) -> (Option<FlexTensor>, Option<FlexTensor>) {
         let dy = contiguous(dy);
-        let shape: [usize; 2] = dims(&saved.x);
-        let (dx, d_factors) = match &saved.spec.panels {
-            Some(panels) => {
-                let (dx, d_factors) = backward_bf16(&saved, panels, &dy, wants);
-                (buffer::tensor_if(dx, shape), d_factors)
-            }
-            None => {
-                let dropout = saved.spec.part_dropout();
-                let (factors, weight) = (saved.factors.as_ref(), saved.weight.as_ref());
-                let maps = maps(&saved.x, factors, weight, &saved.spec, &dropout);
-                let low = saved.low.as_ref().map_or(&[][..], floats);
-                let (dx, d_factors) = maps.backward(low, floats(&dy), wants);
-                (buffer::tensor_if(dx, shape), d_factors)
-            }
-        };
-        let dx = dx.filter(|_| wants == Wants::InputAndFactors);
-        let len = d_factors.len();
-        let d_factors = saved
-            .factors
-            .is_some()
-            .then(|| buffer::tensor(d_factors, [len]));
-        (dx, d_factors)
-    }
-}
-
-fn maps<'a>(
-    x: &'a FlexTensor,
-    factors: Option<&'a FlexTensor>,
-    weight: Option<&'a FlexTensor>,
-    spec: &'a Spec,
-    dropout: &'a [Option<Dropout>],
-) -> Maps<'a> {
-    let weight = weight.expect("a weight that is not packed is a tensor");
-    let [outputs, inputs] = dims(weight);
-    let adapter = factors.zip(spec.adapter.as_ref());
-    Maps {
-        x: floats(x),
-        weight: Matrix::strided(floats(weight), [outputs, inputs], inputs),
-        out_features: &spec.out_features,
-        adapter: adapter.map(|(factors, plan)| Adapter {
-            factors: floats(factors),
-            layout: &plan.layout,
-            dropout,
-        }),
+        match saved.spec.panels.as_ref().expect(PACKED) {
+            Packed::F32(weight) => backward(&saved, weight, &dy, wants),
+            Packed::Bf16(weight) => backward(&saved, weight, &dy, wants),
+        }
     }
 }
 
@@ -405,61 +339,81 @@ fn scaled_factors<'a>(
     }
 }
 
-fn forward_bf16(
-    x: &FlexTensor,
-    factors: Option<&FlexTensor>,
-    panels: &Packed,
-    [bias, residual]: [Option<&[f32]>; 2],
+/// Output and low-rank values for x, factors, residual and bias.
+fn forward<T: PackedIn>(
+    (x, factors, residual, bias): (
+        &FlexTensor,
+        Option<&FlexTensor>,
+        Option<&FlexTensor>,
+        Option<&FlexTensor>,
+    ),
+    weight: &PackedMatrix<T>,
     spec: &Spec,
-) -> (Values, Buffer<bf16>) {
+) -> (FlexTensor, FlexTensor) {
     let dropout = spec.part_dropout();
     let adapter = factors.zip(spec.adapter.as_ref()).map(|(factors, plan)| {
-        let packed = plan.packed.forward(scaled_factors(factors, plan, &dropout));
+        let packed = T::factors(&plan.packed);
+        let packed = packed.forward(scaled_factors(factors, plan, &dropout));
         (packed, &plan.layout)
     });
-    Forward {
+    let (y, low) = Forward {
         x: numbers(x),
-        weight: panels.forward(),
-        adapter: adapter.as_ref().map(|(packed, layout)| cpu_bf16::Adapter {
+        weight: weight.forward(),
+        adapter: adapter.as_ref().map(|(packed, layout)| cpu::Adapter {
             parts: &layout.parts,
             low_width: layout.low_width,
             panels: &**packed,
             dropout: &dropout,
         }),
-        bias,
-        residual,
+        bias: bias.map(floats),
+        residual: residual.map(floats),
     }
-    .run()
+    .run();
+    let [n, _] = dims(x);
+    let shape = [n, spec.out_features.iter().sum()];
+    let y = match y {
+        Values::Wide(y) => buffer::tensor(y, shape),
+        Values::Same(y) => buffer::tensor(y, shape),
+    };
+    let low_width = spec.adapter.as_ref().map_or(0, |a| a.layout.low_width);
+    (y, buffer::tensor(low, [n, low_width]))
 }
 
-fn backward_bf16(
+fn backward<T: PackedIn>(
     saved: &Saved<Flex>,
-    panels: &Packed,
+    weight: &PackedMatrix<T>,
     dy: &FlexTensor,
     wants: Wants,
-) -> (Buffer<bf16>, Buffer<f32>) {
+) -> (Option<FlexTensor>, Option<FlexTensor>) {
     let dropout = saved.spec.part_dropout();
     let adapter = saved.factors.as_ref().zip(saved.spec.adapter.as_ref());
     let adapter = adapter.map(|(factors, plan)| {
-        let packed = plan
-            .packed
-            .backward(scaled_factors(factors, plan, &dropout));
+        let packed = T::factors(&plan.packed);
+        let packed = packed.backward(scaled_factors(factors, plan, &dropout));
         (packed, &plan.layout)
     });
-    cpu_bf16::Backward {
+    let (dx, d_factors) = cpu::Backward {
         x: numbers(&saved.x),
         low: saved.low.as_ref().map_or(&[][..], numbers),
-        dy: match dy.dtype() {
-            DType::F32 => OutputGradient::F32(floats(dy)),
-            _ => OutputGradient::Bf16(numbers(dy)),
+        dy: if dy.dtype() == T::DTYPE {
+            OutputGradient::Same(numbers(dy))
+        } else {
+            OutputGradient::Wide(floats(dy))
         },
-        weight: panels.backward(),
-        adapter: adapter.as_ref().map(|(packed, layout)| cpu_bf16::Adapter {
+        weight: weight.backward(),
+        adapter: adapter.as_ref().map(|(packed, layout)| cpu::Adapter {
             parts: &layout.parts,
             low_width: layout.low_width,
             panels: &**packed,
             dropout: &dropout,
         }),
     }
-    .run(wants)
+    .run(wants);
+    let dx = match wants {
+        Wants::InputAndFactors => buffer::tensor_if(dx, dims::<2>(&saved.x)),
+        Wants::Factors => None,
+    };
+    let len = d_factors.len();
+    let has_factors = saved.factors.is_some();
+    (dx, has_factors.then(|| buffer::tensor(d_factors, [len])))
 }

@@ -7,7 +7,7 @@ use burn::tensor::{Shape, Slice};
 
 use super::adapter::{AdapterLayout, PartLayout};
 use super::backend::{Frozen, Saved, Spec};
-use super::cpu_bf16::Wants;
+use super::cpu::Wants;
 use crate::dropout::{Dropout, KeepElements};
 
 /// The contract is [`super::backend::LinearPasses::linear_forward`]'s.
@@ -18,10 +18,7 @@ pub(super) fn forward<B: KeepElements>(
     frozen: Frozen<B>,
     spec: Spec,
 ) -> (FloatTensor<B>, Saved<B>) {
-    let weight = frozen.weight.into_option();
-    let dense = weight
-        .clone()
-        .expect("a weight that is not packed is a tensor");
+    let dense = dense(&frozen);
     let mut y = B::float_matmul(x.clone(), B::float_transpose(dense));
     let mut low = None;
     if let (Some(factors), Some(plan)) = (&factors, &spec.adapter) {
@@ -33,7 +30,7 @@ pub(super) fn forward<B: KeepElements>(
         y = B::float_add(y, maps.beside(&lows, widths));
         low = Some(B::float_cat(lows, 1));
     }
-    if let Some(bias) = frozen.bias.into_option() {
+    if let Some(bias) = frozen.bias.clone().into_option() {
         let outputs = spec.out_features.iter().sum();
         let bias = B::float_reshape(bias, Shape::new([1, outputs]));
         y = B::float_add(y.clone(), cast::<B>(bias, y.dtype()));
@@ -45,10 +42,16 @@ pub(super) fn forward<B: KeepElements>(
         x,
         low,
         factors,
-        weight,
+        frozen,
         spec,
     };
     (y, saved)
+}
+
+/// The weight, `[Σ out, in]`.
+fn dense<B: Backend>(frozen: &Frozen<B>) -> FloatTensor<B> {
+    let weight = frozen.weight.clone().into_option();
+    weight.expect("a weight that is not packed is a tensor")
 }
 
 /// The contract is [`super::backend::LinearPasses::linear_backward`]'s.
@@ -61,11 +64,11 @@ pub(super) fn backward<B: KeepElements>(
         x,
         low,
         factors,
-        weight,
+        frozen,
         spec,
     } = saved;
     let dy = cast::<B>(dy, x.dtype());
-    let dense = weight.expect("a weight that is not packed is a tensor");
+    let dense = dense(&frozen);
     let mut dx = (wants == Wants::InputAndFactors).then(|| B::float_matmul(dy.clone(), dense));
     let mut d_factors = None;
     if let (Some(factors), Some(plan), Some(low)) = (&factors, &spec.adapter, low) {
@@ -206,13 +209,19 @@ mod tests {
     use super::super::adapter::{AdapterPart, StackedAdapter};
     use super::super::backend::{LinearPasses, Maybe, Read};
     use super::*;
+    use crate::ComputeDtype;
     use crate::cpu::buffer::{contiguous, floats, tensor};
     use crate::cpu::pool::Buffer;
+    use crate::frozen_weight::Packed;
 
     /// Numbers in -1..1 that follow from `seed` alone.
     fn numbers(seed: u64, n: usize) -> Buffer<f32> {
         let number = |i| (crate::dropout::mix(seed ^ i) >> 40) as f32 / (1 << 23) as f32 - 1.0;
-        Buffer::copy_of(&(0..n as u64).map(number).collect::<Vec<f32>>())
+        let mut numbers = Buffer::repeated(0.0, n);
+        for (i, x) in numbers.iter_mut().enumerate() {
+            *x = number(i as u64);
+        }
+        numbers
     }
 
     fn assert_near(name: &str, ours: FlexTensor, expected: FlexTensor) {
@@ -260,6 +269,15 @@ mod tests {
             );
             let with = || (Some(factors.clone()), Some(residual.clone()));
             let (y, saved) = forward::<Flex>(x(), with().0, with().1, frozen(), spec.clone());
+            let weight = Packed::new(
+                numbers(2, 32 * inputs).to_vec(),
+                [32, inputs],
+                ComputeDtype::F32,
+            );
+            let spec = Spec {
+                panels: Some(weight),
+                ..spec
+            };
             let (fused_y, fused_saved) =
                 Flex::linear_forward(x(), with().0, with().1, frozen(), spec);
             assert_near("y", y, fused_y);

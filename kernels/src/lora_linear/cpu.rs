@@ -1,203 +1,405 @@
-//! Stacked adapted maps on slices of f32: low-rank products are summed in the same pass as the
-//! dense ones.
+//! Stacked adapted maps on slices, of bf16 or f32.
+//!
+//! A block of rows goes through everything while it is in cache: dropout, the low-rank values, and
+//! one sum of the dense and the low-rank product; in the backward pass likewise.
 
-use rayon::prelude::*;
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use super::adapter::{AdapterLayout, PartLayout};
-use super::cpu_bf16::Wants;
-use crate::cpu::gemm::gemm;
-use crate::cpu::matrix::{Matrix, MatrixMut};
+use super::adapter::PartLayout;
+use super::cpu_factors::{BackwardPanels, ForwardPanels};
+use crate::cpu::packed::convert::narrow_slice;
+use crate::cpu::packed::operand::Operand;
+use crate::cpu::packed::panels::Panels;
+use crate::cpu::packed::product::{
+    Output, Panelled, Rows, Spread, Sum, Term, evened, for_row_blocks,
+};
+use crate::cpu::packed::tall::{Columns, Layout, transposed_product};
+use crate::cpu::packed::uninitialised;
 use crate::cpu::pool::Buffer;
-use crate::cpu::product::product;
+use crate::cpu::scratch::{with_numbers, with_scratch};
+use crate::cpu::shared::Shared;
 use crate::dropout::Dropout;
 
-/// The maps of a stack and their input.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Maps<'a> {
-    /// `[n, in]`.
-    pub(crate) x: &'a [f32],
-    /// `[Σ out, in]`.
-    pub(crate) weight: Matrix<'a>,
-    pub(crate) out_features: &'a [usize],
-    pub(crate) adapter: Option<Adapter<'a>>,
-}
-
-/// The adapters of a stack.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Adapter<'a> {
-    pub(crate) factors: &'a [f32],
-    pub(crate) layout: &'a AdapterLayout,
+/// The adapters of a stack as a pass sees them.
+#[derive(Debug)]
+pub(crate) struct Adapter<'a, P> {
+    pub(crate) parts: &'a [PartLayout],
+    pub(crate) low_width: usize,
+    pub(crate) panels: &'a P,
     /// Dropout of each part; empty for none.
     pub(crate) dropout: &'a [Option<Dropout>],
 }
 
-impl<'a> Adapter<'a> {
-    fn a(&self, part: &PartLayout) -> Matrix<'a> {
-        let width = self.layout.in_features;
-        Matrix::of_rows(&self.factors[part.a(width)], width)
-    }
-
-    fn b(&self, part: &PartLayout) -> Matrix<'a> {
-        let b = part.b(self.layout.in_features);
-        Matrix::of_rows(&self.factors[b], part.rank)
-    }
-
-    fn dropout(&self, part: usize) -> Option<Dropout> {
-        self.dropout.get(part).copied().flatten()
-    }
-
-    /// What a part's low-rank values are multiplied with.
-    fn scale(&self, part: usize) -> f32 {
-        let dropped = self.dropout(part).map_or(1.0, Dropout::scale);
-        self.layout.parts[part].scaling * dropped
-    }
-
-    /// Low-rank values of a part as a matrix `[n, r]`.
-    fn low<'b>(&self, low: &'b [f32], part: &PartLayout) -> Matrix<'b> {
-        let width = self.layout.low_width;
-        let n = low.len() / width;
-        Matrix::strided(&low[part.first_low..], [n, part.rank], width)
-    }
-
-    /// A part's input: `x`, or a copy of it less what is dropped.
-    fn with_input<R>(&self, part: usize, x: &[f32], work: impl FnOnce(Matrix<'_>) -> R) -> R {
-        let width = self.layout.in_features;
-        let Some(dropout) = self.dropout(part) else {
-            return work(Matrix::of_rows(x, width));
-        };
-        let mut kept = Buffer::repeated(0.0, x.len());
-        let rows = x
-            .par_chunks_exact(width)
-            .zip(kept.par_chunks_exact_mut(width));
-        rows.enumerate()
-            .for_each(|(row, (x, kept))| dropout.keep_f32(row, x, kept));
-        work(Matrix::of_rows(&kept, width))
+impl<P> Clone for Adapter<'_, P> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-impl Maps<'_> {
-    fn n(&self) -> usize {
-        self.x.len().checked_div(self.weight.columns()).unwrap_or(0)
+impl<P> Copy for Adapter<'_, P> {}
+
+/// A pass over the rows of an input.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Forward<'a, T> {
+    /// `[n, in]`.
+    pub(crate) x: &'a [T],
+    /// Panels of the weight: depth `in`, columns `Σ out`.
+    pub(crate) weight: &'a Panels<T>,
+    pub(crate) adapter: Option<Adapter<'a, ForwardPanels<T>>>,
+    pub(crate) bias: Option<&'a [f32]>,
+    /// `[n, Σ out]`; the result then is f32.
+    pub(crate) residual: Option<&'a [f32]>,
+}
+
+/// The output: f32 with a residual, else of the operands' type.
+#[derive(Debug)]
+pub(crate) enum Values<T> {
+    Wide(Buffer<f32>),
+    Same(Buffer<T>),
+}
+
+impl<T: Operand> Forward<'_, T> {
+    /// The maps' output, and the low-rank values `[n, low_width]` that the backward pass needs.
+    pub(crate) fn run(&self) -> (Values<T>, Buffer<T>) {
+        if self.residual.is_some() {
+            let (y, low) = self.filled::<f32>();
+            (Values::Wide(y), low)
+        } else {
+            let (y, low) = self.filled::<T>();
+            (Values::Same(y), low)
+        }
     }
 
-    fn outputs(&self) -> usize {
-        self.weight.rows()
-    }
-
-    /// `bias + residual + x Wᵀ + low Bᵀ`, and the low-rank values `[n, low_width]`.
-    pub(crate) fn forward(
-        &self,
-        bias: Option<&[f32]>,
-        residual: Option<&[f32]>,
-    ) -> (Buffer<f32>, Buffer<f32>) {
-        let (n, outputs) = (self.n(), self.outputs());
-        let x = Matrix::of_rows(self.x, self.weight.columns());
-        let low = self
-            .adapter
-            .map_or(Buffer::default(), |adapter| self.low_values(&adapter));
-        let mut y = match residual {
-            Some(residual) => Buffer::copy_of(residual),
-            // SAFETY: nothing is initialised yet, and below every map replaces its columns.
-            None => unsafe { Buffer::filled(n * outputs, |_| ()) },
+    /// Output of type `O`, and low-rank values.
+    fn filled<O: Operand>(&self) -> (Buffer<O>, Buffer<T>) {
+        let n = self.x.len().checked_div(self.weight.depth()).unwrap_or(0);
+        let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
+        let mut y = Buffer::default();
+        // SAFETY: `fill` writes every low-rank value and every output.
+        let low = unsafe {
+            Buffer::filled(n * low_width, |low| {
+                y = Buffer::filled(n * self.weight.columns(), |y| self.fill::<O>(n, low, y));
+            })
         };
-        let mut first = 0;
-        for (map, &width) in self.out_features.iter().enumerate() {
-            let weight = self.weight.part(first..first + width);
-            let mut products = vec![(x, weight.transposed())];
-            if let Some(adapter) = &self.adapter {
-                let part = adapter.layout.parts.iter().find(|part| part.map == map);
-                products.extend(part.map(|p| (adapter.low(&low, p), adapter.b(p).transposed())));
-            }
-            let columns = y.get_mut(first..).unwrap_or_default();
-            let target = match residual {
-                Some(_) => MatrixMut::add(columns, [n, width], outputs),
-                None => MatrixMut::replace(columns, [n, width], outputs),
-            };
-            gemm(target, &products);
-            first += width;
-        }
-        if let Some(bias) = bias {
-            for row in y.chunks_exact_mut(outputs) {
-                row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
-            }
-        }
         (y, low)
     }
 
-    /// `s drop(x) Aᵀ` of every part.
-    fn low_values(&self, adapter: &Adapter<'_>) -> Buffer<f32> {
-        let width = adapter.layout.low_width;
-        let n = self.n();
-        let mut low = Buffer::repeated(0.0, n * width);
-        for (i, part) in adapter.layout.parts.iter().enumerate() {
-            adapter.with_input(i, self.x, |x| {
-                let target = MatrixMut::replace(&mut low[part.first_low..], [n, part.rank], width);
-                gemm(target, &[(x, adapter.a(part).transposed())]);
-            });
-            scale_columns(&mut low, width, part, adapter.scale(i));
-        }
-        low
-    }
-
-    /// Gradient of the input, `[n, in]`, and of the factors in the order of their buffer.
-    pub(crate) fn backward(
-        &self,
-        low: &[f32],
-        dy: &[f32],
-        wants: Wants,
-    ) -> (Buffer<f32>, Buffer<f32>) {
-        let (n, outputs, inputs) = (self.n(), self.outputs(), self.weight.columns());
-        let dy_all = Matrix::of_rows(dy, outputs);
-        let Some(adapter) = &self.adapter else {
-            return (product(&[(dy_all, self.weight)]), Buffer::default());
-        };
-        let layout = adapter.layout;
-        let mut d_low = Buffer::repeated(0.0, n * layout.low_width);
-        let mut d_factors = Buffer::repeated(0.0, layout.len());
-        for (i, part) in layout.parts.iter().enumerate() {
-            let dy = Matrix::strided(&dy[part.first_output..], [n, part.out_features], outputs);
-            let shape = [n, part.rank];
-            let target = MatrixMut::replace(&mut d_low[part.first_low..], shape, layout.low_width);
-            gemm(target, &[(dy, adapter.b(part))]);
-            scale_columns(&mut d_low, layout.low_width, part, adapter.scale(i));
-            let (d_a, d_b) =
-                d_factors[part.offset..part.b(inputs).end].split_at_mut(part.rank * inputs);
-            let d_b = MatrixMut::replace(d_b, [part.out_features, part.rank], part.rank);
-            gemm(d_b, &[(dy.transposed(), adapter.low(low, part))]);
-            adapter.with_input(i, self.x, |x| {
-                let d_a = MatrixMut::replace(d_a, [part.rank, inputs], inputs);
-                gemm(d_a, &[(adapter.low(&d_low, part).transposed(), x)]);
-            });
-        }
-        if wants == Wants::Factors {
-            return (Buffer::default(), d_factors);
-        }
-        let mut products = vec![(dy_all, self.weight)];
-        let in_pass = layout
-            .parts
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| adapter.dropout(*i).is_none());
-        products.extend(in_pass.map(|(_, part)| (adapter.low(&d_low, part), adapter.a(part))));
-        let mut dx = product(&products);
-        for (i, part) in layout.parts.iter().enumerate() {
-            if let Some(dropout) = adapter.dropout(i) {
-                let own = product(&[(adapter.low(&d_low, part), adapter.a(part))]);
-                let rows = own
-                    .par_chunks_exact(inputs)
-                    .zip(dx.par_chunks_exact_mut(inputs));
-                rows.enumerate()
-                    .for_each(|(row, (own, dx))| dropout.add_kept(row, own, dx));
+    fn fill<O: Operand>(&self, n: usize, low: &mut [MaybeUninit<T>], y: &mut [MaybeUninit<O>]) {
+        let (x, stride) = evened(self.x, self.weight.depth());
+        let columns = self.weight.columns();
+        let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
+        let (low, y) = (Shared::new(low), Shared::new(y));
+        let block = |rows: Range<usize>, spread: Spread| {
+            // SAFETY: blocks of rows are disjoint.
+            let low = unsafe { low.slice(rows.start * low_width, rows.len() * low_width) };
+            let x = &x[rows.start * stride..rows.end * stride];
+            if let Some(adapter) = &self.adapter {
+                adapter.low_values(x, stride, rows.start, low);
             }
-        }
-        (dx, d_factors)
+            // SAFETY: all of `low` was just written.
+            let low: &[T] = unsafe { low.assume_init_ref() };
+            let mut terms = vec![Term::new(Rows::new(x, stride, 0), self.weight)];
+            if let Some(adapter) = &self.adapter {
+                terms.push(Term::new(
+                    Rows::new(low, low_width, 0),
+                    &adapter.panels.second,
+                ));
+            }
+            let sum = Sum {
+                terms: &terms,
+                panels: Panelled::All,
+                bias: self.bias,
+                residual: self
+                    .residual
+                    .map(|r| &r[rows.start * columns..rows.end * columns]),
+                // SAFETY: blocks of rows are disjoint.
+                output: Output::new(
+                    unsafe { y.slice(rows.start * columns, rows.len() * columns) },
+                    columns,
+                ),
+            };
+            sum.run(spread);
+        };
+        for_row_blocks::<T, O>(n, self.weight.depth() + low_width, block);
     }
 }
 
-/// Multiplies a part's columns of low-rank values.
-fn scale_columns(low: &mut [f32], width: usize, part: &PartLayout, factor: f32) {
-    for row in low.chunks_exact_mut(width) {
-        let columns = &mut row[part.first_low..part.first_low + part.rank];
-        columns.iter_mut().for_each(|value| *value *= factor);
+impl<T: Operand> Adapter<'_, ForwardPanels<T>> {
+    /// `s drop(x) Aᵀ` of all parts, for rows from `first_row` on.
+    fn low_values(&self, x: &[T], stride: usize, first_row: usize, low: &mut [MaybeUninit<T>]) {
+        let width = self.low_width;
+        if self.dropout.is_empty() {
+            let (first, panels) = &self.panels.first[0];
+            product(
+                (x, stride),
+                panels,
+                Output::new(low, width).at_column(*first),
+            );
+            return;
+        }
+        for (part, (first, panels)) in self.panels.first.iter().enumerate() {
+            let output = Output::new(low, width).at_column(*first);
+            match self.dropout[part] {
+                None => product((x, stride), panels, output),
+                Some(dropout) => with_numbers(x.len(), |kept| {
+                    keep_rows(dropout, (x, stride), first_row, kept);
+                    product((kept, stride), panels, output);
+                }),
+            }
+        }
     }
+}
+
+/// One product on this thread.
+fn product<T: Operand>((x, stride): (&[T], usize), panels: &Panels<T>, output: Output<'_>) {
+    Sum {
+        terms: &[Term::new(Rows::new(x, stride, 0), panels)],
+        panels: Panelled::All,
+        bias: None,
+        residual: None,
+        output,
+    }
+    .run(Spread::OneThread);
+}
+
+fn keep_rows<T: Operand>(
+    dropout: Dropout,
+    (x, stride): (&[T], usize),
+    first_row: usize,
+    to: &mut [T],
+) {
+    for (i, (x, to)) in x
+        .chunks_exact(stride)
+        .zip(to.chunks_exact_mut(stride))
+        .enumerate()
+    {
+        dropout.keep(first_row + i, 0, x, to);
+    }
+}
+
+/// Gradient of the output, in the dtype of the output.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OutputGradient<'a, T> {
+    /// In f32 where operands are not.
+    Wide(&'a [f32]),
+    Same(&'a [T]),
+}
+
+/// A pass over the rows of a gradient.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Backward<'a, T> {
+    /// `[n, in]`.
+    pub(crate) x: &'a [T],
+    /// `[n, low_width]`, of the forward pass.
+    pub(crate) low: &'a [T],
+    /// `[n, Σ out]`.
+    pub(crate) dy: OutputGradient<'a, T>,
+    /// Panels of the weight: depth `Σ out`, columns `in`.
+    pub(crate) weight: &'a Panels<T>,
+    pub(crate) adapter: Option<Adapter<'a, BackwardPanels<T>>>,
+}
+
+impl<T: Operand> Backward<'_, T> {
+    /// Gradient of the input, `[n, in]`, and of the factors in the order of their buffer.
+    pub(crate) fn run(&self, wants_dx: Wants) -> (Buffer<T>, Buffer<f32>) {
+        let (columns, outputs) = (self.weight.columns(), self.weight.depth());
+        let n = self.x.len().checked_div(columns).unwrap_or(0);
+        let even = self.row_width();
+        let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
+        let n_dx = if wants_dx == Wants::InputAndFactors {
+            n * columns
+        } else {
+            0
+        };
+        let in_place = match self.dy {
+            OutputGradient::Same(dy) if even == outputs => Some(dy),
+            _ => None,
+        };
+        let mut d_low = Buffer::repeated(T::ZERO, n * low_width);
+        let mut own_dy = Buffer::repeated(T::ZERO, if in_place.is_some() { 0 } else { n * even });
+        // SAFETY: each block writes all of its rows of dx.
+        let dx = unsafe {
+            Buffer::filled(n_dx, |dx| {
+                let (dx, d_low) = (Shared::new(dx), Shared::new(&mut d_low));
+                let own_dy = Shared::new(&mut own_dy);
+                for_row_blocks::<T, T>(n, even + low_width, |rows, spread| {
+                    let dy = match in_place {
+                        Some(dy) => &dy[rows.start * even..rows.end * even],
+                        None => {
+                            let own = own_dy.slice(rows.start * even, rows.len() * even);
+                            self.narrow_rows(&rows, own);
+                            &*own
+                        }
+                    };
+                    let d_low = d_low.slice(rows.start * low_width, rows.len() * low_width);
+                    let dx = match wants_dx {
+                        Wants::Factors => None,
+                        Wants::InputAndFactors => {
+                            Some(dx.slice(rows.start * columns, rows.len() * columns))
+                        }
+                    };
+                    self.block((dy, even), (rows.start, spread), d_low, dx);
+                });
+            })
+        };
+        let dy = in_place.unwrap_or(&own_dy);
+        let d_factors = self.adapter.as_ref().map_or(Buffer::default(), |adapter| {
+            self.factor_gradients(adapter, (dy, even), &d_low)
+        });
+        (dx, d_factors)
+    }
+
+    /// Elements of a row of the gradient: enough for every part's depths in pairs.
+    fn row_width(&self) -> usize {
+        let parts = self.adapter.map_or(&[][..], |adapter| adapter.parts);
+        let ends = parts
+            .iter()
+            .map(|part| part.first_output + part.out_features.next_multiple_of(T::DEPTHS));
+        ends.fold(self.weight.depth(), usize::max)
+            .next_multiple_of(T::DEPTHS)
+    }
+
+    /// Rows of the gradient in the operands' type, with zeros at the end where [`Self::row_width`] is wider.
+    fn narrow_rows(&self, rows: &Range<usize>, to: &mut [T]) {
+        let width = self.weight.depth();
+        let even = self.row_width();
+        for (row, to) in rows.clone().zip(to.chunks_exact_mut(even)) {
+            let (to, range) = (&mut to[..width], row * width..(row + 1) * width);
+            match self.dy {
+                OutputGradient::Wide(dy) => narrow_slice(&dy[range], uninitialised(to)),
+                OutputGradient::Same(dy) => to.copy_from_slice(&dy[range]),
+            }
+        }
+    }
+
+    /// Gradients of the low-rank values and of the input for the rows of a block.
+    fn block(
+        &self,
+        (dy, stride): (&[T], usize),
+        (first_row, spread): (usize, Spread),
+        d_low: &mut [T],
+        dx: Option<&mut [MaybeUninit<T>]>,
+    ) {
+        let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
+        if let Some(adapter) = &self.adapter {
+            for (part, panels) in adapter.parts.iter().zip(&adapter.panels.second) {
+                let to = uninitialised(&mut *d_low);
+                Sum {
+                    terms: &[Term::new(Rows::new(dy, stride, part.first_output), panels)],
+                    panels: Panelled::All,
+                    bias: None,
+                    residual: None,
+                    output: Output::new(to, low_width).at_column(part.first_low),
+                }
+                .run(Spread::OneThread);
+            }
+        }
+        let Some(dx) = dx else { return };
+        let columns = self.weight.columns();
+        let dense = Term::new(Rows::new(dy, stride, 0), self.weight);
+        let sum = |terms: &[Term<'_, T>], output: Output<'_>| {
+            Sum {
+                terms,
+                panels: Panelled::All,
+                bias: None,
+                residual: None,
+                output,
+            }
+            .run(spread);
+        };
+        match &self.adapter {
+            None => sum(&[dense], Output::new(dx, columns)),
+            Some(adapter) if adapter.dropout.is_empty() => {
+                let low = Term::new(Rows::new(d_low, low_width, 0), &adapter.panels.first[0]);
+                sum(&[dense, low], Output::new(dx, columns));
+            }
+            Some(adapter) => with_scratch(dx.len(), |sums| {
+                sum(&[dense], Output::new(uninitialised(sums), columns));
+                adapter.add_dropped((d_low, first_row), columns, sums);
+                narrow_slice(sums, dx);
+            }),
+        }
+    }
+
+    /// Gradients of A and B of every part.
+    fn factor_gradients(
+        &self,
+        adapter: &Adapter<'_, BackwardPanels<T>>,
+        (dy, stride): (&[T], usize),
+        d_low: &[T],
+    ) -> Buffer<f32> {
+        let in_features = self.weight.columns();
+        let len = adapter
+            .parts
+            .last()
+            .map_or(0, |part| part.b(in_features).end);
+        let mut gradients = Buffer::repeated(0.0, len);
+        for (i, part) in adapter.parts.iter().enumerate() {
+            let low_columns = |values| Columns {
+                values,
+                stride: adapter.low_width,
+                first: part.first_low,
+                width: part.rank,
+            };
+            let x = Columns {
+                values: self.x,
+                stride: in_features,
+                first: 0,
+                width: in_features,
+            };
+            let dy = Columns {
+                values: dy,
+                stride,
+                first: part.first_output,
+                width: part.out_features,
+            };
+            let dropout = adapter.dropout.get(i).copied().flatten();
+            let d_a = &mut gradients[part.a(in_features)];
+            transposed_product(low_columns(d_low), (x, dropout), Layout::Rows, d_a);
+            let d_b = &mut gradients[part.b(in_features)];
+            transposed_product(low_columns(self.low), (dy, None), Layout::Transposed, d_b);
+        }
+        gradients
+    }
+}
+
+impl<T: Operand> Adapter<'_, BackwardPanels<T>> {
+    /// Adds `drop(d_low A)` of every part to the rows of a block.
+    fn add_dropped(&self, (d_low, first_row): (&[T], usize), columns: usize, sums: &mut [f32]) {
+        with_scratch(sums.len(), |parts| {
+            for (i, part) in self.parts.iter().enumerate() {
+                Sum {
+                    terms: &[Term::new(
+                        Rows::new(d_low, self.low_width, part.first_low),
+                        &self.panels.first[i],
+                    )],
+                    panels: Panelled::All,
+                    bias: None,
+                    residual: None,
+                    output: Output::new(uninitialised(parts), columns),
+                }
+                .run(Spread::OneThread);
+                let rows = parts
+                    .chunks_exact(columns)
+                    .zip(sums.chunks_exact_mut(columns));
+                for (row, (part, sums)) in rows.enumerate() {
+                    match self.dropout[i] {
+                        Some(dropout) => dropout.add_kept(first_row + row, part, sums),
+                        None => sums
+                            .iter_mut()
+                            .zip(part)
+                            .for_each(|(sum, part)| *sum += part),
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Which gradients a backward pass is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wants {
+    InputAndFactors,
+    Factors,
 }

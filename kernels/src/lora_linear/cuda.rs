@@ -5,7 +5,7 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::backend::{Frozen, LinearOps, LinearPasses, Maybe, Saved, Spec};
 use super::composed;
-use super::cpu_bf16::Wants;
+use super::cpu::Wants;
 
 impl LinearOps for CubeBackend {
     fn stacked_linear(

@@ -9,8 +9,7 @@ mod backend;
 #[cfg(any(test, feature = "cube"))]
 mod composed;
 pub(crate) mod cpu;
-pub(crate) mod cpu_bf16;
-pub(crate) mod cpu_bf16_factors;
+pub(crate) mod cpu_factors;
 #[cfg(feature = "cube")]
 mod cuda;
 pub mod reference;
@@ -18,7 +17,7 @@ pub mod reference;
 use std::sync::Arc;
 
 use burn::backend::Dispatch;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 
 pub use adapter::{AdapterLayout, AdapterPart, StackedAdapter};
 use backend::{Frozen, LinearOps, Maybe, Read, Spec};
@@ -92,7 +91,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
     };
     let fused_weight = match weight {
         Storage::Dense(dense) => is_served(&**dense) && read == dense.dtype(),
-        Storage::Packed(_) => read == DType::BF16,
+        Storage::Packed(packed) => read == packed.dtype(),
     };
     if !(fused_weight && is_served(&x)) {
         return reference::lora_linear(x, linear, beside);

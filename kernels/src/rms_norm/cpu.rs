@@ -2,7 +2,9 @@
 
 use std::mem::MaybeUninit;
 
-use crate::cpu::isa::for_each_isa;
+#[cfg(target_arch = "x86_64")]
+use super::cpu_avx512;
+use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::write_rows;
@@ -14,7 +16,13 @@ pub(super) fn rms_norm<T: Number>(x: &[f32], weight: &[f32], eps: f32) -> Buffer
     // SAFETY: `forward` writes every element of its target.
     unsafe {
         write_rows([x.len() / d.max(1), d], |rows, y| {
-            forward(&x[rows.start * d..rows.end * d], weight, eps, y);
+            let x = &x[rows.start * d..rows.end * d];
+            match Isa::detect() {
+                // SAFETY: detected; rows are whole.
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => cpu_avx512::forward(x, weight, eps, y),
+                _ => forward(x, weight, eps, y),
+            }
         })
     }
 }
@@ -31,7 +39,13 @@ pub(super) fn rms_norm_gradient<T: Number>(
     unsafe {
         write_rows([x.len() / d.max(1), d], |rows, dx| {
             let run = rows.start * d..rows.end * d;
-            backward(&x[run.clone()], weight, &dy[run], eps, dx);
+            let (x, dy) = (&x[run.clone()], &dy[run]);
+            match Isa::detect() {
+                // SAFETY: detected; rows are whole.
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => cpu_avx512::backward(x, weight, dy, eps, dx),
+                _ => backward(x, weight, dy, eps, dx),
+            }
         })
     }
 }

@@ -10,7 +10,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::cpu::{Tables, rotate};
 use super::{Direction, RopeOps, Turn};
-use crate::cpu::buffer::{changed, contiguous, dims, floats};
+use crate::cpu::buffer::{contiguous, dims, floats};
 use crate::cpu::number::with_number;
 
 impl RopeOps for Flex {
@@ -22,7 +22,7 @@ impl RopeOps for Flex {
             sin: floats(&sin),
             half: c / 2,
         };
-        with_number!(x.dtype(), T => changed::<T>(x, |x| rotate(x, heads, tables, turn)))
+        with_number!(x.dtype(), T => rotate::<T>(x, heads, tables, turn))
     }
 }
 

@@ -1,9 +1,13 @@
 //! Rotation of heads where they lie: heads that are not turned are not touched.
 
+use burn::backend::flex::FlexTensor;
+
+#[cfg(target_arch = "x86_64")]
+use super::cpu_avx512;
 use super::{Direction, Turn};
-use crate::cpu::isa::for_each_isa;
+use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
-use crate::cpu::rows::for_rows;
+use crate::cpu::rows::change_rows;
 
 /// Tables of a micro-batch, `[n, c / 2]` each.
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +19,12 @@ pub(super) struct Tables<'a> {
 }
 
 /// Turns heads of `x`, `[n, heads, c]`.
-pub(super) fn rotate<T: Number>(x: &mut [T], heads: usize, tables: Tables<'_>, turn: Turn) {
+pub(super) fn rotate<T: Number>(
+    x: FlexTensor,
+    heads: usize,
+    tables: Tables<'_>,
+    turn: Turn,
+) -> FlexTensor {
     let half = tables.half;
     let width = heads * 2 * half;
     let sign = match turn.direction {
@@ -23,11 +32,17 @@ pub(super) fn rotate<T: Number>(x: &mut [T], heads: usize, tables: Tables<'_>, t
         Direction::Back => -1.0,
     };
     let shape = [width, turn.heads * 2 * half];
-    for_rows(x, width, |rows, x| {
+    change_rows::<T>(x, width, |rows, x| {
         let part = rows.start * half..rows.end * half;
         let (cos, sin) = (&tables.cos[part.clone()], &tables.sin[part]);
-        rotate_rows(x, shape, Tables { cos, sin, half }, sign);
-    });
+        let tables = Tables { cos, sin, half };
+        match Isa::detect() {
+            // SAFETY: detected; the tables are those of the rows.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => unsafe { cpu_avx512::rotate_rows(x, shape, tables, sign) },
+            _ => rotate_rows(x, shape, tables, sign),
+        }
+    })
 }
 
 for_each_isa! {

@@ -9,7 +9,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
 use super::{SwigluGradients, SwigluOps, cpu};
-use crate::cpu::buffer::{changed, contiguous, dims, numbers, tensor};
+use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 use crate::cpu::number::with_number;
 
 impl SwigluOps for Flex {
@@ -28,7 +28,7 @@ impl SwigluGradients for Flex {
         let dy = contiguous(dy);
         let f = dims::<2>(&dy)[1];
         with_number!(gate_up.dtype(), T => {
-            changed::<T>(gate_up, |gate_up| cpu::to_gradient(gate_up, numbers(&dy), f))
+            cpu::to_gradient::<T>(gate_up, numbers(&dy), f)
         })
     }
 }

@@ -2,13 +2,15 @@
 
 use std::mem::MaybeUninit;
 
+use burn::backend::flex::FlexTensor;
+
 #[cfg(target_arch = "x86_64")]
 use super::cpu_avx512;
 use crate::cpu::exp::exp;
 use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
-use crate::cpu::rows::{for_rows, write_rows};
+use crate::cpu::rows::{change_rows, write_rows};
 
 /// `silu(gate) * up` of rows `gate`, `up`: `[n, 2 f]` to `[n, f]`.
 pub(super) fn swiglu<T: Number>(gate_up: &[T], [n, f]: [usize; 2]) -> Buffer<T> {
@@ -26,9 +28,9 @@ pub(super) fn swiglu<T: Number>(gate_up: &[T], [n, f]: [usize; 2]) -> Buffer<T> 
     }
 }
 
-/// Puts the gradient of `gate_up`, `[n, 2 f]`, in its place; `dy` is `[n, f]`.
-pub(super) fn to_gradient<T: Number>(gate_up: &mut [T], dy: &[T], f: usize) {
-    for_rows(gate_up, 2 * f, |rows, gate_up| {
+/// The gradient of `gate_up`, `[n, 2 f]`, in its place if nobody shares it; `dy` is `[n, f]`.
+pub(super) fn to_gradient<T: Number>(gate_up: FlexTensor, dy: &[T], f: usize) -> FlexTensor {
+    change_rows::<T>(gate_up, 2 * f, |rows, gate_up| {
         let dy = &dy[rows.start * f..rows.end * f];
         match Isa::detect() {
             // SAFETY: detected; rows are whole.
@@ -36,7 +38,7 @@ pub(super) fn to_gradient<T: Number>(gate_up: &mut [T], dy: &[T], f: usize) {
             Isa::Avx512 => unsafe { cpu_avx512::backward(gate_up, dy, f) },
             _ => backward(gate_up, dy, f),
         }
-    });
+    })
 }
 
 #[inline(always)]

@@ -42,3 +42,41 @@ fn updates_agree_with_the_reference() {
         }
     }
 }
+
+#[test]
+fn an_update_leaves_tensors_alone_that_others_hold() {
+    let adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: 0.1,
+    };
+    let mut numbers = Numbers::new(52);
+    let start = numbers.tensor([5000]);
+    let mut state = AdamWState::new(&start);
+    let first = adamw.update(start.clone(), numbers.tensor([5000]), &mut state, 1e-2);
+    // A view within a larger tensor, as gradients of parts are.
+    let gradient = numbers.tensor([7000]).narrow(0, 1000, 5000);
+    let kept = (first.clone(), state.clone(), gradient.clone());
+    let before = [
+        &kept.0,
+        &kept.1.first_moment,
+        &kept.1.second_moment,
+        &kept.2,
+    ]
+    .map(values);
+    let again = adamw.update(first.clone(), gradient.clone(), &mut state.clone(), 1e-2);
+    let after = [
+        &kept.0,
+        &kept.1.first_moment,
+        &kept.1.second_moment,
+        &kept.2,
+    ]
+    .map(values);
+    assert_eq!(before, after);
+    // In place: nobody else holds parameters and moments.
+    drop(kept);
+    let second = adamw.update(first, gradient, &mut state, 1e-2);
+    assert_eq!(values(&second), values(&again));
+    assert_ne!(values(&second), before[0]);
+}

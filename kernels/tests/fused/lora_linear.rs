@@ -32,7 +32,7 @@ struct Case {
     dy: Tensor<2>,
 }
 
-const SHAPES: [Shape; 8] = [
+const SHAPES: [Shape; 10] = [
     Shape {
         n: 1,
         inputs: 1,
@@ -80,6 +80,19 @@ const SHAPES: [Shape; 8] = [
         inputs: 48,
         outputs: &[96],
         ranks: &[0],
+    },
+    // Deeper than what is summed at a time, in either direction.
+    Shape {
+        n: 61,
+        inputs: 5001,
+        outputs: &[200],
+        ranks: &[4],
+    },
+    Shape {
+        n: 50,
+        inputs: 200,
+        outputs: &[4500, 31],
+        ranks: &[2, 3],
     },
 ];
 

@@ -32,8 +32,9 @@ pub(super) const UPDATE_COPIES: f64 = 3.5;
 /// Copies of the adapter's values that a save makes for a moment.
 pub(super) const SAVE_COPIES: f64 = 7.0;
 
-/// Copies of a chunk's logits while it becomes a loss and a gradient.
-pub(super) const LOGITS_COPIES: f64 = 1.2;
+/// Copies of a chunk's exponentials, in the type of products, while it becomes a loss and a gradient:
+/// one, and a few columns of logits and of gradients for each thread.
+pub(super) const LOGITS_COPIES: f64 = 1.1;
 
 /// A block that is differentiated: what it keeps, and gradients on their way. Most are alive when
 /// down is done: the stream's twice, and those of what down read, of gate and of up.

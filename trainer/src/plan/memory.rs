@@ -156,7 +156,8 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let n_inputs = model.num_hidden_layers - n_kept_blocks;
     let inputs = F32 * (model.hidden_size * n_inputs * shape.n_tokens) as f64;
     let gradient = F32 * input.n_adapter as f64;
-    let logits = logits(model, shape.n_trained_tokens.min(CHUNK_ROWS)) * LOGITS_COPIES;
+    let n_logits = shape.n_trained_tokens.min(CHUNK_ROWS) * model.vocab_size;
+    let logits = LOGITS_COPIES * compute_bytes(input.compute_dtype) * n_logits as f64;
     vec![
         // From the last block to the first, inputs go and gradients come: one end is the peak.
         match inputs >= gradient {
@@ -220,11 +221,7 @@ fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f6
 
 /// Packed weights are there once for each direction of a product.
 fn weight_bytes(input: &MemoryInput) -> f64 {
-    let copies = match input.compute_dtype {
-        ComputeDtype::F32 => 1.0,
-        ComputeDtype::Bf16 => 2.0,
-    };
-    copies * compute_bytes(input.compute_dtype) * input.n_weights as f64
+    2.0 * compute_bytes(input.compute_dtype) * input.n_weights as f64
 }
 
 fn logits(model: &ModelConfig, rows: usize) -> f64 {

@@ -1,4 +1,4 @@
-//! Slices of f32 to bf16.
+//! Slices of f32 to the numbers of a product.
 
 use std::mem::MaybeUninit;
 
@@ -13,10 +13,10 @@ for_each_isa! {
     /// # Panics
     ///
     /// If the lengths differ.
-    pub(crate) fn narrow_slice(from: &[f32], to: &mut [MaybeUninit<bf16>]) {
+    pub(crate) fn narrow_slice[T: Number](from: &[f32], to: &mut [MaybeUninit<T>]) {
         assert_eq!(from.len(), to.len(), "as many results as numbers");
         for (to, &x) in to.iter_mut().zip(from) {
-            to.write(bf16::narrow(x));
+            to.write(T::narrow(x));
         }
     }
 }

@@ -1,47 +1,55 @@
 //! Factors of stacked adapters as panels, packed when a pass first needs them.
 //!
 //! They are small, and change with every step; within one step all micro-batches and both passes
-//! share them. Scalings are folded in before rounding to bf16: into A for the forward pass, into
+//! share them. Scalings are folded in before rounding: into A for the forward pass, into
 //! B for the backward pass, so that low-rank values and their gradients need no pass of their own.
 
 use std::sync::{Arc, OnceLock};
 
-use burn::tensor::bf16;
-
 use super::adapter::{AdapterLayout, PartLayout};
-use crate::cpu::bf16::panels::Panels;
-use crate::cpu::number::Number;
+use crate::cpu::packed::operand::Operand;
+use crate::cpu::packed::panels::Panels;
 use crate::dropout::Dropout;
 
 /// Panels of one adapter, with and without dropout.
-#[derive(Debug, Default)]
-pub(crate) struct PackedFactors {
-    plain: Passes,
-    dropped: Passes,
+#[derive(Debug)]
+pub(crate) struct PackedFactors<T> {
+    plain: Passes<T>,
+    dropped: Passes<T>,
 }
 
-#[derive(Debug, Default)]
-struct Passes {
-    forward: OnceLock<(Vec<f32>, Arc<ForwardPanels>)>,
-    backward: OnceLock<(Vec<f32>, Arc<BackwardPanels>)>,
+#[derive(Debug)]
+struct Passes<T> {
+    forward: OnceLock<(Vec<f32>, Arc<ForwardPanels<T>>)>,
+    backward: OnceLock<(Vec<f32>, Arc<BackwardPanels<T>>)>,
+}
+
+impl<T> Default for PackedFactors<T> {
+    fn default() -> Self {
+        let [plain, dropped] = std::array::from_fn(|_| Passes {
+            forward: OnceLock::new(),
+            backward: OnceLock::new(),
+        });
+        Self { plain, dropped }
+    }
 }
 
 /// What the forward pass multiplies with.
 #[derive(Debug)]
-pub(crate) struct ForwardPanels {
+pub(crate) struct ForwardPanels<T> {
     /// First low-rank column and `s Aᵀ`: of all parts at once without dropout, else of each.
-    pub(crate) first: Vec<(usize, Panels)>,
+    pub(crate) first: Vec<(usize, Panels<T>)>,
     /// `Bᵀ` of all parts, block-diagonal.
-    pub(crate) second: Panels,
+    pub(crate) second: Panels<T>,
 }
 
 /// What the backward pass multiplies with.
 #[derive(Debug)]
-pub(crate) struct BackwardPanels {
+pub(crate) struct BackwardPanels<T> {
     /// `s B` of each part.
-    pub(crate) second: Vec<Panels>,
+    pub(crate) second: Vec<Panels<T>>,
     /// `A`: of all parts at once without dropout, else of each.
-    pub(crate) first: Vec<Panels>,
+    pub(crate) first: Vec<Panels<T>>,
 }
 
 /// The factors of a stack and how they are scaled.
@@ -53,8 +61,8 @@ pub(crate) struct Factors<'a> {
     pub(crate) dropout: &'a [Option<Dropout>],
 }
 
-impl PackedFactors {
-    pub(crate) fn forward(&self, factors: Factors<'_>) -> Arc<ForwardPanels> {
+impl<T: Operand> PackedFactors<T> {
+    pub(crate) fn forward(&self, factors: Factors<'_>) -> Arc<ForwardPanels<T>> {
         let made = || (factors.scales(), Arc::new(factors.forward()));
         let kept = self.passes(factors).forward.get_or_init(made);
         // Another rate of dropout than that of the first pass: nothing to share.
@@ -65,7 +73,7 @@ impl PackedFactors {
         }
     }
 
-    pub(crate) fn backward(&self, factors: Factors<'_>) -> Arc<BackwardPanels> {
+    pub(crate) fn backward(&self, factors: Factors<'_>) -> Arc<BackwardPanels<T>> {
         let made = || (factors.scales(), Arc::new(factors.backward()));
         let kept = self.passes(factors).backward.get_or_init(made);
         // Another rate of dropout than that of the first pass: nothing to share.
@@ -76,7 +84,7 @@ impl PackedFactors {
         }
     }
 
-    fn passes(&self, factors: Factors<'_>) -> &Passes {
+    fn passes(&self, factors: Factors<'_>) -> &Passes<T> {
         match factors.dropout.is_empty() {
             true => &self.plain,
             false => &self.dropped,
@@ -96,7 +104,7 @@ impl Factors<'_> {
             .collect()
     }
 
-    fn forward(&self) -> ForwardPanels {
+    fn forward<T: Operand>(&self) -> ForwardPanels<T> {
         let AdapterLayout {
             in_features,
             parts,
@@ -107,9 +115,9 @@ impl Factors<'_> {
         let scaled_a = |i: usize, row: usize, p: usize| {
             let part = &parts[i];
             if row < part.rank {
-                bf16::narrow(self.values[part.offset + row * in_features + p] * scales[i])
+                T::narrow(self.values[part.offset + row * in_features + p] * scales[i])
             } else {
-                bf16::ZERO
+                T::ZERO
             }
         };
         let first = if !self.dropout.is_empty() {
@@ -133,7 +141,7 @@ impl Factors<'_> {
     }
 
     /// `Bᵀ`, `[low_width, Σ out]`.
-    fn block_diagonal(&self) -> Panels {
+    fn block_diagonal<T: Operand>(&self) -> Panels<T> {
         let layout = self.layout;
         let part_of = |column: usize| {
             let mut parts = layout.parts.iter();
@@ -149,14 +157,14 @@ impl Factors<'_> {
             |low, column| match part_of(column) {
                 Some(part) if (part.first_low..part.first_low + part.rank).contains(&low) => {
                     let b = &self.values[part.b(layout.in_features)];
-                    bf16::narrow(b[(column - part.first_output) * part.rank + low - part.first_low])
+                    T::narrow(b[(column - part.first_output) * part.rank + low - part.first_low])
                 }
-                _ => bf16::ZERO,
+                _ => T::ZERO,
             },
         )
     }
 
-    fn backward(&self) -> BackwardPanels {
+    fn backward<T: Operand>(&self) -> BackwardPanels<T> {
         let AdapterLayout {
             in_features,
             parts,
@@ -167,13 +175,13 @@ impl Factors<'_> {
             let b = &self.values[part.b(*in_features)];
             let shape = [part.out_features, part.rank.next_multiple_of(2)];
             Panels::from_elements(shape, |p, row| match row < part.rank {
-                true => bf16::narrow(b[p * part.rank + row] * scale),
-                false => bf16::ZERO,
+                true => T::narrow(b[p * part.rank + row] * scale),
+                false => T::ZERO,
             })
         });
         let a = |part: &PartLayout, row: usize, column: usize| match row < part.rank {
-            true => bf16::narrow(self.values[part.offset + row * in_features + column]),
-            false => bf16::ZERO,
+            true => T::narrow(self.values[part.offset + row * in_features + column]),
+            false => T::ZERO,
         };
         let first = if !self.dropout.is_empty() {
             let each = parts.iter().map(|part| {

@@ -1,33 +1,30 @@
 //! Products over tokens: `C = Lᵀ X` with a narrow L, the gradients of adapter factors.
 //!
-//! X is read where it lies, two tokens at a time, and interleaved in registers; L is small and is
-//! packed in pairs of tokens. Columns of C are split between threads, tokens never.
+//! X is read where it lies, as many tokens at a time as a word of L holds; L is small and is packed
+//! in such words. Columns of C are split between threads, tokens never.
 
-use burn::tensor::bf16;
 use rayon::prelude::*;
 
+use super::operand::Operand;
 use crate::cpu::isa::for_each_isa;
-use crate::cpu::number::Number;
 use crate::cpu::shared::Shared;
 use crate::dropout::Dropout;
 
 /// Columns of one step.
 const COLUMNS: usize = 32;
-/// Most rows of C that registers hold beside a step's columns.
-const ROWS: usize = 12;
 /// Tokens whose masked rows are kept at a time.
 const MASKED_TOKENS: usize = 256;
 
 /// Columns `first..first + width` of rows of `stride` elements.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Columns<'a> {
-    pub(crate) values: &'a [bf16],
+pub(crate) struct Columns<'a, T> {
+    pub(crate) values: &'a [T],
     pub(crate) stride: usize,
     pub(crate) first: usize,
     pub(crate) width: usize,
 }
 
-impl Columns<'_> {
+impl<T> Columns<'_, T> {
     fn tokens(&self) -> usize {
         self.values.len().checked_div(self.stride).unwrap_or(0)
     }
@@ -43,16 +40,16 @@ pub(crate) enum Layout {
 }
 
 /// `Lᵀ dropout(X)` to `c`, which holds as many floats as the result.
-pub(crate) fn transposed_product(
-    left: Columns<'_>,
-    right: (Columns<'_>, Option<Dropout>),
+pub(crate) fn transposed_product<T: Operand>(
+    left: Columns<'_, T>,
+    right: (Columns<'_, T>, Option<Dropout>),
     layout: Layout,
     c: &mut [f32],
 ) {
     let (x, dropout) = right;
     assert_eq!(left.tokens(), x.tokens(), "tokens of both operands");
     assert_eq!(c.len(), left.width * x.width, "size of the result");
-    let packed = pack_pairs(left);
+    let packed = pack_words(left);
     let rank = left.width;
     let c = Shared::new(c);
     let tasks = x.width.div_ceil(COLUMNS);
@@ -82,41 +79,39 @@ pub(crate) fn transposed_product(
     });
 }
 
-/// Pairs of tokens of L: `[tokens / 2, width]` words.
-fn pack_pairs(left: Columns<'_>) -> Vec<u32> {
+/// Words of tokens of L: `[tokens / DEPTHS, width]`.
+fn pack_words<T: Operand>(left: Columns<'_, T>) -> Vec<u32> {
     let tokens = left.tokens();
-    let mut words = Vec::with_capacity(tokens.div_ceil(2) * left.width);
-    for token in (0..tokens).step_by(2) {
-        for i in left.first..left.first + left.width {
-            let low = left.values[token * left.stride + i].to_bits();
-            let high = match token + 1 < tokens {
-                true => left.values[(token + 1) * left.stride + i].to_bits(),
-                false => 0,
-            };
-            words.push(u32::from(low) | u32::from(high) << 16);
+    let mut words = Vec::with_capacity(tokens.div_ceil(T::DEPTHS) * left.width);
+    for token in (0..tokens).step_by(T::DEPTHS) {
+        for column in left.first..left.first + left.width {
+            words.push(T::word(|i| match token + i {
+                token if token < tokens => left.values[token * left.stride + column],
+                _ => T::ZERO,
+            }));
         }
     }
     words
 }
 
 /// Adds 32 columns from `column` on to `sums`, `[rank, 32]`.
-fn columns(
+fn columns<T: Operand>(
     packed: &[u32],
     rank: usize,
-    (x, dropout): (Columns<'_>, Option<Dropout>),
+    (x, dropout): (Columns<'_, T>, Option<Dropout>),
     column: usize,
     sums: &mut [f32],
 ) {
     let tokens = x.tokens();
     let width = COLUMNS.min(x.width - column);
     let in_place = dropout.is_none() && width == COLUMNS;
-    if in_place && tokens % 2 == 0 {
+    if in_place && tokens.is_multiple_of(T::DEPTHS) {
         let first = x.first + column;
         // SAFETY: each token's row holds the columns `first..first + 32`.
-        unsafe { steps(packed, rank, x.values[first..].as_ptr(), x.stride, sums) };
+        unsafe { T::run_steps((packed, rank), (x.values[first..].as_ptr(), x.stride), sums) };
         return;
     }
-    let mut copy = [bf16::ZERO; MASKED_TOKENS * COLUMNS];
+    let mut copy = [T::ZERO; MASKED_TOKENS * COLUMNS];
     for start in (0..tokens).step_by(MASKED_TOKENS) {
         let end = (start + MASKED_TOKENS).min(tokens);
         for (token, to) in (start..end).zip(copy.chunks_exact_mut(COLUMNS)) {
@@ -126,47 +121,28 @@ fn columns(
                 None => to[..width].copy_from_slice(from),
             }
         }
-        if (end - start) % 2 == 1 {
-            copy[(end - start) * COLUMNS..][..COLUMNS].fill(bf16::ZERO);
-        }
-        let words = &packed[start / 2 * rank..end.div_ceil(2) * rank];
-        // SAFETY: the copy has a row of 32 for each token, and one more where their number is odd.
-        unsafe { steps(words, rank, copy.as_ptr(), COLUMNS, sums) };
+        let whole = (end - start).next_multiple_of(T::DEPTHS);
+        copy[(end - start) * COLUMNS..whole * COLUMNS].fill(T::ZERO);
+        let words = &packed[start / T::DEPTHS * rank..end.div_ceil(T::DEPTHS) * rank];
+        // SAFETY: the copy has a row of 32 for each token, and more where a word holds more.
+        unsafe { T::run_steps((words, rank), (copy.as_ptr(), COLUMNS), sums) };
     }
-}
-
-/// `sums += Lᵀ X` for 32 columns of X.
-///
-/// # Safety
-///
-/// From `x` on lie two rows, `stride` apart, for each pair of `packed`, with 32 elements each.
-unsafe fn steps(packed: &[u32], rank: usize, x: *const bf16, stride: usize, sums: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    if super::tile_avx512::is_available() {
-        for first in (0..rank).step_by(ROWS) {
-            let rows = ROWS.min(rank - first);
-            let sums = &mut sums[first * COLUMNS..(first + rows) * COLUMNS];
-            // SAFETY: the instructions are there; rows and words as the caller promises.
-            unsafe { avx512::with_rows(rows, (packed, rank, first), (x, stride), sums) };
-        }
-        return;
-    }
-    portable(packed, rank, (x, stride), sums);
 }
 
 for_each_isa! {
-    fn portable(packed: &[u32], rank: usize, x: (*const bf16, usize), sums: &mut [f32]) {
-        for (pair, words) in packed.chunks_exact(rank).enumerate() {
-            // SAFETY: two rows of 32 for each pair, as the caller promises.
-            let [low, high] = unsafe {
-                let row = x.0.add(2 * pair * x.1);
-                [&*row.cast::<[bf16; COLUMNS]>(), &*row.add(x.1).cast::<[bf16; COLUMNS]>()]
-            };
+    /// In plain loops; the contract is [`Operand::run_steps`]'s.
+    pub(super) fn portable[T: Operand](left: (&[u32], usize), x: (*const T, usize), sums: &mut [f32]) {
+        for (token, words) in left.0.chunks_exact(left.1).enumerate() {
             for (sums, &word) in sums.chunks_exact_mut(COLUMNS).zip(words) {
-                let l_low = f32::from_bits(word << 16);
-                let l_high = f32::from_bits(word & 0xffff_0000);
-                for ((sum, &low), &high) in sums.iter_mut().zip(low).zip(high) {
-                    *sum += l_low * (low).widen() + l_high * (high).widen();
+                let row = x.0.wrapping_add(T::DEPTHS * token * x.1);
+                for (column, sum) in sums.iter_mut().enumerate() {
+                    let mut products = 0.0;
+                    for i in 0..T::DEPTHS {
+                        // SAFETY: as many rows of 32 for each word, as the caller promises.
+                        let x = unsafe { *row.add(i * x.1 + column) };
+                        products += T::of_word(word, i).widen() * x.widen();
+                    }
+                    *sum += products;
                 }
             }
         }
@@ -174,7 +150,7 @@ for_each_isa! {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod avx512 {
+pub(super) mod avx512 {
     //! The same with pairs of bf16 in one instruction.
 
     use std::arch::x86_64::{
@@ -185,13 +161,32 @@ mod avx512 {
 
     use burn::tensor::bf16;
 
-    use super::super::tile_avx512::pairs;
+    use super::super::tile_bf16::pairs;
     use super::COLUMNS;
+
+    /// Most rows of C that registers hold beside a step's columns.
+    const ROWS: usize = 12;
 
     /// # Safety
     ///
-    /// As for [`super::steps`], AVX-512 BF16, and `sums` of `rows` rows.
-    pub(super) unsafe fn with_rows(
+    /// As for [`super::Operand::run_steps`], and AVX-512 BF16.
+    pub(in super::super) unsafe fn run(
+        (packed, rank): (&[u32], usize),
+        x: (*const bf16, usize),
+        sums: &mut [f32],
+    ) {
+        for first in (0..rank).step_by(ROWS) {
+            let rows = ROWS.min(rank - first);
+            let sums = &mut sums[first * COLUMNS..(first + rows) * COLUMNS];
+            // SAFETY: as the caller promises.
+            unsafe { with_rows(rows, (packed, rank, first), x, sums) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`run`], and `sums` of `rows` rows.
+    unsafe fn with_rows(
         rows: usize,
         left: (&[u32], usize, usize),
         right: (*const bf16, usize),

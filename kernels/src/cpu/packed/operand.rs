@@ -1,0 +1,109 @@
+//! The numbers that packed products multiply: what a word holds, and who multiplies it.
+
+use burn::tensor::bf16;
+
+use super::tile::{self, TileJob, TileOutput};
+use super::{tall, tile_f32};
+use crate::cpu::number::Number;
+
+/// A number of a packed product.
+pub(crate) trait Operand: Number + PartialEq {
+    /// Depths in one word of a panel.
+    const DEPTHS: usize;
+    const ZERO: Self;
+
+    /// The word of the numbers at its depths, the first one in the low bits.
+    fn word(at: impl Fn(usize) -> Self) -> u32;
+
+    /// The number at depth `i` of a word.
+    fn of_word(word: u32, i: usize) -> Self;
+
+    /// Where a tile of such numbers goes.
+    fn output(to: *mut Self) -> TileOutput;
+
+    /// Runs tiles of one panel, with as many products of the same depth each, with the best
+    /// instructions of this CPU.
+    ///
+    /// # Safety
+    ///
+    /// Every pointer is valid for the shape of its job, and nothing else touches the output
+    /// meanwhile. The residual may be the output itself.
+    unsafe fn run_tiles(jobs: &[TileJob<Self>]);
+
+    /// `sums += Lᵀ X` for 32 columns of X, `[rank, 32]`; `left` has a word of each of the `rank`
+    /// columns of L for every [`Self::DEPTHS`] tokens.
+    ///
+    /// # Safety
+    ///
+    /// From `x` on lie [`Self::DEPTHS`] rows, `stride` apart, for each line of words, with 32
+    /// numbers each.
+    unsafe fn run_steps(left: (&[u32], usize), x: (*const Self, usize), sums: &mut [f32]);
+}
+
+impl Operand for f32 {
+    const DEPTHS: usize = 1;
+    const ZERO: Self = 0.0;
+
+    #[inline(always)]
+    fn word(at: impl Fn(usize) -> Self) -> u32 {
+        at(0).to_bits()
+    }
+
+    #[inline(always)]
+    fn of_word(word: u32, _: usize) -> Self {
+        Self::from_bits(word)
+    }
+
+    fn output(to: *mut Self) -> TileOutput {
+        TileOutput::F32(to)
+    }
+
+    unsafe fn run_tiles(jobs: &[TileJob<Self>]) {
+        // SAFETY: the same contract.
+        unsafe { tile_f32::run(jobs) }
+    }
+
+    unsafe fn run_steps(left: (&[u32], usize), x: (*const Self, usize), sums: &mut [f32]) {
+        // SAFETY: the same contract.
+        unsafe { tile_f32::run_steps(left, x, sums) }
+    }
+}
+
+impl Operand for bf16 {
+    const DEPTHS: usize = 2;
+    const ZERO: Self = Self::ZERO;
+
+    #[inline(always)]
+    fn word(at: impl Fn(usize) -> Self) -> u32 {
+        u32::from(at(0).to_bits()) | u32::from(at(1).to_bits()) << 16
+    }
+
+    #[inline(always)]
+    fn of_word(word: u32, i: usize) -> Self {
+        Self::from_bits((word >> (16 * i)) as u16)
+    }
+
+    fn output(to: *mut Self) -> TileOutput {
+        TileOutput::Bf16(to)
+    }
+
+    unsafe fn run_tiles(jobs: &[TileJob<Self>]) {
+        #[cfg(target_arch = "x86_64")]
+        if super::tile_bf16::is_available() {
+            // SAFETY: the instructions are there, and the caller vouches for the pointers.
+            unsafe { super::tile_bf16::run_tiles(jobs) };
+            return;
+        }
+        jobs.iter().for_each(tile::portable);
+    }
+
+    unsafe fn run_steps(left: (&[u32], usize), x: (*const Self, usize), sums: &mut [f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if super::tile_bf16::is_available() {
+            // SAFETY: the instructions are there; rows and words as the caller promises.
+            unsafe { tall::avx512::run(left, x, sums) };
+            return;
+        }
+        tall::portable(left, x, sums);
+    }
+}

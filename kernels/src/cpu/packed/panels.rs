@@ -1,0 +1,338 @@
+//! The right operand of a product, packed: panels of 32 columns, a line of words for each depth
+//! or pair of depths.
+//!
+//! A panel may leave out depths in which all of its columns are zero, as in the block-diagonal
+//! second factor of stacked adapters.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::operand::Operand;
+use super::strips::StripRows;
+#[cfg(target_arch = "x86_64")]
+use super::strips::avx512;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Isa;
+use crate::cpu::isa::for_each_isa;
+use crate::cpu::matrix::Matrix;
+
+/// Columns of a panel.
+pub(crate) const COLUMNS: usize = 32;
+/// Columns of half of one.
+const HALF: usize = COLUMNS / 2;
+
+/// The words of one line, one for each column.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(128))]
+struct Line([u32; COLUMNS]);
+
+/// Where the lines of one panel lie.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    line: usize,
+    first_word: usize,
+    words: usize,
+}
+
+/// A packed matrix `[depth, columns]`.
+#[derive(Debug)]
+pub(crate) struct Panels<T> {
+    lines: Vec<Line>,
+    spans: Vec<Span>,
+    depth: usize,
+    columns: usize,
+    operand: PhantomData<T>,
+}
+
+/// The lines of one panel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Panel {
+    /// [`COLUMNS`] words a line; columns that do not exist are zero.
+    pub(crate) words: *const u32,
+    /// First word of the depth that the panel holds.
+    pub(crate) first_word: usize,
+    /// Number of lines.
+    pub(crate) n_words: usize,
+}
+
+/// Word `p` of a column of `depth` numbers.
+fn word<T: Operand>(p: usize, depth: usize, at: impl Fn(usize) -> T) -> u32 {
+    T::word(|i| match p * T::DEPTHS + i {
+        p if p < depth => at(p),
+        _ => T::ZERO,
+    })
+}
+
+for_each_isa! {
+    /// Lines of one panel, from depths that begin `stride` apart.
+    fn fill_lines[T: Operand](
+        lines: &mut [Line],
+        from: (&[T], usize),
+        shape: (usize, Range<usize>),
+    ) {
+        let ((matrix, stride), (depth, held)) = (from, shape);
+        for (p, line) in lines.iter_mut().enumerate() {
+            let first = p * T::DEPTHS * stride + held.start;
+            if (p + 1) * T::DEPTHS > depth {
+                for (to, column) in line.0.iter_mut().zip(held.clone()) {
+                    *to = word(p, depth, |p| matrix[p * stride + column]);
+                }
+                continue;
+            }
+            let last = first + (T::DEPTHS - 1) * stride;
+            let [low, high] = [&matrix[first..][..held.len()], &matrix[last..][..held.len()]];
+            for ((to, &low), &high) in line.0.iter_mut().zip(low).zip(high) {
+                *to = T::word(|i| if i == 0 { low } else { high });
+            }
+        }
+    }
+}
+
+/// Writes 16 columns of a panel from as many rows.
+///
+/// # Safety
+///
+/// Every row has the depths of its words, side by side, and there are as many lines.
+unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [Line], half: usize) {
+    assert!(
+        lines.len() >= rows.words && half <= HALF,
+        "lines of a panel"
+    );
+    #[cfg(target_arch = "x86_64")]
+    if Isa::detect() == Isa::Avx512 {
+        let to = lines.as_mut_ptr().cast::<f32>().wrapping_add(half);
+        // SAFETY: detected; room was checked, rows are the caller's promise.
+        unsafe { avx512::transpose(rows, to, (COLUMNS, HALF)) };
+        return;
+    }
+    for i in 0..rows.rows {
+        let row = rows.first.wrapping_add(i * rows.stride);
+        for (p, line) in lines.iter_mut().enumerate().take(rows.words) {
+            // SAFETY: as the caller promises.
+            line.0[half + i] = T::word(|depth| unsafe { *row.add(p * T::DEPTHS + depth) });
+        }
+    }
+}
+
+impl<T: Operand> Panels<T> {
+    /// Packs the transpose of rows `[columns, depth]`: of a weight, for `x Wᵀ`.
+    pub(crate) fn of_rows(rows: &[T], [columns, depth]: [usize; 2]) -> Self {
+        assert_eq!(rows.len(), columns * depth, "rows of the shape");
+        Self::of_row_starts(rows, [columns, depth], depth)
+    }
+
+    /// The same with rows that begin `stride` apart.
+    fn of_row_starts(rows: &[T], [columns, depth]: [usize; 2], stride: usize) -> Self {
+        let mut panels = Self::whole(depth, columns);
+        let whole = depth / T::DEPTHS;
+        let words = depth.div_ceil(T::DEPTHS);
+        let last = columns.max(1) - 1;
+        assert!(
+            columns == 0 || last * stride + depth <= rows.len(),
+            "rows of the shape"
+        );
+        let lines = panels.lines.par_chunks_mut(words.max(1)).enumerate();
+        lines.for_each(|(panel, lines)| {
+            for half in [0, HALF] {
+                let first = panel * COLUMNS + half;
+                let rows = StripRows {
+                    first: rows.as_ptr().wrapping_add(first * stride),
+                    stride,
+                    depth_stride: 1,
+                    rows: HALF.min(columns.saturating_sub(first)),
+                    words: whole,
+                };
+                // SAFETY: the rows lie within the slice, each with `whole` words; a panel has a
+                // line for each of them.
+                unsafe { transpose_half(rows, lines, half) };
+            }
+            if whole < words {
+                let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
+                for (to, column) in lines[whole].0.iter_mut().zip(held) {
+                    *to = word(whole, depth, |p| rows[column * stride + p]);
+                }
+            }
+        });
+        panels
+    }
+
+    /// Packs `[depth, columns]` as it lies: a weight, for `dy W`.
+    pub(crate) fn of_matrix(matrix: &[T], [depth, columns]: [usize; 2]) -> Self {
+        assert_eq!(matrix.len(), columns * depth, "a matrix of the shape");
+        Self::of_lines(matrix, [depth, columns], columns)
+    }
+
+    /// The same with depths that begin `stride` apart.
+    fn of_lines(matrix: &[T], [depth, columns]: [usize; 2], stride: usize) -> Self {
+        let mut panels = Self::whole(depth, columns);
+        let words = depth.div_ceil(T::DEPTHS).max(1);
+        let lines = panels.lines.par_chunks_mut(words).enumerate();
+        lines.for_each(|(panel, lines)| {
+            let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
+            fill_lines(lines, (matrix, stride), (depth, held));
+        });
+        panels
+    }
+
+    /// Packs `[depth, columns]` given element by element.
+    pub(crate) fn from_elements(
+        [depth, columns]: [usize; 2],
+        element: impl Fn(usize, usize) -> T + Sync,
+    ) -> Self {
+        Self::of_blocks([depth, columns], |_| 0..depth, element)
+    }
+
+    /// The same, of which each column holds the depths `depths(column)` alone.
+    pub(crate) fn of_blocks(
+        [depth, columns]: [usize; 2],
+        depths: impl Fn(usize) -> Range<usize>,
+        element: impl Fn(usize, usize) -> T + Sync,
+    ) -> Self {
+        let mut line = 0;
+        let spans = (0..columns.div_ceil(COLUMNS))
+            .map(|panel| {
+                let held = (panel * COLUMNS..columns.min((panel + 1) * COLUMNS))
+                    .map(&depths)
+                    .filter(|depths| !depths.is_empty())
+                    .reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+                    .unwrap_or(0..0);
+                let first_word = held.start / T::DEPTHS;
+                let span = Span {
+                    line,
+                    first_word,
+                    words: held.end.div_ceil(T::DEPTHS) - first_word,
+                };
+                line += span.words;
+                span
+            })
+            .collect();
+        let mut panels = Self {
+            lines: vec![Line([0; COLUMNS]); line],
+            spans,
+            depth,
+            columns,
+            operand: PhantomData,
+        };
+        panels.fill(|column, words, line| {
+            for (line, p) in line.zip(words) {
+                *line = word(p, depth, |p| element(p, column));
+            }
+        });
+        panels
+    }
+
+    fn whole(depth: usize, columns: usize) -> Self {
+        let words = depth.div_ceil(T::DEPTHS);
+        let spans: Vec<Span> = (0..columns.div_ceil(COLUMNS))
+            .map(|panel| Span {
+                line: panel * words,
+                first_word: 0,
+                words,
+            })
+            .collect();
+        Self {
+            lines: vec![Line([0; COLUMNS]); spans.len() * words],
+            spans,
+            depth,
+            columns,
+            operand: PhantomData,
+        }
+    }
+
+    /// Calls `write` with each column, the words of its depth, and where they go.
+    fn fill(
+        &mut self,
+        write: impl Fn(usize, Range<usize>, &mut dyn Iterator<Item = &mut u32>) + Sync,
+    ) {
+        let columns = self.columns;
+        let mut rest = self.lines.as_mut_slice();
+        let mut parts = Vec::with_capacity(self.spans.len());
+        for span in &self.spans {
+            let (lines, after) = rest.split_at_mut(span.words);
+            parts.push((span.first_word, lines));
+            rest = after;
+        }
+        parts
+            .into_par_iter()
+            .enumerate()
+            .for_each(|(panel, (first_word, lines))| {
+                let first = panel * COLUMNS;
+                for column in first..columns.min(first + COLUMNS) {
+                    let words = first_word..first_word + lines.len();
+                    let mut line = lines.iter_mut().map(|line| &mut line.0[column - first]);
+                    write(column, words, &mut line);
+                }
+            });
+    }
+
+    /// Depth of the product.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Columns of the product.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Number of panels.
+    pub(crate) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Panel `panel`.
+    pub(crate) fn panel(&self, panel: usize) -> Panel {
+        let span = self.spans[panel];
+        let lines = &self.lines[span.line..span.line + span.words];
+        Panel {
+            words: lines.as_ptr().cast(),
+            first_word: span.first_word,
+            n_words: span.words,
+        }
+    }
+
+    /// Elements of column `column`, in order of depth, to `to`.
+    ///
+    /// # Panics
+    ///
+    /// If `to` is shorter than the depth, or there is no such column.
+    pub(crate) fn read_column(&self, column: usize, to: &mut [T]) {
+        let span = self.spans[column / COLUMNS];
+        let to = &mut to[..self.depth];
+        to.fill(T::ZERO);
+        let lines = &self.lines[span.line..span.line + span.words];
+        let held = &mut to[T::DEPTHS * span.first_word..];
+        for (to, line) in held.chunks_mut(T::DEPTHS).zip(lines) {
+            for (i, to) in to.iter_mut().enumerate() {
+                *to = T::of_word(line.0[column % COLUMNS], i);
+            }
+        }
+    }
+
+    /// Bytes of the packed words.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
+    }
+}
+
+impl Panels<f32> {
+    /// Packs a matrix, whichever way it lies.
+    ///
+    /// # Panics
+    ///
+    /// If neither its rows nor its columns are contiguous: no view is made so.
+    pub(crate) fn of(matrix: Matrix<'_>) -> Self {
+        let [depth, columns] = [matrix.rows(), matrix.columns()];
+        if matrix.column_stride() == 1 {
+            return Self::of_lines(matrix.data(), [depth, columns], matrix.row_stride());
+        }
+        assert_eq!(
+            matrix.row_stride(),
+            1,
+            "rows or columns of a matrix are contiguous"
+        );
+        Self::of_row_starts(matrix.data(), [columns, depth], matrix.column_stride())
+    }
+}

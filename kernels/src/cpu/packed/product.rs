@@ -1,0 +1,514 @@
+//! Sums of products of rows and packed panels: `C = residual + bias + A₁ B₁ + A₂ B₂ + …`.
+//!
+//! A block of rows, packed in strips, stays in the second level of cache while all panels pass by.
+//! An element of C is summed in one order, which does not depend on the number of threads; where C
+//! is f32 a deep product is cut into chunks, so that a block of many rows still fits.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use burn::tensor::{DType, bf16};
+use rayon::prelude::*;
+
+use super::operand::Operand;
+use super::panels::{COLUMNS, Panels};
+use super::strips::{self, StripRows};
+use super::tile::{ROWS, TERMS, TileJob, TileOutput, TileTerm};
+use super::uninitialised;
+use crate::cpu::matrix::Matrix;
+use crate::cpu::number::Number;
+use crate::cpu::scratch::with_scratch;
+
+/// Bytes of A in one block of rows, of the second level of cache.
+const BLOCK_BYTES: usize = 512 << 10;
+/// Words of the depth that are multiplied at a time, where C is f32.
+const CHUNK_WORDS: usize = 768;
+/// Words of the depth from which on a C that is not f32 is summed as f32 first.
+const DEEP_WORDS: usize = 2048;
+/// Rows up to which threads share panels, not rows: decoding.
+const FEW_ROWS: usize = 4 * ROWS;
+/// Panels from which on packing the rows pays.
+const MANY_PANELS: usize = 6;
+/// Multiply-adds below which a second thread costs more than it brings.
+const SERIAL_WORK: usize = 1 << 19;
+
+/// Rows to read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'a, T> {
+    values: &'a [T],
+    /// Numbers from one row to the next.
+    stride: usize,
+    /// Numbers from one depth to the next; 1 where a word holds several.
+    depth_stride: usize,
+    first: usize,
+    n: usize,
+}
+
+impl<'a, T: Operand> Rows<'a, T> {
+    /// Rows that begin at `first` in rows of `stride` elements.
+    pub(crate) fn new(values: &'a [T], stride: usize, first: usize) -> Self {
+        let n = values.len().checked_div(stride).unwrap_or(0);
+        Self {
+            values,
+            stride,
+            depth_stride: 1,
+            first,
+            n,
+        }
+    }
+
+    /// Where word `word` of row `row` lies, the first of the product being 0.
+    fn pointer(&self, row: usize, word: usize) -> *const T {
+        let depth = word * T::DEPTHS * self.depth_stride;
+        let offset = row * self.stride + self.first + depth;
+        self.values.as_ptr().wrapping_add(offset)
+    }
+
+    /// Whether so many words lie within every row's data.
+    fn holds(&self, words: usize) -> bool {
+        if self.n == 0 || words == 0 {
+            return true;
+        }
+        let last = (self.n - 1) * self.stride + self.first;
+        last + (words * T::DEPTHS - 1) * self.depth_stride < self.values.len()
+    }
+}
+
+impl<'a> Rows<'a, f32> {
+    /// Rows of a matrix, whichever way it lies.
+    pub(crate) fn of(matrix: Matrix<'a>, rows: Range<usize>) -> Self {
+        Self {
+            values: matrix.data(),
+            stride: matrix.row_stride(),
+            depth_stride: matrix.column_stride(),
+            first: rows.start * matrix.row_stride(),
+            n: rows.len(),
+        }
+    }
+}
+
+/// The same rows with a stride of whole words: zeros are added to rows of another width.
+pub(crate) fn evened<T: Operand>(values: &[T], width: usize) -> (Cow<'_, [T]>, usize) {
+    let stride = width.next_multiple_of(T::DEPTHS);
+    if stride == width {
+        return (Cow::Borrowed(values), width);
+    }
+    let mut even = vec![T::ZERO; values.len() / width * stride];
+    for (to, from) in even
+        .chunks_exact_mut(stride)
+        .zip(values.chunks_exact(width))
+    {
+        to[..width].copy_from_slice(from);
+    }
+    (Cow::Owned(even), stride)
+}
+
+/// One product, over words `words` of the depth.
+#[derive(Debug, Clone)]
+pub(crate) struct Term<'a, T> {
+    left: Rows<'a, T>,
+    right: &'a Panels<T>,
+    words: Range<usize>,
+}
+
+impl<'a, T: Operand> Term<'a, T> {
+    pub(crate) fn new(left: Rows<'a, T>, right: &'a Panels<T>) -> Self {
+        let words = 0..right.depth().div_ceil(T::DEPTHS);
+        Self { left, right, words }
+    }
+
+    /// Of the depths `depths` alone, with which `left` begins.
+    ///
+    /// # Panics
+    ///
+    /// If they do not begin with a word: a bug of the caller.
+    pub(crate) fn of_depths(left: Rows<'a, T>, right: &'a Panels<T>, depths: Range<usize>) -> Self {
+        assert!(depths.start.is_multiple_of(T::DEPTHS) && depths.end <= right.depth());
+        let words = depths.start / T::DEPTHS..depths.end.div_ceil(T::DEPTHS);
+        Self { left, right, words }
+    }
+}
+
+/// Where a sum goes: columns from `first` on in rows of `stride` elements.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output<'a> {
+    to: TileOutput,
+    stride: usize,
+    first: usize,
+    elements: usize,
+    adds: bool,
+    lifetime: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: tasks write disjoint rows or panels of it; see `Sum::block`.
+unsafe impl Sync for Output<'_> {}
+// SAFETY: as above.
+unsafe impl Send for Output<'_> {}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new<T: Operand>(to: &'a mut [MaybeUninit<T>], stride: usize) -> Self {
+        Self {
+            elements: to.len(),
+            to: T::output(to.as_mut_ptr().cast()),
+            stride,
+            first: 0,
+            adds: false,
+            lifetime: PhantomData,
+        }
+    }
+
+    /// Numbers to which the sum is added.
+    pub(crate) fn sums(to: &'a mut [f32], stride: usize) -> Self {
+        Self {
+            adds: true,
+            ..Self::new(uninitialised(to), stride)
+        }
+    }
+
+    /// The same from column `first` on.
+    pub(crate) fn at_column(self, first: usize) -> Self {
+        Self { first, ..self }
+    }
+
+    fn at(&self, offset: usize) -> TileOutput {
+        match self.to {
+            TileOutput::F32(to) => TileOutput::F32(to.wrapping_add(offset)),
+            TileOutput::Bf16(to) => TileOutput::Bf16(to.wrapping_add(offset)),
+        }
+    }
+
+    fn f32_at(&self, offset: usize) -> Option<*const f32> {
+        match self.to {
+            TileOutput::F32(to) => Some(to.wrapping_add(offset).cast_const()),
+            TileOutput::Bf16(_) => None,
+        }
+    }
+}
+
+/// Who computes a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spread {
+    /// The caller, which is one of many.
+    OneThread,
+    /// All threads, each some panels: few rows.
+    Panels,
+}
+
+/// Which columns a sum has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Panelled {
+    /// Those of every panel.
+    All,
+    /// Those of some panels, by the first one and their number; they begin the output.
+    Some(usize, usize),
+}
+
+/// A sum of products with what is added to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sum<'a, T> {
+    /// At least one, at most four; the first may be deep.
+    pub(crate) terms: &'a [Term<'a, T>],
+    /// The columns, as panels.
+    pub(crate) panels: Panelled,
+    /// One number a column.
+    pub(crate) bias: Option<&'a [f32]>,
+    /// As large as the output, whose first column must be 0.
+    pub(crate) residual: Option<&'a [f32]>,
+    pub(crate) output: Output<'a>,
+}
+
+/// A part of the depth of one term, and its rows in strips where they were packed.
+#[derive(Debug, Clone)]
+struct Piece<'a, T> {
+    term: &'a Term<'a, T>,
+    words: Range<usize>,
+    strips: Option<*const T>,
+}
+
+impl<T: Operand> Sum<'_, T> {
+    /// Computes every element, with the panels shared between threads unless `spread` forbids it.
+    pub(crate) fn run(&self, spread: Spread) {
+        let (n, n_panels) = (self.rows(), self.panels().len());
+        let threads = rayon::current_num_threads();
+        let work = n * self.depth() * n_panels * COLUMNS;
+        if spread == Spread::OneThread || threads == 1 || work < SERIAL_WORK {
+            self.block(self.panels());
+        } else {
+            let (tasks, first) = ((4 * threads).min(n_panels), self.panels().start);
+            (0..tasks).into_par_iter().for_each(|task| {
+                let end = first + n_panels * (task + 1) / tasks;
+                self.block(first + n_panels * task / tasks..end);
+            });
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.terms[0].left.n
+    }
+
+    fn depth(&self) -> usize {
+        let words: usize = self.terms.iter().map(|term| term.words.len()).sum();
+        words * T::DEPTHS
+    }
+
+    fn panels(&self) -> Range<usize> {
+        match self.panels {
+            Panelled::All => 0..self.terms[0].right.len(),
+            Panelled::Some(first, n) => first..first + n,
+        }
+    }
+
+    fn block(&self, panels: Range<usize>) {
+        let columns = self.check();
+        let TileOutput::Bf16(to) = self.output.to else {
+            return self.chunked(panels, columns);
+        };
+        if self.terms[0].words.len() < DEEP_WORDS {
+            return self.chunked(panels, columns);
+        }
+        let base = self.panels().start;
+        let end = (panels.end - base) * COLUMNS;
+        let held = (panels.start - base) * COLUMNS..columns.min(end);
+        with_scratch(self.rows() * columns, |sums| {
+            Sum {
+                terms: self.terms,
+                panels: self.panels,
+                bias: self.bias,
+                residual: None,
+                output: Output::new(uninitialised(&mut *sums), columns),
+            }
+            .chunked(panels, columns);
+            for (row, sums) in sums.chunks_exact(columns).enumerate() {
+                let at = row * self.output.stride + self.output.first;
+                for column in held.clone() {
+                    let added = self.residual.map_or(0.0, |residual| residual[at + column]);
+                    // SAFETY: `check` found rows and columns within the output.
+                    unsafe { *to.add(at + column) = bf16::narrow(sums[column] + added) };
+                }
+            }
+        });
+    }
+
+    /// Sums chunk after chunk of the depth.
+    fn chunked(&self, panels: Range<usize>, columns: usize) {
+        let n = self.rows();
+        let chunks = self.chunks();
+        let last = chunks.len() - 1;
+        for (i, words) in chunks.into_iter().enumerate() {
+            let first = &self.terms[0];
+            let mut pieces = vec![Piece {
+                term: first,
+                words,
+                strips: None,
+            }];
+            if i == last {
+                pieces.extend(self.terms[1..].iter().map(|term| Piece {
+                    term,
+                    words: term.words.clone(),
+                    strips: None,
+                }));
+            }
+            // Few rows are read once or twice, and where they lie.
+            if n <= FEW_ROWS || panels.len() < MANY_PANELS {
+                self.tiles(&pieces, (panels.clone(), columns), i == 0);
+                continue;
+            }
+            let strip_words = n.div_ceil(ROWS) * ROWS;
+            let room: usize = pieces.iter().map(|p| p.words.len() * strip_words).sum();
+            with_scratch(room, |mut room| {
+                for piece in &mut pieces {
+                    let (own, rest) = room.split_at_mut(piece.words.len() * strip_words);
+                    piece.pack(own);
+                    room = rest;
+                }
+                self.tiles(&pieces, (panels.clone(), columns), i == 0);
+            });
+        }
+    }
+
+    /// Parts of the depth of the first term.
+    fn chunks(&self) -> Vec<Range<usize>> {
+        let Range { start, end } = self.terms[0].words;
+        let words = end - start;
+        let chunks = match self.output.to {
+            TileOutput::F32(_) => words.div_ceil(CHUNK_WORDS).max(1),
+            TileOutput::Bf16(_) => 1,
+        };
+        (0..chunks)
+            .map(|i| start + words * i / chunks..start + words * (i + 1) / chunks)
+            .collect()
+    }
+
+    /// All tiles of some panels; `begins` says that nothing was summed before.
+    fn tiles(
+        &self,
+        pieces: &[Piece<'_, T>],
+        (panels, columns): (Range<usize>, usize),
+        begins: bool,
+    ) {
+        let (n, first_panel) = (self.rows(), self.panels().start);
+        let mut jobs = Vec::with_capacity(n.div_ceil(ROWS));
+        for panel in panels {
+            let column = (panel - first_panel) * COLUMNS;
+            let bias = self.bias.filter(|_| begins);
+            jobs.clear();
+            jobs.extend((0..n).step_by(ROWS).map(|row| {
+                let offset = row * self.output.stride + self.output.first + column;
+                let added = match begins && !self.output.adds {
+                    true => self.residual.map(|r| r[offset..].as_ptr()),
+                    false => self.output.f32_at(offset),
+                };
+                let mut terms = [TileTerm::NONE; TERMS];
+                for (to, piece) in terms.iter_mut().zip(pieces) {
+                    *to = piece.tile_term(row, panel);
+                }
+                TileJob {
+                    terms,
+                    n_terms: pieces.len(),
+                    rows: ROWS.min(n - row),
+                    columns: COLUMNS.min(columns - column),
+                    bias: bias.map_or(std::ptr::null(), |bias| bias[column..].as_ptr()),
+                    residual: added.unwrap_or(std::ptr::null()),
+                    residual_stride: self.output.stride,
+                    output: self.output.at(offset),
+                    output_stride: self.output.stride,
+                }
+            }));
+            // SAFETY: `check` found rows and columns within operands and output; tasks write
+            // disjoint rows or panels.
+            unsafe { T::run_tiles(&jobs) };
+        }
+    }
+
+    /// Columns of the output.
+    ///
+    /// # Panics
+    ///
+    /// If an operand is too small for the product: a bug of the caller.
+    fn check(&self) -> usize {
+        let all = self.terms[0].right.columns();
+        let panels = self.panels();
+        let columns = all.min(panels.end * COLUMNS) - panels.start * COLUMNS;
+        let n = self.rows();
+        assert!(self.terms.len() <= TERMS, "too many products in a sum");
+        for Term { left, right, words } in self.terms {
+            let fits = left.n == n && right.columns() == all && left.holds(words.len());
+            assert!(fits, "shapes of a sum of products");
+        }
+        let Output {
+            stride,
+            first,
+            elements,
+            ..
+        } = self.output;
+        let end = if n == 0 {
+            0
+        } else {
+            (n - 1) * stride + first + columns
+        };
+        assert!(
+            end <= elements && first + columns <= stride.max(columns),
+            "size of the output"
+        );
+        assert!(
+            self.bias.is_none_or(|bias| bias.len() >= columns),
+            "size of the bias"
+        );
+        let adds = self.output.adds;
+        let residual_fits = |r: &[f32]| r.len() == elements && first == 0 && !adds;
+        assert!(
+            self.residual.is_none_or(residual_fits),
+            "size of the residual"
+        );
+        columns
+    }
+}
+
+impl<T: Operand> Piece<'_, T> {
+    /// Packs all rows in strips, to `room`.
+    fn pack(&mut self, room: &mut [f32]) {
+        self.strips = Some(room.as_ptr().cast());
+        if self.words.is_empty() {
+            return;
+        }
+        let left = &self.term.left;
+        let strips = room.chunks_exact_mut(self.words.len() * ROWS);
+        for (strip, to) in strips.enumerate() {
+            let row = strip * ROWS;
+            let rows = StripRows {
+                first: left.pointer(row, self.words.start - self.term.words.start),
+                stride: left.stride,
+                depth_stride: left.depth_stride,
+                rows: ROWS.min(left.n - row),
+                words: self.words.len(),
+            };
+            // SAFETY: `Sum::check` found these words within every row.
+            unsafe { strips::pack(rows, to) };
+        }
+    }
+
+    /// What a tile reads: the words that both this piece and the panel hold.
+    fn tile_term(&self, row: usize, panel: usize) -> TileTerm<T> {
+        let b = self.term.right.panel(panel);
+        let start = self.words.start.max(b.first_word);
+        let end = self.words.end.min(b.first_word + b.n_words).max(start);
+        let (a, row_stride, word_stride) = match self.strips {
+            None => (
+                self.term.left.pointer(row, start - self.term.words.start),
+                self.term.left.stride,
+                T::DEPTHS * self.term.left.depth_stride,
+            ),
+            Some(strips) => {
+                let word = row / ROWS * ROWS * self.words.len() + (start - self.words.start) * ROWS;
+                let a = strips.wrapping_add(word * T::DEPTHS);
+                (a, T::DEPTHS, ROWS * T::DEPTHS)
+            }
+        };
+        TileTerm {
+            a,
+            row_stride,
+            word_stride,
+            b: b.words.wrapping_add((start - b.first_word) * COLUMNS),
+            words: end - start,
+        }
+    }
+}
+
+/// Calls `work` with blocks of rows and how their sums are spread.
+///
+/// Many rows are cut into blocks of about equal size, one thread each; few are one block, whose
+/// panels threads share. `T` and `O` are the numbers of operands and output.
+pub(crate) fn for_row_blocks<T: Operand, O: Operand>(
+    n: usize,
+    depth: usize,
+    work: impl Fn(Range<usize>, Spread) + Sync,
+) {
+    if n <= FEW_ROWS {
+        work(0..n, Spread::Panels);
+        return;
+    }
+    let threads = rayon::current_num_threads();
+    let strips = n.div_ceil(ROWS);
+    let blocks = n
+        .div_ceil(block_rows::<T, O>(depth))
+        .next_multiple_of(threads)
+        .min(strips);
+    (0..blocks).into_par_iter().for_each(|block| {
+        let start = strips * block / blocks * ROWS;
+        let end = (strips * (block + 1) / blocks * ROWS).min(n);
+        work(start..end, Spread::OneThread);
+    });
+}
+
+/// Rows of A with `depth` elements that stay in cache.
+fn block_rows<T: Operand, O: Operand>(depth: usize) -> usize {
+    let is_chunked = O::DTYPE == DType::F32 || depth >= DEEP_WORDS * T::DEPTHS;
+    let at_a_time = match is_chunked {
+        true => depth.min(CHUNK_WORDS * T::DEPTHS),
+        false => depth,
+    };
+    let rows = BLOCK_BYTES / size_of::<T>() / at_a_time.max(1);
+    rows.clamp(ROWS, 30 * ROWS) / ROWS * ROWS
+}
