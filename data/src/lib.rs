@@ -4,6 +4,7 @@
 
 pub mod batches;
 pub mod benchmarks;
+pub mod executors;
 pub mod json;
 pub mod score;
 pub mod statistics;

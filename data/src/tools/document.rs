@@ -1,53 +1,81 @@
 //! One API as its documentation describes it, in StableToolBench's layout.
+//!
+//! Reading passes over fields that StableToolBench's files carry beside these, such as
+//! `template_response`, but refuses a field whose name is nearly one of ours: a misspelt
+//! `required_parameters` would silently make an API without parameters.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::error::ToolsError;
+use super::fields::Fields;
+
+const LAYOUT: &str = "an API document needs api_name, and each of its parameters a name";
+
+const FIELDS: [&str; 8] = [
+    "category_name",
+    "tool_name",
+    "api_name",
+    "api_description",
+    "required_parameters",
+    "optional_parameters",
+    "method",
+    "output_description",
+];
+
 /// One API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Value")]
 pub struct ApiDocument {
     /// The field of use, such as `Entertainment`.
-    #[serde(default)]
     pub category_name: String,
     /// The tool that the API belongs to; empty where APIs stand alone.
-    #[serde(default)]
     pub tool_name: String,
     /// The API's own name.
     pub api_name: String,
     /// What it does.
-    #[serde(default)]
     pub api_description: String,
     /// Parameters that every call must give.
-    #[serde(default)]
     pub required_parameters: Vec<ApiParameter>,
     /// Parameters that a call may leave out.
-    #[serde(default)]
     pub optional_parameters: Vec<ApiParameter>,
     /// The HTTP method, where there is one.
-    #[serde(default)]
     pub method: String,
     /// What it returns, where the source says so apart from the description.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub output_description: String,
 }
 
 /// One parameter of an API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Value")]
 pub struct ApiParameter {
     /// Its name in `arguments`.
     pub name: String,
     /// Its type as the source spells it, such as `STRING` or `NUMBER`.
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type")]
     pub kind: String,
     /// What it means.
-    #[serde(default)]
     pub description: String,
     /// The value that stands for an absent argument; an empty text where there is none.
-    #[serde(default)]
     pub default: Value,
 }
 
 impl ApiDocument {
+    /// A document that has a name and nothing else.
+    pub fn new(tool_name: impl Into<String>, api_name: impl Into<String>) -> Self {
+        Self {
+            category_name: String::new(),
+            tool_name: tool_name.into(),
+            api_name: api_name.into(),
+            api_description: String::new(),
+            required_parameters: Vec::new(),
+            optional_parameters: Vec::new(),
+            method: String::new(),
+            output_description: String::new(),
+        }
+    }
+
     /// The name that calls carry: `tool/api`, or the API's name where it belongs to no tool.
     pub fn call_name(&self) -> String {
         if self.tool_name.is_empty() {
@@ -61,5 +89,148 @@ impl ApiDocument {
         self.required_parameters
             .iter()
             .chain(&self.optional_parameters)
+    }
+
+    /// The parameter called `name`.
+    pub fn parameter(&self, name: &str) -> Option<&ApiParameter> {
+        self.parameters().find(|parameter| parameter.name == name)
+    }
+
+    /// Reads the document that stands at `place` of a larger value, such as `api_list[2]`.
+    pub(super) fn from_value(value: &Value, place: &str) -> Result<Self, ToolsError> {
+        let fields = Fields::new(value, place, LAYOUT)?;
+        fields.no_misspelling_of(&FIELDS)?;
+        let api_name = fields.text("api_name")?.trim();
+        if api_name.is_empty() {
+            return Err(ToolsError::EmptyField {
+                field: fields.place("api_name"),
+                needed: LAYOUT,
+            });
+        }
+        let text = |name| Ok::<_, ToolsError>(fields.optional_text(name)?.unwrap_or("").to_owned());
+        Ok(Self {
+            category_name: text("category_name")?,
+            tool_name: text("tool_name")?.trim().to_owned(),
+            api_name: api_name.to_owned(),
+            api_description: text("api_description")?,
+            required_parameters: parameters(&fields, "required_parameters")?,
+            optional_parameters: parameters(&fields, "optional_parameters")?,
+            method: text("method")?,
+            output_description: text("output_description")?,
+        })
+    }
+}
+
+impl TryFrom<Value> for ApiDocument {
+    type Error = ToolsError;
+
+    fn try_from(value: Value) -> Result<Self, ToolsError> {
+        Self::from_value(&value, "")
+    }
+}
+
+impl ApiParameter {
+    fn from_value(value: &Value, place: &str) -> Result<Self, ToolsError> {
+        let fields = Fields::new(value, place, LAYOUT)?;
+        let name = fields.text("name")?;
+        if name.trim().is_empty() {
+            return Err(ToolsError::EmptyField {
+                field: fields.place("name"),
+                needed: LAYOUT,
+            });
+        }
+        let text = |name| Ok::<_, ToolsError>(fields.optional_text(name)?.unwrap_or("").to_owned());
+        Ok(Self {
+            name: name.trim().to_owned(),
+            kind: text("type")?,
+            description: text("description")?,
+            default: fields
+                .get("default")
+                .cloned()
+                .unwrap_or_else(|| Value::from("")),
+        })
+    }
+}
+
+impl TryFrom<Value> for ApiParameter {
+    type Error = ToolsError;
+
+    fn try_from(value: Value) -> Result<Self, ToolsError> {
+        Self::from_value(&value, "")
+    }
+}
+
+fn parameters(fields: &Fields<'_>, name: &str) -> Result<Vec<ApiParameter>, ToolsError> {
+    let place = fields.place(name);
+    let parameter = |(i, item)| ApiParameter::from_value(item, &format!("{place}[{i}]"));
+    fields
+        .list(name)?
+        .iter()
+        .enumerate()
+        .map(parameter)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(value: Value) -> Result<ApiDocument, ToolsError> {
+        ApiDocument::try_from(value)
+    }
+
+    #[test]
+    fn a_document_without_parameters_is_a_document() {
+        let document = read(json!({"tool_name": "Clock", "api_name": "Now"})).expect("read");
+        assert_eq!(document, ApiDocument::new("Clock", "Now"));
+        assert_eq!(document.call_name(), "Clock/Now");
+        assert_eq!(document.parameters().count(), 0);
+        assert_eq!(ApiDocument::new("", "GET /now").call_name(), "GET /now");
+    }
+
+    #[test]
+    fn fields_of_other_layouts_are_passed_over_and_the_rest_survives_a_round_trip() {
+        let document = read(json!({
+            "category_name": "Data", "tool_name": " T ", "api_name": "A", "api_description": "d",
+            "required_parameters": [{"name": "q", "type": "STRING", "description": "x", "default": 4}],
+            "optional_parameters": [{"name": "r"}], "method": "GET", "template_response": {"a": "str"},
+        }))
+        .expect("read");
+        assert_eq!(document.call_name(), "T/A");
+        assert_eq!(document.parameter("q").expect("q").default, json!(4));
+        assert_eq!(document.parameter("r").expect("r").default, json!(""));
+        let written = serde_json::to_value(&document).expect("written");
+        assert_eq!(read(written.clone()).expect("read again"), document);
+        assert_eq!(
+            serde_json::from_value::<ApiDocument>(written).expect("by serde"),
+            document
+        );
+    }
+
+    #[test]
+    fn a_fault_names_its_field() {
+        let cases = [
+            (json!([]), "the row is a list, but must be an object"),
+            (json!({"api_name": " "}), "api_name is empty"),
+            (json!({"tool_name": "T"}), "field \"api_name\" is missing"),
+            (
+                json!({"api_name": "A", "requried_parameters": []}),
+                "did you mean \"required_parameters\"?",
+            ),
+            (
+                json!({"api_name": "A", "required_parameters": {}}),
+                "required_parameters is an object, but must be a list",
+            ),
+            (
+                json!({"api_name": "A", "required_parameters": [{"name": "q"}, {"type": "x"}]}),
+                "required_parameters[1].name",
+            ),
+        ];
+        for (value, expected) in cases {
+            let message = read(value).expect_err(expected).to_string();
+            assert!(message.contains(expected), "{message}");
+        }
     }
 }

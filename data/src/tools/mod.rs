@@ -5,8 +5,34 @@
 //! The decision to question: a call is known by `tool/api`, because API names alone repeat between
 //! tools.
 
+mod catalogue;
+mod check;
+mod cut_output;
 mod document;
+mod endpoint;
+mod error;
+mod fields;
+mod gold;
+mod import;
+mod source;
 mod trajectory;
+mod trajectory_rows;
+mod views;
 
+pub use catalogue::ApiCatalogue;
+pub use cut_output::{OUTPUT_LIMIT, cut_output};
 pub use document::{ApiDocument, ApiParameter};
+pub use endpoint::{EndpointCall, EndpointTemplates};
+pub use error::ToolsError;
+pub use gold::{
+    GoldCall, GoldPath, import_apibank_level3, import_restbench, import_stabletoolbench_queries,
+};
+pub use import::{
+    ApiBankSet, RequestBodies, import_apibank, import_openapi, import_openapi_file,
+    import_stabletoolbench,
+};
+pub use source::{JsonLines, read_json, read_text};
 pub use trajectory::{Derived, Trajectory, TrajectoryCall};
+pub use trajectory_rows::{TrajectoryReader, read_trajectories};
+
+pub(crate) use fields::Fields;

@@ -1,0 +1,163 @@
+//! API-Bank's descriptions: `{"set", "name", "description", "input_parameters",
+//! "output_parameters"}`, one a line.
+//!
+//! API-Bank does not say which parameters may be left out, so all are required. `ToolSearcher`
+//! is an API like the others here; metrics leave its calls out, not the catalogue.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::tools::document::{ApiDocument, ApiParameter};
+use crate::tools::error::ToolsError;
+use crate::tools::fields::{Fields, wrong_type};
+use crate::tools::source::JsonLines;
+
+const LAYOUT: &str = "an API-Bank document needs name, description and input_parameters";
+
+/// Which of API-Bank's APIs are meant: four names stand in both sets, with different meanings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiBankSet {
+    /// All of both sets, the four names twice.
+    All,
+    /// `lv1_lv2`: the APIs of levels 1 and 2.
+    Levels1And2,
+    /// `lv3`: the APIs of level 3.
+    Level3,
+}
+
+impl ApiBankSet {
+    /// Whether a row whose field `set` is `name` belongs to this set.
+    pub fn holds(self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Levels1And2 => name == "lv1_lv2",
+            Self::Level3 => name == "lv3",
+        }
+    }
+}
+
+/// Reads the documents of one set, in order, from JSON Lines.
+///
+/// The category is the set's name, and there is no tool: calls name the API alone. Types stay as
+/// API-Bank spells them (`str`, `list(str)`); `output_description` is made of the outputs as
+/// `name: description; ...`.
+///
+/// # Errors
+///
+/// - the file cannot be read, or has no document of the set
+/// - a line is not such a document; the error gives file, line and field
+pub fn import_apibank(path: &Path, set: ApiBankSet) -> Result<Vec<ApiDocument>, ToolsError> {
+    let mut documents = Vec::new();
+    for line in JsonLines::open(path)? {
+        let (place, value) = line?;
+        let document = document(&value).map_err(|error| error.at(place))?;
+        if set.holds(&document.category_name) {
+            documents.push(document);
+        }
+    }
+    if documents.is_empty() {
+        let what = "API documents of the set";
+        return Err(ToolsError::Empty { what }.at(path.display().to_string()));
+    }
+    Ok(documents)
+}
+
+fn document(value: &Value) -> Result<ApiDocument, ToolsError> {
+    let fields = Fields::new(value, "", LAYOUT)?;
+    let inputs = fields
+        .object("input_parameters")?
+        .ok_or_else(|| fields.missing("input_parameters"))?;
+    let empty = Map::new();
+    let outputs = fields.object("output_parameters")?.unwrap_or(&empty);
+    let outputs: Vec<String> = parameters(outputs, "output_parameters")?
+        .into_iter()
+        .map(|output| format!("{}: {}", output.name, output.description))
+        .collect();
+    Ok(ApiDocument {
+        category_name: fields.optional_text("set")?.unwrap_or("").to_owned(),
+        api_description: fields.text("description")?.to_owned(),
+        required_parameters: parameters(inputs, "input_parameters")?,
+        output_description: outputs.join("; "),
+        ..ApiDocument::new("", fields.text("name")?.trim())
+    })
+}
+
+fn parameters(map: &Map<String, Value>, place: &str) -> Result<Vec<ApiParameter>, ToolsError> {
+    let parameter = |(name, value): (&String, &Value)| {
+        let place = format!("{place}.{name}");
+        let fields = Fields::new(value, &place, LAYOUT)?;
+        Ok(ApiParameter {
+            name: name.clone(),
+            kind: kind(&fields)?,
+            description: fields
+                .optional_text("description")?
+                .unwrap_or("")
+                .to_owned(),
+            default: Value::from(""),
+        })
+    };
+    map.iter().map(parameter).collect()
+}
+
+fn kind(fields: &Fields<'_>) -> Result<String, ToolsError> {
+    match fields.get("type") {
+        None => Ok(String::new()),
+        Some(Value::String(kind)) => Ok(kind.clone()),
+        Some(other) => Err(wrong_type(&fields.place("type"), other, "a text")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const LINES: &str = r#"{"set": "lv3", "name": "QueryMeeting", "description": "Meetings of a user.", "input_parameters": {"user_name": {"type": "str", "description": "Name."}}, "output_parameters": {"meetings": {"type": "list", "description": "List of meetings."}}}
+{"set": "lv1_lv2", "name": "QueryMeeting", "description": "Other.", "input_parameters": {}}
+"#;
+
+    #[test]
+    fn a_set_is_read_alone_and_all_its_parameters_are_required() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("docs.jsonl");
+        fs::write(&path, LINES).expect("written");
+        let documents = import_apibank(&path, ApiBankSet::Level3).expect("imports");
+        assert_eq!(documents.len(), 1);
+        assert_eq!(documents[0].call_name(), "QueryMeeting");
+        assert_eq!(documents[0].required_parameters[0].kind, "str");
+        assert_eq!(
+            documents[0].output_description,
+            "meetings: List of meetings."
+        );
+        let all = import_apibank(&path, ApiBankSet::All).expect("imports");
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[1].parameters().count(), 0);
+        fs::write(&path, LINES.replace("lv3", "lv9")).expect("written");
+        let error = import_apibank(&path, ApiBankSet::Level3).expect_err("none");
+        assert!(
+            error.to_string().contains("no API documents of the set"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_fault_names_file_line_and_field() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("docs.jsonl");
+        let broken = LINES.replace(
+            "\"input_parameters\": {}",
+            "\"input_parameters\": {\"a\": 1}",
+        );
+        fs::write(&path, broken).expect("written");
+        let message = import_apibank(&path, ApiBankSet::All)
+            .expect_err("broken")
+            .to_string();
+        assert!(
+            message
+                .ends_with("docs.jsonl:2: input_parameters.a is a number, but must be an object"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! The fields of a request body, as parameters.
+//!
+//! A body that is an object gives one parameter for each property; any other body is one
+//! parameter called `body`. A field is required where the schema requires it and the body is not
+//! said to be optional: many specifications forget `requestBody.required`, and a playlist
+//! without a name is an error all the same.
+
+use serde_json::Value;
+
+use super::openapi::{described, kind_of};
+use super::reference::{Part, Spec};
+use crate::tools::document::ApiParameter;
+use crate::tools::error::ToolsError;
+
+/// A parameter and whether every call must give it.
+pub(super) struct BodyField {
+    pub(super) parameter: ApiParameter,
+    pub(super) is_required: bool,
+}
+
+/// The fields of the request body of an operation; none where it has no body.
+pub(super) fn body_fields(
+    spec: Spec<'_>,
+    operation: &Part<'_>,
+) -> Result<Vec<BodyField>, ToolsError> {
+    let Some(body) = operation.child("requestBody") else {
+        return Ok(Vec::new());
+    };
+    let body = spec.resolve(body)?;
+    let Some(schema) = preferred_content(&body).and_then(|content| content.child("schema")) else {
+        return Ok(Vec::new());
+    };
+    let is_optional = body.flag("required")? == Some(false);
+    let mut properties = Properties::default();
+    properties.gather(spec, schema.clone(), Requires::AsWritten)?;
+    if properties.found.is_empty() {
+        let is_required = body.flag("required")? == Some(true);
+        let schema = spec.resolve(schema)?;
+        let parameter = described(spec, "body", body.text("description"), &schema)?;
+        return Ok(vec![BodyField {
+            parameter,
+            is_required,
+        }]);
+    }
+    let field = |(name, part): &(String, Part<'_>)| {
+        let text = part.text("description");
+        let part = spec.resolve(part.clone())?;
+        Ok(BodyField {
+            parameter: described(spec, name, text, &part)?,
+            is_required: !is_optional && properties.required.contains(name),
+        })
+    };
+    properties.found.iter().map(field).collect()
+}
+
+/// JSON before forms before whatever comes first.
+fn preferred_content<'a>(body: &Part<'a>) -> Option<Part<'a>> {
+    let contents = body.members("content");
+    let rank = |name: &str| match name {
+        _ if name.contains("json") => 0,
+        _ if name.contains("form") => 1,
+        _ => 2,
+    };
+    let best = contents.into_iter().min_by_key(|(name, _)| rank(name))?;
+    Some(best.1)
+}
+
+/// Whether `required` of a schema binds: not where the schema is one of several to choose from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Requires {
+    AsWritten,
+    Nothing,
+}
+
+#[derive(Default)]
+struct Properties<'a> {
+    found: Vec<(String, Part<'a>)>,
+    required: Vec<String>,
+    /// Pointers of the schemas gathered, so that a schema that contains itself ends.
+    seen: Vec<String>,
+}
+
+impl<'a> Properties<'a> {
+    fn gather(
+        &mut self,
+        spec: Spec<'a>,
+        schema: Part<'a>,
+        requires: Requires,
+    ) -> Result<(), ToolsError> {
+        let schema = spec.resolve(schema)?;
+        if self.seen.contains(&schema.pointer) {
+            return Ok(());
+        }
+        self.seen.push(schema.pointer.clone());
+        for (name, part) in schema.members("properties") {
+            // The server fills these in.
+            let is_output = spec.resolve(part.clone())?.flag("readOnly")? == Some(true);
+            if !is_output && self.found.iter().all(|(known, _)| known != name) {
+                self.found.push((name.to_owned(), part));
+            }
+        }
+        if requires == Requires::AsWritten {
+            let names = schema.elements("required").into_iter();
+            let names = names.filter_map(|name| name.value.as_str().map(str::to_owned));
+            self.required.extend(names);
+        }
+        for (key, binds) in [
+            ("allOf", requires),
+            ("anyOf", Requires::Nothing),
+            ("oneOf", Requires::Nothing),
+        ] {
+            for part in schema.elements(key) {
+                self.gather(spec, part, binds)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The type of a schema in JSON schema's words; empty where nothing tells it.
+pub(super) fn schema_kind(spec: Spec<'_>, schema: &Part<'_>) -> Result<String, ToolsError> {
+    const MAX_PARTS: usize = 8;
+    let mut here = schema.clone();
+    for _ in 0..MAX_PARTS {
+        if let Some(kind) = kind_of(here.value) {
+            return Ok(kind);
+        }
+        let mut parts = here.elements("allOf");
+        parts.extend(here.elements("anyOf"));
+        parts.extend(here.elements("oneOf"));
+        let is_real = |part: &Part<'_>| part.value.get("type") != Some(&Value::from("null"));
+        match parts.into_iter().find(is_real) {
+            Some(part) => here = spec.resolve(part)?,
+            None => break,
+        }
+    }
+    Ok(String::new())
+}

@@ -1,0 +1,15 @@
+//! Descriptions of APIs in the layouts of others, as [`ApiDocument`](super::ApiDocument)s.
+
+mod apibank;
+mod body;
+mod openapi;
+mod reference;
+mod stabletoolbench;
+#[cfg(test)]
+mod tests;
+
+pub use apibank::{ApiBankSet, import_apibank};
+pub use openapi::{RequestBodies, import_openapi, import_openapi_file};
+pub use stabletoolbench::import_stabletoolbench;
+
+pub(super) use stabletoolbench::placed_documents;

@@ -1,0 +1,343 @@
+//! An OpenAPI 3 document as one [`ApiDocument`] for each operation.
+//!
+//! The API is called `METHOD /path/{x}` and belongs to no tool, as RestBench writes its gold
+//! paths. The decision to question is [`RequestBodies`]: a model that is to create a playlist
+//! needs the body's fields, but published counts of parameters leave them out.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::body::{body_fields, schema_kind};
+use super::reference::{Part, Spec};
+use crate::json;
+use crate::tools::document::{ApiDocument, ApiParameter};
+use crate::tools::error::ToolsError;
+use crate::tools::source::read_text;
+use crate::tools::views::one_line;
+
+const METHODS: [&str; 8] = [
+    "get", "put", "post", "delete", "options", "head", "patch", "trace",
+];
+
+/// What becomes of the fields of request bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestBodies {
+    /// They are parameters like those of path and query, unless one of that name is there.
+    AsParameters,
+    /// They are left out, as in the published counts of RestBench's parameters: TMDB 145,
+    /// Spotify 81.
+    LeftOut,
+}
+
+/// Reads a specification from a file of JSON or YAML, gzip-compressed or not.
+///
+/// # Errors
+///
+/// - the file cannot be read
+/// - those of [`import_openapi`]
+pub fn import_openapi_file(
+    path: &Path,
+    bodies: RequestBodies,
+) -> Result<Vec<ApiDocument>, ToolsError> {
+    import_openapi(&read_text(path)?, bodies).map_err(|error| error.at(path.display().to_string()))
+}
+
+/// Reads a specification from a text, which is JSON if it begins with `{`, else YAML.
+///
+/// One document for each operation, in the order of the text:
+///
+/// - `api_name` is `METHOD /path`, `tool_name` is empty, `method` is the method
+/// - `category_name` is the operation's tags, or the title of the specification
+/// - `api_description` is summary and description
+/// - parameters are those of the path item, overridden by those of the operation, then the
+///   fields of the request body; a name comes once, path before query before header before
+///   cookie before body, and the headers `Accept`, `Content-Type` and `Authorization` are left
+///   out, as OpenAPI says
+/// - parameters of a path are required, others where the specification says so
+/// - values that a parameter may take are added to its description
+/// - `output_description` is the description of the first response of the 2xx
+///
+/// # Errors
+///
+/// - the text is not JSON or YAML, not an object, or not OpenAPI 3
+/// - a `$ref` that is followed leads nowhere, out of the document, or back to itself; the error
+///   names its JSON pointer
+/// - a parameter has no name, or a place that does not exist
+/// - there are no operations
+pub fn import_openapi(text: &str, bodies: RequestBodies) -> Result<Vec<ApiDocument>, ToolsError> {
+    let root = parse(text)?;
+    let spec = Spec { root: &root };
+    let whole = Part {
+        value: &root,
+        pointer: String::new(),
+    };
+    check_version(&whole)?;
+    let mut documents = Vec::new();
+    for (path, item) in whole.members("paths") {
+        if !path.starts_with('/') {
+            continue;
+        }
+        let item = spec.resolve(item)?;
+        let Some(members) = item.value.as_object() else {
+            return Err(item.bad("a path must be an object of operations"));
+        };
+        let methods = members.keys().filter(|key| METHODS.contains(&key.as_str()));
+        for method in methods {
+            let operation = item.child(method).expect("a member that was just listed");
+            let mut document = document(spec, &item, &operation, bodies)?;
+            document.method = method.to_uppercase();
+            document.api_name = format!("{} {path}", document.method);
+            documents.push(document);
+        }
+    }
+    if documents.is_empty() {
+        let what = "operations under /paths";
+        return Err(ToolsError::Empty { what });
+    }
+    Ok(documents)
+}
+
+fn parse(text: &str) -> Result<Value, ToolsError> {
+    if text.trim_start().starts_with('{') {
+        return json::parse(text).map_err(|error| ToolsError::NotJson { error });
+    }
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| ToolsError::NotYaml {
+        reason: one_line(&error.to_string()),
+    })
+}
+
+fn check_version(whole: &Part<'_>) -> Result<(), ToolsError> {
+    if whole.value.get("swagger").is_some() {
+        return Err(whole.bad("this is Swagger 2; convert it to OpenAPI 3 first"));
+    }
+    let version = match whole.value.get("openapi") {
+        Some(Value::String(version)) => version.clone(),
+        Some(Value::Number(version)) => version.to_string(),
+        _ => String::new(),
+    };
+    if version != "3" && !version.starts_with("3.") {
+        return Err(whole.bad("openapi must be 3.x; is this an OpenAPI 3 document?"));
+    }
+    Ok(())
+}
+
+/// The document of an operation, but for its name.
+fn document(
+    spec: Spec<'_>,
+    item: &Part<'_>,
+    operation: &Part<'_>,
+    bodies: RequestBodies,
+) -> Result<ApiDocument, ToolsError> {
+    if !operation.value.is_object() {
+        return Err(operation.bad("an operation must be an object"));
+    }
+    let mut document = ApiDocument {
+        category_name: category(spec, operation),
+        api_description: description(operation.text("summary"), operation.text("description")),
+        output_description: output(spec, operation)?,
+        ..ApiDocument::new("", "")
+    };
+    for (_, found) in located_parameters(spec, item, operation)? {
+        document.add(found.parameter, found.is_required);
+    }
+    if bodies == RequestBodies::AsParameters {
+        for field in body_fields(spec, operation)? {
+            if document.parameter(&field.parameter.name).is_none() {
+                document.add(field.parameter, field.is_required);
+            }
+        }
+    }
+    Ok(document)
+}
+
+impl ApiDocument {
+    fn add(&mut self, parameter: ApiParameter, is_required: bool) {
+        if is_required {
+            self.required_parameters.push(parameter);
+        } else {
+            self.optional_parameters.push(parameter);
+        }
+    }
+}
+
+fn category(spec: Spec<'_>, operation: &Part<'_>) -> String {
+    let tags = operation.elements("tags");
+    let tags: Vec<&str> = tags.iter().filter_map(|tag| tag.value.as_str()).collect();
+    if tags.is_empty() {
+        let title = spec.root.pointer("/info/title").and_then(Value::as_str);
+        return title.unwrap_or("").trim().to_owned();
+    }
+    tags.join(", ")
+}
+
+/// Summary and description, the summary once.
+fn description(summary: &str, text: &str) -> String {
+    if summary.is_empty() || text.starts_with(summary) {
+        return text.to_owned();
+    }
+    if text.is_empty() {
+        return summary.to_owned();
+    }
+    let stop = if summary.ends_with(['.', '!', '?']) {
+        ""
+    } else {
+        "."
+    };
+    format!("{summary}{stop} {text}")
+}
+
+fn output(spec: Spec<'_>, operation: &Part<'_>) -> Result<String, ToolsError> {
+    let responses = operation.members("responses");
+    let good = responses
+        .into_iter()
+        .find(|(code, _)| code.starts_with('2'));
+    match good {
+        None => Ok(String::new()),
+        Some((_, response)) => Ok(spec.resolve(response)?.text("description").to_owned()),
+    }
+}
+
+struct FoundParameter {
+    parameter: ApiParameter,
+    is_required: bool,
+}
+
+/// Parameters of path item and operation with their location, each name once.
+fn located_parameters(
+    spec: Spec<'_>,
+    item: &Part<'_>,
+    operation: &Part<'_>,
+) -> Result<Vec<(usize, FoundParameter)>, ToolsError> {
+    let mut found: Vec<(usize, FoundParameter)> = Vec::new();
+    let mut parts = item.elements("parameters");
+    parts.extend(operation.elements("parameters"));
+    for part in parts {
+        let part = spec.resolve(part)?;
+        let Some((location, parameter)) = located(spec, &part)? else {
+            continue;
+        };
+        let name = &parameter.parameter.name;
+        match found
+            .iter_mut()
+            .find(|(_, known)| &known.parameter.name == name)
+        {
+            None => found.push((location, parameter)),
+            Some(known) if location <= known.0 => *known = (location, parameter),
+            Some(_) => {}
+        }
+    }
+    Ok(found)
+}
+
+/// One parameter with the rank of its location; none where it is a header that is no parameter.
+fn located(spec: Spec<'_>, part: &Part<'_>) -> Result<Option<(usize, FoundParameter)>, ToolsError> {
+    const LOCATIONS: [&str; 4] = ["path", "query", "header", "cookie"];
+    let name = part.text("name");
+    if name.is_empty() {
+        return Err(part.bad("a parameter needs a name"));
+    }
+    let place = part.text("in");
+    let Some(location) = LOCATIONS.iter().position(|known| *known == place) else {
+        return Err(part.bad("`in` of a parameter must be path, query, header or cookie"));
+    };
+    let is_ruled_by_protocol =
+        ["accept", "content-type", "authorization"].contains(&name.to_lowercase().as_str());
+    if place == "header" && is_ruled_by_protocol {
+        return Ok(None);
+    }
+    let content = part.members("content").into_iter().next();
+    let content_schema = content.and_then(|(_, content)| content.child("schema"));
+    let schema = match part.child("schema").or(content_schema) {
+        Some(schema) => spec.resolve(schema)?,
+        None => part.clone(),
+    };
+    let found = FoundParameter {
+        parameter: described(spec, name, part.text("description"), &schema)?,
+        is_required: place == "path" || part.flag("required")? == Some(true),
+    };
+    Ok(Some((location, found)))
+}
+
+/// A parameter of a resolved schema; `text` comes before the schema's own description.
+pub(super) fn described(
+    spec: Spec<'_>,
+    name: &str,
+    text: &str,
+    schema: &Part<'_>,
+) -> Result<ApiParameter, ToolsError> {
+    let texts = [text, schema.text("description"), schema.text("title")];
+    let mut description = texts
+        .into_iter()
+        .find(|text| !text.is_empty())
+        .unwrap_or("")
+        .to_owned();
+    if let Some(choices) = choices(spec, schema, &description)? {
+        let stop = if description.is_empty() || description.ends_with('.') {
+            ""
+        } else {
+            "."
+        };
+        let gap = if description.is_empty() { "" } else { " " };
+        description.push_str(&format!("{stop}{gap}One of: {choices}."));
+    }
+    Ok(ApiParameter {
+        name: name.to_owned(),
+        kind: schema_kind(spec, schema)?,
+        description,
+        default: schema
+            .value
+            .get("default")
+            .cloned()
+            .unwrap_or_else(|| Value::from("")),
+    })
+}
+
+/// The values that a schema, or the elements of its list, may take, unless the description
+/// names them all.
+fn choices(
+    spec: Spec<'_>,
+    schema: &Part<'_>,
+    description: &str,
+) -> Result<Option<String>, ToolsError> {
+    let mut values = schema.elements("enum");
+    if values.is_empty()
+        && let Some(items) = schema.child("items")
+    {
+        values = spec.resolve(items)?.elements("enum");
+    }
+    let text = |part: &Part<'_>| match part.value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let values: Vec<String> = values.iter().map(text).collect();
+    if values
+        .iter()
+        .all(|value| description.contains(value.as_str()))
+    {
+        return Ok(None);
+    }
+    Ok(Some(values.join(", ")))
+}
+
+/// What a schema says of its own type.
+pub(super) fn kind_of(schema: &Value) -> Option<String> {
+    match schema.get("type") {
+        Some(Value::String(kind)) => return Some(kind.clone()),
+        Some(Value::Array(kinds)) => {
+            let kinds = kinds.iter().filter_map(Value::as_str);
+            let kinds: Vec<&str> = kinds.filter(|kind| *kind != "null").collect();
+            return Some(kinds.join("|"));
+        }
+        _ => {}
+    }
+    let shape = if schema.get("properties").is_some() {
+        "object"
+    } else if schema.get("items").is_some() {
+        "array"
+    } else {
+        return None;
+    };
+    Some(shape.to_owned())
+}

@@ -1,0 +1,126 @@
+//! `$ref` within one document.
+//!
+//! References are followed where they are read, so a broken one in a part that no document is
+//! made of does no harm. A chain of references that leads back to itself is an error; a schema
+//! that contains itself is none, and who walks it must remember where it has been.
+
+use serde_json::Value;
+
+use crate::tools::endpoint::decoded;
+use crate::tools::error::ToolsError;
+
+/// A specification and the means to find its parts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spec<'a> {
+    pub(super) root: &'a Value,
+}
+
+/// A part of a specification and its JSON pointer.
+#[derive(Debug, Clone)]
+pub(super) struct Part<'a> {
+    pub(super) value: &'a Value,
+    pub(super) pointer: String,
+}
+
+impl<'a> Part<'a> {
+    /// The part below `key`, if there is one.
+    pub(super) fn child(&self, key: &str) -> Option<Part<'a>> {
+        Some(Part {
+            value: self.value.get(key)?,
+            pointer: format!("{}/{}", self.pointer, escape(key)),
+        })
+    }
+
+    /// The elements of the list below `key`; none where it is absent or no list.
+    pub(super) fn elements(&self, key: &str) -> Vec<Part<'a>> {
+        let Some(list) = self.child(key) else {
+            return Vec::new();
+        };
+        let part = |(i, value)| Part {
+            value,
+            pointer: format!("{}/{i}", list.pointer),
+        };
+        let items = list.value.as_array().map_or(&[][..], Vec::as_slice);
+        items.iter().enumerate().map(part).collect()
+    }
+
+    /// The members of the object below `key`; none where it is absent or no object.
+    pub(super) fn members(&self, key: &str) -> Vec<(&'a str, Part<'a>)> {
+        let Some(object) = self.child(key) else {
+            return Vec::new();
+        };
+        let Some(map) = object.value.as_object() else {
+            return Vec::new();
+        };
+        map.iter()
+            .map(|(name, value)| {
+                let pointer = format!("{}/{}", object.pointer, escape(name));
+                (name.as_str(), Part { value, pointer })
+            })
+            .collect()
+    }
+
+    /// The text below `key`, trimmed; empty where there is none.
+    pub(super) fn text(&self, key: &str) -> &'a str {
+        self.value
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or("")
+            .trim()
+    }
+
+    /// The truth value below `key`.
+    ///
+    /// The texts `"true"` and `"false"` count, since specifications that went through a lenient
+    /// YAML reader hold them.
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, ToolsError> {
+        match self.value.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(Value::String(text)) if text == "true" => Ok(Some(true)),
+            Some(Value::String(text)) if text == "false" => Ok(Some(false)),
+            Some(_) => Err(self.bad(&format!("{key} must be true or false"))),
+        }
+    }
+
+    /// The fault that this part is not as it should be.
+    pub(super) fn bad(&self, reason: &str) -> ToolsError {
+        ToolsError::BadSpec {
+            pointer: self.pointer.clone(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+impl<'a> Spec<'a> {
+    /// Follows references until a part is none.
+    pub(super) fn resolve(&self, part: Part<'a>) -> Result<Part<'a>, ToolsError> {
+        let mut seen: Vec<String> = Vec::new();
+        let mut here = part;
+        while let Some(Value::String(reference)) = here.value.get("$ref") {
+            let fault = |reason| ToolsError::UnresolvedReference {
+                pointer: here.pointer.clone(),
+                reference: reference.clone(),
+                reason,
+            };
+            let pointer = reference
+                .strip_prefix('#')
+                .ok_or_else(|| fault("leads out of the document"))?;
+            let pointer = decoded(pointer);
+            if seen.contains(&pointer) {
+                return Err(fault("leads back to itself"));
+            }
+            let value = self
+                .root
+                .pointer(&pointer)
+                .ok_or_else(|| fault("leads nowhere"))?;
+            seen.push(pointer.clone());
+            here = Part { value, pointer };
+        }
+        Ok(here)
+    }
+}
+
+fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}

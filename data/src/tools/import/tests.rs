@@ -1,0 +1,246 @@
+//! Specifications small enough to read, each with one thing that importers get wrong.
+
+use serde_json::{Value, json};
+
+use super::{RequestBodies, import_openapi};
+use crate::tools::{ApiDocument, ToolsError};
+
+fn import(spec: &Value) -> Result<Vec<ApiDocument>, ToolsError> {
+    import_openapi(&spec.to_string(), RequestBodies::AsParameters)
+}
+
+fn spec(paths: Value, components: Value) -> Value {
+    json!({
+        "openapi": "3.0.3", "info": {"title": "Library", "version": "1"},
+        "paths": paths, "components": components,
+    })
+}
+
+/// Names of the required and of the optional parameters.
+fn names(document: &ApiDocument) -> (Vec<&str>, Vec<&str>) {
+    let required = document.required_parameters.iter().map(|p| p.name.as_str());
+    let optional = document.optional_parameters.iter().map(|p| p.name.as_str());
+    (required.collect(), optional.collect())
+}
+
+fn library() -> Value {
+    spec(
+        json!({"/books/{id}": {
+            "parameters": [
+                {"$ref": "#/components/parameters/BookId"},
+                {"name": "lang", "in": "query", "schema": {"type": "string"}, "description": "Path level."},
+            ],
+            "get": {
+                "summary": "Get a book", "description": "All that is known of it.",
+                "tags": ["Books", "Reading"],
+                "parameters": [
+                    {"name": "lang", "in": "query", "required": "true",
+                     "schema": {"type": "string", "enum": ["en", "de"], "description": "Of the schema."}},
+                    {"name": "Accept", "in": "header", "schema": {"type": "string"}},
+                ],
+                "responses": {"404": {"description": "None."}, "200": {"$ref": "#/components/responses/Book"}},
+            },
+            "put": {
+                "summary": "Change a book.",
+                "requestBody": {"content": {
+                    "text/plain": {"schema": {"type": "string"}},
+                    "application/json": {"schema": {"$ref": "#/components/schemas/Book"}},
+                }},
+                "responses": {},
+            },
+            "x-note": {"parameters": "not ours"},
+        }}),
+        json!({
+            "parameters": {"BookId": {"name": "id", "in": "path", "required": true,
+                "schema": {"type": ["integer", "null"], "default": 1}, "description": "Number of the book."}},
+            "responses": {"Book": {"description": "A book."}},
+            "schemas": {
+                "Named": {"type": "object", "required": ["title", "ghost"], "properties": {
+                    "title": {"type": "string"}, "created": {"type": "string", "readOnly": true}}},
+                "Book": {"allOf": [
+                    {"$ref": "#/components/schemas/Named"},
+                    {"properties": {"id": {"type": "string"}, "sequel": {"$ref": "#/components/schemas/Book"},
+                        "tags": {"items": {"type": "string"}, "description": "Words."}}},
+                ]},
+            },
+        }),
+    )
+}
+
+#[test]
+fn an_operation_is_a_document_with_the_parameters_of_its_path() {
+    let documents = import(&library()).expect("imports");
+    let calls: Vec<String> = documents.iter().map(ApiDocument::call_name).collect();
+    assert_eq!(calls, ["GET /books/{id}", "PUT /books/{id}"]);
+    let get = &documents[0];
+    assert_eq!(names(get), (vec!["id", "lang"], vec![]));
+    assert_eq!(get.category_name, "Books, Reading");
+    assert_eq!(get.api_description, "Get a book. All that is known of it.");
+    assert_eq!(get.output_description, "A book.");
+    assert_eq!(get.method, "GET");
+    let id = get.parameter("id").expect("id");
+    assert_eq!((id.kind.as_str(), &id.default), ("integer", &json!(1)));
+    let lang = get.parameter("lang").expect("lang");
+    assert_eq!(lang.description, "Of the schema. One of: en, de.");
+}
+
+#[test]
+fn body_fields_are_parameters_unless_they_are_left_out() {
+    let documents = import(&library()).expect("imports");
+    let put = &documents[1];
+    assert_eq!(
+        names(put),
+        (vec!["id", "title"], vec!["lang", "sequel", "tags"])
+    );
+    assert_eq!(put.category_name, "Library");
+    assert_eq!(
+        put.parameter("id").expect("id").kind,
+        "integer",
+        "the path's id wins"
+    );
+    assert_eq!(put.parameter("tags").expect("tags").kind, "array");
+    let left_out = import_openapi(&library().to_string(), RequestBodies::LeftOut);
+    let put = &left_out.expect("imports")[1];
+    assert_eq!(names(put), (vec!["id"], vec!["lang"]));
+}
+
+#[test]
+fn a_body_that_is_no_object_is_one_parameter() {
+    let body = json!({"required": true, "description": "Titles.", "content": {"application/json":
+        {"schema": {"type": "array", "items": {"type": "string"}}}}});
+    let spec = spec(json!({"/list": {"post": {"requestBody": body}}}), json!({}));
+    let documents = import(&spec).expect("imports");
+    let body = &documents[0].required_parameters[0];
+    assert_eq!((body.name.as_str(), body.kind.as_str()), ("body", "array"));
+    assert_eq!(body.description, "Titles.");
+}
+
+#[test]
+fn fields_of_which_one_is_chosen_are_optional() {
+    let body = json!({"content": {"application/json": {"schema": {"oneOf": [
+        {"required": ["a"], "properties": {"a": {"type": "string"}}},
+        {"required": ["b"], "properties": {"b": {"anyOf": [{"type": "null"}, {"type": "integer"}]}}},
+    ]}}}});
+    let spec = spec(json!({"/x": {"post": {"requestBody": body}}}), json!({}));
+    let documents = import(&spec).expect("imports");
+    assert_eq!(names(&documents[0]), (vec![], vec!["a", "b"]));
+    assert_eq!(documents[0].parameter("b").expect("b").kind, "integer");
+}
+
+#[test]
+fn yaml_gives_what_json_gives() {
+    let yaml = r##"
+openapi: 3.0.3
+info: {title: Library, version: "1"}
+paths:
+  /books/{id}:
+    get:
+      summary: Get a book
+      parameters:
+        - {name: id, in: path, required: true, schema: {type: integer}}
+        - name: answer
+          in: query
+          schema: {type: string, enum: [yes, no]}
+          description: Either.
+      responses:
+        200: {description: A book.}
+"##;
+    let documents = import_openapi(yaml, RequestBodies::AsParameters).expect("imports");
+    assert_eq!(documents[0].call_name(), "GET /books/{id}");
+    assert_eq!(documents[0].output_description, "A book.");
+    assert_eq!(names(&documents[0]), (vec!["id"], vec!["answer"]));
+    let answer = documents[0].parameter("answer").expect("answer");
+    assert_eq!(answer.description, "Either. One of: yes, no.");
+    let error = import_openapi("a: [1", RequestBodies::LeftOut).expect_err("broken");
+    assert!(error.to_string().contains("not valid YAML"), "{error}");
+}
+
+#[test]
+fn a_reference_that_cannot_be_followed_is_an_error_with_its_pointer() {
+    let with = |reference: &str| {
+        spec(
+            json!({"/a/{b}": {"get": {"parameters": [{"$ref": reference}]}}}),
+            json!({"parameters": {
+                "Loop": {"$ref": "#/components/parameters/Pool"},
+                "Pool": {"$ref": "#/components/parameters/Loop"},
+                "In {brackets}": {"name": "b", "in": "path"},
+            }}),
+        )
+    };
+    for (reference, expected) in [
+        ("#/components/parameters/None", "leads nowhere"),
+        ("other.yaml#/Id", "leads out of the document"),
+        ("#/components/parameters/Loop", "leads back to itself"),
+    ] {
+        let error = import(&with(reference)).expect_err(reference);
+        assert!(error.to_string().contains(expected), "{error}");
+        let ToolsError::UnresolvedReference { pointer, .. } = error.fault() else {
+            panic!("{error}");
+        };
+        if !expected.contains("itself") {
+            assert_eq!(pointer, "/paths/~1a~1{b}/get/parameters/0");
+        }
+    }
+    let good = import(&with("#/components/parameters/In%20%7Bbrackets%7D")).expect("imports");
+    assert_eq!(names(&good[0]), (vec!["b"], vec![]));
+}
+
+#[test]
+fn schemas_that_contain_themselves_end() {
+    let spec = spec(
+        json!({"/x": {"post": {"requestBody": {"content": {"application/json":
+            {"schema": {"$ref": "#/components/schemas/Node"}}}}}}}),
+        json!({"schemas": {"Node": {
+            "allOf": [{"$ref": "#/components/schemas/Node"}, {"$ref": "#/components/schemas/Other"}],
+            "properties": {"child": {"allOf": [{"$ref": "#/components/schemas/Knot"}]}},
+        }, "Other": {"anyOf": [{"$ref": "#/components/schemas/Node"}]},
+        "Knot": {"allOf": [{"$ref": "#/components/schemas/Knot"}]}}}),
+    );
+    let documents = import(&spec).expect("imports");
+    assert_eq!(names(&documents[0]), (vec![], vec!["child"]));
+    assert_eq!(documents[0].parameter("child").expect("child").kind, "");
+}
+
+#[test]
+fn what_is_no_specification_is_refused_with_the_reason() {
+    let parameter = |parameter: Value| {
+        spec(
+            json!({"/a": {"get": {"parameters": [parameter]}}}),
+            json!({}),
+        )
+    };
+    let cases = [
+        (
+            json!({"swagger": "2.0", "paths": {}}),
+            "convert it to OpenAPI 3",
+        ),
+        (json!({"openapi": "4.0"}), "openapi must be 3.x"),
+        (spec(json!({}), json!({})), "no operations under /paths"),
+        (
+            spec(json!({"/a": []}), json!({})),
+            "/paths/~1a: a path must be an object",
+        ),
+        (
+            spec(json!({"/a": {"get": 1}}), json!({})),
+            "/paths/~1a/get: an operation must be",
+        ),
+        (
+            parameter(json!({"in": "query"})),
+            "parameters/0: a parameter needs a name",
+        ),
+        (
+            parameter(json!({"name": "q", "in": "body"})),
+            "`in` of a parameter must be",
+        ),
+        (
+            parameter(json!({"name": "q", "in": "query", "required": "yes"})),
+            "required must be true or false",
+        ),
+    ];
+    for (value, expected) in cases {
+        let message = import(&value).expect_err(expected).to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    let error = import_openapi("{\"openapi\": ", RequestBodies::LeftOut).expect_err("cut");
+    assert!(error.to_string().contains("not valid JSON"), "{error}");
+}

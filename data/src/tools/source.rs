@@ -1,0 +1,228 @@
+//! Files of JSON and of JSON Lines, gzip-compressed or not.
+//!
+//! The first two bytes say whether a file is compressed, so a name with or without `.gz` works.
+//! Lines stream: memory holds one line, however long the file.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+use serde_json::Value;
+
+use super::error::ToolsError;
+use crate::json;
+
+/// Opens a file for reading, decompressed where it begins as gzip does.
+///
+/// # Errors
+///
+/// - the file cannot be opened or read
+pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ToolsError> {
+    const GZIP: &[u8] = &[0x1f, 0x8b];
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let start = reader.fill_buf().map_err(|error| unreadable(path, error))?;
+    if start.starts_with(GZIP) {
+        return Ok(Box::new(BufReader::new(MultiGzDecoder::new(reader))));
+    }
+    Ok(Box::new(reader))
+}
+
+/// Reads a whole file as text, decompressed and without a byte-order mark.
+///
+/// # Errors
+///
+/// - the file cannot be read or decompressed
+/// - it is not UTF-8
+pub fn read_text(path: &Path) -> Result<String, ToolsError> {
+    let mut bytes = Vec::new();
+    open(path)?
+        .read_to_end(&mut bytes)
+        .map_err(|error| unreadable(path, error))?;
+    let text = utf8(&bytes).map_err(|error| error.at(path.display().to_string()))?;
+    Ok(text.trim_start_matches('\u{feff}').to_owned())
+}
+
+/// Reads a file that holds one JSON value.
+///
+/// # Errors
+///
+/// - the file cannot be read or decompressed, is not UTF-8 or not one JSON value
+pub fn read_json(path: &Path) -> Result<Value, ToolsError> {
+    let text = read_text(path)?;
+    json::parse(&text).map_err(|error| ToolsError::NotJson { error }.at(path.display().to_string()))
+}
+
+/// The values of a JSON Lines file in order, each with its place as `file:line`.
+pub struct JsonLines {
+    path: PathBuf,
+    lines: Box<dyn BufRead + Send>,
+    line_number: usize,
+    is_done: bool,
+}
+
+impl std::fmt::Debug for JsonLines {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("JsonLines")
+            .field("path", &self.path)
+            .field("line_number", &self.line_number)
+            .finish_non_exhaustive()
+    }
+}
+
+impl JsonLines {
+    /// Opens a file; blank lines are passed over.
+    ///
+    /// # Errors
+    ///
+    /// - the file cannot be opened or read
+    pub fn open(path: &Path) -> Result<Self, ToolsError> {
+        Ok(Self {
+            path: path.to_owned(),
+            lines: open(path)?,
+            line_number: 0,
+            is_done: false,
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn next_line(&mut self) -> Result<Option<Vec<u8>>, ToolsError> {
+        let mut line = Vec::new();
+        let n_bytes = self
+            .lines
+            .read_until(b'\n', &mut line)
+            .map_err(|error| unreadable(&self.path, error))?;
+        if n_bytes == 0 {
+            return Ok(None);
+        }
+        self.line_number += 1;
+        if self.line_number == 1 && line.starts_with(b"\xEF\xBB\xBF") {
+            line.drain(..3);
+        }
+        Ok(Some(line))
+    }
+}
+
+impl Iterator for JsonLines {
+    type Item = Result<(String, Value), ToolsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.is_done {
+            match self.next_line() {
+                Err(error) => {
+                    self.is_done = true;
+                    return Some(Err(error));
+                }
+                Ok(None) => self.is_done = true,
+                Ok(Some(line)) if line.trim_ascii().is_empty() => {}
+                Ok(Some(line)) => {
+                    let place = format!("{}:{}", self.path.display(), self.line_number);
+                    return Some(match parse_line(&line) {
+                        Ok(value) => Ok((place, value)),
+                        Err(error) => Err(error.at(place)),
+                    });
+                }
+            }
+        }
+        None
+    }
+}
+
+fn parse_line(line: &[u8]) -> Result<Value, ToolsError> {
+    let text = utf8(line)?.trim_end_matches(['\r', '\n']);
+    json::parse(text).map_err(|error| ToolsError::NotJson { error })
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, ToolsError> {
+    std::str::from_utf8(bytes).map_err(|error| ToolsError::NotUtf8 {
+        byte: error.valid_up_to(),
+    })
+}
+
+fn unreadable(path: &Path, error: std::io::Error) -> ToolsError {
+    ToolsError::Unreadable {
+        path: path.to_owned(),
+        error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use serde_json::json;
+
+    use super::*;
+
+    fn gzip(text: &str) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text.as_bytes()).expect("memory");
+        encoder.finish().expect("memory")
+    }
+
+    fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+        file.write_all(bytes).expect("written");
+        file
+    }
+
+    #[test]
+    fn a_compressed_file_reads_as_the_plain_one() {
+        let text = "\u{feff}{\"a\": 1}\n\n{\"a\": 2}\r\n";
+        for bytes in [text.as_bytes().to_vec(), gzip(text)] {
+            let file = file(&bytes);
+            let lines: Vec<(String, Value)> = JsonLines::open(file.path())
+                .expect("opens")
+                .collect::<Result<_, _>>()
+                .expect("reads");
+            assert_eq!(lines[0].1, json!({"a": 1}));
+            assert_eq!(lines[1].1, json!({"a": 2}));
+            assert!(lines[1].0.ends_with(":3"), "{}", lines[1].0);
+        }
+        assert_eq!(
+            read_json(file(&gzip("[1]")).path()).expect("reads"),
+            json!([1])
+        );
+    }
+
+    #[test]
+    fn a_broken_line_is_named_and_the_next_one_still_read() {
+        let file = file(b"{\"a\": 1}\n{\"a\": \n{\"a\": 3}\n\xff\n");
+        let mut lines = JsonLines::open(file.path()).expect("opens");
+        assert!(lines.next().expect("a line").is_ok());
+        let error = lines
+            .next()
+            .expect("a line")
+            .expect_err("broken")
+            .to_string();
+        assert!(error.contains(":2: not valid JSON"), "{error}");
+        assert_eq!(
+            lines.next().expect("a line").expect("valid").1,
+            json!({"a": 3})
+        );
+        let error = lines
+            .next()
+            .expect("a line")
+            .expect_err("bytes")
+            .to_string();
+        assert!(error.contains(":4: invalid UTF-8 at byte 0"), "{error}");
+        assert!(lines.next().is_none());
+    }
+
+    #[test]
+    fn a_truncated_gzip_file_is_an_error_and_ends() {
+        let whole = gzip(&"{\"a\": 1}\n".repeat(1_000));
+        let file = file(&whole[..whole.len() - 12]);
+        let results: Vec<_> = JsonLines::open(file.path()).expect("opens").collect();
+        let error = results.last().expect("lines").as_ref().expect_err("cut");
+        assert!(error.to_string().contains("cannot read"), "{error}");
+    }
+}
