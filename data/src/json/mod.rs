@@ -16,4 +16,4 @@ mod render;
 pub use float::python_float_repr;
 pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};
-pub use render::{Style, dumps};
+pub use render::{Style, dumps, dumps_with_scalars};

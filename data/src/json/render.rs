@@ -3,6 +3,8 @@
 //! `serde_json`'s writer cannot serve: its separators have no blanks, it never escapes
 //! non-ASCII text, and it lays floats out differently.
 
+use std::ops::Range;
+
 use serde_json::{Number, Value};
 
 use super::float::python_float_repr;
@@ -44,21 +46,43 @@ impl Style {
 ///
 /// CPython `json/encoder.py`: the escape tables and the separators of `indent`.
 pub fn dumps(value: &Value, style: Style) -> String {
+    dumps_with_scalars(value, style).0
+}
+
+/// As [`dumps`], with the bytes of every scalar that is no key, in the order of the text: what
+/// stands between the quotes of a text, and the whole of a number, boolean or null.
+///
+/// An empty text has none.
+pub fn dumps_with_scalars(value: &Value, style: Style) -> (String, Vec<Range<usize>>) {
     let mut writer = Writer {
         style,
         text: String::new(),
+        scalars: Vec::new(),
     };
     writer.value(value, 0);
-    writer.text
+    (writer.text, writer.scalars)
 }
 
 struct Writer {
     style: Style,
     text: String,
+    scalars: Vec<Range<usize>>,
 }
 
 impl Writer {
     fn value(&mut self, value: &Value, level: usize) {
+        let start = self.text.len();
+        self.any_value(value, level);
+        let end = self.text.len();
+        match value {
+            Value::Array(_) | Value::Object(_) => {}
+            Value::String(text) if text.is_empty() => {}
+            Value::String(_) => self.scalars.push(start + 1..end - 1),
+            Value::Null | Value::Bool(_) | Value::Number(_) => self.scalars.push(start..end),
+        }
+    }
+
+    fn any_value(&mut self, value: &Value, level: usize) {
         match value {
             Value::Null => self.text.push_str("null"),
             Value::Bool(true) => self.text.push_str("true"),
@@ -195,6 +219,15 @@ mod tests {
             dumps(&value, Style::Python),
             "[1887, 1887.0, 1e+22, -7, 18446744073709551615]"
         );
+    }
+
+    #[test]
+    fn scalars_are_located_inside_their_quotes_and_keys_are_not() {
+        let value = json!({"k": "a\"é", "l": [1, {"m": null}, ""], "o": {}, "t": true});
+        let (text, scalars) = dumps_with_scalars(&value, Style::Python);
+        assert_eq!(text, dumps(&value, Style::Python));
+        let pieces: Vec<&str> = scalars.into_iter().map(|range| &text[range]).collect();
+        assert_eq!(pieces, ["a\\\"é", "1", "null", "true"]);
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

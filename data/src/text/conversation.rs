@@ -4,6 +4,10 @@
 //! carry them as a JSON text, and a template would then quote that text a second time; the text is
 //! read once, strictly, and only if it is an object.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::error::DataError;
@@ -49,6 +53,27 @@ pub struct ToolCall {
     pub name: String,
     /// Arguments by name, in the order of the data.
     pub arguments: Map<String, Value>,
+    /// Names of the arguments that came from earlier results; all others were given by the user.
+    pub derived: BTreeSet<String>,
+}
+
+/// Where the value of an argument came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ValueOrigin {
+    /// From the user.
+    Fixed,
+    /// From the result of an earlier call.
+    Derived,
+}
+
+/// A scalar value of a call that is written into the text of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentValue {
+    /// Its bytes in the content.
+    pub range: Range<usize>,
+    /// Where it came from.
+    pub origin: ValueOrigin,
 }
 
 /// One message.
@@ -58,6 +83,8 @@ pub struct Message {
     pub role: Role,
     /// The text; absent only where the message has tool calls.
     pub content: Option<String>,
+    /// Argument values of calls that are written into `content` as text.
+    pub content_values: Vec<ContentValue>,
     /// The calls of an assistant message.
     pub tool_calls: Vec<ToolCall>,
     /// Any other field, such as `name` or `tool_call_id`, handed to the template as it is.
@@ -70,6 +97,7 @@ impl Message {
         Self {
             role,
             content: Some(content.into()),
+            content_values: Vec::new(),
             tool_calls: Vec::new(),
             extra: Map::new(),
         }
@@ -153,6 +181,7 @@ fn parse_message(value: &Value, field: &str) -> Result<Message, DataError> {
     Ok(Message {
         role,
         content,
+        content_values: Vec::new(),
         tool_calls,
         extra,
     })
@@ -192,6 +221,7 @@ fn parse_tool_call(value: &Value, field: &str) -> Result<ToolCall, DataError> {
         Some(Value::String(id)) => Some(id.clone()),
         Some(other) => return Err(wrong_type(&format!("{field}.id"), other, "a text")),
     };
+    let derived_field = format!("{field}.derived");
     let (fields, field) = match outer.get("function") {
         Some(function) => {
             let field = format!("{field}.function");
@@ -204,11 +234,41 @@ fn parse_tool_call(value: &Value, field: &str) -> Result<ToolCall, DataError> {
         Some(arguments) => parse_arguments(arguments, &format!("{field}.arguments"))?,
         None => return Err(missing(&format!("{field}.arguments"), NEEDED)),
     };
+    let derived = parse_derived(outer.get("derived"), &arguments, &derived_field)?;
     Ok(ToolCall {
         id,
         name,
         arguments,
+        derived,
     })
+}
+
+/// Accepts the names as an array, and as the keys of an object, as trajectories have it.
+fn parse_derived(
+    value: Option<&Value>,
+    arguments: &Map<String, Value>,
+    field: &str,
+) -> Result<BTreeSet<String>, DataError> {
+    const EXPECTED: &str = "an array of argument names, or an object with such keys";
+    let names: Vec<&String> = match value {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Object(origins)) => origins.keys().collect(),
+        Some(Value::Array(items)) => items
+            .iter()
+            .map(|item| match item {
+                Value::String(name) => Ok(name),
+                other => Err(wrong_type(field, other, EXPECTED)),
+            })
+            .collect::<Result<_, _>>()?,
+        Some(other) => return Err(wrong_type(field, other, EXPECTED)),
+    };
+    match names.iter().find(|name| !arguments.contains_key(**name)) {
+        Some(name) => Err(DataError::UnknownArgument {
+            field: field.to_owned(),
+            argument: (*name).clone(),
+        }),
+        None => Ok(names.into_iter().cloned().collect()),
+    }
 }
 
 fn parse_arguments(value: &Value, field: &str) -> Result<Map<String, Value>, DataError> {

@@ -105,6 +105,15 @@ pub enum DataError {
         reason: String,
     },
 
+    /// A value is said to come from an earlier result, but the call has no such argument.
+    #[error("{field} names {argument:?}, which is no argument of the call; correct the name")]
+    UnknownArgument {
+        /// Where the name stands.
+        field: String,
+        /// The name.
+        argument: String,
+    },
+
     /// A JSON schema cannot be used.
     #[error("json_schema{pointer} is not a usable JSON schema: {reason}")]
     BadSchema {
@@ -218,6 +227,13 @@ pub enum DataError {
     BadWeight {
         /// The span as spelled in the configuration.
         span: String,
+        /// The weight as given.
+        weight: f32,
+    },
+
+    /// A row's own weight is not a number above 0.
+    #[error("the row weighs {weight}; give a number above 0, or leave the row out")]
+    BadRowWeight {
         /// The weight as given.
         weight: f32,
     },

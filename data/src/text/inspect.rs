@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
+use super::conversation::ValueOrigin;
 use super::error::DataError;
-use super::prepare::{PrepareOptions, read};
+use super::prepare::{PrepareOptions, read, row_weights};
 use super::rows::Row;
 use super::supervise::Supervisor;
-use super::template::ChatTemplate;
+use super::template::{ChatTemplate, RenderedText, SpanKind};
 use super::tokenizer::Tokenizer;
 
 /// A token and how it is learned.
@@ -27,6 +28,21 @@ pub struct InspectedToken {
     pub straddles: bool,
 }
 
+/// An argument value of a call that the model is to make.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct InspectedValue {
+    /// The value as the row's text spells it.
+    pub text: String,
+    /// First byte in the row's text.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+    /// Who gave it.
+    pub origin: ValueOrigin,
+    /// Whether no token that shares a byte with it is learned.
+    pub is_masked: bool,
+}
+
 /// A row as the model reads it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InspectedRow {
@@ -36,6 +52,9 @@ pub struct InspectedRow {
     pub text: String,
     /// Its tokens in order, those beyond `max_length` included.
     pub tokens: Vec<InspectedToken>,
+    /// The argument values of the calls in its assistant messages, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub argument_values: Vec<InspectedValue>,
     /// Tokens beyond `max_length`, which training would refuse, drop or cut.
     pub n_overflowing: usize,
     /// Names of the spans that the template hides, so that they can have no weight of their own.
@@ -66,18 +85,20 @@ pub fn inspect_row(
             tokenizer,
         };
         let supervision = supervisor.supervise()?;
+        let weights = row_weights(row, supervision.weights)?;
         let tokens = (0..encoded.ids.len())
             .map(|token| InspectedToken {
                 id: encoded.ids[token],
                 text: supervisor.token_text(token).to_owned(),
                 start: encoded.offsets[token].0,
                 end: encoded.offsets[token].1,
-                weight: supervision.weights[token],
+                weight: weights[token],
                 straddles: supervision.straddling.contains(&token),
             })
             .collect::<Vec<_>>();
         Ok(InspectedRow {
             id: row.id.clone(),
+            argument_values: argument_values(&rendered, &tokens),
             n_overflowing: tokens.len().saturating_sub(options.max_length),
             lost_spans: rendered.lost.iter().map(|kind| kind.name()).collect(),
             text: rendered.text.clone(),
@@ -85,4 +106,28 @@ pub fn inspect_row(
         })
     };
     work().map_err(|error| error.at(&row.id))
+}
+
+fn argument_values(rendered: &RenderedText, tokens: &[InspectedToken]) -> Vec<InspectedValue> {
+    let origin = |kind| match kind {
+        SpanKind::FixedArgumentValue => Some(ValueOrigin::Fixed),
+        SpanKind::DerivedArgumentValue => Some(ValueOrigin::Derived),
+        _ => None,
+    };
+    rendered
+        .spans
+        .iter()
+        .filter_map(|span| {
+            Some(InspectedValue {
+                text: rendered.text[span.start..span.end].to_owned(),
+                start: span.start,
+                end: span.end,
+                origin: origin(span.kind)?,
+                is_masked: tokens
+                    .iter()
+                    .filter(|token| token.start < span.end && token.end > span.start)
+                    .all(|token| token.weight == 0.0),
+            })
+        })
+        .collect()
 }

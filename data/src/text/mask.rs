@@ -13,6 +13,8 @@ pub struct MaskConfig {
     pub train_on: TrainOn,
     /// Weights of spans inside those turns, applied in order; everything else weighs 1.
     pub weights: Vec<SpanWeight>,
+    /// Which argument values of calls weigh 0, whatever `weights` says of them.
+    pub arguments: ArgumentMask,
     /// What becomes of a token that crosses the border of a span.
     pub straddle: Straddle,
     /// What becomes of a row in which nothing is learned.
@@ -42,6 +44,38 @@ impl TrainOn {
             Self::Assistant | Self::All => Turns::All,
             Self::LastAssistant => Turns::Last,
             Self::Completion => Turns::Completion,
+        }
+    }
+}
+
+/// Which argument values of calls are left out of the loss.
+///
+/// Names, argument names, quotes, brackets and the end of the turn are learned in any case.
+///
+/// # Source
+///
+/// GOAT, appendix H, which masks all of them; the other choices are for comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArgumentMask {
+    /// None: calls are learned as they are.
+    #[default]
+    None,
+    /// Every value.
+    All,
+    /// Those that the user gave.
+    Fixed,
+    /// Those that came from earlier results.
+    Derived,
+}
+
+impl ArgumentMask {
+    fn masked(self) -> Option<SpanKind> {
+        match self {
+            Self::None => None,
+            Self::All => Some(SpanKind::ToolCallArgumentValue),
+            Self::Fixed => Some(SpanKind::FixedArgumentValue),
+            Self::Derived => Some(SpanKind::DerivedArgumentValue),
         }
     }
 }
@@ -92,7 +126,12 @@ impl MaskConfig {
     }
 
     pub(super) fn checked_weights(&self) -> Result<Vec<(SpanKind, f32)>, DataError> {
-        self.weights.iter().map(SpanWeight::checked).collect()
+        let masked = self.arguments.masked().map(|kind| Ok((kind, 0.0)));
+        self.weights
+            .iter()
+            .map(SpanWeight::checked)
+            .chain(masked)
+            .collect()
     }
 }
 

@@ -22,10 +22,10 @@ mod word_piece;
 mod tests;
 
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
-pub use conversation::{Conversation, Message, Role, ToolCall};
+pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
-pub use inspect::{InspectedRow, InspectedToken, inspect_row};
-pub use mask::{MaskConfig, OnEmpty, SpanWeight, Straddle, TrainOn};
+pub use inspect::{InspectedRow, InspectedToken, InspectedValue, inspect_row};
+pub use mask::{ArgumentMask, MaskConfig, OnEmpty, SpanWeight, Straddle, TrainOn};
 pub use prepare::{
     DropReason, DroppedRow, OnOverflow, PrepareOptions, PrepareReport, Prepared, StraddlingToken,
     TokenizeOutcome, TokenizedExample, prepare, prompt_ids, tokenize_row,

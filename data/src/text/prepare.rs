@@ -44,7 +44,8 @@ pub struct TokenizedExample {
     pub id: String,
     /// Token ids of the whole text, unshifted.
     pub input_ids: Vec<u32>,
-    /// Weight of `input_ids[i]` as a target, unshifted, of the same length.
+    /// Weight of `input_ids[i]` as a target, unshifted, of the same length; the row's own weight
+    /// is in it.
     pub loss_weights: Vec<f32>,
 }
 
@@ -144,6 +145,7 @@ pub struct Prepared {
 /// - a learned turn does not end with a learned stop token
 /// - the tokens begin with two begin-of-sequence tokens
 /// - `mask.weights` names an unknown or lost span, or a token straddles and that is an error
+/// - the row's weight is not above 0 and finite
 pub fn tokenize_row(
     row: &Row,
     template: &ChatTemplate,
@@ -168,7 +170,7 @@ pub fn tokenize_row(
             .iter()
             .map(|&token| supervisor.token_text(token).to_owned())
             .collect();
-        finish(&row.id, encoded.ids, (supervision, straddling), options)
+        finish(row, encoded.ids, (supervision, straddling), options)
     };
     work().map_err(|error| error.at(&row.id))
 }
@@ -227,20 +229,31 @@ fn dropped(id: &str, reason: DropReason) -> TokenizeOutcome {
     })
 }
 
+/// The weights of the tokens, times the weight of their row.
+pub(super) fn row_weights(row: &Row, mut weights: Vec<f32>) -> Result<Vec<f32>, DataError> {
+    if !row.weight.is_finite() || row.weight <= 0.0 {
+        return Err(DataError::BadRowWeight { weight: row.weight });
+    }
+    for weight in &mut weights {
+        *weight *= row.weight;
+    }
+    Ok(weights)
+}
+
 /// Cuts to the length and refuses a row without anything to learn.
 fn finish(
-    id: &str,
+    row: &Row,
     mut input_ids: Vec<u32>,
     (supervision, straddling): (Supervision, Vec<String>),
     options: &PrepareOptions,
 ) -> Result<TokenizeOutcome, DataError> {
-    let mut loss_weights = supervision.weights;
+    let mut loss_weights = row_weights(row, supervision.weights)?;
     let is_cut = input_ids.len() > options.max_length;
     input_ids.truncate(options.max_length);
     loss_weights.truncate(options.max_length);
     if loss_weights.iter().all(|&weight| weight == 0.0) {
         return match options.mask.on_empty {
-            OnEmpty::Drop => Ok(dropped(id, DropReason::NothingTrained)),
+            OnEmpty::Drop => Ok(dropped(&row.id, DropReason::NothingTrained)),
             OnEmpty::Error => Err(DataError::NothingTrained {
                 reason: if is_cut {
                     "the answer lies beyond max_length"
@@ -252,7 +265,7 @@ fn finish(
     }
     Ok(TokenizeOutcome::Example {
         example: TokenizedExample {
-            id: id.to_owned(),
+            id: row.id.clone(),
             input_ids,
             loss_weights,
         },

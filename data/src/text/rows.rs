@@ -37,6 +37,8 @@ pub struct Row {
     pub id: String,
     /// What is rendered and learned.
     pub conversation: Conversation,
+    /// What the weights of its tokens are multiplied with; 1 for a row like any other.
+    pub weight: f32,
     /// The row's own fields, for the metrics, where the format is SLOT.
     pub slot: Option<SlotRow>,
 }
@@ -47,6 +49,7 @@ impl From<SlotRow> for Row {
         Self {
             id: slot.id.clone(),
             conversation: slot.conversation(),
+            weight: 1.0,
             slot: Some(slot),
         }
     }
@@ -178,6 +181,7 @@ fn conversation_row(id: &str, conversation: Conversation) -> Result<Row, DataErr
     Ok(Row {
         id: id.to_owned(),
         conversation,
+        weight: 1.0,
         slot: None,
     })
 }

@@ -80,6 +80,7 @@ fn mask(config: &config::MaskConfig) -> MaskConfig {
                 weight: weight.weight as f32,
             })
             .collect(),
+        arguments: text::ArgumentMask::None,
         straddle: match config.straddle {
             config::Straddle::Mask => text::Straddle::Mask,
             config::Straddle::Train => text::Straddle::Train,

@@ -263,35 +263,104 @@ impl<'a> Located<'a> {
             };
             match (mark.end, opened[mark.number].take()) {
                 (End::Open, None) => opened[mark.number] = Some(mark.at),
-                (End::Close, Some(start)) => spans.push(Span {
-                    kind: piece.kind,
-                    message: piece.message,
-                    start,
-                    end: mark.at,
-                }),
-                (End::Open, Some(_)) | (End::Close, None) => lost.push(piece.kind),
+                (End::Close, Some(start)) => {
+                    spans.extend(with_general(piece.kind).map(|kind| Span {
+                        kind,
+                        message: piece.message,
+                        start,
+                        end: mark.at,
+                    }));
+                    if piece.kind == SpanKind::AssistantContent {
+                        match self.content_values(piece.message, start, mark.at) {
+                            Some(values) => spans.extend(values),
+                            None => lost.extend(VALUE_KINDS),
+                        }
+                    }
+                }
+                (End::Open, Some(_)) | (End::Close, None) => lost.extend(with_general(piece.kind)),
             }
         }
         let unclosed = opened
             .iter()
             .enumerate()
             .filter(|(_, start)| start.is_some());
-        lost.extend(unclosed.filter_map(|(number, _)| Some(self.table.piece(number)?.kind)));
+        for piece in unclosed.filter_map(|(number, _)| self.table.piece(number)) {
+            lost.extend(with_general(piece.kind));
+            if piece.kind == SpanKind::AssistantContent {
+                lost.extend(VALUE_KINDS);
+            }
+        }
         lost.sort_unstable_by_key(|kind| kind.name());
         lost.dedup();
         (spans, lost)
     }
+
+    /// The argument values in a message's text, of which `start..end` is the rendering; `None` if
+    /// the template changed that text, so that they could be anywhere.
+    fn content_values(&self, message: usize, start: usize, end: usize) -> Option<Vec<Span>> {
+        let message_values = &self.conversation.messages[message].content_values;
+        if message_values.is_empty() {
+            return Some(Vec::new());
+        }
+        let content = self.conversation.messages[message].content.as_deref()?;
+        let rendered = &self.full.text[start..end];
+        // Marks stand around all of the content, or inside its outer white space.
+        let n_before = match content == rendered {
+            true => 0,
+            false if content.trim() == rendered => content.len() - content.trim_start().len(),
+            false => return None,
+        };
+        let mut spans = Vec::new();
+        for value in message_values {
+            let from = start + value.range.start.checked_sub(n_before)?;
+            let to = start + value.range.end.checked_sub(n_before)?;
+            let is_inside = from < to && to <= end && self.full.text.is_char_boundary(from);
+            if !is_inside || !self.full.text.is_char_boundary(to) {
+                return None;
+            }
+            spans.extend(
+                with_general(SpanKind::of_origin(value.origin)).map(|kind| Span {
+                    kind,
+                    message,
+                    start: from,
+                    end: to,
+                }),
+            );
+        }
+        Some(spans)
+    }
 }
 
-const ARGUMENT_KINDS: [SpanKind; 2] = [
-    SpanKind::ToolCallArgumentKey,
+/// A kind, and the more general kind that the same bytes are.
+fn with_general(kind: SpanKind) -> impl Iterator<Item = SpanKind> {
+    let general = match kind {
+        SpanKind::FixedArgumentValue | SpanKind::DerivedArgumentValue => {
+            Some(SpanKind::ToolCallArgumentValue)
+        }
+        _ => None,
+    };
+    general.into_iter().chain([kind])
+}
+
+const VALUE_KINDS: [SpanKind; 3] = [
     SpanKind::ToolCallArgumentValue,
+    SpanKind::FixedArgumentValue,
+    SpanKind::DerivedArgumentValue,
 ];
 
-const PIECE_KINDS: [SpanKind; 5] = [
+const ARGUMENT_KINDS: [SpanKind; 4] = [
+    SpanKind::ToolCallArgumentKey,
+    SpanKind::ToolCallArgumentValue,
+    SpanKind::FixedArgumentValue,
+    SpanKind::DerivedArgumentValue,
+];
+
+const PIECE_KINDS: [SpanKind; 7] = [
     SpanKind::AssistantContent,
     SpanKind::ToolCallName,
     SpanKind::ToolCallArgumentKey,
     SpanKind::ToolCallArgumentValue,
+    SpanKind::FixedArgumentValue,
+    SpanKind::DerivedArgumentValue,
     SpanKind::PromptContent,
 ];

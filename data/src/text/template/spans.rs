@@ -1,6 +1,6 @@
 //! The vocabulary of places in a rendered conversation.
 
-use crate::text::conversation::{Conversation, Role};
+use crate::text::conversation::{Conversation, Role, ValueOrigin};
 
 /// What a span of the rendered text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,23 +16,38 @@ pub enum SpanKind {
     ToolCallName,
     /// A key at any depth of a tool call's arguments, without quotes.
     ToolCallArgumentKey,
-    /// A scalar at any depth of a tool call's arguments: the characters between the quotes of a
-    /// text, the whole literal otherwise. An empty text has no span.
+    /// A scalar at any depth of a call's arguments, in the template's own format or in the text of
+    /// a message: the characters between the quotes of a text, the whole literal otherwise. An
+    /// empty text has no span.
     ToolCallArgumentValue,
+    /// Such a value that the user gave; its bytes are a span of the kind above, too.
+    FixedArgumentValue,
+    /// Such a value that came from an earlier result; likewise.
+    DerivedArgumentValue,
     /// The text of a system, user or tool message.
     PromptContent,
 }
 
 impl SpanKind {
     /// The kinds that `mask.weights` can name.
-    pub const WEIGHTABLE: [Self; 6] = [
+    pub const WEIGHTABLE: [Self; 8] = [
         Self::AssistantTurn,
         Self::AssistantContent,
         Self::Completion,
         Self::ToolCallName,
         Self::ToolCallArgumentKey,
         Self::ToolCallArgumentValue,
+        Self::FixedArgumentValue,
+        Self::DerivedArgumentValue,
     ];
+
+    /// The kind of the argument values of one origin.
+    pub(super) fn of_origin(origin: ValueOrigin) -> Self {
+        match origin {
+            ValueOrigin::Fixed => Self::FixedArgumentValue,
+            ValueOrigin::Derived => Self::DerivedArgumentValue,
+        }
+    }
 
     /// The kind as configurations spell it.
     pub fn name(self) -> &'static str {
@@ -43,6 +58,8 @@ impl SpanKind {
             Self::ToolCallName => "tool_call.name",
             Self::ToolCallArgumentKey => "tool_call.arguments.key",
             Self::ToolCallArgumentValue => "tool_call.arguments.value",
+            Self::FixedArgumentValue => "tool_call.arguments.value.fixed",
+            Self::DerivedArgumentValue => "tool_call.arguments.value.derived",
             Self::PromptContent => "prompt.content",
         }
     }

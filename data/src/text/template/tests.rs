@@ -110,7 +110,7 @@ fn check_against_transformers(names: &[&str]) {
 
 #[test]
 fn templates_of_the_chatml_families_render_as_transformers_does() {
-    check_against_transformers(&["smollm2", "qwen2_5", "qwen2_5_training", "qwen3"]);
+    check_against_transformers(&["hermes", "smollm2", "qwen2_5", "qwen2_5_training", "qwen3"]);
 }
 
 #[test]
@@ -128,7 +128,8 @@ fn every_construct_where_engines_differ_renders_as_transformers_does() {
     check_against_transformers(&["semantics"]);
 }
 
-const FAMILIES: [&str; 10] = [
+const FAMILIES: [&str; 11] = [
+    "hermes",
     "llama2",
     "llama3",
     "llama3_1",
@@ -171,7 +172,7 @@ fn the_answer_begins_where_the_generation_prompt_ends_in_every_family() {
             }
         }
     }
-    assert_eq!(n_checked, 123);
+    assert_eq!(n_checked, 138);
 }
 
 /// Llama's and Vicuna's templates drop the calls, or the text beside a call, without a word.

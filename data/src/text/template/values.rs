@@ -5,7 +5,7 @@ use minijinja::Value;
 use super::marks::{self, MarkTable, Piece};
 use super::spans::SpanKind;
 use crate::json::{self, Style};
-use crate::text::conversation::{Message, Role, ToolCall};
+use crate::text::conversation::{Message, Role, ToolCall, ValueOrigin};
 
 /// Which pieces get marks, and where the marks stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,17 @@ impl MessageWriter {
         let arguments = call
             .arguments
             .iter()
-            .map(|(key, value)| (self.key(message, key), self.argument(message, value)))
+            .map(|(key, value)| {
+                let origin = match call.derived.contains(key) {
+                    true => ValueOrigin::Derived,
+                    false => ValueOrigin::Fixed,
+                };
+                let piece = Piece {
+                    kind: SpanKind::of_origin(origin),
+                    message,
+                };
+                (self.key(message, key), self.argument(piece, value))
+            })
             .collect::<Vec<_>>();
         let function =
             Value::from_pairs([("name", name), ("arguments", Value::from_pairs(arguments))]);
@@ -184,22 +194,18 @@ impl MessageWriter {
         }
     }
 
-    fn argument(&mut self, message: usize, value: &serde_json::Value) -> Value {
-        let piece = Piece {
-            kind: SpanKind::ToolCallArgumentValue,
-            message,
-        };
+    fn argument(&mut self, piece: Piece, value: &serde_json::Value) -> Value {
         match (value, self.arguments()) {
             (_, Arguments::Nothing) => from_json(value),
             (serde_json::Value::String(text), _) => self.text(piece, text),
             (serde_json::Value::Array(items), _) => items
                 .iter()
-                .map(|item| self.argument(message, item))
+                .map(|item| self.argument(piece, item))
                 .collect(),
             (serde_json::Value::Object(fields), _) => {
                 let pairs: Vec<(Value, Value)> = fields
                     .iter()
-                    .map(|(key, field)| (self.key(message, key), self.argument(message, field)))
+                    .map(|(key, field)| (self.key(piece.message, key), self.argument(piece, field)))
                     .collect();
                 Value::from_pairs(pairs)
             }

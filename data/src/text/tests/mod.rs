@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::*;
 
+mod argument_masks;
 mod learning;
 mod reading;
 mod supervision_properties;
@@ -55,6 +56,7 @@ fn row(messages: Vec<Message>) -> Row {
     Row {
         id: "row".to_owned(),
         conversation: Conversation::new(messages),
+        weight: 1.0,
         slot: None,
     }
 }
@@ -76,6 +78,7 @@ fn call(name: &str, arguments: Value) -> Message {
             id: None,
             name: name.to_owned(),
             arguments,
+            derived: Default::default(),
         }],
         ..Message::new(Role::Assistant, "")
     }
