@@ -2,6 +2,7 @@
 //!
 //! No device and no Burn here: everything in this crate compiles and tests in seconds.
 
+pub mod agents;
 pub mod batches;
 pub mod benchmarks;
 pub mod executors;

@@ -247,7 +247,33 @@ mod tests {
         })
     }
 
+    /// The scalars of a value in order, without empty texts.
+    fn scalars_of(value: &Value) -> Vec<Value> {
+        match value {
+            Value::Array(items) => items.iter().flat_map(scalars_of).collect(),
+            Value::Object(fields) => fields.values().flat_map(scalars_of).collect(),
+            Value::String(text) if text.is_empty() => Vec::new(),
+            scalar => vec![scalar.clone()],
+        }
+    }
+
     proptest! {
+        #[test]
+        fn every_scalar_is_located_in_order(value in any_json()) {
+            for style in [Style::Python, Style::CompactAscii, Style::Indented(2)] {
+                let (text, ranges) = dumps_with_scalars(&value, style);
+                let located: Vec<Value> = ranges
+                    .into_iter()
+                    .map(|range| match text[..range.start].ends_with('"') {
+                        true => parse(&text[range.start - 1..=range.end]),
+                        false => parse(&text[range]),
+                    })
+                    .collect::<Result<_, _>>()
+                    .unwrap();
+                prop_assert_eq!(located, scalars_of(&value));
+            }
+        }
+
         #[test]
         fn every_style_reads_back_to_the_same_value(value in any_json()) {
             let styles = [

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::json::JsonError;
+use crate::tools::ToolsError;
 
 /// A reason why text cannot become tokens to train on.
 #[derive(Debug, Error)]
@@ -112,6 +113,41 @@ pub enum DataError {
         field: String,
         /// The name.
         argument: String,
+    },
+
+    /// API documents or trajectories cannot be read, or contradict each other.
+    #[error(transparent)]
+    Tools(#[from] ToolsError),
+
+    /// A call has no sub-query, and the method learns sub-queries.
+    #[error(
+        "calls[{call}].sub_query is empty or the word DONE, which ends sub-queries; write what the \
+         call is to find out, or use a method without decomposition"
+    )]
+    NoSubQuery {
+        /// The call, from 0.
+        call: usize,
+    },
+
+    /// A retriever ranked a document that does not exist.
+    #[error(
+        "the retriever names document {position}, but there are {n_documents}; index the documents \
+         of this run"
+    )]
+    BadRanking {
+        /// The position, from 0.
+        position: usize,
+        /// Documents of the catalogue.
+        n_documents: usize,
+    },
+
+    /// An option for trajectories makes no sense.
+    #[error("goat.{field} {reason}")]
+    GoatOptions {
+        /// The option.
+        field: String,
+        /// What is wrong and how to mend it.
+        reason: &'static str,
     },
 
     /// A JSON schema cannot be used.

@@ -1,0 +1,67 @@
+//! The prompting methods, and the kinds of texts that a model writes under them.
+
+use serde::{Deserialize, Serialize};
+
+/// How a model is led from a query to calls and an answer.
+///
+/// # Source
+///
+/// GOAT, section 4.1: Global and ReACT, each alone and with instruction decomposition (ID).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// All API names first, then each call, then the answer.
+    Global,
+    /// A thought and a call at a time, until the answer.
+    React,
+    /// All sub-queries first; documents are retrieved with each of them.
+    GlobalId,
+    /// A sub-query at a time, documents retrieved with it, until there is none left.
+    ReactId,
+}
+
+impl Method {
+    /// The method as configurations spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::React => "react",
+            Self::GlobalId => "global-id",
+            Self::ReactId => "react-id",
+        }
+    }
+
+    /// Whether documents are retrieved with sub-queries instead of the query.
+    pub fn decomposes(self) -> bool {
+        matches!(self, Self::GlobalId | Self::ReactId)
+    }
+}
+
+/// A kind of text that a model writes, and so of training example.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExampleKind {
+    /// The names of the APIs to call.
+    Plan,
+    /// One call.
+    Call,
+    /// A thought with its call, or the answer.
+    Step,
+    /// Sub-queries: all at once, or the next one.
+    Decompose,
+    /// The answer.
+    Final,
+}
+
+impl ExampleKind {
+    /// The kind as configurations and row ids spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Call => "call",
+            Self::Step => "step",
+            Self::Decompose => "decompose",
+            Self::Final => "final",
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Loops on texts as models really write them.
+
+use super::*;
+
+/// What a scripted loop asked and how it ended.
+struct Run {
+    prompts: Vec<String>,
+    outcome: Outcome,
+}
+
+/// Answers generations with `texts` in turn, the last one again and again, and calls with an echo
+/// of their arguments.
+fn run(method: Method, texts: &[&str], limits: AgentLimits) -> Run {
+    let catalogue = catalogue();
+    let mut agent = Agent::new(method, "Q?", &catalogue, limits);
+    let mut prompts = Vec::new();
+    for _ in 0..1_000 {
+        match agent.next() {
+            AgentRequest::Retrieve { k, .. } => {
+                agent.feed_documents(&(0..k.min(catalogue.len())).collect::<Vec<_>>());
+            }
+            AgentRequest::Generate { conversation, .. } => {
+                let text = texts[prompts.len().min(texts.len() - 1)];
+                prompts.push(prompt(&conversation).to_owned());
+                agent.feed_text(text);
+            }
+            AgentRequest::Call { arguments, .. } => {
+                agent.feed_result(match arguments.contains_key("fail") {
+                    true => CallResult::failure("no such thing"),
+                    false => CallResult::success(Value::Object(arguments)),
+                });
+            }
+            AgentRequest::Done(outcome) => {
+                assert!(agent.is_done());
+                return Run { prompts, outcome };
+            }
+        }
+    }
+    panic!("the loop does not end");
+}
+
+fn with_defaults(method: Method, texts: &[&str]) -> Run {
+    run(method, texts, AgentLimits::default())
+}
+
+const QUOTE: &str = "{\"name\": \"Stocks/Quote\", \"arguments\": {\"symbol\": \"A\"}}";
+const FAIL: &str = "{\"name\": \"Maps/Route\", \"arguments\": {\"fail\": 1}}";
+
+#[test]
+fn a_failed_call_shows_its_error_and_the_loop_goes_on() {
+    let plan = "[\"Maps/Route\", \"Stocks/Quote\"]";
+    let run = with_defaults(Method::Global, &[plan, FAIL, QUOTE, "It is A."]);
+    assert!(run.prompts[2].contains("\nResult 1: {\"error\": \"no such thing\"}\nCall 2:"));
+    assert_eq!(run.outcome.path, ["Maps/Route", "Stocks/Quote"]);
+    assert_eq!(
+        run.outcome.calls[0].exception.as_deref(),
+        Some("no such thing")
+    );
+    assert_eq!(run.outcome.calls[0].output, Value::Null);
+    assert_eq!(run.outcome.calls[1].exception, None);
+    assert_eq!(run.outcome.response, "It is A.");
+}
+
+#[test]
+fn planned_names_that_nothing_is_called_stay_in_the_path_as_failed_calls() {
+    let plan = "[\"Stocks/Qoute\", \"Stocks/Quote\", \"None/Such\"]";
+    let run = with_defaults(Method::Global, &[plan, QUOTE, "A."]);
+    let shown = "\nCall 1: {\"name\": \"Stocks/Qoute\", \"arguments\": {}}\nResult 1: \
+                 {\"error\": \"unknown API \\\"Stocks/Qoute\\\", did you mean \
+                 \\\"Stocks/Quote\\\"?\"}\nCall 2:";
+    assert!(run.prompts[1].ends_with(shown), "{}", run.prompts[1]);
+    assert_eq!(run.prompts.len(), 3);
+    assert_eq!(
+        run.outcome.path,
+        ["Stocks/Qoute", "Stocks/Quote", "None/Such"]
+    );
+    let unknown = &run.outcome.calls[2];
+    assert_eq!(unknown.arguments, None);
+    assert_eq!(
+        unknown.exception.as_deref(),
+        Some("unknown API \"None/Such\"")
+    );
+}
+
+#[test]
+fn an_empty_plan_goes_straight_to_the_answer() {
+    let run = with_defaults(Method::Global, &["[]", "I know."]);
+    assert_eq!(run.prompts.len(), 2);
+    assert!(run.prompts[1].ends_with("\n\nQuery: Q?\nAnswer:"));
+    assert_eq!((run.outcome.path.len(), run.outcome.failures.len()), (0, 0));
+    assert_eq!(
+        (run.outcome.response.as_str(), run.outcome.end),
+        ("I know.", EndReason::Answered)
+    );
+}
+
+#[test]
+fn a_plan_that_is_no_json_is_a_failure_and_the_loop_still_answers() {
+    for method in [Method::Global, Method::GlobalId] {
+        let run = with_defaults(method, &["First the quote, then the route.", "I guess."]);
+        let [failure] = &run.outcome.failures[..] else {
+            panic!("{:?}", run.outcome.failures)
+        };
+        assert!(
+            failure.reason.starts_with("this is no JSON array of "),
+            "{failure:?}"
+        );
+        assert_eq!(failure.text, "First the quote, then the route.");
+        assert_eq!(
+            (run.outcome.response.as_str(), run.outcome.calls.len()),
+            ("I guess.", 0)
+        );
+    }
+}
+
+#[test]
+fn a_plan_without_end_is_cut_at_the_limit_of_calls() {
+    let endless = format!("[{}\"Stocks/Quote\"]", "\"Stocks/Quote\", ".repeat(40));
+    let run = with_defaults(Method::Global, &[&endless, QUOTE]);
+    assert_eq!((run.outcome.calls.len(), run.outcome.plan.len()), (10, 10));
+    assert!(
+        run.outcome.failures[0]
+            .reason
+            .contains("the plan has 41 calls, of which 10")
+    );
+    let endless = format!("[{}\"x\"]", "\"x\", ".repeat(40));
+    let run = with_defaults(Method::GlobalId, &[&endless, QUOTE]);
+    assert_eq!(
+        (run.outcome.calls.len(), run.outcome.sub_queries.len()),
+        (10, 10)
+    );
+}
+
+#[test]
+fn a_call_that_cannot_be_read_is_a_failed_call_under_its_planned_name() {
+    let plan = "[\"Stocks/Quote\", \"Maps/Route\"]";
+    let texts = [
+        plan,
+        "I would\ncall it.",
+        "{\"name\": \"Sky/Forecast\"}",
+        "Done.",
+    ];
+    let run = with_defaults(Method::Global, &texts);
+    assert_eq!(run.outcome.path, ["Stocks/Quote", "Sky/Forecast"]);
+    assert_eq!(run.outcome.failures.len(), 2);
+    let first = &run.outcome.calls[0];
+    assert_eq!(
+        (first.arguments.as_ref(), first.raw.as_deref()),
+        (None, Some("I would\ncall it."))
+    );
+    assert_eq!(first.exception.as_deref(), Some("this is no JSON object"));
+    assert!(run.prompts[2].ends_with(
+        "\nCall 1: I would call it.\nResult 1: {\"error\": \"this is no JSON object\"}\nCall 2:"
+    ));
+    assert_eq!(run.outcome.response, "Done.");
+}
+
+#[test]
+fn a_call_in_a_fence_with_a_name_of_wide_blanks_is_made_under_its_known_name() {
+    let written =
+        "Sure:\n```json\n{\"name\": \" Maps/Find  City\", \"arguments\": {\"name\": 1}}\n```";
+    let run = with_defaults(Method::Global, &["[\"Maps/Find City\"]", written, "Ok."]);
+    assert_eq!(run.outcome.path, ["Maps/Find City"]);
+    assert_eq!(run.outcome.calls[0].exception, None);
+    assert_eq!(run.outcome.calls[0].output, json!({"name": 1}));
+}
+
+#[test]
+fn a_call_of_an_unknown_api_is_never_handed_out() {
+    let unknown = "Action: {\"name\": \"Nope\", \"arguments\": {\"a\": 1}}";
+    let run = with_defaults(Method::React, &[unknown, "Finish: No."]);
+    assert_eq!(run.outcome.path, ["Nope"]);
+    assert_eq!(
+        run.outcome.calls[0].arguments,
+        Some(object(json!({"a": 1})))
+    );
+    assert_eq!(
+        run.outcome.calls[0].exception.as_deref(),
+        Some("unknown API \"Nope\"")
+    );
+    assert_eq!(run.outcome.response, "No.");
+}
+
+#[test]
+fn react_without_end_stops_after_ten_steps_without_an_answer() {
+    let run = with_defaults(
+        Method::React,
+        &[&format!("Thought: again\nAction: {QUOTE}")],
+    );
+    assert_eq!((run.prompts.len(), run.outcome.calls.len()), (10, 10));
+    assert_eq!(run.outcome.end, EndReason::StepLimit);
+    assert_eq!(run.outcome.response, "");
+    assert!(run.prompts[9].ends_with("\nStep 10:"));
+}
+
+#[test]
+fn react_that_writes_nothing_of_use_fails_ten_times_and_stops() {
+    let run = with_defaults(Method::React, &["Thought: hm"]);
+    assert_eq!(run.outcome.calls.len(), 10);
+    assert_eq!(
+        (run.outcome.path.len(), run.outcome.failures.len()),
+        (0, 10)
+    );
+    assert_eq!(run.outcome.end, EndReason::StepLimit);
+    assert!(run.outcome.calls.iter().all(|call| call.name.is_none()));
+}
+
+#[test]
+fn react_takes_the_first_action_and_not_the_results_made_up_after_it() {
+    let text = format!("Thought: x\nAction: {QUOTE}\nResult: 7\nFinish: It is 7.");
+    let run = with_defaults(
+        Method::React,
+        &[&text, "Thought: y\nFinish: It is A.\nSure."],
+    );
+    assert_eq!(run.outcome.path, ["Stocks/Quote"]);
+    assert_eq!(run.outcome.response, "It is A.\nSure.");
+    assert_eq!(run.outcome.end, EndReason::Answered);
+}
+
+#[test]
+fn sub_queries_at_a_time_end_with_done_silence_or_the_limit() {
+    let run = with_defaults(Method::ReactId, &["Find A.", QUOTE, "DONE", "A."]);
+    assert_eq!(run.outcome.sub_queries, ["Find A."]);
+    assert_eq!(
+        (run.outcome.response.as_str(), run.outcome.end),
+        ("A.", EndReason::Answered)
+    );
+    let silent = with_defaults(Method::ReactId, &["", "Nothing."]);
+    assert_eq!(silent.outcome.failures.len(), 1);
+    assert_eq!(silent.outcome.response, "Nothing.");
+    let endless = with_defaults(Method::ReactId, &[QUOTE]);
+    assert_eq!(
+        (
+            endless.outcome.calls.len(),
+            endless.outcome.retrievals.len()
+        ),
+        (10, 10)
+    );
+    assert_eq!(endless.outcome.end, EndReason::StepLimit);
+    assert_eq!(endless.outcome.response, QUOTE);
+}
+
+#[test]
+fn sub_queries_at_once_retrieve_with_each_and_show_only_those_reached() {
+    let run = with_defaults(
+        Method::GlobalId,
+        &["[\"One.\", \"\", \"Two.\"]", QUOTE, FAIL, "End."],
+    );
+    let texts: Vec<&str> = run
+        .outcome
+        .retrievals
+        .iter()
+        .map(|r| r.text.as_str())
+        .collect();
+    assert_eq!(texts, ["One.", "Two."]);
+    assert!(
+        !run.prompts[1].contains("Two.") && run.prompts[2].contains("Sub-query 2: Two.\nCall 2:")
+    );
+    assert_eq!(run.outcome.retrievals[0].documents.len(), 5);
+    assert!(run.prompts[3].ends_with("{\"error\": \"no such thing\"}\nAnswer:"));
+}
+
+#[test]
+fn a_loop_can_be_stopped_anywhere_and_keeps_what_it_did() {
+    let catalogue = catalogue();
+    let mut agent = Agent::new(Method::React, "Q?", &catalogue, AgentLimits::default());
+    agent.feed_documents(&[0]);
+    agent.feed_text(&format!("Action: {QUOTE}"));
+    agent.feed_result(CallResult::success(json!(1)));
+    agent.stop(EndReason::Deadline);
+    agent.stop(EndReason::StepLimit);
+    let AgentRequest::Done(outcome) = agent.next() else {
+        panic!("{:?}", agent.next())
+    };
+    assert_eq!((outcome.end, outcome.path.len()), (EndReason::Deadline, 1));
+}
+
+#[test]
+fn asking_twice_gives_the_same_request_with_the_limits_of_its_kind() {
+    let catalogue = catalogue();
+    let limits = AgentLimits {
+        n_documents: 3,
+        plan_tokens: 7,
+        ..AgentLimits::default()
+    };
+    let mut agent = Agent::new(Method::Global, "Q?", &catalogue, limits);
+    let retrieve = AgentRequest::Retrieve {
+        text: "Q?".to_owned(),
+        k: 3,
+    };
+    assert_eq!((agent.next(), agent.next()), (retrieve.clone(), retrieve));
+    agent.feed_documents(&[4, 0, 2]);
+    let AgentRequest::Generate {
+        conversation,
+        max_new_tokens,
+        kind,
+    } = agent.next()
+    else {
+        panic!("{:?}", agent.next())
+    };
+    assert_eq!((max_new_tokens, kind), (7, ExampleKind::Plan));
+    assert_eq!(
+        shown(prompt(&conversation)),
+        ["Maps/Find City", "Stocks/Quote", "Films/Search"]
+    );
+}
+
+#[test]
+fn an_outcome_is_written_and_read_as_json() {
+    let run = with_defaults(
+        Method::Global,
+        &["[\"Nope\", \"Stocks/Quote\"]", "no", "It is A."],
+    );
+    let text = serde_json::to_string(&run.outcome).unwrap();
+    assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), run.outcome);
+    let value = serde_json::to_value(&run.outcome).unwrap();
+    assert_eq!(value["method"], "global");
+    assert_eq!(value["end"], "answered");
+    assert_eq!(value["path"], json!(["Nope", "Stocks/Quote"]));
+    assert_eq!(value["failures"][0]["kind"], "call");
+    assert_eq!(value["calls"][1]["raw"], "no");
+}

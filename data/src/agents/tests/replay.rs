@@ -1,0 +1,80 @@
+//! Training prompts against those of the loop that is run later.
+
+use super::*;
+
+/// Runs a loop on gold texts and outputs, showing documents in the order of the training prompts.
+fn prompts_of_the_loop(method: Method, examples: &[GoatExample]) -> (Vec<Conversation>, Outcome) {
+    let catalogue = catalogue();
+    let trajectory = trajectory();
+    let options = options(method);
+    let mut agent = Agent::new(method, &trajectory.query, &catalogue, options.limits());
+    let mut outputs = trajectory.calls.iter();
+    let mut prompts = Vec::new();
+    loop {
+        match agent.next() {
+            AgentRequest::Retrieve { .. } => {
+                let next = prompt(&examples[prompts.len()].conversation);
+                let positions: Vec<usize> = shown(next)
+                    .iter()
+                    .map(|name| catalogue.position(name).unwrap())
+                    .collect();
+                agent.feed_documents(&positions);
+            }
+            AgentRequest::Generate { conversation, .. } => {
+                prompts.push(conversation);
+                agent.feed_text(completion(&examples[prompts.len() - 1]));
+            }
+            AgentRequest::Call { name, arguments } => {
+                let call = outputs.next().unwrap();
+                assert_eq!((&name, &arguments), (&call.name, &call.arguments));
+                agent.feed_result(CallResult::success(call.output.clone()));
+            }
+            AgentRequest::Done(outcome) => return (prompts, outcome),
+        }
+    }
+}
+
+#[test]
+fn the_loop_shows_exactly_what_was_trained_on() {
+    for method in METHODS {
+        let examples = expand(&trajectory(), &options(method));
+        let (prompts, _) = prompts_of_the_loop(method, &examples);
+        let trained: Vec<Conversation> = examples
+            .iter()
+            .map(|example| {
+                assert_eq!(example.conversation.completion_start, 1);
+                Conversation::new(example.conversation.prompt().to_vec())
+            })
+            .collect();
+        assert_eq!(prompts, trained, "{method:?}");
+    }
+}
+
+#[test]
+fn gold_texts_lead_to_the_gold_calls_and_answer() {
+    for method in METHODS {
+        let examples = expand(&trajectory(), &options(method));
+        let (_, outcome) = prompts_of_the_loop(method, &examples);
+        assert_eq!(outcome.path, ["Stocks/Quote", "Stocks/Convert"]);
+        let gold = trajectory();
+        assert_eq!(outcome.calls.len(), gold.calls.len());
+        for (call, gold) in outcome.calls.iter().zip(&gold.calls) {
+            assert_eq!(call.name.as_ref(), Some(&gold.name), "{method:?}");
+            assert_eq!(call.arguments.as_ref(), Some(&gold.arguments), "{method:?}");
+            assert_eq!(call.output, gold.output, "{method:?}");
+        }
+        assert_eq!(outcome.response, gold.response);
+        assert_eq!(
+            (outcome.end, outcome.failures),
+            (EndReason::Answered, Vec::new())
+        );
+        let n_retrievals = if method.decomposes() { 2 } else { 1 };
+        assert_eq!(outcome.retrievals.len(), n_retrievals);
+        assert!(
+            outcome
+                .retrievals
+                .iter()
+                .all(|retrieval| retrieval.documents.len() == 5)
+        );
+    }
+}
