@@ -1,5 +1,7 @@
 //! Loops on texts as models really write them.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// What a scripted loop asked and how it ended.
@@ -319,4 +321,47 @@ fn an_outcome_is_written_and_read_as_json() {
     assert_eq!(value["path"], json!(["Nope", "Stocks/Quote"]));
     assert_eq!(value["failures"][0]["kind"], "call");
     assert_eq!(value["calls"][1]["raw"], "no");
+}
+
+/// Anything, and things that are nearly right.
+fn written() -> impl Strategy<Value = String> {
+    let pieces = [
+        QUOTE,
+        FAIL,
+        "[]",
+        "DONE",
+        "Thought: x",
+        "Finish: y",
+        "[\"Stocks/Quote\", \"Nope\", \"\"]",
+        "{\"name\": \"\", \"arguments\": {}}",
+        "\nAction:",
+        "```json\n{\"name\"",
+        "\"",
+        "]}",
+    ];
+    let piece = prop_oneof![
+        proptest::sample::select(pieces.to_vec()).prop_map(str::to_owned),
+        any::<String>(),
+    ];
+    prop::collection::vec(piece, 0..4).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn every_loop_ends_within_its_limits_whatever_is_written(
+        texts in prop::collection::vec(written(), 1..6),
+    ) {
+        let limits = AgentLimits { max_calls: 3, max_steps: 4, ..AgentLimits::default() };
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        for method in METHODS {
+            let outcome = run(method, &texts, limits).outcome;
+            prop_assert!(outcome.calls.len() <= 4);
+            prop_assert_eq!(
+                outcome.path.len(),
+                outcome.calls.iter().filter(|call| call.name.is_some()).count()
+            );
+            let text = serde_json::to_string(&outcome).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
+        }
+    }
 }
