@@ -28,6 +28,7 @@ pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};
 pub use attention::{Causality, Columns, Documents};
+pub use cpu::isa::instruction_set;
 pub use dropout::Dropout;
 pub use frozen_weight::{ComputeDtype, FrozenWeight};
 pub use linear_cross_entropy::{LossAndGradient, Supervision};

@@ -106,7 +106,7 @@ def dropout(checks, kind):
         for column in range(width):
             word = mix((row_state + column // 4) & ((1 << 64) - 1))
             draw = word >> (16 * (column % 4)) & 0xFFFF
-            kept[row, column] = 0 if draw < threshold else 65536 / (65536 - threshold)
+            kept[row, column] = 0 if draw < threshold else 1
     checks.near(f"dropout {kind}", y, x.double() * kept)
 
 
@@ -136,7 +136,7 @@ def adamw(checks):
     leaf = ours.clone().requires_grad_()
     optimizer = torch.optim.AdamW([leaf], lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
     m, v = torch.zeros(p), torch.zeros(p)
-    kernel = checks.kernel("update_n_4")
+    kernel = checks.kernel("move_on_n_4")
     for step in range(1, 4):
         leaf.grad = gradient * 0.5
         optimizer.step()

@@ -1,21 +1,64 @@
 //! Which instruction set the CPU offers, and loops compiled once for each.
 
-/// Instruction sets with code of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use std::sync::OnceLock;
+
+/// Names a smaller instruction set than the CPU's best: `avx512`, `avx2` or `portable`. For tests of
+/// what other CPUs run, and for comparing results between machines.
+pub const LIMIT_VARIABLE: &str = "TOOLTUNE_ISA";
+
+/// Instruction sets with code of their own, the smaller first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Isa {
-    /// 512-bit vectors with fused multiply-add.
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
+    /// What the target always has.
+    Portable,
     /// 256-bit vectors with fused multiply-add.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// What the target always has.
-    Portable,
+    /// 512-bit vectors with fused multiply-add.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// What is used of this CPU.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    isa: Isa,
+    has_pairs: bool,
+}
+
+impl Used {
+    fn get() -> Self {
+        static USED: OnceLock<Used> = OnceLock::new();
+        *USED.get_or_init(|| Self::within(std::env::var(LIMIT_VARIABLE).ok().as_deref()))
+    }
+
+    fn within(limit: Option<&str>) -> Self {
+        let most = match limit {
+            Some("portable") => Isa::Portable,
+            #[cfg(target_arch = "x86_64")]
+            Some("avx2") => Isa::Avx2,
+            _ => Isa::best(),
+        };
+        let isa = most.min(Isa::best());
+        #[cfg(target_arch = "x86_64")]
+        let has_bf16 = isa == Isa::Avx512 && is_x86_feature_detected!("avx512bf16");
+        #[cfg(not(target_arch = "x86_64"))]
+        let has_bf16 = false;
+        Self {
+            isa,
+            has_pairs: has_bf16 && limit != Some("avx512"),
+        }
+    }
 }
 
 impl Isa {
-    /// The best one of this CPU.
+    /// The best one of this CPU, within [`LIMIT_VARIABLE`].
+    #[inline]
     pub(crate) fn detect() -> Self {
+        Used::get().isa
+    }
+
+    fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx512f")
@@ -33,10 +76,22 @@ impl Isa {
     }
 }
 
-/// Whether the CPU has AVX-512 and its instructions for bf16.
-#[cfg(target_arch = "x86_64")]
+/// Whether this CPU multiplies pairs of bf16 (AVX-512 BF16), within [`LIMIT_VARIABLE`].
 pub(crate) fn has_pairs() -> bool {
-    Isa::detect() == Isa::Avx512 && is_x86_feature_detected!("avx512bf16")
+    Used::get().has_pairs
+}
+
+/// The instructions that operations on this CPU use, for people to read.
+pub fn instruction_set() -> &'static str {
+    match Isa::detect() {
+        Isa::Portable => "portable loops",
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => "AVX2 with FMA",
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 if has_pairs() => "AVX-512 with BF16",
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => "AVX-512",
+    }
 }
 
 /// Compiles a function for numbers `T` twice, for AVX-512 without and with its instructions for

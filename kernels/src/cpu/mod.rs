@@ -5,7 +5,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod exp;
-pub(crate) mod isa;
+pub mod isa;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod lanes_avx512;
 pub mod matrix;

@@ -39,36 +39,59 @@ pub(crate) trait Tile {
     unsafe fn run(job: &TileJob);
 }
 
-/// Tiles in plain loops, for CPUs without a version of their own.
+/// Tiles in plain loops, for CPUs without a version of their own: compilers make NEON of them.
 #[derive(Debug)]
 pub(crate) struct Portable;
 
 impl Tile for Portable {
     const ROWS: usize = 4;
-    const COLUMNS: usize = 16;
+    const COLUMNS: usize = 32;
 
     unsafe fn run(job: &TileJob) {
-        let mut sums = [[0.0f32; Self::COLUMNS]; Self::ROWS];
-        // SAFETY: indices stay within the shape that the caller vouches for.
+        // SAFETY: as the caller promises; each arm passes the row count that the job states.
         unsafe {
-            for p in 0..job.depth {
-                let line = &*job
-                    .b
-                    .add(p * job.b_line_stride)
-                    .cast::<[f32; Self::COLUMNS]>();
-                for (i, sum) in sums.iter_mut().enumerate().take(job.rows) {
-                    let value = *job.a.add(i * job.a_row_stride + p * job.a_depth_stride);
-                    for (sum, b) in sum.iter_mut().zip(line) {
-                        *sum += value * b;
-                    }
-                }
+            match job.rows {
+                1 => portable::<1>(job),
+                2 => portable::<2>(job),
+                3 => portable::<3>(job),
+                _ => portable::<4>(job),
             }
-            for (i, sum) in sums.iter().enumerate().take(job.rows) {
-                for (j, &value) in sum.iter().enumerate().take(job.columns) {
-                    let c = job.c.add(i * job.c_row_stride + j);
-                    *c = if job.adds { *c + value } else { value };
+        }
+    }
+}
+
+/// # Safety
+///
+/// `job` as [`TileJob`] demands, with `job.rows == MR`.
+unsafe fn portable<const MR: usize>(job: &TileJob) {
+    type Line = [f32; Portable::COLUMNS];
+    let mut sums: [Line; MR] = [[0.0; Portable::COLUMNS]; MR];
+    // SAFETY: indices stay within the shape that the caller vouches for.
+    unsafe {
+        for p in 0..job.depth {
+            let line = &*job.b.add(p * job.b_line_stride).cast::<Line>();
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let value = *job.a.add(i * job.a_row_stride + p * job.a_depth_stride);
+                for (sum, b) in sum.iter_mut().zip(line) {
+                    *sum = multiplied_and_added(value, *b, *sum);
                 }
             }
         }
+        for (i, sum) in sums.iter().enumerate() {
+            for (j, &value) in sum.iter().enumerate().take(job.columns) {
+                let c = job.c.add(i * job.c_row_stride + j);
+                *c = if job.adds { *c + value } else { value };
+            }
+        }
+    }
+}
+
+/// `a b + c`, in one instruction where every CPU of the target has one.
+#[inline(always)]
+fn multiplied_and_added(a: f32, b: f32, c: f32) -> f32 {
+    if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+        a.mul_add(b, c)
+    } else {
+        a * b + c
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod packed;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
+use crate::cpu::isa::has_pairs;
 use crate::route::is_cpu;
 pub(crate) use packed::{Packed, PackedMatrix, with_matrix};
 
@@ -40,11 +41,7 @@ pub enum ComputeDtype {
 impl ComputeDtype {
     /// bf16 where the device multiplies it faster than f32.
     pub fn best_of(device: &Device) -> Self {
-        #[cfg(target_arch = "x86_64")]
-        let cpu_multiplies = crate::cpu::packed::tile_bf16::is_available();
-        #[cfg(not(target_arch = "x86_64"))]
-        let cpu_multiplies = false;
-        if cpu_multiplies || !is_cpu(device) {
+        if has_pairs() || !is_cpu(device) {
             Self::Bf16
         } else {
             Self::F32

@@ -4,6 +4,8 @@ use burn::tensor::bf16;
 
 use super::tile::{self, TileJob, TileOutput};
 use super::{tall, tile_f32};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::has_pairs;
 use crate::cpu::number::Number;
 
 /// A number of a packed product.
@@ -89,7 +91,7 @@ impl Operand for bf16 {
 
     unsafe fn run_tiles(jobs: &[TileJob<Self>]) {
         #[cfg(target_arch = "x86_64")]
-        if super::tile_bf16::is_available() {
+        if has_pairs() {
             // SAFETY: the instructions are there, and the caller vouches for the pointers.
             unsafe { super::tile_bf16::run_tiles(jobs) };
             return;
@@ -99,7 +101,7 @@ impl Operand for bf16 {
 
     unsafe fn run_steps(left: (&[u32], usize), x: (*const Self, usize), sums: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
-        if super::tile_bf16::is_available() {
+        if has_pairs() {
             // SAFETY: the instructions are there; rows and words as the caller promises.
             unsafe { tall::avx512::run(left, x, sums) };
             return;

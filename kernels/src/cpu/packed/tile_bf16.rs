@@ -18,13 +18,6 @@ use super::panels::COLUMNS;
 use super::tile::{ROWS, TERMS, TileJob, TileOutput, TileTerm};
 use crate::cpu::scratch::with_scratch;
 
-/// Whether this CPU has the instructions.
-pub(crate) fn is_available() -> bool {
-    is_x86_feature_detected!("avx512bf16")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vl")
-}
-
 /// Pairs of depths up to which a tile is summed from end to end in registers.
 const WHOLE: usize = 384;
 /// Most pairs of depths of a part of a deeper one: 256 lines of a panel and of a strip take 44 KiB,
@@ -33,7 +26,7 @@ const PART: usize = 256;
 
 /// # Safety
 ///
-/// As for [`Operand::run_tiles`](super::operand::Operand::run_tiles), and [`is_available`].
+/// As for [`Operand::run_tiles`](super::operand::Operand::run_tiles), and [`has_pairs`](crate::cpu::isa::has_pairs).
 pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     let Some(first) = jobs.first() else { return };
     if jobs.len() < 2 || first.products().iter().all(|term| term.words <= WHOLE) {
