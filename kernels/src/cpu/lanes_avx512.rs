@@ -7,15 +7,15 @@
 
 use std::arch::x86_64::{
     __m256bh, __m256i, __m512, __m512bh, __m512i, __mmask16, _CMP_NEQ_UQ, _CMP_UNORD_Q,
-    _MM_FROUND_NO_EXC, _mm256_loadu_si256, _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16,
-    _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
-    _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16, _mm512_cvtepu16_epi32,
-    _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps,
-    _mm512_mask_or_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mul_ps,
-    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_rcp14_ps, _mm512_reduce_add_ps,
-    _mm512_reduce_ps, _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
-    _mm512_sub_ps,
+    _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEG_INF, _mm256_loadu_si256, _mm256_mask_storeu_epi16,
+    _mm256_maskz_loadu_epi16, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps,
+    _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
+    _mm512_cvtepi32_epi16, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh,
+    _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_mask_or_epi32,
+    _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mul_ps, _mm512_max_ps,
+    _mm512_min_ps, _mm512_mul_ps, _mm512_rcp14_ps, _mm512_reduce_add_ps, _mm512_reduce_ps,
+    _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
 };
 
 use burn::tensor::DType;
@@ -198,24 +198,24 @@ pub(crate) unsafe fn store_one<T: Number, const PAIRS: bool>(to: *mut T, values:
 ///
 /// # Source
 ///
-/// Minimax polynomials of `2ˣ` on -½..½ with the constant 1, by Lawson's iteration.
+/// Minimax polynomials of `2ˣ` on 0..1 with the constant 1, by Lawson's iteration.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 pub(crate) fn power_of_two<T: Number>(x: __m512) -> __m512 {
-    const NEAREST: i32 = _MM_FROUND_NO_EXC;
-    // Infinities leave a rest of 0.
-    let rest = _mm512_reduce_ps::<NEAREST>(x);
-    let whole = _mm512_roundscale_ps::<NEAREST>(x);
+    const DOWN: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+    // Of infinities, 0 is left.
+    let rest = _mm512_reduce_ps::<DOWN>(x);
     let step = |p, c: f32| _mm512_fmadd_ps(p, rest, _mm512_set1_ps(c));
     let p = if T::DTYPE == DType::BF16 {
-        let p = step(_mm512_set1_ps(9.582_853e-3), 5.590_642_6e-2);
-        step(step(p, 2.402_41e-1), 6.931_241_8e-1)
+        let p = step(_mm512_set1_ps(1.342_668_6e-2), 5.224_247_3e-2);
+        step(step(p, 2.412_802_1e-1), 6.930_448_4e-1)
     } else {
-        let p = step(_mm512_set1_ps(1.326_472_7e-3), 9.671_513e-3);
-        let p = step(p, 5.550_733_6e-2);
-        step(step(p, 2.402_224_2e-1), 6.931_47e-1)
+        let p = step(_mm512_set1_ps(1.867_130_2e-3), 9.017_03e-3);
+        let p = step(p, 5.579_991e-2);
+        step(step(p, 2.401_644_4e-1), 6.931_513e-1)
     };
-    _mm512_scalef_ps(step(p, 1.0), whole)
+    // The exponent is rounded down by the instruction.
+    _mm512_scalef_ps(step(p, 1.0), x)
 }
 
 /// `eˣ` with a relative error below 2e-7; NaN stays NaN.
