@@ -35,12 +35,14 @@ pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R)
 /// The same with `halves` numbers of 16 bits.
 pub(crate) fn with_halves<R>(halves: usize, work: impl FnOnce(&mut [bf16]) -> R) -> R {
     with_scratch(halves.div_ceil(2), |floats| {
-        // SAFETY: a float has room for two, its alignment is stricter, and any bits are a number.
-        let all = unsafe {
-            std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<bf16>(), floats.len() * 2)
-        };
-        work(&mut all[..halves])
+        work(&mut self::halves(floats)[..halves])
     })
+}
+
+/// Working memory as numbers of 16 bits.
+pub(crate) fn halves(floats: &mut [f32]) -> &mut [bf16] {
+    // SAFETY: a float has room for two, its alignment is stricter, and any bits are a number.
+    unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<bf16>(), floats.len() * 2) }
 }
 
 /// Calls `work` with parts of the given sizes, each aligned to cache lines.
