@@ -41,10 +41,11 @@ pub(super) unsafe fn scores<T: Number, U: Number>(
     let pairs = T::DTYPE == DType::BF16 && U::DTYPE == DType::BF16 && has_pairs();
     // SAFETY: as the caller promises; the instructions for bf16 are detected.
     unsafe {
-        if pairs {
-            scores_of_pairs(queries, keys_and_values, c, scores);
-        } else {
-            scores_of_numbers(queries, keys_and_values, c, scores);
+        match (pairs, c) {
+            (true, 64) => scores_of_pairs::<T, U, 64>(queries, keys_and_values, c, scores),
+            (true, _) => scores_of_pairs::<T, U, 0>(queries, keys_and_values, c, scores),
+            (false, 64) => scores_of_numbers::<T, U, 64>(queries, keys_and_values, c, scores),
+            (false, _) => scores_of_numbers::<T, U, 0>(queries, keys_and_values, c, scores),
         }
     }
 }
@@ -54,9 +55,10 @@ macro_rules! scores_in_blocks {
     ($name:ident, $features:literal, $sums:ident) => {
         /// # Safety
         ///
-        /// The features; otherwise as for [`scores`].
+        /// The features; `C` is 0 or `c`, which is then a multiple of 32; otherwise as for
+        /// [`scores`].
         #[target_feature(enable = $features)]
-        unsafe fn $name<T: Number, U: Number>(
+        unsafe fn $name<T: Number, U: Number, const C: usize>(
             queries: &[T],
             (keys, values): (&[U], *const U),
             c: usize,
@@ -75,9 +77,9 @@ macro_rules! scores_in_blocks {
                     // SAFETY: there are `some` keys, and room for a block of scores.
                     unsafe {
                         let sums = if some == BLOCK {
-                            $sums::<T, U, true>(query, keys, some, c)
+                            $sums::<T, U, true, C>(query, keys, some, c)
                         } else {
-                            $sums::<T, U, false>(query, keys, some, c)
+                            $sums::<T, U, false, C>(query, keys, some, c)
                         };
                         _mm512_storeu_ps(to.as_mut_ptr(), sums);
                     }
@@ -114,15 +116,16 @@ fn prefetch<U>(from: *const U, n: usize) {
 /// AVX-512; `c` numbers of a query and of each of `n` keys.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-unsafe fn sums<T: Number, U: Number, const FULL: bool>(
+unsafe fn sums<T: Number, U: Number, const FULL: bool, const C: usize>(
     query: *const T,
     keys: *const U,
     n: usize,
     c: usize,
 ) -> __m512 {
+    let c = if C > 0 { C } else { c };
     let mut sums = [_mm512_setzero_ps(); BLOCK];
     for first in (0..c).step_by(16) {
-        let mask = lanes(c - first);
+        let mask = if C > 0 { !0 } else { lanes(c - first) };
         // SAFETY: lanes under the mask lie within the rows.
         unsafe {
             let query = load(query.add(first), mask);
@@ -142,17 +145,20 @@ unsafe fn sums<T: Number, U: Number, const FULL: bool>(
 /// AVX-512 with BF16; otherwise as for [`sums`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")]
-unsafe fn pair_sums<T: Number, U: Number, const FULL: bool>(
+unsafe fn pair_sums<T: Number, U: Number, const FULL: bool, const C: usize>(
     query: *const T,
     keys: *const U,
     n: usize,
     c: usize,
 ) -> __m512 {
     let (query, keys) = (query.cast::<u16>(), keys.cast::<u16>());
+    let c = if C > 0 { C } else { c };
     let mut sums = [_mm512_setzero_ps(); BLOCK];
     for first in (0..c).step_by(32) {
-        let rest = c - first;
-        let mask: __mmask32 = if rest >= 32 { !0 } else { (1 << rest) - 1 };
+        let mask: __mmask32 = match c - first {
+            rest if rest < 32 => (1 << rest) - 1,
+            _ => !0,
+        };
         // SAFETY: lanes under the mask lie within the rows; any bits are pairs.
         unsafe {
             let pairs = |from: *const u16| -> __m512bh {
