@@ -127,7 +127,7 @@ impl Block {
                 for row in (0..m).step_by(A::ROWS) {
                     let tile = Tile {
                         first: self.first + row,
-                        queries: queries.from_row(row),
+                        queries: queries.rows_from(row),
                         states: &mut states[row..m.min(row + A::ROWS)],
                         attended: &mut attended[row * c..],
                     };

@@ -12,8 +12,9 @@ use burn::tensor::bf16;
 
 use super::cpu_softmax::{KEYS, RowSums, Running, finite};
 use crate::cpu::isa::for_avx512;
-use crate::cpu::lanes_avx512::{IN_TURN, power_of_two, powers_of_two, store_one};
+use crate::cpu::lanes_avx512::{IN_TURN, store_one};
 use crate::cpu::number::Number;
+use crate::cpu::powers_avx512::{power_of_two, powers_of_two};
 
 /// Rows whose maxima are found before the first exponential, one for each lane.
 const ROWS: usize = 16;

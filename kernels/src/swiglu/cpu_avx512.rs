@@ -9,8 +9,9 @@ use std::arch::x86_64::{
 use std::mem::MaybeUninit;
 
 use crate::cpu::isa::for_avx512;
-use crate::cpu::lanes_avx512::{TWO, load_split, sigmoids, store_split};
+use crate::cpu::lanes_avx512::{TWO, load_split, store_split};
 use crate::cpu::number::Number;
+use crate::cpu::powers_avx512::sigmoids;
 
 /// Vectors side by side, two of [`TWO`] numbers each.
 const ABREAST: usize = 8;
