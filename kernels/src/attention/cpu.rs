@@ -158,6 +158,9 @@ impl<'a, T> Inputs<'a, T> {
         keys: std::ops::Range<usize>,
         columns: usize,
     ) {
+        if self.keys_seen(first + 1, keys.end) >= keys.start + columns {
+            return;
+        }
         for (i, row) in scores.chunks_exact_mut(stride).enumerate() {
             let seen = self.keys_seen(first + i + 1, keys.end);
             row[seen.saturating_sub(keys.start).min(columns)..columns].fill(f32::NEG_INFINITY);

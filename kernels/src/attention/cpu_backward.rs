@@ -236,7 +236,7 @@ impl Block<'_> {
                     let rows = row..m.min(row + A::ROWS);
                     let tile = Tile {
                         first: self.first + row,
-                        left: left.map(|left| left.from_row(row)),
+                        left: left.map(|left| left.rows_from(row)),
                         sums: &row_sums[rows.clone()],
                         dq: &mut dq[row * c..],
                     };

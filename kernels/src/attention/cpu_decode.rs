@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use burn::tensor::{DType, bf16};
 use rayon::prelude::*;
 
 use super::cpu::Heads;
@@ -16,7 +17,7 @@ use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::is_alone;
-use crate::cpu::scratch::with_parts;
+use crate::cpu::scratch::{halves, with_parts};
 use crate::cpu::sum::sum_of_pairs;
 
 /// Columns of a piece.
@@ -115,16 +116,19 @@ impl<U: Number> Cache<'_, U> {
             for scores in scores.chunks_exact_mut(PIECE) {
                 scores[n..padded].fill(f32::NEG_INFINITY);
             }
-            let rows = scores
-                .chunks_exact(PIECE)
-                .zip(weights.chunks_exact_mut(PIECE));
-            for ((scores, weights), statistics) in rows.zip(statistics.chunks_exact_mut(STATISTICS))
-            {
-                let mut state = [Running::START];
-                exponentiate(scores, padded, self.heads.scale(), &mut state, weights);
-                statistics.copy_from_slice(&[state[0].maximum, state[0].sum]);
+            let mut states = vec![Running::START; n_heads];
+            let scale = self.heads.scale();
+            if has_pairs::<T, U>() {
+                let weights = halves(weights);
+                exponentiate(scores, padded, scale, &mut states, weights);
+                weigh_pairs(values, c, weights, sums);
+            } else {
+                exponentiate(scores, padded, scale, &mut states, weights);
+                weigh(values, c, weights, sums);
             }
-            weigh(values, c, weights, sums);
+            for (to, state) in statistics.chunks_exact_mut(STATISTICS).zip(states) {
+                to.copy_from_slice(&[state.maximum, state.sum]);
+            }
         });
     }
 }
@@ -151,6 +155,30 @@ fn weigh<U: Number>(values: &[U], c: usize, weights: &[f32], sums: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { cpu_decode_avx512::weigh(values, c, (weights, PIECE), sums) },
         _ => weigh_in_loops(values, c, weights, sums),
+    }
+}
+
+/// Whether weights are rounded to bf16 and multiplied with values in pairs.
+fn has_pairs<T: Number, U: Number>() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has = crate::cpu::isa::has_pairs();
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = false;
+    has && T::DTYPE == DType::BF16 && U::DTYPE == DType::BF16
+}
+
+/// The same for weights of bf16.
+///
+/// # Panics
+///
+/// Without [`has_pairs`].
+fn weigh_pairs<U: Number>(values: &[U], c: usize, weights: &[bf16], sums: &mut [f32]) {
+    assert!(has_pairs::<bf16, U>(), "pairs of values");
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: detected, and the values are bf16; `sums` and `weights` have a row for each head.
+    unsafe {
+        let values = std::slice::from_raw_parts(values.as_ptr().cast(), values.len());
+        cpu_decode_avx512::weigh_pairs(values, c, (weights, PIECE), sums);
     }
 }
 
@@ -233,13 +261,41 @@ pub(super) fn append<T: Number, U: Number>(
 mod tests {
     use burn::tensor::bf16;
 
-    use super::{PIECE, all_scores, scores_in_loops, weigh, weigh_in_loops};
+    use super::{
+        PIECE, all_scores, has_pairs, scores_in_loops, weigh, weigh_in_loops, weigh_pairs,
+    };
     use crate::cpu::number::Number;
 
     /// Numbers in -1..1 that bf16 can hold.
     fn numbers<T: Number>(n: usize) -> Vec<T> {
         let value = |i: usize| ((i * 37 + i / 7 * 11) % 129) as f32 / 64.0 - 1.0;
         (0..n).map(|i| T::narrow(value(i))).collect()
+    }
+
+    #[test]
+    fn values_weighed_in_pairs_agree_with_plain_loops() {
+        if !has_pairs::<bf16, bf16>() {
+            return;
+        }
+        for (heads, n, c) in [
+            (1, 1, 2),
+            (3, 128, 64),
+            (5, 77, 96),
+            (9, 17, 7),
+            (4, 50, 40),
+        ] {
+            let values = numbers::<bf16>(n * c);
+            let mut weights = numbers::<bf16>(heads * PIECE);
+            for row in weights.chunks_exact_mut(PIECE) {
+                row[n..].fill(bf16::ZERO);
+            }
+            let floats: Vec<f32> = weights.iter().map(|w| w.to_f32()).collect();
+            let mut sums = [(); 2].map(|()| vec![f32::NAN; heads * c]);
+            weigh_pairs(&values, c, &weights, &mut sums[0]);
+            weigh_in_loops(&values, c, &floats, &mut sums[1]);
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-4;
+            assert!(sums[0].iter().zip(&sums[1]).all(near), "{heads} {n} {c}");
+        }
     }
 
     fn compare<T: Number, U: Number>() {

@@ -127,7 +127,7 @@ impl Block {
                 for row in (0..m).step_by(A::ROWS) {
                     let tile = Tile {
                         first: self.first + row,
-                        queries: queries.from_row(row),
+                        queries: queries.rows_from(row),
                         states: &mut states[row..m.min(row + A::ROWS)],
                         attended: &mut attended[row * c..],
                     };
@@ -146,8 +146,7 @@ impl Block {
                     )
                 };
                 log_sum[0].write(finite(state.maximum) + state.sum.ln());
-                let inverse = 1.0 / state.sum;
-                write_row(row, inverse, out);
+                write_row(row, 1.0 / state.sum, out);
             }
         });
     }
@@ -192,7 +191,7 @@ impl Block {
         inputs.hide(scores, KEYS, tile.first, keys.clone(), columns);
         let powers = numbers_of::<A>(exponentials);
         exponentiate(scores, columns, heads.scale(), tile.states, powers);
-        let mut corrections = [1.0; QUERIES];
+        let mut corrections = [0.0; QUERIES];
         for (correction, state) in corrections.iter_mut().zip(&*tile.states) {
             *correction = state.correction;
         }

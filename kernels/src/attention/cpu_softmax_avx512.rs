@@ -12,8 +12,9 @@ use burn::tensor::bf16;
 
 use super::cpu_softmax::{KEYS, RowSums, Running, finite};
 use crate::cpu::isa::for_avx512;
-use crate::cpu::lanes_avx512::{power_of_two, store_one};
+use crate::cpu::lanes_avx512::{IN_TURN, store_one};
 use crate::cpu::number::Number;
+use crate::cpu::powers_avx512::{power_of_two, powers_of_two};
 
 /// Rows whose maxima are found before the first exponential, one for each lane.
 const ROWS: usize = 16;
@@ -130,12 +131,14 @@ unsafe fn powers<N: Number, const PAIRS: bool, const R: usize>(
             *shift = _mm512_set1_ps(*shifts.add(i));
         }
         for first in (0..n).step_by(16) {
+            let mut x = shift;
+            for (i, x) in x.iter_mut().enumerate() {
+                *x = _mm512_fmsub_ps(_mm512_loadu_ps(scores.add(i * KEYS + first)), factor, *x);
+            }
+            let y = powers_of_two::<N, R>(x);
             for i in 0..R {
-                let at = i * KEYS + first;
-                let x = _mm512_loadu_ps(scores.add(at));
-                let y = power_of_two::<N>(_mm512_fmsub_ps(x, factor, shift[i]));
-                sums[i] = _mm512_add_ps(sums[i], y);
-                store_one::<N, PAIRS>(to.add(at), y);
+                sums[i] = _mm512_add_ps(sums[i], y[i]);
+                store_one::<N, PAIRS>(to.add(i * KEYS + first), y[i]);
             }
         }
         for (i, sum) in sums.iter().enumerate() {
@@ -234,16 +237,6 @@ pub(super) unsafe fn score_gradient_pairs(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn store_pairs(to: *mut f32, [first, second]: [__m512; 2]) {
-    const IN_TURN: [u16; 32] = {
-        let mut order = [0; 32];
-        let mut i = 0;
-        while i < 16 {
-            order[2 * i] = i as u16;
-            order[2 * i + 1] = 16 + i as u16;
-            i += 1;
-        }
-        order
-    };
     // SAFETY: as the caller promises; vectors of halves and of integers are the same bits.
     unsafe {
         let halves = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first));

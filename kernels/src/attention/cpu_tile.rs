@@ -19,7 +19,7 @@ pub(super) struct Left {
 
 impl Left {
     /// The rows from `row` on.
-    pub(super) fn from_row(self, row: usize) -> Self {
+    pub(super) fn rows_from(self, row: usize) -> Self {
         Self {
             first: self.first.wrapping_add(row * self.row_stride),
             ..self
@@ -64,7 +64,7 @@ impl Onto {
     }
 
     /// For the rows from `row` on.
-    fn from_row(self, row: usize) -> Self {
+    fn rows_from(self, row: usize) -> Self {
         match self {
             Self::Scaled(factors) => Self::Scaled(factors.wrapping_add(row)),
             other => other,
@@ -127,11 +127,11 @@ pub(super) unsafe fn multiply<A: Arithmetic>(c: Target, a: Left, b: Panels, [m, 
     for (panel, column) in (0..n).step_by(PANEL).enumerate() {
         for row in (0..m).step_by(A::ROWS) {
             let job = Job {
-                a: a.from_row(row),
+                a: a.rows_from(row),
                 b: b.first.wrapping_add(panel * b.stride),
                 c: Target {
                     first: c.first.wrapping_add(row * c.row_stride + column),
-                    onto: c.onto.from_row(row),
+                    onto: c.onto.rows_from(row),
                     ..c
                 },
                 rows: (m - row).min(A::ROWS),

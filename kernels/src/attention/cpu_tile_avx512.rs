@@ -142,8 +142,7 @@ fn as_pairs(bits: __m512i) -> __m512bh {
 /// # Safety
 ///
 /// AVX-512F; the target of `job` has `R` rows of `columns` floats.
-#[inline]
-#[target_feature(enable = "avx512f")]
+#[inline(always)]
 unsafe fn store<const R: usize, const V: usize>(sums: &[[__m512; V]; R], job: &Job) {
     for (i, sum) in sums.iter().enumerate() {
         let c = job.c.first.wrapping_add(i * job.c.row_stride);

@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+use burn::tensor::bf16;
+
 use super::number::Number;
 
 #[derive(Debug, Clone, Copy)]
@@ -36,12 +38,20 @@ pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R)
 pub(crate) fn with_numbers<T: Number, R>(n: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     let each = const { size_of::<f32>() / size_of::<T>() };
     with_scratch(n.div_ceil(each), |floats| {
-        // SAFETY: a float has room for `each`, its alignment is stricter, and any bits are a number.
-        let all = unsafe {
-            std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<T>(), floats.len() * each)
-        };
-        work(&mut all[..n])
+        work(&mut in_place_of(floats)[..n])
     })
+}
+
+/// Working memory as numbers of 16 bits.
+pub(crate) fn halves(floats: &mut [f32]) -> &mut [bf16] {
+    in_place_of(floats)
+}
+
+/// Working memory as numbers of a type that is no larger.
+fn in_place_of<T: Number>(floats: &mut [f32]) -> &mut [T] {
+    let each = const { size_of::<f32>() / size_of::<T>() };
+    // SAFETY: a float has room for `each`, its alignment is stricter, and any bits are a number.
+    unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<T>(), floats.len() * each) }
 }
 
 /// Calls `work` with parts of the given sizes, each aligned to cache lines.

@@ -4,7 +4,7 @@ use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_fmsub_ps, _mm512_mul_ps, _mm512_
 
 use super::cpu::Tables;
 use crate::cpu::isa::for_avx512;
-use crate::cpu::lanes_avx512::{TWO, load_two, store_two};
+use crate::cpu::lanes_avx512::{TWO, load_beside, load_split, store_split};
 
 for_avx512! {
     /// Rows of `shape[0]` numbers, of which the first `shape[1]` are turned, whole heads.
@@ -26,24 +26,24 @@ for_avx512! {
                 // SAFETY: as the caller promises; `n` numbers are left in each half of a head and
                 // in each line of the tables.
                 unsafe {
-                    let cos = load_two(cos.as_ptr().add(first), n);
-                    let sin = load_two(sin.as_ptr().add(first), n);
+                    let cos = load_beside::<T>(cos.as_ptr().add(first), n);
+                    let sin = load_beside::<T>(sin.as_ptr().add(first), n);
                     let sign = _mm512_set1_ps(sign);
 let sin = [_mm512_mul_ps(sin[0], sign), _mm512_mul_ps(sin[1], sign)];
                     for head in x[..turned].chunks_exact_mut(2 * half) {
                         let a = head.as_mut_ptr().add(first);
                         let b = a.add(half);
-                        let (x, y) = (load_two(a, n), load_two(b, n));
+                        let (x, y) = (load_split(a, n), load_split(b, n));
                         let turned = |i: usize| {
                             _mm512_fmsub_ps(x[i], cos[i], _mm512_mul_ps(y[i], sin[i]))
                         };
 let turned = [turned(0), turned(1)];
-                        store_two::<T, PAIRS>(a, n, turned);
+                        store_split::<T, PAIRS>(a, n, turned);
                         let turned = |i: usize| {
                             _mm512_fmadd_ps(y[i], cos[i], _mm512_mul_ps(x[i], sin[i]))
                         };
 let turned = [turned(0), turned(1)];
-                        store_two::<T, PAIRS>(b, n, turned);
+                        store_split::<T, PAIRS>(b, n, turned);
                     }
                 }
             }

@@ -1,10 +1,23 @@
-//! SwiGLU on CPUs with AVX-512, thirty-two numbers at a time.
+//! SwiGLU on CPUs with AVX-512, a hundred and twenty-eight numbers at a time.
+//!
+//! The logistic function is a long chain: side by side, the chains of several vectors keep the
+//! processor busy.
 
-use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_sub_ps};
+use std::arch::x86_64::{
+    _mm512_fmadd_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_sub_ps,
+};
 use std::mem::MaybeUninit;
 
 use crate::cpu::isa::for_avx512;
-use crate::cpu::lanes_avx512::{TWO, load_two, sigmoid, store_two};
+use crate::cpu::lanes_avx512::{TWO, load_split, store_split};
+use crate::cpu::number::Number;
+use crate::cpu::powers_avx512::sigmoids;
+
+/// Vectors side by side, two of [`TWO`] numbers each.
+const ABREAST: usize = 8;
+
+/// Numbers in them.
+const STEP: usize = ABREAST / 2 * TWO;
 
 for_avx512! {
     /// Rows `gate`, `up` of `f` each to rows of `f`.
@@ -15,20 +28,52 @@ for_avx512! {
     pub(super) unsafe fn forward[T, PAIRS](gate_up: &[T], f: usize, y: &mut [MaybeUninit<T>]) {
         for (row, y) in gate_up.chunks_exact(2 * f).zip(y.chunks_exact_mut(f)) {
             let (gate, up) = row.split_at(f);
-            for first in (0..f).step_by(TWO) {
-                // SAFETY: as the caller promises; `n` numbers are left in each half and in `y`.
-                unsafe {
-                    let n = f - first;
-                    let gate = load_two(gate.as_ptr().add(first), n);
-                    let up = load_two(up.as_ptr().add(first), n);
-                    let found = |i: usize| {
-                        let silu = _mm512_mul_ps(gate[i], sigmoid::<T>(gate[i]));
-                        _mm512_mul_ps(silu, up[i])
-                    };
-let found = [found(0), found(1)];
-                    store_two::<T, PAIRS>(y.as_mut_ptr().add(first).cast(), n, found);
+            let (gate, up, y) = (gate.as_ptr(), up.as_ptr(), y.as_mut_ptr().cast::<T>());
+            let mut first = 0;
+            // SAFETY: as the caller promises; the parts lie within the row.
+            unsafe {
+                while f - first >= STEP {
+                    let (gate, up) = (gate.add(first), up.add(first));
+                    gated::<T, PAIRS, ABREAST>(gate, up, STEP, y.add(first));
+                    first += STEP;
+                }
+                while first < f {
+                    let (gate, up) = (gate.add(first), up.add(first));
+                    gated::<T, PAIRS, 2>(gate, up, f - first, y.add(first));
+                    first += TWO;
                 }
             }
+        }
+    }
+}
+
+/// The first `n` numbers of `N` vectors.
+///
+/// # Safety
+///
+/// AVX-512, with `PAIRS` its instructions for bf16; memory for `n` numbers, and all of them needed
+/// unless there are two vectors.
+#[inline(always)]
+unsafe fn gated<T: Number, const PAIRS: bool, const N: usize>(
+    gate: *const T,
+    up: *const T,
+    n: usize,
+    y: *mut T,
+) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let mut gates = [_mm512_setzero_ps(); N];
+        for (i, gates) in gates.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            *gates = load_split(gate.add(i * TWO), n - i * TWO);
+        }
+        let sigmoids = sigmoids::<T, N>(gates);
+        for i in 0..N {
+            gates[i] = _mm512_mul_ps(gates[i], sigmoids[i]);
+        }
+        for (i, [a, b]) in gates.as_chunks::<2>().0.iter().enumerate() {
+            let up = load_split(up.add(i * TWO), n - i * TWO);
+            let found = [_mm512_mul_ps(*a, up[0]), _mm512_mul_ps(*b, up[1])];
+            store_split::<T, PAIRS>(y.add(i * TWO), n - i * TWO, found);
         }
     }
 }
@@ -41,30 +86,61 @@ for_avx512! {
     /// AVX-512; `dy` is half as long as `gate_up`, in rows of `f`.
     pub(super) unsafe fn backward[T, PAIRS](gate_up: &mut [T], dy: &[T], f: usize) {
         for (row, dy) in gate_up.chunks_exact_mut(2 * f).zip(dy.chunks_exact(f)) {
-            let (gates, ups) = row.split_at_mut(f);
-            for first in (0..f).step_by(TWO) {
-                // SAFETY: as the caller promises; `n` numbers are left in each row.
-                unsafe {
-                    let n = f - first;
-                    let (gate, up) = (gates.as_mut_ptr().add(first), ups.as_mut_ptr().add(first));
-                    let dy = load_two(dy.as_ptr().add(first), n);
-                    let (g, u) = (load_two(gate, n), load_two(up, n));
-                    let sigmoid = [sigmoid::<T>(g[0]), sigmoid::<T>(g[1])];
-                    let silu = |i: usize| _mm512_mul_ps(g[i], sigmoid[i]);
-let silu = [silu(0), silu(1)];
-                    let d_gate = |i: usize| {
-                        // Not silu - silu σ, which loses all digits of large gates.
-                        let rest = _mm512_sub_ps(_mm512_set1_ps(1.0), sigmoid[i]);
-                        let slope = _mm512_fmadd_ps(silu[i], rest, sigmoid[i]);
-                        _mm512_mul_ps(_mm512_mul_ps(dy[i], u[i]), slope)
-                    };
-let d_gate = [d_gate(0), d_gate(1)];
-                    let d_up = |i: usize| _mm512_mul_ps(dy[i], silu[i]);
-let d_up = [d_up(0), d_up(1)];
-                    store_two::<T, PAIRS>(gate, n, d_gate);
-                    store_two::<T, PAIRS>(up, n, d_up);
+            let (gate, up) = row.split_at_mut(f);
+            let (gate, up, dy) = (gate.as_mut_ptr(), up.as_mut_ptr(), dy.as_ptr());
+            let mut first = 0;
+            // SAFETY: as the caller promises; the parts lie within the row.
+            unsafe {
+                while f - first >= STEP {
+                    let (gate, up) = (gate.add(first), up.add(first));
+                    to_gradients::<T, PAIRS, ABREAST>(gate, up, dy.add(first), STEP);
+                    first += STEP;
+                }
+                while first < f {
+                    let (gate, up) = (gate.add(first), up.add(first));
+                    to_gradients::<T, PAIRS, 2>(gate, up, dy.add(first), f - first);
+                    first += TWO;
                 }
             }
+        }
+    }
+}
+
+/// The first `n` numbers of `N` vectors.
+///
+/// # Safety
+///
+/// As for [`gated`].
+#[inline(always)]
+unsafe fn to_gradients<T: Number, const PAIRS: bool, const N: usize>(
+    gate: *mut T,
+    up: *mut T,
+    dy: *const T,
+    n: usize,
+) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let mut gates = [_mm512_setzero_ps(); N];
+        for (i, gates) in gates.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            *gates = load_split(gate.add(i * TWO), n - i * TWO);
+        }
+        let sigmoids = sigmoids::<T, N>(gates);
+        for pair in 0..N / 2 {
+            let (at, n) = (pair * TWO, n - pair * TWO);
+            let dy = load_split(dy.add(at), n);
+            let u = load_split(up.add(at), n);
+            let mut found = [[_mm512_setzero_ps(); 2]; 2];
+            for i in 0..2 {
+                let sigmoid = sigmoids[2 * pair + i];
+                let silu = _mm512_mul_ps(gates[2 * pair + i], sigmoid);
+                // Not silu - silu σ, which loses all digits of large gates.
+                let rest = _mm512_sub_ps(_mm512_set1_ps(1.0), sigmoid);
+                let slope = _mm512_fmadd_ps(silu, rest, sigmoid);
+                found[0][i] = _mm512_mul_ps(_mm512_mul_ps(dy[i], u[i]), slope);
+                found[1][i] = _mm512_mul_ps(dy[i], silu);
+            }
+            store_split::<T, PAIRS>(gate.add(at), n, found[0]);
+            store_split::<T, PAIRS>(up.add(at), n, found[1]);
         }
     }
 }

@@ -193,3 +193,29 @@ fn the_number_of_threads_does_not_change_a_bit() {
         assert!(run(1) == run(2));
     }
 }
+
+#[test]
+fn what_an_earlier_call_left_in_working_memory_changes_nothing() {
+    let mut numbers = Numbers::new(47);
+    // One thread, which keeps its working memory.
+    on_threads(1, || {
+        for n in [1, 2, 11, 13, 25, 49, 60, 127, 131, 200] {
+            for causality in BOTH {
+                for dtype in BOTH_TYPES {
+                    let case = Case::new(&mut numbers, [3, 1, 64], (&[0, n], n), causality);
+                    let first = case.run(attention, dtype);
+                    let mut spoilt =
+                        Case::new(&mut numbers, [3, 1, 64], (&[0, 300], 300), causality);
+                    spoilt.qkv = spoilt.qkv.mul_scalar(f32::NAN);
+                    let spoilt = spoilt.run(attention, dtype);
+                    assert!(spoilt[0].iter().all(|value| value.is_nan()));
+                    assert!(
+                        case.run(attention, dtype) == first,
+                        "{n} {causality:?} {dtype:?}"
+                    );
+                    assert!(first.iter().flatten().all(|value| value.is_finite()));
+                }
+            }
+        }
+    });
+}
