@@ -13,8 +13,8 @@ use super::dependencies::{DependencyGraph, Edge};
 use super::error::GraphError;
 use crate::batches::SeededRandom;
 
-/// Draws of one edge for each parameter before a sub-graph is given up.
-const N_DRAWS: usize = 32;
+/// Draws of edges before a sub-graph is given up.
+const N_DRAWS: usize = 64;
 
 /// The calls of a task, before they have arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +38,13 @@ pub fn execution_order(
     nodes: &[usize],
     random: &mut SeededRandom,
 ) -> Option<ExecutionOrder> {
-    let mut edges = graph.edges_within(nodes);
-    break_cycles(&mut edges, random);
+    let all = graph.edges_within(nodes);
     let edges = (0..N_DRAWS)
-        .map(|_| one_for_each_parameter(&edges, random))
+        .map(|_| {
+            let mut edges = all.clone();
+            break_cycles(&mut edges, random);
+            one_for_each_parameter(&edges, random)
+        })
         .find(|chosen| is_connected(nodes, chosen))?;
     let names: Vec<&str> = nodes
         .iter()
