@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::error::LineError;
 use super::request::{InputField, Operation, Request};
+use crate::agents::mask_spans;
 use crate::synth::graph::{
     DependencyGraph, Edge, GraphError, SubgraphSizes, connected_subgraphs, n_complete_edges,
     topological_order,
@@ -22,6 +23,21 @@ const EDGES: InputField = InputField {
 
 /// Every operation of the pipeline.
 pub(super) static TABLE: &[Operation] = &[
+    Operation {
+        name: "goat.mask",
+        fields: &[
+            InputField {
+                name: "call",
+                holds: "{name, arguments}",
+            },
+            InputField {
+                name: "prefix",
+                holds: "what the completion says before the call; may be left out",
+            },
+        ],
+        definition: "the completion, and where its argument values stand that are not learned",
+        run: mask,
+    },
     Operation {
         name: "goat.subgraphs",
         fields: &[
@@ -98,6 +114,13 @@ fn named_graph<'l>(
         .map(pair)
         .collect::<Result<_, _>>()?;
     Ok((nodes, edges))
+}
+
+fn mask(request: &Request<'_>) -> Result<Value, LineError> {
+    let call = request.input.object("call")?;
+    let prefix = request.input.optional_text("prefix")?.unwrap_or_default();
+    let masked = mask_spans(call.text("name")?, call.fields("arguments")?, prefix);
+    Ok(json!(masked))
 }
 
 fn subgraphs(request: &Request<'_>) -> Result<Value, LineError> {

@@ -222,13 +222,18 @@ impl<'l> Fields<'l> {
         items.ok_or_else(|| self.wrong_type(name, expected))
     }
 
-    fn object(&self, name: &str) -> Result<Fields<'l>, LineError> {
-        let fields = self.value(name)?.as_object();
-        let fields = fields.ok_or_else(|| self.wrong_type(name, "an object"))?;
+    /// The fields of a field that must be an object.
+    pub(super) fn object(&self, name: &str) -> Result<Fields<'l>, LineError> {
         Ok(Fields {
             path: format!("{}.", self.path_of(name)),
-            fields,
+            fields: self.fields(name)?,
         })
+    }
+
+    /// A field that must be an object, as it is.
+    pub(super) fn fields(&self, name: &str) -> Result<&'l Map<String, Value>, LineError> {
+        let fields = self.value(name)?.as_object();
+        fields.ok_or_else(|| self.wrong_type(name, "an object"))
     }
 
     pub(super) fn wrong_type(&self, name: &str, expected: &'static str) -> LineError {

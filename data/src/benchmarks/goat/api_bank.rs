@@ -7,6 +7,7 @@
 //! Correctness is the precision of calls over the whole data set, sample accuracy the share of
 //! samples without a fault; the table that GOAT compares with mixes the two.
 
+use crate::agents::AttemptedCall;
 use crate::json::ExactJson;
 
 /// The call that looks for APIs and is no call of the task.
@@ -21,6 +22,17 @@ pub struct ApiBankCall {
     pub output: ExactJson,
     /// What it raised, or null.
     pub exception: ExactJson,
+}
+
+impl From<&AttemptedCall> for ApiBankCall {
+    fn from(call: &AttemptedCall) -> Self {
+        let exception = call.exception.clone().map(ExactJson::Text);
+        Self {
+            name: call.name.clone().unwrap_or_default(),
+            output: ExactJson::from(&call.output),
+            exception: exception.unwrap_or(ExactJson::Null),
+        }
+    }
 }
 
 /// The calls of one task.

@@ -7,11 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use unicode_normalization::UnicodeNormalization;
 
 use super::endpoints::collapse_blanks;
+use crate::agents::AttemptedCall;
 use crate::json::{Decimal, ExactJson, parse_exact};
+use crate::tools::TrajectoryCall;
 
 /// A call as the metrics see it.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +30,27 @@ impl Call {
         Self {
             name: name.into(),
             arguments: Arguments::from(&ExactJson::from(arguments)),
+        }
+    }
+}
+
+impl From<&TrajectoryCall> for Call {
+    fn from(call: &TrajectoryCall) -> Self {
+        Self {
+            name: call.name.clone(),
+            arguments: Arguments::from(&call.arguments),
+        }
+    }
+}
+
+impl From<&AttemptedCall> for Call {
+    fn from(call: &AttemptedCall) -> Self {
+        Self {
+            name: call.name.clone().unwrap_or_default(),
+            arguments: call
+                .arguments
+                .as_ref()
+                .map_or(Arguments::Unparsed, Arguments::from),
         }
     }
 }
@@ -49,6 +72,13 @@ impl Arguments {
             Ok(ExactJson::Null) => Self::Parsed(BTreeMap::new()),
             _ => Self::Unparsed,
         }
+    }
+}
+
+impl From<&Map<String, Value>> for Arguments {
+    fn from(fields: &Map<String, Value>) -> Self {
+        let exact = |(name, value): (&String, &Value)| (name.clone(), value.into());
+        Self::Parsed(fields.iter().map(exact).collect())
     }
 }
 
@@ -299,6 +329,33 @@ mod tests {
                 .map(|equality| equal(left.clone(), right.clone(), equality));
             assert_eq!(found, [normalized, strict], "{left} and {right}");
         }
+    }
+
+    #[test]
+    fn calls_of_trajectories_and_attempts_are_compared_by_the_same_rules() {
+        let gold = json!({"sub_query": "", "name": "tide", "arguments": {"day": 3}, "output": 1});
+        let gold: TrajectoryCall = serde_json::from_value(gold).expect("a call");
+        let attempt = |name: Value, arguments: Value| -> Call {
+            let call =
+                json!({"name": name, "arguments": arguments, "output": null, "exception": null});
+            let call: AttemptedCall = serde_json::from_value(call).expect("an attempt");
+            Call::from(&call)
+        };
+        let gold = [Call::from(&gold)];
+        let scores = |call: Call| {
+            let pred = [call];
+            let equality = ArgumentEquality::Normalized;
+            (
+                selection_accuracy(&pred, &gold),
+                invocation_accuracy(&pred, &gold, equality),
+            )
+        };
+        assert_eq!(
+            scores(attempt(json!("tide"), json!({"day": "3"}))),
+            (1.0, 1.0)
+        );
+        assert_eq!(scores(attempt(json!("tide"), Value::Null)), (1.0, 0.0));
+        assert_eq!(scores(attempt(Value::Null, json!({"day": 3}))), (0.0, 0.0));
     }
 
     #[test]

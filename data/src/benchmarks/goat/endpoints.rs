@@ -7,37 +7,23 @@
 //! and counts as an invented name.
 
 use crate::benchmarks::slot::is_blank;
+use crate::tools::EndpointTemplates;
 
 /// The operations of an API as templates, such as `GET /movie/{movie_id}`.
 #[derive(Debug, Clone, Default)]
 pub struct Endpoints {
-    templates: Vec<Template>,
+    templates: EndpointTemplates,
 }
-
-#[derive(Debug, Clone)]
-struct Template {
-    name: String,
-    method: String,
-    segments: Vec<String>,
-}
-
-/// Methods that a name of an endpoint can begin with.
-const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 
 impl Endpoints {
-    /// Reads templates; one that is no endpoint (`METHOD /path`) only matches itself.
+    /// Takes the names of an API's operations; those that are no endpoint need no template.
     pub fn new<S: AsRef<str>>(templates: impl IntoIterator<Item = S>) -> Self {
-        let templates = templates.into_iter().map(|template| {
-            let name = collapse_blanks(template.as_ref());
-            let (method, path) = endpoint(&name).unwrap_or((String::new(), ""));
-            Template {
-                segments: segments(path).map(str::to_owned).collect(),
-                method,
-                name,
-            }
-        });
+        let names: Vec<String> = templates
+            .into_iter()
+            .map(|template| collapse_blanks(template.as_ref()))
+            .collect();
         Self {
-            templates: templates.collect(),
+            templates: EndpointTemplates::new(names.iter().map(String::as_str)),
         }
     }
 
@@ -47,74 +33,30 @@ impl Endpoints {
     /// method is written large, and names of placeholders do not matter.
     pub fn normalize(&self, name: &str) -> String {
         let name = collapse_blanks(name);
-        if self.templates.iter().any(|template| template.name == name) {
-            return name;
+        match self.templates.resolve(&name) {
+            Some(call) => call.name,
+            None => cleaned(&name).unwrap_or(name),
         }
-        let Some((method, path)) = endpoint(&name) else {
-            return name;
-        };
-        let all: Vec<&str> = segments(path).collect();
-        let found = self.find(&method, &all).or_else(|| {
-            let (first, rest) = all.split_first()?;
-            self.find(&method, rest).filter(|_| is_version(first))
-        });
-        match found {
-            Some(template) => template.name.clone(),
-            None => format!("{method} /{}", all.join("/")),
-        }
-    }
-
-    fn find(&self, method: &str, segments: &[&str]) -> Option<&Template> {
-        let fitting = self
-            .templates
-            .iter()
-            .filter(|template| template.fits(method, segments));
-        // Segment by segment from the left, a literal is more to the point than a placeholder.
-        fitting.min_by_key(|template| template.placeholders().collect::<Vec<bool>>())
     }
 }
 
-impl Template {
-    fn fits(&self, method: &str, segments: &[&str]) -> bool {
-        let fits_one = |(own, given): (&String, &&str)| own == given || is_placeholder(own);
-        self.method == method
-            && self.segments.len() == segments.len()
-            && self.segments.iter().zip(segments).all(fits_one)
-    }
-
-    fn placeholders(&self) -> impl Iterator<Item = bool> {
-        self.segments.iter().map(|segment| is_placeholder(segment))
-    }
-}
-
-/// Method, written large, and path of a name that is an endpoint.
-fn endpoint(name: &str) -> Option<(String, &str)> {
+/// An endpoint that no template knows: `METHOD /path`, or nothing if the name is no endpoint.
+fn cleaned(name: &str) -> Option<String> {
     let (method, target) = name.split_once(' ')?;
-    let method = method.to_ascii_uppercase();
-    if !METHODS.contains(&method.as_str()) {
-        return None;
-    }
     let path = match target.split_once("://") {
-        Some((_, rest)) => rest.find('/').map_or("", |at| &rest[at..]),
-        None => target,
+        Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => target.strip_prefix('/').map(|_| target)?,
     };
-    let end = path.find(['?', '#']).unwrap_or(path.len());
-    Some((method, &path[..end]))
-}
-
-fn segments(path: &str) -> impl Iterator<Item = &str> {
-    path.split('/').filter(|segment| !segment.is_empty())
-}
-
-fn is_placeholder(segment: &str) -> bool {
-    let within = |open, close| segment.starts_with(open) && segment.ends_with(close);
-    within('{', '}') || within('<', '>') || segment.starts_with(':')
-}
-
-fn is_version(segment: &str) -> bool {
-    let number = segment.strip_prefix(['v', 'V']).unwrap_or(segment);
-    number.starts_with(|c: char| c.is_ascii_digit())
-        && number.chars().all(|c| c.is_ascii_digit() || c == '.')
+    let path = path
+        .split(['?', '#'])
+        .next()
+        .unwrap_or(path)
+        .trim_end_matches('/');
+    Some(format!(
+        "{} /{}",
+        method.to_uppercase(),
+        path.trim_start_matches('/')
+    ))
 }
 
 /// The text without blanks around it and with one space for each run of blanks in it.
@@ -192,7 +134,8 @@ mod tests {
             ("GET https://port.example/tides/3/", "GET /tides/3"),
             ("GET /berths/12", "GET /berths/12"),
             ("Harbour/Tide  Table", "Harbour/Tide Table"),
-            ("fetch /berth/12", "fetch /berth/12"),
+            ("fetch the berth /12", "fetch the berth /12"),
+            ("GET https://port.example", "GET /"),
             ("", ""),
         ];
         for (name, expected) in rows {
