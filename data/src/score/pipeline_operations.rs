@@ -91,10 +91,14 @@ impl From<GraphError> for LineError {
     }
 }
 
-/// The nodes by name, and the edges by position; an edge from a node to itself is kept.
-fn named_graph<'l>(
-    request: &Request<'l>,
-) -> Result<(Vec<&'l str>, Vec<(usize, usize)>), LineError> {
+/// A graph as a line gives it; an edge from a node to itself is kept.
+struct NamedGraph<'l> {
+    nodes: Vec<&'l str>,
+    /// Source and target as positions among the nodes.
+    edges: Vec<(usize, usize)>,
+}
+
+fn named_graph<'l>(request: &Request<'l>) -> Result<NamedGraph<'l>, LineError> {
     let nodes = request.input.texts("nodes")?;
     let place = |edge_idx: usize, name: &str| {
         let found = nodes.iter().position(|node| *node == name);
@@ -113,7 +117,7 @@ fn named_graph<'l>(
         .enumerate()
         .map(pair)
         .collect::<Result<_, _>>()?;
-    Ok((nodes, edges))
+    Ok(NamedGraph { nodes, edges })
 }
 
 fn mask(request: &Request<'_>) -> Result<Value, LineError> {
@@ -124,7 +128,7 @@ fn mask(request: &Request<'_>) -> Result<Value, LineError> {
 }
 
 fn subgraphs(request: &Request<'_>) -> Result<Value, LineError> {
-    let (nodes, pairs) = named_graph(request)?;
+    let NamedGraph { nodes, edges } = named_graph(request)?;
     let size = |name| -> Result<usize, LineError> {
         Ok(usize::try_from(request.input.count(name)?).unwrap_or(usize::MAX))
     };
@@ -134,7 +138,7 @@ fn subgraphs(request: &Request<'_>) -> Result<Value, LineError> {
         ..SubgraphSizes::default()
     };
     let apis: Vec<(String, usize)> = nodes.iter().map(|name| ((*name).to_owned(), 1)).collect();
-    let between = pairs.iter().filter(|(source, target)| source != target);
+    let between = edges.iter().filter(|(source, target)| source != target);
     let edges: Vec<Edge> = between
         .map(|(source, target)| Edge {
             source: *source,
@@ -152,7 +156,7 @@ fn subgraphs(request: &Request<'_>) -> Result<Value, LineError> {
 }
 
 fn topo(request: &Request<'_>) -> Result<Value, LineError> {
-    let (nodes, edges) = named_graph(request)?;
+    let NamedGraph { nodes, edges } = named_graph(request)?;
     let order = topological_order(&nodes, &edges)?;
     Ok(order.into_iter().map(|node| nodes[node]).collect())
 }

@@ -153,14 +153,15 @@ mod tests {
     #[test]
     fn correctness_is_over_calls_and_accuracy_over_samples() {
         let (tide, berth) = (call("tide", json!(1)), call("berth", json!(2)));
+        let one = std::slice::from_ref(&tide);
         let samples = [
             sample(
                 &[tide.clone(), berth.clone()],
                 &[berth.clone(), tide.clone()],
             ),
-            sample(&[tide.clone()], &[tide.clone(), berth.clone()]),
-            sample(&[tide.clone(), berth.clone()], &[tide.clone()]),
-            sample(&[], &[tide]),
+            sample(one, &[tide.clone(), berth.clone()]),
+            sample(&[tide.clone(), berth.clone()], one),
+            sample(&[], one),
         ];
         assert_eq!(api_bank_correctness(&samples), 80.0);
         assert_eq!(api_bank_sample_accuracy(&samples), 25.0);

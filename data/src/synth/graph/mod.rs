@@ -2,7 +2,7 @@
 //! GOAT's pipeline that asks no language model (sections 3.1.1 and 3.1.2).
 //!
 //! 1. [`DependencyGraph::complete`]: an edge from every API to every parameter of every other one.
-//! 2. [`DependencyGraph::filter_by_similarity`]: keeps an edge if the description of the output is
+//! 2. [`DependencyGraph::by_similarity`]: keeps an edge if the description of the output is
 //!    near enough to that of the parameter.
 //! 3. [`connected_subgraphs`]: every connected set of APIs of a few sizes, each once.
 //! 4. [`execution_order`]: cycles broken at random, one edge a parameter, a topological order.
@@ -24,5 +24,5 @@ pub use dependencies::{DependencyGraph, Edge, MAX_EDGES, n_complete_edges};
 pub use error::GraphError;
 pub use execution_order::{ExecutionOrder, execution_order, topological_order};
 pub use pairs::{RetrieverPair, retriever_pairs};
-pub use similarity::{ApiTexts, ParameterText};
+pub use similarity::{ApiTexts, OutputText, ParameterText, TextRule};
 pub use subgraphs::{SubgraphSizes, connected_subgraphs};

@@ -268,7 +268,10 @@ mod tests {
             ..SubgraphSizes::default()
         };
         let error = connected_subgraphs(&graph(2_000, &star), &few).expect_err("a billion sets");
-        assert!(matches!(error, GraphError::TooManySubgraphs { limit: 5_000 }));
+        assert!(matches!(
+            error,
+            GraphError::TooManySubgraphs { limit: 5_000 }
+        ));
         for (min, max) in [(0, 2), (3, 2)] {
             let error = connected_subgraphs(&graph(2, &[]), &sizes(min, max)).expect_err("sizes");
             assert!(matches!(error, GraphError::BadSizes { .. }));
