@@ -26,7 +26,8 @@ pub enum OutputText {
     /// `output_description`, else what follows the last `Returns: ` in the API's description, else
     /// the whole description.
     Returned,
-    /// The API's description: for specifications whose responses are described as "An album".
+    /// The API's description, as a sentence: for specifications whose responses are described as
+    /// "An album".
     Description,
 }
 
@@ -36,7 +37,7 @@ pub enum OutputText {
 ///
 /// | documents | edges | parameter | output | kept |
 /// |---|--:|---|---|---|
-/// | TMDB's OpenAPI, 54 | 7,685 | name and description | either | 6,325, 5,249, 2,921, 1,280 |
+/// | TMDB's OpenAPI, 54 | 7,685 | name and description | description | 6,325, 5,249, 2,921, 1,280 |
 /// | Spotify's OpenAPI, 40 | 3,159 | name and description | description | 2,882, 2,566, 1,747, 1,025 |
 /// | API-Bank, level 3, 22 | 861 | name and description | returned | 675, 496, 153, 56 |
 /// | API-Bank, all 75 | 12,876 | name and description | returned | 10,502, 7,888, 2,817, 848 |
@@ -62,6 +63,10 @@ pub struct ApiTexts {
 /// Stands in a description before the text on what is returned, in StableToolBench's layout.
 const RETURNS: &str = "Returns: ";
 
+/// Stands in a description before the values that a parameter may take, where a specification
+/// lists them apart from it.
+const CHOICES: &str = "One of: ";
+
 /// Characters of an output's description that are read: specifications carry whole pages with
 /// tables of changes, and what an API returns stands at the beginning.
 const MAX_OUTPUT_CHARS: usize = 600;
@@ -80,26 +85,31 @@ impl ApiTexts {
             OutputText::Returned => returned(),
             OutputText::Description => description,
         };
+        let mut output: String = output.chars().take(MAX_OUTPUT_CHARS).collect();
+        // A summary that stands alone is closed as one before a description is.
+        if rule.output == OutputText::Description && !output.contains(['.', '!', '?']) {
+            output.push('.');
+        }
         Self {
             name: document.call_name(),
             inputs: document
                 .parameters()
                 .map(|parameter| rule.parameter.of(parameter))
                 .collect(),
-            output: output.chars().take(MAX_OUTPUT_CHARS).collect(),
+            output,
         }
     }
 }
 
 impl ParameterText {
     fn of(self, parameter: &ApiParameter) -> String {
-        let ApiParameter {
-            name, description, ..
-        } = parameter;
-        match self {
-            _ if description.is_empty() => name.clone(),
-            Self::Description => description.clone(),
-            Self::NameAndDescription => format!("{name}: {description}"),
+        let name = &parameter.name;
+        // The values that a parameter may take are not what it means.
+        let meaning = parameter.description.split(CHOICES).next();
+        match (self, meaning.unwrap_or_default().trim_end()) {
+            (_, "") => name.clone(),
+            (Self::Description, meaning) => meaning.to_owned(),
+            (Self::NameAndDescription, meaning) => format!("{name}: {meaning}"),
         }
     }
 }
@@ -235,9 +245,13 @@ mod tests {
             parameter: ParameterText::NameAndDescription,
             output: OutputText::Description,
         };
-        let texts = ApiTexts::of(&document("Tides. Returns: x", "y"), named);
+        let mut listed = document("Tides. Returns: x", "y");
+        listed.optional_parameters[0].description = "One of: 1, 2.".to_owned();
+        listed.required_parameters[0].description += " One of: Emden, Ulm.";
+        let texts = ApiTexts::of(&listed, named);
         assert_eq!(texts.inputs, ["port: Name of the port.", "day"]);
         assert_eq!(texts.output, "Tides. Returns: x");
+        assert_eq!(ApiTexts::of(&document("Tides", ""), named).output, "Tides.");
     }
 
     fn apis() -> Vec<ApiTexts> {
