@@ -15,6 +15,11 @@ pub struct Endpoints {
     templates: EndpointTemplates,
 }
 
+/// Methods that the name of an endpoint can begin with.
+const METHODS: [&str; 8] = [
+    "GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE",
+];
+
 impl Endpoints {
     /// Takes the names of an API's operations; those that are no endpoint need no template.
     pub fn new<S: AsRef<str>>(templates: impl IntoIterator<Item = S>) -> Self {
@@ -43,6 +48,10 @@ impl Endpoints {
 /// An endpoint that no template knows: `METHOD /path`, or nothing if the name is no endpoint.
 fn cleaned(name: &str) -> Option<String> {
     let (method, target) = name.split_once(' ')?;
+    let method = method.to_uppercase();
+    if !METHODS.contains(&method.as_str()) {
+        return None;
+    }
     let path = match target.split_once("://") {
         Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
         None => target.strip_prefix('/').map(|_| target)?,
@@ -52,11 +61,7 @@ fn cleaned(name: &str) -> Option<String> {
         .next()
         .unwrap_or(path)
         .trim_end_matches('/');
-    Some(format!(
-        "{} /{}",
-        method.to_uppercase(),
-        path.trim_start_matches('/')
-    ))
+    Some(format!("{method} /{}", path.trim_start_matches('/')))
 }
 
 /// The text without blanks around it and with one space for each run of blanks in it.
@@ -134,7 +139,7 @@ mod tests {
             ("GET https://port.example/tides/3/", "GET /tides/3"),
             ("GET /berths/12", "GET /berths/12"),
             ("Harbour/Tide  Table", "Harbour/Tide Table"),
-            ("fetch the berth /12", "fetch the berth /12"),
+            ("fetch /berth/12", "fetch /berth/12"),
             ("GET https://port.example", "GET /"),
             ("", ""),
         ];
