@@ -6,13 +6,18 @@
 //! this field are written with it, and a model sees the difference between `1e+22` and `1e22`.
 //!
 //! Integers outside 64 bits are held as the nearest 64-bit float, as `serde_json` does without
-//! arbitrary precision, so they do not round-trip.
+//! arbitrary precision, so they do not round-trip. Where their value counts, [`parse_exact`] reads
+//! numbers as decimals of any length.
 
+mod decimal;
+mod exact;
 mod float;
 mod order;
 mod parse;
 mod render;
 
+pub use decimal::Decimal;
+pub use exact::{ExactJson, parse_exact};
 pub use float::python_float_repr;
 pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};

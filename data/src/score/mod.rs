@@ -5,11 +5,12 @@
 //! A line that cannot be read never stops the stream: it gets an error with its number, the
 //! later lines are scored, and [`Summary::n_malformed`] tells the caller to exit with status 3.
 //!
-//! Every operation is one entry of a table (`slot_operations` for the first suite); a further
-//! suite is a further table.
+//! Every operation is one entry of a table, one table for each suite.
 
 mod encoders;
 mod error;
+mod goat_operations;
+mod pipeline_operations;
 mod request;
 mod slot_operations;
 mod stream;

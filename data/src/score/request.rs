@@ -7,8 +7,9 @@ use serde_json::{Map, Value};
 
 use super::encoders::Encoders;
 use super::error::LineError;
-use super::slot_operations;
+use super::{goat_operations, pipeline_operations, slot_operations};
 use crate::benchmarks::slot::SentenceEncoder;
+use crate::json::{ExactJson, parse_exact};
 
 /// One operation of the interface.
 #[derive(Debug)]
@@ -32,7 +33,11 @@ pub struct InputField {
 }
 
 /// Every table of operations; a further suite adds a line.
-static TABLES: [&[Operation]; 1] = [slot_operations::TABLE];
+static TABLES: [&[Operation]; 3] = [
+    slot_operations::TABLE,
+    goat_operations::TABLE,
+    pipeline_operations::TABLE,
+];
 
 /// Lists every operation, suite by suite.
 pub fn operations() -> impl Iterator<Item = &'static Operation> {
@@ -45,10 +50,12 @@ pub(super) struct Request<'l> {
     pub(super) input: Fields<'l>,
     options: Option<Fields<'l>>,
     encoders: &'l Encoders,
+    /// The whole line as it was written.
+    text: &'l str,
 }
 
 impl<'l> Request<'l> {
-    /// Takes the parts of a parsed line.
+    /// Takes the parts of a parsed line, which is `text`.
     ///
     /// # Errors
     ///
@@ -56,6 +63,7 @@ impl<'l> Request<'l> {
     /// - no operation has the name
     pub(super) fn parse(
         line: &'l Map<String, Value>,
+        text: &'l str,
         encoders: &'l Encoders,
     ) -> Result<(&'static Operation, Self), LineError> {
         let line = Fields {
@@ -76,8 +84,17 @@ impl<'l> Request<'l> {
                 input: line.object("input")?,
                 options,
                 encoders,
+                text,
             },
         ))
+    }
+
+    /// A field of the input with every digit of its numbers; null if it is absent.
+    pub(super) fn exact_input(&self, name: &str) -> ExactJson {
+        // The line has been parsed, so that reading it again cannot fail.
+        let line = parse_exact(self.text).unwrap_or(ExactJson::Null);
+        let field = line.get("input").and_then(|input| input.get(name));
+        field.cloned().unwrap_or(ExactJson::Null)
     }
 
     /// A choice that may stand in `options` or, as some writers put it, in `input`.
@@ -123,6 +140,14 @@ impl<'l> Fields<'l> {
         text.ok_or_else(|| self.wrong_type(name, "a string"))
     }
 
+    /// The value of a field that must be a string if it is there and not null.
+    pub(super) fn optional_text(&self, name: &str) -> Result<Option<&'l str>, LineError> {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(_) => self.text(name).map(Some),
+        }
+    }
+
     /// The objects of a field that must be an array of objects.
     pub(super) fn objects(&self, name: &str) -> Result<Vec<Fields<'l>>, LineError> {
         let expected = "an array of objects";
@@ -140,13 +165,75 @@ impl<'l> Fields<'l> {
         items.iter().enumerate().map(field_of).collect()
     }
 
-    fn object(&self, name: &str) -> Result<Fields<'l>, LineError> {
-        let fields = self.value(name)?.as_object();
-        let fields = fields.ok_or_else(|| self.wrong_type(name, "an object"))?;
+    /// The strings of a field that must be an array of strings.
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<&'l str>, LineError> {
+        self.items(name, "an array of strings", Value::as_str)
+    }
+
+    /// As [`Fields::texts`], or nothing if the field is absent or null.
+    pub(super) fn optional_texts(&self, name: &str) -> Result<Option<Vec<&'l str>>, LineError> {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(_) => self.texts(name).map(Some),
+        }
+    }
+
+    /// The lists of a field that must be an array of arrays of strings.
+    pub(super) fn text_lists(&self, name: &str) -> Result<Vec<Vec<&'l str>>, LineError> {
+        let texts = |item: &'l Value| item.as_array()?.iter().map(Value::as_str).collect();
+        self.items(name, "an array of arrays of strings", texts)
+    }
+
+    /// The booleans of a field that must be an array of them.
+    pub(super) fn flags(&self, name: &str) -> Result<Vec<bool>, LineError> {
+        self.items(name, "an array of booleans", Value::as_bool)
+    }
+
+    /// The numbers of a field that must be an array of them.
+    pub(super) fn numbers(&self, name: &str) -> Result<Vec<f64>, LineError> {
+        self.items(name, "an array of numbers", Value::as_f64)
+    }
+
+    /// The numbers of a field that must be an array of whole numbers from 0.
+    pub(super) fn counts(&self, name: &str) -> Result<Vec<u64>, LineError> {
+        self.items(name, "an array of whole numbers from 0", Value::as_u64)
+    }
+
+    /// The value of a field that must be a whole number from 0.
+    pub(super) fn count(&self, name: &str) -> Result<u64, LineError> {
+        let count = self.value(name)?.as_u64();
+        count.ok_or_else(|| self.wrong_type(name, "a whole number from 0"))
+    }
+
+    /// The value of a field that must be a boolean.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, LineError> {
+        let flag = self.value(name)?.as_bool();
+        flag.ok_or_else(|| self.wrong_type(name, "a boolean"))
+    }
+
+    fn items<T>(
+        &self,
+        name: &str,
+        expected: &'static str,
+        read: impl Fn(&'l Value) -> Option<T>,
+    ) -> Result<Vec<T>, LineError> {
+        let items = self.value(name)?.as_array();
+        let items: Option<Vec<T>> = items.and_then(|items| items.iter().map(read).collect());
+        items.ok_or_else(|| self.wrong_type(name, expected))
+    }
+
+    /// The fields of a field that must be an object.
+    pub(super) fn object(&self, name: &str) -> Result<Fields<'l>, LineError> {
         Ok(Fields {
             path: format!("{}.", self.path_of(name)),
-            fields,
+            fields: self.fields(name)?,
         })
+    }
+
+    /// A field that must be an object, as it is.
+    pub(super) fn fields(&self, name: &str) -> Result<&'l Map<String, Value>, LineError> {
+        let fields = self.value(name)?.as_object();
+        fields.ok_or_else(|| self.wrong_type(name, "an object"))
     }
 
     pub(super) fn wrong_type(&self, name: &str, expected: &'static str) -> LineError {

@@ -69,7 +69,7 @@ pub fn score_line(line: &str, line_no: usize, encoders: &Encoders) -> ScoreLine 
         Ok(_) => return malformed("the line is JSON but no object".to_owned()),
         Err(error) => return malformed(format!("the line is not JSON: {}", in_line(&error))),
     };
-    let outcome = Request::parse(&fields, encoders)
+    let outcome = Request::parse(&fields, line, encoders)
         .and_then(|(operation, request)| (operation.run)(&request));
     ScoreLine {
         id: fields.get("id").cloned().unwrap_or_default(),

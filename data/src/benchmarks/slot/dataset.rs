@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::bootstrap::{Estimate, column_means, estimates};
 use super::encoder::{Embeddings, SentenceEncoder};
 use super::error::ScoreError;
 use super::row::{CheckedRow, Metrics, RowScore};
+use crate::benchmarks::bootstrap::{Estimate, column_means, estimates};
 
 /// One completion beside the row it answers.
 #[derive(Debug, Clone, Copy)]

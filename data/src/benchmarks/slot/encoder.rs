@@ -60,7 +60,7 @@ fn fnv1a_64(bytes: &[u8]) -> u64 {
 
 /// The vectors of a set of texts.
 #[derive(Debug, Default)]
-pub(super) struct Embeddings {
+pub(crate) struct Embeddings {
     vectors: HashMap<String, Vec<f32>>,
 }
 
@@ -70,7 +70,7 @@ impl Embeddings {
     /// # Errors
     ///
     /// - the encoder fails, or gives vectors of the wrong number or of differing lengths
-    pub(super) fn of<'t>(
+    pub(crate) fn of<'t>(
         texts: impl Iterator<Item = &'t str>,
         encoder: &dyn SentenceEncoder,
     ) -> Result<Self, ScoreError> {
@@ -90,6 +90,11 @@ impl Embeddings {
             vectors.extend(chunk.iter().map(|text| (*text).to_owned()).zip(encoded));
         }
         Ok(Self { vectors })
+    }
+
+    /// The vector of a text, if it was encoded.
+    pub(crate) fn vector(&self, text: &str) -> Option<&[f32]> {
+        self.vectors.get(text).map(Vec::as_slice)
     }
 
     /// Cosine of the two texts' vectors, clamped to 0..=1; 0 for a text that was not encoded.

@@ -7,7 +7,6 @@
 //! Embeddings are lenient (`1887` and `1888` are .7 alike), which is why exact-match F is
 //! reported beside them.
 
-mod bootstrap;
 mod complexity;
 mod dataset;
 mod encoder;
@@ -19,13 +18,15 @@ mod schema_check;
 mod similarity;
 mod strict_keys;
 
-pub use bootstrap::Estimate;
+pub use super::bootstrap::Estimate;
 pub use complexity::{Complexity, json_complexity, json_depth};
 pub use dataset::{DatasetScore, DepthScore, SlotRow, score_dataset};
+pub(crate) use encoder::Embeddings;
 pub use encoder::{HashEncoder, SentenceEncoder};
 pub use error::ScoreError;
 pub use leaves::{leaves, scalar_text};
 pub use report::{Cell, ReportRow, before_after_rows, markdown_table};
 pub use row::{Metrics, RowScore, score_row};
 pub use schema_check::{SchemaChecker, SchemaMode, Violation};
+pub(super) use similarity::is_blank;
 pub use similarity::{Agreement, content_agreement, value_similarity};

@@ -5,9 +5,9 @@
 
 use serde::Serialize;
 
-use super::bootstrap::Estimate;
 use super::dataset::DatasetScore;
 use super::row::Metrics;
+use crate::benchmarks::bootstrap::Estimate;
 
 /// What a table calls each metric, in the order of [`Metrics::NAMES`].
 const LABELS: [&str; 7] = [

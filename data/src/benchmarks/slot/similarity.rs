@@ -120,7 +120,7 @@ fn trimmed(text: &str) -> &str {
 }
 
 /// Whether Python's `str.isspace` holds for the character.
-pub(super) fn is_blank(character: char) -> bool {
+pub(crate) fn is_blank(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
 

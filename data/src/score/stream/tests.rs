@@ -11,7 +11,14 @@ use crate::benchmarks::slot::{HashEncoder, ScoreError};
 use crate::score::operations;
 
 /// Worked examples: `{id, op, input, options?, expected}`; `expected` may be `{"error": kind}`.
-const EXAMPLES: &str = include_str!("../../../tests/fixtures/score/slot.jsonl");
+const SUITES: [&str; 2] = [
+    include_str!("../../../tests/fixtures/score/slot.jsonl"),
+    include_str!("../../../tests/fixtures/score/goat.jsonl"),
+];
+
+fn examples() -> impl Iterator<Item = &'static str> {
+    SUITES.iter().flat_map(|suite| suite.lines())
+}
 
 fn assert_agrees(found: &Value, expected: &Value, id: &Value) {
     match (found, expected) {
@@ -46,7 +53,7 @@ fn assert_agrees(found: &Value, expected: &Value, id: &Value) {
 #[test]
 fn every_worked_example_agrees() {
     let encoders = Encoders::hash_only();
-    for (line_idx, line) in EXAMPLES.lines().enumerate() {
+    for (line_idx, line) in examples().enumerate() {
         let example = json::parse(line).expect("an example is JSON");
         let (id, expected) = (&example["id"], &example["expected"]);
         let scored = score_line(line, line_idx + 1, &encoders);
@@ -60,9 +67,7 @@ fn every_worked_example_agrees() {
 
 #[test]
 fn the_worked_examples_cover_every_operation() {
-    let parsed = EXAMPLES
-        .lines()
-        .map(|line| json::parse(line).expect("an example is JSON"));
+    let parsed = examples().map(|line| json::parse(line).expect("an example is JSON"));
     let shown: BTreeSet<String> = parsed
         .filter_map(|example| Some(example["op"].as_str()?.to_owned()))
         .collect();

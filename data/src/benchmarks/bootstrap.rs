@@ -48,6 +48,33 @@ pub(super) fn estimates<const N: usize>(rows: &[[f64; N]]) -> [Estimate; N] {
     })
 }
 
+/// Estimates the ratio of two sums, from rows of (numerator, denominator).
+///
+/// Such is a mean over some of the rows: each row that counts gives (value, 1), each other (0, 0).
+/// Resamples whose denominators are all zero have no ratio and are left out; where no row has a
+/// denominator there is no estimate.
+pub(super) fn ratio_estimate(rows: &[(f64, f64)]) -> Option<Estimate> {
+    let value = ratio_of_sums(rows.iter())?;
+    let mut draws = SplitMix64 { state: SEED };
+    let mut sorted: Vec<f64> = (0..N_RESAMPLES)
+        .filter_map(|_| ratio_of_sums((0..rows.len()).map(|_| &rows[draws.below(rows.len())])))
+        .collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let n_cut = (TAIL * sorted.len() as f64) as usize;
+    let (low, high) = match sorted.len() {
+        0 => (value, value),
+        n => (sorted[n_cut], sorted[n - 1 - n_cut]),
+    };
+    Some(Estimate { value, low, high })
+}
+
+fn ratio_of_sums<'r>(rows: impl Iterator<Item = &'r (f64, f64)>) -> Option<f64> {
+    let (above, below) = rows.fold((0.0, 0.0), |(above, below), row| {
+        (above + row.0, below + row.1)
+    });
+    (below != 0.0).then(|| above / below)
+}
+
 /// Means of the columns of at least one row.
 pub(super) fn column_means<'r, const N: usize>(
     rows: impl ExactSizeIterator<Item = &'r [f64; N]>,
@@ -127,5 +154,30 @@ mod tests {
                 high: 0.5
             }
         );
+    }
+
+    #[test]
+    fn a_ratio_over_all_rows_is_the_mean_and_without_any_row_there_is_none() {
+        let values = [0.0, 1.0, 1.0, 3.0, -2.0];
+        let [mean] = estimates(&values.map(|value| [value]));
+        assert_eq!(
+            ratio_estimate(&values.map(|value| (value, 1.0))),
+            Some(mean)
+        );
+        assert_eq!(ratio_estimate(&[(0.0, 0.0); 4]), None);
+        assert_eq!(ratio_estimate(&[]), None);
+    }
+
+    #[test]
+    fn rows_without_a_denominator_move_neither_ratio_nor_interval_by_much() {
+        let counted: Vec<(f64, f64)> = (0..60).map(|n| (f64::from(n % 3), 1.0)).collect();
+        let mut diluted = counted.clone();
+        diluted.extend([(0.0, 0.0); 60]);
+        let (full, some) = (ratio_estimate(&counted), ratio_estimate(&diluted));
+        let (full, some) = (full.expect("counted"), some.expect("counted"));
+        assert_eq!((full.value, some.value), (1.0, 1.0));
+        let ends = [full.low - some.low, full.high - some.high];
+        assert!(ends.iter().all(|end| end.abs() < 0.05), "{full:?} {some:?}");
+        assert!(some.low < 0.9 && some.high > 1.1, "{some:?}");
     }
 }

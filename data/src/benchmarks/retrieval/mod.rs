@@ -1,0 +1,12 @@
+//! Retrieval: rankings and the documents that should stand in them, to the usual measures.
+//!
+//! Definitions are those of sentence-transformers' `InformationRetrievalEvaluator`, so that numbers
+//! of the two can stand in one table; Recall@GT, which it lacks, is GOAT's (Table 6).
+//! The decision to question: only the first occurrence of a document in a ranking counts, and only
+//! distinct gold documents, so that an index with duplicates cannot score above 1.
+
+mod ranking;
+mod report;
+
+pub use ranking::{RankedGold, RetrievalError};
+pub use report::{RetrievalMetrics, RetrievalReport, retrieval_table};
