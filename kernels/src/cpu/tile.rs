@@ -3,6 +3,8 @@
 //! B is a panel of a packed matrix; A is read one broadcast element at a time, from a strip or where
 //! it lies.
 
+use wide::f32x4;
+
 /// One tile: `c[rows, columns] (+)= a[rows, depth] b[depth, COLUMNS]`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TileJob {
@@ -39,13 +41,13 @@ pub(crate) trait Tile {
     unsafe fn run(job: &TileJob);
 }
 
-/// Tiles in plain loops, for CPUs without a version of their own: compilers make NEON of them.
+/// Tiles in vectors of four, for CPUs without a version of their own: NEON is such.
 #[derive(Debug)]
 pub(crate) struct Portable;
 
 impl Tile for Portable {
     const ROWS: usize = 4;
-    const COLUMNS: usize = 32;
+    const COLUMNS: usize = 16;
 
     unsafe fn run(job: &TileJob) {
         // SAFETY: as the caller promises; each arm passes the row count that the job states.
@@ -64,34 +66,29 @@ impl Tile for Portable {
 ///
 /// `job` as [`TileJob`] demands, with `job.rows == MR`.
 unsafe fn portable<const MR: usize>(job: &TileJob) {
-    type Line = [f32; Portable::COLUMNS];
-    let mut sums: [Line; MR] = [[0.0; Portable::COLUMNS]; MR];
+    const VECTORS: usize = Portable::COLUMNS / 4;
+    let mut sums = [[f32x4::ZERO; VECTORS]; MR];
     // SAFETY: indices stay within the shape that the caller vouches for.
     unsafe {
         for p in 0..job.depth {
-            let line = &*job.b.add(p * job.b_line_stride).cast::<Line>();
+            let line = *job
+                .b
+                .add(p * job.b_line_stride)
+                .cast::<[[f32; 4]; VECTORS]>();
+            let line = line.map(f32x4::new);
             for (i, sum) in sums.iter_mut().enumerate() {
-                let value = *job.a.add(i * job.a_row_stride + p * job.a_depth_stride);
+                let value = f32x4::splat(*job.a.add(i * job.a_row_stride + p * job.a_depth_stride));
                 for (sum, b) in sum.iter_mut().zip(line) {
-                    *sum = multiplied_and_added(value, *b, *sum);
+                    *sum = value.mul_add(b, *sum);
                 }
             }
         }
-        for (i, sum) in sums.iter().enumerate() {
-            for (j, &value) in sum.iter().enumerate().take(job.columns) {
+        for (i, sum) in sums.into_iter().enumerate() {
+            let sum = sum.map(f32x4::to_array);
+            for (j, &value) in sum.as_flattened().iter().enumerate().take(job.columns) {
                 let c = job.c.add(i * job.c_row_stride + j);
                 *c = if job.adds { *c + value } else { value };
             }
         }
-    }
-}
-
-/// `a b + c`, in one instruction where every CPU of the target has one.
-#[inline(always)]
-fn multiplied_and_added(a: f32, b: f32, c: f32) -> f32 {
-    if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
-        a.mul_add(b, c)
-    } else {
-        a * b + c
     }
 }
