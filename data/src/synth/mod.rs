@@ -3,4 +3,5 @@
 //! Every sentence and every name comes from the tables here. A data set is a function of its
 //! options: the same rows, seed and split give the same bytes.
 
+pub mod goat;
 pub mod slot;
