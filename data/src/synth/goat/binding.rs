@@ -159,9 +159,13 @@ fn bind(
             Some(edge) => {
                 let call = order.iter().position(|other| *other == edge.source)?;
                 let field = edge.field;
+                let value = taken(executor.catalogue(), &calls[call], field)?;
+                if is_stated(&value, parameter, calls) {
+                    return None;
+                }
                 Argument {
                     parameter,
-                    value: taken(executor.catalogue(), &calls[call], field)?,
+                    value,
                     source: Some(Source { call, field }),
                 }
             }
@@ -190,6 +194,15 @@ fn bind(
         call.pick = Some(random.below(entry.api.picks.len())).map(|i| &entry.api.picks[i]);
     }
     Some(call)
+}
+
+/// Whether the query states the value already: "the region of the longest trail in Ashvale".
+fn is_stated(value: &Value, parameter: &Parameter, calls: &[BoundCall]) -> bool {
+    let mut earlier = calls.iter().flat_map(|call| &call.arguments);
+    earlier.any(|argument| {
+        let is_alike = argument.parameter.kind.name == parameter.kind.name;
+        argument.source.is_none() && is_alike && argument.value == *value
+    })
 }
 
 /// The value that a later call takes; `None` if the choice is ambiguous.

@@ -151,9 +151,14 @@ impl GoatExecutor {
             Operation::Similar { table, key, by } => {
                 let rows = self.world.rows(table);
                 let is_given = |row: &&Row| equal(&row[key], argument);
-                let given = rows.iter().find(is_given).ok_or_else(missing)?;
-                let alike = |row: &&Row| row[by] == given[by] && !is_given(row);
-                rows.iter().filter(alike).collect()
+                let position = rows
+                    .iter()
+                    .position(|row| is_given(&row))
+                    .ok_or_else(missing)?;
+                let alike = |row: &&Row| row[by] == rows[position][by] && !is_given(row);
+                // Those after the given row come first, or all would share one list.
+                let (before, after) = rows.split_at(position);
+                after.iter().chain(before).filter(alike).collect()
             }
         };
         let rows = restrict(api, rows, arguments);
@@ -228,7 +233,7 @@ fn equal(cell: &Value, argument: &Value) -> bool {
     match (cell, argument) {
         (Value::Number(cell), Value::Number(argument)) => cell.as_f64() == argument.as_f64(),
         (Value::String(cell), Value::String(argument)) => {
-            cell.to_lowercase() == argument.trim().to_lowercase()
+            cell.eq_ignore_ascii_case(argument.trim())
         }
         _ => false,
     }

@@ -63,7 +63,7 @@ pub(super) const FIRM: Kind = Kind::of("firm.id", "firms", "firm_id")
     .say(&["firm {}", "firm number {}"]);
 pub(super) const FIRM_NAME: Kind =
     Kind::of("firm.name", "firms", "name").say(&["the firm {}", "the company {}"]);
-pub(super) const TRADE: Kind = Kind::of("firm.trade", "firms", "trade");
+pub(super) const TRADE: Kind = Kind::of("firm.trade", "firms", "trade").say(&["the {} trade"]);
 pub(super) const JOB: Kind = Kind::of("job.id", "jobs", "job_id")
     .integer()
     .say(&["job {}", "job offer {}"]);

@@ -4,11 +4,10 @@
 //! can therefore share neither a query nor a sequence of calls, whatever their sizes and seeds; the
 //! price is that most drawn rows belong nowhere and are drawn again.
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::GoatSplit;
-use crate::tools::TrajectoryCall;
 
 /// Upper ends of the shares of the splits, in percent.
 const SHARES: [(GoatSplit, u64); 4] = [
@@ -19,20 +18,17 @@ const SHARES: [(GoatSplit, u64); 4] = [
 ];
 
 /// The names and arguments of calls as one text.
-pub(super) fn sequence(calls: &[TrajectoryCall]) -> String {
-    let calls: Vec<_> = calls
-        .iter()
-        .map(|call| json!([call.name, call.arguments]))
-        .collect();
-    json!(calls).to_string()
+pub(super) fn sequence<'a>(
+    calls: impl IntoIterator<Item = (&'a str, &'a Map<String, Value>)>,
+) -> String {
+    let calls = calls
+        .into_iter()
+        .map(|(name, arguments)| json!([name, arguments]));
+    Value::Array(calls.collect()).to_string()
 }
 
-/// Whether `split` may hold a row with this query and this sequence of calls.
-pub(super) fn belongs(split: GoatSplit, query: &str, sequence: &str) -> bool {
-    share_of(query) == Some(split) && share_of(sequence) == Some(split)
-}
-
-fn share_of(text: &str) -> Option<GoatSplit> {
+/// The split whose rows may have `text`, a query or a sequence of calls.
+pub(super) fn share_of(text: &str) -> Option<GoatSplit> {
     let digest = Sha256::digest(text.as_bytes());
     let first = digest
         .iter()

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use serde_json::{Map, Value};
+
 use super::api::By;
 use super::binding::{self, BoundCall, Rejection};
 use super::check::check;
@@ -21,9 +23,9 @@ const ORDER_STREAM: u64 = 0x676F_6174_0000_0000;
 /// Stream base of the rows.
 const ROW_STREAM: u64 = 0x676F_6174_0000_0001;
 /// Draws without a new row after which a set is done with.
-const MAX_DRAWS: usize = 600;
+const MAX_DRAWS: usize = 400;
 /// Draws without any connection after which a set is taken for one that has none.
-const MAX_UNLINKED: usize = 60;
+const MAX_UNLINKED: usize = 200;
 
 /// Numbers of calls of successive rows, by `max_calls`.
 const SIZES: [&[usize]; GREATEST_MAX_CALLS] = [
@@ -130,36 +132,38 @@ impl Generator {
     /// The calls in words, if they are good, new, and of this split.
     fn row(&mut self, calls: &[BoundCall]) -> Option<Trajectory> {
         let catalogue = self.executor.catalogue();
-        let told = tell(catalogue, calls, &mut self.random);
-        check(calls, &told).ok()?;
-        let mut subgraph: Vec<String> = calls
-            .iter()
-            .map(|call| catalogue.entry(call.api_idx).call_name.clone())
-            .collect();
-        subgraph.sort();
-        let trajectory_calls =
-            calls
-                .iter()
-                .zip(told.sub_queries)
-                .map(|(call, sub_query)| TrajectoryCall {
-                    sub_query,
-                    name: catalogue.entry(call.api_idx).call_name.clone(),
-                    arguments: call.arguments_json(),
-                    output: call.output.clone(),
-                    derived: derived_of(&self.executor, calls, call),
-                });
-        let calls: Vec<TrajectoryCall> = trajectory_calls.collect();
-        let sequence = partition::sequence(&calls);
-        let is_new = !self.queries.contains(&told.query) && !self.sequences.contains(&sequence);
-        if !is_new || !partition::belongs(self.split, &told.query, &sequence) {
+        let named = calls.iter().map(|call| {
+            let name = catalogue.entry(call.api_idx).call_name.clone();
+            (name, call.arguments_json())
+        });
+        let named: Vec<(String, Map<String, Value>)> = named.collect();
+        let sequence = partition::sequence(named.iter().map(|(name, given)| (&name[..], given)));
+        // Most draws end here, before any word is said.
+        let is_of_split = |text: &str| partition::share_of(text) == Some(self.split);
+        if !is_of_split(&sequence) || self.sequences.contains(&sequence) {
             return None;
         }
-        self.queries.insert(told.query.clone());
+        let told = tell(catalogue, calls, &mut self.random);
+        check(calls, &told).ok()?;
+        if !is_of_split(&told.query) || !self.queries.insert(told.query.clone()) {
+            return None;
+        }
         self.sequences.insert(sequence);
+        let mut subgraph: Vec<String> = named.iter().map(|(name, _)| name.clone()).collect();
+        subgraph.sort();
+        let words = calls.iter().zip(told.sub_queries);
+        let trajectory_calls = named.into_iter().zip(words);
+        let calls = trajectory_calls.map(|((name, arguments), (call, sub_query))| TrajectoryCall {
+            sub_query,
+            name,
+            arguments,
+            output: call.output.clone(),
+            derived: derived_of(&self.executor, calls, call),
+        });
         Some(Trajectory {
             id: String::new(),
             query: told.query,
-            calls,
+            calls: calls.collect(),
             response: told.response,
             subgraph,
             facts: told.facts,

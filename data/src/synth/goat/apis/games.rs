@@ -228,7 +228,7 @@ pub(in super::super) const GAME_SHELF: Tool = Tool {
                     "Which board games are about {theme}?",
                     "What games deal with {theme}?",
                 ],
-                "There are [{title!} for {price} marks].",
+                "I found [{title!} for {price} marks].",
             )],
         },
     ],

@@ -110,7 +110,7 @@ pub(in super::super) const ROOM_KEY: Tool = Tool {
                     "Which inns are there in {town}?",
                     "Where can I stay in {town}?",
                 ],
-                "There are [{name!} for {price} marks].",
+                "I found [{name!} for {price} marks].",
             )],
         },
         Api {

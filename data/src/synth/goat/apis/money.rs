@@ -162,16 +162,16 @@ pub(in super::super) const CLOCK_BOX: Tool = Tool {
             fields: &[],
             sub_queries: &[
                 "Add {minutes} to {start}.",
-                "Work out the time {minutes} after {start}.",
+                "Work out the end of {minutes} from {start}.",
             ],
             aspects: &[aspect(
                 &[
-                    "the end time of {minutes} from {start}",
-                    "the time {minutes} after {start}",
+                    "the end time of {minutes} starting at {start}",
+                    "the arrival time for {minutes} from {start}",
                 ],
                 &[
-                    "What time is it {minutes} after {start}?",
-                    "When is it over if {minutes} starts at {start}?",
+                    "What is the end time of {minutes} starting at {start}?",
+                    "When does {minutes} end if it begins at {start}?",
                 ],
                 "It ends at {time!}.",
             )],
@@ -199,7 +199,7 @@ pub(in super::super) const CLOCK_BOX: Tool = Tool {
                     "How many hours and minutes is {minutes}?",
                     "How many hours is {minutes}?",
                 ],
-                "That is {hours!} hours and {minutes!} minutes.",
+                "That is {hours!} h {minutes!} min.",
             )],
         },
         Api {

@@ -166,23 +166,13 @@ pub(in super::super) const WORK_ROLL: Tool = Tool {
                 pick(By::Max("staff"), &["largest", "biggest"]),
                 pick(By::Min("staff"), &["smallest"]),
             ],
-            fields: &[field(
-                "firm_id",
-                FIRM,
-                &["the {pick} firm in the {trade} trade"],
-            )],
-            sub_queries: &[
-                "List the firms in the trade {trade}.",
-                "Find firms that do {trade}.",
-            ],
+            fields: &[field("firm_id", FIRM, &["the {pick} firm in {trade}"])],
+            sub_queries: &["List the firms in {trade}.", "Find firms of {trade}."],
             aspects: &[aspect(
+                &["the firms in {trade}", "the firms of {trade}"],
                 &[
-                    "the firms in the trade {trade}",
-                    "the firms that do {trade}",
-                ],
-                &[
-                    "Which firms are in the trade {trade}?",
-                    "Which firms do {trade}?",
+                    "Which firms are in {trade}?",
+                    "What firms belong to {trade}?",
                 ],
                 "The firms are [{name!} with a staff of {staff}].",
             )],

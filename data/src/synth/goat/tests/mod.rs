@@ -1,7 +1,6 @@
 //! Properties of the world, of the executor and of whole data sets.
 
 mod calls;
-mod explore;
 mod sets;
 mod tables;
 

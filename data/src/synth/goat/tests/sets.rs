@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::super::partition::sequence;
+use super::super::partition;
 use super::*;
 use crate::synth::slot::contains_token;
 
@@ -19,6 +19,14 @@ fn tools_of(rows: &[Trajectory]) -> BTreeSet<&str> {
     calls
         .map(|call| call.name.split('/').next().unwrap())
         .collect()
+}
+
+fn sequence(row: &Trajectory) -> String {
+    partition::sequence(
+        row.calls
+            .iter()
+            .map(|call| (&call.name[..], &call.arguments)),
+    )
 }
 
 fn lines(rows: &[Trajectory]) -> String {
@@ -44,7 +52,7 @@ fn splits_have_their_sizes_and_share_no_query_and_no_sequence() {
     }
     for row in default_rows() {
         assert!(queries.insert(&row.query), "{}", row.query);
-        assert!(sequences.insert(sequence(&row.calls)), "{}", row.query);
+        assert!(sequences.insert(sequence(row)), "{}", row.query);
     }
 }
 
@@ -53,11 +61,11 @@ fn splits_have_their_sizes_and_share_no_query_and_no_sequence() {
 fn splits_of_other_seeds_and_sizes_are_disjoint_too() {
     let train: BTreeSet<String> = default_set(GoatSplit::Train)
         .iter()
-        .flat_map(|row| [row.query.clone(), sequence(&row.calls)])
+        .flat_map(|row| [row.query.clone(), sequence(row)])
         .collect();
     for split in [GoatSplit::Dev, GoatSplit::TestSeen, GoatSplit::TestUnseen] {
         for row in drawn(split, 150, 99) {
-            assert!(!train.contains(&row.query) && !train.contains(&sequence(&row.calls)));
+            assert!(!train.contains(&row.query) && !train.contains(&sequence(&row)));
         }
     }
 }

@@ -57,7 +57,7 @@ pub(super) const GAME_STARTS: &[&str] = &[
     "Castle", "Market", "Pirate", "Robot", "Dragon", "Garden", "Desert", "Winter",
 ];
 pub(super) const GAME_ENDS: &[&str] = &[
-    "Rush", "Builders", "Dice", "Harvest", "Council", "Riddle", "Express", "Auction",
+    "Rush", "Builders", "Quarrel", "Harvest", "Council", "Riddle", "Express", "Auction",
 ];
 pub(super) const THEMES: &[&str] = &[
     "trading", "farming", "racing", "mystery", "space", "war", "nature", "magic", "cooking",
@@ -204,7 +204,7 @@ pub(super) const ANIMAL_NAMES: &[&str] = &[
     "Biscuit", "Pepper", "Mango", "Tango", "Juno", "Rolo", "Hazel", "Olive", "Pluto", "Sesame",
     "Ginger", "Nutmeg", "Bandit", "Clover", "Domino", "Echo", "Fudge", "Gizmo", "Indigo", "Jasper",
     "Kiwi", "Lotus", "Maple", "Nova", "Onyx", "Pickle", "Quartz", "Rusty", "Saffron", "Topaz",
-    "Umbra", "Vesper", "Willow", "Xena", "Yogi", "Zephyr", "Acorn", "Bramble", "Cricket", "Dusty",
+    "Umbra", "Vesper", "Willow", "Xylo", "Yonder", "Zephyr", "Acorn", "Bramble", "Cricket", "Dusty",
     "Ember", "Fable", "Goldie", "Hopper", "Ivy", "Jelly", "Koda", "Lucky",
 ];
 pub(super) const SPECIES: &[&str] = &[
