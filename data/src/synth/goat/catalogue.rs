@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::SemanticEdge;
-use super::api::{Api, Field, Need, Parameter, Role, Tool};
+use super::api::{Api, Field, Parameter, Role, Tool};
 use super::apis::TOOLS;
 use crate::tools::{ApiDocument, ApiParameter};
 
@@ -146,11 +146,9 @@ fn edges_between(entries: &[Entry]) -> Vec<Edge> {
             if source == target {
                 continue;
             }
-            for parameter in &to.api.parameters[..] {
-                let fitting = from.api.fields.iter().filter(|field| {
-                    matches!(parameter.need, Need::Required)
-                        && field.kind.name == parameter.kind.name
-                });
+            for parameter in to.required() {
+                let fits = |field: &&Field| field.kind.name == parameter.kind.name;
+                let fitting = from.api.fields.iter().filter(fits);
                 edges.extend(fitting.map(|field| Edge {
                     source,
                     field,

@@ -152,11 +152,10 @@ fn every_column_that_an_api_names_is_in_its_table() {
             }
         }
         for parameter in api.parameters {
-            match parameter.need {
-                Need::Optional(Restriction::AtMost(c) | Restriction::AtLeast(c), _) => {
-                    columns.push(c);
-                }
-                _ => {}
+            if let Need::Optional(Restriction::AtMost(c) | Restriction::AtLeast(c), _) =
+                parameter.need
+            {
+                columns.push(c);
             }
             if let Values::Column(table, column) = parameter.kind.values {
                 assert!(world.rows(table).iter().all(|row| row.contains_key(column)));

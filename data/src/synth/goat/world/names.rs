@@ -204,8 +204,8 @@ pub(super) const ANIMAL_NAMES: &[&str] = &[
     "Biscuit", "Pepper", "Mango", "Tango", "Juno", "Rolo", "Hazel", "Olive", "Pluto", "Sesame",
     "Ginger", "Nutmeg", "Bandit", "Clover", "Domino", "Echo", "Fudge", "Gizmo", "Indigo", "Jasper",
     "Kiwi", "Lotus", "Maple", "Nova", "Onyx", "Pickle", "Quartz", "Rusty", "Saffron", "Topaz",
-    "Umbra", "Vesper", "Willow", "Xylo", "Yonder", "Zephyr", "Acorn", "Bramble", "Cricket", "Dusty",
-    "Ember", "Fable", "Goldie", "Hopper", "Ivy", "Jelly", "Koda", "Lucky",
+    "Umbra", "Vesper", "Willow", "Xylo", "Yonder", "Zephyr", "Acorn", "Bramble", "Cricket",
+    "Dusty", "Ember", "Fable", "Goldie", "Hopper", "Ivy", "Jelly", "Koda", "Lucky",
 ];
 pub(super) const SPECIES: &[&str] = &[
     "red fox", "otter", "lynx", "ibex", "heron", "badger", "tapir", "gecko", "pelican", "yak",
