@@ -1,4 +1,7 @@
 //! A row in, and why it must not be handed out, if anything is wrong with its words.
+//!
+//! Values are looked for as whole tokens: the 12 of "at 12:30" states no 12. The decision to
+//! question: values that an earlier call gives need not stand in the query, and mostly do not.
 
 use thiserror::Error;
 

@@ -1,4 +1,7 @@
 //! Trajectories in, the numbers that describe them out.
+//!
+//! Tools and APIs are read off the names of the calls, so that rows of any origin can be measured.
+//! A pair is a query with one document that it needs, however often the API is called.
 
 use std::collections::{BTreeMap, BTreeSet};
 

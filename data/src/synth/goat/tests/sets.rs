@@ -266,6 +266,55 @@ fn wordings_vary() {
     assert!((600..2_400).contains(&n_questions), "{n_questions}");
 }
 
+/// Two meanings of one wording would be noise that no model can learn.
+#[test]
+fn a_wording_means_one_set_of_apis() {
+    let mut meanings: BTreeMap<String, &Vec<String>> = BTreeMap::new();
+    for row in default_rows() {
+        let mut wording = row.query.clone();
+        for call in &row.calls {
+            for (name, value) in &call.arguments {
+                if !call.derived.contains_key(name) {
+                    wording = wording.replacen(&text(value), "@", 1);
+                }
+            }
+        }
+        let known = meanings.entry(wording).or_insert(&row.subgraph);
+        assert_eq!(*known, &row.subgraph, "{}", row.query);
+    }
+    assert!(meanings.len() > 2_500, "{}", meanings.len());
+}
+
+/// The check itself, seen to refuse.
+#[test]
+fn words_without_a_value_or_a_fact_are_refused() {
+    use super::super::{binding, check::check, language, rows};
+    let executor = GoatExecutor::new();
+    let mut random = crate::batches::SeededRandom::new(8, 8);
+    let mut n_checked = 0;
+    for set in rows::sets_of(&executor, 2, GoatSplit::Train) {
+        let Ok(calls) = binding::draw(&executor, &set, &mut random) else {
+            continue;
+        };
+        let told = language::tell(executor.catalogue(), &calls, &mut random);
+        if check(&calls, &told).is_err() {
+            continue;
+        }
+        let wrong = |change: fn(&mut language::Told)| {
+            let mut wrong = told.clone();
+            change(&mut wrong);
+            check(&calls, &wrong).is_err()
+        };
+        assert!(wrong(|told| told.query = "Tell me more.".to_owned()));
+        assert!(wrong(|told| told.response = "Done.".to_owned()));
+        assert!(wrong(|told| told.facts.push("no such fact".to_owned())));
+        assert!(wrong(|told| told.query += &" please".repeat(40)));
+        assert!(wrong(|told| told.response += &" indeed".repeat(60)));
+        n_checked += 1;
+    }
+    assert!(n_checked > 30, "{n_checked}");
+}
+
 #[test]
 fn statistics_count_rows_calls_tools_and_pairs() {
     let train = default_set(GoatSplit::Train);
