@@ -3,5 +3,6 @@
 //! Every sentence and every name comes from the tables here. A data set is a function of its
 //! options: the same rows, seed and split give the same bytes.
 
+pub mod goat;
 pub mod graph;
 pub mod slot;

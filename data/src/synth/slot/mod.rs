@@ -23,6 +23,9 @@ use serde_json::Value;
 
 use crate::batches::SeededRandom;
 
+pub(super) use render::{capitalise, contains_token};
+pub(super) use values::{chance, pick, sample};
+
 /// Stream base of the rows; other uses of a seed have streams of their own.
 const ROW_STREAM: u64 = 0x736C_6F74_0000_0000;
 

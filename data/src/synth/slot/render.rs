@@ -193,7 +193,7 @@ impl Fact {
 }
 
 /// Whether `phrase` stands in `text` with no letter, digit or part of a number touching it.
-pub(super) fn contains_token(text: &str, phrase: &str) -> bool {
+pub(in crate::synth) fn contains_token(text: &str, phrase: &str) -> bool {
     text.match_indices(phrase).any(|(start, _)| {
         let mut after = text[start + phrase.len()..].chars();
         let (next, second) = (after.next(), after.next());
@@ -287,7 +287,7 @@ fn dialogue(told: &Told, random: &mut SeededRandom) -> String {
 }
 
 /// `word` with its first letter in upper case.
-pub(super) fn capitalise(word: &str) -> String {
+pub(in crate::synth) fn capitalise(word: &str) -> String {
     let mut letters = word.chars();
     letters
         .next()

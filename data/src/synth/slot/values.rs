@@ -18,17 +18,21 @@ pub(super) struct Drawn {
 }
 
 /// One of `items`, which is not empty.
-pub(super) fn pick<T: Copy>(items: &[T], random: &mut SeededRandom) -> T {
+pub(in crate::synth) fn pick<T: Copy>(items: &[T], random: &mut SeededRandom) -> T {
     items[random.below(items.len())]
 }
 
 /// True in `percent` of all draws.
-pub(super) fn chance(percent: usize, random: &mut SeededRandom) -> bool {
+pub(in crate::synth) fn chance(percent: usize, random: &mut SeededRandom) -> bool {
     random.below(100) < percent
 }
 
 /// Up to `n` different items of `items`, in random order.
-pub(super) fn sample<T: Copy>(items: &[T], n: usize, random: &mut SeededRandom) -> Vec<T> {
+pub(in crate::synth) fn sample<T: Copy>(
+    items: &[T],
+    n: usize,
+    random: &mut SeededRandom,
+) -> Vec<T> {
     let mut drawn = items.to_vec();
     random.shuffle(&mut drawn);
     drawn.truncate(n);

@@ -1,0 +1,35 @@
+//! Properties of the world, of the executor and of whole data sets.
+
+mod calls;
+mod sets;
+mod tables;
+
+use std::sync::LazyLock;
+
+use super::*;
+
+/// All splits at their default sizes, made once for all tests.
+static DEFAULT_SETS: LazyLock<Vec<(GoatSplit, Vec<Trajectory>)>> = LazyLock::new(|| {
+    let sets = GoatSplit::ALL.map(|split| (split, drawn(split, split.default_rows(), 17)));
+    sets.into()
+});
+
+fn default_set(split: GoatSplit) -> &'static [Trajectory] {
+    let sets = DEFAULT_SETS.iter();
+    sets.filter(|(of, _)| *of == split)
+        .map(|(_, rows)| rows.as_slice())
+        .next()
+        .unwrap()
+}
+
+fn default_rows() -> impl Iterator<Item = &'static Trajectory> {
+    DEFAULT_SETS.iter().flat_map(|(_, rows)| rows)
+}
+
+fn drawn(split: GoatSplit, rows: usize, seed: u64) -> Vec<Trajectory> {
+    generate(&GoatSynthOptions {
+        rows,
+        ..GoatSynthOptions::new(split, seed)
+    })
+    .unwrap()
+}

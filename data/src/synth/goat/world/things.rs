@@ -1,0 +1,141 @@
+//! Stars and planets, firms and jobs, dishes and ingredients, animals and species.
+
+use serde_json::{Value, json};
+
+use super::{Builder, names};
+
+const N_STARS: usize = 40;
+const N_FIRMS: usize = 38;
+const N_DISHES: usize = 40;
+
+impl Builder {
+    pub(super) fn add_things(&mut self) {
+        self.add_stars();
+        self.add_firms();
+        self.add_dishes();
+        self.add_animals();
+    }
+
+    fn add_stars(&mut self) {
+        let star_names = self.names(names::STAR_STARTS, names::STAR_ENDS, "", N_STARS);
+        let figures: Vec<Value> = names::FIGURES.iter().map(|figure| json!(figure)).collect();
+        let figures = self.dealt(&figures, N_STARS);
+        let mut planet_names = self.names(names::PLANET_STARTS, names::PLANET_ENDS, "", 110);
+        let (mut stars, mut planets) = (Vec::new(), Vec::new());
+        for i in 0..N_STARS {
+            stars.push(json!({
+                "star_id": 1401 + i,
+                "name": star_names[i],
+                "figure": figures[i],
+                "distance": self.between(5, 480),
+                "color": self.one_of(names::COLORS),
+            }));
+            let n_planets = self.between(2, 3).min(planet_names.len());
+            for name in planet_names.split_off(planet_names.len() - n_planets) {
+                planets.push(json!({
+                    "planet_id": 1501 + planets.len(),
+                    "star_id": 1401 + i,
+                    "name": name,
+                    "moons": self.between(0, 19),
+                    "days": self.between(40, 900),
+                    "found": self.between(1801, 1999),
+                }));
+            }
+        }
+        self.add("stars", stars);
+        self.add("planets", planets);
+    }
+
+    fn add_firms(&mut self) {
+        let firm_names = self.names(names::FIRM_STARTS, names::FIRM_ENDS, " ", N_FIRMS);
+        let trades: Vec<Value> = names::TRADES.iter().map(|trade| json!(trade)).collect();
+        let trades = self.dealt(&trades, N_FIRMS);
+        let towns = self.column("towns", "town");
+        let towns = self.dealt(&towns, N_FIRMS);
+        let heads = self.people(N_FIRMS);
+        let (mut firms, mut jobs) = (Vec::new(), Vec::new());
+        for (i, name) in firm_names.iter().enumerate() {
+            firms.push(json!({
+                "firm_id": 1701 + i,
+                "name": name,
+                "trade": trades[i],
+                "head": heads[i],
+                "town": towns[i],
+                "staff": self.between(7, 980),
+            }));
+            for _ in 0..self.between(2, 4) {
+                jobs.push(json!({
+                    "job_id": 1801 + jobs.len(),
+                    "firm_id": 1701 + i,
+                    "title": self.one_of(names::JOBS),
+                    "pay": self.between(110, 520) * 10,
+                    "hours": self.between(12, 42),
+                }));
+            }
+        }
+        self.add("firms", firms);
+        self.add("jobs", jobs);
+    }
+
+    fn add_dishes(&mut self) {
+        let ingredients = names::INGREDIENTS.iter().map(|ingredient| {
+            json!({
+                "ingredient": ingredient,
+                "season": self.one_of(names::SEASONS),
+                "calories": self.between(14, 420),
+                "price": self.between(2, 19),
+            })
+        });
+        let ingredients = ingredients.collect();
+        self.add("ingredients", ingredients);
+        let dish_names = self.names(names::DISH_STARTS, names::DISH_ENDS, " ", N_DISHES);
+        let mains = self.column("ingredients", "ingredient");
+        let mains = self.dealt(&mains, N_DISHES);
+        let dishes = (0..N_DISHES).map(|i| {
+            json!({
+                "dish_id": 1951 + i,
+                "name": dish_names[i],
+                "main": mains[i],
+                "minutes": self.between(11, 150),
+                "calories": self.between(120, 890),
+            })
+        });
+        let dishes = dishes.collect();
+        self.add("dishes", dishes);
+    }
+
+    fn add_animals(&mut self) {
+        let species = names::SPECIES.iter().map(|species| {
+            json!({
+                "species": species,
+                "diet": self.one_of(names::DIETS),
+                "lifespan": self.between(4, 60),
+                "speed": self.between(2, 75),
+            })
+        });
+        let species = species.collect();
+        self.add("species", species);
+        let kinds = self.column("species", "species");
+        let kinds = self.dealt(&kinds, names::ANIMAL_NAMES.len());
+        let (mut animals, mut feedings) = (Vec::new(), Vec::new());
+        for (i, name) in names::ANIMAL_NAMES.iter().enumerate() {
+            animals.push(json!({
+                "animal_id": 2101 + i,
+                "name": name,
+                "species": kinds[i],
+                "born": self.between(1975, 1999),
+                "weight": self.between(2, 640),
+                "keeper": self.person(),
+            }));
+            for _ in 0..self.between(1, 3) {
+                feedings.push(json!({
+                    "animal_id": 2101 + i,
+                    "time": format!("{:02}:{}0", self.between(6, 20), self.between(0, 5)),
+                    "food": self.one_of(names::DIETS),
+                }));
+            }
+        }
+        self.add("animals", animals);
+        self.add("feedings", feedings);
+    }
+}
