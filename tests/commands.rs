@@ -63,7 +63,7 @@ fn every_verb_explains_itself_and_each_of_its_options() {
 #[test]
 fn a_config_of_init_lacks_nothing_but_the_files_it_names() {
     let workplace = Workplace::new();
-    for preset in ["slot", "sft"] {
+    for preset in ["slot", "sft", "goat"] {
         let file = format!("{preset}.toml");
         workplace
             .run(["init", "--preset", preset, "--output", &file])

@@ -34,7 +34,7 @@ fn configs() -> Vec<(String, String)> {
         folder.display(),
         configs.len()
     );
-    for preset in [Preset::Slot, Preset::Sft] {
+    for preset in [Preset::Slot, Preset::Sft, Preset::Goat] {
         configs.push((format!("{preset:?}.toml"), preset.text().to_owned()));
     }
     configs
@@ -101,8 +101,11 @@ fn guide() -> Guide {
         if let Some(heading) = line.strip_prefix("## ") {
             let name = heading.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
             table = name.unwrap_or_default().to_owned();
-        } else if line == "### Entries of mask.weights" {
-            table = "mask.weights".to_owned();
+        } else if let Some(inner) = ["### Entries of ", "### Keys of "]
+            .iter()
+            .find_map(|begin| line.strip_prefix(begin))
+        {
+            table = inner.to_owned();
         } else if let Some(row) = line.strip_prefix("| `") {
             let (key, rest) = row.split_once("` | ").unwrap_or_else(|| panic!("{line}"));
             let default = rest.split(" | ").next().unwrap_or_default();
@@ -146,6 +149,12 @@ fn keys_of_the_schema() -> BTreeMap<(String, String), Value> {
                 .flat_map(|p| p.keys())
             {
                 keys.insert((format!("{name}.{key}"), entry.clone()), Value::Null);
+            }
+            let inner = setting["anyOf"].as_array().and_then(|forms| forms.first());
+            let inner = resolve(&root, inner.unwrap_or(setting));
+            for (entry, setting) in inner["properties"].as_object().into_iter().flatten() {
+                let entry = (format!("{name}.{key}"), entry.clone());
+                keys.insert(entry, setting["default"].clone());
             }
         }
     }

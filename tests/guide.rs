@@ -5,6 +5,7 @@ use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::{LoadedConfig, Source};
 use tooltune_data::text::{DataFormat, read_rows};
+use tooltune_data::tools::read_trajectories;
 
 use crate::support::root;
 
@@ -132,20 +133,27 @@ fn every_row_of_the_guide_is_read() {
     let mut formats = Vec::new();
     for page in ["README.md", "docs/data.md"] {
         for (line, text) in blocks(page, "json") {
+            std::fs::write(&path, &text).unwrap();
+            if text.starts_with("{\"query\"") {
+                for trajectory in read_trajectories(&path).unwrap() {
+                    trajectory.unwrap_or_else(|error| panic!("{page}:{line}: {error}"));
+                }
+                formats.push(format!("{page}: trajectories"));
+                continue;
+            }
             let format = match &text {
                 text if text.starts_with("{\"input_text\"") => DataFormat::Slot,
                 text if text.starts_with("{\"prompt\"") => DataFormat::PromptCompletion,
                 text if text.starts_with("{\"messages\"") => DataFormat::Messages,
                 text => panic!("{page}:{line}: a row of no format: {text}"),
             };
-            std::fs::write(&path, &text).unwrap();
             for row in read_rows(&path, format).unwrap() {
                 row.unwrap_or_else(|error| panic!("{page}:{line}: {error}"));
             }
             formats.push(format!("{page}: {format:?}"));
         }
     }
-    assert_eq!(formats.len(), 6, "{formats:?}");
+    assert_eq!(formats.len(), 7, "{formats:?}");
 }
 
 #[test]

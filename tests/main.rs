@@ -1,6 +1,7 @@
 //! Everything that crosses crates, in reading order: numbers against PyTorch and PEFT first, then
 //! runs, then what users are given, then the rules of the house.
 
+mod agents;
 mod bad_input;
 mod commands;
 mod parity;

@@ -56,6 +56,8 @@ pub enum PresetName {
     Slot,
     /// Prompts and completions, or chats.
     Sft,
+    /// Calls of APIs, from trajectories.
+    Goat,
 }
 
 /// `tooltune init --preset slot > my.toml`
@@ -130,6 +132,15 @@ pub struct TrainArgs {
     pub resume: String,
 }
 
+/// Benchmarks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SuiteName {
+    /// Text to JSON by schema.
+    Slot,
+    /// Queries to calls of APIs and an answer, with the retriever's documents.
+    Goat,
+}
+
 /// `tooltune eval runs/quickstart --checkpoint best --output results`
 #[derive(Debug, Args)]
 pub struct EvalArgs {
@@ -139,8 +150,8 @@ pub struct EvalArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
     /// What to measure.
-    #[arg(long, default_value = "slot")]
-    pub suite: String,
+    #[arg(long, value_enum, default_value = "slot")]
+    pub suite: SuiteName,
     /// base (no adapter), best, last, or an adapter directory.
     #[arg(long, default_value = "best")]
     pub checkpoint: String,
@@ -235,6 +246,8 @@ pub enum DataCommand {
     /// Make rows by rule; no text from elsewhere.
     #[command(subcommand)]
     Synth(SynthCommand),
+    /// Turn API documentation of other layouts into API documents.
+    Import(ImportArgs),
     /// Lengths, token counts and the seven JSON measures of the SLOT paper.
     Stats(StatsArgs),
 }
@@ -244,6 +257,8 @@ pub enum DataCommand {
 pub enum SynthCommand {
     /// Texts with facts, a JSON schema, and the JSON that follows.
     Slot(SynthSlotArgs),
+    /// Queries, the calls of invented APIs that answer them, and the answers.
+    Goat(SynthGoatArgs),
 }
 
 /// Disjoint groups of schema families.
@@ -272,6 +287,68 @@ pub struct SynthSlotArgs {
     /// JSON Lines file to write; the terminal by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
+}
+
+/// Disjoint groups of queries and calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GoatSplitName {
+    /// To learn from.
+    Train,
+    /// To select checkpoints by.
+    Dev,
+    /// To report, on the tools of training.
+    TestSeen,
+    /// To report, each query with a tool that training never calls.
+    TestUnseen,
+}
+
+/// `tooltune data synth goat --split train --output train.jsonl --documents documents.jsonl`
+#[derive(Debug, Args)]
+pub struct SynthGoatArgs {
+    /// Trajectories to make; 3000, 100, 300 and 300 by default for the four splits.
+    #[arg(long)]
+    pub rows: Option<usize>,
+    /// Equal seeds give equal bytes.
+    #[arg(long, default_value_t = 17)]
+    pub seed: u64,
+    /// Group of queries and calls.
+    #[arg(long, value_enum, default_value = "train")]
+    pub split: GoatSplitName,
+    /// Most calls of a trajectory, from 1 to 4.
+    #[arg(long, default_value_t = 3)]
+    pub max_calls: usize,
+    /// JSON Lines file to write; the terminal by default.
+    #[arg(long)]
+    pub output: Option<PathBuf>,
+    /// JSON Lines file for the documents of all APIs, too; they are the same for every split.
+    #[arg(long)]
+    pub documents: Option<PathBuf>,
+}
+
+/// Layouts of API documentation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ImportFormat {
+    /// An OpenAPI 3 specification, JSON or YAML; request bodies become parameters.
+    Openapi,
+    /// API-Bank's documents of level 3.
+    ApibankLevel3,
+    /// API-Bank's documents of levels 1 and 2.
+    ApibankLevel12,
+    /// StableToolBench's documents or query files.
+    Stabletoolbench,
+}
+
+/// `tooltune data import openapi petstore.json --output documents.jsonl`
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Layout.
+    #[arg(value_enum)]
+    pub format: ImportFormat,
+    /// File to read; gzip is unpacked.
+    pub file: PathBuf,
+    /// JSON Lines file to write.
+    #[arg(long)]
+    pub output: PathBuf,
 }
 
 /// `tooltune data stats train.jsonl --model models/smollm2-135m-instruct.gguf`

@@ -5,8 +5,12 @@ use std::path::PathBuf;
 use thiserror::Error;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_data::batches::BatchError;
+use tooltune_data::benchmarks::goat::GoatError;
+use tooltune_data::benchmarks::retrieval::RetrievalError;
 use tooltune_data::benchmarks::slot::ScoreError;
+use tooltune_data::synth::goat::GoatSynthError;
 use tooltune_data::text::DataError;
+use tooltune_data::tools::ToolsError;
 
 use crate::config::ConfigError;
 use crate::lora::LoraError;
@@ -28,9 +32,21 @@ pub enum Error {
     /// An example that fits no batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
+    /// API documents, trajectories or what is imported as such.
+    #[error(transparent)]
+    Tools(#[from] ToolsError),
+    /// Trajectories that cannot be made.
+    #[error(transparent)]
+    Synth(#[from] GoatSynthError),
     /// A metric that cannot be computed.
     #[error(transparent)]
     Score(#[from] ScoreError),
+    /// A measure of agents that cannot be computed.
+    #[error(transparent)]
+    Goat(#[from] GoatError),
+    /// A measure of retrieval that cannot be computed.
+    #[error(transparent)]
+    Retrieval(#[from] RetrievalError),
     /// A model, adapter or run directory.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -103,8 +119,16 @@ impl Error {
     /// The process's exit status: 2 config, 3 data, 5 non-finite, 75 preempted and saved, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Usage(_) | Self::Lora(_) | Self::Device(_) => 2,
-            Self::Data(_) | Self::Batch(_) | Self::Score(_) | Self::MalformedLines { .. } => 3,
+            Self::Config(_) | Self::Usage(_) | Self::Lora(_) | Self::Device(_) | Self::Synth(_) => {
+                2
+            }
+            Self::Data(_)
+            | Self::Tools(_)
+            | Self::Batch(_)
+            | Self::Score(_)
+            | Self::Goat(_)
+            | Self::Retrieval(_)
+            | Self::MalformedLines { .. } => 3,
             Self::NonFinite { .. } => 5,
             Self::Interrupted { .. } => 75,
             Self::Stopped

@@ -1,7 +1,8 @@
 //! A frozen matrix, stored as its device multiplies it.
 //!
-//! On a GPU that is a tensor in the checkpoint's layout. On the CPU the matrix is packed once for
-//! `x Wᵀ` and, when a gradient first needs it, once for `dy W`; no other copy stays.
+//! On a GPU that is a tensor in the checkpoint's layout. On the CPU the matrix is packed once, for
+//! `x Wᵀ`; the panels for `dy W` are made of those when a gradient needs them, and only the head's
+//! stay.
 
 pub(crate) mod packed;
 

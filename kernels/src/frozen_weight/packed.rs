@@ -1,9 +1,8 @@
-//! A frozen matrix as panels, for both directions of a product.
+//! A frozen matrix as panels, which serve both directions of a product.
 
 use std::sync::{Arc, OnceLock};
 
 use burn::tensor::{DType, bf16};
-use rayon::prelude::*;
 
 use super::ComputeDtype;
 use crate::cpu::packed::convert::narrowed;
@@ -62,7 +61,7 @@ impl Packed {
 pub(crate) struct PackedMatrix<T> {
     /// For `x Wᵀ`.
     forward: Panels<T>,
-    /// For `dy W`.
+    /// For `dy W`, where they stay.
     backward: OnceLock<Panels<T>>,
 }
 
@@ -79,17 +78,15 @@ impl<T: Operand> PackedMatrix<T> {
         &self.forward
     }
 
-    /// Panels for `dy W`: depth `out`, columns `in`.
-    pub(crate) fn backward(&self) -> &Panels<T> {
-        self.backward.get_or_init(|| {
-            let shape = [self.forward.columns(), self.forward.depth()];
-            let mut values = vec![T::ZERO; shape[0] * shape[1]];
-            values
-                .par_chunks_mut(shape[1].max(1))
-                .enumerate()
-                .for_each(|(row, values)| self.forward.read_column(row, values));
-            Panels::of_matrix(&values, shape)
-        })
+    /// Panels for `dy W`, made for one product: depth `out`, columns `in`.
+    pub(crate) fn backward(&self) -> Panels<T> {
+        self.forward.transposed()
+    }
+
+    /// The same, made once and kept: of the head, which every chunk of the loss needs and whose
+    /// panels no cache holds.
+    pub(crate) fn kept_backward(&self) -> &Panels<T> {
+        self.backward.get_or_init(|| self.forward.transposed())
     }
 
     fn rows(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {

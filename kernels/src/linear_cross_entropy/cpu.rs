@@ -108,7 +108,7 @@ impl<T: Operand> Chunks<'_, T> {
                 part: &part,
                 scale: gradient_scale,
             };
-            d_hidden.extend(gradient.of_hidden(self.head.backward()));
+            d_hidden.extend(gradient.of_hidden(self.head.kept_backward()));
         }
         (loss_sum, d_hidden)
     }

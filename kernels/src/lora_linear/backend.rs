@@ -392,6 +392,7 @@ fn backward<T: PackedIn>(
         let packed = packed.backward(scaled_factors(factors, plan, &dropout));
         (packed, &plan.layout)
     });
+    let backward = weight.backward();
     let (dx, d_factors) = cpu::Backward {
         x: numbers(&saved.x),
         low: saved.low.as_ref().map_or(&[][..], numbers),
@@ -400,7 +401,7 @@ fn backward<T: PackedIn>(
         } else {
             OutputGradient::Wide(floats(dy))
         },
-        weight: weight.backward(),
+        weight: &backward,
         adapter: adapter.as_ref().map(|(packed, layout)| cpu::Adapter {
             parts: &layout.parts,
             low_width: layout.low_width,

@@ -1,17 +1,25 @@
-//! `data synth` and `data stats`.
+//! `data synth`, `data import` and `data stats`.
 
 use std::cell::RefCell;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
 use tooltune_data::statistics::{SlotStatistics, StatisticsTable};
+use tooltune_data::synth::goat::{self, GoatSplit, GoatSynthOptions};
 use tooltune_data::synth::slot::{SlotSynthOptions, Split, generate};
 use tooltune_data::text::{DataFormat, read_rows};
+use tooltune_data::tools::{
+    ApiBankSet, ApiCatalogue, RequestBodies, import_apibank, import_openapi_file,
+    import_stabletoolbench,
+};
 
 use super::say;
 use crate::base_model::BaseModel;
-use crate::cli::{SplitName, StatsArgs, SynthSlotArgs};
+use crate::cli::{
+    GoatSplitName, ImportArgs, ImportFormat, SplitName, StatsArgs, SynthGoatArgs, SynthSlotArgs,
+};
 use crate::error::Error;
 
 pub(super) fn synth_slot(args: &SynthSlotArgs) -> Result<(), Error> {
@@ -24,12 +32,61 @@ pub(super) fn synth_slot(args: &SynthSlotArgs) -> Result<(), Error> {
             SplitName::Test => Split::Test,
         },
     };
-    let mut bytes = Vec::new();
-    for row in generate(&options) {
-        serde_json::to_writer(&mut bytes, &row).map_err(|e| Error::Usage(e.to_string()))?;
-        bytes.push(b'\n');
+    write_lines("rows", generate(&options), args.output.as_deref())
+}
+
+pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
+    let split = match args.split {
+        GoatSplitName::Train => GoatSplit::Train,
+        GoatSplitName::Dev => GoatSplit::Dev,
+        GoatSplitName::TestSeen => GoatSplit::TestSeen,
+        GoatSplitName::TestUnseen => GoatSplit::TestUnseen,
+    };
+    let trajectories = goat::generate(&GoatSynthOptions {
+        rows: args.rows.unwrap_or(split.default_rows()),
+        seed: args.seed,
+        split,
+        max_calls: args.max_calls,
+    })?;
+    write_lines("trajectories", &trajectories, args.output.as_deref())?;
+    match &args.documents {
+        Some(path) => write_lines("API documents", goat::documents(), Some(path)),
+        None => Ok(()),
     }
-    let Some(path) = &args.output else {
+}
+
+pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
+    let documents = match args.format {
+        ImportFormat::Openapi => import_openapi_file(&args.file, RequestBodies::AsParameters),
+        ImportFormat::ApibankLevel3 => import_apibank(&args.file, ApiBankSet::Level3),
+        ImportFormat::ApibankLevel12 => import_apibank(&args.file, ApiBankSet::Levels1And2),
+        ImportFormat::Stabletoolbench => import_stabletoolbench(&args.file),
+    }?;
+    let (catalogue, repeated) = ApiCatalogue::without_repeats(documents);
+    if !repeated.is_empty() {
+        say(&format!(
+            "{} documents repeat the name of an earlier one and are left out: {}",
+            repeated.len(),
+            repeated.join(", ")
+        ))?;
+    }
+    write_lines("API documents", catalogue.documents(), Some(&args.output))
+}
+
+/// One JSON line each, to a file with its folder, or to the terminal.
+fn write_lines<T: Serialize>(
+    what: &str,
+    items: impl IntoIterator<Item = T>,
+    path: Option<&Path>,
+) -> Result<(), Error> {
+    let mut bytes = Vec::new();
+    let mut n = 0;
+    for item in items {
+        serde_json::to_writer(&mut bytes, &item).map_err(|e| Error::Usage(e.to_string()))?;
+        bytes.push(b'\n');
+        n += 1;
+    }
+    let Some(path) = path else {
         let mut output = BufWriter::new(std::io::stdout());
         return output
             .write_all(&bytes)
@@ -42,7 +99,7 @@ pub(super) fn synth_slot(args: &SynthSlotArgs) -> Result<(), Error> {
         std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))?;
     }
     tooltune_checkpoints::atomic::write_atomic(path, &bytes)?;
-    say(&format!("{} rows in {}", args.rows, path.display()))
+    say(&format!("{n} {what} in {}", path.display()))
 }
 
 /// One table of lengths and complexity; tokens are counted where a model is named.

@@ -1,18 +1,22 @@
 //! `eval`: a suite over the base model, a checkpoint, or predictions that exist already.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_data::benchmarks::goat::goat_table;
+use tooltune_data::benchmarks::retrieval::retrieval_table;
 use tooltune_data::benchmarks::slot::{DatasetScore, before_after_rows, markdown_table};
-use tooltune_data::text::Row;
 
 use super::{Place, say};
 use crate::base_model::BaseModel;
-use crate::cli::EvalArgs;
+use crate::cli::{EvalArgs, SuiteName};
 use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
+use crate::eval::generate::{GenerationOptions, GenerationProgress};
+use crate::eval::goat::GoatSuite;
 use crate::eval::in_loop::encoder;
 use crate::eval::slot::{self, Prediction, SlotEvaluation};
 use crate::export::CheckpointChoice;
@@ -23,12 +27,6 @@ use crate::recipes::interrupt::Interrupt;
 use crate::recipes::{settings, sft};
 
 pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
-    if args.suite != "slot" {
-        return Err(Error::Usage(format!(
-            "--suite {}: the suites of this version are: slot",
-            args.suite
-        )));
-    }
     let mut config = target_config(args)?;
     config.device = place.name(config.device)?;
     if let Some(output) = &args.output
@@ -40,20 +38,63 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
         )));
     }
     let device = place.open(config.device)?;
-    let rows = sft::eval_rows(&config)?;
-    let encoder = encoder(&config, &device)?;
+    match args.suite {
+        SuiteName::Slot => slot_suite(args, &config, &device),
+        SuiteName::Goat => goat_suite(args, &config, &device),
+    }
+}
+
+fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
+    let rows = sft::eval_rows(config, device)?;
+    let encoder = encoder(config, device)?;
     let evaluation = match &args.predictions {
         Some(path) => slot::score(&rows, read_predictions(path)?, encoder.as_ref())?,
-        None => generate(args, &config, &rows, encoder.as_ref(), &device)?,
+        None => generated(args, config, rows.len(), device, |generator, watch| {
+            let Generator {
+                decoder,
+                base,
+                options,
+            } = generator;
+            slot::evaluate(decoder, base, &rows, options, encoder.as_ref(), watch)
+        })?,
     };
-    if let Some(output) = &args.output {
-        std::fs::create_dir_all(output).map_err(Error::io(output, "create"))?;
-        // The metrics come last: their presence says that the evaluation is complete.
-        for (name, bytes) in evaluation.files()?.iter().rev() {
-            write_atomic(&output.join(name), bytes)?;
+    write_files(args, &evaluation.files()?)?;
+    print(args, &evaluation)
+}
+
+fn goat_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
+    for (given, option) in [
+        (args.predictions.is_some(), "--predictions"),
+        (args.compare.is_some(), "--compare"),
+    ] {
+        if given {
+            return Err(Error::Usage(format!(
+                "{option} is for the suite slot; score attempted calls with `tooltune score`"
+            )));
         }
     }
-    print(args, &evaluation)
+    let suite = GoatSuite::open(config, device)?;
+    let evaluation = generated(args, config, suite.len(), device, |generator, watch| {
+        suite.evaluate(generator.decoder, generator.base, generator.options, watch)
+    })?;
+    write_files(args, &evaluation.files()?)?;
+    say(&goat_table(&[(
+        args.checkpoint.as_str(),
+        &evaluation.report,
+    )]))?;
+    say(&retrieval_table(&[("retriever", &evaluation.retrieval)]))
+}
+
+fn write_files(args: &EvalArgs, files: &BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
+    let Some(output) = &args.output else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(output).map_err(Error::io(output, "create"))?;
+    // The metrics come last: their presence says that the evaluation is complete.
+    for (name, bytes) in files.iter().rev() {
+        write_atomic(&output.join(name), bytes)?;
+    }
+    Ok(())
 }
 
 /// The run's own config, or the given one, with the overrides and paths of the command line.
@@ -73,13 +114,24 @@ fn target_config(args: &EvalArgs) -> Result<Config, Error> {
     Ok(config)
 }
 
-fn generate(
+/// What completes prompts.
+struct Generator<'a> {
+    decoder: &'a Decoder,
+    base: &'a BaseModel,
+    options: &'a GenerationOptions,
+}
+
+/// Loads model and checkpoint and lets `work` evaluate them, with a progress bar over `n` rows.
+fn generated<R>(
     args: &EvalArgs,
     config: &Config,
-    rows: &[Row],
-    encoder: &dyn tooltune_data::benchmarks::slot::SentenceEncoder,
+    n: usize,
     device: &Device,
-) -> Result<SlotEvaluation, Error> {
+    work: impl FnOnce(
+        Generator<'_>,
+        &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<R>, Error>,
+) -> Result<R, Error> {
     let interrupt = Interrupt::listen()?;
     let template = config.data.chat_template.as_deref();
     let base = BaseModel::open(&config.model.model_name_or_path, template)?;
@@ -88,12 +140,17 @@ fn generate(
         attach(&mut decoder, &checkpoint(args, config)?, device)?;
     }
     let options = settings::generation(&config.eval, &base.stop_ids);
-    let mut progress = Progress::generation(rows.len());
+    let mut progress = Progress::generation(n);
     let mut watch = |state| {
         progress.generated(state);
         !interrupt.is_set()
     };
-    let evaluation = slot::evaluate(&decoder, &base, rows, &options, encoder, &mut watch)?;
+    let generator = Generator {
+        decoder: &decoder,
+        base: &base,
+        options: &options,
+    };
+    let evaluation = work(generator, &mut watch)?;
     progress.finish();
     evaluation.ok_or(Error::Stopped)
 }

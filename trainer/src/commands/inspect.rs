@@ -2,23 +2,24 @@
 
 use std::io::IsTerminal;
 
-use tooltune_data::text::{InspectedRow, InspectedToken, Row, inspect_row, read_rows};
+use tooltune_data::text::{InspectedRow, InspectedToken, Row, inspect_row};
 
-use super::{load_config, say};
+use super::{Place, load_config, say};
 use crate::base_model::BaseModel;
 use crate::cli::{InspectArgs, OutputFormat};
 use crate::error::Error;
+use crate::recipes::rows::with_rows;
 use crate::recipes::settings;
 
-pub(super) fn run(args: &InspectArgs) -> Result<(), Error> {
+pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
     let config = load_config(&args.config)?;
+    let device = place.open(config.device)?;
     let template = config.data.chat_template.as_deref();
     let base = BaseModel::open(&config.model.model_name_or_path, template)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
-    let format = settings::data_format(config.data.format);
-    let mut shown = 0;
-    for path in &config.data.train {
-        for row in read_rows(path, format)? {
+    let shown = with_rows(&config, &config.data.train, &device, |rows| {
+        let mut shown = 0;
+        for row in rows {
             let row = row?;
             if !is_wanted(args, &row) || shown == args.rows {
                 continue;
@@ -33,7 +34,8 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), Error> {
             }
             shown += 1;
         }
-    }
+        Ok(shown)
+    })?;
     match (&args.row, shown) {
         (Some(row), 0) => Err(Error::Usage(format!(
             "--row {row}: no such row; give a line number, or file:line"
@@ -60,7 +62,20 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
     ))?;
     let paint = paint(std::io::stdout().is_terminal());
     let text: String = row.tokens.iter().map(paint).collect();
-    say(&format!("{text}\n"))
+    say(&format!("{text}\n"))?;
+    if row.argument_values.is_empty() {
+        return Ok(());
+    }
+    let masked = row.argument_values.iter().filter(|value| value.is_masked);
+    say(&format!(
+        "{} values in arguments, {} of them not learned: {}\n",
+        row.argument_values.len(),
+        masked.clone().count(),
+        masked
+            .map(|value| value.text.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    ))
 }
 
 /// Colours on a terminal; brackets around what is learned elsewhere.

@@ -16,7 +16,7 @@ pub(super) fn plan(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     let mut config = load_config(&args.config)?;
     config.device = place.name(config.device)?;
     let device = place.open(config.device)?;
-    let preparation = prepare_run(&config)?;
+    let preparation = prepare_run(&config, &device)?;
     let plan = plan::plan(&config, &preparation, &device)?;
     let probe = match args.probe {
         true => {

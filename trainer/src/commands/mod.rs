@@ -39,7 +39,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
     let place = Place { device: cli.device };
     match cli.command {
         Command::Init(args) => init(&args),
-        Command::Inspect(args) => inspect::run(&args),
+        Command::Inspect(args) => inspect::run(&args, &place),
         Command::Plan(args) => machine::plan(&args, &place),
         Command::Train(args) => train::run(&args, &place),
         Command::Eval(args) => evaluate::run(&args, &place),
@@ -48,6 +48,8 @@ pub fn run(cli: Cli) -> Result<(), Error> {
         Command::Export(args) => verify::export(&args),
         Command::Verify(args) => verify::run(&args, &place),
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
+        Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),
+        Command::Data(DataCommand::Import(args)) => data::import(&args),
         Command::Data(DataCommand::Stats(args)) => data::stats(&args),
         Command::Doctor(args) => machine::doctor(&args, &place),
         Command::Schema => {
@@ -99,6 +101,7 @@ fn init(args: &InitArgs) -> Result<(), Error> {
     let text = match args.preset {
         PresetName::Slot => Preset::Slot,
         PresetName::Sft => Preset::Sft,
+        PresetName::Goat => Preset::Goat,
     }
     .text();
     let Some(path) = &args.output else {

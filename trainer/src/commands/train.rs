@@ -21,7 +21,7 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
         "never" => Resume::Never,
         path => Resume::From(PathBuf::from(path)),
     };
-    let preparation = prepare_run(&config)?;
+    let preparation = prepare_run(&config, &device)?;
     let report = &preparation.report;
     say(&format!(
         "{} rows, {} examples, {} tokens of which {} learned; {} steps",

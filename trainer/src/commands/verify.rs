@@ -46,7 +46,7 @@ pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
     let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
     attach(&mut decoder, &checkpoint, &device)?;
     let mut prompts = Vec::new();
-    for row in sft::eval_rows(&config)?.iter().take(args.rows) {
+    for row in sft::eval_rows(&config, &device)?.iter().take(args.rows) {
         let ids = prompt_ids(row, &base.template, &base.tokenizer)?;
         let positions: Vec<u32> = (0..ids.len() as u32).collect();
         let context = BatchContext::new(&decoder, &positions, &[0, ids.len()]);

@@ -35,8 +35,11 @@ pub(crate) fn check(raw: RawConfig, findings: &mut Findings) -> Config {
     let lora = checker.lora(raw.lora.unwrap_or_default());
     let data = checker.data(raw.data.unwrap_or_default());
     let mask = checker.mask(raw.mask.unwrap_or_default(), &data);
+    let retriever = raw.retriever.map(|raw| checker.retriever(raw));
+    let goat = checker.goat(raw.goat, &data, retriever.as_ref());
     let train = checker.train(raw.train.unwrap_or_default());
     let eval = checker.eval(raw.eval.unwrap_or_default(), &data);
+    checker.agents_need(&eval, retriever.as_ref());
     let checkpoint = checker.checkpoint(raw.checkpoint.unwrap_or_default(), &eval);
     let log = checker.log(raw.log.unwrap_or_default());
     checker.packing(&data, &train);
@@ -46,6 +49,8 @@ pub(crate) fn check(raw: RawConfig, findings: &mut Findings) -> Config {
         lora,
         data,
         mask,
+        goat,
+        retriever,
         train,
         eval,
         checkpoint,
@@ -191,7 +196,9 @@ impl Checker<'_> {
     fn mask(&mut self, raw: RawMask, data: &DataConfig) -> MaskConfig {
         let train_on = raw.train_on.unwrap_or(match data.format {
             DataFormat::Messages => TrainOn::Assistant,
-            DataFormat::Slot | DataFormat::PromptCompletion => TrainOn::Completion,
+            DataFormat::Slot | DataFormat::PromptCompletion | DataFormat::Goat => {
+                TrainOn::Completion
+            }
         });
         let mut weights: Vec<SpanWeight> = Vec::new();
         for (index, typed) in raw.weights.unwrap_or_default().into_iter().enumerate() {
@@ -210,6 +217,7 @@ impl Checker<'_> {
         MaskConfig {
             train_on,
             weights,
+            arguments: raw.arguments.unwrap_or(defaults::ARGUMENTS),
             straddle: raw.straddle.unwrap_or(defaults::STRADDLE),
             on_empty: raw.on_empty.unwrap_or(defaults::ON_EMPTY),
         }
@@ -321,12 +329,13 @@ impl Checker<'_> {
         let eval_strategy = raw.eval_strategy.unwrap_or(default);
         let suites = raw.suites.unwrap_or(match data.format {
             DataFormat::Slot => vec![Suite::Slot],
-            DataFormat::PromptCompletion | DataFormat::Messages => Vec::new(),
+            DataFormat::PromptCompletion | DataFormat::Messages | DataFormat::Goat => Vec::new(),
         });
         let metric_for_best_model = raw.metric_for_best_model.unwrap_or_else(|| {
             suites
                 .first()
-                .map_or_else(|| "loss".to_owned(), |suite| format!("{suite}.mean"))
+                .map_or("loss", |suite| suite.default_metric())
+                .to_owned()
         });
         let greater_is_better = raw
             .greater_is_better
@@ -354,16 +363,16 @@ impl Checker<'_> {
         if eval.eval_strategy == EvalStrategy::Steps {
             self.evaluation_needs(&eval, data);
         }
-        if eval.suites.contains(&Suite::Slot)
-            && data.format != DataFormat::Slot
-            && self.is_typed("data.format")
-        {
-            let message = format!("the suite slot needs slot rows, not {}", data.format);
-            self.report(
-                "eval.suites",
-                message,
-                "take \"slot\" out, or use slot rows",
-            );
+        for (suite, format) in [
+            (Suite::Slot, DataFormat::Slot),
+            (Suite::Goat, DataFormat::Goat),
+        ] {
+            let lacks_rows = data.format != format && self.is_typed("data.format");
+            if eval.suites.contains(&suite) && lacks_rows {
+                let message = format!("the suite {suite} needs {format} rows, not {}", data.format);
+                let help = format!("take \"{suite}\" out, or use {format} rows");
+                self.report("eval.suites", message, help);
+            }
         }
         eval
     }
@@ -499,6 +508,16 @@ pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
             .iter()
             .map(|f| ("data.chat_template".to_owned(), f)),
     );
+    files.extend(
+        config
+            .goat
+            .iter()
+            .map(|goat| ("goat.documents".to_owned(), &goat.documents)),
+    );
+    files.extend(config.retriever.iter().map(|retriever| {
+        let path = &retriever.model_name_or_path;
+        ("retriever.model_name_or_path".to_owned(), path)
+    }));
     files.extend(
         config
             .eval

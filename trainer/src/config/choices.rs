@@ -80,6 +80,46 @@ choices! {
         PromptCompletion = "prompt-completion",
         /// `{messages, tools?}`, rendered by the chat template.
         Messages = "messages",
+        /// Trajectories `{query, calls, response}`, expanded by the `[goat]` table.
+        Goat = "goat",
+    }
+}
+
+choices! {
+    /// How a model is prompted to call APIs.
+    GoatMethod {
+        /// A plan of names, then call after call, then the answer.
+        Global = "global",
+        /// A thought with a call in turns, until the answer.
+        React = "react",
+        /// Sub-queries first, then a call for each, with documents of its own.
+        GlobalId = "global-id",
+        /// A sub-query and its call in turns, until the answer.
+        ReactId = "react-id",
+    }
+}
+
+choices! {
+    /// Which documents stand beside the gold ones in a training prompt.
+    Distractors {
+        /// Any of the others, each as likely.
+        Random = "random",
+        /// Those that the retriever ranks highest, as at inference.
+        Retriever = "retriever",
+    }
+}
+
+choices! {
+    /// Which values in the arguments of calls are left out of the loss.
+    ArgumentMask {
+        /// None: all are learned.
+        None = "none",
+        /// All.
+        All = "all",
+        /// Those that stand in the query.
+        Fixed = "fixed",
+        /// Those that came from an earlier call.
+        Derived = "derived",
     }
 }
 
@@ -156,6 +196,10 @@ choices! {
         ToolCallArgumentsKey = "tool_call.arguments.key",
         /// A value in the arguments of a call, at any depth.
         ToolCallArgumentsValue = "tool_call.arguments.value",
+        /// Such a value that the user gave.
+        ToolCallArgumentsValueFixed = "tool_call.arguments.value.fixed",
+        /// Such a value that came from an earlier call.
+        ToolCallArgumentsValueDerived = "tool_call.arguments.value.derived",
     }
 }
 
@@ -210,10 +254,20 @@ choices! {
     Suite {
         /// Text to JSON by schema.
         Slot = "slot",
+        /// Queries to calls of APIs and an answer.
+        Goat = "goat",
     }
 }
 
 impl Suite {
+    /// The metric that a checkpoint is selected by unless the config says otherwise.
+    pub fn default_metric(self) -> &'static str {
+        match self {
+            Self::Slot => "slot.mean",
+            Self::Goat => "goat.ia",
+        }
+    }
+
     /// The metrics of the suite that a checkpoint can be selected by.
     pub fn metrics(self) -> &'static [&'static str] {
         match self {
@@ -225,6 +279,17 @@ impl Suite {
                 "exact_match_f",
                 "exact_match",
                 "mean",
+            ],
+            Self::Goat => &[
+                "sa",
+                "ia",
+                "ia_strict",
+                "sr",
+                "correct_path",
+                "delta_len",
+                "parse_error_rate",
+                "recall_at_gt",
+                "recall_at_5",
             ],
         }
     }

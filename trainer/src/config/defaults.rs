@@ -5,8 +5,8 @@
 //! (the learning rate) or hides mistakes (what is too long is an error).
 
 use super::choices::{
-    CheckpointingMode, ComputeDtype, GradientCheckpointing, LrSchedulerType, OnEmpty, OnOverflow,
-    Optim, Packing, ReportTo, Straddle,
+    ArgumentMask, CheckpointingMode, ComputeDtype, Distractors, GoatMethod, GradientCheckpointing,
+    LrSchedulerType, OnEmpty, OnOverflow, Optim, Packing, ReportTo, Straddle,
 };
 use super::settings::Device;
 
@@ -24,8 +24,15 @@ pub(crate) const MAX_LENGTH: usize = 2048;
 pub(crate) const ON_OVERFLOW: OnOverflow = OnOverflow::Error;
 pub(crate) const PACKING: Packing = Packing::None;
 
+pub(crate) const ARGUMENTS: ArgumentMask = ArgumentMask::None;
 pub(crate) const STRADDLE: Straddle = Straddle::Mask;
 pub(crate) const ON_EMPTY: OnEmpty = OnEmpty::Error;
+
+pub(crate) const GOAT_METHOD: GoatMethod = GoatMethod::Global;
+pub(crate) const DISTRACTORS: Distractors = Distractors::Random;
+pub(crate) const N_DOCUMENTS: usize = 5;
+pub(crate) const OUTPUT_LIMIT: usize = 1200;
+pub(crate) const KIND_WEIGHT: f64 = 1.0;
 
 pub(crate) const NUM_TRAIN_EPOCHS: f64 = 3.0;
 pub(crate) const PER_DEVICE_TRAIN_BATCH_SIZE: usize = 8;

@@ -9,6 +9,7 @@
 //! the circle.
 
 mod check;
+mod check_goat;
 mod choices;
 mod defaults;
 mod diagnostics;
@@ -31,22 +32,23 @@ use std::fs;
 use std::path::Path;
 
 pub use choices::{
-    CheckpointingMode, ComputeDtype, DataFormat, EvalStrategy, GradientCheckpointing,
-    LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle,
-    Suite, TrainOn,
+    ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Distractors, EvalStrategy,
+    GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim,
+    Packing, ReportTo, Span, Straddle, Suite, TrainOn,
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
 pub use patterns::Patterns;
 pub use presets::Preset;
 pub use raw::{
-    RawCheckpoint, RawConfig, RawData, RawEval, RawLog, RawLora, RawMask, RawModel, RawSpanWeight,
-    RawTrain,
+    RawCheckpoint, RawConfig, RawData, RawEval, RawGoat, RawKindWeights, RawLog, RawLora, RawMask,
+    RawModel, RawRetriever, RawSpanWeight, RawTrain,
 };
 pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;
 pub use settings::{
-    CheckpointConfig, Config, DataConfig, Device, EvalConfig, LogConfig, LoraConfig, MaskConfig,
-    ModelConfig, RunLength, SpanWeight, TargetModules, TrainConfig, Warmup,
+    CheckpointConfig, Config, DataConfig, Device, EvalConfig, GoatConfig, KindWeights, LogConfig,
+    LoraConfig, MaskConfig, ModelConfig, RetrieverConfig, RunLength, SpanWeight, TargetModules,
+    TrainConfig, Warmup,
 };
 
 use document::Table;

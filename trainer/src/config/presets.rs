@@ -10,6 +10,8 @@ pub enum Preset {
     Slot,
     /// Supervised fine-tuning on conversations.
     Sft,
+    /// Calls of APIs, on trajectories.
+    Goat,
 }
 
 impl Preset {
@@ -18,6 +20,7 @@ impl Preset {
         match self {
             Self::Slot => include_str!("presets/slot.toml"),
             Self::Sft => include_str!("presets/sft.toml"),
+            Self::Goat => include_str!("presets/goat.toml"),
         }
     }
 }

@@ -10,8 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choices::{
-    ComputeDtype, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
-    OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
+    ArgumentMask, ComputeDtype, DataFormat, Distractors, EvalStrategy, GoatMethod,
+    GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim, Packing,
+    ReportTo, Span, Straddle, Suite, TrainOn,
 };
 use super::defaults;
 use super::patterns::Patterns;
@@ -26,6 +27,8 @@ pub(crate) const TABLES: &[(&str, &[&str])] = &[
     ("lora", RawLora::KEYS),
     ("data", RawData::KEYS),
     ("mask", RawMask::KEYS),
+    ("goat", RawGoat::KEYS),
+    ("retriever", RawRetriever::KEYS),
     ("train", RawTrain::KEYS),
     ("eval", RawEval::KEYS),
     ("checkpoint", RawCheckpoint::KEYS),
@@ -52,6 +55,12 @@ pub struct RawConfig {
     /// Which tokens are learned, and how much.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mask: Option<RawMask>,
+    /// How trajectories become rows; for `data.format = "goat"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goat: Option<RawGoat>,
+    /// The retriever that ranks API documents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retriever: Option<RawRetriever>,
     /// Optimizer, schedule and length of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<RawTrain>,
@@ -71,6 +80,8 @@ reads!(RawConfig {
     lora,
     data,
     mask,
+    goat,
+    retriever,
     train,
     eval,
     checkpoint,
@@ -189,6 +200,10 @@ pub struct RawMask {
     /// Weights of spans inside that part; 0 is not learned, 1 is learned as usual.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<Vec<RawSpanWeight>>,
+    /// Which values in the arguments of calls are left out of the loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::ARGUMENTS))]
+    pub arguments: Option<ArgumentMask>,
     /// What a token on the border of such a span counts as.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = defaults::STRADDLE))]
@@ -201,6 +216,7 @@ pub struct RawMask {
 reads!(RawMask {
     train_on,
     weights,
+    arguments,
     straddle,
     on_empty
 });
@@ -218,6 +234,85 @@ pub struct RawSpanWeight {
     pub weight: Option<f64>,
 }
 reads!(RawSpanWeight { span, weight });
+
+/// How trajectories become rows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawGoat {
+    /// The JSON Lines file of API documents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub documents: Option<PathBuf>,
+    /// How the model is prompted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::GOAT_METHOD))]
+    pub method: Option<GoatMethod>,
+    /// Which documents stand beside the gold ones in a training prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::DISTRACTORS))]
+    pub distractors: Option<Distractors>,
+    /// Documents in a prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), extend("default" = defaults::N_DOCUMENTS))]
+    pub n_documents: Option<usize>,
+    /// Characters of a call's result in a prompt; what is longer is cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 40), extend("default" = defaults::OUTPUT_LIMIT))]
+    pub output_limit: Option<usize>,
+    /// How much each kind of example counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<RawKindWeights>,
+}
+reads!(RawGoat {
+    documents,
+    method,
+    distractors,
+    n_documents,
+    output_limit,
+    weights,
+});
+
+/// How much each kind of example of a trajectory counts; 0 leaves the kind out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawKindWeights {
+    /// Plans.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0), extend("default" = defaults::KIND_WEIGHT))]
+    pub plan: Option<f64>,
+    /// Calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0), extend("default" = defaults::KIND_WEIGHT))]
+    pub call: Option<f64>,
+    /// Thoughts with calls, and the answers of such loops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0), extend("default" = defaults::KIND_WEIGHT))]
+    pub step: Option<f64>,
+    /// Sub-queries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0), extend("default" = defaults::KIND_WEIGHT))]
+    pub decompose: Option<f64>,
+    /// Answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0), extend("default" = defaults::KIND_WEIGHT))]
+    pub answer: Option<f64>,
+}
+reads!(RawKindWeights {
+    plan,
+    call,
+    step,
+    decompose,
+    answer
+});
+
+/// The retriever that ranks API documents.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawRetriever {
+    /// A sentence-transformers folder, such as all-MiniLM-L6-v2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_name_or_path: Option<PathBuf>,
+}
+reads!(RawRetriever { model_name_or_path });
 
 /// Optimizer, schedule and length of the run, with transformers' names.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 use super::choices::ModulePattern;
 use super::defaults::ALL_LINEAR;
 use super::raw::{
-    RawCheckpoint, RawConfig, RawData, RawEval, RawLog, RawLora, RawMask, RawModel, RawSpanWeight,
-    RawTrain,
+    RawCheckpoint, RawConfig, RawData, RawEval, RawGoat, RawKindWeights, RawLog, RawLora, RawMask,
+    RawModel, RawRetriever, RawSpanWeight, RawTrain,
 };
 use super::settings::{
-    Config, LoraConfig, MaskConfig, RunLength, TargetModules, TrainConfig, Warmup,
+    Config, GoatConfig, LoraConfig, MaskConfig, RunLength, TargetModules, TrainConfig, Warmup,
 };
 
 /// Settings and tables that change no number of the training itself.
@@ -162,6 +162,10 @@ fn raw_of(config: &Config) -> RawConfig {
             chat_template: data.chat_template,
         }),
         mask: Some(raw_mask(&config.mask)),
+        goat: config.goat.as_ref().map(raw_goat),
+        retriever: config.retriever.as_ref().map(|retriever| RawRetriever {
+            model_name_or_path: Some(retriever.model_name_or_path.clone()),
+        }),
         train: Some(raw_train(&config.train)),
         eval: Some(RawEval {
             eval_strategy: Some(eval.eval_strategy),
@@ -213,8 +217,27 @@ fn raw_mask(mask: &MaskConfig) -> RawMask {
     RawMask {
         train_on: Some(mask.train_on),
         weights: Some(weights),
+        arguments: Some(mask.arguments),
         straddle: Some(mask.straddle),
         on_empty: Some(mask.on_empty),
+    }
+}
+
+fn raw_goat(goat: &GoatConfig) -> RawGoat {
+    let weights = goat.weights;
+    RawGoat {
+        documents: Some(goat.documents.clone()),
+        method: Some(goat.method),
+        distractors: Some(goat.distractors),
+        n_documents: Some(goat.n_documents),
+        output_limit: Some(goat.output_limit),
+        weights: Some(RawKindWeights {
+            plan: Some(weights.plan),
+            call: Some(weights.call),
+            step: Some(weights.step),
+            decompose: Some(weights.decompose),
+            answer: Some(weights.answer),
+        }),
     }
 }
 

@@ -7,8 +7,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::choices::{
-    ComputeDtype, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType, ModulePattern,
-    OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
+    ArgumentMask, ComputeDtype, DataFormat, Distractors, EvalStrategy, GoatMethod,
+    GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim, Packing,
+    ReportTo, Span, Straddle, Suite, TrainOn,
 };
 use super::patterns::Patterns;
 
@@ -25,6 +26,10 @@ pub struct Config {
     pub data: DataConfig,
     /// The learned tokens.
     pub mask: MaskConfig,
+    /// How trajectories become rows; present where the rows are trajectories.
+    pub goat: Option<GoatConfig>,
+    /// The retriever that ranks API documents.
+    pub retriever: Option<RetrieverConfig>,
     /// The optimizer steps.
     pub train: TrainConfig,
     /// The evaluations.
@@ -131,6 +136,8 @@ pub struct MaskConfig {
     pub train_on: TrainOn,
     /// Weights of spans inside it; no span twice.
     pub weights: Vec<SpanWeight>,
+    /// The values in the arguments of calls that are left out of the loss.
+    pub arguments: ArgumentMask,
     /// What a token on the border of a span counts as.
     pub straddle: Straddle,
     /// What happens to a row without a learned token.
@@ -144,6 +151,45 @@ pub struct SpanWeight {
     pub span: Span,
     /// Its factor in the loss, at least 0.
     pub weight: f64,
+}
+
+/// How trajectories become rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GoatConfig {
+    /// The file of API documents.
+    pub documents: PathBuf,
+    /// How the model is prompted.
+    pub method: GoatMethod,
+    /// Which documents stand beside the gold ones.
+    pub distractors: Distractors,
+    /// Documents in a prompt, at least 1.
+    pub n_documents: usize,
+    /// Characters of a call's result in a prompt, at least 40.
+    pub output_limit: usize,
+    /// How much each kind of example counts.
+    pub weights: KindWeights,
+}
+
+/// How much each kind of example of a trajectory counts, each at least 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KindWeights {
+    /// Plans.
+    pub plan: f64,
+    /// Calls.
+    pub call: f64,
+    /// Thoughts with calls, and the answers of such loops.
+    pub step: f64,
+    /// Sub-queries.
+    pub decompose: f64,
+    /// Answers.
+    pub answer: f64,
+}
+
+/// The retriever that ranks API documents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetrieverConfig {
+    /// A sentence-transformers folder.
+    pub model_name_or_path: PathBuf,
 }
 
 /// The optimizer steps.

@@ -8,6 +8,7 @@ use tooltune_data::text::{Row, TokenizedExample, prepare};
 
 use super::encoder::MiniLmEncoder;
 use super::generate::{GenerationOptions, GenerationProgress};
+use super::goat::GoatSuite;
 use super::{loss, slot};
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalStrategy, Suite};
@@ -24,6 +25,8 @@ pub struct Evaluator {
     options: GenerationOptions,
     /// Present where a suite compares texts.
     encoder: Option<Box<dyn SentenceEncoder>>,
+    /// Present where agents are evaluated.
+    goat: Option<GoatSuite>,
 }
 
 impl std::fmt::Debug for Evaluator {
@@ -78,11 +81,16 @@ impl Evaluator {
             true => Some(encoder(config, device)?),
             false => None,
         };
+        let goat = match config.eval.suites.contains(&Suite::Goat) {
+            true => Some(GoatSuite::open(config, device)?),
+            false => None,
+        };
         Ok(Some(Self {
             rows: preparation.eval_rows.clone(),
             examples,
             options: settings::generation(&config.eval, &preparation.base.stop_ids),
             encoder,
+            goat,
         }))
     }
 
@@ -122,6 +130,14 @@ impl Evaluator {
             };
             metrics.extend(evaluation.metrics());
             let named = |(name, bytes)| (format!("eval.slot.{name}"), bytes);
+            files.extend(evaluation.files()?.into_iter().map(named));
+        }
+        if let Some(suite) = &self.goat {
+            let Some(evaluation) = suite.evaluate(decoder, base, &self.options, watch)? else {
+                return Ok(EvaluationOutcome::Interrupted);
+            };
+            metrics.extend(evaluation.metrics());
+            let named = |(name, bytes)| (format!("eval.goat.{name}"), bytes);
             files.extend(evaluation.files()?.into_iter().map(named));
         }
         Ok(EvaluationOutcome::Done { metrics, files })

@@ -219,9 +219,10 @@ fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f6
     n_tokens as f64 * widths.bytes_per_token(input.model, input.compute_dtype)
 }
 
-/// Packed weights are there once for each direction of a product.
+/// Packed weights are there once, the head a second time, for the other direction.
 fn weight_bytes(input: &MemoryInput) -> f64 {
-    2.0 * compute_bytes(input.compute_dtype) * input.n_weights as f64
+    let head = input.model.vocab_size * input.model.hidden_size;
+    compute_bytes(input.compute_dtype) * (input.n_weights + head) as f64
 }
 
 fn logits(model: &ModelConfig, rows: usize) -> f64 {

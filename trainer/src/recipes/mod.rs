@@ -3,6 +3,7 @@
 pub mod interrupt;
 pub mod kept_blocks;
 mod reporter;
+pub mod rows;
 pub mod run_files;
 pub mod settings;
 pub mod sft;

@@ -1,6 +1,7 @@
 //! The checked config to the types that each crate takes.
 
 use burn::tensor::Device;
+use tooltune_data::agents::{Distractors, GoatOptions, KindWeights, Method};
 use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
 use tooltune_data::text::{self, MaskConfig, PrepareOptions};
 use tooltune_kernels::{AdamW, ComputeDtype};
@@ -32,12 +33,39 @@ pub fn lora(config: &config::LoraConfig) -> LoraSpec {
     }
 }
 
-/// The format of the rows.
-pub fn data_format(format: config::DataFormat) -> text::DataFormat {
+/// The format of the rows; `None` for trajectories, which are expanded to rows.
+pub fn data_format(format: config::DataFormat) -> Option<text::DataFormat> {
     match format {
-        config::DataFormat::Slot => text::DataFormat::Slot,
-        config::DataFormat::PromptCompletion => text::DataFormat::PromptCompletion,
-        config::DataFormat::Messages => text::DataFormat::Messages,
+        config::DataFormat::Slot => Some(text::DataFormat::Slot),
+        config::DataFormat::PromptCompletion => Some(text::DataFormat::PromptCompletion),
+        config::DataFormat::Messages => Some(text::DataFormat::Messages),
+        config::DataFormat::Goat => None,
+    }
+}
+
+/// The `[goat]` table.
+pub fn goat(config: &config::GoatConfig) -> GoatOptions {
+    let method = match config.method {
+        config::GoatMethod::Global => Method::Global,
+        config::GoatMethod::React => Method::React,
+        config::GoatMethod::GlobalId => Method::GlobalId,
+        config::GoatMethod::ReactId => Method::ReactId,
+    };
+    GoatOptions {
+        distractors: match config.distractors {
+            config::Distractors::Random => Distractors::Random,
+            config::Distractors::Retriever => Distractors::Retriever,
+        },
+        n_documents: config.n_documents,
+        output_limit: config.output_limit,
+        weights: KindWeights {
+            plan: config.weights.plan as f32,
+            call: config.weights.call as f32,
+            step: config.weights.step as f32,
+            decompose: config.weights.decompose as f32,
+            answer: config.weights.answer as f32,
+        },
+        ..GoatOptions::new(method, &config.documents)
     }
 }
 
@@ -80,7 +108,12 @@ fn mask(config: &config::MaskConfig) -> MaskConfig {
                 weight: weight.weight as f32,
             })
             .collect(),
-        arguments: text::ArgumentMask::None,
+        arguments: match config.arguments {
+            config::ArgumentMask::None => text::ArgumentMask::None,
+            config::ArgumentMask::All => text::ArgumentMask::All,
+            config::ArgumentMask::Fixed => text::ArgumentMask::Fixed,
+            config::ArgumentMask::Derived => text::ArgumentMask::Derived,
+        },
         straddle: match config.straddle {
             config::Straddle::Mask => text::Straddle::Mask,
             config::Straddle::Train => text::Straddle::Train,

@@ -10,11 +10,12 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor};
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_data::batches::{Example, Padding, StepBatch, StepOrder, collate};
-use tooltune_data::text::{PrepareReport, Row, TokenizedExample, prepare, read_rows};
+use tooltune_data::text::{PrepareReport, Row, TokenizedExample, prepare};
 
 use super::interrupt::Interrupt;
 use super::kept_blocks::KeptBlocks;
 use super::reporter::{Reporter, StepLine, StepTiming};
+use super::rows::with_rows;
 use super::settings;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::base_model::BaseModel;
@@ -72,27 +73,22 @@ pub enum Resume {
     From(PathBuf),
 }
 
-/// Reads and checks everything but the weights.
+/// Reads and checks everything but the weights. `device` computes the retriever where it chooses
+/// the documents of training prompts.
 ///
 /// # Errors
 ///
 /// A model file, a row, or a combination of settings that cannot be trained.
-pub fn prepare_run(config: &Config) -> Result<Preparation, Error> {
+pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Error> {
     let chat_template = config.data.chat_template.as_deref();
     let base = BaseModel::open(&config.model.model_name_or_path, chat_template)?;
     let lora = settings::lora(&config.lora);
     lora.slots(&base.config)?;
-    let format = settings::data_format(config.data.format);
     let options = settings::prepare_options(config, &base.stop_ids);
-    let readers = config
-        .data
-        .train
-        .iter()
-        .map(|path| read_rows(path, format))
-        .collect::<Result<Vec<_>, _>>()?;
-    let rows = readers.into_iter().flatten();
-    let prepared = prepare(rows, &base.template, &base.tokenizer, &options)?;
-    let eval_rows = eval_rows(config)?;
+    let prepared = with_rows(config, &config.data.train, device, |rows| {
+        Ok(prepare(rows, &base.template, &base.tokenizer, &options)?)
+    })?;
+    let eval_rows = eval_rows(config, device)?;
     let lengths: Vec<usize> = prepared
         .examples
         .iter()
@@ -118,16 +114,11 @@ pub fn prepare_run(config: &Config) -> Result<Preparation, Error> {
 /// # Errors
 ///
 /// A file or row that cannot be read.
-pub fn eval_rows(config: &Config) -> Result<Vec<Row>, Error> {
-    let format = settings::data_format(config.data.format);
+pub fn eval_rows(config: &Config, device: &Device) -> Result<Vec<Row>, Error> {
     let limit = config.eval.max_samples.unwrap_or(usize::MAX);
-    let mut rows = Vec::new();
-    for path in &config.data.eval {
-        for row in read_rows(path, format)?.take(limit - rows.len()) {
-            rows.push(row?);
-        }
-    }
-    Ok(rows)
+    with_rows(config, &config.data.eval, device, |rows| {
+        Ok(rows.take(limit).collect::<Result<Vec<_>, _>>()?)
+    })
 }
 
 fn total_steps(length: RunLength, order: &StepOrder) -> u64 {

@@ -13,6 +13,7 @@ pub(crate) mod tile;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tile_bf16;
 pub(crate) mod tile_f32;
+mod transpose;
 
 use std::mem::MaybeUninit;
 

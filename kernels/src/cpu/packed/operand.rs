@@ -3,9 +3,9 @@
 use burn::tensor::bf16;
 
 use super::tile::{self, TileJob, TileOutput};
-use super::{tall, tile_f32};
+use super::{tall, tile_f32, transpose};
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::isa::has_pairs;
+use crate::cpu::isa::{Isa, has_pairs};
 use crate::cpu::number::Number;
 
 /// A number of a packed product.
@@ -31,6 +31,22 @@ pub(crate) trait Operand: Number + PartialEq {
     /// Every pointer is valid for the shape of its job, and nothing else touches the output
     /// meanwhile. The residual may be the output itself.
     unsafe fn run_tiles(jobs: &[TileJob<Self>]);
+
+    /// Transposes a block of 32 depths by 32 columns, lines one behind the other.
+    ///
+    /// # Safety
+    ///
+    /// `from` and `to` have `32 / DEPTHS` lines of 32 words, and do not overlap.
+    unsafe fn transpose_block(from: *const u32, to: *mut u32) {
+        #[cfg(target_arch = "x86_64")]
+        if Isa::detect() == Isa::Avx512 {
+            // SAFETY: detected; the lines are the caller's promise.
+            unsafe { transpose::avx512::<Self>(from, to) };
+            return;
+        }
+        // SAFETY: as the caller promises.
+        unsafe { transpose::portable::<Self>(from, to) }
+    }
 
     /// `sums += Lᵀ X` for 32 columns of X, `[rank, 32]`; `left` has a word of each of the `rank`
     /// columns of L for every [`Self::DEPTHS`] tokens.

@@ -5,7 +5,7 @@
 //! second factor of stacked adapters.
 
 use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use rayon::prelude::*;
 
@@ -17,6 +17,7 @@ use super::strips::avx512;
 use crate::cpu::isa::Isa;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::matrix::Matrix;
+use crate::cpu::pool::Buffer;
 
 /// Columns of a panel.
 pub(crate) const COLUMNS: usize = 32;
@@ -25,8 +26,35 @@ const HALF: usize = COLUMNS / 2;
 
 /// The words of one line, one for each column.
 #[derive(Debug, Clone, Copy)]
-#[repr(C, align(128))]
+#[repr(C, align(64))]
 struct Line([u32; COLUMNS]);
+
+/// Lines that stay, or that are needed for one product.
+#[derive(Debug)]
+enum Lines {
+    Kept(Vec<Line>),
+    Lent(Buffer<Line>),
+}
+
+impl Deref for Lines {
+    type Target = [Line];
+
+    fn deref(&self) -> &[Line] {
+        match self {
+            Self::Kept(lines) => lines,
+            Self::Lent(lines) => lines,
+        }
+    }
+}
+
+impl DerefMut for Lines {
+    fn deref_mut(&mut self) -> &mut [Line] {
+        match self {
+            Self::Kept(lines) => lines,
+            Self::Lent(lines) => lines,
+        }
+    }
+}
 
 /// Where the lines of one panel lie.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +67,7 @@ struct Span {
 /// A packed matrix `[depth, columns]`.
 #[derive(Debug)]
 pub(crate) struct Panels<T> {
-    lines: Vec<Line>,
+    lines: Lines,
     spans: Vec<Span>,
     depth: usize,
     columns: usize,
@@ -209,7 +237,7 @@ impl<T: Operand> Panels<T> {
             })
             .collect();
         let mut panels = Self {
-            lines: vec![Line([0; COLUMNS]); line],
+            lines: Lines::Kept(vec![Line([0; COLUMNS]); line]),
             spans,
             depth,
             columns,
@@ -224,21 +252,60 @@ impl<T: Operand> Panels<T> {
     }
 
     fn whole(depth: usize, columns: usize) -> Self {
+        let n_lines = columns.div_ceil(COLUMNS) * depth.div_ceil(T::DEPTHS);
+        let lines = Lines::Kept(vec![Line([0; COLUMNS]); n_lines]);
+        Self::with_lines(lines, [depth, columns])
+    }
+
+    /// Panels that each hold all depths.
+    fn with_lines(lines: Lines, [depth, columns]: [usize; 2]) -> Self {
         let words = depth.div_ceil(T::DEPTHS);
-        let spans: Vec<Span> = (0..columns.div_ceil(COLUMNS))
-            .map(|panel| Span {
-                line: panel * words,
-                first_word: 0,
-                words,
-            })
-            .collect();
+        let spans = (0..columns.div_ceil(COLUMNS)).map(|panel| Span {
+            line: panel * words,
+            first_word: 0,
+            words,
+        });
         Self {
-            lines: vec![Line([0; COLUMNS]); spans.len() * words],
-            spans,
+            lines,
+            spans: spans.collect(),
             depth,
             columns,
             operand: PhantomData,
         }
+    }
+
+    /// The transpose: of panels for `x Wᵀ` those for `dy W`, in memory on loan.
+    ///
+    /// Only panels that hold all depths are transposed: those of weights.
+    pub(crate) fn transposed(&self) -> Self {
+        let [depth, columns] = [self.columns, self.depth];
+        if !(depth.is_multiple_of(COLUMNS) && columns.is_multiple_of(COLUMNS)) {
+            return self.transposed_by_columns();
+        }
+        // A block is as many depths as a panel has columns.
+        let block = COLUMNS / T::DEPTHS;
+        let words = depth / T::DEPTHS;
+        // SAFETY: the blocks of all panels of `self` are written, which is every line.
+        let lines = unsafe {
+            Buffer::filled(columns / COLUMNS * words, |lines| {
+                let lines = lines.par_chunks_mut(words.max(1)).enumerate();
+                lines.for_each(|(panel, lines)| {
+                    for (source, lines) in lines.chunks_mut(block).enumerate() {
+                        let from = self.panel(source).words.add(panel * block * COLUMNS);
+                        T::transpose_block(from, lines.as_mut_ptr().cast());
+                    }
+                });
+            })
+        };
+        Self::with_lines(Lines::Lent(lines), [depth, columns])
+    }
+
+    fn transposed_by_columns(&self) -> Self {
+        let shape = [self.columns, self.depth];
+        let mut values = vec![T::ZERO; shape[0] * shape[1]];
+        let rows = values.par_chunks_mut(shape[1].max(1)).enumerate();
+        rows.for_each(|(row, values)| self.read_column(row, values));
+        Self::of_matrix(&values, shape)
     }
 
     /// Calls `write` with each column, the words of its depth, and where they go.
@@ -247,7 +314,7 @@ impl<T: Operand> Panels<T> {
         write: impl Fn(usize, Range<usize>, &mut dyn Iterator<Item = &mut u32>) + Sync,
     ) {
         let columns = self.columns;
-        let mut rest = self.lines.as_mut_slice();
+        let mut rest = &mut *self.lines;
         let mut parts = Vec::with_capacity(self.spans.len());
         for span in &self.spans {
             let (lines, after) = rest.split_at_mut(span.words);

@@ -6,8 +6,9 @@
 
 use std::arch::x86_64::{
     __m256bh, __m256i, __m512, __m512bh, __m512i, __mmask16, _mm256_mask_storeu_epi16,
-    _mm512_add_ps, _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_loadu_si512, _mm512_mask_storeu_ps,
-    _mm512_maskz_loadu_ps, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_add_ps, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_loadu_si512,
+    _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_epi32, _mm512_setzero_ps,
+    _mm512_setzero_si512, _mm512_storeu_si512,
 };
 use std::mem::transmute;
 use std::ops::Range;
@@ -151,6 +152,18 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool>(job: &TileJo
             b = b.wrapping_add(COLUMNS);
             a = a.wrapping_add(word_stride);
         }
+    }
+    let is_plain = V == 2 && job.columns == COLUMNS && job.bias.is_null() && job.residual.is_null();
+    if let (true, TileOutput::Bf16(to)) = (is_plain, job.output) {
+        for (i, sum) in sums.into_iter().enumerate() {
+            let narrow = _mm512_cvtne2ps_pbh(sum[V - 1], sum[0]);
+            // SAFETY: the row has all columns.
+            unsafe {
+                let narrow = transmute::<__m512bh, __m512i>(narrow);
+                _mm512_storeu_si512(to.wrapping_add(i * job.output_stride).cast(), narrow);
+            }
+        }
+        return;
     }
     for (i, sum) in sums.into_iter().enumerate() {
         for (v, value) in sum.into_iter().enumerate() {

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_resolved_config_is_complete_and_means_the_same() {
     let odd = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
-    let rows: [(&str, &[&str]); 4] = [
+    let rows: [(&str, &[&str]); 5] = [
         (
             SLOT,
             &["train.learning_rate=0.1", "train.adam_epsilon=1e-300", odd],
@@ -22,6 +22,10 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             MINIMAL,
             &["train.max_grad_norm=0", "lora.exclude_modules=[\"q\"]"],
         ),
+        (
+            Preset::Goat.text(),
+            &["goat.weights.plan=0.5", "mask.arguments=derived"],
+        ),
     ];
     for (text, overrides) in rows {
         let config = good(text, overrides);
@@ -33,7 +37,12 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             config.resume_digest()
         );
     }
-    let resolved = good(MINIMAL, &[])
+    let tables = [
+        "data.format=goat",
+        "goat.documents=d",
+        "retriever.model_name_or_path=r",
+    ];
+    let resolved = good(MINIMAL, &tables)
         .to_toml()
         .unwrap_or_else(|error| panic!("{error}"));
     for (table, keys) in raw::TABLES {

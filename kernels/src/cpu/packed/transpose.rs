@@ -1,0 +1,159 @@
+//! Blocks of panels, 32 depths by 32 columns, to those of the transposed matrix.
+//!
+//! A weight is packed once, for `x Wᵀ`. Its panels for `dy W` are made of those block by block when a
+//! gradient needs them, some thousandths of what the product takes: a second copy that stays would
+//! take the memory in which a third of all blocks can keep their activations.
+
+use super::operand::Operand;
+use super::panels::COLUMNS;
+
+/// In plain loops.
+///
+/// # Safety
+///
+/// As for [`Operand::transpose_block`].
+pub(super) unsafe fn portable<T: Operand>(from: *const u32, to: *mut u32) {
+    for line in 0..COLUMNS / T::DEPTHS {
+        for column in 0..COLUMNS {
+            // What is a depth here is a column there.
+            let (word, depth) = (column / T::DEPTHS, column % T::DEPTHS);
+            // SAFETY: lines and words of the block.
+            unsafe {
+                let row = from.add(word * COLUMNS + line * T::DEPTHS);
+                *to.add(line * COLUMNS + column) = T::word(|i| T::of_word(*row.add(i), depth));
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use vectors::avx512;
+
+#[cfg(target_arch = "x86_64")]
+mod vectors {
+    use std::arch::x86_64::{
+        __m512, __m512i, _mm512_and_si512, _mm512_castps_si512, _mm512_loadu_ps, _mm512_or_si512,
+        _mm512_permutex2var_epi32, _mm512_set_epi32, _mm512_set1_epi32, _mm512_setzero_ps,
+        _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    };
+
+    use super::{COLUMNS, Operand};
+    use crate::cpu::tile_avx512::transposed_16;
+
+    /// 16 words of 16 lines from word `first` on, transposed.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512F, and 16 lines at `from`.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn columns(from: *const u32, first: usize) -> [__m512; 16] {
+        let mut rows = [_mm512_setzero_ps(); 16];
+        for (line, row) in rows.iter_mut().enumerate() {
+            // SAFETY: as the caller promises.
+            *row = unsafe { _mm512_loadu_ps(from.add(line * COLUMNS + first).cast()) };
+        }
+        transposed_16(rows)
+    }
+
+    /// # Safety
+    ///
+    /// AVX-512F, and as for [`Operand::transpose_block`].
+    #[target_feature(enable = "avx512f")]
+    pub(in super::super) unsafe fn avx512<T: Operand>(from: *const u32, to: *mut u32) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match T::DEPTHS {
+                1 => words(from, to),
+                _ => pairs(from, to),
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`avx512`], with 32 lines.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn words(from: *const u32, to: *mut u32) {
+        for depths in [0, 16] {
+            for outputs in [0, 16] {
+                // SAFETY: as the caller promises.
+                unsafe {
+                    let block = columns(from.add(depths * COLUMNS), outputs);
+                    for (i, column) in block.into_iter().enumerate() {
+                        _mm512_storeu_ps(to.add((outputs + i) * COLUMNS + depths).cast(), column);
+                    }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`avx512`], with 16 lines of pairs of 16 bits.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn pairs(from: *const u32, to: *mut u32) {
+        let low_half = _mm512_set1_epi32(0xffff);
+        let high_half = _mm512_set1_epi32(0xffff_0000_u32 as i32);
+        let first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+        let second = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
+        for half in [0, 1] {
+            // SAFETY: as the caller promises.
+            let block = unsafe { columns(from, 16 * half) };
+            for pair in 0..8 {
+                // Two columns, each with the pairs of 32 depths.
+                let [a, b]: [__m512i; 2] = [
+                    _mm512_castps_si512(block[2 * pair]),
+                    _mm512_castps_si512(block[2 * pair + 1]),
+                ];
+                let even =
+                    _mm512_or_si512(_mm512_and_si512(a, low_half), _mm512_slli_epi32::<16>(b));
+                let odd =
+                    _mm512_or_si512(_mm512_srli_epi32::<16>(a), _mm512_and_si512(b, high_half));
+                // SAFETY: line `8 * half + pair` of 16.
+                unsafe {
+                    let line = to.add((8 * half + pair) * COLUMNS);
+                    let words = _mm512_permutex2var_epi32(even, first, odd);
+                    _mm512_storeu_si512(line.cast(), words);
+                    let words = _mm512_permutex2var_epi32(even, second, odd);
+                    _mm512_storeu_si512(line.add(16).cast(), words);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::bf16;
+
+    use super::{COLUMNS, Operand, portable};
+
+    fn assert_transposed<T: Operand + std::fmt::Debug>(number: impl Fn(usize) -> T) {
+        let lines = COLUMNS / T::DEPTHS;
+        let value = |depth: usize, column: usize| number(depth * COLUMNS + column);
+        let mut from = vec![0u32; lines * COLUMNS];
+        for (i, word) in from.iter_mut().enumerate() {
+            let (line, column) = (i / COLUMNS, i % COLUMNS);
+            *word = T::word(|d| value(line * T::DEPTHS + d, column));
+        }
+        let [mut plain, mut best] = [0, 1].map(|_| vec![0u32; from.len()]);
+        // SAFETY: all have a block of lines.
+        unsafe {
+            portable::<T>(from.as_ptr(), plain.as_mut_ptr());
+            T::transpose_block(from.as_ptr(), best.as_mut_ptr());
+        }
+        assert_eq!(plain, best);
+        for (i, &word) in plain.iter().enumerate() {
+            let (line, column) = (i / COLUMNS, i % COLUMNS);
+            for d in 0..T::DEPTHS {
+                assert_eq!(T::of_word(word, d), value(column, line * T::DEPTHS + d));
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_of_either_type_is_transposed() {
+        assert_transposed(|i| i as f32);
+        assert_transposed(|i| bf16::from_bits(i as u16));
+    }
+}

@@ -1,0 +1,225 @@
+//! Trajectories through every verb: made, inspected, learned, and answered by loops that call APIs.
+
+use serde_json::Value;
+
+use crate::support::place::Place;
+use crate::support::{fixture, model};
+use crate::workplace::Workplace;
+
+fn config(method: &str, extra: &str) -> String {
+    format!(
+        r#"device = "{device}"
+[model]
+model_name_or_path = "{model}"
+[lora]
+r = 2
+lora_alpha = 4
+[data]
+train = ["goat/train.jsonl"]
+eval = ["goat/dev.jsonl"]
+format = "goat"
+max_length = 8192
+[goat]
+documents = "goat/documents.jsonl"
+method = "{method}"
+{extra}
+[retriever]
+model_name_or_path = "{retriever}"
+[mask]
+arguments = "all"
+[train]
+output_dir = "run-{method}"
+max_steps = 2
+per_device_train_batch_size = 2
+[eval]
+eval_steps = 2
+suites = ["goat"]
+max_samples = 2
+max_new_tokens = 8
+"#,
+        device = Place::chosen(),
+        model = fixture("tiny_chat_model").display(),
+        retriever = model("all-minilm-l6-v2").display(),
+    )
+}
+
+/// Trajectories of both splits, documents, and a config for each method.
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    let synth = "data synth goat --output goat/train.jsonl --documents goat/documents.jsonl";
+    workplace
+        .run(synth.split(' ').chain(["--rows", "12"]))
+        .success();
+    let synth = "data synth goat --split dev --output goat/dev.jsonl --rows 4";
+    workplace.run(synth.split(' ')).success();
+    for method in METHODS {
+        workplace.write(&format!("{method}.toml"), config(method, ""));
+    }
+    workplace
+}
+
+const METHODS: [&str; 4] = ["global", "react", "global-id", "react-id"];
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect()
+}
+
+#[test]
+fn the_values_of_arguments_are_read_and_not_learned() {
+    let workplace = workplace();
+    for method in METHODS {
+        let file = format!("{method}.toml");
+        let shown = workplace.run(["inspect", &file, "--format", "json", "-n", "20"]);
+        let rows = lines(&shown.success());
+        assert_eq!(rows.len(), 20, "{method}");
+        let mut n_values = 0;
+        for row in &rows {
+            let tokens = row["tokens"].as_array().unwrap();
+            let learned: String = tokens
+                .iter()
+                .filter(|token| token["weight"].as_f64() > Some(0.0))
+                .map(|token| token["text"].as_str().unwrap())
+                .collect();
+            // Rows without a call have none.
+            for value in row["argument_values"].as_array().into_iter().flatten() {
+                assert_eq!(value["is_masked"], true, "{row}");
+                n_values += 1;
+            }
+            assert!(learned.contains("<|im_end|>"), "{method}: {learned}");
+        }
+        assert!(n_values > 0, "{method}: no call among the rows");
+    }
+}
+
+#[test]
+fn agents_of_every_method_are_trained_evaluated_and_selected() {
+    let workplace = workplace();
+    for method in METHODS {
+        let file = format!("{method}.toml");
+        workplace.run(["train", &file]).success();
+        let run = format!("run-{method}");
+        let best = workplace.read(&format!("{run}/BEST"));
+        assert!(best.contains("checkpoint-"), "{method}: {best}");
+        let metrics = lines(&workplace.read(&format!("{run}/metrics.jsonl")));
+        let measured = metrics
+            .iter()
+            .filter(|line| line.to_string().contains("goat.ia"))
+            .count();
+        assert!(measured >= 2, "{method}: before and after, not {measured}");
+
+        let output = format!("{method}-results");
+        let arguments = ["eval", &run, "--suite", "goat", "--output", &output];
+        let table = workplace.run(arguments).success();
+        assert!(table.contains("SA") || table.contains("sa"), "{table}");
+        let predictions = lines(&workplace.read(&format!("{output}/predictions.jsonl")));
+        assert_eq!(predictions.len(), 2, "{method}");
+        for prediction in &predictions {
+            let shown = &prediction["outcome"]["retrievals"];
+            for retrieval in shown.as_array().unwrap() {
+                assert_eq!(
+                    retrieval["documents"].as_array().unwrap().len(),
+                    5,
+                    "{method}"
+                );
+            }
+            assert_eq!(prediction["outcome"]["method"], method);
+        }
+        let report: Value =
+            serde_json::from_str(&workplace.read(&format!("{output}/metrics.json"))).unwrap();
+        assert_eq!(report["goat"]["n"], 2, "{method}");
+    }
+}
+
+#[test]
+fn documents_beside_the_gold_ones_can_be_those_that_the_retriever_ranks_highest() {
+    let workplace = workplace();
+    workplace.write("near.toml", config("global", "distractors = \"retriever\""));
+    let plans = |file: &str| {
+        let shown = workplace.run(["inspect", file, "--format", "json", "-n", "1"]);
+        let tokens = lines(&shown.success())[0]["tokens"].clone();
+        let tokens = tokens.as_array().unwrap().clone();
+        tokens
+            .iter()
+            .map(|token| token["text"].as_str().unwrap().to_string())
+            .collect::<String>()
+    };
+    let (near, random) = (plans("near.toml"), plans("global.toml"));
+    assert_ne!(
+        near, random,
+        "the retriever chooses other documents than chance"
+    );
+    assert_eq!(near, plans("near.toml"), "and the same ones each time");
+}
+
+#[test]
+fn trajectories_that_cannot_be_learned_are_refused_with_place_and_remedy() {
+    let workplace = workplace();
+    let first = workplace.read("goat/train.jsonl");
+    let mut row: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
+    let name = row["calls"][0]["name"].clone();
+    for (change, expected) in [
+        ("unknown", "No Such/Api"),
+        ("arguments", "arguments"),
+        ("derived", "derive"),
+    ] {
+        let mut bad = row.clone();
+        match change {
+            "unknown" => bad["calls"][0]["name"] = "No Such/Api".into(),
+            "arguments" => bad["calls"][0]["arguments"] = "town".into(),
+            _ => {
+                let argument = bad["calls"][0]["arguments"].as_object().unwrap();
+                let argument = argument.keys().next().unwrap().clone();
+                bad["calls"][0]["derived"] =
+                    serde_json::json!({ argument: {"call": 0, "path": "x"} });
+            }
+        }
+        workplace.write("goat/train.jsonl", format!("{bad}\n"));
+        let answer = workplace.run(["train", "global.toml"]);
+        assert_eq!(answer.status, Some(3), "{change}: {}", answer.stderr);
+        assert!(
+            answer.stderr.contains(expected),
+            "{change}: {}",
+            answer.stderr
+        );
+        assert!(!workplace.path("run-global/checkpoint-000002").exists());
+    }
+    row["calls"][0]["name"] = name;
+    workplace.write("goat/train.jsonl", format!("{row}\n"));
+    workplace.write(
+        "lost.toml",
+        config("global", "").replace("documents = \"goat/documents.jsonl\"\n", ""),
+    );
+    let answer = workplace.run(["train", "lost.toml"]);
+    assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("goat.documents"),
+        "{}",
+        answer.stderr
+    );
+}
+
+#[test]
+fn a_specification_becomes_documents() {
+    let workplace = Workplace::new();
+    let parameter = r#"{"name": "city", "in": "query", "required": true,
+        "schema": {"type": "string"}, "description": "Name of the city."}"#;
+    let operation = format!(
+        r#"{{"summary": "Weather of a city", "parameters": [{parameter}],
+            "responses": {{"200": {{"description": "Degrees and sky."}}}}}}"#
+    );
+    workplace.write(
+        "weather.json",
+        format!(
+            r#"{{"openapi": "3.0.0", "info": {{"title": "Sky", "version": "1"}},
+                "paths": {{"/weather": {{"get": {operation}}}}}}}"#
+        ),
+    );
+    let import = "data import openapi weather.json --output documents.jsonl";
+    workplace.run(import.split(' ')).success();
+    let documents = lines(&workplace.read("documents.jsonl"));
+    assert_eq!(documents.len(), 1);
+    assert_eq!(documents[0]["api_name"], "GET /weather");
+    assert_eq!(documents[0]["required_parameters"][0]["name"], "city");
+}

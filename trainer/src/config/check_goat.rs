@@ -1,0 +1,93 @@
+//! The tables `[goat]` and `[retriever]`, and what they need of each other and of the rest.
+
+use super::choices::{DataFormat, Distractors, EvalStrategy, Suite};
+use super::defaults;
+use super::raw::{RawGoat, RawKindWeights, RawRetriever};
+use super::rules::Checker;
+use super::settings::{DataConfig, EvalConfig, GoatConfig, KindWeights, RetrieverConfig};
+
+impl Checker<'_> {
+    pub(super) fn retriever(&mut self, raw: RawRetriever) -> RetrieverConfig {
+        RetrieverConfig {
+            model_name_or_path: self.required(
+                raw.model_name_or_path,
+                "retriever.model_name_or_path",
+                "name a sentence-transformers folder: model_name_or_path = \
+                 \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)",
+            ),
+        }
+    }
+
+    pub(super) fn goat(
+        &mut self,
+        raw: Option<RawGoat>,
+        data: &DataConfig,
+        retriever: Option<&RetrieverConfig>,
+    ) -> Option<GoatConfig> {
+        let is_goat = data.format == DataFormat::Goat;
+        if !is_goat {
+            if raw.is_some() && self.is_typed("data.format") {
+                let message = format!(
+                    "[goat] is for trajectories, and the rows are {}",
+                    data.format
+                );
+                self.report(
+                    "goat",
+                    message,
+                    "write format = \"goat\" in [data], or take the table out",
+                );
+            }
+            return None;
+        }
+        let raw = raw.unwrap_or_default();
+        let goat = GoatConfig {
+            documents: self.required(
+                raw.documents,
+                "goat.documents",
+                "name the file of API documents: documents = \"data/documents.jsonl\"",
+            ),
+            method: raw.method.unwrap_or(defaults::GOAT_METHOD),
+            distractors: raw.distractors.unwrap_or(defaults::DISTRACTORS),
+            n_documents: raw.n_documents.unwrap_or(defaults::N_DOCUMENTS),
+            output_limit: raw.output_limit.unwrap_or(defaults::OUTPUT_LIMIT),
+            weights: self.kind_weights(raw.weights.unwrap_or_default()),
+        };
+        self.at_least("goat.n_documents", goat.n_documents as u64, 1);
+        self.at_least("goat.output_limit", goat.output_limit as u64, 40);
+        if goat.distractors == Distractors::Retriever && retriever.is_none() {
+            self.report(
+                "goat.distractors",
+                "nothing ranks documents: the table [retriever] is missing",
+                "add [retriever] with model_name_or_path, or write distractors = \"random\"",
+            );
+        }
+        Some(goat)
+    }
+
+    fn kind_weights(&mut self, raw: RawKindWeights) -> KindWeights {
+        let mut weight = |typed: Option<f64>, kind: &str| {
+            let weight = typed.unwrap_or(defaults::KIND_WEIGHT);
+            self.within(&format!("goat.weights.{kind}"), weight, 0.0..=f64::MAX);
+            weight
+        };
+        KindWeights {
+            plan: weight(raw.plan, "plan"),
+            call: weight(raw.call, "call"),
+            step: weight(raw.step, "step"),
+            decompose: weight(raw.decompose, "decompose"),
+            answer: weight(raw.answer, "answer"),
+        }
+    }
+
+    /// The suite goat shows documents that a retriever ranked.
+    pub(super) fn agents_need(&mut self, eval: &EvalConfig, retriever: Option<&RetrieverConfig>) {
+        let evaluates = eval.eval_strategy == EvalStrategy::Steps;
+        if evaluates && eval.suites.contains(&Suite::Goat) && retriever.is_none() {
+            self.missing(
+                "retriever.model_name_or_path",
+                "the suite goat ranks documents: [retriever] model_name_or_path = \
+                 \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)",
+            );
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The data files of a config to rows, whatever their format.
+//!
+//! Trajectories are no rows: each is expanded to several, with API documents beside the right ones
+//! that chance or a retriever chooses. All other formats are rows as they are.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use burn::tensor::Device;
+use tooltune_data::agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
+use tooltune_data::text::{DataError, Row, read_rows};
+use tooltune_data::tools::{ApiCatalogue, Trajectory, read_trajectories};
+
+use super::settings;
+use crate::config::{Config, GoatConfig};
+use crate::error::Error;
+use crate::eval::documents::DocumentIndex;
+
+/// Rows, one at a time.
+pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
+
+/// Calls `work` with the rows of `files`, which have the format of the config.
+///
+/// `device` computes the retriever where it chooses documents.
+///
+/// # Errors
+///
+/// A file that cannot be opened, documents or a retriever that cannot be read, or what `work` says.
+pub fn with_rows<R>(
+    config: &Config,
+    files: &[PathBuf],
+    device: &Device,
+    work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    if let (None, Some(goat)) = (settings::data_format(config.data.format), &config.goat) {
+        return with_examples(config, goat, (files, device), work);
+    }
+    let format = settings::data_format(config.data.format).ok_or_else(no_goat)?;
+    let readers = files
+        .iter()
+        .map(|path| read_rows(path, format))
+        .collect::<Result<Vec<_>, _>>()?;
+    work(&mut readers.into_iter().flatten())
+}
+
+fn with_examples<R>(
+    config: &Config,
+    goat: &GoatConfig,
+    (files, device): (&[PathBuf], &Device),
+    work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let options = settings::goat(goat);
+    options.validate()?;
+    let catalogue = ApiCatalogue::read(&goat.documents)?;
+    let expansion = Expansion {
+        catalogue: &catalogue,
+        options: &options,
+        seed: config.train.seed,
+    };
+    let readers = files
+        .iter()
+        .map(|path| read_trajectories(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    let trajectories = readers.into_iter().flatten();
+    if options.distractors == Distractors::Random {
+        return work(&mut goat_rows(trajectories, expansion, Ranking::Random));
+    }
+    // Texts are embedded together, which is many times faster than one by one.
+    let trajectories: Vec<Trajectory> = trajectories.collect::<Result<_, _>>()?;
+    let ranked = ranked_documents(config, &trajectories, expansion, device)?;
+    let mut nearest = |text: &str, k: usize| -> Vec<usize> {
+        ranked
+            .get(text)
+            .map_or(&[][..], Vec::as_slice)
+            .iter()
+            .copied()
+            .take(k)
+            .collect()
+    };
+    let ranking = Ranking::Retriever(&mut nearest);
+    let trajectories = trajectories.into_iter().map(Ok::<_, DataError>);
+    work(&mut goat_rows(trajectories, expansion, ranking))
+}
+
+/// The positions of the documents nearest to each text that the expansion will ask for.
+fn ranked_documents(
+    config: &Config,
+    trajectories: &[Trajectory],
+    expansion: Expansion<'_>,
+    device: &Device,
+) -> Result<HashMap<String, Vec<usize>>, Error> {
+    let index = DocumentIndex::open(config, expansion.catalogue, device)?;
+    let mut texts: Vec<String> = trajectories
+        .iter()
+        .flat_map(|trajectory| expansion.retrieval_texts(trajectory))
+        .collect();
+    texts.sort();
+    texts.dedup();
+    // As many as a prompt can hold beside gold ones that the retriever misses.
+    let k = 2 * expansion.options.n_documents;
+    let ranked = index.nearest(&texts, k)?;
+    Ok(texts.into_iter().zip(ranked).collect())
+}
+
+/// The trajectories of the evaluation files, at most `eval.max_samples`, checked.
+///
+/// # Errors
+///
+/// A file or trajectory that cannot be read or does not fit the documents.
+pub fn eval_trajectories(
+    config: &Config,
+    catalogue: &ApiCatalogue,
+) -> Result<Vec<Trajectory>, Error> {
+    let limit = config.eval.max_samples.unwrap_or(usize::MAX);
+    let mut trajectories = Vec::new();
+    for path in &config.data.eval {
+        for trajectory in read_trajectories(path)?.take(limit - trajectories.len()) {
+            let trajectory = trajectory?;
+            trajectory.check(catalogue)?;
+            trajectories.push(trajectory);
+        }
+    }
+    Ok(trajectories)
+}
+
+/// The options of the `[goat]` table.
+///
+/// # Errors
+///
+/// The config has no such table.
+pub fn goat_options(config: &Config) -> Result<GoatOptions, Error> {
+    let goat = config.goat.as_ref().ok_or_else(no_goat)?;
+    Ok(settings::goat(goat))
+}
+
+fn no_goat() -> Error {
+    Error::Usage(
+        "the rows are trajectories, and the table [goat] that says how they become prompts is \
+         missing; add [goat] with documents"
+            .to_string(),
+    )
+}
