@@ -1,4 +1,8 @@
-//! Rotation of heads where they lie: heads that are not turned are not touched.
+//! Rotation of heads where they lie, or from a tensor that others hold to a new one.
+
+#[cfg(target_arch = "x86_64")]
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use burn::backend::flex::FlexTensor;
 
@@ -8,6 +12,11 @@ use super::{Direction, Turn};
 use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::rows::change_rows;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::{
+    buffer::{contiguous, is_own, numbers, with_layout_of},
+    rows::write_rows,
+};
 
 /// Tables of a micro-batch, `[n, c / 2]` each.
 #[derive(Debug, Clone, Copy)]
@@ -32,17 +41,62 @@ pub(super) fn rotate<T: Number>(
         Direction::Back => -1.0,
     };
     let shape = [width, turn.heads * 2 * half];
+    #[cfg(target_arch = "x86_64")]
+    if Isa::detect() == Isa::Avx512 {
+        return turned::<T>(x, shape, tables, sign);
+    }
     change_rows::<T>(x, width, |rows, x| {
-        let part = rows.start * half..rows.end * half;
-        let (cos, sin) = (&tables.cos[part.clone()], &tables.sin[part]);
-        let tables = Tables { cos, sin, half };
-        match Isa::detect() {
-            // SAFETY: detected; the tables are those of the rows.
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => unsafe { cpu_avx512::rotate_rows(x, shape, tables, sign) },
-            _ => rotate_rows(x, shape, tables, sign),
-        }
+        rotate_rows(x, shape, tables.lines(rows), sign);
     })
+}
+
+/// The same with AVX-512, which reads one place and writes another.
+#[cfg(target_arch = "x86_64")]
+fn turned<T: Number>(
+    x: FlexTensor,
+    [width, turned]: [usize; 2],
+    tables: Tables<'_>,
+    sign: f32,
+) -> FlexTensor {
+    let shape = [width, turned];
+    if is_own(&x) {
+        return change_rows::<T>(x, width, |rows, x| {
+            // SAFETY: detected by the caller; the rows are those of the tables.
+            unsafe {
+                cpu_avx512::rotate_rows(
+                    x.as_ptr(),
+                    x.as_mut_ptr(),
+                    shape,
+                    tables.lines(rows),
+                    sign,
+                );
+            }
+        });
+    }
+    let x = contiguous(x);
+    let from = numbers::<T>(&x);
+    let rows = from.len() / width.max(1);
+    // SAFETY: each row is written whole.
+    let changed = unsafe {
+        write_rows([rows, width], |run, to: &mut [MaybeUninit<T>]| {
+            let from = &from[run.start * width..run.end * width];
+            let to = to.as_mut_ptr().cast::<T>();
+            cpu_avx512::rotate_rows(from.as_ptr(), to, shape, tables.lines(run), sign);
+        })
+    };
+    with_layout_of(changed, &x)
+}
+
+impl<'a> Tables<'a> {
+    /// Those of some rows.
+    fn lines(self, rows: Range<usize>) -> Self {
+        let part = rows.start * self.half..rows.end * self.half;
+        Self {
+            cos: &self.cos[part.clone()],
+            sin: &self.sin[part],
+            ..self
+        }
+    }
 }
 
 for_each_isa! {
