@@ -13,13 +13,16 @@ pub mod attention;
 pub mod cpu;
 #[cfg(feature = "cube")]
 pub mod cube;
+pub mod dense;
 pub mod dropout;
 pub mod embedding;
 pub mod frozen_weight;
 #[cfg(feature = "cuda")]
 pub mod gpu;
+pub mod layer_norm;
 pub mod linear_cross_entropy;
 pub mod lora_linear;
+mod maybe;
 pub mod rms_norm;
 pub mod rope;
 mod route;
@@ -29,6 +32,7 @@ pub mod swiglu;
 pub use adamw::{AdamW, AdamWState};
 pub use attention::{Causality, Columns, Documents};
 pub use cpu::isa::instruction_set;
+pub use dense::Dense;
 pub use dropout::Dropout;
 pub use frozen_weight::{ComputeDtype, FrozenWeight};
 pub use linear_cross_entropy::{LossAndGradient, Supervision};

@@ -67,7 +67,7 @@ impl FrozenWeight {
     pub fn new(values: Vec<f32>, shape: [usize; 2], dtype: ComputeDtype, device: &Device) -> Self {
         assert_eq!(values.len(), shape[0] * shape[1], "values of a weight");
         let storage = if is_cpu(device) {
-            Storage::Packed(Packed::new(values, shape, dtype))
+            Storage::Packed(Packed::new(&values, shape, dtype))
         } else {
             let dense = Tensor::<2>::from_data(TensorData::new(values, shape), device);
             Storage::Dense(Box::new(dense.cast(dtype.dtype())))

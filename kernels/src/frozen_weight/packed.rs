@@ -29,12 +29,10 @@ macro_rules! with_matrix {
 pub(crate) use with_matrix;
 
 impl Packed {
-    pub(crate) fn new(values: Vec<f32>, shape: [usize; 2], dtype: ComputeDtype) -> Self {
+    pub(crate) fn new(values: &[f32], shape: [usize; 2], dtype: ComputeDtype) -> Self {
         match dtype {
-            ComputeDtype::F32 => Self::F32(Arc::new(PackedMatrix::new(&values, shape))),
-            ComputeDtype::Bf16 => {
-                Self::Bf16(Arc::new(PackedMatrix::new(&narrowed(&values), shape)))
-            }
+            ComputeDtype::F32 => Self::F32(Arc::new(PackedMatrix::new(values, shape))),
+            ComputeDtype::Bf16 => Self::Bf16(Arc::new(PackedMatrix::new(&narrowed(values), shape))),
         }
     }
 

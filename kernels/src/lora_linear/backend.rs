@@ -17,30 +17,9 @@ use super::cpu_factors::Factors;
 use crate::cpu::buffer::{self, contiguous, dims, floats, numbers};
 use crate::dropout::Dropout;
 use crate::frozen_weight::{Packed, PackedMatrix};
+use crate::maybe::Maybe;
 use crate::rms_norm::RmsNormGradients;
 use crate::swiglu::SwigluGradients;
-
-/// A tensor that may be missing.
-#[derive(Debug, Clone, ExtensionType)]
-pub(crate) enum Maybe<B: Backend> {
-    /// There is none.
-    Absent,
-    /// There is one.
-    Present(FloatTensor<B>),
-}
-
-impl<B: Backend> Maybe<B> {
-    pub(crate) fn of(tensor: Option<FloatTensor<B>>) -> Self {
-        tensor.map_or(Self::Absent, Self::Present)
-    }
-
-    pub(super) fn into_option(self) -> Option<FloatTensor<B>> {
-        match self {
-            Self::Absent => None,
-            Self::Present(tensor) => Some(tensor),
-        }
-    }
-}
 
 /// What has no gradient.
 #[derive(Debug, Clone, ExtensionType)]

@@ -20,10 +20,11 @@ use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
 pub use adapter::{AdapterLayout, AdapterPart, StackedAdapter};
-use backend::{Frozen, LinearOps, Maybe, Read, Spec};
+use backend::{Frozen, LinearOps, Read, Spec};
 
 use crate::dropout::Dropout;
 use crate::frozen_weight::{FrozenWeight, Storage};
+use crate::maybe::Maybe;
 use crate::route::is_served;
 
 /// Linear maps of one input, stacked.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use tooltune_kernels::attention::{self, Causality, Documents};
+use tooltune_kernels::dense::{self, Reading};
 use tooltune_kernels::lora_linear::{self, Beside};
 use tooltune_kernels::{
     AdapterLayout, AdapterPart, ComputeDtype, Dropout, FrozenWeight, RopeTable, StackedAdapter,
-    StackedLinear, Supervision, linear_cross_entropy, rms_norm, rope, swiglu,
+    StackedLinear, Supervision, layer_norm, linear_cross_entropy, rms_norm, rope, swiglu,
 };
 
 use crate::support::Numbers;
@@ -73,6 +74,72 @@ fn rms_norm() {
         check(&mut numbers, &format!("{shape:?}"), x, &|x| {
             rms_norm::reference::rms_norm(x, &weight, 1e-3, DType::F64)
         });
+    }
+}
+
+#[test]
+fn layer_norm() {
+    let mut numbers = Numbers::new(70);
+    for shape in [[1, 3], [1, 7], [5, 33]] {
+        let x = doubles(&mut numbers, shape);
+        let [weight, bias] = [0, 1].map(|_| doubles(&mut numbers, [shape[1]]));
+        let norm = |x, weight: &Tensor<1>, bias: &Tensor<1>| {
+            layer_norm::reference::layer_norm(x, weight, bias, 1e-3)
+        };
+        let name = format!("{shape:?}");
+        let of = |x: Tensor<2>, tensor: &Tensor<1>| match x.is_autodiff() {
+            true => Tensor::from_inner(tensor.clone()),
+            false => tensor.clone(),
+        };
+        check(&mut numbers, &name, x.clone(), &|x| {
+            let (weight, bias) = (of(x.clone(), &weight), of(x.clone(), &bias));
+            norm(x, &weight, &bias)
+        });
+        check(&mut numbers, &name, weight.clone(), &|weight| {
+            let x = match weight.is_autodiff() {
+                true => Tensor::from_inner(x.clone()),
+                false => x.clone(),
+            };
+            let bias = of(x.clone(), &bias);
+            norm(x, &weight, &bias)
+        });
+    }
+}
+
+#[test]
+fn trained_maps() {
+    let mut numbers = Numbers::new(71);
+    let (x, weight) = (doubles(&mut numbers, [5, 7]), doubles(&mut numbers, [3, 7]));
+    let bias = doubles(&mut numbers, [3]);
+    for reading in [Reading::Plain, Reading::Gelu] {
+        let map = |x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>| {
+            dense::reference::dense(x, (&weight, &bias), None, (reading, DType::F64))
+        };
+        let name = format!("{reading:?}");
+        let [tracked_x, tracked_w] = [&x, &weight].map(|t| Tensor::from_inner(t.clone()));
+        let tracked_b = Tensor::from_inner(bias.clone());
+        check(&mut numbers, &name, x.clone(), &|x| match x.is_autodiff() {
+            true => map(x, tracked_w.clone(), tracked_b.clone()),
+            false => map(x, weight.clone(), bias.clone()),
+        });
+        check(
+            &mut numbers,
+            &name,
+            weight.clone(),
+            &|w| match w.is_autodiff() {
+                true => map(tracked_x.clone(), w, tracked_b.clone()),
+                false => map(x.clone(), w, bias.clone()),
+            },
+        );
+        check(
+            &mut numbers,
+            &name,
+            bias.clone(),
+            &|b| match b.is_autodiff() {
+                true => map(tracked_x.clone(), tracked_w.clone(), b),
+                false => map(x.clone(), weight.clone(), b),
+            },
+        );
     }
 }
 

@@ -14,3 +14,4 @@ mod lora_linear;
 mod place;
 mod second_order;
 mod support;
+mod trained;

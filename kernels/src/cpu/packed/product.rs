@@ -59,6 +59,23 @@ impl<'a, T: Operand> Rows<'a, T> {
         }
     }
 
+    /// The columns of rows of `stride` elements, as rows: the transpose. As many depths as whole
+    /// words hold must lie in `values`.
+    pub(crate) fn of_columns(values: &'a [T], stride: usize, columns: Range<usize>) -> Self {
+        Self {
+            values,
+            stride: 1,
+            depth_stride: stride,
+            first: columns.start,
+            n: columns.len(),
+        }
+    }
+
+    /// Whether words can be read where they lie.
+    fn has_words(&self) -> bool {
+        self.depth_stride == 1 || T::DEPTHS == 1
+    }
+
     /// Where word `word` of row `row` lies, the first of the product being 0.
     fn pointer(&self, row: usize, word: usize) -> *const T {
         let depth = word * T::DEPTHS * self.depth_stride;
@@ -311,7 +328,8 @@ impl<T: Operand> Sum<'_, T> {
                 }));
             }
             // Few rows are read once or twice, and where they lie.
-            if n <= FEW_ROWS || panels.len() < MANY_PANELS {
+            let is_little = n <= FEW_ROWS || panels.len() < MANY_PANELS;
+            if is_little && pieces.iter().all(|piece| piece.term.left.has_words()) {
                 self.tiles(&pieces, (panels.clone(), columns), i == 0);
                 continue;
             }

@@ -37,12 +37,17 @@ pub(crate) unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
         unsafe { avx512::transpose(rows, to.as_mut_ptr(), (ROWS, ROWS)) };
         return;
     }
-    if rows.stride == 1 && T::DEPTHS == 1 {
+    if rows.stride == 1 {
         for (p, line) in to.chunks_exact_mut(ROWS).take(rows.words).enumerate() {
-            let from = rows.first.wrapping_add(p * rows.depth_stride).cast::<f32>();
-            // SAFETY: each depth has a number of every row, side by side, and a word is a number.
-            let from = unsafe { std::slice::from_raw_parts(from, rows.rows) };
-            line[..rows.rows].copy_from_slice(from);
+            let depth = |i: usize| {
+                let first = (p * T::DEPTHS + i) * rows.depth_stride;
+                // SAFETY: each depth has a number of every row, side by side.
+                unsafe { std::slice::from_raw_parts(rows.first.wrapping_add(first), rows.rows) }
+            };
+            let [low, high] = [depth(0), depth(T::DEPTHS - 1)];
+            for ((word, &low), &high) in line.iter_mut().zip(low).zip(high) {
+                *word = f32::from_bits(T::word(|i| if i == 0 { low } else { high }));
+            }
         }
         return;
     }

@@ -1,0 +1,246 @@
+//! The trained map as an operation of the CPU backend, with its backward pass.
+
+use std::borrow::Cow;
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Flex, backend_extension};
+
+use super::{Reading, cpu, gelu};
+use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
+use crate::cpu::packed::convert::narrow_slice;
+use crate::cpu::packed::operand::Operand;
+use crate::cpu::pool::Buffer;
+use crate::frozen_weight::{Packed, PackedMatrix, with_matrix};
+use crate::maybe::Maybe;
+
+/// Everything that is no tensor.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    pub(super) packed: Packed,
+    pub(super) reading: Reading,
+}
+
+/// What backends implement themselves.
+#[backend_extension(Autodiff, Flex)]
+pub(crate) trait DenseOps: Backend {
+    /// The contract is [`super::dense`]'s.
+    fn trained_linear(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        #[extension_type] residual: Maybe<Self>,
+        spec: Spec,
+    ) -> FloatTensor<Self>;
+}
+
+/// Gradients of what has a node: input, weight and bias.
+pub(crate) type InputGradients<B> = [Option<FloatTensor<B>>; 3];
+
+/// The backward pass, on tensors without a graph.
+pub(crate) trait DenseGradients: DenseOps {
+    /// Gradients of input, weight and bias, where they are wanted.
+    fn trained_linear_gradients(
+        x: FloatTensor<Self>,
+        spec: Spec,
+        dy: FloatTensor<Self>,
+        wanted: [bool; 3],
+    ) -> InputGradients<Self>;
+}
+
+/// Numbers of the type of a product: those of the tensor, or narrowed ones.
+fn read<T: Operand>(x: &FlexTensor) -> Cow<'_, [T]> {
+    match T::slice(x) {
+        Some(x) => Cow::Borrowed(x),
+        None => {
+            let x = floats(x);
+            let mut to = Vec::with_capacity(x.len());
+            narrow_slice(x, &mut to.spare_capacity_mut()[..x.len()]);
+            // SAFETY: the capacity suffices, and all of it was written.
+            unsafe { to.set_len(x.len()) };
+            Cow::Owned(to)
+        }
+    }
+}
+
+/// What the map multiplies: the input, or GELU of it.
+enum Operands<'a, T: Operand> {
+    Plain(Cow<'a, [T]>),
+    Gelu(Buffer<T>),
+}
+
+impl<'a, T: Operand> Operands<'a, T> {
+    fn of(x: &'a FlexTensor, reading: Reading) -> Self {
+        match reading {
+            Reading::Plain => Self::Plain(read(x)),
+            Reading::Gelu => Self::Gelu(gelu::gelu(numbers(x))),
+        }
+    }
+
+    fn numbers(&self) -> &[T] {
+        match self {
+            Self::Plain(x) => x,
+            Self::Gelu(x) => x,
+        }
+    }
+}
+
+fn forward<T: Operand>(
+    x: &FlexTensor,
+    (bias, residual): (&FlexTensor, Option<&FlexTensor>),
+    (matrix, reading): (&PackedMatrix<T>, Reading),
+) -> FlexTensor {
+    let operands = Operands::<T>::of(x, reading);
+    let (x_read, weight) = (operands.numbers(), matrix.forward());
+    let shape = [dims::<2>(x)[0], weight.columns()];
+    let bias = floats(bias);
+    match residual {
+        Some(residual) => {
+            let beside = (bias, Some(floats(residual)));
+            tensor(cpu::output::<T, f32>(x_read, weight, beside), shape)
+        }
+        None => tensor(cpu::output::<T, T>(x_read, weight, (bias, None)), shape),
+    }
+}
+
+fn backward<T: Operand>(
+    x: &FlexTensor,
+    dy: &FlexTensor,
+    (matrix, reading): (&PackedMatrix<T>, Reading),
+    wanted: [bool; 3],
+) -> InputGradients<Flex> {
+    let [wants_x, wants_weight, wants_bias] = wanted;
+    let ([_, in_features], [_, out_features]) = (dims::<2>(x), dims::<2>(dy));
+    let d_bias = wants_bias.then(|| {
+        let sums = match T::slice(dy) {
+            Some(dy) => cpu::bias_gradient(dy, out_features),
+            None => cpu::bias_gradient(floats(dy), out_features),
+        };
+        tensor(sums, [out_features])
+    });
+    let narrow = read::<T>(dy);
+    let d_weight = wants_weight.then(|| {
+        let operands = Operands::<T>::of(x, reading);
+        let both = ((&*narrow, out_features), (operands.numbers(), in_features));
+        tensor(
+            cpu::weight_gradient(both.0, both.1),
+            [out_features, in_features],
+        )
+    });
+    let dx = wants_x.then(|| {
+        let weight = matrix.backward();
+        let shape = dims::<2>(x);
+        if reading == Reading::Gelu {
+            let d_read: Buffer<T> = cpu::input_gradient(&narrow, &weight);
+            return tensor(
+                gelu::gelu_gradient(numbers::<T>(x), &d_read, in_features),
+                shape,
+            );
+        }
+        match T::slice(x) {
+            Some(_) => tensor(cpu::input_gradient::<T, T>(&narrow, &weight), shape),
+            None => tensor(cpu::input_gradient::<T, f32>(&narrow, &weight), shape),
+        }
+    });
+    [dx, d_weight, d_bias]
+}
+
+impl DenseOps for Flex {
+    fn trained_linear(
+        x: FlexTensor,
+        _weight: FlexTensor,
+        bias: FlexTensor,
+        residual: Maybe<Self>,
+        spec: Spec,
+    ) -> FlexTensor {
+        let [x, bias] = [x, bias].map(contiguous);
+        let residual = residual.into_option().map(contiguous);
+        let beside = (&bias, residual.as_ref());
+        with_matrix!(&spec.packed, matrix => forward(&x, beside, (matrix, spec.reading)))
+    }
+}
+
+impl DenseGradients for Flex {
+    fn trained_linear_gradients(
+        x: FlexTensor,
+        spec: Spec,
+        dy: FlexTensor,
+        wanted: [bool; 3],
+    ) -> InputGradients<Self> {
+        let [x, dy] = [x, dy].map(contiguous);
+        with_matrix!(&spec.packed, matrix => backward(&x, &dy, (matrix, spec.reading), wanted))
+    }
+}
+
+/// Parents: x, weight, bias, residual; a missing residual repeats x.
+#[derive(Debug)]
+struct DenseBackward;
+
+/// What [`DenseBackward`] keeps.
+#[derive(Debug, Clone)]
+struct State<B: Backend> {
+    x: FloatTensor<B>,
+    spec: Spec,
+    has_residual: bool,
+}
+
+impl<B: DenseGradients> Backward<B, 4> for DenseBackward {
+    type State = State<B>;
+
+    fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let dy = gradients.consume::<B>(&ops.node);
+        let State {
+            x,
+            spec,
+            has_residual,
+        } = ops.state;
+        let [x_node, weight, bias, residual] = ops.parents;
+        if let Some(residual) = residual.filter(|_| has_residual) {
+            gradients.register::<B>(residual.id, dy.clone());
+        }
+        let nodes = [x_node, weight, bias];
+        let wanted = [0, 1, 2].map(|i| nodes[i].is_some());
+        let found = B::trained_linear_gradients(x, spec, dy, wanted);
+        for (node, gradient) in nodes.into_iter().zip(found) {
+            if let (Some(node), Some(gradient)) = (node, gradient) {
+                gradients.register::<B>(node.id, gradient);
+            }
+        }
+    }
+}
+
+impl<B: DenseGradients, C: CheckpointStrategy> DenseOps for Autodiff<B, C> {
+    fn trained_linear(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        residual: Maybe<Self>,
+        spec: Spec,
+    ) -> FloatTensor<Self> {
+        let residual = residual.into_option();
+        let last = residual.as_ref().map_or_else(|| x.node(), |r| r.node());
+        let prepared = DenseBackward
+            .prepare::<C>([x.node(), weight.node(), bias.node(), last])
+            .compute_bound()
+            .stateful();
+        let has_residual = residual.is_some();
+        let [x, weight, bias] = [x, weight, bias].map(|tensor| tensor.into_primitive());
+        let residual = Maybe::of(residual.map(|tensor| tensor.into_primitive()));
+        let y = B::trained_linear(x.clone(), weight, bias, residual, spec.clone());
+        match prepared {
+            OpsKind::Tracked(prep) => prep.finish(
+                State {
+                    x,
+                    spec,
+                    has_residual,
+                },
+                y,
+            ),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The trained map on slices: output, and the gradients of input, weight and bias.
+//!
+//! The gradient of the weight is a product over tokens, thousands of them. They are taken a part at
+//! a time, so that both operands of a part stay in cache.
+
+use std::borrow::Cow;
+
+use crate::cpu::isa::for_each_isa;
+use crate::cpu::number::Number;
+use crate::cpu::packed::operand::Operand;
+use crate::cpu::packed::panels::Panels;
+use crate::cpu::packed::product::{Output, Panelled, Rows, Sum, Term, evened, for_row_blocks};
+use crate::cpu::pool::Buffer;
+use crate::cpu::rows::map_tasks;
+use crate::cpu::shared::Shared;
+
+/// Words of tokens whose products are summed at a time.
+const TOKEN_WORDS: usize = 768;
+
+/// Tokens whose gradients one task sums for the bias.
+const BIAS_TOKENS: usize = 256;
+
+/// `x Wᵀ + b` plus the residual `[n, out]`, with panels of the weight whose depth is `in`.
+pub(super) fn output<T: Operand, O: Operand>(
+    x: &[T],
+    weight: &Panels<T>,
+    (bias, residual): (&[f32], Option<&[f32]>),
+) -> Buffer<O> {
+    product(x, weight, Some(bias), residual)
+}
+
+/// `dy W`, `[n, in]`, with panels of the weight whose depth is `out`.
+pub(super) fn input_gradient<T: Operand, O: Operand>(dy: &[T], weight: &Panels<T>) -> Buffer<O> {
+    product(dy, weight, None, None)
+}
+
+/// Rows times panels, and what is added to that.
+fn product<T: Operand, O: Operand>(
+    rows: &[T],
+    panels: &Panels<T>,
+    bias: Option<&[f32]>,
+    residual: Option<&[f32]>,
+) -> Buffer<O> {
+    let (depth, columns) = (panels.depth(), panels.columns());
+    let n = rows.len().checked_div(depth).unwrap_or(0);
+    let (rows, stride) = evened(rows, depth);
+    // SAFETY: the sums replace every element.
+    unsafe {
+        Buffer::filled(n * columns, |to| {
+            let to = Shared::new(to);
+            for_row_blocks::<T, O>(n, depth, |block, spread| {
+                let place = block.start * columns..block.end * columns;
+                let left = &rows[block.start * stride..block.end * stride];
+                Sum {
+                    terms: &[Term::new(Rows::new(left, stride, 0), panels)],
+                    panels: Panelled::All,
+                    bias,
+                    residual: residual.map(|residual| &residual[place.clone()]),
+                    output: Output::new(to.slice(place.start, place.len()), columns),
+                }
+                .run(spread);
+            });
+        })
+    }
+}
+
+/// `dyᵀ x`, `[out, in]`, of rows `[n, out]` and `[n, in]`.
+pub(super) fn weight_gradient<T: Operand>(
+    (dy, out_features): (&[T], usize),
+    (x, in_features): (&[T], usize),
+) -> Buffer<f32> {
+    let n = dy.len().checked_div(out_features).unwrap_or(0);
+    let mut sums = Buffer::repeated(0.0, out_features * in_features);
+    let part = TOKEN_WORDS * T::DEPTHS;
+    for start in (0..n).step_by(part) {
+        let tokens = part.min(n - start);
+        let x = &x[start * in_features..(start + tokens) * in_features];
+        let right = Panels::of_matrix(x, [tokens, in_features]);
+        let dy = &dy[start * out_features..(start + tokens) * out_features];
+        let dy = whole_words(dy, out_features);
+        let sums = Shared::new(&mut sums);
+        for_row_blocks::<T, f32>(out_features, tokens, |rows, spread| {
+            // SAFETY: blocks of rows are disjoint.
+            let own = unsafe { sums.slice(rows.start * in_features, rows.len() * in_features) };
+            Sum {
+                terms: &[Term::new(Rows::of_columns(&dy, out_features, rows), &right)],
+                panels: Panelled::All,
+                bias: None,
+                residual: None,
+                output: Output::sums(own, in_features),
+            }
+            .run(spread);
+        });
+    }
+    sums
+}
+
+/// The rows, with rows of zeros up to whole words of tokens.
+fn whole_words<T: Operand>(rows: &[T], width: usize) -> Cow<'_, [T]> {
+    let n = rows.len() / width.max(1);
+    if n.is_multiple_of(T::DEPTHS) {
+        return Cow::Borrowed(rows);
+    }
+    let mut whole = rows.to_vec();
+    whole.resize(n.next_multiple_of(T::DEPTHS) * width, T::ZERO);
+    Cow::Owned(whole)
+}
+
+/// The sum over all rows `[n, width]`, in an order that does not depend on the threads.
+pub(super) fn bias_gradient<T: Number>(dy: &[T], width: usize) -> Buffer<f32> {
+    let parts: Vec<&[T]> = dy.chunks((BIAS_TOKENS * width).max(1)).collect();
+    let partial = map_tasks(&parts, |rows| {
+        let mut sums = vec![0.0f32; width];
+        add_rows(rows, &mut sums);
+        sums
+    });
+    let mut sums = Buffer::repeated(0.0, width);
+    for part in &partial {
+        add_rows(part.as_slice(), &mut sums);
+    }
+    sums
+}
+
+for_each_isa! {
+    fn add_rows[T: Number](rows: &[T], sums: &mut [f32]) {
+        for row in rows.chunks_exact(sums.len().max(1)) {
+            for (sum, x) in sums.iter_mut().zip(row) {
+                *sum += x.widen();
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Hidden states to hidden states of mean 0 and variance 1, scaled and shifted by learned numbers.
+
+mod backend;
+mod cpu;
+pub mod reference;
+
+use burn::backend::Dispatch;
+use burn::tensor::{DType, Tensor};
+
+use crate::route::is_served_by_cpu;
+use backend::LayerNormOps;
+
+/// `(x - mean) / √(variance + eps) * weight + bias` of each row; all three have gradients.
+///
+/// # Shapes
+///
+/// - `x`: `[n, d]`, f32
+/// - `weight`, `bias`: `[d]`, f32
+/// - returns: `[n, d]`, f32
+///
+/// # Source
+///
+/// Ba et al. 2016, equation 4; `torch.nn.LayerNorm`, whose variance divides by `d`.
+pub fn layer_norm(x: Tensor<2>, weight: &Tensor<1>, bias: &Tensor<1>, eps: f64) -> Tensor<2> {
+    let types = [x.dtype(), weight.dtype(), bias.dtype()];
+    if types != [DType::F32; 3] || !is_served_by_cpu(&x) {
+        return reference::layer_norm(x, weight, bias, eps);
+    }
+    Tensor::from_dispatch(Dispatch::trained_layer_norm(
+        x.into_dispatch(),
+        weight.clone().into_dispatch(),
+        bias.clone().into_dispatch(),
+        eps as f32,
+    ))
+}
