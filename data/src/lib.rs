@@ -7,6 +7,7 @@ pub mod batches;
 pub mod benchmarks;
 pub mod executors;
 pub mod json;
+pub mod pairs;
 pub mod score;
 pub mod statistics;
 pub mod synth;

@@ -93,6 +93,10 @@ pub enum ToolsError {
         needed: &'static str,
     },
 
+    /// A pair that contradicts itself.
+    #[error("a negative is the right document itself; leave it out of the negatives")]
+    NegativeIsPositive,
+
     /// A field that the layout does not have.
     #[error("unknown field {field:?}{hint}; use one of {known}")]
     UnknownField {

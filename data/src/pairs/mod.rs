@@ -1,0 +1,13 @@
+//! Queries with their right documents in, batches for contrastive learning out.
+//!
+//! Each distinct text is kept once and known by its number, so that a batch embeds it once and two
+//! pairs can be compared by number. What is right for a query is known over the whole set: another
+//! right document of a query is never among the wrong ones of its pairs.
+
+mod batch;
+mod read;
+mod set;
+
+pub use batch::{BatchRow, PairBatch};
+pub use read::{read_documents, read_pairs};
+pub use set::{Pair, PairSet};

@@ -1,0 +1,186 @@
+//! JSON Lines of pairs and of documents.
+//!
+//! Fields have the names of sentence-transformers (`anchor`, `positive`, `negative`) or those of
+//! retrieval (`query`, `document`, `negatives`).
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::set::PairSet;
+use crate::tools::{ApiCatalogue, Fields, JsonLines, ToolsError};
+
+/// What a row of pairs holds.
+const ROW: &str = "a row is {\"query\": text, \"positive\": text} with an optional list \
+                   \"negatives\" (anchor, document and negative are read, too)";
+
+/// What a row of documents holds.
+const DOCUMENT: &str = "a row is {\"document\": text}, or an API document";
+
+/// Reads the pairs of all files, one after the other.
+///
+/// # Errors
+///
+/// - a file cannot be read, or holds no pair
+/// - a line is no pair; the error gives file, line and field
+pub fn read_pairs<P: AsRef<Path>>(paths: &[P]) -> Result<PairSet, ToolsError> {
+    let mut set = PairSet::default();
+    for path in paths {
+        let before = set.pairs().len();
+        let lines = JsonLines::open(path.as_ref())?;
+        let name = lines.path().display().to_string();
+        for line in lines {
+            let (place, row) = line?;
+            push(&mut set, &place, &row).map_err(|error| error.at(&place))?;
+        }
+        if set.pairs().len() == before {
+            return Err(ToolsError::Empty { what: "new pairs" }.at(name));
+        }
+    }
+    Ok(set)
+}
+
+fn push(set: &mut PairSet, place: &str, row: &Value) -> Result<(), ToolsError> {
+    let fields = Fields::new(row, "", ROW)?;
+    fields.only(&[
+        "id",
+        "query",
+        "anchor",
+        "positive",
+        "document",
+        "negatives",
+        "negative",
+    ])?;
+    let either = |names: [&str; 2]| match fields.optional_text(names[0])? {
+        Some(text) => Ok(text),
+        None => fields
+            .optional_text(names[1])?
+            .ok_or_else(|| fields.missing(names[0])),
+    };
+    let negatives = match fields.get("negative") {
+        Some(Value::String(text)) => vec![text.clone()],
+        Some(_) => fields.texts("negative")?,
+        None => fields.texts("negatives")?,
+    };
+    let pair = (
+        either(["query", "anchor"])?,
+        either(["positive", "document"])?,
+    );
+    let id = fields.optional_text("id")?.unwrap_or(place);
+    set.push(id.to_owned(), pair, &negatives)
+}
+
+/// Reads the documents of an index: JSON Lines of texts, or API documents in any layout that
+/// [`ApiCatalogue::read`] knows.
+///
+/// # Errors
+///
+/// - the file cannot be read, or holds no document
+/// - a line is no document; the error gives file, line and field
+pub fn read_documents(path: &Path) -> Result<Vec<String>, ToolsError> {
+    let first = JsonLines::open(path)?.next();
+    let is_text = matches!(&first, Some(Ok((_, row))) if text_of(row).is_some());
+    if !is_text {
+        let catalogue = ApiCatalogue::read(path)?;
+        return Ok(catalogue
+            .iter()
+            .map(|document| document.retriever_text())
+            .collect());
+    }
+    JsonLines::open(path)?
+        .map(|line| {
+            let (place, row) = line?;
+            let text = text_of(&row).filter(|text| !text.trim().is_empty());
+            text.map(str::to_owned).ok_or_else(|| {
+                let field = "document".to_owned();
+                ToolsError::MissingField {
+                    field,
+                    needed: DOCUMENT,
+                }
+                .at(place)
+            })
+        })
+        .collect()
+}
+
+fn text_of(row: &Value) -> Option<&str> {
+    let field = row.get("document").or_else(|| row.get("text"))?;
+    field.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn file(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rows.jsonl");
+        fs::write(&path, text).expect("written");
+        (folder, path)
+    }
+
+    fn pairs(text: &str) -> Result<PairSet, ToolsError> {
+        let (_folder, path) = file(text);
+        read_pairs(&[path])
+    }
+
+    #[test]
+    fn both_spellings_are_read_and_texts_are_kept_once() {
+        let set = pairs(concat!(
+            "{\"query\": \"q\", \"positive\": \"a\", \"negatives\": [\"c\"]}\n",
+            "{\"anchor\": \"q\", \"document\": \"b\", \"negative\": \"c\", \"id\": \"second\"}\n",
+            "{\"query\": \"q\", \"positive\": \"a\"}\n",
+        ))
+        .expect("pairs");
+        assert_eq!(set.queries(), ["q"]);
+        assert_eq!(set.documents(), ["a", "c", "b"]);
+        assert_eq!(set.pairs().len(), 2, "a repeated pair counts once");
+        assert_eq!(set.pairs()[1].id, "second");
+        assert_eq!(set.pairs()[1].negatives, [1]);
+        assert_eq!(set.relevant(0).iter().copied().collect::<Vec<_>>(), [0, 2]);
+    }
+
+    #[test]
+    fn a_fault_names_its_line_and_field() {
+        let faults = [
+            ("{\"query\": \"q\"}", ":1: field \"positive\" is missing"),
+            (
+                "{\"query\": \" \", \"positive\": \"a\"}",
+                ":1: query is empty",
+            ),
+            ("{\"query\": 3, \"positive\": \"a\"}", "query is a number"),
+            ("{\"query\": \"q\", \"postive\": \"a\"}", "positive"),
+            (
+                "{\"query\": \"q\", \"positive\": \"a\", \"negatives\": [\"a\"]}",
+                "a negative is the right document itself",
+            ),
+            ("[1]", "the row is a list"),
+            ("", "holds no new pairs"),
+        ];
+        for (text, expected) in faults {
+            let error = pairs(text).expect_err(text).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn documents_are_texts_or_api_documents() {
+        let (_folder, path) = file("{\"document\": \"a\"}\n{\"text\": \"b\"}\n");
+        assert_eq!(read_documents(&path).expect("documents"), ["a", "b"]);
+        let (_folder, path) = file("{\"document\": \"a\"}\n{\"name\": \"b\"}\n");
+        let error = read_documents(&path)
+            .expect_err("a row without text")
+            .to_string();
+        assert!(
+            error.contains(":2: field \"document\" is missing"),
+            "{error}"
+        );
+        let (_folder, path) = file(
+            "{\"tool_name\": \"Harbour\", \"api_name\": \"Tide\", \"api_description\": \"d\"}\n",
+        );
+        let texts = read_documents(&path).expect("an API document");
+        assert!(texts[0].contains("Tide"), "{texts:?}");
+    }
+}
