@@ -6,6 +6,7 @@ pub mod agents;
 pub mod batches;
 pub mod benchmarks;
 pub mod executors;
+pub mod http;
 pub mod json;
 pub mod score;
 pub mod statistics;
