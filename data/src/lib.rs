@@ -5,6 +5,7 @@
 pub mod agents;
 pub mod batches;
 pub mod benchmarks;
+pub mod endpoint;
 pub mod executors;
 pub mod http;
 pub mod json;
