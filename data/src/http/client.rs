@@ -161,6 +161,8 @@ impl HttpClient {
                         | ErrorKind::HostUnreachable
                         | ErrorKind::NetworkUnreachable
                         | ErrorKind::AddrNotAvailable
+                        // A certificate that is not trusted.
+                        | ErrorKind::InvalidData
                 ) =>
             {
                 HttpFault::Broken {

@@ -58,6 +58,20 @@ fn a_body_is_read_up_to_its_limit() {
 }
 
 #[test]
+fn a_body_in_chunks_is_put_together() {
+    let whole =
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab\r\n\r\n2\r\ncd\r\n0\r\n\r\n";
+    let reply = get_from(Answer::Raw(whole.to_vec())).expect("a reply");
+    assert_eq!(
+        (reply.body.as_slice(), reply.is_cut),
+        (&b"ab\r\ncd"[..], false)
+    );
+    let cut = get_from(Answer::Raw(whole[..whole.len() - 9].to_vec()));
+    let fault = cut.expect_err("no last chunk");
+    assert!(matches!(fault, HttpFault::Broken { .. }), "{fault}");
+}
+
+#[test]
 fn what_hangs_or_drips_ends_at_the_deadline() {
     let timeout = HttpFault::Timeout { within: SHORT };
     let drip = |bytes: &[u8]| Answer::Drip(bytes.to_vec(), Duration::from_millis(20));

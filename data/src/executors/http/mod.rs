@@ -104,12 +104,9 @@ impl HttpExecutor {
     }
 
     fn answer(&self, given: &str, arguments: &Map<String, Value>) -> Result<CallResult, String> {
-        let (operation, from_name) = self.operation(given)?;
         let mut arguments = arguments.clone();
         arguments.retain(|_, value| !value.is_null());
-        for (name, value) in from_name {
-            arguments.entry(name).or_insert(Value::String(value));
-        }
+        let operation = self.operation(given, &mut arguments)?;
         let arguments = self.checked(&operation.document, arguments)?;
         let name = operation.document.call_name();
         let request = request::request(operation, &arguments);
@@ -120,18 +117,22 @@ impl HttpExecutor {
         Ok(self.result(&name, &method, reply))
     }
 
-    /// The operation that a name means, and arguments that stand in the name itself.
-    fn operation(&self, given: &str) -> Result<(&ApiOperation, Vec<(String, String)>), String> {
+    /// The operation that a name means; arguments that stand in the name itself are added.
+    fn operation(
+        &self,
+        given: &str,
+        arguments: &mut Map<String, Value>,
+    ) -> Result<&ApiOperation, String> {
         if let Some(position) = self.catalogue.position(given) {
-            return Ok((&self.operations[position], Vec::new()));
+            return Ok(&self.operations[position]);
         }
-        let call = self.templates.resolve(given);
-        let found = call.and_then(|call| {
-            let position = self.catalogue.position(&call.name)?;
-            Some((&self.operations[position], call.arguments))
-        });
         let unknown = || format!("unknown API {given:?}{}", self.catalogue.hint(given));
-        found.ok_or_else(unknown)
+        let call = self.templates.resolve(given).ok_or_else(unknown)?;
+        let position = self.catalogue.position(&call.name);
+        for (name, value) in call.arguments {
+            arguments.entry(name).or_insert(Value::String(value));
+        }
+        Ok(&self.operations[position.ok_or_else(unknown)?])
     }
 
     /// The arguments as the declared types, without those that the configuration sends itself.
