@@ -152,6 +152,24 @@ fn attempts_and_time_are_bounded() {
         "{result:?}"
     );
 
+    // An attempt may not last beyond the whole time either.
+    let start = Instant::now();
+    let (result, n_requests) = complete(
+        |o| {
+            o.timeout_secs = 60.0;
+            o.total_secs = 0.3;
+        },
+        |_, _| Answer::Hang,
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
+    let message = result.expect_err("no answer").to_string();
+    assert_eq!(n_requests, 1);
+    assert!(message.contains("in 1 attempts"), "{message}");
+
     let nobody = format!("http://127.0.0.1:{}", closed_port());
     let refused = endpoint(&options(&nobody)).complete(&ask("x"), &ChatOptions::default());
     let message = refused.expect_err("nobody listens").to_string();

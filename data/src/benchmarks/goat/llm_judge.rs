@@ -128,7 +128,7 @@ pub enum JudgeError {
     },
 
     /// The endpoint failed.
-    #[error("sample {sample:?} cannot be judged ({} are): {error}", judged.len())]
+    #[error("sample {sample:?} cannot be judged, after {} others were: {error}", judged.len())]
     Endpoint {
         /// The sample's id.
         sample: String,

@@ -74,6 +74,10 @@ fn library(request: &Received, _: usize) -> Answer {
     }
     if let Some(place) = target.strip_prefix("/moved/") {
         return match place {
+            "slow" => {
+                std::thread::sleep(Duration::from_millis(150));
+                Answer::redirect(302, "/v1/moved/slow")
+            }
             "round" => Answer::redirect(302, "/v1/moved/round"),
             "303" => Answer::redirect(303, "../echo?from=moved"),
             "307" => Answer::redirect(307, "/v1/echo"),
@@ -366,6 +370,8 @@ fn redirects_are_followed_as_their_status_says() {
             expected,
         );
     }
+    let slow = short_call("GET /moved/{place}", json!({"place": "slow"}));
+    assert_fails(slow, "no whole answer within 250ms");
 }
 
 #[test]
