@@ -5,7 +5,9 @@
 pub mod agents;
 pub mod batches;
 pub mod benchmarks;
+pub mod endpoint;
 pub mod executors;
+pub mod http;
 pub mod json;
 pub mod pairs;
 pub mod score;

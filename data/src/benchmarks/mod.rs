@@ -1,7 +1,7 @@
 //! One folder for each benchmark: its rules of scoring, from texts to numbers.
 //!
-//! Nothing here generates text or reads a model: the same functions score our own generations,
-//! those of a server and those in a file.
+//! Nothing here reads a model of ours or generates its text: the same functions score our own
+//! generations, those of a server and those in a file. GOAT's judge is asked over HTTP.
 
 mod bootstrap;
 pub mod goat;

@@ -1,4 +1,4 @@
-//! What answers a call: recorded, canned or computed outputs behind one trait.
+//! What answers a call: recorded, canned or real outputs behind one trait.
 //!
 //! An executor never fails: whatever goes wrong is a [`CallResult`] with an exception, because a
 //! run goes on after a failed call and shows the model `{"error": ...}` (GOAT, section 4.1).
@@ -7,6 +7,7 @@
 
 mod arguments;
 mod canned;
+mod http;
 mod literal;
 mod replay;
 mod result;
@@ -14,6 +15,7 @@ mod result;
 use serde_json::{Map, Value};
 
 pub use canned::CannedExecutor;
+pub use http::{HttpExecutor, HttpOptions};
 pub use replay::ReplayExecutor;
 pub use result::CallResult;
 

@@ -6,7 +6,7 @@
 //! The decision to question: arguments are equal by meaning (`"53"` is 53, blanks do not count),
 //! because documents and answers of this field mix the spellings; [`ArgumentEquality::Strict`]
 //! compares plain JSON.
-//! Success is judged by a model ([`judge_messages`], [`parse_judge`]) or, where the gold facts are
+//! Success is judged by a model behind an endpoint ([`judge_samples`]) or, where the gold facts are
 //! known, without one ([`answer_holds_facts`]).
 
 mod api_bank;
@@ -14,6 +14,7 @@ mod calls;
 mod endpoints;
 mod facts;
 mod judge;
+mod llm_judge;
 mod paths;
 mod report;
 mod rouge;
@@ -25,6 +26,9 @@ pub use calls::{
 pub use endpoints::{Endpoints, collapse_blanks};
 pub use facts::answer_holds_facts;
 pub use judge::{judge_messages, parse_judge};
+pub use llm_judge::{
+    JudgeError, JudgeOptions, JudgeSample, JudgeVerdict, judge_samples, n_unparsed,
+};
 pub use paths::{LengthCase, correct_path, delta_len, mean_pct, percent};
 pub use report::{GoatReport, GoatSample, GoatScore, goat_table};
 pub use rouge::{rouge_l_apibank, rouge_l_plain};

@@ -16,6 +16,8 @@ use crate::tools::error::ToolsError;
 pub(super) struct BodyField {
     pub(super) parameter: ApiParameter,
     pub(super) is_required: bool,
+    /// Whether it is the body itself and no field of it.
+    pub(super) is_whole: bool,
 }
 
 /// The fields of the request body of an operation; none where it has no body.
@@ -27,7 +29,8 @@ pub(super) fn body_fields(
         return Ok(Vec::new());
     };
     let body = spec.resolve(body)?;
-    let Some(schema) = preferred_content(&body).and_then(|content| content.child("schema")) else {
+    let Some(schema) = preferred_body(&body).and_then(|(_, content)| content.child("schema"))
+    else {
         return Ok(Vec::new());
     };
     let is_optional = body.flag("required")? == Some(false);
@@ -40,6 +43,7 @@ pub(super) fn body_fields(
         return Ok(vec![BodyField {
             parameter,
             is_required,
+            is_whole: true,
         }]);
     }
     let field = |(name, part): &(String, Part<'_>)| {
@@ -48,21 +52,21 @@ pub(super) fn body_fields(
         Ok(BodyField {
             parameter: described(spec, name, text, &part)?,
             is_required: !is_optional && properties.required.contains(name),
+            is_whole: false,
         })
     };
     properties.found.iter().map(field).collect()
 }
 
-/// JSON before forms before whatever comes first.
-fn preferred_content<'a>(body: &Part<'a>) -> Option<Part<'a>> {
+/// Media type and content of a body: JSON before forms before whatever comes first.
+pub(super) fn preferred_body<'a>(body: &Part<'a>) -> Option<(&'a str, Part<'a>)> {
     let contents = body.members("content");
     let rank = |name: &str| match name {
         _ if name.contains("json") => 0,
         _ if name.contains("form") => 1,
         _ => 2,
     };
-    let best = contents.into_iter().min_by_key(|(name, _)| rank(name))?;
-    Some(best.1)
+    contents.into_iter().min_by_key(|(name, _)| rank(name))
 }
 
 /// Whether `required` of a schema binds: not where the schema is one of several to choose from.

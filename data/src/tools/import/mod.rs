@@ -3,6 +3,7 @@
 mod apibank;
 mod body;
 mod openapi;
+mod operations;
 mod reference;
 mod stabletoolbench;
 #[cfg(test)]
@@ -10,6 +11,10 @@ mod tests;
 
 pub use apibank::{ApiBankSet, import_apibank};
 pub use openapi::{RequestBodies, import_openapi, import_openapi_file};
+pub use operations::{
+    ApiOperation, OperationBody, ParameterPlace, ParameterStyle, Place, import_openapi_operations,
+    import_openapi_operations_file,
+};
 pub use stabletoolbench::import_stabletoolbench;
 
 pub(super) use stabletoolbench::placed_documents;

@@ -98,7 +98,7 @@ pub fn import_openapi(text: &str, bodies: RequestBodies) -> Result<Vec<ApiDocume
     Ok(documents)
 }
 
-fn parse(text: &str) -> Result<Value, ToolsError> {
+pub(super) fn parse(text: &str) -> Result<Value, ToolsError> {
     if text.trim_start().starts_with('{') {
         return json::parse(text).map_err(|error| ToolsError::NotJson { error });
     }

@@ -1,0 +1,293 @@
+//! One endpoint, asked once or many times at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use ureq::http::{Request, Uri, header};
+
+use super::error::EndpointError;
+use super::options::{ChatOptions, EndpointOptions};
+use super::pool::in_parallel;
+use super::waits::{Backoff, retry_after, wait};
+use super::wire;
+use crate::http::{
+    BaseUrl, Blots, ClientOptions, Connections, Environment, HttpClient, HttpConfigError,
+    HttpReply, SecretHeaders, checked_bytes, checked_secs, excerpt, process_environment,
+};
+use crate::text::Message;
+
+/// Attempts after the first that any configuration may ask for.
+const MOST_RETRIES: usize = 20;
+
+/// A server of chat completions with one of its models.
+#[derive(Debug)]
+pub struct ChatEndpoint {
+    client: HttpClient,
+    url: String,
+    target: Uri,
+    model: String,
+    secrets: SecretHeaders,
+    blots: Blots,
+    timeout: Duration,
+    total: Duration,
+    retries: usize,
+    backoff: Backoff,
+}
+
+/// How far many requests are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointProgress {
+    /// Requests that have their answer or have failed.
+    pub n_done: usize,
+    /// Those of them that failed.
+    pub n_failed: usize,
+    /// All requests.
+    pub n_all: usize,
+}
+
+/// What one attempt came to.
+enum Attempt {
+    Text(String),
+    /// Another attempt may do better, after this wait if the server names one.
+    Again(String, Option<Duration>),
+    Never(EndpointError),
+}
+
+impl ChatEndpoint {
+    /// Makes an endpoint whose key comes from the environment of this process.
+    ///
+    /// # Errors
+    ///
+    /// - those of [`ChatEndpoint::with_environment`]
+    pub fn new(options: &EndpointOptions) -> Result<Self, EndpointError> {
+        Self::with_environment(options, &process_environment)
+    }
+
+    /// Makes an endpoint; nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// - the base URL is none, or the model has no name
+    /// - the variable of the key is not set, or its value cannot be sent
+    /// - a time, a number of retries or a limit is out of its range
+    pub fn with_environment(
+        options: &EndpointOptions,
+        environment: Environment<'_>,
+    ) -> Result<Self, EndpointError> {
+        let bad = |field, reason: String| HttpConfigError::BadOption { field, reason };
+        if options.model.trim().is_empty() {
+            let reason = "is empty; give the server's name for the model".to_owned();
+            return Err(bad("model", reason).into());
+        }
+        if options.retries > MOST_RETRIES {
+            let reason = format!("is {}; give at most {MOST_RETRIES}", options.retries);
+            return Err(bad("retries", reason).into());
+        }
+        let base = BaseUrl::parse(&options.base_url)?;
+        let url = base.join("/chat/completions");
+        let secrets = match &options.api_key_env {
+            Some(variable) => SecretHeaders::bearer("api_key_env", variable, environment)?,
+            None => SecretHeaders::none(),
+        };
+        let target = url.parse();
+        let client = ClientOptions {
+            connect_timeout: checked_secs("connect_timeout_secs", options.connect_timeout_secs)?,
+            max_body_bytes: checked_bytes("max_body_bytes", options.max_body_bytes)?,
+            connections: Connections::Kept,
+            is_loopback: base.origin().is_loopback(),
+        };
+        Ok(Self {
+            client: HttpClient::new(&client),
+            target: target.map_err(|_| bad("base_url", "is too long".to_owned()))?,
+            url,
+            model: options.model.clone(),
+            blots: secrets.blots(),
+            secrets,
+            timeout: checked_secs("timeout_secs", options.timeout_secs)?,
+            total: checked_secs("total_secs", options.total_secs)?,
+            retries: options.retries,
+            backoff: Backoff {
+                first: checked_secs("first_wait_secs", options.first_wait_secs)?,
+                longest: checked_secs("max_wait_secs", options.max_wait_secs)?,
+            },
+        })
+    }
+
+    /// The URL that is asked.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The model.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The model's text after `messages`, within `total_secs`.
+    ///
+    /// Too many requests (429), a fault of the server (5xx), a timeout and a broken connection
+    /// are tried again, after the wait that the server asks for in `Retry-After` or else one
+    /// that doubles.
+    ///
+    /// # Errors
+    ///
+    /// - the server refuses the request (any other status)
+    /// - the answer is no chat completion
+    /// - the attempts or the time are used up, or the server asks for a longer wait than is left
+    pub fn complete(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+    ) -> Result<String, EndpointError> {
+        self.complete_unless(messages, options, &AtomicBool::new(false))
+    }
+
+    /// The texts after many lists of messages, in their order, at most `concurrency` (1 to 64)
+    /// at once.
+    ///
+    /// `watch` is called in the caller's thread after each answer and at least ten times a
+    /// second. It may end the work by returning `false`: requests under way are given up at
+    /// their next wait or answer, and those that have no text are [`EndpointError::Stopped`].
+    pub fn complete_all(
+        &self,
+        requests: &[Vec<Message>],
+        options: &ChatOptions,
+        concurrency: usize,
+        watch: &mut dyn FnMut(EndpointProgress) -> bool,
+    ) -> Vec<Result<String, EndpointError>> {
+        let mut n_failed = 0;
+        let results = in_parallel(
+            requests,
+            concurrency,
+            &mut |watched| {
+                n_failed += usize::from(watched.latest.is_some_and(Result::is_err));
+                watch(EndpointProgress {
+                    n_done: watched.n_done,
+                    n_failed,
+                    n_all: requests.len(),
+                })
+            },
+            |messages, is_stopped| self.complete_unless(messages, options, is_stopped),
+        );
+        let given = results.into_iter();
+        given
+            .map(|result| result.unwrap_or_else(|| Err(self.stopped())))
+            .collect()
+    }
+
+    /// As [`ChatEndpoint::complete`], but given up once `is_stopped`.
+    pub(crate) fn complete_unless(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        is_stopped: &AtomicBool,
+    ) -> Result<String, EndpointError> {
+        let deadline = Instant::now() + self.total;
+        let body = wire::request(&self.model, messages, options).to_string();
+        let mut n_attempts = 0;
+        loop {
+            if is_stopped.load(Ordering::Relaxed) {
+                return Err(self.stopped());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            n_attempts += 1;
+            let (reason, asked) = match self.attempt(body.clone(), left.min(self.timeout)) {
+                Attempt::Text(text) => return Ok(text),
+                Attempt::Never(error) => return Err(error),
+                Attempt::Again(reason, asked) => (reason, asked),
+            };
+            let no_answer = |reason| EndpointError::NoAnswer {
+                url: self.url.clone(),
+                n_attempts,
+                reason,
+            };
+            if n_attempts > self.retries {
+                return Err(no_answer(reason));
+            }
+            let pause = asked.unwrap_or_else(|| self.backoff.after(n_attempts));
+            let left = deadline.saturating_duration_since(Instant::now());
+            if pause >= left {
+                let total = self.total;
+                return Err(no_answer(format!(
+                    "{reason}, and a wait of {pause:?} is longer than what is left of {total:?}"
+                )));
+            }
+            if !wait(pause, is_stopped) {
+                return Err(self.stopped());
+            }
+        }
+    }
+
+    fn stopped(&self) -> EndpointError {
+        EndpointError::Stopped {
+            url: self.url.clone(),
+        }
+    }
+
+    fn attempt(&self, body: String, timeout: Duration) -> Attempt {
+        let mut request = Request::post(self.target.clone())
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json");
+        for (name, value) in self.secrets.headers() {
+            request = request.header(name, value);
+        }
+        let request = match request.body(Some(body.into_bytes())) {
+            Ok(request) => request,
+            Err(error) => return Attempt::Never(self.no_protocol(error.to_string())),
+        };
+        match self.client.send(request, timeout) {
+            Ok(reply) => self.read(&reply),
+            Err(fault) => Attempt::Again(self.blots.blot(fault.to_string()), None),
+        }
+    }
+
+    fn read(&self, reply: &HttpReply) -> Attempt {
+        let body = String::from_utf8_lossy(&reply.body).into_owned();
+        let body = self.blots.blot(body);
+        let status = reply.status.as_u16();
+        let said = match excerpt(&body) {
+            said if said.is_empty() => "with an empty body".to_owned(),
+            said => format!("with: {said}"),
+        };
+        if status == 429 || reply.status.is_server_error() {
+            let asked = reply.header(&header::RETRY_AFTER);
+            let asked = asked.and_then(|text| retry_after(text, SystemTime::now()));
+            return Attempt::Again(format!("the status {status} {said}"), asked);
+        }
+        if !reply.status.is_success() {
+            return Attempt::Never(EndpointError::Refused {
+                url: self.url.clone(),
+                status,
+                said,
+                hint: hint(status),
+            });
+        }
+        if reply.is_cut {
+            let limit = reply.body.len();
+            let reason = format!("with more than max_body_bytes ({limit}) {said}");
+            return Attempt::Never(self.no_protocol(reason));
+        }
+        match wire::text(&body) {
+            Ok(text) => Attempt::Text(text),
+            Err(reason) => Attempt::Never(self.no_protocol(reason)),
+        }
+    }
+
+    fn no_protocol(&self, reason: String) -> EndpointError {
+        EndpointError::NotTheProtocol {
+            url: self.url.clone(),
+            reason,
+        }
+    }
+}
+
+/// What to check when the server refuses.
+fn hint(status: u16) -> &'static str {
+    match status {
+        300..=399 => "give the address that it redirects to as base_url",
+        401 | 403 => "check the key in the environment variable that api_key_env names",
+        404 | 405 => "check base_url, which usually ends in /v1, and the model's name",
+        413 => "the request is too long for the server",
+        _ => "check the model's name, the length of the messages and the options",
+    }
+}

@@ -1,0 +1,22 @@
+//! Messages in, a model's text out, from any server that speaks OpenAI's chat completions.
+//!
+//! Every wait is bounded: an attempt by its timeout, the waits between attempts by what is left
+//! of the whole request's time. The decision to question: waits have no random part, so that a
+//! run can be repeated; the number of requests at once is bounded instead.
+
+mod chat;
+mod error;
+mod options;
+mod pool;
+mod waits;
+mod wire;
+
+#[cfg(test)]
+pub(crate) mod chat_server;
+#[cfg(test)]
+mod tests;
+
+pub use chat::{ChatEndpoint, EndpointProgress};
+pub use error::EndpointError;
+pub use options::{ChatOptions, EndpointOptions};
+pub(crate) use pool::in_parallel;

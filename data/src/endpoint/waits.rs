@@ -1,0 +1,122 @@
+//! How long to wait before the next attempt, and the waiting itself.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use time::{Date, Month, OffsetDateTime, Time};
+
+/// Waits that double up to a longest one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Backoff {
+    pub(super) first: Duration,
+    pub(super) longest: Duration,
+}
+
+impl Backoff {
+    /// The wait after this many failed attempts, from 1.
+    pub(super) fn after(&self, n_failed: usize) -> Duration {
+        let n_doublings = u32::try_from(n_failed.saturating_sub(1)).unwrap_or(u32::MAX);
+        let factor = 2_u32.saturating_pow(n_doublings);
+        self.first.saturating_mul(factor).min(self.longest)
+    }
+}
+
+/// Waits, but not once `is_stopped`; whether the wait came to its end.
+pub(super) fn wait(pause: Duration, is_stopped: &AtomicBool) -> bool {
+    const SLICE: Duration = Duration::from_millis(50);
+    let start = Instant::now();
+    loop {
+        if is_stopped.load(Ordering::Relaxed) {
+            return false;
+        }
+        let left = pause.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(SLICE));
+    }
+}
+
+/// The wait that `Retry-After` asks for, in seconds or until a date; nothing if it is neither.
+///
+/// # Source
+///
+/// RFC 9110, section 10.2.3. Servers of models also send fractions of seconds.
+pub(super) fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
+    const YEAR: f64 = 366.0 * 86_400.0;
+    let text = text.trim();
+    if let Ok(secs) = text.parse::<f64>() {
+        let secs = (secs >= 0.0).then_some(secs)?;
+        return Some(Duration::from_secs_f64(secs.min(YEAR)));
+    }
+    let secs = (date(text)? - OffsetDateTime::from(now)).as_seconds_f64();
+    Some(Duration::from_secs_f64(secs.clamp(0.0, YEAR)))
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn date(text: &str) -> Option<OffsetDateTime> {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let (_, rest) = text.split_once(", ")?;
+    let words: Vec<&str> = rest.split(' ').collect();
+    let &[day, month, year, clock, "GMT"] = words.as_slice() else {
+        return None;
+    };
+    let month = MONTHS.iter().position(|name| *name == month)? + 1;
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+    let day = Date::from_calendar_date(year.parse().ok()?, month, day.parse().ok()?).ok()?;
+    let clock: Vec<u8> = clock.split(':').map_while(|n| n.parse().ok()).collect();
+    let &[hour, minute, second] = clock.as_slice() else {
+        return None;
+    };
+    let time = Time::from_hms(hour, minute, second).ok()?;
+    Some(day.with_time(time).assume_utc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let backoff = Backoff {
+            first: Duration::from_millis(100),
+            longest: Duration::from_secs(1),
+        };
+        let waits = [1, 2, 3, 4, 5, 1_000_000, usize::MAX].map(|n| backoff.after(n).as_millis());
+        assert_eq!(waits, [100, 200, 400, 800, 1000, 1000, 1000]);
+    }
+
+    #[test]
+    fn a_wait_ends_when_the_work_is_stopped() {
+        let start = Instant::now();
+        assert!(wait(Duration::from_millis(60), &AtomicBool::new(false)));
+        assert!(start.elapsed() >= Duration::from_millis(60));
+        assert!(!wait(Duration::from_secs(60), &AtomicBool::new(true)));
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_servers_wait_is_seconds_or_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        for (text, expected) in [
+            ("3", Some(3.0)),
+            (" 0.25 ", Some(0.25)),
+            ("0", Some(0.0)),
+            ("1e300", Some(366.0 * 86_400.0)),
+            ("Sun, 06 Nov 1994 08:49:47 GMT", Some(10.0)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(0.0)),
+            ("Sat, 05 Nov 1994 08:49:37 GMT", Some(0.0)),
+            ("-1", None),
+            ("NaN", None),
+            ("soon", None),
+            ("", None),
+            ("Sun, 36 Nov 1994 08:49:37 GMT", None),
+            ("Sun, 06 Nov 1994 08:49 GMT", None),
+        ] {
+            let wait = retry_after(text, now).map(|wait| wait.as_secs_f64());
+            assert_eq!(wait, expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Messages as the protocol writes them, and the text of what comes back.
+
+use serde_json::{Map, Value, json};
+
+use super::options::ChatOptions;
+use crate::http::excerpt;
+use crate::json;
+use crate::text::Message;
+
+/// The body of a request.
+pub(super) fn request(model: &str, messages: &[Message], options: &ChatOptions) -> Value {
+    let mut body = options.extra.clone();
+    body.insert("model".to_owned(), Value::from(model));
+    let messages: Vec<Value> = messages.iter().map(message).collect();
+    body.insert("messages".to_owned(), Value::from(messages));
+    let format = options.response_format.clone();
+    for (name, value) in [
+        ("temperature", options.temperature.map(Value::from)),
+        ("max_tokens", options.max_tokens.map(Value::from)),
+        ("response_format", format),
+    ] {
+        if let Some(value) = value {
+            body.insert(name.to_owned(), value);
+        }
+    }
+    Value::Object(body)
+}
+
+fn message(message: &Message) -> Value {
+    let mut shown = Map::new();
+    shown.insert("role".to_owned(), Value::from(message.role.as_str()));
+    shown.insert("content".to_owned(), Value::from(message.content.clone()));
+    let call = |(idx, call): (usize, &crate::text::ToolCall)| {
+        let id = call.id.clone().unwrap_or_else(|| format!("call_{idx}"));
+        // The protocol carries arguments as a text.
+        let arguments = json::dumps(&Value::Object(call.arguments.clone()), json::Style::Python);
+        let function = json!({"name": call.name, "arguments": arguments});
+        json!({"id": id, "type": "function", "function": function})
+    };
+    if !message.tool_calls.is_empty() {
+        let calls: Vec<Value> = message.tool_calls.iter().enumerate().map(call).collect();
+        shown.insert("tool_calls".to_owned(), Value::from(calls));
+    }
+    for (name, value) in &message.extra {
+        shown.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    Value::Object(shown)
+}
+
+/// The text of an answer.
+///
+/// # Errors
+///
+/// - it is not the protocol's JSON, or has no text; the reason has its first characters
+pub(super) fn text(body: &str) -> Result<String, String> {
+    if body.trim().is_empty() {
+        return Err("with an empty body".to_owned());
+    }
+    let said = excerpt(body);
+    let is_page = body.trim_start().starts_with('<');
+    let value: Value = json::parse(body).map_err(|error| match is_page {
+        true => format!("with a page of HTML: {said}"),
+        false => format!("with what is not JSON ({error}): {said}"),
+    })?;
+    let Some(choice) = value.pointer("/choices/0/message") else {
+        return Err(format!("without choices[0].message: {said}"));
+    };
+    match choice.get("content") {
+        Some(Value::String(text)) => Ok(text.clone()),
+        _ => Err(format!(
+            "without a text in choices[0].message.content: {said}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::{Role, ToolCall};
+
+    #[test]
+    fn a_request_is_what_the_protocol_says() {
+        let mut call = Message::new(Role::Assistant, "");
+        call.content = None;
+        call.tool_calls = vec![ToolCall {
+            id: None,
+            name: "add".to_owned(),
+            arguments: Map::from_iter([("a".to_owned(), json!("ü"))]),
+            derived: Default::default(),
+        }];
+        let mut result = Message::new(Role::Tool, "3");
+        result
+            .extra
+            .insert("tool_call_id".to_owned(), json!("call_0"));
+        result.extra.insert("role".to_owned(), json!("never"));
+        let options = ChatOptions {
+            temperature: Some(0.0),
+            max_tokens: Some(9),
+            response_format: Some(json!({"type": "json_object"})),
+            extra: Map::from_iter([
+                ("seed".to_owned(), json!(1)),
+                ("model".to_owned(), json!("x")),
+            ]),
+        };
+        let messages = [Message::new(Role::User, "1+2?"), call, result];
+        assert_eq!(
+            request("m", &messages, &options),
+            json!({
+                "seed": 1, "model": "m", "temperature": 0.0, "max_tokens": 9,
+                "response_format": {"type": "json_object"},
+                "messages": [
+                    {"role": "user", "content": "1+2?"},
+                    {"role": "assistant", "content": null, "tool_calls": [{
+                        "id": "call_0", "type": "function",
+                        "function": {"name": "add", "arguments": "{\"a\": \"ü\"}"},
+                    }]},
+                    {"role": "tool", "content": "3", "tool_call_id": "call_0"},
+                ],
+            })
+        );
+        let bare = request("m", &[], &ChatOptions::default());
+        assert_eq!(bare, json!({"model": "m", "messages": []}));
+    }
+
+    #[test]
+    fn an_answer_has_a_text_or_a_reason() {
+        let answer = json!({"choices": [{"message": {"content": "yes"}}]}).to_string();
+        assert_eq!(text(&answer), Ok("yes".to_owned()));
+        for (body, expected) in [
+            ("", "an empty body"),
+            (
+                "<!doctype html><p>Sign in",
+                "a page of HTML: <!doctype html><p>Sign in",
+            ),
+            ("{\"choices\": [{\"mess", "what is not JSON"),
+            ("[]", "without choices[0].message: []"),
+            ("{\"error\": {\"message\": \"quota\"}}", "\"quota\""),
+            ("{\"choices\": []}", "without choices[0].message"),
+            (
+                "{\"choices\": [{\"message\": {\"content\": null}}]}",
+                "without a text",
+            ),
+        ] {
+            let reason = text(body).expect_err(expected);
+            assert!(reason.contains(expected), "{reason}");
+        }
+    }
+}

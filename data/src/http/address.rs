@@ -1,0 +1,307 @@
+//! Base URLs, the hosts that may be asked, and where a redirect leads.
+
+use std::fmt;
+
+use ureq::http::Uri;
+use ureq::http::uri::Authority;
+
+use super::error::HttpConfigError;
+
+/// Scheme, host and port: what must be the same for a secret to be sent again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Origin {
+    is_tls: bool,
+    /// In lower case, without a dot at the end.
+    host: String,
+    port: u16,
+}
+
+impl Origin {
+    /// The origin of an absolute URL; nothing if it is no such URL, or names a user.
+    pub(crate) fn of(url: &Uri) -> Option<Self> {
+        let is_tls = match url.scheme_str()? {
+            "https" => true,
+            "http" => false,
+            _ => return None,
+        };
+        let authority = url.authority()?;
+        let (host, port) = host_and_port(authority)?;
+        Some(Self {
+            is_tls,
+            host,
+            port: port.unwrap_or(if is_tls { 443 } else { 80 }),
+        })
+    }
+
+    /// Whether the host is this machine, to which no proxy leads.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        let address = host.parse::<std::net::IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
+
+    /// Whether going from here to `other` would give up TLS.
+    pub(crate) fn is_weakened_by(&self, other: &Self) -> bool {
+        self.is_tls && !other.is_tls
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// The host in lower case and the port if one is given; nothing if there is no host, the port is
+/// none, or a user is named.
+fn host_and_port(authority: &Authority) -> Option<(String, Option<u16>)> {
+    let host = authority.host().to_lowercase();
+    let host = host.strip_suffix('.').unwrap_or(&host).to_owned();
+    let bare = &authority.as_str()[authority.host().len().min(authority.as_str().len())..];
+    let is_plain = !authority.as_str().contains('@') && (bare.is_empty() || bare.starts_with(':'));
+    let is_port_good = bare.is_empty() || authority.port_u16().is_some();
+    (is_plain && is_port_good && !host.is_empty()).then(|| (host, authority.port_u16()))
+}
+
+/// Where the paths of an API begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BaseUrl {
+    text: String,
+    origin: Origin,
+}
+
+impl BaseUrl {
+    /// Reads a base URL; a slash at its end does not matter.
+    ///
+    /// # Errors
+    ///
+    /// - it is no absolute URL of http or https
+    /// - it has a user name, a query string or a fragment
+    pub(crate) fn parse(text: &str) -> Result<Self, HttpConfigError> {
+        let text = text.trim().trim_end_matches('/');
+        // What stands before an @ may be a password.
+        let given = match text.rfind('@') {
+            None => text.to_owned(),
+            Some(end) => format!("...{}", &text[end..]),
+        };
+        let bad = |reason| HttpConfigError::BadBaseUrl {
+            given: given.clone(),
+            reason,
+        };
+        if text.contains('@') {
+            return Err(bad(
+                "names a user; give keys by environment variables instead",
+            ));
+        }
+        if text.contains(['?', '#']) {
+            return Err(bad("has a query string or a fragment"));
+        }
+        let url: Uri = text.parse().map_err(|_| bad("is no URL"))?;
+        let origin = Origin::of(&url).ok_or_else(|| bad("is no absolute URL of http or https"))?;
+        Ok(Self {
+            text: text.to_owned(),
+            origin,
+        })
+    }
+
+    /// The URL of a path below the base, which begins with a slash.
+    pub(crate) fn join(&self, path: &str) -> String {
+        format!("{}{path}", self.text)
+    }
+
+    /// Scheme, host and port.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+}
+
+/// Hosts that may be asked; an entry without a port allows every port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AllowedHosts {
+    entries: Vec<(String, Option<u16>)>,
+}
+
+impl AllowedHosts {
+    /// Reads the list; an empty one allows the base URL's host and port alone.
+    ///
+    /// # Errors
+    ///
+    /// - an entry is no host
+    /// - the base URL's host is not in a list that is not empty
+    pub(crate) fn parse(hosts: &[String], base: &BaseUrl) -> Result<Self, HttpConfigError> {
+        let origin = base.origin();
+        if hosts.is_empty() {
+            let entries = vec![(origin.host.clone(), Some(origin.port))];
+            return Ok(Self { entries });
+        }
+        let entry = |text: &String| {
+            let authority: Option<Authority> = text.trim().parse().ok();
+            let entry = authority.as_ref().and_then(host_and_port);
+            let entry = entry.filter(|(host, _)| !host.contains('*'));
+            entry.ok_or_else(|| HttpConfigError::BadHost {
+                entry: text.clone(),
+            })
+        };
+        let allowed = Self {
+            entries: hosts.iter().map(entry).collect::<Result<_, _>>()?,
+        };
+        if !allowed.holds(origin) {
+            return Err(HttpConfigError::HostNotAllowed {
+                host: origin.to_string(),
+                allowed: hosts.join(", "),
+            });
+        }
+        Ok(allowed)
+    }
+
+    /// Whether this host may be asked.
+    pub(crate) fn holds(&self, origin: &Origin) -> bool {
+        let fits = |(host, port): &(String, Option<u16>)| {
+            *host == origin.host && port.is_none_or(|port| port == origin.port)
+        };
+        self.entries.iter().any(fits)
+    }
+}
+
+/// The URL that `location` of a reply from `current` means; nothing if it is none.
+///
+/// # Source
+///
+/// RFC 3986, section 5.2.
+pub(crate) fn redirect_target(current: &Uri, location: &str) -> Option<Uri> {
+    let location = location.trim().split('#').next()?;
+    let (scheme, authority) = (current.scheme_str()?, current.authority()?);
+    let before_path = location.split(['/', '?']).next().unwrap_or("");
+    if before_path.contains(':') {
+        return location.parse().ok();
+    }
+    if location.starts_with("//") {
+        return format!("{scheme}:{location}").parse().ok();
+    }
+    let (path, query) = match location.split_once('?') {
+        Some((path, query)) => (path, format!("?{query}")),
+        None => (location, String::new()),
+    };
+    let path = match path {
+        "" => current.path().to_owned(),
+        _ if path.starts_with('/') => without_dots(path),
+        _ => {
+            let folder = current
+                .path()
+                .rfind('/')
+                .map_or("", |end| &current.path()[..=end]);
+            without_dots(&format!("{folder}{path}"))
+        }
+    };
+    format!("{scheme}://{authority}{path}{query}").parse().ok()
+}
+
+fn without_dots(path: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    let mut segments = path.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        let is_last = segments.peek().is_none();
+        match segment {
+            "." => {}
+            ".." => {
+                kept.pop();
+            }
+            _ => {
+                kept.push(segment);
+                continue;
+            }
+        }
+        if is_last {
+            kept.push("");
+        }
+    }
+    format!("/{}", kept.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_url_has_scheme_host_and_path_and_nothing_else() {
+        let base = BaseUrl::parse(" https://API.example.org./v1/ ").expect("a URL");
+        assert_eq!(base.join("/x"), "https://API.example.org./v1/x");
+        assert_eq!(base.origin().to_string(), "api.example.org:443");
+        for (text, expected) in [
+            ("", "is no"),
+            ("api.example.org", "no absolute URL"),
+            ("/v1", "no absolute URL"),
+            ("ftp://host/", "no absolute URL of http or https"),
+            ("https://", "is no"),
+            ("https://host:99999/", "is no"),
+            ("https://a b/", "is no URL"),
+            ("https://host/v1?key=1", "has a query string"),
+            ("https://host/v1#x", "fragment"),
+            ("https://me:hunter2@host/v1", "names a user"),
+        ] {
+            let message = BaseUrl::parse(text).expect_err(expected).to_string();
+            assert!(message.contains(expected), "{text}: {message}");
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+    }
+
+    #[test]
+    fn only_hosts_of_the_list_may_be_asked() {
+        let base = BaseUrl::parse("https://api.example.org/v1").expect("a URL");
+        let origin = |text: &str| Origin::of(&text.parse().expect("a URL")).expect("absolute");
+        let own = AllowedHosts::parse(&[], &base).expect("the base's own");
+        assert!(own.holds(&origin("https://API.example.org:443/x")));
+        assert!(!own.holds(&origin("https://api.example.org:8443/x")));
+        assert!(!own.holds(&origin("https://api.example.org.evil.net/")));
+        let list = ["API.example.org", "cdn.example.org:8080", "[::1]"].map(str::to_owned);
+        let list = AllowedHosts::parse(&list, &base).expect("three hosts");
+        assert!(list.holds(&origin("https://api.example.org:8443/")));
+        assert!(list.holds(&origin("http://cdn.example.org:8080/")));
+        assert!(list.holds(&origin("http://[::1]:90/")) && origin("http://[::1]/").is_loopback());
+        assert!(!list.holds(&origin("http://cdn.example.org/")));
+        assert!(!list.holds(&origin("https://evil.net/api.example.org")));
+        for (entry, expected) in [
+            (
+                "other.org",
+                "leads to api.example.org:443, which is not in allowed_hosts (other.org)",
+            ),
+            ("https://api.example.org", "is no host"),
+            ("*.example.org", "is no host"),
+            ("user@api.example.org", "is no host"),
+            ("", "is no host"),
+        ] {
+            let refused = AllowedHosts::parse(&[entry.to_owned()], &base);
+            let message = refused.expect_err(expected).to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_is_read_as_the_standard_says() {
+        let current: Uri = "https://host:8443/a/b/c?q=1".parse().expect("a URL");
+        for (location, expected) in [
+            ("/x?y=2#z", "https://host:8443/x?y=2"),
+            ("d", "https://host:8443/a/b/d"),
+            ("../d/./e", "https://host:8443/a/d/e"),
+            ("../../../..", "https://host:8443/"),
+            (".", "https://host:8443/a/b/"),
+            ("?z=1", "https://host:8443/a/b/c?z=1"),
+            ("//other/x", "https://other/x"),
+            ("http://other/x", "http://other/x"),
+        ] {
+            let target = redirect_target(&current, location).expect(location);
+            assert_eq!(target.to_string(), expected, "{location}");
+        }
+        let foreign = redirect_target(&current, "file:///etc/passwd");
+        assert_eq!(foreign.as_ref().and_then(Origin::of), None, "{foreign:?}");
+        assert_eq!(
+            redirect_target(&current, "javascript:alert(1)")
+                .as_ref()
+                .and_then(Origin::of),
+            None
+        );
+        assert_eq!(redirect_target(&current, "http://a b/"), None);
+        let user = redirect_target(&current, "http://host@evil.net/").expect("a URL");
+        assert_eq!(Origin::of(&user), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! The client against servers that answer, break off, hang and never end.
+
+use std::time::{Duration, Instant};
+
+use ureq::http::Request;
+
+use super::test_server::{Answer, TestServer, closed_port};
+use super::*;
+
+/// For what never ends.
+const SHORT: Duration = Duration::from_millis(250);
+/// For what ends on a busy machine, too.
+const LONG: Duration = Duration::from_secs(2);
+
+fn client() -> HttpClient {
+    HttpClient::new(&ClientOptions {
+        connect_timeout: LONG,
+        max_body_bytes: 100,
+        connections: Connections::Closed,
+        is_loopback: true,
+    })
+}
+
+fn get(url: &str, timeout: Duration) -> Result<HttpReply, HttpFault> {
+    let request = Request::get(url).body(None).expect("a request");
+    let start = Instant::now();
+    let reply = client().send(request, timeout);
+    assert!(start.elapsed() < 2 * LONG, "{:?}", start.elapsed());
+    reply
+}
+
+fn get_from(answer: Answer) -> Result<HttpReply, HttpFault> {
+    let server = TestServer::start(move |_, _| answer.clone());
+    get(&server.url(), LONG)
+}
+
+#[test]
+fn every_status_is_a_reply_and_no_redirect_is_followed() {
+    for status in [200, 204, 302, 404, 500] {
+        let server = TestServer::start(move |_, _| Answer::redirect(status, "/again"));
+        let reply = get(&server.url(), LONG).expect("a reply");
+        assert_eq!(reply.status.as_u16(), status);
+        assert_eq!(reply.header(&ureq::http::header::LOCATION), Some("/again"));
+        assert_eq!(server.received().len(), 1);
+    }
+}
+
+#[test]
+fn a_body_is_read_up_to_its_limit() {
+    for (n_bytes, is_cut) in [(0, false), (100, false), (101, true), (3_000_000, true)] {
+        let reply = get_from(Answer::Reply(200, vec![], vec![b'x'; n_bytes]));
+        let reply = reply.expect("a reply");
+        assert_eq!((reply.body.len(), reply.is_cut), (n_bytes.min(100), is_cut));
+    }
+    let lie = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n";
+    let reply = get_from(Answer::Raw([&lie[..], &[b'x'; 5_000]].concat()));
+    assert!(reply.expect("a reply").is_cut);
+}
+
+#[test]
+fn a_body_in_chunks_is_put_together() {
+    let whole =
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab\r\n\r\n2\r\ncd\r\n0\r\n\r\n";
+    let reply = get_from(Answer::Raw(whole.to_vec())).expect("a reply");
+    assert_eq!(
+        (reply.body.as_slice(), reply.is_cut),
+        (&b"ab\r\ncd"[..], false)
+    );
+    let cut = get_from(Answer::Raw(whole[..whole.len() - 9].to_vec()));
+    let fault = cut.expect_err("no last chunk");
+    assert!(matches!(fault, HttpFault::Broken { .. }), "{fault}");
+}
+
+#[test]
+fn what_hangs_or_drips_ends_at_the_deadline() {
+    let timeout = HttpFault::Timeout { within: SHORT };
+    let drip = |bytes: &[u8]| Answer::Drip(bytes.to_vec(), Duration::from_millis(20));
+    for answer in [
+        Answer::Hang,
+        drip(b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n"),
+        drip(b"HTTP/1.1 200 OK\r\nX: "),
+    ] {
+        let server = TestServer::start(move |_, _| answer.clone());
+        let fault = get(&server.url(), SHORT).expect_err("no end");
+        assert_eq!(fault, timeout);
+    }
+    assert_eq!(timeout.to_string(), "no whole answer within 250ms");
+}
+
+#[test]
+fn a_connection_that_is_refused_or_breaks_is_a_fault() {
+    let url = format!("http://127.0.0.1:{}/", closed_port());
+    let fault = get(&url, LONG).expect_err("nobody listens");
+    assert!(matches!(fault, HttpFault::NoConnection { .. }), "{fault}");
+    for bytes in [
+        &b""[..],
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{\"cut\": ",
+        b"this is no HTTP at all\r\n\r\n",
+    ] {
+        let fault = get_from(Answer::Raw(bytes.to_vec())).expect_err("broken");
+        assert!(matches!(fault, HttpFault::Broken { .. }), "{fault}");
+    }
+}
