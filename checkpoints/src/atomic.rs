@@ -50,6 +50,38 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     sync_parent(path)
 }
 
+/// Makes a directory that does not exist yet, complete or not at all: `fill` gets a temporary
+/// sibling, which is renamed to `dir` at the end.
+///
+/// # Errors
+///
+/// - `dir` exists
+/// - what `fill` says, or a file or name that cannot be written
+pub fn write_directory(
+    dir: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), CheckpointError>,
+) -> Result<(), CheckpointError> {
+    if dir.exists() {
+        return Err(CheckpointError::AlreadyExists {
+            path: dir.to_owned(),
+        });
+    }
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let staging = dir.with_file_name(format!(".{name}.tmp-{}", std::process::id()));
+    if staging.exists() {
+        fs::remove_dir_all(&staging).map_err(CheckpointError::io("remove", &staging))?;
+    }
+    fs::create_dir_all(&staging).map_err(CheckpointError::io("create", &staging))?;
+    let written = fill(&staging)
+        .and_then(|()| sync_dir(&staging))
+        .and_then(|()| fs::rename(&staging, dir).map_err(CheckpointError::io("create", dir)));
+    if written.is_err() {
+        // The error to report is the first one.
+        let _ = fs::remove_dir_all(&staging);
+    }
+    written.and_then(|()| sync_parent(dir))
+}
+
 /// Makes renames and new names in the directory of `path` survive a power cut.
 pub(crate) fn sync_parent(path: &Path) -> Result<(), CheckpointError> {
     match path.parent() {

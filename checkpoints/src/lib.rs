@@ -2,7 +2,7 @@
 //!
 //! In reading order: [`weights`] opens safetensors and GGUF and hands out one tensor at a time;
 //! [`model_files`] adds the config, tokenizer and chat template that belong to it; [`adapter`]
-//! reads and writes PEFT directories; [`run_dir`] keeps the checkpoints of one run.
+//! reads and writes PEFT directories, [`sentence_transformers`] writes those of encoders; [`run_dir`] keeps the checkpoints of one run.
 //!
 //! Every file is taken to be hostile: sizes are checked before they are trusted, and what is
 //! wrong is an error that names the file and how to mend it, never a panic. No device here.
@@ -15,6 +15,7 @@ pub mod error;
 mod gguf_writer;
 pub mod model_files;
 pub mod run_dir;
+pub mod sentence_transformers;
 pub mod weights;
 
 pub use adapter::{Adapter, PeftConfig};

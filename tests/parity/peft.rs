@@ -30,7 +30,7 @@ pub(crate) fn replay(
         weight_decay: log["weight_decay"].as_f64().unwrap(),
     };
     let max_grad_norm = log["max_grad_norm"].as_f64().unwrap();
-    let mut optimizer = Optimizer::new(adamw, max_grad_norm, adapters);
+    let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
     let expected = log["steps"].as_array().unwrap();
     assert_eq!(expected.len(), 20);
     let dtype = decoder.compute_dtype().dtype();
@@ -45,7 +45,12 @@ pub(crate) fn replay(
         };
         let result = backward::backward(decoder, &adapters.slots, &batch, options).unwrap();
         let loss = result.loss_sum * options.gradient_scale;
-        let outcome = optimizer.step(adapters, result.gradient, loss, row["lr"].as_f64().unwrap());
+        let outcome = optimizer.step(
+            &mut adapters.flat,
+            result.gradient,
+            loss,
+            row["lr"].as_f64().unwrap(),
+        );
         adapters.attach(decoder);
         let StepOutcome::Updated { grad_norm } = outcome else {
             panic!("{outcome:?}")

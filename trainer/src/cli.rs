@@ -36,7 +36,7 @@ pub enum Command {
     Score(ScoreArgs),
     /// Rank the checkpoints of a run by a metric and move its BEST pointer.
     Select(SelectArgs),
-    /// Write the adapter of a checkpoint for serving.
+    /// Write the adapter or the retriever of a checkpoint for serving.
     Export(ExportArgs),
     /// Write logits of fixed prompts, for comparison with another implementation.
     Verify(VerifyArgs),
@@ -58,6 +58,10 @@ pub enum PresetName {
     Sft,
     /// Calls of APIs, from trajectories.
     Goat,
+    /// A retriever alone, from pairs.
+    Retriever,
+    /// Calls of APIs, and the retriever that finds them.
+    Joint,
 }
 
 /// `tooltune init --preset slot > my.toml`
@@ -139,6 +143,8 @@ pub enum SuiteName {
     Slot,
     /// Queries to calls of APIs and an answer, with the retriever's documents.
     Goat,
+    /// Queries to a ranking of documents, with the retriever.
+    Retrieval,
 }
 
 /// `tooltune eval runs/quickstart --checkpoint best --output results`
@@ -203,6 +209,8 @@ pub struct SelectArgs {
 pub enum ExportFormat {
     /// adapter_config.json and adapter_model.safetensors, for PEFT and vLLM.
     Peft,
+    /// The retriever, as a folder of sentence-transformers.
+    SentenceTransformers,
 }
 
 /// `tooltune export runs/quickstart --to peft --output my-adapter`

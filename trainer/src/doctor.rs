@@ -66,7 +66,8 @@ impl Finding {
 
 /// Looks at the machine, and at what `config` needs of it.
 pub fn examine(config: Option<&Config>, device: Device) -> Vec<Finding> {
-    let run = config.map(|config| (config, open_model(config)));
+    let with_model = config.filter(|config| config.model.is_some());
+    let run = with_model.map(|config| (config, open_model(config)));
     let mut findings = vec![processor(), memory(run.as_ref()), disk(run.as_ref())];
     findings.push(write_access(&output_dir(config)));
     findings.extend(cuda(device));
@@ -95,6 +96,10 @@ pub fn examine(config: Option<&Config>, device: Device) -> Vec<Finding> {
             ),
         });
         findings.extend(config.eval.encoder.as_deref().map(encoder));
+    }
+    if let Some(config) = config {
+        let retriever = config.retriever.as_ref();
+        findings.extend(retriever.map(|retriever| encoder(&retriever.model_name_or_path)));
         findings.extend(data_files(config));
     }
     findings
@@ -104,7 +109,8 @@ type Run<'a> = (&'a Config, Result<BaseModel, String>);
 
 fn open_model(config: &Config) -> Result<BaseModel, String> {
     let template = config.data.chat_template.as_deref();
-    BaseModel::open(&config.model.model_name_or_path, template).map_err(|error| error.to_string())
+    let model = config.language_model().map_err(|error| error.to_string())?;
+    BaseModel::open(&model.model_name_or_path, template).map_err(|error| error.to_string())
 }
 
 fn processor() -> Finding {

@@ -1,7 +1,7 @@
 //! The trainer: models, steps, recipes, evaluation and export over the three leaf crates.
 //!
 //! In reading order: [`config`] is what the user asked for; [`base_model`], [`models`] and
-//! [`lora`] are the network; [`optim`] one update of it; [`recipes`] a whole run; [`eval`] what a
+//! [`lora`] are the network, [`retriever`] the one beside it; [`optim`] one update; [`recipes`] a whole run; [`eval`] what a
 //! checkpoint is worth; [`export`] its way to serving. [`plan`] predicts a run and [`doctor`] looks at
 //! the machine before it.
 
@@ -22,5 +22,6 @@ pub mod plan;
 pub mod process;
 pub mod progress;
 pub mod recipes;
+pub mod retriever;
 
 pub use error::Error;

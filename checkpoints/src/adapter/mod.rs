@@ -9,12 +9,11 @@
 mod peft_config;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 pub use peft_config::{InitLoraWeights, Patterns, PeftConfig, TargetModules};
 
-use crate::atomic::{sync_dir, sync_parent, write_file};
+use crate::atomic::{write_directory, write_file};
 use crate::error::CheckpointError;
 use crate::weights::{HostTensor, Weights, reject_differences, tensor_differences, write_tensors};
 
@@ -50,25 +49,9 @@ pub fn save_adapter(
     adapter: &Adapter,
     chat_template: Option<&str>,
 ) -> Result<(), CheckpointError> {
-    if dir.exists() {
-        return Err(CheckpointError::AlreadyExists {
-            path: dir.to_owned(),
-        });
-    }
-    let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let staging = dir.with_file_name(format!(".{name}.tmp-{}", std::process::id()));
-    if staging.exists() {
-        fs::remove_dir_all(&staging).map_err(CheckpointError::io("remove", &staging))?;
-    }
-    fs::create_dir_all(&staging).map_err(CheckpointError::io("create", &staging))?;
-    let written = write_adapter_files(&staging, adapter, chat_template)
-        .and_then(|()| sync_dir(&staging))
-        .and_then(|()| fs::rename(&staging, dir).map_err(CheckpointError::io("create", dir)));
-    if written.is_err() {
-        // The error to report is the first one.
-        let _ = fs::remove_dir_all(&staging);
-    }
-    written.and_then(|()| sync_parent(dir))
+    write_directory(dir, |staging| {
+        write_adapter_files(staging, adapter, chat_template)
+    })
 }
 
 /// Writes the files of a PEFT adapter into an existing directory, such as the staging directory

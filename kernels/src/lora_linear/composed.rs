@@ -207,12 +207,13 @@ mod tests {
     use burn::backend::flex::FlexTensor;
 
     use super::super::adapter::{AdapterPart, StackedAdapter};
-    use super::super::backend::{LinearPasses, Maybe, Read};
+    use super::super::backend::{LinearPasses, Read};
     use super::*;
     use crate::ComputeDtype;
     use crate::cpu::buffer::{contiguous, floats, tensor};
     use crate::cpu::pool::Buffer;
     use crate::frozen_weight::Packed;
+    use crate::maybe::Maybe;
 
     /// Numbers in -1..1 that follow from `seed` alone.
     fn numbers(seed: u64, n: usize) -> Buffer<f32> {
@@ -269,11 +270,8 @@ mod tests {
             );
             let with = || (Some(factors.clone()), Some(residual.clone()));
             let (y, saved) = forward::<Flex>(x(), with().0, with().1, frozen(), spec.clone());
-            let weight = Packed::new(
-                numbers(2, 32 * inputs).to_vec(),
-                [32, inputs],
-                ComputeDtype::F32,
-            );
+            let weight = numbers(2, 32 * inputs);
+            let weight = Packed::new(&weight, [32, inputs], ComputeDtype::F32);
             let spec = Spec {
                 panels: Some(weight),
                 ..spec

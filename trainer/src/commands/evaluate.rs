@@ -15,9 +15,12 @@ use crate::base_model::BaseModel;
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
+use crate::eval::documents::untrained;
+use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::generate::{GenerationOptions, GenerationProgress};
 use crate::eval::goat::GoatSuite;
 use crate::eval::in_loop::encoder;
+use crate::eval::retrieval::RetrievalSuite;
 use crate::eval::slot::{self, Prediction, SlotEvaluation};
 use crate::export::CheckpointChoice;
 use crate::lora::{Adapters, LoraSpec};
@@ -25,6 +28,7 @@ use crate::models::Decoder;
 use crate::progress::Progress;
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::{settings, sft};
+use crate::retriever::files;
 
 pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     let mut config = target_config(args)?;
@@ -41,6 +45,7 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     match args.suite {
         SuiteName::Slot => slot_suite(args, &config, &device),
         SuiteName::Goat => goat_suite(args, &config, &device),
+        SuiteName::Retrieval => retrieval_suite(args, &config, &device),
     }
 }
 
@@ -62,7 +67,8 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
     print(args, &evaluation)
 }
 
-fn goat_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
+/// Refuses options that only the suite slot has.
+fn without_slot_options(args: &EvalArgs) -> Result<(), Error> {
     for (given, option) in [
         (args.predictions.is_some(), "--predictions"),
         (args.compare.is_some(), "--compare"),
@@ -73,9 +79,38 @@ fn goat_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
             )));
         }
     }
+    Ok(())
+}
+
+/// The retriever of the chosen checkpoint, if one was trained; else that of the config.
+fn retriever(args: &EvalArgs, config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
+    if args.checkpoint != "base" {
+        let dir = checkpoint(args, config)?;
+        if let Some(trained) = files::encoder(config, &dir, device)? {
+            return Ok(trained);
+        }
+    }
+    untrained(config, device)
+}
+
+fn retrieval_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
+    without_slot_options(args)?;
+    let suite = RetrievalSuite::open(config)?;
+    let evaluation = suite.evaluate(&retriever(args, config, device)?)?;
+    write_files(args, &evaluation.files()?)?;
+    say(&retrieval_table(&[(
+        args.checkpoint.as_str(),
+        &evaluation.report,
+    )]))
+}
+
+fn goat_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
+    without_slot_options(args)?;
     let suite = GoatSuite::open(config, device)?;
+    let retriever = retriever(args, config, device)?;
     let evaluation = generated(args, config, suite.len(), device, |generator, watch| {
-        suite.evaluate(generator.decoder, generator.base, generator.options, watch)
+        let model = (generator.decoder, generator.base);
+        suite.evaluate(model, Some(&retriever), generator.options, watch)
     })?;
     write_files(args, &evaluation.files()?)?;
     say(&goat_table(&[(
@@ -134,8 +169,11 @@ fn generated<R>(
 ) -> Result<R, Error> {
     let interrupt = Interrupt::listen()?;
     let template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.model.model_name_or_path, template)?;
-    let mut decoder = base.decoder(settings::compute_dtype(&config.model, device), device)?;
+    let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
+    let mut decoder = base.decoder(
+        settings::compute_dtype(config.language_model()?.compute_dtype, device),
+        device,
+    )?;
     if args.checkpoint != "base" {
         attach(&mut decoder, &checkpoint(args, config)?, device)?;
     }

@@ -15,7 +15,7 @@ pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
     let config = load_config(&args.config)?;
     let device = place.open(config.device)?;
     let template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.model.model_name_or_path, template)?;
+    let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
     let shown = with_rows(&config, &config.data.train, &device, |rows| {
         let mut shown = 0;

@@ -47,7 +47,11 @@ fn print_counts(config: &Config, preparation: &Preparation, plan: &Plan) -> Resu
     };
     row(
         "model",
-        config.model.model_name_or_path.display().to_string(),
+        config
+            .language_model()?
+            .model_name_or_path
+            .display()
+            .to_string(),
     );
     row(
         "weights",

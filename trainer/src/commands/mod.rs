@@ -102,6 +102,8 @@ fn init(args: &InitArgs) -> Result<(), Error> {
         PresetName::Slot => Preset::Slot,
         PresetName::Sft => Preset::Sft,
         PresetName::Goat => Preset::Goat,
+        PresetName::Retriever => Preset::Retriever,
+        PresetName::Joint => Preset::Joint,
     }
     .text();
     let Some(path) = &args.output else {

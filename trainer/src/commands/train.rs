@@ -2,14 +2,18 @@
 
 use std::path::PathBuf;
 
+use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::run_dir::{MetricsFile, RunDir};
 
 use super::{Place, load_config, say};
 use crate::cli::{SelectArgs, TrainArgs};
+use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::interrupt::Interrupt;
-use crate::recipes::sft::{Resume, prepare_run, train};
+use crate::recipes::retriever;
+use crate::recipes::sft::{Resume, RunSummary, prepare_run, train};
+use crate::retriever::RetrieverPreparation;
 
 pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
     let mut config = load_config(&args.config)?;
@@ -21,20 +25,14 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
         "never" => Resume::Never,
         path => Resume::From(PathBuf::from(path)),
     };
-    let preparation = prepare_run(&config, &device)?;
-    let report = &preparation.report;
-    say(&format!(
-        "{} rows, {} examples, {} tokens of which {} learned; {} steps",
-        report.n_rows,
-        preparation.examples.len(),
-        report.n_tokens,
-        report.n_trained_tokens,
-        preparation.total_steps
-    ))?;
-    for dropped in &report.dropped {
-        say(&format!("dropped {}: {:?}", dropped.id, dropped.reason))?;
-    }
-    let summary = train(&config, &preparation, &resume, &device, interrupt)?;
+    let summary = match config.model {
+        Some(_) => train_model(&config, &resume, &device, interrupt)?,
+        None => {
+            let preparation = retriever::prepare_run(&config)?;
+            say_pairs(&preparation)?;
+            retriever::train(&config, &preparation, &resume, &device, &interrupt)?
+        }
+    };
     say(&format!(
         "{} steps done; run directory {}",
         summary.steps,
@@ -47,6 +45,42 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
         )),
         None => say(&format!("last checkpoint {}", summary.last.display())),
     }
+}
+
+fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
+    let set = &preparation.set;
+    say(&format!(
+        "retriever: {} pairs of {} queries and {} documents; {} steps",
+        set.pairs().len(),
+        set.queries().len(),
+        set.documents().len(),
+        preparation.total_steps
+    ))
+}
+
+fn train_model(
+    config: &Config,
+    resume: &Resume,
+    device: &Device,
+    interrupt: Interrupt,
+) -> Result<RunSummary, Error> {
+    let preparation = prepare_run(config, device)?;
+    let report = &preparation.report;
+    say(&format!(
+        "{} rows, {} examples, {} tokens of which {} learned; {} steps",
+        report.n_rows,
+        preparation.examples.len(),
+        report.n_tokens,
+        report.n_trained_tokens,
+        preparation.total_steps
+    ))?;
+    for dropped in &report.dropped {
+        say(&format!("dropped {}: {:?}", dropped.id, dropped.reason))?;
+    }
+    if let Some(retriever) = &preparation.retriever {
+        say_pairs(retriever)?;
+    }
+    train(config, &preparation, resume, device, interrupt)
 }
 
 pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {

@@ -17,19 +17,28 @@ use crate::error::Error;
 use crate::export::{CheckpointChoice, Scaling, export_peft};
 use crate::models::BatchContext;
 use crate::recipes::sft;
+use crate::retriever::files;
 
 pub(super) fn export(args: &ExportArgs) -> Result<(), Error> {
-    let ExportFormat::Peft = args.to;
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
-    let template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.model.model_name_or_path, template)?;
     let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
-    let scaling = if args.neutral {
-        Scaling::Neutral
-    } else {
-        Scaling::AsConfigured
-    };
-    export_peft(&checkpoint, &base.config, scaling, &args.output)?;
+    match args.to {
+        ExportFormat::Peft => {
+            let template = config.data.chat_template.as_deref();
+            let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
+            let scaling = match args.neutral {
+                true => Scaling::Neutral,
+                false => Scaling::AsConfigured,
+            };
+            export_peft(&checkpoint, &base.config, scaling, &args.output)?;
+        }
+        ExportFormat::SentenceTransformers if args.neutral => {
+            return Err(Error::Usage(
+                "--neutral is for adapters: a retriever has no scaling to fold".to_string(),
+            ));
+        }
+        ExportFormat::SentenceTransformers => files::export(&config, &checkpoint, &args.output)?,
+    }
     say(&format!(
         "{} -> {}",
         checkpoint.display(),
@@ -41,7 +50,7 @@ pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
     let device = place.open(config.device)?;
     let template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.model.model_name_or_path, template)?;
+    let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
     let mut decoder = base.decoder(ComputeDtype::F32, &device)?;
     let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
     attach(&mut decoder, &checkpoint, &device)?;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::choices::{
     CheckpointingMode, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType,
-    ModulePattern, Packing, Suite, TrainOn,
+    ModulePattern, Packing, RetrieverData, Suite, TrainOn,
 };
 use super::defaults;
 use super::names;
@@ -25,21 +25,27 @@ use super::settings::{
 /// Checks every value and every rule between values, and adds what is wrong to the findings.
 pub(crate) fn check(raw: RawConfig, findings: &mut Findings) -> Config {
     let mut checker = Checker { findings };
-    checker.require_table(
-        raw.lora.is_some(),
-        "lora",
-        "tooltune trains LoRA adapters only",
-    );
+    // A retriever may be all that is trained; then the tables of the language model may be missing.
+    let trains_retriever = checker.is_typed("retriever.train");
+    let has_model = raw.model.is_some() || checker.is_typed("model") || !trains_retriever;
+    if has_model {
+        let reason = "tooltune trains LoRA adapters only";
+        checker.require_table(raw.lora.is_some(), "lora", reason);
+    }
     let device = checker.device(raw.device.as_deref());
-    let model = checker.model(raw.model.unwrap_or_default());
+    let raw_model = raw.model.unwrap_or_default();
+    let model = has_model.then(|| checker.model(raw_model));
     let lora = checker.lora(raw.lora.unwrap_or_default());
-    let data = checker.data(raw.data.unwrap_or_default());
+    let data = match (raw.data, has_model) {
+        (None, false) => no_data(),
+        (data, _) => checker.data(data.unwrap_or_default()),
+    };
     let mask = checker.mask(raw.mask.unwrap_or_default(), &data);
     let retriever = raw.retriever.map(|raw| checker.retriever(raw));
     let goat = checker.goat(raw.goat, &data, retriever.as_ref());
     let train = checker.train(raw.train.unwrap_or_default());
-    let eval = checker.eval(raw.eval.unwrap_or_default(), &data);
-    checker.agents_need(&eval, retriever.as_ref());
+    let eval = checker.eval(raw.eval.unwrap_or_default(), &data, has_model);
+    checker.retriever_needs(retriever.as_ref(), (&data, &eval), has_model);
     let checkpoint = checker.checkpoint(raw.checkpoint.unwrap_or_default(), &eval);
     let log = checker.log(raw.log.unwrap_or_default());
     checker.packing(&data, &train);
@@ -55,6 +61,19 @@ pub(crate) fn check(raw: RawConfig, findings: &mut Findings) -> Config {
         eval,
         checkpoint,
         log,
+    }
+}
+
+/// The rows of a run that has none.
+fn no_data() -> DataConfig {
+    DataConfig {
+        train: Vec::new(),
+        eval: Vec::new(),
+        format: DataFormat::Messages,
+        max_length: defaults::MAX_LENGTH,
+        on_overflow: defaults::ON_OVERFLOW,
+        packing: defaults::PACKING,
+        chat_template: None,
     }
 }
 
@@ -318,7 +337,7 @@ impl Checker<'_> {
         Warmup::Ratio(ratio)
     }
 
-    fn eval(&mut self, raw: RawEval, data: &DataConfig) -> EvalConfig {
+    fn eval(&mut self, raw: RawEval, data: &DataConfig, has_model: bool) -> EvalConfig {
         // A strategy that is there and unreadable is reported already.
         let evaluates = self.is_typed("eval") && !self.is_typed("eval.eval_strategy");
         let default = if evaluates {
@@ -328,9 +347,21 @@ impl Checker<'_> {
         };
         let eval_strategy = raw.eval_strategy.unwrap_or(default);
         let suites = raw.suites.unwrap_or(match data.format {
+            _ if !has_model => vec![Suite::Retrieval],
             DataFormat::Slot => vec![Suite::Slot],
             DataFormat::PromptCompletion | DataFormat::Messages | DataFormat::Goat => Vec::new(),
         });
+        if let Some(suite) = suites
+            .iter()
+            .find(|s| !has_model && **s != Suite::Retrieval)
+        {
+            let message = format!("the suite {suite} needs a language model: [model] is missing");
+            self.report(
+                "eval.suites",
+                message,
+                "write suites = [\"retrieval\"], or add [model]",
+            );
+        }
         let metric_for_best_model = raw.metric_for_best_model.unwrap_or_else(|| {
             suites
                 .first()
@@ -361,7 +392,7 @@ impl Checker<'_> {
         self.at_least("eval.batch_size", eval.batch_size as u64, 1);
         self.metric(&eval);
         if eval.eval_strategy == EvalStrategy::Steps {
-            self.evaluation_needs(&eval, data);
+            self.evaluation_needs(&eval, data, has_model);
         }
         for (suite, format) in [
             (Suite::Slot, DataFormat::Slot),
@@ -377,8 +408,9 @@ impl Checker<'_> {
         eval
     }
 
-    fn evaluation_needs(&mut self, eval: &EvalConfig, data: &DataConfig) {
-        if data.eval.is_empty() && !self.is_typed("data.eval") {
+    fn evaluation_needs(&mut self, eval: &EvalConfig, data: &DataConfig, has_model: bool) {
+        let reads_rows = has_model && eval.suites != [Suite::Retrieval];
+        if reads_rows && data.eval.is_empty() && !self.is_typed("data.eval") {
             self.report(
                 self.typed_of("eval.eval_strategy", "eval"),
                 "there is nothing to evaluate on: `data.eval` is missing".to_owned(),
@@ -395,7 +427,10 @@ impl Checker<'_> {
     }
 
     fn metric(&mut self, eval: &EvalConfig) {
-        let mut known = vec!["loss".to_owned()];
+        let mut known = match eval.suites.as_slice() {
+            [Suite::Retrieval] => Vec::new(),
+            _ => vec!["loss".to_owned()],
+        };
         for suite in &eval.suites {
             known.extend(
                 suite
@@ -487,10 +522,13 @@ fn is_plain_name(pattern: &str) -> bool {
 
 /// Every path that a config names and that must exist before the run, with its setting.
 pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
-    let mut files = vec![(
-        "model.model_name_or_path".to_owned(),
-        &config.model.model_name_or_path,
-    )];
+    let mut files = Vec::new();
+    if let Some(model) = &config.model {
+        files.push((
+            "model.model_name_or_path".to_owned(),
+            &model.model_name_or_path,
+        ));
+    }
     for (setting, list) in [
         ("data.train", &config.data.train),
         ("data.eval", &config.data.eval),
@@ -518,6 +556,21 @@ pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
         let path = &retriever.model_name_or_path;
         ("retriever.model_name_or_path".to_owned(), path)
     }));
+    if let Some(retriever) = &config.retriever {
+        let trained = match retriever.training.as_ref().map(|training| &training.data) {
+            Some(RetrieverData::Pairs(files)) => files.as_slice(),
+            _ => &[],
+        };
+        for (setting, list) in [
+            ("retriever.train", trained),
+            ("retriever.eval", &retriever.eval),
+        ] {
+            let named = |(i, file)| (format!("{setting}[{i}]"), file);
+            files.extend(list.iter().enumerate().map(named));
+        }
+        let documents = retriever.documents.iter();
+        files.extend(documents.map(|file| ("retriever.documents".to_owned(), file)));
+    }
     files.extend(
         config
             .eval

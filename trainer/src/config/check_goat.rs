@@ -1,23 +1,12 @@
-//! The tables `[goat]` and `[retriever]`, and what they need of each other and of the rest.
+//! The table `[goat]`, and what it needs of the rest.
 
-use super::choices::{DataFormat, Distractors, EvalStrategy, Suite};
+use super::choices::{DataFormat, Distractors};
 use super::defaults;
-use super::raw::{RawGoat, RawKindWeights, RawRetriever};
+use super::raw::{RawGoat, RawKindWeights};
 use super::rules::Checker;
-use super::settings::{DataConfig, EvalConfig, GoatConfig, KindWeights, RetrieverConfig};
+use super::settings::{DataConfig, GoatConfig, KindWeights, RetrieverConfig};
 
 impl Checker<'_> {
-    pub(super) fn retriever(&mut self, raw: RawRetriever) -> RetrieverConfig {
-        RetrieverConfig {
-            model_name_or_path: self.required(
-                raw.model_name_or_path,
-                "retriever.model_name_or_path",
-                "name a sentence-transformers folder: model_name_or_path = \
-                 \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)",
-            ),
-        }
-    }
-
     pub(super) fn goat(
         &mut self,
         raw: Option<RawGoat>,
@@ -76,18 +65,6 @@ impl Checker<'_> {
             step: weight(raw.step, "step"),
             decompose: weight(raw.decompose, "decompose"),
             answer: weight(raw.answer, "answer"),
-        }
-    }
-
-    /// The suite goat shows documents that a retriever ranked.
-    pub(super) fn agents_need(&mut self, eval: &EvalConfig, retriever: Option<&RetrieverConfig>) {
-        let evaluates = eval.eval_strategy == EvalStrategy::Steps;
-        if evaluates && eval.suites.contains(&Suite::Goat) && retriever.is_none() {
-            self.missing(
-                "retriever.model_name_or_path",
-                "the suite goat ranks documents: [retriever] model_name_or_path = \
-                 \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)",
-            );
         }
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tooltune_data::benchmarks::retrieval::RetrievalMetrics;
 
 use super::document::{Node, Value};
 use super::names;
@@ -256,6 +257,8 @@ choices! {
         Slot = "slot",
         /// Queries to calls of APIs and an answer.
         Goat = "goat",
+        /// Queries to a ranking of documents.
+        Retrieval = "retrieval",
     }
 }
 
@@ -265,6 +268,7 @@ impl Suite {
         match self {
             Self::Slot => "slot.mean",
             Self::Goat => "goat.ia",
+            Self::Retrieval => "retrieval.recall_at_5",
         }
     }
 
@@ -291,6 +295,7 @@ impl Suite {
                 "recall_at_gt",
                 "recall_at_5",
             ],
+            Self::Retrieval => &RetrievalMetrics::<f64>::NAMES,
         }
     }
 }
@@ -345,6 +350,33 @@ impl FromNode for ModulePattern {
         match &node.value {
             Value::Text(text) => Some(Self::Pattern(text.clone())),
             _ => Vec::from_node(node, path, findings).map(Self::Names),
+        }
+    }
+}
+
+/// What a retriever learns from: the word `trajectories`, or files of pairs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum RetrieverData {
+    /// Files of pairs.
+    Pairs(Vec<std::path::PathBuf>),
+    /// `trajectories`.
+    Word(PairSource),
+}
+
+choices! {
+    /// Rows that hold pairs without being some.
+    PairSource {
+        /// Queries and the documents of the APIs that their calls name.
+        Trajectories = "trajectories",
+    }
+}
+
+impl FromNode for RetrieverData {
+    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
+        match &node.value {
+            Value::Text(_) => PairSource::from_node(node, path, findings).map(Self::Word),
+            _ => Vec::from_node(node, path, findings).map(Self::Pairs),
         }
     }
 }

@@ -53,6 +53,13 @@ pub(crate) const GRADIENT_CHECKPOINTING: GradientCheckpointing =
 pub(crate) const MAX_NONFINITE: usize = 3;
 pub(crate) const LOGGING_STEPS: u64 = 10;
 
+pub(crate) const RETRIEVER_BATCH_SIZE: usize = 64;
+pub(crate) const RETRIEVER_LEARNING_RATE: f64 = 2e-5;
+/// sentence-transformers' `scale`: a temperature of 0.05.
+pub(crate) const SCALE: f64 = 20.0;
+pub(crate) const SYMMETRIC: bool = false;
+pub(crate) const HARD_NEGATIVES: usize = 0;
+
 pub(crate) const EVAL_STEPS: u64 = 100;
 pub(crate) const MAX_NEW_TOKENS: usize = 512;
 pub(crate) const EVAL_BATCH_SIZE: usize = 8;

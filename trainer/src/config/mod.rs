@@ -10,6 +10,7 @@
 
 mod check;
 mod check_goat;
+mod check_retriever;
 mod choices;
 mod defaults;
 mod diagnostics;
@@ -34,7 +35,7 @@ use std::path::Path;
 pub use choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Distractors, EvalStrategy,
     GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim,
-    Packing, ReportTo, Span, Straddle, Suite, TrainOn,
+    Packing, ReportTo, RetrieverData, Span, Straddle, Suite, TrainOn,
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
 pub use patterns::Patterns;
@@ -47,8 +48,8 @@ pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;
 pub use settings::{
     CheckpointConfig, Config, DataConfig, Device, EvalConfig, GoatConfig, KindWeights, LogConfig,
-    LoraConfig, MaskConfig, ModelConfig, RetrieverConfig, RunLength, SpanWeight, TargetModules,
-    TrainConfig, Warmup,
+    LoraConfig, MaskConfig, ModelConfig, RetrieverConfig, RetrieverTraining, RunLength, SpanWeight,
+    TargetModules, TrainConfig, Warmup,
 };
 
 use document::Table;

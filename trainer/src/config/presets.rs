@@ -12,6 +12,10 @@ pub enum Preset {
     Sft,
     /// Calls of APIs, on trajectories.
     Goat,
+    /// A retriever alone, on pairs of query and document.
+    Retriever,
+    /// Calls of APIs and the retriever that finds them, on trajectories.
+    Joint,
 }
 
 impl Preset {
@@ -21,6 +25,8 @@ impl Preset {
             Self::Slot => include_str!("presets/slot.toml"),
             Self::Sft => include_str!("presets/sft.toml"),
             Self::Goat => include_str!("presets/goat.toml"),
+            Self::Retriever => include_str!("presets/retriever.toml"),
+            Self::Joint => include_str!("presets/joint.toml"),
         }
     }
 }

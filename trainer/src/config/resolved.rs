@@ -15,13 +15,16 @@ use super::raw::{
     RawModel, RawRetriever, RawSpanWeight, RawTrain,
 };
 use super::settings::{
-    Config, GoatConfig, LoraConfig, MaskConfig, RunLength, TargetModules, TrainConfig, Warmup,
+    Config, GoatConfig, LoraConfig, MaskConfig, RetrieverConfig, RunLength, TargetModules,
+    TrainConfig, Warmup,
 };
 
 /// Settings and tables that change no number of the training itself.
 const SAFE_ON_RESUME: &[&str] = &[
     "device",
     "data.eval",
+    "retriever.eval",
+    "retriever.documents",
     "train.output_dir",
     "train.gradient_checkpointing",
     "train.max_nonfinite",
@@ -145,14 +148,15 @@ fn raw_of(config: &Config) -> RawConfig {
         log,
         ..
     } = config.clone();
+    let has_rows = model.is_some() || !data.train.is_empty();
     RawConfig {
         device: Some(device.to_string()),
-        model: Some(RawModel {
+        lora: model.as_ref().map(|_| raw_lora(&config.lora)),
+        model: model.map(|model| RawModel {
             model_name_or_path: Some(model.model_name_or_path),
             compute_dtype: Some(model.compute_dtype),
         }),
-        lora: Some(raw_lora(&config.lora)),
-        data: Some(RawData {
+        data: has_rows.then_some(RawData {
             train: Some(data.train),
             eval: Some(data.eval),
             format: Some(data.format),
@@ -161,11 +165,9 @@ fn raw_of(config: &Config) -> RawConfig {
             packing: Some(data.packing),
             chat_template: data.chat_template,
         }),
-        mask: Some(raw_mask(&config.mask)),
+        mask: config.model.as_ref().map(|_| raw_mask(&config.mask)),
         goat: config.goat.as_ref().map(raw_goat),
-        retriever: config.retriever.as_ref().map(|retriever| RawRetriever {
-            model_name_or_path: Some(retriever.model_name_or_path.clone()),
-        }),
+        retriever: config.retriever.as_ref().map(raw_retriever),
         train: Some(raw_train(&config.train)),
         eval: Some(RawEval {
             eval_strategy: Some(eval.eval_strategy),
@@ -238,6 +240,41 @@ fn raw_goat(goat: &GoatConfig) -> RawGoat {
             decompose: Some(weights.decompose),
             answer: Some(weights.answer),
         }),
+    }
+}
+
+fn raw_retriever(retriever: &RetrieverConfig) -> RawRetriever {
+    let used = RawRetriever {
+        model_name_or_path: Some(retriever.model_name_or_path.clone()),
+        eval: Some(retriever.eval.clone()),
+        documents: retriever.documents.clone(),
+        max_seq_length: retriever.max_seq_length,
+        ..RawRetriever::default()
+    };
+    let Some(training) = &retriever.training else {
+        return used;
+    };
+    let (num_train_epochs, max_steps) = match training.length {
+        RunLength::Epochs(epochs) => (Some(epochs), None),
+        RunLength::Steps(steps) => (None, Some(steps)),
+    };
+    RawRetriever {
+        train: Some(training.data.clone()),
+        num_train_epochs,
+        max_steps,
+        steps_per_lm_step: training.steps_per_lm_step,
+        per_device_train_batch_size: Some(training.per_device_train_batch_size),
+        mini_batch_size: training.mini_batch_size,
+        learning_rate: Some(training.learning_rate),
+        lr_scheduler_type: Some(training.lr_scheduler_type),
+        warmup_ratio: Some(training.warmup_ratio),
+        weight_decay: Some(training.weight_decay),
+        max_grad_norm: Some(training.max_grad_norm.unwrap_or(0.0)),
+        scale: Some(training.scale),
+        symmetric: Some(training.symmetric),
+        hard_negatives: Some(training.hard_negatives),
+        compute_dtype: Some(training.compute_dtype),
+        ..used
     }
 }
 

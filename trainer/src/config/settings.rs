@@ -9,17 +9,18 @@ use std::path::PathBuf;
 use super::choices::{
     ArgumentMask, ComputeDtype, DataFormat, Distractors, EvalStrategy, GoatMethod,
     GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim, Packing,
-    ReportTo, Span, Straddle, Suite, TrainOn,
+    ReportTo, RetrieverData, Span, Straddle, Suite, TrainOn,
 };
 use super::patterns::Patterns;
+use crate::error::Error;
 
 /// A checked config.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Where to compute.
     pub device: Device,
-    /// The base model.
-    pub model: ModelConfig,
+    /// The base model; `None` in a run that trains a retriever alone.
+    pub model: Option<ModelConfig>,
     /// The adapters.
     pub lora: LoraConfig,
     /// The rows.
@@ -38,6 +39,28 @@ pub struct Config {
     pub checkpoint: CheckpointConfig,
     /// The metric files.
     pub log: LogConfig,
+}
+
+impl Config {
+    /// The base model.
+    ///
+    /// # Errors
+    ///
+    /// The run trains a retriever alone.
+    pub fn language_model(&self) -> Result<&ModelConfig, Error> {
+        self.model.as_ref().ok_or_else(|| {
+            Error::Usage(
+                "this needs a language model, and the config has none: add [model] with \
+                 model_name_or_path"
+                    .to_owned(),
+            )
+        })
+    }
+
+    /// How the retriever learns, if it does.
+    pub fn retriever_training(&self) -> Option<&RetrieverTraining> {
+        self.retriever.as_ref()?.training.as_ref()
+    }
 }
 
 /// Where to compute.
@@ -190,6 +213,47 @@ pub struct KindWeights {
 pub struct RetrieverConfig {
     /// A sentence-transformers folder.
     pub model_name_or_path: PathBuf,
+    /// How it learns; `None` uses it as it is.
+    pub training: Option<RetrieverTraining>,
+    /// Files of pairs whose queries are evaluated; those of the trajectories if there are none.
+    pub eval: Vec<PathBuf>,
+    /// Further documents that evaluation searches among.
+    pub documents: Option<PathBuf>,
+    /// Tokens at which texts are cut, at least 2; as the folder says by default.
+    pub max_seq_length: Option<usize>,
+}
+
+/// How the retriever learns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetrieverTraining {
+    /// Where pairs come from.
+    pub data: RetrieverData,
+    /// How long it learns.
+    pub length: RunLength,
+    /// Its steps for each step of the language model, above 0.
+    pub steps_per_lm_step: Option<f64>,
+    /// Pairs in a step, at least 1.
+    pub per_device_train_batch_size: usize,
+    /// Texts under autodiff at a time, at least 1.
+    pub mini_batch_size: Option<usize>,
+    /// Peak learning rate, above 0 and at most 1.
+    pub learning_rate: f64,
+    /// How the learning rate goes after warm-up.
+    pub lr_scheduler_type: LrSchedulerType,
+    /// Share of the steps in which it rises, in 0..=1.
+    pub warmup_ratio: f64,
+    /// AdamW's decay of matrices, at least 0.
+    pub weight_decay: f64,
+    /// The largest global gradient norm; `None` does not clip.
+    pub max_grad_norm: Option<f64>,
+    /// One over the temperature, above 0.
+    pub scale: f64,
+    /// Whether documents choose among queries, too.
+    pub symmetric: bool,
+    /// Mined negatives of each pair.
+    pub hard_negatives: usize,
+    /// What products read.
+    pub compute_dtype: ComputeDtype,
 }
 
 /// The optimizer steps.

@@ -1,40 +1,69 @@
-//! API documents and texts to rankings: the documents of a catalogue, embedded once.
+//! Documents and texts to rankings: the documents of an index, embedded once.
 
 use burn::tensor::Device;
 use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::tools::ApiCatalogue;
 
-use super::encoder::MiniLmEncoder;
+use super::encoder::{EncoderFiles, MiniLmEncoder};
 use crate::config::Config;
 use crate::error::Error;
 
-/// The documents of a catalogue as vectors, and the encoder that made them.
+/// Documents as vectors, and the encoder that made them.
 #[derive(Debug)]
 pub struct DocumentIndex {
     encoder: MiniLmEncoder,
-    /// Unit vectors in the order of the catalogue.
-    documents: Vec<Vec<f32>>,
+    texts: Vec<String>,
+    /// Unit vectors in the order of the texts.
+    vectors: Vec<Vec<f32>>,
+}
+
+/// The retriever that a config names, as it was before any training.
+///
+/// # Errors
+///
+/// The config names no retriever, or it cannot be loaded.
+pub fn untrained(config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
+    let retriever = config.retriever.as_ref().ok_or_else(|| {
+        Error::Usage(
+            "nothing ranks documents: add [retriever] with model_name_or_path = \
+             \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)"
+                .to_string(),
+        )
+    })?;
+    let files = EncoderFiles::open(&retriever.model_name_or_path, retriever.max_seq_length)?;
+    Ok(files.encoder(&files.parameters(&files.dir, device)?))
+}
+
+/// What the retriever reads of each document of a catalogue.
+pub fn texts_of(catalogue: &ApiCatalogue) -> Vec<String> {
+    catalogue
+        .iter()
+        .map(|document| document.retriever_text())
+        .collect()
 }
 
 impl DocumentIndex {
-    /// Embeds every document with the retriever of the config.
+    /// Embeds every text.
     ///
     /// # Errors
     ///
-    /// The config names no retriever, or it cannot be loaded.
-    pub fn open(config: &Config, catalogue: &ApiCatalogue, device: &Device) -> Result<Self, Error> {
-        let retriever = config.retriever.as_ref().ok_or_else(|| {
-            Error::Usage(
-                "nothing ranks documents: add [retriever] with model_name_or_path = \
-                 \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)"
-                    .to_string(),
-            )
-        })?;
-        let encoder = MiniLmEncoder::open(&retriever.model_name_or_path, device)?;
-        let texts: Vec<String> = catalogue.iter().map(|d| d.retriever_text()).collect();
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let documents = encoder.encode(&texts)?;
-        Ok(Self { encoder, documents })
+    /// A text that the tokenizer refuses.
+    pub fn new(encoder: MiniLmEncoder, texts: Vec<String>) -> Result<Self, Error> {
+        let vectors = encode(&encoder, &texts)?;
+        Ok(Self {
+            encoder,
+            texts,
+            vectors,
+        })
+    }
+
+    /// The same documents as another encoder sees them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn seen_by(&self, encoder: &MiniLmEncoder) -> Result<Self, Error> {
+        Self::new(encoder.clone(), self.texts.clone())
     }
 
     /// The positions of the `k` documents nearest to each text, nearest first; of equally near ones
@@ -44,23 +73,28 @@ impl DocumentIndex {
     ///
     /// A text that the tokenizer refuses.
     pub fn nearest(&self, texts: &[String], k: usize) -> Result<Vec<Vec<usize>>, Error> {
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let vectors = self.encoder.encode(&texts)?;
+        let vectors = encode(&self.encoder, texts)?;
         Ok(vectors
             .iter()
-            .map(|vector| self.ranked(vector, k))
+            .map(|vector| ranked(&self.vectors, vector, k))
             .collect())
     }
+}
 
-    fn ranked(&self, vector: &[f32], k: usize) -> Vec<usize> {
-        let cosines: Vec<f32> = self
-            .documents
-            .iter()
-            .map(|document| document.iter().zip(vector).map(|(a, b)| a * b).sum())
-            .collect();
-        let mut positions: Vec<usize> = (0..cosines.len()).collect();
-        positions.sort_by(|&a, &b| cosines[b].total_cmp(&cosines[a]).then(a.cmp(&b)));
-        positions.truncate(k);
-        positions
-    }
+fn encode(encoder: &MiniLmEncoder, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    Ok(encoder.encode(&texts)?)
+}
+
+/// The positions of the `k` vectors nearest to `vector`, nearest first; of equally near ones the
+/// earlier.
+pub fn ranked(vectors: &[Vec<f32>], vector: &[f32], k: usize) -> Vec<usize> {
+    let cosines: Vec<f32> = vectors
+        .iter()
+        .map(|other| other.iter().zip(vector).map(|(a, b)| a * b).sum())
+        .collect();
+    let mut positions: Vec<usize> = (0..cosines.len()).collect();
+    positions.sort_by(|&a, &b| cosines[b].total_cmp(&cosines[a]).then(a.cmp(&b)));
+    positions.truncate(k);
+    positions
 }

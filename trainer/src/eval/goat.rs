@@ -18,7 +18,8 @@ use tooltune_data::synth::goat::GoatExecutor;
 use tooltune_data::text::{Conversation, Row, Specials, prompt_ids};
 use tooltune_data::tools::{ApiCatalogue, Trajectory};
 
-use super::documents::DocumentIndex;
+use super::documents::{DocumentIndex, texts_of, untrained};
+use super::encoder::MiniLmEncoder;
 use super::generate::{GenerationOptions, GenerationProgress, generate};
 use crate::base_model::BaseModel;
 use crate::config::Config;
@@ -120,7 +121,7 @@ impl GoatSuite {
             )));
         }
         let trajectories = eval_trajectories(config, &catalogue)?;
-        let index = DocumentIndex::open(config, &catalogue, device)?;
+        let index = DocumentIndex::new(untrained(config, device)?, texts_of(&catalogue))?;
         Ok(Self {
             trajectories,
             index,
@@ -140,19 +141,24 @@ impl GoatSuite {
         self.trajectories.is_empty()
     }
 
-    /// Runs and scores a loop for each query; `None` if `watch` ended it.
+    /// Runs and scores a loop for each query; `None` if `watch` ended it. A `retriever` that has
+    /// been trained takes the place of the config's.
     ///
     /// # Errors
     ///
     /// A prompt that the template refuses, or a query without gold calls.
     pub fn evaluate(
         &self,
-        decoder: &Decoder,
-        base: &BaseModel,
+        (decoder, base): (&Decoder, &BaseModel),
+        retriever: Option<&MiniLmEncoder>,
         options: &GenerationOptions,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<GoatEvaluation>, Error> {
-        let Some(outcomes) = self.outcomes(decoder, base, options, watch)? else {
+        let trained = retriever
+            .map(|encoder| self.index.seen_by(encoder))
+            .transpose()?;
+        let index = trained.as_ref().unwrap_or(&self.index);
+        let Some(outcomes) = self.outcomes((decoder, base), index, options, watch)? else {
             return Ok(None);
         };
         let predictions = self
@@ -164,7 +170,7 @@ impl GoatSuite {
         let scores: Vec<GoatScore> = predictions.iter().map(|p| p.score).collect();
         Ok(Some(GoatEvaluation {
             report: GoatReport::new(&scores)?,
-            retrieval: self.retrieval()?,
+            retrieval: self.retrieval(index)?,
             predictions,
         }))
     }
@@ -172,8 +178,8 @@ impl GoatSuite {
     /// Runs all loops to their ends.
     fn outcomes(
         &self,
-        decoder: &Decoder,
-        base: &BaseModel,
+        (decoder, base): (&Decoder, &BaseModel),
+        index: &DocumentIndex,
         options: &GenerationOptions,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Outcome>>, Error> {
@@ -185,7 +191,7 @@ impl GoatSuite {
             .collect();
         let mut n_tokens = 0;
         loop {
-            self.serve(&mut agents, &mut executor)?;
+            serve(&mut agents, index, &mut executor)?;
             let wanted = wanted_texts(&agents);
             if wanted.is_empty() {
                 break;
@@ -229,37 +235,10 @@ impl GoatSuite {
         Ok(Some(outcomes.collect()))
     }
 
-    /// Answers retrievals and calls until every loop has ended or wants a text.
-    fn serve(&self, agents: &mut [Agent<'_>], executor: &mut GoatExecutor) -> Result<(), Error> {
-        loop {
-            let mut asked: Vec<(usize, String, usize)> = Vec::new();
-            let mut served = false;
-            for (i, agent) in agents.iter_mut().enumerate() {
-                match agent.next() {
-                    AgentRequest::Retrieve { text, k } => asked.push((i, text, k)),
-                    AgentRequest::Call { name, arguments } => {
-                        agent.feed_result(executor.call(&name, &arguments));
-                        served = true;
-                    }
-                    AgentRequest::Generate { .. } | AgentRequest::Done(_) => {}
-                }
-            }
-            let most = asked.iter().map(|(_, _, k)| *k).max().unwrap_or(0);
-            let texts: Vec<String> = asked.iter().map(|(_, text, _)| text.clone()).collect();
-            for ((i, _, k), positions) in asked.iter().zip(self.index.nearest(&texts, most)?) {
-                agents[*i].feed_documents(&positions[..positions.len().min(*k)]);
-                served = true;
-            }
-            if !served {
-                return Ok(());
-            }
-        }
-    }
-
     /// How well the retriever finds the gold documents of each query.
-    fn retrieval(&self) -> Result<RetrievalReport, Error> {
+    fn retrieval(&self, index: &DocumentIndex) -> Result<RetrievalReport, Error> {
         let queries: Vec<String> = self.trajectories.iter().map(|t| t.query.clone()).collect();
-        let ranked = self.index.nearest(&queries, self.catalogue.len())?;
+        let ranked = index.nearest(&queries, self.catalogue.len())?;
         let golds = self
             .trajectories
             .iter()
@@ -274,6 +253,37 @@ impl GoatSuite {
             })
             .collect::<Result<Vec<_>, _>>()?;
         Ok(RetrievalReport::new(&golds)?)
+    }
+}
+
+/// Answers retrievals and calls until every loop has ended or wants a text.
+fn serve(
+    agents: &mut [Agent<'_>],
+    index: &DocumentIndex,
+    executor: &mut GoatExecutor,
+) -> Result<(), Error> {
+    loop {
+        let mut asked: Vec<(usize, String, usize)> = Vec::new();
+        let mut served = false;
+        for (i, agent) in agents.iter_mut().enumerate() {
+            match agent.next() {
+                AgentRequest::Retrieve { text, k } => asked.push((i, text, k)),
+                AgentRequest::Call { name, arguments } => {
+                    agent.feed_result(executor.call(&name, &arguments));
+                    served = true;
+                }
+                AgentRequest::Generate { .. } | AgentRequest::Done(_) => {}
+            }
+        }
+        let most = asked.iter().map(|(_, _, k)| *k).max().unwrap_or(0);
+        let texts: Vec<String> = asked.iter().map(|(_, text, _)| text.clone()).collect();
+        for ((i, _, k), positions) in asked.iter().zip(index.nearest(&texts, most)?) {
+            agents[*i].feed_documents(&positions[..positions.len().min(*k)]);
+            served = true;
+        }
+        if !served {
+            return Ok(());
+        }
     }
 }
 

@@ -6,9 +6,11 @@ use burn::tensor::Device;
 use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::text::{Row, TokenizedExample, prepare};
 
+use super::documents::untrained;
 use super::encoder::MiniLmEncoder;
 use super::generate::{GenerationOptions, GenerationProgress};
 use super::goat::GoatSuite;
+use super::retrieval::RetrievalSuite;
 use super::{loss, slot};
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalStrategy, Suite};
@@ -27,12 +29,25 @@ pub struct Evaluator {
     encoder: Option<Box<dyn SentenceEncoder>>,
     /// Present where agents are evaluated.
     goat: Option<GoatSuite>,
+    /// Present where rankings are evaluated.
+    retrieval: Option<(RetrievalSuite, MiniLmEncoder)>,
 }
 
 impl std::fmt::Debug for Evaluator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Evaluator({} rows)", self.rows.len())
     }
+}
+
+/// What is evaluated, as it stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Present<'a> {
+    /// The model with its adapter.
+    pub decoder: &'a Decoder,
+    /// Its tokenizer and template.
+    pub base: &'a BaseModel,
+    /// A retriever that is trained beside it.
+    pub retriever: Option<&'a MiniLmEncoder>,
 }
 
 /// What came of an evaluation.
@@ -64,25 +79,30 @@ impl Evaluator {
         if config.eval.eval_strategy == EvalStrategy::No {
             return Ok(None);
         }
-        if preparation.eval_rows.is_empty() {
+        if preparation.eval_rows.is_empty() && config.eval.suites != [Suite::Retrieval] {
             return Err(Error::Usage(
                 "eval.eval_strategy is \"steps\" and data.eval has no rows; \
                  name a file in data.eval or set eval.eval_strategy = \"no\""
                     .to_string(),
             ));
         }
+        let asks = |suite: Suite| config.eval.suites.contains(&suite);
         let needs_loss =
             config.eval.suites.is_empty() || config.eval.metric_for_best_model == "loss";
         let examples = match needs_loss {
             true => held_out(config, preparation)?,
             false => Vec::new(),
         };
-        let encoder = match config.eval.suites.contains(&Suite::Slot) {
+        let encoder = match asks(Suite::Slot) {
             true => Some(encoder(config, device)?),
             false => None,
         };
-        let goat = match config.eval.suites.contains(&Suite::Goat) {
+        let goat = match asks(Suite::Goat) {
             true => Some(GoatSuite::open(config, device)?),
+            false => None,
+        };
+        let retrieval = match asks(Suite::Retrieval) {
+            true => Some((RetrievalSuite::open(config)?, untrained(config, device)?)),
             false => None,
         };
         Ok(Some(Self {
@@ -91,6 +111,7 @@ impl Evaluator {
             options: settings::generation(&config.eval, &preparation.base.stop_ids),
             encoder,
             goat,
+            retrieval,
         }))
     }
 
@@ -101,10 +122,14 @@ impl Evaluator {
     /// As the suites.
     pub fn evaluate(
         &self,
-        decoder: &Decoder,
-        base: &BaseModel,
+        present: Present<'_>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<EvaluationOutcome, Error> {
+        let Present {
+            decoder,
+            base,
+            retriever,
+        } = present;
         let mut metrics = BTreeMap::new();
         let mut files = BTreeMap::new();
         if !self.examples.is_empty() {
@@ -133,11 +158,18 @@ impl Evaluator {
             files.extend(evaluation.files()?.into_iter().map(named));
         }
         if let Some(suite) = &self.goat {
-            let Some(evaluation) = suite.evaluate(decoder, base, &self.options, watch)? else {
+            let model = (decoder, base);
+            let Some(evaluation) = suite.evaluate(model, retriever, &self.options, watch)? else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             metrics.extend(evaluation.metrics());
             let named = |(name, bytes)| (format!("eval.goat.{name}"), bytes);
+            files.extend(evaluation.files()?.into_iter().map(named));
+        }
+        if let Some((suite, untrained)) = &self.retrieval {
+            let evaluation = suite.evaluate(retriever.unwrap_or(untrained))?;
+            metrics.extend(evaluation.metrics());
+            let named = |(name, bytes)| (format!("eval.retrieval.{name}"), bytes);
             files.extend(evaluation.files()?.into_iter().map(named));
         }
         Ok(EvaluationOutcome::Done { metrics, files })

@@ -6,4 +6,5 @@ pub mod generate;
 pub mod goat;
 pub mod in_loop;
 pub mod loss;
+pub mod retrieval;
 pub mod slot;

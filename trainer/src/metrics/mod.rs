@@ -20,8 +20,29 @@ pub trait MetricSink: std::fmt::Debug {
 pub enum Record {
     /// Optimizer steps since the record before.
     Step(StepRecord),
+    /// Optimizer steps of a retriever since the record before.
+    Retriever(RetrieverRecord),
     /// An evaluation.
     Eval(EvalRecord),
+}
+
+/// The state of a retriever's training.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetrieverRecord {
+    /// Optimizer steps of the run.
+    pub step: u64,
+    /// Optimizer steps of the retriever; the same where it is all that is trained.
+    pub retriever_step: u64,
+    /// Mean loss since the record before, in nats per pair.
+    pub loss: f64,
+    /// Global gradient norm of the last step before clipping.
+    pub grad_norm: f64,
+    /// Learning rate of the last step.
+    pub learning_rate: f64,
+    /// Pairs a second since the record before, the retriever's time alone.
+    pub pairs_per_sec: f64,
+    /// What the clock says, where the retriever is all that is trained.
+    pub timing: Option<Timing>,
 }
 
 /// The state of training after an optimizer step.

@@ -134,6 +134,14 @@ fn write_all<W: Write>(mut files: EventFiles<W>, records: &Receiver<Record>) -> 
                 ];
                 files.train.write_scalars(record.step, &scalars)?;
             }
+            Record::Retriever(record) => {
+                let scalars = [
+                    ("train/retriever_loss", record.loss),
+                    ("train/retriever_grad_norm", record.grad_norm),
+                    ("train/retriever_learning_rate", record.learning_rate),
+                ];
+                files.train.write_scalars(record.step, &scalars)?;
+            }
             Record::Eval(record) => {
                 let tags: Vec<(String, f64)> = record
                     .metrics

@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{EvalRecord, MetricSink, Record, StepRecord};
+use super::{EvalRecord, MetricSink, Record, RetrieverRecord, StepRecord, Timing};
 
 /// The progress of a run, for a person.
 pub struct TerminalSink {
@@ -85,6 +85,7 @@ impl MetricSink for TerminalSink {
     fn record(&mut self, record: &Record) {
         let step = match record {
             Record::Step(step) => step.step,
+            Record::Retriever(retriever) => retriever.step,
             Record::Eval(eval) => eval.step,
         };
         match (&mut self.output, record) {
@@ -92,12 +93,19 @@ impl MetricSink for TerminalSink {
                 bar.set_position(step);
                 bar.set_message(step_text(record));
             }
+            (Output::Bar(bar), Record::Retriever(record)) if record.timing.is_some() => {
+                bar.set_position(step);
+                bar.set_message(retriever_text(record));
+            }
+            // Beside a language model the bar's message is that model's.
+            (Output::Bar(_), Record::Retriever(_)) => {}
             (Output::Bar(bar), Record::Eval(record)) => {
                 bar.println(format!("step {step}  {}", eval_text(record)));
             }
             (Output::Lines(output), record) => {
                 let text = match record {
                     Record::Step(record) => step_text(record),
+                    Record::Retriever(record) => retriever_text(record),
                     Record::Eval(record) => eval_text(record),
                 };
                 // Nobody may be reading any more; the metrics are in the files all the same.
@@ -122,10 +130,15 @@ fn step_text(record: &StepRecord) -> String {
         timing,
         ..
     } = record;
-    let mut text = format!(
+    let text = format!(
         "loss {loss:.4}  lr {learning_rate:.2e}  grad {grad_norm:.3}  tok/s {:.0} (trained {:.0})",
         timing.tokens_per_sec, timing.trained_tokens_per_sec
     );
+    text + &timing_text(timing)
+}
+
+fn timing_text(timing: &Timing) -> String {
+    let mut text = String::new();
     if let Some(bytes) = timing.peak_rss_bytes {
         text += &format!("  rss {:.2} GiB", bytes as f64 / f64::from(1 << 30));
     }
@@ -133,6 +146,18 @@ fn step_text(record: &StepRecord) -> String {
         text += &format!("  eta {}", duration_text(secs));
     }
     text
+}
+
+fn retriever_text(record: &RetrieverRecord) -> String {
+    let text = format!(
+        "retriever step {}  loss {:.4}  lr {:.2e}  grad {:.3}  pairs/s {:.1}",
+        record.retriever_step,
+        record.loss,
+        record.learning_rate,
+        record.grad_norm,
+        record.pairs_per_sec
+    );
+    text + &record.timing.as_ref().map_or_else(String::new, timing_text)
 }
 
 fn eval_text(record: &EvalRecord) -> String {
@@ -159,7 +184,6 @@ mod tests {
     use std::io;
     use std::sync::{Arc, Mutex, PoisonError};
 
-    use super::super::Timing;
     use super::*;
 
     #[derive(Clone, Default)]

@@ -54,6 +54,12 @@ pub enum StepError {
         /// Number of the block.
         layer: usize,
     },
+    /// A parameter of the retriever that autodiff did not reach.
+    #[error(
+        "a parameter of the retriever received no gradient in the backward pass; this is a bug, \
+         please report it"
+    )]
+    NoEncoderGradient,
     /// A token id that is no row of the embedding.
     #[error(
         "token id {id} is outside the model's vocabulary of {vocab_size}; \

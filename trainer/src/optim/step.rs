@@ -6,8 +6,6 @@ use burn::tensor::Tensor;
 use tooltune_kernels::adamw::{clip_factor, global_norm};
 use tooltune_kernels::{AdamW, AdamWState};
 
-use crate::lora::Adapters;
-
 /// AdamW with its state and the clipping threshold.
 #[derive(Debug, Clone)]
 pub struct Optimizer {
@@ -35,21 +33,21 @@ pub enum StepOutcome {
 }
 
 impl Optimizer {
-    /// Zero moments for `adapters`.
-    pub fn new(adamw: AdamW, max_grad_norm: f64, adapters: &Adapters) -> Self {
+    /// Zero moments for the parameters `[p]`.
+    pub fn new(adamw: AdamW, max_grad_norm: f64, parameters: &Tensor<1>) -> Self {
         Self {
             adamw,
-            state: AdamWState::new(&adapters.flat),
+            state: AdamWState::new(parameters),
             max_grad_norm,
         }
     }
 
-    /// Clips `gradient` by its global norm and updates the adapters.
+    /// Clips `gradient` by its global norm and updates the parameters.
     ///
     /// `gradient` is that of the mean loss of the step, `[p]`; `loss` the mean itself.
     pub fn step(
         &mut self,
-        adapters: &mut Adapters,
+        parameters: &mut Tensor<1>,
         gradient: Tensor<1>,
         loss: f64,
         learning_rate: f64,
@@ -62,10 +60,10 @@ impl Optimizer {
             1.0 => gradient,
             factor => gradient.mul_scalar(factor),
         };
-        let flat = adapters.flat.clone();
-        adapters.flat = self
+        let before = parameters.clone();
+        *parameters = self
             .adamw
-            .update(flat, gradient, &mut self.state, learning_rate);
+            .update(before, gradient, &mut self.state, learning_rate);
         StepOutcome::Updated { grad_norm }
     }
 }
@@ -80,39 +78,37 @@ mod tests {
         Tensor::from_data(TensorData::new(values.to_vec(), [2]), &Device::flex())
     }
 
-    fn optimizer(adapters: &Adapters) -> Optimizer {
+    fn optimizer(parameters: &Tensor<1>) -> Optimizer {
         let adamw = AdamW {
             beta1: 0.9,
             beta2: 0.999,
             eps: 1e-8,
             weight_decay: 0.0,
         };
-        Optimizer::new(adamw, 1.0, adapters)
+        Optimizer::new(adamw, 1.0, parameters)
     }
 
     #[test]
     fn what_is_not_finite_moves_nothing() {
-        let mut adapters = Adapters {
-            slots: vec![],
-            flat: tensor([1.0, -2.0]),
-        };
-        let mut optimizer = optimizer(&adapters);
+        let values = |x: &Tensor<1>| x.to_data().iter::<f32>().collect::<Vec<f32>>();
+        let mut parameters = tensor([1.0, -2.0]);
+        let mut optimizer = optimizer(&parameters);
         for (gradient, loss) in [
             ([f32::NAN, 0.0], 1.0),
             ([f32::INFINITY, 0.0], 1.0),
             ([0.5, 0.5], f64::NAN),
             ([0.5, 0.5], f64::INFINITY),
         ] {
-            let outcome = optimizer.step(&mut adapters, tensor(gradient), loss, 0.1);
+            let outcome = optimizer.step(&mut parameters, tensor(gradient), loss, 0.1);
             assert!(
                 matches!(outcome, StepOutcome::NonFinite { .. }),
                 "{gradient:?} {loss}"
             );
         }
-        assert_eq!(adapters.to_values(), [1.0, -2.0]);
+        assert_eq!(values(&parameters), [1.0, -2.0]);
         assert_eq!(optimizer.state.step, 0);
-        let outcome = optimizer.step(&mut adapters, tensor([3.0, 4.0]), 1.0, 0.1);
+        let outcome = optimizer.step(&mut parameters, tensor([3.0, 4.0]), 1.0, 0.1);
         assert_eq!(outcome, StepOutcome::Updated { grad_norm: 5.0 });
-        assert_ne!(adapters.to_values(), [1.0, -2.0]);
+        assert_ne!(values(&parameters), [1.0, -2.0]);
     }
 }

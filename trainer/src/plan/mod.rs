@@ -95,7 +95,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         .sum();
     let training = training_work(preparation);
     let evaluation = evaluation_work(config, preparation)?;
-    let compute_dtype = settings::compute_dtype(&config.model, device);
+    let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device);
     let encoder = match (&config.eval.encoder, &evaluation) {
         (Some(dir), Some(_)) => Some(encoder_size(dir)?),
         _ => None,

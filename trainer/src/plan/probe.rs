@@ -50,14 +50,18 @@ pub fn probe(
     device: &Device,
 ) -> Result<Probe, Error> {
     let rss_before_weights_bytes = rss_bytes();
-    let compute_dtype = settings::compute_dtype(&config.model, device);
+    let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device);
     let setting = config.train.gradient_checkpointing;
     let kept_blocks = KeptBlocks::new(setting, &preparation.base.config, compute_dtype, device);
     let mut decoder = preparation.base.decoder(compute_dtype, device)?;
     let slots = preparation.lora.slots(&decoder.config)?;
     let mut adapters = Adapters::new(slots, config.train.seed, device);
     let max_grad_norm = config.train.max_grad_norm.unwrap_or(f64::INFINITY);
-    let mut optimizer = Optimizer::new(settings::adamw(&config.train), max_grad_norm, &adapters);
+    let mut optimizer = Optimizer::new(
+        settings::adamw(&config.train),
+        max_grad_norm,
+        &adapters.flat,
+    );
     adapters.attach(&mut decoder);
     let examples: Vec<Example> = longest_batch
         .iter()
@@ -86,7 +90,7 @@ pub fn probe(
     let loss = part.loss_sum / sum_loss_weights;
     // Reads the norm back, so that the device has finished when the clock stops.
     optimizer.step(
-        &mut adapters,
+        &mut adapters.flat,
         part.gradient,
         loss,
         config.train.learning_rate,

@@ -2,7 +2,8 @@
 
 pub mod interrupt;
 pub mod kept_blocks;
-mod reporter;
+pub(crate) mod reporter;
+pub mod retriever;
 pub mod rows;
 pub mod run_files;
 pub mod settings;

@@ -16,14 +16,15 @@ use crate::config::{Config, ReportTo};
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::metrics::{
-    EvalRecord, MetricSink, Record, StepRecord, TensorBoardSink, TerminalSink, Timing,
+    EvalRecord, MetricSink, Record, RetrieverRecord, StepRecord, TensorBoardSink, TerminalSink,
+    Timing,
 };
 use crate::process::peak_rss_bytes;
 use crate::progress::Progress;
 
 /// A line of `metrics.jsonl` about training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct StepLine {
+pub(crate) struct StepLine {
     /// Optimizer steps taken.
     pub step: u64,
     /// Passes over the examples, with a fraction.
@@ -42,7 +43,7 @@ pub(super) struct StepLine {
 
 /// A line of `timing.jsonl`: what one step cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct StepTiming {
+pub(crate) struct StepTiming {
     /// Optimizer step.
     pub step: u64,
     /// Wall-clock seconds.
@@ -53,11 +54,48 @@ pub(super) struct StepTiming {
     pub tokens: usize,
     /// Of which learned.
     pub trained_tokens: usize,
+    /// Of the retriever, where one is trained; its time is no part of `seconds`.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub retriever: Option<RetrieverTiming>,
+}
+
+/// A line of `metrics.jsonl` about a retriever.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct RetrieverLine {
+    /// Optimizer steps of the run.
+    pub step: u64,
+    /// Optimizer steps of the retriever.
+    #[serde(rename = "retriever/step")]
+    pub retriever_step: u64,
+    /// Passes over the pairs, with a fraction.
+    #[serde(rename = "retriever/epoch")]
+    pub epoch: f64,
+    /// Mean over the steps since the last line, in nats per pair.
+    #[serde(rename = "retriever/loss")]
+    pub loss: f64,
+    /// Global norm before clipping, of the last step.
+    #[serde(rename = "retriever/grad_norm")]
+    pub grad_norm: f64,
+    /// Of the last step.
+    #[serde(rename = "retriever/learning_rate")]
+    pub learning_rate: f64,
+    /// Pairs since the run's beginning.
+    #[serde(rename = "retriever/pairs")]
+    pub pairs: u64,
+}
+
+/// What the steps of a retriever cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(crate) struct RetrieverTiming {
+    /// Wall-clock seconds.
+    pub retriever_seconds: f64,
+    /// Pairs learned from.
+    pub retriever_pairs: usize,
 }
 
 /// The metric files and views of a run.
 #[derive(Debug)]
-pub(super) struct Reporter {
+pub(crate) struct Reporter {
     metrics: MetricsFile,
     timing: MetricsFile,
     views: Vec<Box<dyn MetricSink>>,
@@ -76,6 +114,7 @@ struct Window {
     tokens: usize,
     trained_tokens: usize,
     steps: u64,
+    retriever: RetrieverTiming,
 }
 
 impl Reporter {
@@ -84,7 +123,7 @@ impl Reporter {
     /// # Errors
     ///
     /// A file that cannot be opened or shortened.
-    pub(super) fn open(
+    pub(crate) fn open(
         config: &Config,
         run_dir: &RunDir,
         step: Option<u64>,
@@ -131,11 +170,15 @@ impl Reporter {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(super) fn timing(&mut self, timing: &StepTiming) -> Result<(), Error> {
+    pub(crate) fn timing(&mut self, timing: &StepTiming) -> Result<(), Error> {
         self.since.seconds += timing.seconds;
         self.since.tokens += timing.tokens;
         self.since.trained_tokens += timing.trained_tokens;
         self.since.steps += 1;
+        if let Some(retriever) = &timing.retriever {
+            self.since.retriever.retriever_seconds += retriever.retriever_seconds;
+            self.since.retriever.retriever_pairs += retriever.retriever_pairs;
+        }
         let mut line = json!(timing);
         line["peak_rss_bytes"] = json!(peak_rss_bytes());
         Ok(self.timing.append(&line)?)
@@ -146,19 +189,9 @@ impl Reporter {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(super) fn step(&mut self, line: &StepLine) -> Result<(), Error> {
+    pub(crate) fn step(&mut self, line: &StepLine) -> Result<(), Error> {
         self.metrics.append(&json!(line))?;
-        let since = std::mem::take(&mut self.since);
-        let secs = since.seconds.max(1e-9);
-        let steps_left = self.total_steps.saturating_sub(line.step) as f64;
-        let timing = Timing {
-            elapsed_secs: self.started.elapsed().as_secs_f64(),
-            tokens_per_sec: since.tokens as f64 / secs,
-            trained_tokens_per_sec: since.trained_tokens as f64 / secs,
-            peak_rss_bytes: peak_rss_bytes(),
-            remaining_secs: (since.steps > 0)
-                .then(|| steps_left * since.seconds / since.steps as f64),
-        };
+        let timing = self.since_the_last_line(line.step);
         self.epoch = line.epoch;
         self.show(&Record::Step(StepRecord {
             step: line.step,
@@ -173,8 +206,47 @@ impl Reporter {
         Ok(())
     }
 
+    /// Writes and shows the line of a retriever; before that of the step, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub(crate) fn retriever(&mut self, line: &RetrieverLine, is_alone: bool) -> Result<(), Error> {
+        self.metrics.append(&json!(line))?;
+        let spent = self.since.retriever;
+        if is_alone {
+            self.epoch = line.epoch;
+        }
+        let timing = is_alone.then(|| self.since_the_last_line(line.step));
+        self.show(&Record::Retriever(RetrieverRecord {
+            step: line.step,
+            retriever_step: line.retriever_step,
+            loss: line.loss,
+            grad_norm: line.grad_norm,
+            learning_rate: line.learning_rate,
+            pairs_per_sec: spent.retriever_pairs as f64 / spent.retriever_seconds.max(1e-9),
+            timing,
+        }));
+        Ok(())
+    }
+
+    /// Rates since the last line, which is this one from now on.
+    fn since_the_last_line(&mut self, step: u64) -> Timing {
+        let since = std::mem::take(&mut self.since);
+        let secs = since.seconds.max(1e-9);
+        let spent = since.seconds + since.retriever.retriever_seconds;
+        let steps_left = self.total_steps.saturating_sub(step) as f64;
+        Timing {
+            elapsed_secs: self.started.elapsed().as_secs_f64(),
+            tokens_per_sec: since.tokens as f64 / secs,
+            trained_tokens_per_sec: since.trained_tokens as f64 / secs,
+            peak_rss_bytes: peak_rss_bytes(),
+            remaining_secs: (since.steps > 0).then(|| steps_left * spent / since.steps as f64),
+        }
+    }
+
     /// Shows how far an evaluation is.
-    pub(super) fn generation(&mut self, state: GenerationProgress) {
+    pub(crate) fn generation(&mut self, state: GenerationProgress) {
         let (_, progress) = self
             .evaluation
             .get_or_insert_with(|| (Instant::now(), Progress::generation(state.n_total)));
@@ -186,7 +258,7 @@ impl Reporter {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(super) fn evaluation(
+    pub(crate) fn evaluation(
         &mut self,
         step: u64,
         metrics: &BTreeMap<String, f64>,
@@ -222,7 +294,7 @@ impl Reporter {
     /// # Errors
     ///
     /// The system cannot write them.
-    pub(super) fn sync(&self) -> Result<(), Error> {
+    pub(crate) fn sync(&self) -> Result<(), Error> {
         self.metrics.sync()?;
         Ok(self.timing.sync()?)
     }

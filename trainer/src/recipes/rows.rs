@@ -14,7 +14,7 @@ use tooltune_data::tools::{ApiCatalogue, Trajectory, read_trajectories};
 use super::settings;
 use crate::config::{Config, GoatConfig};
 use crate::error::Error;
-use crate::eval::documents::DocumentIndex;
+use crate::eval::documents::{DocumentIndex, texts_of, untrained};
 
 /// Rows, one at a time.
 pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
@@ -89,7 +89,7 @@ fn ranked_documents(
     expansion: Expansion<'_>,
     device: &Device,
 ) -> Result<HashMap<String, Vec<usize>>, Error> {
-    let index = DocumentIndex::open(config, expansion.catalogue, device)?;
+    let index = DocumentIndex::new(untrained(config, device)?, texts_of(expansion.catalogue))?;
     let mut texts: Vec<String> = trajectories
         .iter()
         .flat_map(|trajectory| expansion.retrieval_texts(trajectory))

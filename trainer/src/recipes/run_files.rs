@@ -1,13 +1,13 @@
 //! What a run directory says about itself: the resolved config and what it was made from.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 
 use super::sft::Preparation;
-use crate::config::{Change, Config, LoadedConfig, OnResume, diff};
+use crate::config::{Change, Config, LoadedConfig, OnResume, RetrieverData, diff};
 use crate::error::Error;
 
 const CONFIG_FILE: &str = "config.resolved.toml";
@@ -18,11 +18,10 @@ const LOCK_FILE: &str = "run.lock.json";
 /// # Errors
 ///
 /// A file that cannot be read or written, or inputs other than those that the run began with.
-pub fn write(config: &Config, preparation: &Preparation, run_dir: &Path) -> Result<(), Error> {
+pub fn write(config: &Config, lock: Value, run_dir: &Path) -> Result<(), Error> {
     let text = config
         .to_toml()
         .map_err(|error| Error::Usage(format!("the config cannot be written: {error}")))?;
-    let lock = lock(config, preparation)?;
     let lock_path = run_dir.join(LOCK_FILE);
     if lock_path.exists() {
         check_same_inputs(&lock_path, &lock)?;
@@ -33,25 +32,51 @@ pub fn write(config: &Config, preparation: &Preparation, run_dir: &Path) -> Resu
     Ok(write_atomic(&run_dir.join(CONFIG_FILE), text.as_bytes())?)
 }
 
-/// Hashes of everything that the run is made from.
-fn lock(config: &Config, preparation: &Preparation) -> Result<Value, Error> {
-    let files = |paths: &[std::path::PathBuf]| -> Result<Value, Error> {
+/// Hashes of everything that a run of a language model is made from.
+///
+/// # Errors
+///
+/// A file that cannot be read.
+pub fn lock(config: &Config, preparation: &Preparation) -> Result<Value, Error> {
+    let mut lock = retriever_lock(config)?;
+    lock["base_weights_sha256"] = json!(preparation.base.files.fingerprint()?);
+    lock["tokenizer_sha256"] = json!(sha256_bytes(
+        preparation.base.tokenizer.to_json()?.as_bytes()
+    ));
+    lock["chat_template_sha256"] = json!(preparation.base.template.sha256());
+    Ok(lock)
+}
+
+/// The same of a run that has no language model.
+///
+/// # Errors
+///
+/// A file that cannot be read.
+pub fn retriever_lock(config: &Config) -> Result<Value, Error> {
+    let files = |paths: &mut dyn Iterator<Item = &PathBuf>| -> Result<Value, Error> {
         let mut hashes = serde_json::Map::new();
         for path in paths {
             hashes.insert(path.display().to_string(), json!(sha256_file(path)?));
         }
         Ok(Value::Object(hashes))
     };
-    Ok(json!({
+    let mut lock = json!({
         "tooltune": env!("CARGO_PKG_VERSION"),
         "device": config.device.to_string(),
-        "base_weights_sha256": preparation.base.files.fingerprint()?,
-        "tokenizer_sha256": sha256_bytes(preparation.base.tokenizer.to_json()?.as_bytes()),
-        "chat_template_sha256": preparation.base.template.sha256(),
-        "train_sha256": files(&config.data.train)?,
-        "eval_sha256": files(&config.data.eval)?,
+        "train_sha256": files(&mut config.data.train.iter())?,
+        "eval_sha256": files(&mut config.data.eval.iter())?,
         "resume_digest": config.resume_digest(),
-    }))
+    });
+    let goat = config.goat.iter().map(|goat| &goat.documents);
+    lock["documents_sha256"] = files(&mut goat.into_iter())?;
+    if let Some(retriever) = &config.retriever {
+        let weights = retriever.model_name_or_path.join("model.safetensors");
+        lock["retriever_weights_sha256"] = files(&mut [weights].iter())?;
+        if let Some(RetrieverData::Pairs(pairs)) = retriever.training.as_ref().map(|t| &t.data) {
+            lock["retriever_train_sha256"] = files(&mut pairs.iter())?;
+        }
+    }
+    Ok(lock)
 }
 
 fn check_same_inputs(path: &Path, now: &Value) -> Result<(), Error> {
@@ -64,6 +89,9 @@ fn check_same_inputs(path: &Path, now: &Value) -> Result<(), Error> {
         "chat_template_sha256",
         "train_sha256",
         "eval_sha256",
+        "documents_sha256",
+        "retriever_weights_sha256",
+        "retriever_train_sha256",
     ];
     let changed: Vec<&str> = keys
         .into_iter()

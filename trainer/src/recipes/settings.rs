@@ -10,6 +10,7 @@ use crate::config::{self, Config};
 use crate::eval::generate::GenerationOptions;
 use crate::lora::{LoraSpec, TargetModules};
 use crate::optim::{LearningRateSchedule, Schedule};
+use crate::retriever::{Direction, InfoNce};
 
 /// The `[lora]` table.
 pub fn lora(config: &config::LoraConfig) -> LoraSpec {
@@ -70,8 +71,8 @@ pub fn goat(config: &config::GoatConfig) -> GoatOptions {
 }
 
 /// What products read: `auto` is what the device multiplies fastest.
-pub fn compute_dtype(config: &config::ModelConfig, device: &Device) -> ComputeDtype {
-    match config.compute_dtype {
+pub fn compute_dtype(typed: config::ComputeDtype, device: &Device) -> ComputeDtype {
+    match typed {
         config::ComputeDtype::Auto => ComputeDtype::best_of(device),
         config::ComputeDtype::F32 => ComputeDtype::F32,
         config::ComputeDtype::Bf16 => ComputeDtype::Bf16,
@@ -156,15 +157,43 @@ pub fn adamw(config: &config::TrainConfig) -> AdamW {
     }
 }
 
+fn schedule(config: config::LrSchedulerType) -> Schedule {
+    match config {
+        config::LrSchedulerType::Constant => Schedule::Constant,
+        config::LrSchedulerType::ConstantWithWarmup => Schedule::ConstantWithWarmup,
+        config::LrSchedulerType::Linear => Schedule::Linear,
+        config::LrSchedulerType::Cosine => Schedule::Cosine,
+    }
+}
+
+/// The schedule of a retriever that learns for `total_steps`.
+pub fn retriever_learning_rate(
+    config: &config::RetrieverTraining,
+    total_steps: u64,
+) -> LearningRateSchedule {
+    LearningRateSchedule {
+        schedule: schedule(config.lr_scheduler_type),
+        peak: config.learning_rate,
+        warmup_steps: config::Warmup::Ratio(config.warmup_ratio).steps(total_steps),
+        total_steps,
+    }
+}
+
+/// The loss of a retriever.
+pub fn info_nce(config: &config::RetrieverTraining) -> InfoNce {
+    InfoNce {
+        scale: config.scale,
+        direction: match config.symmetric {
+            true => Direction::Symmetric,
+            false => Direction::QueryToDocument,
+        },
+    }
+}
+
 /// The schedule of a run of `total_steps`.
 pub fn learning_rate(config: &config::TrainConfig, total_steps: u64) -> LearningRateSchedule {
     LearningRateSchedule {
-        schedule: match config.lr_scheduler_type {
-            config::LrSchedulerType::Constant => Schedule::Constant,
-            config::LrSchedulerType::ConstantWithWarmup => Schedule::ConstantWithWarmup,
-            config::LrSchedulerType::Linear => Schedule::Linear,
-            config::LrSchedulerType::Cosine => Schedule::Cosine,
-        },
+        schedule: schedule(config.lr_scheduler_type),
         peak: config.learning_rate,
         warmup_steps: config.warmup.steps(total_steps),
         total_steps,

@@ -14,18 +14,21 @@ use tooltune_data::text::{PrepareReport, Row, TokenizedExample, prepare};
 
 use super::interrupt::Interrupt;
 use super::kept_blocks::KeptBlocks;
-use super::reporter::{Reporter, StepLine, StepTiming};
+use super::reporter::{Reporter, RetrieverTiming, StepLine, StepTiming};
 use super::rows::with_rows;
+use super::run_files;
 use super::settings;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::base_model::BaseModel;
 use crate::config::{Config, RunLength};
 use crate::error::Error;
-use crate::eval::in_loop::{EvaluationOutcome, Evaluator};
+use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present};
 use crate::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec};
 use crate::models::Decoder;
 use crate::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use crate::process::cpu_seconds;
+use crate::retriever::training::RetrieverStep;
+use crate::retriever::{RetrieverPreparation, RetrieverRun, files};
 
 /// Supervised rows whose logits are alive at a time: 128 rows of 49,152 are 25 MB.
 pub const CHUNK_ROWS: usize = 128;
@@ -47,6 +50,8 @@ pub struct Preparation {
     pub order: StepOrder,
     /// Optimizer steps of the whole run.
     pub total_steps: u64,
+    /// What a retriever beside the model learns from, if one is trained.
+    pub retriever: Option<RetrieverPreparation>,
 }
 
 /// How a finished run ended.
@@ -81,7 +86,7 @@ pub enum Resume {
 /// A model file, a row, or a combination of settings that cannot be trained.
 pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Error> {
     let chat_template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.model.model_name_or_path, chat_template)?;
+    let base = BaseModel::open(&config.language_model()?.model_name_or_path, chat_template)?;
     let lora = settings::lora(&config.lora);
     lora.slots(&base.config)?;
     let options = settings::prepare_options(config, &base.stop_ids);
@@ -98,6 +103,17 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     let order = StepOrder::new(&lengths, settings::order_options(config))
         .map_err(|error| error.with_ids(ids))?;
     let total_steps = total_steps(config.train.length, &order);
+    let retriever = match (&config.retriever, config.retriever_training()) {
+        (Some(retriever), Some(training)) => {
+            let tables = (retriever, training);
+            Some(RetrieverPreparation::new(
+                config,
+                tables,
+                Some(total_steps),
+            )?)
+        }
+        _ => None,
+    };
     Ok(Preparation {
         base,
         examples: prepared.examples,
@@ -106,6 +122,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         lora,
         order,
         total_steps,
+        retriever,
     })
 }
 
@@ -144,6 +161,9 @@ struct Run<'a> {
     optimizer: Optimizer,
     kept_blocks: KeptBlocks,
     state: TrainerState,
+    retriever: Option<RetrieverRun<'a>>,
+    /// What the retriever did last in this process.
+    retriever_step: Option<RetrieverStep>,
     evaluator: Option<Evaluator>,
     reporter: Reporter,
     interrupt: Interrupt,
@@ -178,7 +198,7 @@ pub fn train(
         let loss = loss_sum / sum_loss_weights;
         let outcome = run
             .optimizer
-            .step(&mut run.adapters, gradient, loss, learning_rate);
+            .step(&mut run.adapters.flat, gradient, loss, learning_rate);
         run.adapters.attach(&mut run.decoder);
 
         run.state.step = step;
@@ -191,13 +211,15 @@ pub fn train(
             run.state.window.loss_sum += loss_sum;
             run.state.window.loss_weights_sum += sum_loss_weights;
         }
-        let timing = StepTiming {
+        let mut timing = StepTiming {
             step,
             seconds: started.elapsed().as_secs_f64(),
             cpu_seconds: cpu_seconds() - cpu_started,
             tokens: batch.n_tokens(),
             trained_tokens: batch.n_trained_tokens(),
+            retriever: None,
         };
+        timing.retriever = run.advance_retriever()?;
         run.log_step(grad_norm, learning_rate, &timing)?;
         run.evaluate_and_save_if_due()?;
         if run.interrupt.is_set() && run.state.step < preparation.total_steps {
@@ -239,7 +261,7 @@ impl<'a> Run<'a> {
     ) -> Result<Self, Error> {
         let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
         let start = starting_checkpoint(config, &run_dir, resume)?;
-        let compute_dtype = settings::compute_dtype(&config.model, device);
+        let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device);
         let setting = config.train.gradient_checkpointing;
         let kept_blocks = KeptBlocks::new(setting, &preparation.base.config, compute_dtype, device);
         let mut decoder = preparation.base.decoder(compute_dtype, device)?;
@@ -250,16 +272,21 @@ impl<'a> Run<'a> {
         };
         let max_grad_norm = config.train.max_grad_norm.unwrap_or(f64::INFINITY);
         let adamw = settings::adamw(&config.train);
-        let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters);
+        let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
         let state = match &start {
             Some(checkpoint) => load_state(&checkpoint.path, &mut optimizer, device)?,
             None => TrainerState::new(),
         };
         adapters.attach(&mut decoder);
+        let retriever = open_retriever(config, preparation, start.as_ref(), device)?;
         run_dir.set_aside_after(state.step)?;
         let step = start.as_ref().map(|_| state.step);
         let reporter = Reporter::open(config, &run_dir, step, preparation.total_steps)?;
-        super::run_files::write(config, preparation, run_dir.path())?;
+        run_files::write(
+            config,
+            run_files::lock(config, preparation)?,
+            run_dir.path(),
+        )?;
         let evaluator = Evaluator::new(config, preparation, device)?;
         adapters.slots.shrink_to_fit();
         Ok(Self {
@@ -271,10 +298,33 @@ impl<'a> Run<'a> {
             optimizer,
             kept_blocks,
             state,
+            retriever,
+            retriever_step: None,
             evaluator,
             reporter,
             interrupt,
         })
+    }
+
+    /// The steps of the retriever that are due after this step of the model.
+    fn advance_retriever(&mut self) -> Result<Option<RetrieverTiming>, Error> {
+        let Some(retriever) = &mut self.retriever else {
+            return Ok(None);
+        };
+        let due = retriever
+            .preparation
+            .due(self.state.step, self.preparation.total_steps);
+        let started = Instant::now();
+        let mut pairs = 0;
+        while retriever.state.step < due {
+            let step = retriever.step()?;
+            pairs += step.pairs;
+            self.retriever_step = Some(step);
+        }
+        Ok(Some(RetrieverTiming {
+            retriever_seconds: started.elapsed().as_secs_f64(),
+            retriever_pairs: pairs,
+        }))
     }
 
     /// Loss sum and gradient of a step, or `None` if a signal came between its micro-batches.
@@ -376,6 +426,9 @@ impl<'a> Run<'a> {
             tokens: state.tokens,
             trained_tokens: state.trained_tokens,
         };
+        if let Some(retriever) = &mut self.retriever {
+            retriever.report(line.step, self.retriever_step, &mut self.reporter, false)?;
+        }
         self.reporter.step(&line)
     }
 
@@ -408,32 +461,29 @@ impl<'a> Run<'a> {
             reporter.generation(progress);
             !interrupt.is_set()
         };
-        let outcome = evaluator.evaluate(&self.decoder, &self.preparation.base, &mut watch)?;
+        let retriever = self.retriever.as_ref().map(RetrieverRun::present);
+        let present = Present {
+            decoder: &self.decoder,
+            base: &self.preparation.base,
+            retriever: retriever.as_ref(),
+        };
+        let outcome = evaluator.evaluate(present, &mut watch)?;
         let EvaluationOutcome::Done { metrics, files } = outcome else {
             return Err(self.save_and_stop()?);
         };
         self.state.evaluated = true;
         self.reporter.evaluation(step, &metrics)?;
         self.save(&files)?;
-        let name = &self.config.eval.metric_for_best_model;
-        let Some(&value) = metrics.get(name) else {
-            return Ok(());
-        };
-        let is_better = match self.run_dir.best()?.and_then(|best| best.value) {
-            Some(best) if self.config.eval.greater_is_better => value > best,
-            Some(best) => value < best,
-            None => true,
-        };
-        if is_better {
-            self.run_dir.set_best(name, step, value)?;
-        }
-        self.run_dir
-            .rotate(self.config.checkpoint.save_total_limit)?;
-        Ok(())
+        note_best(self.config, &self.run_dir, step, &metrics)
     }
 
     fn save(&mut self, extra: &BTreeMap<String, Vec<u8>>) -> Result<Checkpoint, Error> {
-        let base_model = self.config.model.model_name_or_path.display().to_string();
+        let base_model = self
+            .config
+            .language_model()?
+            .model_name_or_path
+            .display()
+            .to_string();
         let snapshot = Snapshot {
             state: &self.state,
             adapters: &self.adapters,
@@ -444,9 +494,13 @@ impl<'a> Run<'a> {
             extra,
         };
         self.reporter.sync()?;
-        let checkpoint = self
-            .run_dir
-            .save_checkpoint(self.state.step, |dir| snapshot.write(dir))?;
+        let checkpoint = self.run_dir.save_checkpoint(self.state.step, |dir| {
+            snapshot.write(dir)?;
+            match &self.retriever {
+                Some(retriever) => files::write(retriever, dir),
+                None => Ok(()),
+            }
+        })?;
         self.run_dir
             .rotate(self.config.checkpoint.save_total_limit)?;
         Ok(checkpoint)
@@ -464,20 +518,47 @@ impl<'a> Run<'a> {
     }
 
     fn finish(self) -> Result<RunSummary, Error> {
-        let best = self.run_dir.best()?.and_then(|best| {
-            Some((
-                self.run_dir.checkpoint_path(best.step),
-                best.metric?,
-                best.value?,
-            ))
+        RunSummary::of(&self.run_dir, self.state.step)
+    }
+}
+
+impl RunSummary {
+    /// What a run directory holds after its last step.
+    pub(super) fn of(run_dir: &RunDir, step: u64) -> Result<Self, Error> {
+        let best = run_dir.best()?.and_then(|best| {
+            let path = run_dir.checkpoint_path(best.step);
+            Some((path, best.metric?, best.value?))
         });
-        Ok(RunSummary {
-            steps: self.state.step,
-            run_dir: self.run_dir.path().to_owned(),
+        Ok(Self {
+            steps: step,
+            run_dir: run_dir.path().to_owned(),
             best,
-            last: self.run_dir.checkpoint_path(self.state.step),
+            last: run_dir.checkpoint_path(step),
         })
     }
+}
+
+/// Moves `BEST` to the checkpoint of `step` if its metrics are better, and drops old checkpoints.
+pub(super) fn note_best(
+    config: &Config,
+    run_dir: &RunDir,
+    step: u64,
+    metrics: &BTreeMap<String, f64>,
+) -> Result<(), Error> {
+    let name = &config.eval.metric_for_best_model;
+    let Some(&value) = metrics.get(name) else {
+        return Ok(());
+    };
+    let is_better = match run_dir.best()?.and_then(|best| best.value) {
+        Some(best) if config.eval.greater_is_better => value > best,
+        Some(best) => value < best,
+        None => true,
+    };
+    if is_better {
+        run_dir.set_best(name, step, value)?;
+    }
+    run_dir.rotate(config.checkpoint.save_total_limit)?;
+    Ok(())
 }
 
 fn row_ids(batch: &StepBatch) -> String {
@@ -490,13 +571,33 @@ fn row_ids(batch: &StepBatch) -> String {
     ids.join(", ")
 }
 
+/// The retriever of a run, as its checkpoint has it.
+fn open_retriever<'a>(
+    config: &Config,
+    preparation: &'a Preparation,
+    start: Option<&Checkpoint>,
+    device: &Device,
+) -> Result<Option<RetrieverRun<'a>>, Error> {
+    let Some((training, pairs)) = config
+        .retriever_training()
+        .zip(preparation.retriever.as_ref())
+    else {
+        return Ok(None);
+    };
+    let mut retriever = RetrieverRun::new((config, training), pairs, device)?;
+    if let Some(checkpoint) = start {
+        files::read(&mut retriever, &checkpoint.path, device)?;
+    }
+    Ok(Some(retriever))
+}
+
 /// The checkpoint to go on from, after checking that the directory belongs to this config.
-fn starting_checkpoint(
+pub(super) fn starting_checkpoint(
     config: &Config,
     run_dir: &RunDir,
     resume: &Resume,
 ) -> Result<Option<Checkpoint>, Error> {
-    super::run_files::check_same_run(config, run_dir.path())?;
+    run_files::check_same_run(config, run_dir.path())?;
     let found = run_dir.latest_valid()?;
     for (checkpoint, problem) in &found.rejected {
         tracing::warn!(

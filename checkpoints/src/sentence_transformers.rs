@@ -1,0 +1,115 @@
+//! Trained parameters of a sentence encoder to a directory that sentence-transformers loads.
+//!
+//! Written in the form of version 2, whose class names every later version still reads.
+//! Source: UKPLab/sentence-transformers, `SentenceTransformer._load_sbert_model` and `save`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::atomic::{write_directory, write_file};
+use crate::error::CheckpointError;
+use crate::weights::{HostTensor, Weights, write_tensors};
+
+/// Files of the base that are taken over as they are, where it has them.
+const TOKENIZER: [&str; 4] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+];
+
+/// What `BertModel` has and sentence embeddings do not use: without it, loading would warn of
+/// weights that are made up.
+const POOLER: [&str; 2] = ["pooler.dense.weight", "pooler.dense.bias"];
+
+/// Writes an encoder of the shape and tokenizer of `base` with the parameters `tensors`, by their
+/// names in `BertModel`. Texts are cut at `max_seq_length` tokens, tokens are averaged, and
+/// embeddings have length 1.
+///
+/// # Errors
+///
+/// - `dir` exists, or a file of `base` cannot be read
+/// - a value is NaN or infinite
+/// - a file cannot be written
+pub fn save_sentence_transformer(
+    dir: &Path,
+    base: &Path,
+    mut tensors: BTreeMap<String, HostTensor>,
+    max_seq_length: usize,
+) -> Result<(), CheckpointError> {
+    let weights = Weights::open(base)?;
+    for name in POOLER {
+        if weights.shape(name).is_some() {
+            tensors.insert(name.to_owned(), weights.read_f32(name)?);
+        }
+    }
+    let config_path = base.join("config.json");
+    let bytes = fs::read(&config_path).map_err(CheckpointError::io("read", &config_path))?;
+    let config: Value =
+        serde_json::from_slice(&bytes).map_err(CheckpointError::json(&config_path))?;
+    write_directory(dir, |staging| {
+        write_tensors(&staging.join("model.safetensors"), &tensors)?;
+        write_file(&staging.join("config.json"), &bytes)?;
+        for name in TOKENIZER.iter().filter(|name| base.join(name).exists()) {
+            let path = base.join(name);
+            let bytes = fs::read(&path).map_err(CheckpointError::io("read", &path))?;
+            write_file(&staging.join(name), &bytes)?;
+        }
+        write_modules(staging, &config["hidden_size"], max_seq_length)
+    })
+}
+
+/// The files that say how token embeddings become one vector.
+fn write_modules(
+    dir: &Path,
+    hidden_size: &Value,
+    max_seq_length: usize,
+) -> Result<(), CheckpointError> {
+    let module = |(idx, (path, name)): (usize, (&str, &str))| {
+        let class = format!("sentence_transformers.models.{name}");
+        json!({"idx": idx, "name": idx.to_string(), "path": path, "type": class})
+    };
+    let modules = [
+        ("", "Transformer"),
+        ("1_Pooling", "Pooling"),
+        ("2_Normalize", "Normalize"),
+    ];
+    let modules: Vec<Value> = modules.into_iter().enumerate().map(module).collect();
+    let pooling = json!({
+        "word_embedding_dimension": hidden_size,
+        "pooling_mode_cls_token": false,
+        "pooling_mode_mean_tokens": true,
+        "pooling_mode_max_tokens": false,
+        "pooling_mode_mean_sqrt_len_tokens": false,
+        "pooling_mode_weightedmean_tokens": false,
+        "pooling_mode_lasttoken": false,
+        "include_prompt": true,
+    });
+    let texts = json!({"max_seq_length": max_seq_length, "do_lower_case": false});
+    let whole = json!({
+        "__version__": {"sentence_transformers": "2.0.0"},
+        "prompts": {},
+        "default_prompt_name": null,
+        "similarity_fn_name": "cosine",
+    });
+    for folder in ["1_Pooling", "2_Normalize"] {
+        let path = dir.join(folder);
+        fs::create_dir(&path).map_err(CheckpointError::io("create", &path))?;
+    }
+    for (name, value) in [
+        ("modules.json", Value::Array(modules)),
+        ("sentence_bert_config.json", texts),
+        ("config_sentence_transformers.json", whole),
+        ("1_Pooling/config.json", pooling),
+    ] {
+        let path = dir.join(name);
+        let mut bytes = serde_json::to_vec_pretty(&value).map_err(CheckpointError::json(&path))?;
+        bytes.push(b'\n');
+        write_file(&path, &bytes)?;
+    }
+    // Git and object stores lose directories without files.
+    write_file(&dir.join("2_Normalize/.gitkeep"), b"")
+}

@@ -1,0 +1,168 @@
+//! Every parameter of the encoder and its place in one flat buffer.
+//!
+//! The order is that in which the encoder cuts them out: what it uses as one tensor, such as the
+//! three projections of attention, lies in one piece.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use tooltune_checkpoints::error::CheckpointError;
+use tooltune_checkpoints::weights::{HostTensor, Weights};
+
+use super::MiniLmConfig;
+
+/// One tensor of the checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParameterSlot {
+    /// As in `BertModel`'s checkpoints.
+    pub name: String,
+    /// As there.
+    pub shape: Vec<usize>,
+    /// Its elements in the flat buffer.
+    pub range: Range<usize>,
+}
+
+/// Slots that the encoder uses as one tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Elements in the flat buffer.
+    pub range: Range<usize>,
+    /// Rows and columns; one row for vectors.
+    pub shape: [usize; 2],
+}
+
+/// All slots of an encoder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParameterLayout {
+    /// In the order of the buffer.
+    pub slots: Vec<ParameterSlot>,
+    /// In the order of the buffer, each of one or several slots.
+    pub pieces: Vec<Piece>,
+}
+
+/// What a sentence encoder's checkpoint may hold beside the parameters.
+const UNUSED: [&str; 3] = [
+    "embeddings.position_ids",
+    "pooler.dense.weight",
+    "pooler.dense.bias",
+];
+
+impl ParameterLayout {
+    /// The layout of an encoder; the pooler, which sentence embeddings do not use, has no place.
+    pub fn new(config: &MiniLmConfig) -> Self {
+        let (d, inner) = (config.hidden_size, config.intermediate_size);
+        let mut layout = Self {
+            slots: Vec::new(),
+            pieces: Vec::new(),
+        };
+        for (table, rows) in [
+            ("word", config.vocab_size),
+            ("position", config.max_position_embeddings),
+            ("token_type", config.type_vocab_size),
+        ] {
+            layout.piece(&[format!("embeddings.{table}_embeddings.weight")], rows, d);
+        }
+        layout.norm("embeddings.LayerNorm", d);
+        for layer in 0..config.num_hidden_layers {
+            let at = |module: &str| format!("encoder.layer.{layer}.{module}");
+            let projections = ["query", "key", "value"].map(|p| at(&format!("attention.self.{p}")));
+            layout.linear(&projections, d, d);
+            layout.linear(&[at("attention.output.dense")], d, d);
+            layout.norm(&at("attention.output.LayerNorm"), d);
+            layout.linear(&[at("intermediate.dense")], inner, d);
+            layout.linear(&[at("output.dense")], d, inner);
+            layout.norm(&at("output.LayerNorm"), d);
+        }
+        layout
+    }
+
+    fn piece(&mut self, names: &[String], rows: usize, columns: usize) {
+        let start = self.len();
+        for name in names {
+            let first = self.len();
+            // Vectors are rows here and have one dimension in the checkpoint.
+            let shape = match rows {
+                0 => vec![columns],
+                rows => vec![rows, columns],
+            };
+            self.slots.push(ParameterSlot {
+                name: name.clone(),
+                shape,
+                range: first..first + rows.max(1) * columns,
+            });
+        }
+        let range = start..self.len();
+        let shape = match rows {
+            0 => [1, range.len()],
+            _ => [range.len() / columns, columns],
+        };
+        self.pieces.push(Piece { range, shape });
+    }
+
+    fn linear(&mut self, modules: &[String], outputs: usize, inputs: usize) {
+        let names = |part: &str| -> Vec<String> {
+            modules
+                .iter()
+                .map(|module| format!("{module}.{part}"))
+                .collect()
+        };
+        self.piece(&names("weight"), outputs, inputs);
+        self.piece(&names("bias"), 0, outputs);
+    }
+
+    fn norm(&mut self, module: &str, d: usize) {
+        self.piece(&[format!("{module}.weight")], 0, d);
+        self.piece(&[format!("{module}.bias")], 0, d);
+    }
+
+    /// Number of parameters.
+    pub fn len(&self) -> usize {
+        self.slots.last().map_or(0, |slot| slot.range.end)
+    }
+
+    /// Never: an encoder has embeddings.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Reads every parameter, `[p]`, f32.
+    ///
+    /// # Errors
+    ///
+    /// Missing, extra or misshapen tensors (all in one error), or a file that cannot be read.
+    pub fn read(&self, weights: &Weights, device: &Device) -> Result<Tensor<1>, CheckpointError> {
+        let mut expected: Vec<(String, Vec<usize>)> = self
+            .slots
+            .iter()
+            .map(|slot| (slot.name.clone(), slot.shape.clone()))
+            .collect();
+        for name in UNUSED {
+            if let Some(shape) = weights.shape(name) {
+                expected.push((name.to_string(), shape.to_vec()));
+            }
+        }
+        weights.check(&expected)?;
+        let mut values = Vec::with_capacity(self.len());
+        for slot in &self.slots {
+            values.extend(weights.read_f32(&slot.name)?.values);
+        }
+        let n = values.len();
+        Ok(Tensor::from_data(TensorData::new(values, [n]), device))
+    }
+
+    /// Every parameter on the host, by name.
+    pub fn to_tensors(&self, flat: &Tensor<1>) -> BTreeMap<String, HostTensor> {
+        let values: Vec<f32> = flat.to_data().iter::<f32>().collect();
+        self.slots
+            .iter()
+            .map(|slot| {
+                let tensor = HostTensor {
+                    shape: slot.shape.clone(),
+                    values: values[slot.range.clone()].to_vec(),
+                };
+                (slot.name.clone(), tensor)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,156 @@
+//! Fine-tuning of a retriever alone: pairs and an encoder to a run directory.
+//!
+//! [`train`] is one straight loop, as [`super::sft`]'s: an update at one place, a save at one place.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use burn::tensor::Device;
+use tooltune_checkpoints::run_dir::RunDir;
+
+use super::interrupt::Interrupt;
+use super::reporter::{Reporter, RetrieverTiming, StepTiming};
+use super::run_files;
+use super::sft::{Resume, RunSummary, note_best, starting_checkpoint};
+use crate::config::{Config, EvalStrategy};
+use crate::error::Error;
+use crate::eval::retrieval::RetrievalSuite;
+use crate::process::cpu_seconds;
+use crate::retriever::{RetrieverPreparation, RetrieverRun, files};
+
+/// Reads and checks everything but the weights.
+///
+/// # Errors
+///
+/// The config trains no retriever, or as [`RetrieverPreparation::new`].
+pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
+    match (&config.retriever, config.retriever_training()) {
+        (Some(retriever), Some(training)) => {
+            RetrieverPreparation::new(config, (retriever, training), None)
+        }
+        _ => Err(Error::Usage(
+            "retriever.train is missing: say what the retriever learns from".to_string(),
+        )),
+    }
+}
+
+/// Trains to the end of the run, or to the signal that stops it.
+///
+/// # Errors
+///
+/// Whatever ends the run early; what it had saved stays.
+pub fn train(
+    config: &Config,
+    preparation: &RetrieverPreparation,
+    resume: &Resume,
+    device: &Device,
+    interrupt: &Interrupt,
+) -> Result<RunSummary, Error> {
+    let training = config
+        .retriever_training()
+        .ok_or_else(|| Error::Usage("the config trains no retriever".to_string()))?;
+    let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
+    let start = starting_checkpoint(config, &run_dir, resume)?;
+    let mut retriever = RetrieverRun::new((config, training), preparation, device)?;
+    if let Some(checkpoint) = &start {
+        files::read(&mut retriever, &checkpoint.path, device)?;
+    }
+    run_dir.set_aside_after(retriever.state.step)?;
+    let begun = start.as_ref().map(|_| retriever.state.step);
+    let reporter = Reporter::open(config, &run_dir, begun, preparation.total_steps)?;
+    run_files::write(config, run_files::retriever_lock(config)?, run_dir.path())?;
+    let suite = match config.eval.eval_strategy {
+        EvalStrategy::Steps => Some(RetrievalSuite::open(config)?),
+        EvalStrategy::No => None,
+    };
+    let mut run = Run {
+        config,
+        run_dir,
+        suite,
+        reporter,
+    };
+    if begun.is_none() {
+        run.evaluate_and_save_if_due(&mut retriever)?;
+    }
+    while !retriever.is_done() {
+        let (started, cpu_started) = (Instant::now(), cpu_seconds());
+        let step = retriever.step()?;
+        let seconds = started.elapsed().as_secs_f64();
+        run.reporter.timing(&StepTiming {
+            step: retriever.state.step,
+            seconds: 0.0,
+            cpu_seconds: cpu_seconds() - cpu_started,
+            tokens: step.tokens,
+            trained_tokens: step.tokens,
+            retriever: Some(RetrieverTiming {
+                retriever_seconds: seconds,
+                retriever_pairs: step.pairs,
+            }),
+        })?;
+        let at = retriever.state.step;
+        if at.is_multiple_of(config.train.logging_steps) || retriever.is_done() {
+            retriever.report(at, Some(step), &mut run.reporter, true)?;
+        }
+        run.evaluate_and_save_if_due(&mut retriever)?;
+        if interrupt.is_set() && !retriever.is_done() {
+            let path = run.run_dir.checkpoint_path(at);
+            if !path.exists() {
+                run.save(&retriever, &BTreeMap::new())?;
+            }
+            return Err(Error::Interrupted {
+                checkpoint: path.display().to_string(),
+            });
+        }
+    }
+    RunSummary::of(&run.run_dir, retriever.state.step)
+}
+
+/// What surrounds the steps.
+struct Run<'a> {
+    config: &'a Config,
+    run_dir: RunDir,
+    suite: Option<RetrievalSuite>,
+    reporter: Reporter,
+}
+
+impl Run<'_> {
+    fn evaluate_and_save_if_due(&mut self, retriever: &mut RetrieverRun<'_>) -> Result<(), Error> {
+        let step = retriever.state.step;
+        let due = |every: u64| step.is_multiple_of(every) || retriever.is_done();
+        if let Some(suite) = self
+            .suite
+            .as_ref()
+            .filter(|_| due(self.config.eval.eval_steps))
+        {
+            let evaluation = suite.evaluate(&retriever.present())?;
+            let metrics = evaluation.metrics();
+            self.reporter.evaluation(step, &metrics)?;
+            let named = |(name, bytes)| (format!("eval.retrieval.{name}"), bytes);
+            let files = evaluation.files()?.into_iter().map(named).collect();
+            self.save(retriever, &files)?;
+            return note_best(self.config, &self.run_dir, step, &metrics);
+        }
+        if step > 0 && due(self.config.checkpoint.save_steps) {
+            self.save(retriever, &BTreeMap::new())?;
+        }
+        Ok(())
+    }
+
+    fn save(
+        &mut self,
+        retriever: &RetrieverRun<'_>,
+        extra: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<(), Error> {
+        self.reporter.sync()?;
+        self.run_dir.save_checkpoint(retriever.state.step, |dir| {
+            files::write(retriever, dir)?;
+            for (name, bytes) in extra {
+                tooltune_checkpoints::atomic::write_file(&dir.join(name), bytes)?;
+            }
+            Ok(())
+        })?;
+        self.run_dir
+            .rotate(self.config.checkpoint.save_total_limit)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! A retriever in a checkpoint's directory, and on its way to sentence-transformers.
+//!
+//! `retriever.safetensors` has the parameters under their names in `BertModel`, so that any program
+//! reads them; moments and counters lie beside it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use tooltune_checkpoints::sentence_transformers::save_sentence_transformer;
+use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
+use tooltune_checkpoints::{CheckpointError, atomic};
+
+use super::training::{RetrieverRun, RetrieverState};
+use crate::config::Config;
+use crate::error::Error;
+use crate::eval::encoder::{EncoderFiles, MiniLmEncoder};
+use crate::models::minilm::ParameterLayout;
+
+/// The parameters in a checkpoint.
+pub const PARAMETERS_FILE: &str = "retriever.safetensors";
+const OPTIMIZER_FILE: &str = "retriever_optimizer.safetensors";
+const STATE_FILE: &str = "retriever_state.json";
+
+const MOMENTS: [&str; 2] = ["first_moment", "second_moment"];
+
+/// Writes parameters, moments and counters into the directory of a checkpoint.
+///
+/// # Errors
+///
+/// A parameter that is not finite, or a file that cannot be written.
+pub fn write(run: &RetrieverRun<'_>, dir: &Path) -> Result<(), CheckpointError> {
+    let layout = run.layout();
+    write_tensors(
+        &dir.join(PARAMETERS_FILE),
+        &layout.to_tensors(&run.parameters),
+    )?;
+    let state = &run.optimizer.state;
+    let moments = [&state.first_moment, &state.second_moment].map(|moment| HostTensor {
+        shape: moment.dims().to_vec(),
+        values: moment.to_data().iter::<f32>().collect(),
+    });
+    let moments: BTreeMap<String, HostTensor> = MOMENTS
+        .map(str::to_string)
+        .into_iter()
+        .zip(moments)
+        .collect();
+    write_tensors(&dir.join(OPTIMIZER_FILE), &moments)?;
+    let path = dir.join(STATE_FILE);
+    let counters = serde_json::to_vec(&run.state).map_err(CheckpointError::json(&path))?;
+    atomic::write_file(&path, &counters)
+}
+
+/// Puts what a checkpoint holds of a retriever in the place of `run`'s.
+///
+/// # Errors
+///
+/// A file that is missing or damaged, or another encoder's.
+pub fn read(run: &mut RetrieverRun<'_>, dir: &Path, device: &Device) -> Result<(), Error> {
+    let path = dir.join(STATE_FILE);
+    let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+    let state: RetrieverState =
+        serde_json::from_slice(&bytes).map_err(CheckpointError::json(&path))?;
+    run.parameters = run
+        .layout()
+        .read(&Weights::open(&dir.join(PARAMETERS_FILE))?, device)?;
+    let moments = Weights::open(&dir.join(OPTIMIZER_FILE))?;
+    let n = run.layout().len();
+    moments.check(&MOMENTS.map(|name| (name.to_string(), vec![n])))?;
+    let tensor = |name: &str| -> Result<Tensor<1>, CheckpointError> {
+        let values = moments.read_f32(name)?.values;
+        Ok(Tensor::from_data(TensorData::new(values, [n]), device))
+    };
+    run.optimizer.state.first_moment = tensor(MOMENTS[0])?;
+    run.optimizer.state.second_moment = tensor(MOMENTS[1])?;
+    run.optimizer.state.step = state.optimizer_step;
+    run.state = state;
+    Ok(())
+}
+
+/// The retriever of a checkpoint as it was trained; `None` if the checkpoint holds none.
+///
+/// # Errors
+///
+/// A file that is missing or damaged, or another encoder's.
+pub fn encoder(
+    config: &Config,
+    checkpoint: &Path,
+    device: &Device,
+) -> Result<Option<MiniLmEncoder>, Error> {
+    let path = checkpoint.join(PARAMETERS_FILE);
+    let Some(retriever) = config.retriever.as_ref().filter(|_| path.exists()) else {
+        return Ok(None);
+    };
+    let files = EncoderFiles::open(&retriever.model_name_or_path, retriever.max_seq_length)?;
+    Ok(Some(files.encoder(&files.parameters(&path, device)?)))
+}
+
+/// Writes the retriever of `checkpoint` as the directory `output` of sentence-transformers.
+///
+/// # Errors
+///
+/// A checkpoint without a retriever or damaged, `output` that exists, or a disk that is full.
+pub fn export(config: &Config, checkpoint: &Path, output: &Path) -> Result<(), Error> {
+    let path = checkpoint.join(PARAMETERS_FILE);
+    let Some(retriever) = config.retriever.as_ref().filter(|_| path.exists()) else {
+        return Err(Error::Usage(format!(
+            "{} holds no retriever: the run has trained none; set retriever.train, or export the \
+             adapter with --to peft",
+            checkpoint.display()
+        )));
+    };
+    let files = EncoderFiles::open(&retriever.model_name_or_path, retriever.max_seq_length)?;
+    let layout = ParameterLayout::new(&files.config);
+    let flat = files.parameters(&path, &Device::flex())?;
+    let tensors = layout.to_tensors(&flat);
+    Ok(save_sentence_transformer(
+        output,
+        &files.dir,
+        tensors,
+        files.max_seq_length,
+    )?)
+}

@@ -1,0 +1,151 @@
+//! Sentences of a step to the gradient of the encoder, a mini-batch of them at a time.
+//!
+//! All embeddings are needed for the loss, and only the activations of one mini-batch fit in
+//! memory: they are embedded without autodiff first, the loss gives the gradient of each embedding,
+//! and each mini-batch is embedded again to take its part of that back to the parameters. One
+//! mini-batch for all sentences needs no second time.
+
+use burn::tensor::Tensor;
+use tooltune_data::pairs::PairBatch;
+use tooltune_kernels::ComputeDtype;
+use tooltune_kernels::seed::seed;
+
+use super::info_nce::InfoNce;
+use crate::models::minilm::{MiniLm, MiniLmConfig, ParameterLayout, encoder::cut};
+use crate::optim::StepError;
+use crate::optim::backward::leaf;
+
+/// What an encoder is, without its parameters.
+#[derive(Debug, Clone)]
+pub struct Encoder {
+    /// Shape.
+    pub config: MiniLmConfig,
+    /// Places of the parameters.
+    pub layout: ParameterLayout,
+    /// What products read.
+    pub dtype: ComputeDtype,
+}
+
+/// What a step's batch gives.
+#[derive(Debug, Clone)]
+pub struct StepGradient {
+    /// Mean over the pairs, in nats.
+    pub loss: f64,
+    /// Of all parameters, `[p]`, f32.
+    pub gradient: Tensor<1>,
+}
+
+/// The token ids of a batch's texts.
+#[derive(Debug, Clone)]
+pub struct Sentences<'a> {
+    /// Of the distinct queries.
+    pub queries: Vec<&'a [u32]>,
+    /// Of the distinct documents.
+    pub documents: Vec<&'a [u32]>,
+}
+
+impl Sentences<'_> {
+    /// Tokens of all texts.
+    pub fn n_tokens(&self) -> usize {
+        let texts = self.queries.iter().chain(&self.documents);
+        texts.map(|ids| ids.len()).sum()
+    }
+}
+
+impl Encoder {
+    /// An encoder of `config` that multiplies in `dtype`.
+    pub fn new(config: MiniLmConfig, dtype: ComputeDtype) -> Self {
+        let layout = ParameterLayout::new(&config);
+        Self {
+            config,
+            layout,
+            dtype,
+        }
+    }
+
+    /// The encoder with the parameters `flat`, `[p]`.
+    pub fn with(&self, flat: &Tensor<1>) -> MiniLm {
+        MiniLm::new(&self.config, &self.layout, flat, self.dtype)
+    }
+
+    /// Loss of a batch and gradient of the parameters, with at most `mini_batch_size` sentences
+    /// under autodiff at a time.
+    ///
+    /// # Errors
+    ///
+    /// A parameter without a gradient.
+    ///
+    /// # Source
+    ///
+    /// Gao et al. 2021 ("Scaling Deep Contrastive Learning Batch Size under Memory Limited
+    /// Setup"), section 3: GradCache.
+    pub fn gradient(
+        &self,
+        flat: &Tensor<1>,
+        (sentences, batch): (&Sentences<'_>, &PairBatch),
+        loss: &InfoNce,
+        mini_batch_size: usize,
+    ) -> Result<StepGradient, StepError> {
+        let n_queries = sentences.queries.len();
+        let all = [&sentences.queries[..], &sentences.documents].concat();
+        let of_all = |embeddings: Tensor<2>| {
+            let [n, d] = embeddings.dims();
+            let queries = embeddings.clone().narrow(0, 0, n_queries);
+            let documents = embeddings.narrow(0, n_queries, n - n_queries);
+            let found = loss.loss(queries, documents, batch);
+            let gradient = Tensor::cat(vec![found.d_queries, found.d_documents], 0);
+            (found.loss, gradient.reshape([n, d]))
+        };
+        if all.len() <= mini_batch_size {
+            let graph = self.graph(flat, &all);
+            let (loss, d_embeddings) = of_all(graph.embeddings.clone().inner());
+            let gradient = graph.backward(d_embeddings)?;
+            return Ok(StepGradient { loss, gradient });
+        }
+        let mini_batches: Vec<&[&[u32]]> = all.chunks(mini_batch_size.max(1)).collect();
+        let plain = self.with(flat);
+        let embeddings = mini_batches.iter().map(|part| plain.embed(part)).collect();
+        let (loss, d_embeddings) = of_all(Tensor::cat(embeddings, 0));
+        let mut total: Option<Tensor<1>> = None;
+        let mut first = 0;
+        for part in mini_batches {
+            let d_part = d_embeddings.clone().narrow(0, first, part.len());
+            first += part.len();
+            let gradient = self.graph(flat, part).backward(d_part)?;
+            total = Some(match total {
+                Some(total) => total.add(gradient),
+                None => gradient,
+            });
+        }
+        let gradient = total.unwrap_or_else(|| flat.zeros_like());
+        Ok(StepGradient { loss, gradient })
+    }
+
+    /// Embeds sentences with every piece of the parameters as a leaf.
+    fn graph(&self, flat: &Tensor<1>, sentences: &[&[u32]]) -> Graph {
+        let leaves: Vec<Tensor<2>> = cut(&self.layout, flat).into_iter().map(leaf).collect();
+        let encoder = MiniLm::of_pieces(&self.config, &leaves, self.dtype);
+        Graph {
+            embeddings: encoder.embed(sentences),
+            leaves,
+        }
+    }
+}
+
+/// Embeddings under autodiff.
+struct Graph {
+    embeddings: Tensor<2>,
+    leaves: Vec<Tensor<2>>,
+}
+
+impl Graph {
+    /// The gradient of all parameters from that of the embeddings.
+    fn backward(self, d_embeddings: Tensor<2>) -> Result<Tensor<1>, StepError> {
+        let mut gradients = seed(self.embeddings, d_embeddings).backward();
+        let parts = self.leaves.iter().map(|leaf| {
+            let gradient = leaf.grad_remove(&mut gradients);
+            Ok(gradient.ok_or(StepError::NoEncoderGradient)?.flatten(0, 1))
+        });
+        Ok(Tensor::cat(parts.collect::<Result<Vec<_>, _>>()?, 0))
+    }
+}

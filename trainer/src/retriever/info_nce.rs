@@ -1,0 +1,126 @@
+//! Embeddings of a batch to the contrastive loss and its gradient for them.
+//!
+//! Cosines over a temperature are the logits; what must not be a negative has none.
+
+use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
+use tooltune_data::pairs::PairBatch;
+
+/// Which side chooses among the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Each query among the documents.
+    QueryToDocument,
+    /// That, and each right document among the queries; the loss is the mean of both.
+    Symmetric,
+}
+
+/// `MultipleNegativesRankingLoss`, which is InfoNCE over in-batch negatives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct InfoNce {
+    /// One over the temperature.
+    pub scale: f64,
+    /// Who chooses.
+    pub direction: Direction,
+}
+
+/// Logit of what is no candidate: its exponential is 0, and unlike -∞ it has differences.
+const NO_CANDIDATE: f64 = -1e30;
+
+/// Loss of a batch and its gradient for the embeddings.
+#[derive(Debug, Clone)]
+pub struct LossAndGradients {
+    /// Mean over the pairs, in nats.
+    pub loss: f64,
+    /// `[distinct queries, d]`.
+    pub d_queries: Tensor<2>,
+    /// `[distinct documents, d]`.
+    pub d_documents: Tensor<2>,
+}
+
+impl InfoNce {
+    /// The loss of unit vectors, in the order of the batch's texts.
+    ///
+    /// # Shapes
+    ///
+    /// - `queries`: `[distinct queries, d]`, f32; `documents`: `[distinct documents, d]`
+    ///
+    /// # Source
+    ///
+    /// van den Oord et al. 2018, equation 4, with cosines as scores;
+    /// `MultipleNegativesRankingLoss` of sentence-transformers 6.2.
+    pub fn loss(
+        &self,
+        queries: Tensor<2>,
+        documents: Tensor<2>,
+        batch: &PairBatch,
+    ) -> LossAndGradients {
+        let [queries, documents] =
+            [queries, documents].map(|x| Tensor::from_inner(x).require_grad());
+        let loss = self.tracked_loss(queries.clone(), documents.clone(), batch);
+        let value = f64::from(loss.clone().inner().into_scalar::<f32>());
+        let mut gradients = loss.backward();
+        let mut gradient = |x: &Tensor<2>| {
+            let found = x.grad_remove(&mut gradients);
+            found.unwrap_or_else(|| x.clone().inner().zeros_like())
+        };
+        LossAndGradients {
+            loss: value,
+            d_queries: gradient(&queries),
+            d_documents: gradient(&documents),
+        }
+    }
+
+    fn tracked_loss(
+        &self,
+        queries: Tensor<2>,
+        documents: Tensor<2>,
+        batch: &PairBatch,
+    ) -> Tensor<1> {
+        let of_query: Vec<usize> = batch.rows.iter().map(|row| row.query).collect();
+        let of_document: Vec<usize> = batch.rows.iter().map(|row| row.document).collect();
+        let forward = self.choice(
+            (&queries, &of_query),
+            (&documents, &of_document),
+            &batch.excluded_documents,
+        );
+        match self.direction {
+            Direction::QueryToDocument => forward,
+            Direction::Symmetric => {
+                let backward = self.choice(
+                    (&documents, &of_document),
+                    (&queries, &of_query),
+                    &batch.excluded_queries,
+                );
+                forward.add(backward).mul_scalar(0.5)
+            }
+        }
+    }
+
+    /// Mean negative log-probability with which each row's own text chooses its right candidate.
+    fn choice(
+        &self,
+        (choosing, rows): (&Tensor<2>, &[usize]),
+        (candidates, right): (&Tensor<2>, &[usize]),
+        excluded: &[bool],
+    ) -> Tensor<1> {
+        let shape = [rows.len(), candidates.dims()[0]];
+        let device = choosing.device();
+        let positions = |places: &[usize]| -> Tensor<1, Int> {
+            let places: Vec<i32> = places.iter().map(|&place| place as i32).collect();
+            Tensor::from_data(TensorData::new(places, [rows.len()]), &device)
+        };
+        let scores = choosing
+            .clone()
+            .select(0, positions(rows))
+            .matmul(candidates.clone().transpose())
+            .mul_scalar(self.scale);
+        let excluded =
+            Tensor::<2, Bool>::from_data(TensorData::new(excluded.to_vec(), shape), &device);
+        let scores = scores.mask_fill(excluded, NO_CANDIDATE);
+        let right = positions(right).unsqueeze_dim(1);
+        activation::log_softmax(scores, 1)
+            .gather(1, right)
+            .mean()
+            .neg()
+    }
+}

@@ -1,0 +1,287 @@
+//! Pairs of a config to a retriever that learns step by step.
+//!
+//! The loop is elsewhere: in a language model's run, or in [`crate::recipes::retriever`]. What a
+//! checkpoint holds of a retriever is all that its next step depends on.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+use tooltune_data::batches::Cursor;
+use tooltune_data::pairs::PairBatch;
+use tooltune_kernels::AdamW;
+
+use super::gradient::Encoder;
+use super::info_nce::InfoNce;
+use super::mining::hardest_negatives;
+use super::preparation::RetrieverPreparation;
+use crate::config::{Config, RetrieverTraining};
+use crate::error::Error;
+use crate::eval::encoder::MiniLmEncoder;
+use crate::models::minilm::ParameterLayout;
+use crate::optim::{LearningRateSchedule, Optimizer, StepOutcome};
+use crate::recipes::reporter::{Reporter, RetrieverLine};
+use crate::recipes::settings;
+
+/// Counters after `step` updates.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RetrieverState {
+    /// Optimizer steps taken, skipped ones included.
+    pub step: u64,
+    /// Where the next step's pairs begin.
+    pub cursor: Cursor,
+    /// Updates behind the optimizer's moments.
+    pub optimizer_step: u64,
+    /// Steps skipped since the last one that was not.
+    pub nonfinite_in_a_row: usize,
+    /// Pairs seen so far.
+    pub pairs: u64,
+    /// The epoch whose beginning [`Self::mined`] was found at.
+    pub mined_epoch: Option<u64>,
+    /// Hard negatives of each pair; empty where none are mined.
+    pub mined: Vec<Vec<usize>>,
+    /// Loss summed since the last metrics line, and its steps.
+    pub window: (f64, u64),
+}
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RetrieverStep {
+    /// Mean over the pairs, in nats.
+    pub loss: f64,
+    /// Global norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Of this step.
+    pub learning_rate: f64,
+    /// Pairs of the step.
+    pub pairs: usize,
+    /// Tokens of its distinct texts.
+    pub tokens: usize,
+}
+
+/// A retriever between two steps.
+#[derive(Debug)]
+pub struct RetrieverRun<'a> {
+    /// What it learns from.
+    pub preparation: &'a RetrieverPreparation,
+    /// Counters.
+    pub state: RetrieverState,
+    /// All parameters, `[p]`, f32, without autodiff.
+    pub parameters: Tensor<1>,
+    /// AdamW with its moments.
+    pub optimizer: Optimizer,
+    encoder: Encoder,
+    loss: InfoNce,
+    schedule: LearningRateSchedule,
+    mini_batch_size: usize,
+    hard_negatives: usize,
+    max_nonfinite: usize,
+    /// Which parameters decay, and by how much of the learning rate; `None` for no decay.
+    decay: Option<(Tensor<1>, f64)>,
+}
+
+impl<'a> RetrieverRun<'a> {
+    /// The retriever before its first step.
+    ///
+    /// # Errors
+    ///
+    /// Weights that are missing, damaged or another encoder's.
+    pub fn new(
+        (config, training): (&Config, &RetrieverTraining),
+        preparation: &'a RetrieverPreparation,
+        device: &Device,
+    ) -> Result<Self, Error> {
+        let files = &preparation.files;
+        let dtype = settings::compute_dtype(training.compute_dtype, device);
+        let encoder = Encoder::new(files.config.clone(), dtype);
+        let parameters = files.parameters(&files.dir, device)?;
+        let adamw = AdamW {
+            weight_decay: 0.0,
+            ..settings::adamw(&config.train)
+        };
+        let max_grad_norm = training.max_grad_norm.unwrap_or(f64::INFINITY);
+        let decay = (training.weight_decay > 0.0)
+            .then(|| (matrices(&encoder, device), training.weight_decay));
+        Ok(Self {
+            optimizer: Optimizer::new(adamw, max_grad_norm, &parameters),
+            state: RetrieverState::default(),
+            loss: settings::info_nce(training),
+            schedule: settings::retriever_learning_rate(training, preparation.total_steps),
+            mini_batch_size: training.mini_batch_size.unwrap_or(usize::MAX),
+            hard_negatives: training.hard_negatives,
+            max_nonfinite: config.train.max_nonfinite,
+            preparation,
+            parameters,
+            encoder,
+            decay,
+        })
+    }
+
+    /// Places of the parameters.
+    pub fn layout(&self) -> &ParameterLayout {
+        &self.encoder.layout
+    }
+
+    /// Whether it has learned all that it is to learn.
+    pub fn is_done(&self) -> bool {
+        self.state.step >= self.preparation.total_steps
+    }
+
+    /// Passes over the pairs so far, with a fraction.
+    pub fn epoch(&self) -> f64 {
+        let Cursor {
+            epoch,
+            step_in_epoch,
+        } = self.state.cursor;
+        let steps = self.preparation.order.steps_in_epoch(epoch).max(1);
+        epoch as f64 + step_in_epoch as f64 / steps as f64
+    }
+
+    /// The encoder as it is now, exact to f32.
+    pub fn present(&self) -> MiniLmEncoder {
+        self.preparation.files.encoder(&self.parameters)
+    }
+
+    /// Learns from the next batch.
+    ///
+    /// # Errors
+    ///
+    /// Loss or gradient that stay NaN or infinite.
+    pub fn step(&mut self) -> Result<RetrieverStep, Error> {
+        let preparation = self.preparation;
+        let (rows, next) = preparation.order.next(self.state.cursor);
+        self.mine_if_due()?;
+        let batch = PairBatch::new(&preparation.set, &rows.concat(), &self.state.mined);
+        let sentences = preparation.sentences(&batch);
+        let found = self.encoder.gradient(
+            &self.parameters,
+            (&sentences, &batch),
+            &self.loss,
+            self.mini_batch_size,
+        )?;
+        let step = self.state.step + 1;
+        let learning_rate = self.schedule.at(step);
+        let before = self.parameters.clone();
+        let outcome = self.optimizer.step(
+            &mut self.parameters,
+            found.gradient,
+            found.loss,
+            learning_rate,
+        );
+        if let (Some((matrices, decay)), StepOutcome::Updated { .. }) = (&self.decay, outcome) {
+            // The update does not read the parameters, so their decay can follow it.
+            let decayed = before
+                .mul(matrices.clone())
+                .mul_scalar(-learning_rate * decay);
+            self.parameters = self.parameters.clone().add(decayed);
+        }
+        self.state.step = step;
+        self.state.cursor = next;
+        self.state.optimizer_step = self.optimizer.state.step;
+        self.state.pairs += batch.rows.len() as u64;
+        let grad_norm = self.note_outcome(outcome, found.loss, &rows.concat())?;
+        Ok(RetrieverStep {
+            loss: found.loss,
+            grad_norm,
+            learning_rate,
+            pairs: batch.rows.len(),
+            tokens: sentences.n_tokens(),
+        })
+    }
+
+    /// Writes the metrics line of the steps since the last one, if there were some.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub(crate) fn report(
+        &mut self,
+        run_step: u64,
+        last: Option<RetrieverStep>,
+        reporter: &mut Reporter,
+        is_alone: bool,
+    ) -> Result<(), Error> {
+        let (Some(last), (loss_sum, n)) = (last, std::mem::take(&mut self.state.window)) else {
+            return Ok(());
+        };
+        if n == 0 && !is_alone {
+            return Ok(());
+        }
+        let line = RetrieverLine {
+            step: run_step,
+            retriever_step: self.state.step,
+            epoch: self.epoch(),
+            loss: loss_sum / n as f64,
+            grad_norm: last.grad_norm,
+            learning_rate: last.learning_rate,
+            pairs: self.state.pairs,
+        };
+        reporter.retriever(&line, is_alone)
+    }
+
+    /// Counts skipped steps; the gradient norm.
+    fn note_outcome(
+        &mut self,
+        outcome: StepOutcome,
+        loss: f64,
+        rows: &[usize],
+    ) -> Result<f64, Error> {
+        match outcome {
+            StepOutcome::Updated { grad_norm } => {
+                self.state.nonfinite_in_a_row = 0;
+                self.state.window.0 += loss;
+                self.state.window.1 += 1;
+                Ok(grad_norm)
+            }
+            StepOutcome::NonFinite { grad_norm } => {
+                self.state.nonfinite_in_a_row += 1;
+                let (step, in_a_row) = (self.state.step, self.state.nonfinite_in_a_row);
+                let pairs = self.preparation.set.pairs();
+                let ids: Vec<&str> = rows.iter().map(|&row| pairs[row].id.as_str()).collect();
+                let rows = ids.join(", ");
+                tracing::warn!(
+                    "retriever step {step}: loss {loss}, gradient norm {grad_norm}: no update \
+                     (pairs {rows})"
+                );
+                if in_a_row >= self.max_nonfinite {
+                    return Err(Error::NonFinite {
+                        in_a_row,
+                        step,
+                        rows,
+                        checkpoint: "the last one of the run".to_string(),
+                    });
+                }
+                Ok(grad_norm)
+            }
+        }
+    }
+
+    /// Finds hard negatives with the present parameters at the beginning of each epoch.
+    fn mine_if_due(&mut self) -> Result<(), Error> {
+        let epoch = self.state.cursor.epoch;
+        if self.hard_negatives == 0 || self.state.mined_epoch == Some(epoch) {
+            return Ok(());
+        }
+        let set = &self.preparation.set;
+        self.state.mined = hardest_negatives(set, &self.present(), self.hard_negatives)?;
+        self.state.mined_epoch = Some(epoch);
+        Ok(())
+    }
+}
+
+/// 1 at the elements of matrices, 0 at biases and norms, `[p]`.
+///
+/// # Source
+///
+/// `Trainer.get_decay_parameter_names`, transformers 5.23.
+fn matrices(encoder: &Encoder, device: &Device) -> Tensor<1> {
+    let mut mask = vec![0.0f32; encoder.layout.len()];
+    for slot in encoder
+        .layout
+        .slots
+        .iter()
+        .filter(|slot| slot.shape.len() == 2)
+    {
+        mask[slot.range.clone()].fill(1.0);
+    }
+    let n = mask.len();
+    Tensor::from_data(TensorData::new(mask, [n]), device)
+}
