@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Fine-tunes MiniLM with tooltune and sentence-transformers in turns and writes benchmarks/retriever.md; standard library only.
+
+Started by scripts/bench/retriever. Each run is a process of its own that trains one epoch over the same pairs. A round holds every
+run once, tooltune beside sentence-transformers, so that a change of the machine's load meets both; the table has medians over
+rounds. Peak memory is what the kernel reports of the whole process (ru_maxrss), the same for both. With --quality, trains on
+BFCL's pairs and compares recalls; see retriever_quality.py.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import retriever_quality
+from machine import MIB, ROOT, mkl_note, mkl_preload, report_head, run_process, say, shown_arguments, versions
+from retriever_sides import Runner, Training, sides
+
+LENGTHS = {
+    "full": "all texts cut at {max_length} tokens",
+    "mixed": "texts of mixed length, cut at {max_length} tokens",
+}
+# Each is one piece of the vocabulary.
+WORDS = (
+    "time year people way day man thing woman life child world school state family student group country problem hand part place "
+    "case week company system program question work government number night point home water room mother area money story fact "
+    "month lot right study book eye job word business issue side kind head house service friend father power hour game line end "
+    "member law car city community name president team minute idea body information back parent face others level office door "
+    "health person art war history party result change morning reason research girl guy moment air teacher force education"
+).split()
+
+
+def made_pairs(lengths: str, n_pairs: int, max_length: int) -> list:
+    """Random words. Mixed: medians of 25 words in queries and 100 in documents, about as in BFCL's queries and functions."""
+    rng = random.Random(7)
+
+    def text(median: int, spread: float, least: int) -> str:
+        n_words = max_length if lengths == "full" else max(least, round(median * rng.lognormvariate(0.0, spread)))
+        return " ".join(rng.choices(WORDS, k=n_words))
+
+    return [{"query": text(25, 0.75, 3), "document": text(100, 0.5, 12)} for _ in range(n_pairs)]
+
+
+class Bench:
+    """The folder of the runs, and the results of each side."""
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.dir = Path("runs/bench-retriever")
+        (ROOT / self.dir).mkdir(parents=True, exist_ok=True)
+        self.preload = mkl_preload(ROOT / self.dir)
+        self.runner = Runner(self.dir, arguments.python, arguments.tooltune, self.preload)
+        self.sides = sides(arguments.peer_only, arguments.eager, arguments.dtypes)
+        self.results = {}  # (lengths, side, threads) -> [result]
+
+    def training(self, lengths: str) -> Training:
+        arguments = self.arguments
+        return Training(self.dir / f"{lengths}.jsonl", arguments.batch_size, arguments.max_length, learning_rate=2e-5)
+
+    def prepare(self) -> None:
+        arguments = self.arguments
+        for lengths in LENGTHS:
+            rows = made_pairs(lengths, arguments.steps * arguments.batch_size, arguments.max_length)
+            (ROOT / self.training(lengths).pairs).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        imports = [arguments.python, "-W", "ignore", "-c", "import torch, sentence_transformers"]
+        self.import_rss = run_process(imports, 1, "", ROOT / self.dir / "imports.log")
+
+    def run(self, lengths: str, side, threads: int) -> None:
+        arguments = self.arguments
+        steps, peak, _ = self.runner.train(side, self.training(lengths), threads, lengths)
+        timed = steps[arguments.skip :]
+        if len(steps) != arguments.steps:
+            raise SystemExit(f"{side.name} made {len(steps)} steps of {arguments.batch_size} pairs in place of {arguments.steps}")
+        n_pairs = len(timed) * arguments.batch_size
+        result = {
+            "wall": n_pairs / sum(step["seconds"] for step in timed),
+            "cpu": n_pairs / sum(step["cpu_seconds"] for step in timed),
+            "peak_rss": peak,
+            "tokens": sum(step["tokens"] for step in steps),
+            "compile_seconds": steps[0].get("compile_seconds", 0.0),
+        }
+        self.results.setdefault((lengths, side, threads), []).append(result)
+        compiled = f", compiled in {result['compile_seconds']:.0f} s" if result["compile_seconds"] else ""
+        rates = f"{result['wall']:.2f} pairs/s, {result['cpu']:.2f} pairs/CPU-s"
+        say(f"  {side.name}, {threads} thread(s): {rates}, {peak / MIB:.0f} MiB{compiled}")
+
+    def rounds(self, threads: int) -> int:
+        return self.arguments.rounds_one_thread if threads == 1 else self.arguments.rounds
+
+    def thread_counts(self) -> list:
+        return [n for n in sorted({self.arguments.threads, 1}, reverse=True) if self.rounds(n)]
+
+    def run_all(self) -> None:
+        for number in range(1, max(map(self.rounds, self.thread_counts())) + 1):
+            for threads in self.thread_counts():
+                for lengths in LENGTHS if number <= self.rounds(threads) else []:
+                    say(f"round {number}, {lengths}, {threads} thread(s), load {os.getloadavg()[0]:.2f}")
+                    for side in self.sides:
+                        self.run(lengths, side, threads)
+
+
+# ------------------------------------------------------------------------------------------ the report
+
+# Field -> (heading, scale, digits, what is best).
+FIELDS = {
+    "wall": ("pairs/s", 1, 2, max),
+    "cpu": ("pairs/CPU-s", 1, 2, max),
+    "peak_rss": ("peak MiB", 1 / MIB, 0, min),
+}
+
+
+def median(results: list, field: str) -> float:
+    return statistics.median(r[field] for r in results)
+
+
+def cell(results: list, field: str) -> str:
+    _, scale, digits, best = FIELDS[field]
+    middle, top = median(results, field) * scale, best(r[field] for r in results) * scale
+    return f"{middle:,.{digits}f} ({top:,.{digits}f})"
+
+
+def table(bench: Bench, threads: int) -> list:
+    """One row per side: medians, bests, and tooltune of the same type as a multiple of this side."""
+    headings = [heading for heading, *_ in FIELDS.values()]
+    lines = ["| texts | side | " + " | tooltune / side | ".join(headings) + " | tooltune / side |"]
+    lines.append("|---|---|" + "--:|--:|" * len(FIELDS))
+    for lengths in LENGTHS:
+        for side in bench.sides:
+            theirs, cells = bench.results[(lengths, side, threads)], []
+            same_type = [other for other in bench.sides if other.is_ours and other.dtype == side.dtype and not side.is_ours]
+            for field in FIELDS:
+                ratios = [median(bench.results[(lengths, ours, threads)], field) / median(theirs, field) for ours in same_type]
+                cells += [cell(theirs, field), f"{ratios[0]:.2f}" if ratios else ""]
+            lines.append(f"| {lengths} | {side.name} | {' | '.join(cells)} |")
+    return lines
+
+
+def summary(bench: Bench) -> list:
+    """Our fastest side beside the fastest and the smallest of sentence-transformers."""
+    lines = ["| threads | texts | tooltune's fastest | the peer's fastest | pairs/s, ratio | the peer's smallest | memory, ratio |"]
+    lines.append("|--:|---|---|---|--:|---|--:|")
+    ours, theirs = ([side for side in bench.sides if side.is_ours == which] for which in (True, False))
+    for threads in bench.thread_counts() if ours else []:
+        clock = "cpu" if threads == 1 else "wall"
+        for lengths in LENGTHS:
+            of = lambda side, field: median(bench.results[(lengths, side, threads)], field)
+            our_best, their_best = (max(group, key=lambda side: of(side, clock)) for group in (ours, theirs))
+            smallest = min(theirs, key=lambda side: of(side, "peak_rss"))
+            rate = of(our_best, clock) / of(their_best, clock)
+            memory = of(our_best, "peak_rss") / of(smallest, "peak_rss")
+            names = f"{our_best.name} | {their_best.name} | {rate:.2f} | {smallest.name} | {memory:.2f}"
+            lines.append(f"| {threads} | {lengths} | {names} |")
+    return lines
+
+
+def notes(bench: Bench) -> list:
+    threads, lines = bench.thread_counts()[0], []
+    for lengths in LENGTHS:
+        counts = {side.name: bench.results[(lengths, side, threads)][0]["tokens"] for side in bench.sides}
+        shown = f"{next(iter(counts.values())):,} on each side"
+        if len(set(counts.values())) > 1:
+            shown = ", ".join(f"{name} {tokens:,}" for name, tokens in counts.items())
+        lines.append(f"- {lengths}: {LENGTHS[lengths].format(**vars(bench.arguments))}; tokens of a run, without padding: {shown}.")
+    for (lengths, side, threads), results in bench.results.items():
+        if results[0]["compile_seconds"]:
+            seconds = f"{results[0]['compile_seconds']:.0f} s"
+            lines.append(f"- {side.name}, {lengths}, {threads} thread(s): compiled and warmed up in {seconds}, which is not counted.")
+    return lines
+
+
+def report(bench: Bench, load_before: float) -> str:
+    arguments = bench.arguments
+    lines = ["# Fine-tuning a retriever on the CPU, beside sentence-transformers", ""]
+    packages = versions(arguments.python, "torch transformers sentence-transformers")
+    lines += report_head("scripts/bench/retriever", arguments.shown, load_before, packages)
+    lines += [
+        f"- all-MiniLM-L6-v2, all weights, InfoNCE with scale 20 over the batch of {arguments.batch_size} pairs, dropout 0, AdamW; "
+        f"{arguments.steps} steps, the first {arguments.skip} not timed",
+        f"- rounds: {arguments.rounds} with {arguments.threads} threads, {arguments.rounds_one_thread} with one, sides in turns; "
+        "cells are medians, bests in parentheses",
+        f"- sentence-transformers: a plain loop over MultipleNegativesRankingLoss, tokenized beforehand, SDPA, fused AdamW, "
+        f"{mkl_note(bench.preload)}; bf16 = autocast; compiled: torch.compile block by block",
+        f"- peak memory is that of the whole process; importing torch and sentence_transformers alone takes {bench.import_rss / MIB:,.0f} MiB",
+    ]
+    if not arguments.peer_only:
+        lines += ["", "## tooltune beside the best of sentence-transformers", "", *summary(bench)]
+        lines += ["", "With one thread CPU time counts, which other processes disturb less."]
+    for threads in bench.thread_counts():
+        lines += ["", f"## {threads} thread(s)", "", *table(bench, threads)]
+    return "\n".join([*lines, "", "## What was trained on", "", *notes(bench), ""])
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2, help="times that every run is made with --threads threads (2)")
+    parser.add_argument("--rounds-one-thread", type=int, default=1, help="times that every run is made with one thread (1; 0 for none)")
+    parser.add_argument("--steps", type=int, default=6, help="steps of a run (6)")
+    parser.add_argument("--skip", type=int, default=2, help="steps at the beginning that are not timed (2)")
+    parser.add_argument("--batch-size", type=int, default=64, help="pairs of a step (64)")
+    parser.add_argument("--max-length", type=int, default=128, help="tokens at which texts are cut (128)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of the wall-time runs (2)")
+    parser.add_argument("--dtypes", nargs="+", choices=["f32", "bf16"], default=["f32", "bf16"], help="types (f32 bf16)")
+    parser.add_argument("--eager", action="store_true", help="leave the compiled sides out")
+    parser.add_argument("--peer-only", action="store_true", help="leave tooltune out")
+    parser.add_argument("--quality", type=Path, metavar="BFCL_DIR", help="compare recalls after training on the pairs of this folder")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/retriever.md"), help="file to write (benchmarks/retriever.md)")
+    parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
+    parser.add_argument("--tooltune", default="target/release/tooltune", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if min(arguments.rounds, arguments.threads) < 1 or arguments.rounds_one_thread < 0:
+        parser.error("--rounds and --threads must be at least 1, --rounds-one-thread at least 0")
+    if not 0 <= arguments.skip < arguments.steps:
+        parser.error("--skip must leave at least one of the --steps")
+    if arguments.quality:
+        arguments.quality = arguments.quality.resolve()
+    arguments.shown = shown_arguments({"--python", "--tooltune"})
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
+    os.chdir(ROOT)
+    load_before, started = os.getloadavg()[0], time.monotonic()
+    bench = Bench(arguments)
+    if arguments.quality:
+        print(retriever_quality.compared(bench.runner, bench.sides, arguments.quality, bench.dir, arguments.threads))
+        return
+    bench.prepare()
+    bench.run_all()
+    text = report(bench, load_before)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(text, encoding="utf-8")
+    print(text)
+    say(f"{arguments.output} written after {(time.monotonic() - started) / 60:.0f} min")
+
+
+if __name__ == "__main__":
+    main()
