@@ -4,4 +4,5 @@ mod backward;
 mod logits;
 mod minilm;
 mod peft;
+mod retriever;
 mod smollm2;

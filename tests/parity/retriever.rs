@@ -1,0 +1,375 @@
+//! InfoNCE, its gradients and five steps of MiniLM against sentence-transformers.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::Tensor;
+use serde_json::Value;
+use tooltune::eval::encoder::EncoderFiles;
+use tooltune::models::minilm::ParameterLayout;
+use tooltune::optim::{Optimizer, StepOutcome};
+use tooltune::retriever::{Direction, Encoder, InfoNce, Sentences};
+use tooltune_data::pairs::{BatchRow, PairBatch, PairSet};
+use tooltune_kernels::{AdamW, ComputeDtype};
+
+use crate::support::bounds::Quantity;
+use crate::support::{
+    Tensors, fixture, max_abs_difference, model, relative_difference, test_device,
+};
+
+fn json(path: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(fixture(path)).unwrap()).unwrap()
+}
+
+fn ids(texts: &Value) -> Vec<Vec<u32>> {
+    let of = |text: &Value| serde_json::from_value(text["input_ids"].clone()).unwrap();
+    texts.as_array().unwrap().iter().map(of).collect()
+}
+
+/// A batch of the fixture, whose texts may repeat: every column is a candidate of its own.
+struct Case {
+    batch: PairBatch,
+    queries: Vec<Vec<u32>>,
+    documents: Vec<Vec<u32>>,
+    loss: InfoNce,
+}
+
+impl Case {
+    fn new(case: &Value) -> Self {
+        let queries = ids(&case["anchors"]);
+        let n = queries.len();
+        let mut documents = ids(&case["positives"]);
+        for negatives in case["negatives"].as_array().unwrap() {
+            documents.extend(ids(negatives));
+        }
+        let excluded =
+            |row: usize, column: usize| case["excluded"][row][column].as_bool().unwrap_or(false);
+        let columns = documents.len();
+        let all = |width: usize, is: &dyn Fn(usize, usize) -> bool| -> Vec<bool> {
+            (0..n * width).map(|i| is(i / width, i % width)).collect()
+        };
+        let batch = PairBatch {
+            queries: (0..n).collect(),
+            documents: (0..columns).collect(),
+            rows: (0..n)
+                .map(|i| BatchRow {
+                    query: i,
+                    document: i,
+                })
+                .collect(),
+            excluded_documents: all(columns, &excluded),
+            excluded_queries: all(n, &|row, query| excluded(query, row)),
+        };
+        Self {
+            batch,
+            queries,
+            documents,
+            loss: InfoNce {
+                scale: case["scale"].as_f64().unwrap(),
+                direction: match case["symmetric"].as_bool().unwrap() {
+                    true => Direction::Symmetric,
+                    false => Direction::QueryToDocument,
+                },
+            },
+        }
+    }
+
+    fn sentences(&self) -> Sentences<'_> {
+        Sentences {
+            queries: self.queries.iter().map(Vec::as_slice).collect(),
+            documents: self.documents.iter().map(Vec::as_slice).collect(),
+        }
+    }
+}
+
+fn open(dir: &std::path::Path, dtype: ComputeDtype) -> (EncoderFiles, Encoder, Tensor<1>) {
+    let files = EncoderFiles::open(dir, None).unwrap();
+    let encoder = Encoder::new(files.config.clone(), dtype);
+    let flat = files.parameters(dir, &test_device()).unwrap();
+    (files, encoder, flat)
+}
+
+fn floats(x: &Tensor<1>) -> Vec<f32> {
+    x.to_data().iter::<f32>().collect()
+}
+
+/// The expected gradient of all parameters in the order of the layout.
+fn expected_gradient(tensors: &Tensors, case: &str, layout: &ParameterLayout) -> Vec<f32> {
+    let slots = layout.slots.iter();
+    slots
+        .flat_map(|slot| tensors.floats(&format!("{case}.gradient.{}", slot.name)))
+        .collect()
+}
+
+#[test]
+fn losses_and_gradients_agree_with_sentence_transformers() {
+    let (_, encoder, flat) = open(&fixture("retriever/model"), ComputeDtype::F32);
+    let cases = json("retriever/cases.json");
+    let expected = json("retriever/expected.json");
+    let tensors = Tensors::open(&fixture("retriever/expected.safetensors"));
+    let mut seen = 0;
+    for case in cases["cases"].as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        let ours = Case::new(case);
+        let mini_batches: &[usize] = match case["mini_batch_size"].as_u64() {
+            // GradCache by itself, and all at once.
+            Some(size) => &[size as usize, usize::MAX],
+            None => &[usize::MAX, 3],
+        };
+        for &size in mini_batches {
+            let found = encoder
+                .gradient(&flat, (&ours.sentences(), &ours.batch), &ours.loss, size)
+                .unwrap();
+            let loss = expected[name]["loss"].as_f64().unwrap();
+            let bound = Quantity::StepLoss.bound();
+            assert!(
+                (found.loss - loss).abs() < bound,
+                "{name}: {} {loss}",
+                found.loss
+            );
+            let norm = expected[name]["gradient_norm"].as_f64().unwrap();
+            let gradient = floats(&found.gradient);
+            if norm < 1e-5 {
+                // One pair has nothing to learn: what is left is rounding.
+                assert!(gradient.iter().all(|g| g.abs() < 1e-5), "{name}");
+                seen += 1;
+                continue;
+            }
+            if tensors
+                .names()
+                .iter()
+                .any(|n| n.starts_with(&format!("{name}.gradient.")))
+            {
+                let theirs = expected_gradient(&tensors, name, &encoder.layout);
+                let off = relative_difference(&gradient, &theirs);
+                assert!(off < Quantity::Gradient.bound(), "{name}, {size}: {off}");
+                seen += 1;
+            }
+            let ours_norm = gradient
+                .iter()
+                .map(|g| f64::from(*g).powi(2))
+                .sum::<f64>()
+                .sqrt();
+            assert!(
+                (ours_norm / norm - 1.0).abs() < Quantity::StepNorm.bound(),
+                "{name}"
+            );
+        }
+    }
+    assert!(seen >= 14, "{seen} gradients were compared");
+}
+
+/// A matter of memory alone: 64 pairs at once and eight at a time give the same gradient.
+#[test]
+fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
+    let (files, encoder, flat) = open(&fixture("retriever/model"), ComputeDtype::F32);
+    let mut set = PairSet::default();
+    let words = [
+        "train", "hotel", "ticket", "table", "report", "forecast", "city", "time",
+    ];
+    for i in 0..64 {
+        let (a, b) = (words[i % 8], words[i / 8]);
+        let texts = (
+            format!("{a} in {b} {i}"),
+            format!("{b} of {a} number {i} {a}"),
+        );
+        set.push(i.to_string(), (&texts.0, &texts.1), &[]).unwrap();
+    }
+    let batch = PairBatch::new(&set, &(0..64).collect::<Vec<_>>(), &[]);
+    let queries = files.token_ids(set.queries()).unwrap();
+    let documents = files.token_ids(set.documents()).unwrap();
+    let sentences = Sentences {
+        queries: queries.iter().map(Vec::as_slice).collect(),
+        documents: documents.iter().map(Vec::as_slice).collect(),
+    };
+    let loss = InfoNce {
+        scale: 20.0,
+        direction: Direction::Symmetric,
+    };
+    let [whole, parts] = [usize::MAX, 8].map(|size| {
+        encoder
+            .gradient(&flat, (&sentences, &batch), &loss, size)
+            .unwrap()
+    });
+    assert!((whole.loss - parts.loss).abs() < 1e-6);
+    let off = relative_difference(&floats(&parts.gradient), &floats(&whole.gradient));
+    assert!(off < Quantity::OtherPieces.bound(), "{off}");
+}
+
+struct MiniLmCase {
+    record: Value,
+    queries: Vec<Vec<u32>>,
+    documents: Vec<Vec<u32>>,
+}
+
+impl MiniLmCase {
+    fn read() -> Self {
+        let record = json("retriever/minilm.json");
+        let of = |key: &str| -> Vec<Vec<u32>> {
+            let pairs = record["pairs"].as_array().unwrap().iter();
+            pairs
+                .map(|pair| serde_json::from_value(pair[key].clone()).unwrap())
+                .collect()
+        };
+        Self {
+            queries: of("query_ids"),
+            documents: of("document_ids"),
+            record,
+        }
+    }
+
+    fn batch(&self, pairs: &[usize]) -> (Sentences<'_>, PairBatch) {
+        let n = pairs.len();
+        let sentences = Sentences {
+            queries: pairs.iter().map(|&i| &self.queries[i][..]).collect(),
+            documents: pairs.iter().map(|&i| &self.documents[i][..]).collect(),
+        };
+        let batch = PairBatch {
+            queries: (0..n).collect(),
+            documents: (0..n).collect(),
+            rows: (0..n)
+                .map(|i| BatchRow {
+                    query: i,
+                    document: i,
+                })
+                .collect(),
+            excluded_documents: vec![false; n * n],
+            excluded_queries: vec![false; n * n],
+        };
+        (sentences, batch)
+    }
+}
+
+const LOSS: InfoNce = InfoNce {
+    scale: 20.0,
+    direction: Direction::QueryToDocument,
+};
+
+fn norms(layout: &ParameterLayout, values: &[f32]) -> BTreeMap<String, f64> {
+    let norm = |range: std::ops::Range<usize>| {
+        values[range]
+            .iter()
+            .map(|v| f64::from(*v).powi(2))
+            .sum::<f64>()
+            .sqrt()
+    };
+    let slots = layout.slots.iter();
+    slots
+        .map(|slot| (slot.name.clone(), norm(slot.range.clone())))
+        .collect()
+}
+
+#[test]
+fn gradients_of_minilm_agree_with_sentence_transformers() {
+    let case = MiniLmCase::read();
+    let all: Vec<usize> = (0..case.queries.len()).collect();
+    let (sentences, batch) = case.batch(&all);
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        let (_, encoder, flat) = open(&model("all-minilm-l6-v2"), dtype);
+        let found = encoder
+            .gradient(&flat, (&sentences, &batch), &LOSS, usize::MAX)
+            .unwrap();
+        let loss = case.record["loss"].as_f64().unwrap();
+        let bound = Quantity::StepLoss.bound_in(dtype.dtype());
+        assert!((found.loss - loss).abs() < bound, "{} {loss}", found.loss);
+        let gradient = floats(&found.gradient);
+        let global = case.record["gradient_norm"].as_f64().unwrap();
+        let bound = Quantity::Gradient.bound_in(dtype.dtype());
+        for (name, norm) in norms(&encoder.layout, &gradient) {
+            let theirs = case.record["gradient_norms"][&name].as_f64().unwrap();
+            // Of each parameter, by its share of the whole.
+            assert!(
+                (norm - theirs).abs() < bound * global,
+                "{name}: {norm} {theirs}"
+            );
+        }
+        if dtype == ComputeDtype::Bf16 {
+            continue;
+        }
+        let firsts = case.record["gradient_first_values"].as_object().unwrap();
+        for (name, expected) in firsts {
+            let ours = first_values(&encoder.layout, &gradient, name);
+            let expected: Vec<f32> = serde_json::from_value(expected.clone()).unwrap();
+            let worst = max_abs_difference(&ours[..expected.len()], &expected);
+            assert!(worst < 1e-5, "{name}: {worst}");
+        }
+    }
+}
+
+/// From the beginning of a parameter, or of its row: `name[row]`.
+fn first_values(layout: &ParameterLayout, values: &[f32], name: &str) -> Vec<f32> {
+    let (name, row) = match name.split_once('[') {
+        Some((name, row)) => (name, row.trim_end_matches(']').parse().unwrap()),
+        None => (name, 0),
+    };
+    let slot = layout.slots.iter().find(|slot| slot.name == name).unwrap();
+    let width = slot.shape.last().unwrap();
+    values[slot.range.start + row * width..slot.range.end].to_vec()
+}
+
+#[test]
+fn five_steps_of_minilm_agree_with_pytorch() {
+    let case = MiniLmCase::read();
+    let (_, encoder, start) = open(&model("all-minilm-l6-v2"), ComputeDtype::F32);
+    let with = &case.record["hyperparameters"];
+    let number = |key: &str| with[key].as_f64().unwrap();
+    let adamw = AdamW {
+        beta1: with["betas"][0].as_f64().unwrap(),
+        beta2: with["betas"][1].as_f64().unwrap(),
+        eps: number("eps"),
+        weight_decay: number("weight_decay"),
+    };
+    let mut flat = start.clone();
+    let mut optimizer = Optimizer::new(adamw, number("max_grad_norm"), &flat);
+    let n = case.queries.len();
+    let of_a_step = with["pairs_of_a_step"].as_u64().unwrap() as usize;
+    let all: Vec<usize> = (0..n).collect();
+    for step in case.record["training"]["steps"].as_array().unwrap() {
+        let first = step["first_pair"].as_u64().unwrap() as usize;
+        let pairs: Vec<usize> = (first..first + of_a_step).map(|i| i % n).collect();
+        let (sentences, batch) = case.batch(&pairs);
+        let found = encoder
+            .gradient(&flat, (&sentences, &batch), &LOSS, 5)
+            .unwrap();
+        let loss = step["loss"].as_f64().unwrap();
+        assert!(
+            (found.loss - loss).abs() < Quantity::StepLoss.bound(),
+            "{} {loss}",
+            found.loss
+        );
+        let outcome = optimizer.step(
+            &mut flat,
+            found.gradient,
+            found.loss,
+            number("learning_rate"),
+        );
+        let StepOutcome::Updated { grad_norm } = outcome else {
+            panic!("a step without an update");
+        };
+        let expected = step["grad_norm"].as_f64().unwrap();
+        assert!((grad_norm / expected - 1.0).abs() < Quantity::StepNorm.bound());
+        let (sentences, batch) = case.batch(&all);
+        let after = encoder
+            .gradient(&flat, (&sentences, &batch), &LOSS, usize::MAX)
+            .unwrap();
+        let expected = step["loss_of_all_after"].as_f64().unwrap();
+        assert!((after.loss - expected).abs() < Quantity::StepLoss.bound());
+    }
+    let change: Vec<f32> = floats(&flat)
+        .iter()
+        .zip(floats(&start))
+        .map(|(after, before)| after - before)
+        .collect();
+    for (name, norm) in norms(&encoder.layout, &change) {
+        let expected = case.record["training"]["change_norms"][&name]
+            .as_f64()
+            .unwrap();
+        // Gradients that are rounding alone move by their sign: key biases.
+        if !name.ends_with("key.bias") {
+            let off = (norm / expected - 1.0).abs();
+            assert!(
+                off < 10.0 * Quantity::StepNorm.bound(),
+                "{name}: {norm} {expected}"
+            );
+        }
+    }
+}
