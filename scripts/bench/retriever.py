@@ -213,6 +213,8 @@ def parse_arguments():
     arguments = parser.parse_args()
     if min(arguments.rounds, arguments.threads) < 1 or arguments.rounds_one_thread < 0:
         parser.error("--rounds and --threads must be at least 1, --rounds-one-thread at least 0")
+    if arguments.threads == 1 and arguments.rounds_one_thread == 0:
+        parser.error("--threads 1 without one-thread rounds leaves nothing to run")
     if not 0 <= arguments.skip < arguments.steps:
         parser.error("--skip must leave at least one of the --steps")
     if arguments.quality:

@@ -59,14 +59,15 @@ def loss_of(loss_function, batch: tuple, in_bf16: bool) -> torch.Tensor:
 
 
 def compile_and_warm_up(model, loss_function, batches: list, in_bf16: bool) -> float:
-    """Compiles, and runs the narrowest and the widest batch, so that no width between compiles; returns the seconds."""
+    """Compiles, and runs the narrowest and the widest batch, so that no width between compiles; returns the seconds.
+
+    For any length even if all are equal: compiled for one length, f32 takes one thread only, and is slower than not compiled.
+    """
     start = time.perf_counter()
     widths = lambda batch: sorted(features["input_ids"].shape[1] for features in batch)
-    narrowest, widest = min(batches, key=widths), max(batches, key=widths)
-    is_one_width = widths(narrowest)[0] == widths(widest)[-1]
     for layer in model[0].model.encoder.layer:
-        layer.compile(dynamic=not is_one_width)
-    for batch in (narrowest, widest):
+        layer.compile(dynamic=True)
+    for batch in (min(batches, key=widths), max(batches, key=widths)):
         loss_of(loss_function, batch, in_bf16).backward()
     model.zero_grad(set_to_none=True)
     return time.perf_counter() - start

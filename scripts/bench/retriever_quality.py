@@ -114,7 +114,7 @@ def compared(runner, sides: list, folder: Path, runs: Path, threads: int) -> str
     data = runs / "quality"
     n_batches = prepared(folder, ROOT / data)
     warmup = max(1, n_batches // 10)
-    training = Training(data / "pairs.jsonl", BATCH_SIZE, MAX_LENGTH, LEARNING_RATE, warmup)
+    training = Training(data / "pairs.jsonl", BATCH_SIZE, MAX_LENGTH, LEARNING_RATE, warmup, is_saved=True)
     rows = [("before", 0, 0.0, runner.evaluate(MODEL, data, MAX_LENGTH, threads))]
     say(f"before: {rows[0][-1]}")
     for side in sides:

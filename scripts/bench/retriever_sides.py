@@ -32,13 +32,14 @@ warmup_ratio = 0.1
 
 @dataclass(frozen=True)
 class Training:
-    """What both sides do; `warmup` 0 stands for a constant rate."""
+    """What both sides do; `warmup` 0 stands for a constant rate. sentence-transformers saves its encoder only if `is_saved`."""
 
     pairs: Path
     batch_size: int
     max_length: int
     learning_rate: float
     warmup: int = 0
+    is_saved: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ class Runner:
 
     def train_peer(self, side: Side, training: Training, threads: int, stem: str) -> tuple:
         timing, saved = self.folder / f"{stem}.jsonl", self.folder / stem
-        arguments = ["--model", MODEL, "--pairs", training.pairs, "--timing", timing, "--save", saved]
+        arguments = ["--model", MODEL, "--pairs", training.pairs, "--timing", timing]
+        arguments += ["--save", saved] if training.is_saved else []
         arguments += ["--dtype", side.dtype] + ["--compile"] * side.is_compiled
         arguments += ["--batch-size", str(training.batch_size), "--max-length", str(training.max_length)]
         arguments += ["--learning-rate", str(training.learning_rate), "--warmup", str(training.warmup)]
