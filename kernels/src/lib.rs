@@ -35,6 +35,7 @@ pub use cpu::isa::instruction_set;
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use frozen_weight::{ComputeDtype, FrozenWeight};
+pub use linear_cross_entropy::distilled::Distillation;
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use lora_linear::{AdapterLayout, AdapterPart, StackedAdapter, StackedLinear};
 pub use rope::RopeTable;

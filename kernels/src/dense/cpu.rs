@@ -9,7 +9,9 @@ use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::panels::Panels;
-use crate::cpu::packed::product::{Output, Panelled, Rows, Sum, Term, evened, for_row_blocks};
+use crate::cpu::packed::product::{
+    Output, Panelled, Rows, Sum, Term, for_row_blocks, rows_times_panels,
+};
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::map_tasks;
 use crate::cpu::shared::Shared;
@@ -26,42 +28,12 @@ pub(super) fn output<T: Operand, O: Operand>(
     weight: &Panels<T>,
     (bias, residual): (&[f32], Option<&[f32]>),
 ) -> Buffer<O> {
-    product(x, weight, Some(bias), residual)
+    rows_times_panels(x, weight, Some(bias), residual)
 }
 
 /// `dy W`, `[n, in]`, with panels of the weight whose depth is `out`.
 pub(super) fn input_gradient<T: Operand, O: Operand>(dy: &[T], weight: &Panels<T>) -> Buffer<O> {
-    product(dy, weight, None, None)
-}
-
-/// Rows times panels, and what is added to that.
-fn product<T: Operand, O: Operand>(
-    rows: &[T],
-    panels: &Panels<T>,
-    bias: Option<&[f32]>,
-    residual: Option<&[f32]>,
-) -> Buffer<O> {
-    let (depth, columns) = (panels.depth(), panels.columns());
-    let n = rows.len().checked_div(depth).unwrap_or(0);
-    let (rows, stride) = evened(rows, depth);
-    // SAFETY: the sums replace every element.
-    unsafe {
-        Buffer::filled(n * columns, |to| {
-            let to = Shared::new(to);
-            for_row_blocks::<T, O>(n, depth, |block, spread| {
-                let place = block.start * columns..block.end * columns;
-                let left = &rows[block.start * stride..block.end * stride];
-                Sum {
-                    terms: &[Term::new(Rows::new(left, stride, 0), panels)],
-                    panels: Panelled::All,
-                    bias,
-                    residual: residual.map(|residual| &residual[place.clone()]),
-                    output: Output::new(to.slice(place.start, place.len()), columns),
-                }
-                .run(spread);
-            });
-        })
-    }
+    rows_times_panels(dy, weight, None, None)
 }
 
 /// `dyᵀ x`, `[out, in]`, of rows `[n, out]` and `[n, in]`.

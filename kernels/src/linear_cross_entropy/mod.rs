@@ -6,6 +6,7 @@
 mod cpu;
 #[cfg(feature = "cube")]
 pub mod cuda;
+pub mod distilled;
 pub mod reference;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};

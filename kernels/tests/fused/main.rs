@@ -5,6 +5,7 @@ mod attention;
 #[path = "../../../tests/support/bounds.rs"]
 mod bounds;
 mod decode;
+mod distilled;
 mod elementwise;
 mod finite_differences;
 mod gemm;

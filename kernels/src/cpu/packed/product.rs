@@ -19,7 +19,9 @@ use super::tile::{ROWS, TERMS, TileJob, TileOutput, TileTerm};
 use super::uninitialised;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::number::Number;
+use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::with_scratch;
+use crate::cpu::shared::Shared;
 
 /// Bytes of A in one block of rows, of the second level of cache.
 const BLOCK_BYTES: usize = 512 << 10;
@@ -491,6 +493,36 @@ impl<T: Operand> Piece<'_, T> {
             b: b.words.wrapping_add((start - b.first_word) * COLUMNS),
             words: end - start,
         }
+    }
+}
+
+/// Rows `[n, depth]` times panels, plus a bias `[columns]` and a residual `[n, columns]`.
+pub(crate) fn rows_times_panels<T: Operand, O: Operand>(
+    rows: &[T],
+    panels: &Panels<T>,
+    bias: Option<&[f32]>,
+    residual: Option<&[f32]>,
+) -> Buffer<O> {
+    let (depth, columns) = (panels.depth(), panels.columns());
+    let n = rows.len().checked_div(depth).unwrap_or(0);
+    let (rows, stride) = evened(rows, depth);
+    // SAFETY: the sums replace every element.
+    unsafe {
+        Buffer::filled(n * columns, |to| {
+            let to = Shared::new(to);
+            for_row_blocks::<T, O>(n, depth, |block, spread| {
+                let place = block.start * columns..block.end * columns;
+                let left = &rows[block.start * stride..block.end * stride];
+                Sum {
+                    terms: &[Term::new(Rows::new(left, stride, 0), panels)],
+                    panels: Panelled::All,
+                    bias,
+                    residual: residual.map(|residual| &residual[place.clone()]),
+                    output: Output::new(to.slice(place.start, place.len()), columns),
+                }
+                .run(spread);
+            });
+        })
     }
 }
 
