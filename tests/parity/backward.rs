@@ -3,6 +3,7 @@
 use tooltune::lora::{DropoutKey, DropoutRate};
 use tooltune::optim::{BackwardOptions, backward, reference};
 use tooltune_data::batches::MicroBatch;
+use tooltune_kernels::Distillation;
 
 use crate::support::bounds::Quantity;
 use crate::support::{
@@ -15,6 +16,7 @@ fn options(batch: &MicroBatch) -> BackwardOptions {
         dropout: None,
         n_kept_blocks: 0,
         chunk_rows: 128,
+        distillation: None,
     }
 }
 
@@ -53,9 +55,15 @@ fn block_wise_backward_equals_plain_autodiff() {
     let adapters = attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
     let batch = batch();
     let rate = DropoutRate::new(0.1).unwrap();
-    for dropout in [None, Some(DropoutKey::new(rate, 3, 1, 0))] {
+    let teacher = Distillation {
+        alpha: 0.4,
+        temperature: 2.0,
+    };
+    let dropout = Some(DropoutKey::new(rate, 3, 1, 0));
+    for (dropout, distillation) in [(None, None), (dropout, None), (dropout, Some(teacher))] {
         let options = BackwardOptions {
             dropout,
+            distillation,
             ..options(&batch)
         };
         let plain = reference::backward(&decoder, &batch, options).unwrap();

@@ -42,6 +42,7 @@ pub(crate) fn replay(
             dropout: None,
             n_kept_blocks: 0,
             chunk_rows: 128,
+            distillation: None,
         };
         let result = backward::backward(decoder, &adapters.slots, &batch, options).unwrap();
         let loss = result.loss_sum * options.gradient_scale;

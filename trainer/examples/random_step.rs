@@ -231,12 +231,13 @@ fn train(
         eps: 1e-8,
         weight_decay: 0.0,
     };
-    let mut optimizer = Optimizer::new(adamw, 1.0, adapters);
+    let mut optimizer = Optimizer::new(adamw, 1.0, &adapters.flat);
     let options = BackwardOptions {
         gradient_scale: 1.0 / batch.sum_loss_weights(),
         dropout: None,
         n_kept_blocks: arguments.kept_blocks,
         chunk_rows: 1024,
+        distillation: None,
     };
     let device = decoder.device();
     let (mut seconds, mut losses) = (Vec::new(), Vec::new());
@@ -246,7 +247,7 @@ fn train(
         adapters.attach(decoder);
         let part = backward::backward(decoder, &adapters.slots, batch, options)?;
         let loss = part.loss_sum * options.gradient_scale;
-        let outcome = optimizer.step(adapters, part.gradient, loss, 1e-4);
+        let outcome = optimizer.step(&mut adapters.flat, part.gradient, loss, 1e-4);
         device.sync()?;
         if let StepOutcome::NonFinite { grad_norm } = outcome {
             return Err(format!("step {step}: loss {loss}, gradient norm {grad_norm}").into());

@@ -1,6 +1,7 @@
 //! Adapter directories written, read back, and refused for what they ask for.
 
 use serde_json::{Value, json};
+use std::fs;
 use tempfile::TempDir;
 
 use super::*;

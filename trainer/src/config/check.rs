@@ -283,6 +283,12 @@ impl Checker<'_> {
             gradient_checkpointing: raw
                 .gradient_checkpointing
                 .unwrap_or(defaults::GRADIENT_CHECKPOINTING),
+            self_distillation_alpha: raw
+                .self_distillation_alpha
+                .unwrap_or(defaults::SELF_DISTILLATION_ALPHA),
+            self_distillation_temperature: raw
+                .self_distillation_temperature
+                .unwrap_or(defaults::SELF_DISTILLATION_TEMPERATURE),
             max_nonfinite: raw.max_nonfinite.unwrap_or(defaults::MAX_NONFINITE),
             logging_steps: raw.logging_steps.unwrap_or(defaults::LOGGING_STEPS),
         };
@@ -308,6 +314,10 @@ impl Checker<'_> {
         self.below_one("train.adam_beta1", train.adam_beta1);
         self.below_one("train.adam_beta2", train.adam_beta2);
         self.above_zero("train.adam_epsilon", train.adam_epsilon);
+        let alpha = train.self_distillation_alpha;
+        self.within("train.self_distillation_alpha", alpha, 0.0..=1.0);
+        let temperature = train.self_distillation_temperature;
+        self.above_zero("train.self_distillation_temperature", temperature);
         self.at_least("train.max_nonfinite", train.max_nonfinite as u64, 1);
         self.at_least("train.logging_steps", train.logging_steps, 1);
     }

@@ -50,6 +50,8 @@ pub(crate) const SEED: u64 = 42;
 pub(crate) const GROUP_BY_LENGTH: bool = false;
 pub(crate) const GRADIENT_CHECKPOINTING: GradientCheckpointing =
     GradientCheckpointing::Mode(CheckpointingMode::Auto);
+pub(crate) const SELF_DISTILLATION_ALPHA: f64 = 0.0;
+pub(crate) const SELF_DISTILLATION_TEMPERATURE: f64 = 1.0;
 pub(crate) const MAX_NONFINITE: usize = 3;
 pub(crate) const LOGGING_STEPS: u64 = 10;
 

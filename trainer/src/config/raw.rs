@@ -483,6 +483,15 @@ pub struct RawTrain {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = defaults::GRADIENT_CHECKPOINTING))]
     pub gradient_checkpointing: Option<GradientCheckpointing>,
+    /// Share of the loss that pulls the model towards what it was without its adapter
+    /// (self-distillation), from 0 to 1; the rest is cross-entropy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0), extend("default" = defaults::SELF_DISTILLATION_ALPHA))]
+    pub self_distillation_alpha: Option<f64>,
+    /// Logits are divided by it where distributions are compared for self-distillation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::SELF_DISTILLATION_TEMPERATURE))]
+    pub self_distillation_temperature: Option<f64>,
     /// Steps in a row with a non-finite loss or gradient after which the run stops.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1), extend("default" = defaults::MAX_NONFINITE))]
@@ -511,6 +520,8 @@ reads!(RawTrain {
     seed,
     group_by_length,
     gradient_checkpointing,
+    self_distillation_alpha,
+    self_distillation_temperature,
     max_nonfinite,
     logging_steps,
 });

@@ -306,6 +306,8 @@ fn raw_train(train: &TrainConfig) -> RawTrain {
         seed: Some(train.seed),
         group_by_length: Some(train.group_by_length),
         gradient_checkpointing: Some(train.gradient_checkpointing),
+        self_distillation_alpha: Some(train.self_distillation_alpha),
+        self_distillation_temperature: Some(train.self_distillation_temperature),
         max_nonfinite: Some(train.max_nonfinite),
         logging_steps: Some(train.logging_steps),
     }

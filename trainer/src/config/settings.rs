@@ -291,6 +291,10 @@ pub struct TrainConfig {
     pub group_by_length: bool,
     /// How many blocks keep their activations.
     pub gradient_checkpointing: GradientCheckpointing,
+    /// Share of self-distillation in the loss, in 0..=1.
+    pub self_distillation_alpha: f64,
+    /// Its temperature, above 0.
+    pub self_distillation_temperature: f64,
     /// Non-finite steps in a row that stop the run, at least 1.
     pub max_nonfinite: usize,
     /// Steps between two metric lines, at least 1.

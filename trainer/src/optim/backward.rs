@@ -9,15 +9,16 @@
 use burn::tensor::Tensor;
 use thiserror::Error;
 use tooltune_data::batches::MicroBatch;
-use tooltune_kernels::Supervision;
+use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::seed::seed;
+use tooltune_kernels::{Distillation, Supervision};
 
 use crate::lora::{AdapterSlot, DropoutKey};
 use crate::models::decoder::{Block, STACKS};
 use crate::models::{BatchContext, Decoder};
 
-/// How a micro-batch is differentiated; none of it changes the result.
+/// How a micro-batch is differentiated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BackwardOptions {
     /// `1 / sum_loss_weights` of the whole optimizer step.
@@ -28,12 +29,15 @@ pub struct BackwardOptions {
     pub n_kept_blocks: usize,
     /// Supervised rows whose logits are alive at a time.
     pub chunk_rows: usize,
+    /// How much the model without its adapter teaches it; `None` for not at all.
+    pub distillation: Option<Distillation>,
 }
 
 /// What a micro-batch adds to the step.
 #[derive(Debug, Clone)]
 pub struct MicroBatchGradient {
-    /// Weighted negative log-likelihood, in nats, undivided.
+    /// Weighted negative log-likelihood, in nats, undivided; with a teacher, the mix of that and the
+    /// divergence.
     pub loss_sum: f64,
     /// Gradient of `loss_sum * gradient_scale` for the flat adapter buffer, `[p]`.
     pub gradient: Tensor<1>,
@@ -105,8 +109,14 @@ pub fn backward(
     let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
     check_batch(decoder, batch, &supervision)?;
     let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
+    let teacher = options.distillation.map(|how| {
+        (
+            how,
+            without_adapters(decoder).forward(&batch.input_ids, &context),
+        )
+    });
     let (mut kept, last) = forward(decoder, slots, &batch.input_ids, &context, options);
-    let (loss_sum, mut d_output) = head(decoder, last, &supervision, options);
+    let (loss_sum, mut d_output) = head(decoder, last, teacher, (&supervision, options));
 
     let mut parts: Vec<Tensor<1>> = Vec::with_capacity(STACKS.len() * decoder.blocks.len());
     for layer in (0..decoder.blocks.len()).rev() {
@@ -172,30 +182,48 @@ fn forward(
     (kept, x)
 }
 
-/// Loss, and the gradient of the last block's output.
+/// The model as it was before it learned; the weights are shared.
+pub(crate) fn without_adapters(decoder: &Decoder) -> Decoder {
+    let mut base = decoder.clone();
+    for stack in base.blocks.iter_mut().flat_map(|block| &mut block.stacks) {
+        stack.adapter = None;
+    }
+    base
+}
+
+/// Loss, and the gradient of the last block's output. `teacher` has the teacher's normed hidden
+/// states of every token.
 fn head(
     decoder: &Decoder,
     last: Tensor<2>,
-    supervision: &Supervision,
-    options: BackwardOptions,
+    teacher: Option<(Distillation, Tensor<2>)>,
+    (supervision, options): (&Supervision, BackwardOptions),
 ) -> (f64, Tensor<2>) {
     let last = leaf(last);
-    let rows = last
-        .clone()
-        .select(0, supervision.row_indices(&decoder.device()));
+    let indices = supervision.row_indices(&decoder.device());
+    let rows = last.clone().select(0, indices.clone());
     let hidden = decoder.final_norm(rows);
-    let loss = linear_cross_entropy(
-        hidden.clone().inner(),
+    let (head, sizes) = (
         &decoder.lm_head,
-        supervision,
-        options.gradient_scale,
-        options.chunk_rows,
+        (options.gradient_scale, options.chunk_rows),
     );
-    let mut gradients = seed(hidden, loss.d_hidden).backward();
+    let plain = hidden.clone().inner();
+    let (loss_sum, d_hidden) = match teacher {
+        None => {
+            let loss = linear_cross_entropy(plain, head, supervision, sizes.0, sizes.1);
+            (loss.loss_sum, loss.d_hidden)
+        }
+        Some((how, teacher)) => {
+            let both = [plain, teacher.select(0, indices)];
+            let loss = distilled_cross_entropy(both, head, supervision, how, sizes);
+            (loss.loss_sum(how), loss.d_hidden)
+        }
+    };
+    let mut gradients = seed(hidden, d_hidden).backward();
     let d_last = last
         .grad_remove(&mut gradients)
         .expect("the loss depends on the last block");
-    (loss.loss_sum, d_last)
+    (loss_sum, d_last)
 }
 
 /// Runs a block with its input and its adapters as leaves.

@@ -2,12 +2,12 @@
 //!
 //! Slow and large; kept for ever as what [`super::backward`] is compared with.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Tensor, TensorData, activation};
 use tooltune_data::batches::MicroBatch;
-use tooltune_kernels::Supervision;
 use tooltune_kernels::linear_cross_entropy::reference::linear_cross_entropy;
+use tooltune_kernels::{Distillation, Supervision};
 
-use super::backward::{BackwardOptions, MicroBatchGradient, StepError, leaf};
+use super::backward::{BackwardOptions, MicroBatchGradient, StepError, leaf, without_adapters};
 use crate::models::{BatchContext, Decoder};
 
 /// The contract is [`super::backward::backward`]'s; memory options are ignored.
@@ -39,7 +39,23 @@ pub fn backward(
         .final_norm(x)
         .select(0, supervision.row_indices(&device))
         .cast(DType::F32);
-    let loss = linear_cross_entropy(hidden, &tracked.lm_head.to_tensor(), &supervision);
+    let head = tracked.lm_head.to_tensor();
+    let mut loss = linear_cross_entropy(hidden.clone(), &head, &supervision);
+    if let Some(how) = options.distillation {
+        let teacher = without_adapters(decoder).forward(&batch.input_ids, &context);
+        let teacher = teacher
+            .select(0, supervision.row_indices(&device))
+            .cast(DType::F32);
+        let divergence = divergence(
+            hidden,
+            Tensor::from_inner(teacher),
+            &head,
+            (how, &supervision),
+        );
+        loss = loss
+            .mul_scalar(1.0 - how.alpha)
+            .add(divergence.mul_scalar(how.alpha));
+    }
     let loss_sum = f64::from(loss.clone().into_scalar::<f32>());
     let mut gradients = loss.mul_scalar(options.gradient_scale).backward();
     let mut parts = Vec::new();
@@ -57,4 +73,29 @@ pub fn backward(
         loss_sum,
         gradient: Tensor::cat(parts, 0),
     })
+}
+
+/// Weighted sum of `t² KL(teacher ‖ student)`, `[1]`, of all logits at once.
+fn divergence(
+    student: Tensor<2>,
+    teacher: Tensor<2>,
+    head: &Tensor<2>,
+    (how, supervision): (Distillation, &Supervision),
+) -> Tensor<1> {
+    let soft = |hidden: Tensor<2>| {
+        let logits = hidden.matmul(Tensor::from_inner(head.clone()).transpose());
+        activation::log_softmax(logits.div_scalar(how.temperature), 1)
+    };
+    let (student, teacher) = (soft(student), soft(teacher));
+    let n = supervision.weights.len();
+    let weights = TensorData::new(supervision.weights.clone(), [n, 1]);
+    let weights = Tensor::from_inner(Tensor::<2>::from_data(weights, &head.device()));
+    teacher
+        .clone()
+        .exp()
+        .mul(teacher.sub(student))
+        .sum_dim(1)
+        .mul(weights)
+        .sum()
+        .mul_scalar(how.temperature * how.temperature)
 }

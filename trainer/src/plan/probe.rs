@@ -85,6 +85,7 @@ pub fn probe(
             .map(|rate| DropoutKey::new(rate, config.train.seed, 1, 0)),
         n_kept_blocks: kept_blocks.count(batch.n_tokens()),
         chunk_rows: CHUNK_ROWS,
+        distillation: settings::distillation(&config.train),
     };
     let part = backward::backward(&decoder, &adapters.slots, &batch, options)?;
     let loss = part.loss_sum / sum_loss_weights;

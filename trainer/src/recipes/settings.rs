@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use tooltune_data::agents::{Distractors, GoatOptions, KindWeights, Method};
 use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
 use tooltune_data::text::{self, MaskConfig, PrepareOptions};
-use tooltune_kernels::{AdamW, ComputeDtype};
+use tooltune_kernels::{AdamW, ComputeDtype, Distillation};
 
 use crate::config::{self, Config};
 use crate::eval::generate::GenerationOptions;
@@ -145,6 +145,15 @@ pub fn order_options(config: &Config) -> OrderOptions {
         },
         shuffle: Shuffle::On,
     }
+}
+
+/// How much the model without its adapter teaches it, if at all.
+pub fn distillation(config: &config::TrainConfig) -> Option<Distillation> {
+    let alpha = config.self_distillation_alpha;
+    (alpha > 0.0).then_some(Distillation {
+        alpha,
+        temperature: config.self_distillation_temperature,
+    })
 }
 
 /// AdamW's hyper-parameters.

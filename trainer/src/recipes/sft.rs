@@ -347,6 +347,7 @@ impl<'a> Run<'a> {
                 dropout,
                 n_kept_blocks: self.kept_blocks.count(micro_batch.n_tokens()),
                 chunk_rows: CHUNK_ROWS,
+                distillation: settings::distillation(&self.config.train),
             };
             let part =
                 backward::backward(&self.decoder, &self.adapters.slots, micro_batch, options)?;

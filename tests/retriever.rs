@@ -1,0 +1,369 @@
+//! Retrievers through every verb: trained alone and beside a model, resumed, evaluated, exported.
+
+use serde_json::Value;
+use tooltune::eval::encoder::{EncoderFiles, MiniLmEncoder};
+use tooltune_data::benchmarks::slot::SentenceEncoder;
+
+use crate::support::place::Place;
+use crate::support::{fixture, test_device};
+use crate::workplace::Workplace;
+
+fn alone(run: &str, extra: &str) -> String {
+    format!(
+        r#"device = "{device}"
+[retriever]
+model_name_or_path = "{encoder}"
+train = ["pairs.jsonl"]
+eval = ["dev.jsonl"]
+documents = "documents.jsonl"
+max_steps = 6
+per_device_train_batch_size = 8
+learning_rate = 1e-2
+compute_dtype = "f32"
+{extra}
+[train]
+output_dir = "{run}"
+logging_steps = 2
+[eval]
+eval_steps = 3
+[checkpoint]
+save_steps = 2
+save_total_limit = 10
+[log]
+report_to = ["jsonl"]
+"#,
+        device = Place::chosen(),
+        encoder = fixture("retriever/model").display(),
+    )
+}
+
+fn joint(run: &str) -> String {
+    format!(
+        r#"device = "{device}"
+[model]
+model_name_or_path = "{model}"
+[lora]
+r = 2
+lora_alpha = 4
+[data]
+train = ["goat/train.jsonl"]
+eval = ["goat/dev.jsonl"]
+format = "goat"
+max_length = 8192
+[goat]
+documents = "goat/documents.jsonl"
+[retriever]
+model_name_or_path = "{encoder}"
+train = "trajectories"
+max_steps = 6
+per_device_train_batch_size = 8
+learning_rate = 1e-2
+hard_negatives = 1
+mini_batch_size = 5
+symmetric = true
+weight_decay = 0.1
+[train]
+output_dir = "{run}"
+max_steps = 4
+per_device_train_batch_size = 2
+logging_steps = 1
+self_distillation_alpha = 0.5
+[eval]
+eval_steps = 2
+suites = ["goat", "retrieval"]
+max_samples = 2
+max_new_tokens = 4
+metric_for_best_model = "retrieval.recall_at_5"
+[checkpoint]
+save_steps = 2
+save_total_limit = 10
+[log]
+report_to = ["jsonl"]
+"#,
+        device = Place::chosen(),
+        model = fixture("tiny_chat_model").display(),
+        encoder = fixture("retriever/model").display(),
+    )
+}
+
+/// Queries and documents that share a word which no other pair has.
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    let words = ["train", "hotel", "ticket", "table", "report", "forecast"];
+    let towns = ["bath", "graz", "riga", "cork"];
+    let pair = |word: &str, town: &str| {
+        serde_json::json!({
+            "query": format!("get a {word} in {town}"),
+            "positive": format!("{word} of a city. parameters: city {town}"),
+        })
+        .to_string()
+    };
+    let pairs: Vec<String> = words
+        .iter()
+        .flat_map(|word| towns.map(|town| pair(word, town)))
+        .collect();
+    workplace.write("pairs.jsonl", pairs[..18].join("\n"));
+    workplace.write("dev.jsonl", pairs[18..].join("\n"));
+    let documents: Vec<String> = pairs
+        .iter()
+        .map(|pair| serde_json::from_str::<Value>(pair).unwrap())
+        .map(|pair| serde_json::json!({"document": pair["positive"]}).to_string())
+        .collect();
+    workplace.write("documents.jsonl", documents.join("\n"));
+    workplace
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect()
+}
+
+/// Values of a key in the lines that have it.
+fn values(lines: &[Value], key: &str) -> Vec<f64> {
+    lines.iter().filter_map(|line| line[key].as_f64()).collect()
+}
+
+/// What a checkpoint holds that must be the same, however it came about.
+fn contents(workplace: &Workplace, checkpoint: &str, files: &[&str]) -> Vec<Vec<u8>> {
+    let read =
+        |file: &&str| std::fs::read(workplace.path(&format!("{checkpoint}/{file}"))).unwrap();
+    files.iter().map(read).collect()
+}
+
+fn forget_after(workplace: &Workplace, run: &str, step: usize) {
+    for entry in std::fs::read_dir(workplace.path(run)).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let number = name
+            .strip_prefix("checkpoint-")
+            .and_then(|n| n.parse::<usize>().ok());
+        if number.is_some_and(|number| number > step) {
+            std::fs::remove_dir_all(path).unwrap();
+        }
+    }
+}
+
+const RETRIEVER: [&str; 3] = [
+    "retriever.safetensors",
+    "retriever_optimizer.safetensors",
+    "retriever_state.json",
+];
+
+#[test]
+fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
+    let workplace = workplace();
+    workplace.write("retriever.toml", alone("run", "max_seq_length = 20"));
+    let said = workplace.run(["train", "retriever.toml"]).success();
+    assert!(
+        said.contains("18 pairs of 18 queries and 18 documents"),
+        "{said}"
+    );
+    let metrics = lines(&workplace.read("run/metrics.jsonl"));
+    let losses = values(&metrics, "retriever/loss");
+    assert_eq!(losses.len(), 3, "{metrics:?}");
+    assert!(losses[2] < 0.7 * losses[0], "{losses:?}");
+    let recalls = values(&metrics, "eval/retrieval.recall_at_5");
+    assert_eq!(recalls.len(), 3, "before, between and after: {metrics:?}");
+    assert_eq!(values(&metrics, "step")[0], 0.0);
+    assert!(workplace.read("run/BEST").contains("checkpoint-"));
+
+    let arguments = ["eval", "run", "--suite", "retrieval", "--output", "results"];
+    let table = workplace.run(arguments).success();
+    assert!(table.contains("Recall@5"), "{table}");
+    let report: Value = serde_json::from_str(&workplace.read("results/metrics.json")).unwrap();
+    assert_eq!(report["n"], 6, "{report}");
+    assert_eq!(lines(&workplace.read("results/predictions.jsonl")).len(), 6);
+    let base = [
+        "eval",
+        "run",
+        "--suite",
+        "retrieval",
+        "--checkpoint",
+        "base",
+    ];
+    workplace.run(base).success();
+
+    let arguments = "export run --to sentence-transformers --checkpoint last --output exported";
+    workplace.run(arguments.split(' ')).success();
+    for file in [
+        "modules.json",
+        "1_Pooling/config.json",
+        "2_Normalize",
+        "tokenizer.json",
+    ] {
+        assert!(workplace.path("exported").join(file).exists(), "{file}");
+    }
+    let exported = workplace.path("exported");
+    let config = workplace.read("exported/sentence_bert_config.json");
+    assert!(config.contains("\"max_seq_length\": 20"), "{config}");
+    let text = "get a hotel in riga";
+    let ours = MiniLmEncoder::open(&exported, &test_device()).unwrap();
+    let files = EncoderFiles::open(&fixture("retriever/model"), Some(20)).unwrap();
+    let checkpoint = workplace.path("run/checkpoint-000006/retriever.safetensors");
+    let trained = files.encoder(&files.parameters(&checkpoint, &test_device()).unwrap());
+    assert_eq!(
+        ours.encode(&[text]).unwrap(),
+        trained.encode(&[text]).unwrap()
+    );
+    let base = MiniLmEncoder::open(&fixture("retriever/model"), &test_device()).unwrap();
+    assert_ne!(ours.encode(&[text]).unwrap(), base.encode(&[text]).unwrap());
+    let again = workplace.run(arguments.split(' '));
+    assert!(again.stderr.contains("exists"), "{}", again.stderr);
+}
+
+#[test]
+fn a_resumed_retriever_equals_the_uninterrupted_one() {
+    let workplace = workplace();
+    for (run, extra) in [
+        ("plain", ""),
+        (
+            "mined",
+            "hard_negatives = 2\nmini_batch_size = 5\nsymmetric = true",
+        ),
+    ] {
+        let file = format!("{run}.toml");
+        workplace.write(&file, alone(run, extra));
+        workplace.run(["train", &file]).success();
+        let last = format!("{run}/checkpoint-000006");
+        let before = contents(&workplace, &last, &RETRIEVER);
+        let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
+        forget_after(&workplace, run, 2);
+        workplace.run(["train", &file]).success();
+        assert!(before == contents(&workplace, &last, &RETRIEVER), "{run}");
+        assert_eq!(
+            metrics,
+            workplace.read(&format!("{run}/metrics.jsonl")),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
+    let workplace = workplace();
+    let synth =
+        "data synth goat --rows 12 --output goat/train.jsonl --documents goat/documents.jsonl";
+    workplace.run(synth.split(' ')).success();
+    let synth = "data synth goat --split dev --output goat/dev.jsonl --rows 4";
+    workplace.run(synth.split(' ')).success();
+    workplace.write("joint.toml", joint("run"));
+    let said = workplace.run(["train", "joint.toml"]).success();
+    assert!(
+        said.contains("retriever: ") && said.contains("6 steps"),
+        "{said}"
+    );
+    let metrics = lines(&workplace.read("run/metrics.jsonl"));
+    assert_eq!(
+        values(&metrics, "retriever/step").last(),
+        Some(&6.0),
+        "{metrics:?}"
+    );
+    for name in ["goat.sa", "goat.recall_at_5", "retrieval.recall_at_5"] {
+        let measured = values(&metrics, &format!("eval/{name}"));
+        assert_eq!(measured.len(), 3, "{name}: {metrics:?}");
+    }
+    // The agents' documents come from the retriever as it was trained.
+    let of_goat = values(&metrics, "eval/goat.recall_at_5");
+    assert_eq!(of_goat, values(&metrics, "eval/retrieval.recall_at_5"));
+    let best = workplace.read("run/BEST");
+    assert!(best.contains("checkpoint-"), "{best}");
+
+    let files: Vec<&str> = RETRIEVER
+        .into_iter()
+        .chain([
+            "adapter_model.safetensors",
+            "optimizer.safetensors",
+            "trainer_state.json",
+        ])
+        .collect();
+    let before = contents(&workplace, "run/checkpoint-000004", &files);
+    let text = workplace.read("run/metrics.jsonl");
+    forget_after(&workplace, "run", 2);
+    workplace.run(["train", "joint.toml"]).success();
+    assert!(before == contents(&workplace, "run/checkpoint-000004", &files));
+    assert_eq!(text, workplace.read("run/metrics.jsonl"));
+
+    let export = "export run --to sentence-transformers --checkpoint last --output exported";
+    workplace.run(export.split(' ')).success();
+    let eval = "eval run --suite goat --checkpoint last --output results";
+    workplace.run(eval.split(' ')).success();
+    let report: Value = serde_json::from_str(&workplace.read("results/metrics.json")).unwrap();
+    let recall = report["retrieval"]["recall_at_5"]["value"].as_f64();
+    assert_eq!(recall, of_goat.last().copied(), "{report}");
+}
+
+#[test]
+fn what_a_retriever_cannot_learn_from_is_refused_with_the_remedy() {
+    let workplace = workplace();
+    workplace.write("one.jsonl", r#"{"query": "q", "positive": "d"}"#);
+    workplace.write("broken.jsonl", "{\"query\": \"q\"}\n");
+    let good = alone("run", "");
+    let cases: [(&str, &str, &str); 9] = [
+        (
+            "train = [\"pairs.jsonl\"]",
+            "",
+            "`retriever.train` is missing",
+        ),
+        (
+            "train = [\"pairs.jsonl\"]",
+            "train = []",
+            "is an empty list",
+        ),
+        (
+            "train = [\"pairs.jsonl\"]",
+            "train = \"trajectory\"",
+            "did you mean \"trajectories\"?",
+        ),
+        (
+            "train = [\"pairs.jsonl\"]",
+            "train = \"trajectories\"",
+            "are no trajectories",
+        ),
+        (
+            "[\"pairs.jsonl\"]",
+            "[\"one.jsonl\"]",
+            "nothing can be a wrong one",
+        ),
+        (
+            "[\"pairs.jsonl\"]",
+            "[\"broken.jsonl\"]",
+            "broken.jsonl:1: field \"positive\" is missing",
+        ),
+        ("[\"pairs.jsonl\"]", "[\"none.jsonl\"]", "none.jsonl"),
+        (
+            "eval_steps = 3",
+            "suites = [\"goat\"]",
+            "needs a language model",
+        ),
+        ("max_steps = 6", "max_seq_length = 100", "has 64 positions"),
+    ];
+    for (from, to, expected) in cases {
+        assert!(good.contains(from), "{from}");
+        workplace.write("bad.toml", good.replace(from, to));
+        let answer = workplace.run(["train", "bad.toml"]);
+        assert_ne!(answer.status, Some(0), "{to}");
+        // Lines of a message are broken to the terminal's width.
+        let said = answer
+            .stderr
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace("│ ", "");
+        assert!(said.contains(expected), "{to}: {said}");
+        assert!(
+            !workplace.path("run").join("metrics.jsonl").exists(),
+            "{to}"
+        );
+    }
+    workplace.write("retriever.toml", good);
+    workplace.run(["train", "retriever.toml"]).success();
+    let export = workplace.run("export run --to peft --output adapter".split(' '));
+    assert!(
+        export.stderr.contains("language model"),
+        "{}",
+        export.stderr
+    );
+    let goat = workplace.run("eval run --suite goat".split(' '));
+    assert_ne!(goat.status, Some(0));
+}
