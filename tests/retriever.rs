@@ -221,6 +221,10 @@ fn a_resumed_retriever_equals_the_uninterrupted_one() {
             "mined",
             "hard_negatives = 2\nmini_batch_size = 5\nsymmetric = true",
         ),
+        (
+            "lora",
+            "lora = { r = 4, lora_alpha = 8 }\nweight_decay = 0.01",
+        ),
     ] {
         let file = format!("{run}.toml");
         workplace.write(&file, alone(run, extra));
@@ -299,7 +303,7 @@ fn what_a_retriever_cannot_learn_from_is_refused_with_the_remedy() {
     workplace.write("one.jsonl", r#"{"query": "q", "positive": "d"}"#);
     workplace.write("broken.jsonl", "{\"query\": \"q\"}\n");
     let good = alone("run", "");
-    let cases: [(&str, &str, &str); 9] = [
+    let cases: [(&str, &str, &str); 10] = [
         (
             "train = [\"pairs.jsonl\"]",
             "",
@@ -337,6 +341,11 @@ fn what_a_retriever_cannot_learn_from_is_refused_with_the_remedy() {
             "needs a language model",
         ),
         ("max_steps = 6", "max_seq_length = 100", "has 64 positions"),
+        (
+            "max_steps = 6",
+            "lora = { target_modules = [\"q_proj\"] }",
+            "no linear layer of the encoder is called \"q_proj\"",
+        ),
     ];
     for (from, to, expected) in cases {
         assert!(good.contains(from), "{from}");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tooltune::eval::encoder::EncoderFiles;
 use tooltune::models::minilm::ParameterLayout;
 use tooltune::optim::{Optimizer, StepOutcome};
-use tooltune::retriever::{Direction, Encoder, InfoNce, Sentences};
+use tooltune::retriever::{Direction, Encoder, InfoNce, RetrieverLora, Sentences, Trained};
 use tooltune_data::pairs::{BatchRow, PairBatch, PairSet};
 use tooltune_kernels::{AdamW, ComputeDtype};
 
@@ -98,6 +98,27 @@ fn expected_gradient(tensors: &Tensors, case: &str, layout: &ParameterLayout) ->
     slots
         .flat_map(|slot| tensors.floats(&format!("{case}.gradient.{}", slot.name)))
         .collect()
+}
+
+#[test]
+fn texts_are_cut_where_the_folder_says_in_the_form_of_either_version() {
+    let cases = json("retriever/cases.json");
+    let files = EncoderFiles::open(&fixture("retriever/model"), None).unwrap();
+    assert_eq!(
+        Some(files.max_seq_length as u64),
+        cases["max_seq_length"].as_u64()
+    );
+    let old = EncoderFiles::open(&model("all-minilm-l6-v2"), None).unwrap();
+    assert_eq!(old.max_seq_length, 256);
+    for case in cases["cases"].as_array().unwrap() {
+        for text in case["anchors"].as_array().unwrap() {
+            let ours = files
+                .token_ids(&[text["text"].as_str().unwrap().to_owned()])
+                .unwrap();
+            let theirs: Vec<u32> = serde_json::from_value(text["input_ids"].clone()).unwrap();
+            assert_eq!(ours[0], theirs, "{text}");
+        }
+    }
 }
 
 #[test]
@@ -193,6 +214,53 @@ fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
     assert!((whole.loss - parts.loss).abs() < 1e-6);
     let off = relative_difference(&floats(&parts.gradient), &floats(&whole.gradient));
     assert!(off < Quantity::OtherPieces.bound(), "{off}");
+}
+
+/// The gradient of factors is that of the matrices, taken through `W + s B A`: checked against
+/// differences of the loss.
+#[test]
+fn factors_have_the_gradient_of_the_matrices_that_they_change() {
+    let (_, mut encoder, base) = open(&fixture("retriever/model"), ComputeDtype::F32);
+    let targets = ["query", "value", "intermediate.dense"].map(str::to_owned);
+    let shape = (3, 6.0, &targets[..]);
+    let lora = RetrieverLora::new(&encoder.layout, base, shape).unwrap();
+    let start = lora.initial(7, &test_device());
+    assert_eq!(lora.maps.len(), 6, "three of each of two blocks");
+    encoder.trained = Trained::Lora(Box::new(lora));
+    let case = Case::new(&json("retriever/cases.json")["cases"][0]);
+    let run = |flat: &Tensor<1>| {
+        let batch = (&case.sentences(), &case.batch);
+        encoder
+            .gradient(flat, batch, &case.loss, usize::MAX)
+            .unwrap()
+    };
+    // B is zero at the beginning, which would hide A's gradient.
+    let n = start.dims()[0];
+    let noise: Vec<f32> = (0..n)
+        .map(|i| 0.1 * ((i * 37 % 101) as f32 / 50.0 - 1.0))
+        .collect();
+    let noise = Tensor::from_data(burn::tensor::TensorData::new(noise, [n]), &test_device());
+    let flat = start.add(noise.clone());
+    let gradient = floats(&run(&flat).gradient);
+    for shift in 0..3 {
+        let direction: Vec<f32> = (0..n)
+            .map(|i| ((i * 53 + shift * 17) % 97) as f32 / 48.0 - 1.0)
+            .collect();
+        let expected: f64 = gradient
+            .iter()
+            .zip(&direction)
+            .map(|(g, d)| f64::from(*g) * f64::from(*d))
+            .sum();
+        let direction = burn::tensor::TensorData::new(direction, [n]);
+        let direction = Tensor::<1>::from_data(direction, &test_device());
+        let at = |step: f64| run(&flat.clone().add(direction.clone().mul_scalar(step))).loss;
+        let found = (at(1e-3) - at(-1e-3)) / 2e-3;
+        // In f32 the loss has an error of some 1e-6, which the step divides by 2e-3.
+        assert!(
+            (found - expected).abs() < 2e-3 + 1e-2 * expected.abs(),
+            "{found} {expected}"
+        );
+    }
 }
 
 struct MiniLmCase {

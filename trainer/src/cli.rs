@@ -38,7 +38,7 @@ pub enum Command {
     Select(SelectArgs),
     /// Write the adapter or the retriever of a checkpoint for serving.
     Export(ExportArgs),
-    /// Write logits of fixed prompts, for comparison with another implementation.
+    /// Write logits or embeddings of fixed texts, for comparison with another implementation.
     Verify(VerifyArgs),
     /// Make and measure data.
     #[command(subcommand)]
@@ -241,9 +241,12 @@ pub struct VerifyArgs {
     #[arg(long, default_value = "best")]
     pub checkpoint: String,
     /// safetensors file to write: promptN.input_ids and promptN.logits for rows of data.eval.
+    #[arg(long, required_unless_present = "embeddings")]
+    pub logits: Option<PathBuf>,
+    /// JSON Lines file to write: each text that the retriever is evaluated on, with its embedding.
     #[arg(long)]
-    pub logits: PathBuf,
-    /// Prompts.
+    pub embeddings: Option<PathBuf>,
+    /// Prompts, or queries and as many documents.
     #[arg(short = 'n', long, default_value_t = 4)]
     pub rows: usize,
 }

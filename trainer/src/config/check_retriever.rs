@@ -2,10 +2,12 @@
 
 use super::choices::{DataFormat, EvalStrategy, LrSchedulerType, RetrieverData, Suite};
 use super::defaults;
-use super::raw::RawRetriever;
+use super::raw::{RawRetriever, RawRetrieverLora};
 use super::read::RawTable;
 use super::rules::Checker;
-use super::settings::{DataConfig, EvalConfig, RetrieverConfig, RetrieverTraining, RunLength};
+use super::settings::{
+    DataConfig, EvalConfig, RetrieverConfig, RetrieverLora, RetrieverTraining, RunLength,
+};
 
 /// Keys that mean something only where the retriever is used without being trained, too.
 const OF_EVERY_RETRIEVER: [&str; 4] = ["model_name_or_path", "eval", "documents", "max_seq_length"];
@@ -64,9 +66,31 @@ impl Checker<'_> {
             symmetric: raw.symmetric.unwrap_or(defaults::SYMMETRIC),
             hard_negatives: raw.hard_negatives.unwrap_or(defaults::HARD_NEGATIVES),
             compute_dtype: raw.compute_dtype.unwrap_or(defaults::COMPUTE_DTYPE),
+            lora: raw.lora.clone().map(|raw| self.retriever_lora(raw)),
         };
         self.retriever_ranges(&training);
         Some(training)
+    }
+
+    fn retriever_lora(&mut self, raw: RawRetrieverLora) -> RetrieverLora {
+        let all = || {
+            ["query", "key", "value", "dense"]
+                .map(str::to_owned)
+                .to_vec()
+        };
+        let lora = RetrieverLora {
+            r: raw.r.unwrap_or(defaults::LORA_R),
+            lora_alpha: raw.lora_alpha.unwrap_or(defaults::LORA_ALPHA),
+            target_modules: raw.target_modules.unwrap_or_else(all),
+        };
+        self.at_least("retriever.lora.r", lora.r as u64, 1);
+        self.above_zero("retriever.lora.lora_alpha", lora.lora_alpha);
+        if lora.target_modules.is_empty() {
+            let path = "retriever.lora.target_modules";
+            let help = "name at least one of query, key, value and dense, or delete the line";
+            self.report(path, format!("`{path}` is an empty list"), help);
+        }
+        lora
     }
 
     fn retriever_ranges(&mut self, training: &RetrieverTraining) {

@@ -42,14 +42,14 @@ pub use patterns::Patterns;
 pub use presets::Preset;
 pub use raw::{
     RawCheckpoint, RawConfig, RawData, RawEval, RawGoat, RawKindWeights, RawLog, RawLora, RawMask,
-    RawModel, RawRetriever, RawSpanWeight, RawTrain,
+    RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight, RawTrain,
 };
 pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;
 pub use settings::{
     CheckpointConfig, Config, DataConfig, Device, EvalConfig, GoatConfig, KindWeights, LogConfig,
-    LoraConfig, MaskConfig, ModelConfig, RetrieverConfig, RetrieverTraining, RunLength, SpanWeight,
-    TargetModules, TrainConfig, Warmup,
+    LoraConfig, MaskConfig, ModelConfig, RetrieverConfig, RetrieverLora, RetrieverTraining,
+    RunLength, SpanWeight, TargetModules, TrainConfig, Warmup,
 };
 
 use document::Table;

@@ -385,6 +385,9 @@ pub struct RawRetriever {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = defaults::COMPUTE_DTYPE))]
     pub compute_dtype: Option<ComputeDtype>,
+    /// Low-rank factors that learn in place of all parameters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<RawRetrieverLora>,
 }
 reads!(RawRetriever {
     model_name_or_path,
@@ -405,7 +408,30 @@ reads!(RawRetriever {
     symmetric,
     hard_negatives,
     max_seq_length,
-    compute_dtype
+    compute_dtype,
+    lora
+});
+
+/// Low-rank factors of the retriever, with PEFT's names.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawRetrieverLora {
+    /// Rank of the factors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), extend("default" = defaults::LORA_R))]
+    pub r: Option<usize>,
+    /// The factors are scaled by `lora_alpha / r`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::LORA_ALPHA))]
+    pub lora_alpha: Option<f64>,
+    /// Names of linear layers: query, key, value, dense; all of them by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_modules: Option<Vec<String>>,
+}
+reads!(RawRetrieverLora {
+    r,
+    lora_alpha,
+    target_modules
 });
 
 /// Optimizer, schedule and length of the run, with transformers' names.

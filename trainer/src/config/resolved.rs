@@ -12,7 +12,7 @@ use super::choices::ModulePattern;
 use super::defaults::ALL_LINEAR;
 use super::raw::{
     RawCheckpoint, RawConfig, RawData, RawEval, RawGoat, RawKindWeights, RawLog, RawLora, RawMask,
-    RawModel, RawRetriever, RawSpanWeight, RawTrain,
+    RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight, RawTrain,
 };
 use super::settings::{
     Config, GoatConfig, LoraConfig, MaskConfig, RetrieverConfig, RunLength, TargetModules,
@@ -274,6 +274,11 @@ fn raw_retriever(retriever: &RetrieverConfig) -> RawRetriever {
         symmetric: Some(training.symmetric),
         hard_negatives: Some(training.hard_negatives),
         compute_dtype: Some(training.compute_dtype),
+        lora: training.lora.as_ref().map(|lora| RawRetrieverLora {
+            r: Some(lora.r),
+            lora_alpha: Some(lora.lora_alpha),
+            target_modules: Some(lora.target_modules.clone()),
+        }),
         ..used
     }
 }

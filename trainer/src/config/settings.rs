@@ -254,6 +254,19 @@ pub struct RetrieverTraining {
     pub hard_negatives: usize,
     /// What products read.
     pub compute_dtype: ComputeDtype,
+    /// Factors that learn; `None` for all parameters.
+    pub lora: Option<RetrieverLora>,
+}
+
+/// Low-rank factors of the retriever.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetrieverLora {
+    /// Rank, at least 1.
+    pub r: usize,
+    /// Numerator of the scaling, above 0.
+    pub lora_alpha: f64,
+    /// Names of linear layers, at least one.
+    pub target_modules: Vec<String>,
 }
 
 /// The optimizer steps.

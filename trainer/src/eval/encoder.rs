@@ -94,12 +94,23 @@ impl EncoderFiles {
     }
 }
 
+/// The length that sentence-transformers cuts texts at: versions up to 5 write it into a file of
+/// their own, later ones as the tokenizer's.
 fn configured_length(dir: &Path) -> Result<Option<usize>, Error> {
-    let path = dir.join("sentence_bert_config.json");
-    Ok(match path.exists() {
-        true => json(&path)?["max_seq_length"].as_u64().map(|n| n as usize),
-        false => None,
-    })
+    for (file, key) in [
+        ("sentence_bert_config.json", "max_seq_length"),
+        ("tokenizer_config.json", "model_max_length"),
+    ] {
+        let path = dir.join(file);
+        if !path.exists() {
+            continue;
+        }
+        // Tokenizers without a limit have 1e30 here, which is no whole number.
+        if let Some(length) = json(&path)?[key].as_u64() {
+            return Ok(usize::try_from(length).ok());
+        }
+    }
+    Ok(None)
 }
 
 /// An encoder with its tokenizer.

@@ -101,6 +101,16 @@ impl RetrievalSuite {
         })
     }
 
+    /// The queries.
+    pub fn queries(&self) -> &[String] {
+        &self.set.queries()[..self.n_queries]
+    }
+
+    /// All documents.
+    pub fn documents(&self) -> &[String] {
+        self.set.documents()
+    }
+
     /// Ranks all documents for each query.
     ///
     /// # Errors
@@ -111,8 +121,8 @@ impl RetrievalSuite {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
             encoder.encode(&texts)
         };
-        let documents = vectors(self.set.documents())?;
-        let queries = &self.set.queries()[..self.n_queries];
+        let documents = vectors(self.documents())?;
+        let queries = self.queries();
         let mut golds = Vec::with_capacity(queries.len());
         let mut predictions = Vec::with_capacity(queries.len());
         for (query, vector) in vectors(queries)?.iter().enumerate() {

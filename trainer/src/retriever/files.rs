@@ -23,6 +23,8 @@ const OPTIMIZER_FILE: &str = "retriever_optimizer.safetensors";
 const STATE_FILE: &str = "retriever_state.json";
 
 const MOMENTS: [&str; 2] = ["first_moment", "second_moment"];
+/// Low-rank factors, where they are what learns.
+const FACTORS: &str = "lora_factors";
 
 /// Writes parameters, moments and counters into the directory of a checkpoint.
 ///
@@ -30,22 +32,27 @@ const MOMENTS: [&str; 2] = ["first_moment", "second_moment"];
 ///
 /// A parameter that is not finite, or a file that cannot be written.
 pub fn write(run: &RetrieverRun<'_>, dir: &Path) -> Result<(), CheckpointError> {
-    let layout = run.layout();
-    write_tensors(
-        &dir.join(PARAMETERS_FILE),
-        &layout.to_tensors(&run.parameters),
-    )?;
+    let effective = run.layout().to_tensors(&run.effective());
+    write_tensors(&dir.join(PARAMETERS_FILE), &effective)?;
     let state = &run.optimizer.state;
-    let moments = [&state.first_moment, &state.second_moment].map(|moment| HostTensor {
-        shape: moment.dims().to_vec(),
-        values: moment.to_data().iter::<f32>().collect(),
-    });
-    let moments: BTreeMap<String, HostTensor> = MOMENTS
-        .map(str::to_string)
+    let mut resumed = vec![
+        (MOMENTS[0], &state.first_moment),
+        (MOMENTS[1], &state.second_moment),
+    ];
+    if run.has_factors() {
+        resumed.push((FACTORS, &run.parameters));
+    }
+    let resumed: BTreeMap<String, HostTensor> = resumed
         .into_iter()
-        .zip(moments)
+        .map(|(name, tensor)| {
+            let host = HostTensor {
+                shape: tensor.dims().to_vec(),
+                values: tensor.to_data().iter::<f32>().collect(),
+            };
+            (name.to_string(), host)
+        })
         .collect();
-    write_tensors(&dir.join(OPTIMIZER_FILE), &moments)?;
+    write_tensors(&dir.join(OPTIMIZER_FILE), &resumed)?;
     let path = dir.join(STATE_FILE);
     let counters = serde_json::to_vec(&run.state).map_err(CheckpointError::json(&path))?;
     atomic::write_file(&path, &counters)
@@ -70,6 +77,12 @@ pub fn read(run: &mut RetrieverRun<'_>, dir: &Path, device: &Device) -> Result<(
     let tensor = |name: &str| -> Result<Tensor<1>, CheckpointError> {
         let values = moments.read_f32(name)?.values;
         Ok(Tensor::from_data(TensorData::new(values, [n]), device))
+    };
+    run.parameters = match run.has_factors() {
+        true => tensor(FACTORS)?,
+        false => run
+            .layout()
+            .read(&Weights::open(&dir.join(PARAMETERS_FILE))?, device)?,
     };
     run.optimizer.state.first_moment = tensor(MOMENTS[0])?;
     run.optimizer.state.second_moment = tensor(MOMENTS[1])?;

@@ -11,9 +11,9 @@ use tooltune_kernels::ComputeDtype;
 use tooltune_kernels::seed::seed;
 
 use super::info_nce::InfoNce;
-use crate::models::minilm::{MiniLm, MiniLmConfig, ParameterLayout, encoder::cut};
+use super::trained::{Tracked, Trained};
+use crate::models::minilm::{MiniLm, MiniLmConfig, ParameterLayout};
 use crate::optim::StepError;
-use crate::optim::backward::leaf;
 
 /// What an encoder is, without its parameters.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct Encoder {
     pub layout: ParameterLayout,
     /// What products read.
     pub dtype: ComputeDtype,
+    /// What learns.
+    pub trained: Trained,
 }
 
 /// What a step's batch gives.
@@ -31,7 +33,7 @@ pub struct Encoder {
 pub struct StepGradient {
     /// Mean over the pairs, in nats.
     pub loss: f64,
-    /// Of all parameters, `[p]`, f32.
+    /// Of all parameters that learn, `[p]`, f32.
     pub gradient: Tensor<1>,
 }
 
@@ -53,19 +55,21 @@ impl Sentences<'_> {
 }
 
 impl Encoder {
-    /// An encoder of `config` that multiplies in `dtype`.
+    /// An encoder of `config` that multiplies in `dtype` and learns as a whole.
     pub fn new(config: MiniLmConfig, dtype: ComputeDtype) -> Self {
         let layout = ParameterLayout::new(&config);
         Self {
             config,
             layout,
             dtype,
+            trained: Trained::All,
         }
     }
 
-    /// The encoder with the parameters `flat`, `[p]`.
+    /// The encoder as `flat`, the parameters that learn, makes it.
     pub fn with(&self, flat: &Tensor<1>) -> MiniLm {
-        MiniLm::new(&self.config, &self.layout, flat, self.dtype)
+        let all = self.trained.effective(&self.layout, flat);
+        MiniLm::new(&self.config, &self.layout, &all, self.dtype)
     }
 
     /// Loss of a batch and gradient of the parameters, with at most `mini_batch_size` sentences
@@ -121,10 +125,10 @@ impl Encoder {
         Ok(StepGradient { loss, gradient })
     }
 
-    /// Embeds sentences with every piece of the parameters as a leaf.
+    /// Embeds sentences with everything that learns as a leaf.
     fn graph(&self, flat: &Tensor<1>, sentences: &[&[u32]]) -> Graph {
-        let leaves: Vec<Tensor<2>> = cut(&self.layout, flat).into_iter().map(leaf).collect();
-        let encoder = MiniLm::of_pieces(&self.config, &leaves, self.dtype);
+        let Tracked { leaves, pieces } = self.trained.tracked(&self.layout, flat);
+        let encoder = MiniLm::of_pieces(&self.config, &pieces, self.dtype);
         Graph {
             embeddings: encoder.embed(sentences),
             leaves,

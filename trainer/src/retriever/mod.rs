@@ -8,9 +8,11 @@ pub mod gradient;
 pub mod info_nce;
 pub mod mining;
 pub mod preparation;
+pub mod trained;
 pub mod training;
 
 pub use gradient::{Encoder, Sentences, StepGradient};
 pub use info_nce::{Direction, InfoNce};
 pub use preparation::RetrieverPreparation;
+pub use trained::{RetrieverLora, Trained};
 pub use training::{RetrieverRun, RetrieverState};

@@ -13,6 +13,7 @@ use super::gradient::Encoder;
 use super::info_nce::InfoNce;
 use super::mining::hardest_negatives;
 use super::preparation::RetrieverPreparation;
+use super::trained::{RetrieverLora, Trained};
 use crate::config::{Config, RetrieverTraining};
 use crate::error::Error;
 use crate::eval::encoder::MiniLmEncoder;
@@ -64,7 +65,7 @@ pub struct RetrieverRun<'a> {
     pub preparation: &'a RetrieverPreparation,
     /// Counters.
     pub state: RetrieverState,
-    /// All parameters, `[p]`, f32, without autodiff.
+    /// All parameters that learn, `[p]`, f32, without autodiff.
     pub parameters: Tensor<1>,
     /// AdamW with its moments.
     pub optimizer: Optimizer,
@@ -91,15 +92,21 @@ impl<'a> RetrieverRun<'a> {
     ) -> Result<Self, Error> {
         let files = &preparation.files;
         let dtype = settings::compute_dtype(training.compute_dtype, device);
-        let encoder = Encoder::new(files.config.clone(), dtype);
-        let parameters = files.parameters(&files.dir, device)?;
+        let mut encoder = Encoder::new(files.config.clone(), dtype);
+        let mut parameters = files.parameters(&files.dir, device)?;
+        if let Some(lora) = &training.lora {
+            let shape = (lora.r, lora.lora_alpha, &lora.target_modules[..]);
+            let lora = RetrieverLora::new(&encoder.layout, parameters, shape)?;
+            parameters = lora.initial(config.train.seed, device);
+            encoder.trained = Trained::Lora(Box::new(lora));
+        }
         let adamw = AdamW {
             weight_decay: 0.0,
             ..settings::adamw(&config.train)
         };
         let max_grad_norm = training.max_grad_norm.unwrap_or(f64::INFINITY);
         let decay = (training.weight_decay > 0.0)
-            .then(|| (matrices(&encoder, device), training.weight_decay));
+            .then(|| (matrices(&encoder, &parameters), training.weight_decay));
         Ok(Self {
             optimizer: Optimizer::new(adamw, max_grad_norm, &parameters),
             state: RetrieverState::default(),
@@ -120,6 +127,11 @@ impl<'a> RetrieverRun<'a> {
         &self.encoder.layout
     }
 
+    /// Whether low-rank factors are what learns.
+    pub fn has_factors(&self) -> bool {
+        matches!(self.encoder.trained, Trained::Lora(_))
+    }
+
     /// Whether it has learned all that it is to learn.
     pub fn is_done(&self) -> bool {
         self.state.step >= self.preparation.total_steps
@@ -137,7 +149,14 @@ impl<'a> RetrieverRun<'a> {
 
     /// The encoder as it is now, exact to f32.
     pub fn present(&self) -> MiniLmEncoder {
-        self.preparation.files.encoder(&self.parameters)
+        self.preparation.files.encoder(&self.effective())
+    }
+
+    /// All parameters of the encoder as it is now.
+    pub fn effective(&self) -> Tensor<1> {
+        self.encoder
+            .trained
+            .effective(&self.encoder.layout, &self.parameters)
     }
 
     /// Learns from the next batch.
@@ -267,12 +286,15 @@ impl<'a> RetrieverRun<'a> {
     }
 }
 
-/// 1 at the elements of matrices, 0 at biases and norms, `[p]`.
+/// 1 at the elements of matrices, 0 at biases and norms, `[p]`; factors are matrices.
 ///
 /// # Source
 ///
 /// `Trainer.get_decay_parameter_names`, transformers 5.23.
-fn matrices(encoder: &Encoder, device: &Device) -> Tensor<1> {
+fn matrices(encoder: &Encoder, parameters: &Tensor<1>) -> Tensor<1> {
+    if matches!(encoder.trained, Trained::Lora(_)) {
+        return parameters.ones_like();
+    }
     let mut mask = vec![0.0f32; encoder.layout.len()];
     for slot in encoder
         .layout
@@ -283,5 +305,5 @@ fn matrices(encoder: &Encoder, device: &Device) -> Tensor<1> {
         mask[slot.range.clone()].fill(1.0);
     }
     let n = mask.len();
-    Tensor::from_data(TensorData::new(mask, [n]), device)
+    Tensor::from_data(TensorData::new(mask, [n]), &parameters.device())
 }

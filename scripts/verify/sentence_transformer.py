@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Loads an exported retriever in sentence-transformers and compares embeddings with those that tooltune wrote.
+
+The embeddings are JSON Lines of {"text": text, "embedding": [numbers]}. Both sides compute in f32. The change against the base
+encoder, where it is given, is printed beside the difference, since agreement means nothing for an encoder that learned nothing.
+"""
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import platform
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# The directory of this file must not hide a package.
+sys.path[0] = str(ROOT / "scripts")
+
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers.utils import logging
+
+TOLERANCE = 1e-4
+PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch")
+
+
+def read(path: Path) -> tuple:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    if not rows:
+        raise SystemExit(f"{path}: holds no embeddings; make it with `tooltune verify RUN --embeddings FILE`")
+    return [row["text"] for row in rows], torch.tensor([row["embedding"] for row in rows])
+
+
+def embed(folder: Path, texts: list) -> torch.Tensor:
+    return SentenceTransformer(str(folder), device="cpu").encode(texts, convert_to_tensor=True)
+
+
+def record(line: str) -> None:
+    """Puts the line in the place of the one of the same version in docs/verification.md."""
+    path = ROOT / "docs/verification.md"
+    begin, end = "<!-- written by scripts/verify/sentence-transformers -->", "<!-- end of that -->"
+    text = path.read_text() if path.exists() else "# Verification\n"
+    if begin not in text:
+        text += f"\n## Retrievers in sentence-transformers\n\n{begin}\n{end}\n"
+    before, rest = text.split(begin)
+    kept, after = rest.split(end, 1)
+    version = line.split(",")[0]
+    lines = [old for old in kept.strip().splitlines() if old and not old.startswith(version)]
+    path.write_text(f"{before}{begin}\n" + "\n".join([*lines, line]) + f"\n{end}{after}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("exported", type=Path)
+    parser.add_argument("embeddings", type=Path)
+    parser.add_argument("--base", type=Path, default=ROOT / "models/all-minilm-l6-v2")
+    parser.add_argument("--record", action="store_true")
+    arguments = parser.parse_args()
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    texts, ours = read(arguments.embeddings)
+    theirs = embed(arguments.exported, texts)
+    if theirs.shape != ours.shape:
+        raise SystemExit(f"embeddings {list(theirs.shape)} against {list(ours.shape)}: another encoder's")
+    difference = float((theirs - ours).abs().max())
+    change = float((theirs - embed(arguments.base, texts)).abs().max()) if arguments.base.exists() else float("nan")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    line = (
+        f"{versions}, Python {platform.python_version()}, {datetime.date.today().isoformat()}: {len(texts)} texts, largest "
+        f"difference {difference:.2e} (at most {TOLERANCE:.0e}), largest change by training {change:.2e}."
+    )
+    print(line)
+    passed = difference <= TOLERANCE
+    if arguments.record and passed:
+        record("- " + line)
+    if not passed:
+        raise SystemExit(f"{arguments.exported}: embeddings differ by {difference}")
+
+
+if __name__ == "__main__":
+    main()

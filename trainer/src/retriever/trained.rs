@@ -1,0 +1,210 @@
+//! Which parameters of the encoder learn: all of them, or low-rank factors beside frozen ones.
+//!
+//! With factors, the encoder multiplies by `W + s B A`, computed anew for each step: its matrices are
+//! small beside the tokens of a batch. A checkpoint has the sum as well, so that evaluation and
+//! export need not know.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use tooltune_data::batches::SeededRandom;
+
+use crate::error::Error;
+use crate::models::minilm::encoder::cut;
+use crate::models::minilm::parameters::{ParameterLayout, ParameterSlot};
+use crate::optim::backward::leaf;
+
+/// Streams of the seeded generator from this number on initialise the factors.
+const INIT_STREAM: u64 = 3 << 32;
+
+/// The low-rank factors of a matrix.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetrieverMap {
+    /// Index of the matrix in [`ParameterLayout::slots`].
+    pub slot: usize,
+    /// First element in the trained buffer: A `[r, in]`, then B `[out, r]`.
+    pub offset: usize,
+    outputs: usize,
+    inputs: usize,
+}
+
+/// Low-rank factors of several matrices.
+#[derive(Debug, Clone)]
+pub struct RetrieverLora {
+    /// In the order of the encoder.
+    pub maps: Vec<RetrieverMap>,
+    /// Rank of all of them.
+    pub r: usize,
+    /// Multiplier of `B A`.
+    pub scaling: f64,
+    /// All parameters before training, `[p]`.
+    base: Tensor<1>,
+}
+
+/// What learns.
+#[derive(Debug, Clone)]
+pub enum Trained {
+    /// Every parameter.
+    All,
+    /// Factors.
+    Lora(Box<RetrieverLora>),
+}
+
+/// Leaves under autodiff, and the pieces of the encoder that follow from them.
+pub(super) struct Tracked {
+    pub(super) leaves: Vec<Tensor<2>>,
+    pub(super) pieces: Vec<Tensor<2>>,
+}
+
+impl RetrieverLora {
+    /// Factors for the linear layers whose path ends with one of `targets`.
+    ///
+    /// # Errors
+    ///
+    /// A target that no layer has.
+    pub fn new(
+        layout: &ParameterLayout,
+        base: Tensor<1>,
+        (r, lora_alpha, targets): (usize, f64, &[String]),
+    ) -> Result<Self, Error> {
+        let module = |slot: &ParameterSlot| -> Option<String> {
+            let path = slot
+                .name
+                .strip_prefix("encoder.")?
+                .strip_suffix(".weight")?;
+            (slot.shape.len() == 2).then(|| path.to_owned())
+        };
+        let is_target =
+            |path: &str, target: &str| path == target || path.ends_with(&format!(".{target}"));
+        for target in targets {
+            let found = layout.slots.iter().filter_map(module);
+            if !found.into_iter().any(|path| is_target(&path, target)) {
+                return Err(Error::Usage(format!(
+                    "retriever.lora.target_modules: no linear layer of the encoder is called \
+                     {target:?}; they are called query, key, value and dense"
+                )));
+            }
+        }
+        let mut maps = Vec::new();
+        let mut offset = 0;
+        for (slot, described) in layout.slots.iter().enumerate() {
+            let path = module(described);
+            if !path.is_some_and(|path| targets.iter().any(|target| is_target(&path, target))) {
+                continue;
+            }
+            let (outputs, inputs) = (described.shape[0], described.shape[1]);
+            maps.push(RetrieverMap {
+                slot,
+                offset,
+                outputs,
+                inputs,
+            });
+            offset += r * (outputs + inputs);
+        }
+        Ok(Self {
+            maps,
+            r,
+            scaling: lora_alpha / r as f64,
+            base,
+        })
+    }
+
+    /// Fresh factors, `[q]`: A uniform in `±1/√in`, B zero, as PEFT's.
+    pub fn initial(&self, seed: u64, device: &Device) -> Tensor<1> {
+        let mut values = Vec::new();
+        for (i, map) in self.maps.iter().enumerate() {
+            let mut random = SeededRandom::new(seed, INIT_STREAM + i as u64);
+            let bound = 1.0 / (map.inputs as f64).sqrt();
+            let n = self.r * map.inputs;
+            values.extend((0..n).map(|_| ((random.uniform_f64() * 2.0 - 1.0) * bound) as f32));
+            values.resize(values.len() + map.outputs * self.r, 0.0);
+        }
+        let n = values.len();
+        Tensor::from_data(TensorData::new(values, [n]), device)
+    }
+
+    /// A `[r, in]` and B `[out, r]` of each map.
+    fn factors(&self, flat: &Tensor<1>) -> Vec<[Tensor<2>; 2]> {
+        let r = self.r;
+        let part = |start: usize, shape: [usize; 2]| {
+            flat.clone()
+                .narrow(0, start, shape[0] * shape[1])
+                .reshape(shape)
+        };
+        let maps = self.maps.iter();
+        maps.map(|map| {
+            let a = part(map.offset, [r, map.inputs]);
+            [a, part(map.offset + r * map.inputs, [map.outputs, r])]
+        })
+        .collect()
+    }
+
+    /// The frozen pieces plus `s B A` of the factors, all under autodiff or none.
+    fn pieces(&self, layout: &ParameterLayout, factors: &[[Tensor<2>; 2]]) -> Vec<Tensor<2>> {
+        let tracked = factors.first().is_some_and(|[a, _]| a.is_autodiff());
+        let pieces = cut(layout, &self.base).into_iter();
+        let pieces = pieces.map(|piece| match tracked {
+            true => Tensor::from_inner(piece),
+            false => piece,
+        });
+        layout
+            .pieces
+            .iter()
+            .zip(pieces)
+            .map(|(place, piece)| {
+                let first = place.range.start;
+                let inside = |map: &RetrieverMap| {
+                    let slot = &layout.slots[map.slot].range;
+                    slot.start >= first && slot.end <= place.range.end
+                };
+                let columns = place.shape[1];
+                let maps = self.maps.iter().zip(factors).filter(|(map, _)| inside(map));
+                maps.fold(piece, |piece, (map, [a, b])| {
+                    let row = (layout.slots[map.slot].range.start - first) / columns;
+                    let delta = b.clone().matmul(a.clone()).mul_scalar(self.scaling);
+                    let rows = row..row + map.outputs;
+                    let own = piece.clone().narrow(0, row, map.outputs).add(delta);
+                    piece.slice_assign([rows, 0..columns], own)
+                })
+            })
+            .collect()
+    }
+}
+
+impl Trained {
+    /// The parameters of the whole encoder, `[p]`, from those that learn.
+    pub fn effective(&self, layout: &ParameterLayout, flat: &Tensor<1>) -> Tensor<1> {
+        match self {
+            Self::All => flat.clone(),
+            Self::Lora(lora) => {
+                let pieces = lora.pieces(layout, &lora.factors(flat));
+                Tensor::cat(
+                    pieces
+                        .into_iter()
+                        .map(|piece| piece.flatten(0, 1))
+                        .collect(),
+                    0,
+                )
+            }
+        }
+    }
+
+    /// Leaves and pieces for a backward pass; the leaves lie in `flat` in their order.
+    pub(super) fn tracked(&self, layout: &ParameterLayout, flat: &Tensor<1>) -> Tracked {
+        match self {
+            Self::All => {
+                let leaves: Vec<Tensor<2>> = cut(layout, flat).into_iter().map(leaf).collect();
+                Tracked {
+                    pieces: leaves.clone(),
+                    leaves,
+                }
+            }
+            Self::Lora(lora) => {
+                let factors = lora.factors(flat).into_iter();
+                let factors: Vec<[Tensor<2>; 2]> = factors.map(|pair| pair.map(leaf)).collect();
+                Tracked {
+                    pieces: lora.pieces(layout, &factors),
+                    leaves: factors.into_iter().flatten().collect(),
+                }
+            }
+        }
+    }
+}
