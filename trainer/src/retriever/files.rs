@@ -68,21 +68,24 @@ pub fn read(run: &mut RetrieverRun<'_>, dir: &Path, device: &Device) -> Result<(
     let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
     let state: RetrieverState =
         serde_json::from_slice(&bytes).map_err(CheckpointError::json(&path))?;
-    run.parameters = run
-        .layout()
-        .read(&Weights::open(&dir.join(PARAMETERS_FILE))?, device)?;
     let moments = Weights::open(&dir.join(OPTIMIZER_FILE))?;
-    let n = run.layout().len();
-    moments.check(&MOMENTS.map(|name| (name.to_string(), vec![n])))?;
+    let [n] = run.parameters.dims();
+    let mut expected = MOMENTS.to_vec();
+    if run.has_factors() {
+        expected.push(FACTORS);
+    }
+    let expected = expected.into_iter().map(|name| (name.to_string(), vec![n]));
+    moments.check(&expected.collect::<Vec<_>>())?;
     let tensor = |name: &str| -> Result<Tensor<1>, CheckpointError> {
         let values = moments.read_f32(name)?.values;
         Ok(Tensor::from_data(TensorData::new(values, [n]), device))
     };
     run.parameters = match run.has_factors() {
         true => tensor(FACTORS)?,
-        false => run
-            .layout()
-            .read(&Weights::open(&dir.join(PARAMETERS_FILE))?, device)?,
+        false => {
+            let weights = Weights::open(&dir.join(PARAMETERS_FILE))?;
+            run.layout().read(&weights, device)?
+        }
     };
     run.optimizer.state.first_moment = tensor(MOMENTS[0])?;
     run.optimizer.state.second_moment = tensor(MOMENTS[1])?;
