@@ -20,12 +20,13 @@ const LEAVES: [&str; 3] = ["data", "kernels", "checkpoints"];
 const TRAINER: &str = "trainer";
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 18] = [
+const LAYERS: [&str; 19] = [
     "config",
     "models",
     "lora",
     "optim",
     "error",
+    "retriever",
     "process",
     "device",
     "base_model",

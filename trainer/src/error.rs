@@ -12,7 +12,7 @@ use tooltune_data::synth::goat::GoatSynthError;
 use tooltune_data::text::DataError;
 use tooltune_data::tools::ToolsError;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, NoLanguageModel};
 use crate::lora::LoraError;
 use crate::models::config::ModelConfigError;
 use crate::optim::StepError;
@@ -23,6 +23,9 @@ pub enum Error {
     /// The config file or an option.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A command for a language model on a config that has none.
+    #[error(transparent)]
+    NoLanguageModel(#[from] NoLanguageModel),
     /// An option or a combination of them, with how to mend it.
     #[error("{0}")]
     Usage(String),
@@ -119,9 +122,12 @@ impl Error {
     /// The process's exit status: 2 config, 3 data, 5 non-finite, 75 preempted and saved, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Usage(_) | Self::Lora(_) | Self::Device(_) | Self::Synth(_) => {
-                2
-            }
+            Self::Config(_)
+            | Self::NoLanguageModel(_)
+            | Self::Usage(_)
+            | Self::Lora(_)
+            | Self::Device(_)
+            | Self::Synth(_) => 2,
             Self::Data(_)
             | Self::Tools(_)
             | Self::Batch(_)

@@ -27,8 +27,8 @@ use crate::lora::{Adapters, LoraSpec};
 use crate::models::Decoder;
 use crate::progress::Progress;
 use crate::recipes::interrupt::Interrupt;
+use crate::recipes::retriever::files;
 use crate::recipes::{settings, sft};
-use crate::retriever::files;
 
 pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     let mut config = target_config(args)?;

@@ -11,9 +11,10 @@ use crate::cli::{SelectArgs, TrainArgs};
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::interrupt::Interrupt;
-use crate::recipes::retriever;
-use crate::recipes::sft::{Resume, RunSummary, prepare_run, train};
-use crate::retriever::RetrieverPreparation;
+use crate::recipes::resume::Resume;
+use crate::recipes::retriever::{self, RetrieverPreparation};
+use crate::recipes::sft::{prepare_run, train};
+use crate::recipes::summary::RunSummary;
 
 pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
     let mut config = load_config(&args.config)?;

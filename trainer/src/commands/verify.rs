@@ -14,13 +14,14 @@ use super::evaluate::attach;
 use super::{Place, say};
 use crate::base_model::BaseModel;
 use crate::cli::{ExportArgs, ExportFormat, VerifyArgs};
-use crate::config::{Config, LoadedConfig};
+use crate::config::{self, Config, LoadedConfig};
+use crate::device;
 use crate::error::Error;
 use crate::eval::retrieval::RetrievalSuite;
 use crate::export::{CheckpointChoice, Scaling, export_peft};
 use crate::models::BatchContext;
+use crate::recipes::retriever::files;
 use crate::recipes::sft;
-use crate::retriever::files;
 
 pub(super) fn export(args: &ExportArgs) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
@@ -40,7 +41,10 @@ pub(super) fn export(args: &ExportArgs) -> Result<(), Error> {
                 "--neutral is for adapters: a retriever has no scaling to fold".to_string(),
             ));
         }
-        ExportFormat::SentenceTransformers => files::export(&config, &checkpoint, &args.output)?,
+        ExportFormat::SentenceTransformers => {
+            let device = device::open(config::Device::Cpu)?;
+            files::export(&config, &checkpoint, &args.output, &device)?;
+        }
     }
     say(&format!(
         "{} -> {}",

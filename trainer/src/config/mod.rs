@@ -20,6 +20,7 @@ mod overrides;
 mod patterns;
 mod presets;
 mod raw;
+mod raw_retriever;
 mod read;
 mod resolved;
 mod rules;
@@ -48,8 +49,8 @@ pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;
 pub use settings::{
     CheckpointConfig, Config, DataConfig, Device, EvalConfig, GoatConfig, KindWeights, LogConfig,
-    LoraConfig, MaskConfig, ModelConfig, RetrieverConfig, RetrieverLora, RetrieverTraining,
-    RunLength, SpanWeight, TargetModules, TrainConfig, Warmup,
+    LoraConfig, MaskConfig, ModelConfig, NoLanguageModel, RetrieverConfig, RetrieverLora,
+    RetrieverTraining, RunLength, SpanWeight, TargetModules, TrainConfig, Warmup,
 };
 
 use document::Table;

@@ -12,7 +12,6 @@ use super::choices::{
     ReportTo, RetrieverData, Span, Straddle, Suite, TrainOn,
 };
 use super::patterns::Patterns;
-use crate::error::Error;
 
 /// A checked config.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,20 +40,21 @@ pub struct Config {
     pub log: LogConfig,
 }
 
+/// A config without a model, where one is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this needs a language model, and the config has none: add [model] with model_name_or_path"
+)]
+pub struct NoLanguageModel;
+
 impl Config {
     /// The base model.
     ///
     /// # Errors
     ///
     /// The run trains a retriever alone.
-    pub fn language_model(&self) -> Result<&ModelConfig, Error> {
-        self.model.as_ref().ok_or_else(|| {
-            Error::Usage(
-                "this needs a language model, and the config has none: add [model] with \
-                 model_name_or_path"
-                    .to_owned(),
-            )
-        })
+    pub fn language_model(&self) -> Result<&ModelConfig, NoLanguageModel> {
+        self.model.as_ref().ok_or(NoLanguageModel)
     }
 
     /// How the retriever learns, if it does.

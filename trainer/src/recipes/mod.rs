@@ -3,9 +3,11 @@
 pub mod interrupt;
 pub mod kept_blocks;
 pub(crate) mod reporter;
+pub mod resume;
 pub mod retriever;
 pub mod rows;
 pub mod run_files;
 pub mod settings;
 pub mod sft;
+pub mod summary;
 pub mod trainer_state;

@@ -4,7 +4,6 @@
 //! a save holds is all that the next step depends on: a resumed run is the uninterrupted one.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
@@ -15,9 +14,12 @@ use tooltune_data::text::{PrepareReport, Row, TokenizedExample, prepare};
 use super::interrupt::Interrupt;
 use super::kept_blocks::KeptBlocks;
 use super::reporter::{Reporter, RetrieverTiming, StepLine, StepTiming};
+use super::resume::{Resume, starting_checkpoint};
+use super::retriever::{RetrieverPreparation, RetrieverRun, RetrieverStep, files};
 use super::rows::with_rows;
 use super::run_files;
 use super::settings;
+use super::summary::{RunSummary, note_best};
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::base_model::BaseModel;
 use crate::config::{Config, RunLength};
@@ -27,8 +29,6 @@ use crate::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec};
 use crate::models::Decoder;
 use crate::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use crate::process::cpu_seconds;
-use crate::retriever::training::RetrieverStep;
-use crate::retriever::{RetrieverPreparation, RetrieverRun, files};
 
 /// Supervised rows whose logits are alive at a time: 128 rows of 49,152 are 25 MB.
 pub const CHUNK_ROWS: usize = 128;
@@ -52,30 +52,6 @@ pub struct Preparation {
     pub total_steps: u64,
     /// What a retriever beside the model learns from, if one is trained.
     pub retriever: Option<RetrieverPreparation>,
-}
-
-/// How a finished run ended.
-#[derive(Debug, Clone)]
-pub struct RunSummary {
-    /// Optimizer steps of the run.
-    pub steps: u64,
-    /// Where it lies.
-    pub run_dir: PathBuf,
-    /// The selected checkpoint, its metric and value.
-    pub best: Option<(PathBuf, String, f64)>,
-    /// The last checkpoint.
-    pub last: PathBuf,
-}
-
-/// Which earlier state a run begins with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resume {
-    /// The newest undamaged checkpoint of the run directory, or the beginning.
-    Auto,
-    /// The beginning; the run directory must hold no checkpoint.
-    Never,
-    /// This checkpoint of the run directory.
-    From(PathBuf),
 }
 
 /// Reads and checks everything but the weights. `device` computes the retriever where it chooses
@@ -523,45 +499,6 @@ impl<'a> Run<'a> {
     }
 }
 
-impl RunSummary {
-    /// What a run directory holds after its last step.
-    pub(super) fn of(run_dir: &RunDir, step: u64) -> Result<Self, Error> {
-        let best = run_dir.best()?.and_then(|best| {
-            let path = run_dir.checkpoint_path(best.step);
-            Some((path, best.metric?, best.value?))
-        });
-        Ok(Self {
-            steps: step,
-            run_dir: run_dir.path().to_owned(),
-            best,
-            last: run_dir.checkpoint_path(step),
-        })
-    }
-}
-
-/// Moves `BEST` to the checkpoint of `step` if its metrics are better, and drops old checkpoints.
-pub(super) fn note_best(
-    config: &Config,
-    run_dir: &RunDir,
-    step: u64,
-    metrics: &BTreeMap<String, f64>,
-) -> Result<(), Error> {
-    let name = &config.eval.metric_for_best_model;
-    let Some(&value) = metrics.get(name) else {
-        return Ok(());
-    };
-    let is_better = match run_dir.best()?.and_then(|best| best.value) {
-        Some(best) if config.eval.greater_is_better => value > best,
-        Some(best) => value < best,
-        None => true,
-    };
-    if is_better {
-        run_dir.set_best(name, step, value)?;
-    }
-    run_dir.rotate(config.checkpoint.save_total_limit)?;
-    Ok(())
-}
-
 fn row_ids(batch: &StepBatch) -> String {
     let ids: Vec<&str> = batch
         .micro_batches
@@ -590,47 +527,4 @@ fn open_retriever<'a>(
         files::read(&mut retriever, &checkpoint.path, device)?;
     }
     Ok(Some(retriever))
-}
-
-/// The checkpoint to go on from, after checking that the directory belongs to this config.
-pub(super) fn starting_checkpoint(
-    config: &Config,
-    run_dir: &RunDir,
-    resume: &Resume,
-) -> Result<Option<Checkpoint>, Error> {
-    run_files::check_same_run(config, run_dir.path())?;
-    let found = run_dir.latest_valid()?;
-    for (checkpoint, problem) in &found.rejected {
-        tracing::warn!(
-            "{} is damaged and passed over: {problem}",
-            checkpoint.path.display()
-        );
-    }
-    match resume {
-        Resume::Auto => Ok(found.checkpoint),
-        Resume::Never => match found.checkpoint {
-            None => Ok(None),
-            Some(checkpoint) => Err(Error::Usage(format!(
-                "{} exists; --resume never begins anew only in an empty run directory: \
-                 remove it or set train.output_dir to another folder",
-                checkpoint.path.display()
-            ))),
-        },
-        Resume::From(path) => from_path(run_dir, path).map(Some),
-    }
-}
-
-fn from_path(run_dir: &RunDir, path: &Path) -> Result<Checkpoint, Error> {
-    let wanted = path.file_name();
-    let listed = run_dir.list()?;
-    let checkpoint = listed.into_iter().find(|c| c.path.file_name() == wanted);
-    let checkpoint = checkpoint.ok_or_else(|| {
-        Error::Usage(format!(
-            "{} is no checkpoint of {}",
-            path.display(),
-            run_dir.path().display()
-        ))
-    })?;
-    checkpoint.verify()?;
-    Ok(checkpoint)
 }

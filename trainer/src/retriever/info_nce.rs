@@ -5,6 +5,8 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
 use tooltune_data::pairs::PairBatch;
 
+use crate::optim::backward::leaf;
+
 /// Which side chooses among the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -54,8 +56,7 @@ impl InfoNce {
         documents: Tensor<2>,
         batch: &PairBatch,
     ) -> LossAndGradients {
-        let [queries, documents] =
-            [queries, documents].map(|x| Tensor::from_inner(x).require_grad());
+        let [queries, documents] = [queries, documents].map(leaf);
         let loss = self.tracked_loss(queries.clone(), documents.clone(), batch);
         let value = f64::from(loss.clone().inner().into_scalar::<f32>());
         let mut gradients = loss.backward();

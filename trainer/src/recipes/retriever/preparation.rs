@@ -4,11 +4,11 @@ use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle, Step
 use tooltune_data::pairs::{PairBatch, PairSet, read_pairs};
 use tooltune_data::tools::{ApiCatalogue, Trajectory, read_trajectories};
 
-use super::gradient::Sentences;
 use crate::config::{Config, RetrieverConfig, RetrieverData, RetrieverTraining, RunLength};
 use crate::error::Error;
 use crate::eval::encoder::EncoderFiles;
 use crate::recipes::rows::goat_options;
+use crate::retriever::Sentences;
 
 /// What a retriever learns from.
 #[derive(Debug)]

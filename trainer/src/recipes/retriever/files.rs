@@ -11,7 +11,7 @@ use tooltune_checkpoints::sentence_transformers::save_sentence_transformer;
 use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
 use tooltune_checkpoints::{CheckpointError, atomic};
 
-use super::training::{RetrieverRun, RetrieverState};
+use super::run::{RetrieverRun, RetrieverState};
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::encoder::{EncoderFiles, MiniLmEncoder};
@@ -117,7 +117,12 @@ pub fn encoder(
 /// # Errors
 ///
 /// A checkpoint without a retriever or damaged, `output` that exists, or a disk that is full.
-pub fn export(config: &Config, checkpoint: &Path, output: &Path) -> Result<(), Error> {
+pub fn export(
+    config: &Config,
+    checkpoint: &Path,
+    output: &Path,
+    device: &Device,
+) -> Result<(), Error> {
     let path = checkpoint.join(PARAMETERS_FILE);
     let Some(retriever) = config.retriever.as_ref().filter(|_| path.exists()) else {
         return Err(Error::Usage(format!(
@@ -128,7 +133,7 @@ pub fn export(config: &Config, checkpoint: &Path, output: &Path) -> Result<(), E
     };
     let files = EncoderFiles::open(&retriever.model_name_or_path, retriever.max_seq_length)?;
     let layout = ParameterLayout::new(&files.config);
-    let flat = files.parameters(&path, &Device::flex())?;
+    let flat = files.parameters(&path, device)?;
     let tensors = layout.to_tensors(&flat);
     Ok(save_sentence_transformer(
         output,

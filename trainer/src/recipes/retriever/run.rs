@@ -9,11 +9,8 @@ use tooltune_data::batches::Cursor;
 use tooltune_data::pairs::PairBatch;
 use tooltune_kernels::AdamW;
 
-use super::gradient::Encoder;
-use super::info_nce::InfoNce;
 use super::mining::hardest_negatives;
 use super::preparation::RetrieverPreparation;
-use super::trained::{RetrieverLora, Trained};
 use crate::config::{Config, RetrieverTraining};
 use crate::error::Error;
 use crate::eval::encoder::MiniLmEncoder;
@@ -21,6 +18,7 @@ use crate::models::minilm::ParameterLayout;
 use crate::optim::{LearningRateSchedule, Optimizer, StepOutcome};
 use crate::recipes::reporter::{Reporter, RetrieverLine};
 use crate::recipes::settings;
+use crate::retriever::{Encoder, InfoNce, RetrieverLora, Trained};
 
 /// Counters after `step` updates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

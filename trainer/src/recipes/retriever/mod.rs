@@ -2,6 +2,11 @@
 //!
 //! [`train`] is one straight loop, as [`super::sft`]'s: an update at one place, a save at one place.
 
+pub mod files;
+pub mod mining;
+pub mod preparation;
+pub mod run;
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -10,13 +15,15 @@ use tooltune_checkpoints::run_dir::RunDir;
 
 use super::interrupt::Interrupt;
 use super::reporter::{Reporter, RetrieverTiming, StepTiming};
+use super::resume::{Resume, starting_checkpoint};
 use super::run_files;
-use super::sft::{Resume, RunSummary, note_best, starting_checkpoint};
+use super::summary::{RunSummary, note_best};
 use crate::config::{Config, EvalStrategy};
 use crate::error::Error;
 use crate::eval::retrieval::RetrievalSuite;
 use crate::process::cpu_seconds;
-use crate::retriever::{RetrieverPreparation, RetrieverRun, files};
+pub use preparation::RetrieverPreparation;
+pub use run::{RetrieverRun, RetrieverState, RetrieverStep};
 
 /// Reads and checks everything but the weights.
 ///

@@ -1,0 +1,63 @@
+//! The checkpoint that a run goes on from.
+
+use std::path::{Path, PathBuf};
+
+use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
+
+use super::run_files;
+use crate::config::Config;
+use crate::error::Error;
+
+/// Which earlier state a run begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resume {
+    /// The newest undamaged checkpoint of the run directory, or the beginning.
+    Auto,
+    /// The beginning; the run directory must hold no checkpoint.
+    Never,
+    /// This checkpoint of the run directory.
+    From(PathBuf),
+}
+
+/// The checkpoint to go on from, after checking that the directory belongs to this config.
+pub(super) fn starting_checkpoint(
+    config: &Config,
+    run_dir: &RunDir,
+    resume: &Resume,
+) -> Result<Option<Checkpoint>, Error> {
+    run_files::check_same_run(config, run_dir.path())?;
+    let found = run_dir.latest_valid()?;
+    for (checkpoint, problem) in &found.rejected {
+        tracing::warn!(
+            "{} is damaged and passed over: {problem}",
+            checkpoint.path.display()
+        );
+    }
+    match resume {
+        Resume::Auto => Ok(found.checkpoint),
+        Resume::Never => match found.checkpoint {
+            None => Ok(None),
+            Some(checkpoint) => Err(Error::Usage(format!(
+                "{} exists; --resume never begins anew only in an empty run directory: \
+                 remove it or set train.output_dir to another folder",
+                checkpoint.path.display()
+            ))),
+        },
+        Resume::From(path) => from_path(run_dir, path).map(Some),
+    }
+}
+
+fn from_path(run_dir: &RunDir, path: &Path) -> Result<Checkpoint, Error> {
+    let wanted = path.file_name();
+    let listed = run_dir.list()?;
+    let checkpoint = listed.into_iter().find(|c| c.path.file_name() == wanted);
+    let checkpoint = checkpoint.ok_or_else(|| {
+        Error::Usage(format!(
+            "{} is no checkpoint of {}",
+            path.display(),
+            run_dir.path().display()
+        ))
+    })?;
+    checkpoint.verify()?;
+    Ok(checkpoint)
+}
