@@ -14,7 +14,7 @@ import random
 from pathlib import Path
 
 from machine import ROOT, say
-from retriever_sides import MODEL, Training, our_encoder
+from retriever_sides import MODEL, Training
 
 CATEGORIES = (
     "simple_python multiple live_simple live_multiple parallel parallel_multiple live_parallel live_parallel_multiple"
@@ -119,9 +119,8 @@ def compared(runner, sides: list, folder: Path, runs: Path, threads: int) -> str
     say(f"before: {rows[0][-1]}")
     for side in sides:
         steps, _, trained = runner.train(side, training, threads, "quality")
-        encoder = our_encoder(ROOT / trained) if side.is_ours else trained
         seconds = sum(step["cpu_seconds"] for step in steps)
-        rows.append((side.name, len(steps), seconds, runner.evaluate(encoder, data, MAX_LENGTH, threads)))
+        rows.append((side.name, len(steps), seconds, runner.evaluate(trained, data, MAX_LENGTH, threads)))
         say(f"{side.name}: {rows[-1][-1]}")
     lines = ["| side | steps | CPU-s | " + " | ".join(f"Recall@{k}" for k in rows[0][-1]) + " |"]
     lines.append("|---|--:|--:|" + "--:|" * len(rows[0][-1]))

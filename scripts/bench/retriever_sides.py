@@ -73,15 +73,8 @@ def read_steps(timing: Path) -> list:
 
 def our_steps(run: Path) -> list:
     """`seconds`, `cpu_seconds` and `tokens` of each step of a run of ours; the only place that knows its files."""
-    return [{key: step[key] for key in ("seconds", "cpu_seconds", "tokens")} for step in read_steps(run / "timing.jsonl")]
-
-
-def our_encoder(run: Path) -> Path:
-    """The newest sentence-transformers folder below a run of ours."""
-    found = [file.parent for file in run.rglob("modules.json")]
-    if not found:
-        raise SystemExit(f"{run}: no folder with modules.json; the run should have left the trained encoder")
-    return max(found, key=lambda folder: folder.stat().st_mtime)
+    steps = read_steps(run / "timing.jsonl")
+    return [{"seconds": step["retriever_seconds"], "cpu_seconds": step["cpu_seconds"], "tokens": step["tokens"]} for step in steps]
 
 
 class Runner:
@@ -106,7 +99,12 @@ class Runner:
         values = vars(training) | {"model": MODEL, "dtype": side.dtype, "schedule": schedule, "run": run}
         config.write_text(CONFIG.format(**values))
         peak = run_process([self.tooltune, "train", config], threads, "", ROOT / self.folder / f"{stem}.log")
-        return our_steps(ROOT / run), peak, run
+        exported = self.folder / f"{stem}-exported"
+        if training.is_saved:
+            shutil.rmtree(ROOT / exported, ignore_errors=True)
+            command = [self.tooltune, "export", run, "--to", "sentence-transformers", "--output", exported]
+            run_process([*command, "--checkpoint", "last"], threads, "", ROOT / self.folder / f"{stem}-export.log")
+        return our_steps(ROOT / run), peak, exported
 
     def train_peer(self, side: Side, training: Training, threads: int, stem: str) -> tuple:
         timing, saved = self.folder / f"{stem}.jsonl", self.folder / stem

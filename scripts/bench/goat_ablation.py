@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Plain LoRA, self-distillation and masked arguments on the same trajectories; standard library only.
+
+Started by scripts/bench/goat_ablation. All variants share data, budget, seeds and everything else of configs/goat-quickstart.toml;
+the retriever is the untrained one for all, so that only the language model differs. Each cell is the mean over seeds with the
+smallest and the largest.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+from pathlib import Path
+
+from machine import ROOT, report_head, say, shown_arguments
+
+VARIANTS = {
+    "LoRA": [],
+    "LoRA + self-distillation": ["train.self_distillation_alpha=0.5"],
+    "LoRA + masked arguments": ["mask.arguments=all"],
+}
+SPLITS = {"seen": "test-seen", "unseen": "test-unseen"}
+# Heading, metric, factor.
+METRICS = [("SA %", "sa", 100), ("IA %", "ia", 100), ("SR %", "sr", 100), ("CP %", "correct_path", 100)]
+
+
+def run(*command) -> None:
+    say("  " + " ".join(map(str, command)))
+    subprocess.run([str(part) for part in command], cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class Ablation:
+    """Folder and settings of all runs."""
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.dir = Path("runs/goat-ablation") / f"rows-{arguments.rows}"
+        (ROOT / self.dir).mkdir(parents=True, exist_ok=True)
+        # The quickstart's config without the training of its retriever.
+        lines = (ROOT / "configs/goat-quickstart.toml").read_text().splitlines()
+        start = lines.index("[retriever]")
+        end = next(i for i in range(start + 1, len(lines)) if lines[i].startswith("["))
+        kept = [line for line in lines[start:end] if line.startswith(("[retriever]", "model_name_or_path"))]
+        self.config = self.dir / "config.toml"
+        (ROOT / self.config).write_text("\n".join([*lines[:start], *kept, "", *lines[end:]]) + "\n")
+
+    def data(self) -> None:
+        synth = [self.arguments.tooltune, "data", "synth", "goat"]
+        made = [("train", "train", self.arguments.rows), *((name, split, self.arguments.queries) for name, split in SPLITS.items())]
+        for name, split, rows in made:
+            run(*synth, "--split", split, "--rows", rows, "--output", self.dir / f"{name}.jsonl")
+        run(*synth, "--rows", 1, "--output", self.dir / "one.jsonl", "--documents", self.dir / "documents.jsonl")
+
+    def train(self, variant: str, seed: int) -> Path:
+        folder = self.dir / f"{variant.replace(' ', '-')}-{seed}"
+        settings = [
+            "mask.arguments=none",
+            *VARIANTS[variant],
+            f"train.seed={seed}",
+            f"train.output_dir={folder}",
+            f"data.train=['{self.dir / 'train.jsonl'}']",
+            f"data.eval=['{self.dir / 'seen.jsonl'}']",
+            f"goat.documents={self.dir / 'documents.jsonl'}",
+            "eval.eval_strategy=no",
+            "eval.suites=['goat']",
+        ]
+        options = [part for setting in settings for part in ("--set", setting)]
+        run(self.arguments.tooltune, "train", self.config, *options)
+        return folder
+
+    def evaluate(self, folder: Path, split: str) -> dict:
+        output = folder / f"eval-{split}"
+        if not (ROOT / output / "metrics.json").exists():
+            data = ["--data", self.dir / f"{split}.jsonl", "--checkpoint", "last", "--output", output]
+            run(self.arguments.tooltune, "eval", folder, "--suite", "goat", *data)
+        return json.loads((ROOT / output / "metrics.json").read_text())["goat"]
+
+
+def cell(values: list) -> str:
+    values = [value for value in values if value is not None]
+    if not values:
+        return "-"
+    return f"{statistics.mean(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tooltune", required=True)
+    parser.add_argument("--rows", type=int, default=600, help="trajectories to learn")
+    parser.add_argument("--queries", type=int, default=100, help="of each test split")
+    parser.add_argument("--seeds", type=int, default=3)
+    arguments = parser.parse_args()
+    load_before = os.getloadavg()[0]
+    ablation = Ablation(arguments)
+    ablation.data()
+    found = {}
+    for seed in range(1, arguments.seeds + 1):
+        for variant in VARIANTS:
+            say(f"{variant}, seed {seed}")
+            folder = ablation.train(variant, seed)
+            for split in SPLITS:
+                found.setdefault((variant, split), []).append(ablation.evaluate(folder, split))
+    table = ["| variant | tools | " + " | ".join(heading for heading, *_ in METRICS) + " |", "|---|---|" + "--:|" * len(METRICS)]
+    for (variant, split), reports in found.items():
+        cells = []
+        for _, metric, factor in METRICS:
+            estimates = [report.get(metric) for report in reports]
+            cells.append(cell([estimate and estimate["value"] * factor for estimate in estimates]))
+        table.append(f"| {variant} | {split} | " + " | ".join(cells) + " |")
+    head = [
+        "# What masking arguments and self-distillation do",
+        "",
+        f"GOAT's Table 12 at the size of SmolLM2-135M: {arguments.rows} trajectories, one epoch, {arguments.seeds} seed(s), "
+        f"{arguments.queries} queries of each split, the untrained retriever's documents. Mean (least to most) over seeds.",
+        "",
+        *report_head("scripts/bench/goat_ablation", shown_arguments({"--tooltune"}), load_before, "nothing but tooltune"),
+        "",
+    ]
+    text = "\n".join([*head, *table]) + "\n"
+    (ROOT / "benchmarks/goat_ablation.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

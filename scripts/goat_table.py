@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Evaluations of the suite goat as one Markdown table; arguments are LABEL=FOLDER, a folder that `tooltune eval --output` made."""
+
+import json
+import sys
+from pathlib import Path
+
+# Heading, report, metric, factor.
+COLUMNS = [
+    ("SA %", "goat", "sa", 100),
+    ("IA %", "goat", "ia", 100),
+    ("SR %", "goat", "sr", 100),
+    ("CP %", "goat", "correct_path", 100),
+    ("ΔLen", "goat", "delta_len", 1),
+    ("parse errors %", "goat", "parse_error_rate", 100),
+    ("Recall@GT %", "retrieval", "recall_at_gt", 100),
+    ("Recall@5 %", "retrieval", "recall_at_5", 100),
+]
+
+
+def reports(folder: str) -> dict:
+    path = Path(folder) / "metrics.json"
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{path}: {error}; make it with `tooltune eval RUN --suite goat --output {folder}`")
+
+
+def cell(report: dict, metric: str, factor: float) -> str:
+    estimate = report.get(metric)
+    if estimate is None:
+        return "-"
+    value, low, high = (estimate[key] * factor for key in ("value", "low", "high"))
+    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def main():
+    print("| evaluation | n | " + " | ".join(heading for heading, *_ in COLUMNS) + " |")
+    print("|---|--:|" + "--:|" * len(COLUMNS))
+    for argument in sys.argv[1:]:
+        label, folder = argument.rsplit("=", 1)
+        found = reports(folder)
+        cells = [cell(found[suite], metric, factor) for _, suite, metric, factor in COLUMNS]
+        print(f"| {label} | {found['goat']['n']} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
