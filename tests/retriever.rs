@@ -376,3 +376,24 @@ fn what_a_retriever_cannot_learn_from_is_refused_with_the_remedy() {
     let goat = workplace.run("eval run --suite goat".split(' '));
     assert_ne!(goat.status, Some(0));
 }
+
+#[test]
+fn ten_thousand_documents_are_ranked_and_mined() {
+    let workplace = workplace();
+    let documents: Vec<String> = (0..10_000)
+        .map(|i| serde_json::json!({"document": format!("train number {i} of a city")}).to_string())
+        .collect();
+    workplace.write("many.jsonl", documents.join("\n"));
+    let config = alone("run", "hard_negatives = 3").replace("documents.jsonl", "many.jsonl");
+    workplace.write("many.toml", config);
+    workplace
+        .run(["train", "many.toml", "--set", "retriever.max_steps=2"])
+        .success();
+    let metrics = lines(&workplace.read("run/metrics.jsonl"));
+    let recalls = values(&metrics, "eval/retrieval.recall_at_10");
+    assert_eq!(recalls.len(), 2, "{metrics:?}");
+    let report = workplace.read("run/checkpoint-000002/eval.retrieval.predictions.jsonl");
+    for prediction in lines(&report) {
+        assert_eq!(prediction["ranked"].as_array().unwrap().len(), 10);
+    }
+}
