@@ -16,6 +16,7 @@ use super::choices::{
 };
 use super::defaults;
 use super::patterns::Patterns;
+pub use super::raw_services::{RawExecutor, RawJudge};
 use super::read::{RawTable, reads};
 
 /// The one setting outside the tables.
@@ -261,6 +262,13 @@ pub struct RawGoat {
     /// How much each kind of example counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<RawKindWeights>,
+    /// What answers the calls of agents; the invented APIs if this table is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executor: Option<RawExecutor>,
+    /// The model behind an endpoint that says which queries are solved; without this table the
+    /// facts of the trajectories do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judge: Option<RawJudge>,
 }
 reads!(RawGoat {
     documents,
@@ -269,6 +277,8 @@ reads!(RawGoat {
     n_documents,
     output_limit,
     weights,
+    executor,
+    judge,
 });
 
 /// How much each kind of example of a trajectory counts; 0 leaves the kind out.
