@@ -7,6 +7,7 @@ mod commands;
 mod parity;
 mod planning;
 mod runs;
+mod suites;
 
 mod configs;
 mod guide;

@@ -20,7 +20,7 @@ mod overrides;
 mod patterns;
 mod presets;
 mod raw;
-mod raw_services;
+mod raw_goat;
 mod read;
 mod resolved;
 mod rules;

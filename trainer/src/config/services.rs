@@ -3,6 +3,7 @@
 //! Only the kind's own keys may stand in the executor's table: a forgotten `kind` would otherwise
 //! leave calls to the invented APIs without a word.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::choices::{ExecutorKind, RecordedSet};
@@ -195,9 +196,9 @@ impl Checker<'_> {
             in_loop: raw.in_loop.unwrap_or(defaults::JUDGE_IN_LOOP),
         };
         self.url("goat.judge.base_url", &judge.base_url);
-        self.within(&of("attempts"), judge.attempts as f64, 1.0..=20.0);
-        self.within(&of("concurrency"), judge.concurrency as f64, 1.0..=64.0);
-        self.within(&of("retries"), judge.retries as f64, 0.0..=20.0);
+        self.count_within(&of("attempts"), judge.attempts, 1..=20);
+        self.count_within(&of("concurrency"), judge.concurrency, 1..=64);
+        self.count_within(&of("retries"), judge.retries, 0..=20);
         self.at_least(&of("max_tokens"), judge.max_tokens as u64, 1);
         self.above_zero(&of("timeout_secs"), judge.timeout_secs);
         self.above_zero(&of("total_secs"), judge.total_secs);
@@ -205,6 +206,13 @@ impl Checker<'_> {
             self.variable(&of("api_key_env"), variable);
         }
         judge
+    }
+
+    fn count_within(&mut self, path: &str, count: usize, range: RangeInclusive<usize>) {
+        if !range.contains(&count) {
+            let help = format!("it must be from {} to {}", range.start(), range.end());
+            self.report(path, format!("`{path}` is {count}"), help);
+        }
     }
 
     /// What is wrong with an address beyond its scheme is found when it is opened.
