@@ -15,11 +15,13 @@ use super::say;
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::agents::{AgentLoops, AgentSuite, Writer, goat_config, json_value, read_outcomes};
+use crate::eval::agents::{
+    AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Writer, goat_config, json_lines, read_outcomes,
+};
 use crate::eval::apibank::ApiBankSuite;
 use crate::eval::executor::open_executor;
 use crate::eval::goat::GoatSuite;
-use crate::eval::judge::{Judge, judge_lines};
+use crate::eval::judge::Judge;
 use crate::eval::restbench::RestBenchSuite;
 use crate::progress::Progress;
 use crate::recipes::interrupt::Interrupt;
@@ -52,12 +54,9 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
     };
     let evaluation = Evaluation::open(args, config, &*suite, device)?;
     let outcomes = evaluation.outcomes(&*suite, device)?;
-    let (verdicts, mut files) = evaluation.verdicts(&*suite, &outcomes)?;
-    let mut scores = suite.score(outcomes, verdicts.as_deref())?;
-    evaluation.add_judge(&mut scores.report, verdicts.as_deref())?;
-    files.extend(scores.files()?);
-    write_files(args, &files)?;
-    evaluation.print(&scores.table, verdicts.as_deref())
+    let verdicts = evaluation.verdicts(&*suite, &outcomes)?;
+    let scores = suite.score(outcomes, verdicts.as_deref())?;
+    evaluation.finish(scores, verdicts)
 }
 
 /// The suite goat knows the right documents of each query, too.
@@ -65,15 +64,12 @@ fn goat(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> 
     let suite = GoatSuite::open(config)?;
     let evaluation = Evaluation::open(args, config, &suite, device)?;
     let outcomes = evaluation.outcomes(&suite, device)?;
-    let (verdicts, mut files) = evaluation.verdicts(&suite, &outcomes)?;
+    let verdicts = evaluation.verdicts(&suite, &outcomes)?;
     let mut scores = suite.score(outcomes, verdicts.as_deref())?;
     if let Some(loops) = &evaluation.loops {
         suite.add_retrieval(&mut scores, loops.index())?;
     }
-    evaluation.add_judge(&mut scores.report, verdicts.as_deref())?;
-    files.extend(scores.files()?);
-    write_files(args, &files)?;
-    evaluation.print(&scores.table, verdicts.as_deref())
+    evaluation.finish(scores, verdicts)
 }
 
 impl<'a> Evaluation<'a> {
@@ -137,14 +133,14 @@ impl<'a> Evaluation<'a> {
         })
     }
 
-    /// The judge's verdicts, and the file of its replies.
+    /// The judge's verdicts, if there is a judge.
     fn verdicts(
         &self,
         suite: &dyn AgentSuite,
         outcomes: &[Outcome],
-    ) -> Result<(Option<Vec<JudgeVerdict>>, BTreeMap<String, Vec<u8>>), Error> {
+    ) -> Result<Option<Vec<JudgeVerdict>>, Error> {
         let Some(judge) = &self.judge else {
-            return Ok((None, BTreeMap::new()));
+            return Ok(None);
         };
         let mut files = suite.score(outcomes.to_vec(), None)?.files()?;
         files.remove("metrics.json");
@@ -156,12 +152,14 @@ impl<'a> Evaluation<'a> {
             !interrupt.is_set()
         });
         progress.finish();
-        let lines = judge_lines(&judged.verdicts)?;
-        let files = BTreeMap::from([("judge.jsonl".to_string(), lines)]);
         let Some(failure) = judged.failure else {
-            return Ok((Some(judged.verdicts), files));
+            return Ok(Some(judged.verdicts));
         };
-        write_files(self.args, &files)?;
+        let lines = json_lines(&judged.verdicts)?;
+        write_files(
+            self.args,
+            &BTreeMap::from([(JUDGE_FILE.to_string(), lines)]),
+        )?;
         Err(match (&self.args.output, failure) {
             (Some(output), Error::Judge(message)) => Error::Judge(format!(
                 "{message}; the outcomes are kept: go on with --predictions {}",
@@ -171,24 +169,22 @@ impl<'a> Evaluation<'a> {
         })
     }
 
-    fn add_judge(
+    /// Writes and shows what came of it.
+    fn finish(
         &self,
-        report: &mut BTreeMap<&'static str, serde_json::Value>,
-        verdicts: Option<&[JudgeVerdict]>,
+        mut scores: AgentScores,
+        verdicts: Option<Vec<JudgeVerdict>>,
     ) -> Result<(), Error> {
         if let (Some(judge), Some(verdicts)) = (&self.judge, verdicts) {
-            report.insert("judge", json_value(&judge.summary(verdicts))?);
+            judge.add_to(&mut scores, verdicts)?;
         }
-        Ok(())
-    }
-
-    fn print(&self, table: &str, verdicts: Option<&[JudgeVerdict]>) -> Result<(), Error> {
+        write_files(self.args, &scores.files()?)?;
         let name = match &self.args.predictions {
             Some(_) => "predictions",
             None => &self.args.checkpoint,
         };
-        say(&table.replace("| this run |", &format!("| {name} |")))?;
-        let Some((judge, verdicts)) = self.judge.as_ref().zip(verdicts) else {
+        say(&scores.table.replace("| this run |", &format!("| {name} |")))?;
+        let Some((judge, verdicts)) = self.judge.as_ref().zip(scores.verdicts.as_ref()) else {
             return Ok(());
         };
         let summary = judge.summary(verdicts);

@@ -25,6 +25,9 @@ use crate::error::Error;
 use crate::models::Decoder;
 use crate::recipes::rows::goat_options;
 
+/// The file of the judge's replies.
+pub const JUDGE_FILE: &str = "judge.jsonl";
+
 /// A query by its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentTask {
@@ -108,10 +111,13 @@ pub struct AgentScores {
     pub predictions: Vec<Value>,
     /// The means as a Markdown table with one line, called `this run`.
     pub table: String,
+    /// The judge's verdicts, where one was asked.
+    pub verdicts: Option<Vec<JudgeVerdict>>,
 }
 
 impl AgentScores {
-    /// `metrics.json`, and `predictions.jsonl` with a line for each query.
+    /// `metrics.json`, `predictions.jsonl` with a line for each query, and `judge.jsonl` with a
+    /// line for each verdict where there are some.
     ///
     /// # Errors
     ///
@@ -119,13 +125,15 @@ impl AgentScores {
     pub fn files(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
         let mut report = serde_json::to_vec_pretty(&self.report).map_err(unwritable)?;
         report.push(b'\n');
-        Ok(BTreeMap::from([
+        let lines = json_lines(&self.predictions)?;
+        let mut files = BTreeMap::from([
             ("metrics.json".to_string(), report),
-            (
-                "predictions.jsonl".to_string(),
-                json_lines(&self.predictions)?,
-            ),
-        ]))
+            ("predictions.jsonl".to_string(), lines),
+        ]);
+        if let Some(verdicts) = &self.verdicts {
+            files.insert(JUDGE_FILE.to_string(), json_lines(verdicts)?);
+        }
+        Ok(files)
     }
 }
 

@@ -216,6 +216,7 @@ impl AgentSuite for ApiBankSuite {
             .filter_map(|(name, mean)| Some((format!("apibank.{name}"), mean?.value)));
         Ok(AgentScores {
             metrics: means.collect(),
+            verdicts: None,
             table: api_bank_table(&[("this run", &report)]),
             report: [("apibank", json_value(&report)?)].into(),
             predictions,

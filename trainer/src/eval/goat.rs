@@ -16,7 +16,7 @@ use super::documents::DocumentIndex;
 use super::encoder::MiniLmEncoder;
 use super::executor::open_executor;
 use super::generate::{GenerationOptions, GenerationProgress};
-use super::judge::{Judge, Judged, judge_lines};
+use super::judge::{Judge, Judged};
 use crate::base_model::BaseModel;
 use crate::config::{Config, GoatConfig};
 use crate::error::Error;
@@ -149,6 +149,7 @@ impl AgentSuite for GoatSuite {
         });
         Ok(AgentScores {
             metrics: metrics.collect(),
+            verdicts: None,
             table: goat_table(&[("this run", &report)]),
             report: [("goat", json_value(&report)?)].into(),
             predictions: predictions
@@ -224,7 +225,7 @@ impl GoatInLoop {
         retriever: Option<&MiniLmEncoder>,
         options: &GenerationOptions,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
-    ) -> Result<Option<(AgentScores, Option<Vec<u8>>)>, Error> {
+    ) -> Result<Option<AgentScores>, Error> {
         let trained = retriever
             .map(|encoder| self.loops.seen_by(encoder))
             .transpose()?;
@@ -257,13 +258,9 @@ impl GoatInLoop {
         };
         let mut scores = self.suite.score(outcomes, verdicts.as_deref())?;
         self.suite.add_retrieval(&mut scores, loops.index())?;
-        let mut lines = None;
-        if let (Some(judge), Some(verdicts)) = (&self.judge, &verdicts) {
-            scores
-                .report
-                .insert("judge", json_value(&judge.summary(verdicts))?);
-            lines = Some(judge_lines(verdicts)?);
+        if let (Some(judge), Some(verdicts)) = (&self.judge, verdicts) {
+            judge.add_to(&mut scores, verdicts)?;
         }
-        Ok(Some((scores, lines)))
+        Ok(Some(scores))
     }
 }

@@ -160,12 +160,11 @@ impl Evaluator {
         if let Some(suite) = &self.goat {
             let model = (decoder, base);
             let evaluation = suite.evaluate(model, retriever, &self.options, watch)?;
-            let Some((scores, judged)) = evaluation else {
+            let Some(scores) = evaluation else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             let named = |(name, bytes)| (format!("eval.goat.{name}"), bytes);
             files.extend(scores.files()?.into_iter().map(named));
-            files.extend(judged.map(|lines| ("eval.goat.judge.jsonl".to_string(), lines)));
             metrics.extend(scores.metrics);
         }
         if let Some((suite, untrained)) = &self.retrieval {

@@ -7,7 +7,7 @@ use tooltune_data::benchmarks::goat::{
 };
 use tooltune_data::endpoint::{ChatEndpoint, ChatOptions, EndpointOptions};
 
-use super::agents::AgentTask;
+use super::agents::{AgentScores, AgentTask, json_value};
 use super::generate::GenerationProgress;
 use crate::config::JudgeConfig;
 use crate::error::Error;
@@ -113,13 +113,20 @@ impl Judge {
             n_unparsed: n_unparsed(verdicts),
         }
     }
-}
 
-/// `judge.jsonl`: a line for each verdict, with the replies as they came.
-///
-/// # Errors
-///
-/// Never for verdicts that were read; serialisation has no other failure.
-pub fn judge_lines(verdicts: &[JudgeVerdict]) -> Result<Vec<u8>, Error> {
-    super::agents::json_lines(verdicts)
+    /// Puts verdicts and what is to be said of them beside the scores that follow from them.
+    ///
+    /// # Errors
+    ///
+    /// Never; serialisation of a summary does not fail.
+    pub fn add_to(
+        &self,
+        scores: &mut AgentScores,
+        verdicts: Vec<JudgeVerdict>,
+    ) -> Result<(), Error> {
+        let summary = json_value(&self.summary(&verdicts))?;
+        scores.report.insert("judge", summary);
+        scores.verdicts = Some(verdicts);
+        Ok(())
+    }
 }

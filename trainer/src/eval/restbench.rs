@@ -116,6 +116,7 @@ impl AgentSuite for RestBenchSuite {
             .filter_map(|(name, mean)| Some((format!("restbench.{name}"), mean?.value)));
         Ok(AgentScores {
             metrics: means.collect(),
+            verdicts: None,
             table: restbench_table(&[("this run", &report)]),
             report: [("restbench", json_value(&report)?)].into(),
             predictions,
