@@ -8,6 +8,7 @@ mod parity;
 mod planning;
 mod retriever;
 mod runs;
+mod suites;
 
 mod configs;
 mod guide;

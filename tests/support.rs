@@ -6,6 +6,7 @@
 
 pub(crate) mod bounds;
 pub(crate) mod place;
+pub(crate) mod server;
 
 use std::path::{Path, PathBuf};
 

@@ -145,6 +145,10 @@ pub enum SuiteName {
     Goat,
     /// Queries to a ranking of documents, with the retriever.
     Retrieval,
+    /// RestBench: queries to a path of endpoints, with the retriever's documents.
+    Restbench,
+    /// API-Bank: samples of level 3, or dialogues of levels 1 and 2, to calls and answers.
+    Apibank,
 }
 
 /// `tooltune eval runs/quickstart --checkpoint best --output results`
@@ -167,7 +171,8 @@ pub struct EvalArgs {
     /// At most this many rows.
     #[arg(long)]
     pub max_samples: Option<usize>,
-    /// Score this predictions.jsonl instead of generating.
+    /// Score this predictions.jsonl of a former evaluation instead of generating; no model is
+    /// read. Not for the suite retrieval.
     #[arg(long)]
     pub predictions: Option<PathBuf>,
     /// Folder for predictions and metrics; it must not hold any yet.
@@ -259,6 +264,11 @@ pub enum DataCommand {
     Synth(SynthCommand),
     /// Turn API documentation of other layouts into API documents.
     Import(ImportArgs),
+    /// Find which APIs can feed which, and the tasks that follow: GOAT's pipeline as far as it
+    /// asks no language model.
+    Graph(GraphArgs),
+    /// Turn trajectories into pairs that a retriever learns from.
+    Pairs(PairsArgs),
     /// Lengths, token counts and the seven JSON measures of the SLOT paper.
     Stats(StatsArgs),
 }
@@ -360,6 +370,81 @@ pub struct ImportArgs {
     /// JSON Lines file to write.
     #[arg(long)]
     pub output: PathBuf,
+}
+
+/// How parameters are described to the filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ParameterTextName {
+    /// Name and description.
+    NameAndDescription,
+    /// The description alone, where it says what it describes.
+    Description,
+}
+
+/// How outputs are described to the filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OutputTextName {
+    /// What the document says is returned, else its description.
+    Returned,
+    /// The API's description, for specifications that describe responses as "An album".
+    Description,
+}
+
+/// `tooltune data graph documents.jsonl --threshold 0.2 --output tasks.jsonl`
+#[derive(Debug, Args)]
+pub struct GraphArgs {
+    /// JSON Lines file of API documents.
+    pub documents: PathBuf,
+    /// JSON Lines file to write: {"apis": names in the order of their calls, "edges": [{"source",
+    /// "target", "parameter"}]}; the terminal by default.
+    #[arg(long)]
+    pub output: Option<PathBuf>,
+    /// sentence-transformers folder of the encoder that compares outputs with parameters.
+    #[arg(long, default_value = "models/all-minilm-l6-v2")]
+    pub retriever: PathBuf,
+    /// Least cosine of an edge; the paper takes 0.2, and 0.05 for RestBench.
+    #[arg(long, default_value_t = 0.2)]
+    pub threshold: f64,
+    /// What stands for a parameter.
+    #[arg(long, value_enum, default_value = "name-and-description")]
+    pub parameter_text: ParameterTextName,
+    /// What stands for an output.
+    #[arg(long, value_enum, default_value = "returned")]
+    pub output_text: OutputTextName,
+    /// Fewest calls of a task.
+    #[arg(long, default_value_t = 2)]
+    pub min_calls: usize,
+    /// Most calls of a task.
+    #[arg(long, default_value_t = 4)]
+    pub max_calls: usize,
+    /// Most sub-graphs that are met before giving up.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub limit: usize,
+    /// Equal seeds break cycles at the same edges.
+    #[arg(long, default_value_t = 17)]
+    pub seed: u64,
+    /// JSON Lines file to write the edges to, for a filter of your own.
+    #[arg(long)]
+    pub edges: Option<PathBuf>,
+    /// Read the edges from such a file instead of comparing texts.
+    #[arg(long, conflicts_with_all = ["edges", "threshold"])]
+    pub from_edges: Option<PathBuf>,
+}
+
+/// `tooltune data pairs train.jsonl --documents documents.jsonl --output pairs.jsonl`
+#[derive(Debug, Args)]
+pub struct PairsArgs {
+    /// JSON Lines file of trajectories.
+    pub file: PathBuf,
+    /// JSON Lines file of API documents.
+    #[arg(long)]
+    pub documents: PathBuf,
+    /// Pair documents with sub-queries instead of whole queries, for the methods that decompose.
+    #[arg(long)]
+    pub sub_queries: bool,
+    /// JSON Lines file to write: {"query", "positive"}; the terminal by default.
+    #[arg(long)]
+    pub output: Option<PathBuf>,
 }
 
 /// `tooltune data stats train.jsonl --model models/smollm2-135m-instruct.gguf`

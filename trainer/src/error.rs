@@ -9,6 +9,7 @@ use tooltune_data::benchmarks::goat::GoatError;
 use tooltune_data::benchmarks::retrieval::RetrievalError;
 use tooltune_data::benchmarks::slot::ScoreError;
 use tooltune_data::synth::goat::GoatSynthError;
+use tooltune_data::synth::graph::GraphError;
 use tooltune_data::text::DataError;
 use tooltune_data::tools::ToolsError;
 
@@ -41,6 +42,12 @@ pub enum Error {
     /// Trajectories that cannot be made.
     #[error(transparent)]
     Synth(#[from] GoatSynthError),
+    /// A graph of APIs that cannot be made.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A judge that cannot say which queries are solved, with what to check.
+    #[error("goat.judge: {0}")]
+    Judge(String),
     /// A metric that cannot be computed.
     #[error(transparent)]
     Score(#[from] ScoreError),
@@ -127,7 +134,8 @@ impl Error {
             | Self::Usage(_)
             | Self::Lora(_)
             | Self::Device(_)
-            | Self::Synth(_) => 2,
+            | Self::Synth(_)
+            | Self::Graph(_) => 2,
             Self::Data(_)
             | Self::Tools(_)
             | Self::Batch(_)
@@ -139,6 +147,7 @@ impl Error {
             Self::Interrupted { .. } => 75,
             Self::Stopped
             | Self::Stream(_)
+            | Self::Judge(_)
             | Self::Checkpoint(_)
             | Self::ModelConfig { .. }
             | Self::Step(_)

@@ -424,7 +424,7 @@ impl Task {
     }
 }
 
-fn excerpt(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     const N_CHARACTERS: usize = 500;
     text.chars().take(N_CHARACTERS).collect()
 }

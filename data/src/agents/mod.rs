@@ -9,6 +9,7 @@
 mod agent;
 mod call_text;
 mod completions;
+mod dialogue;
 mod expansion;
 mod method;
 mod options;
@@ -23,6 +24,7 @@ mod tests;
 
 pub use agent::{Agent, AgentRequest};
 pub use call_text::{CallText, MaskSpans, ValueSpan, mask_spans, render_call};
+pub use dialogue::{dialogue_outcome, dialogue_prompt};
 pub use expansion::{Expansion, GoatExample, Ranking};
 pub use method::{ExampleKind, Method};
 pub use options::{AgentLimits, Distractors, GoatOptions, KindWeights};

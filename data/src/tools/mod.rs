@@ -8,6 +8,7 @@
 mod catalogue;
 mod check;
 mod cut_output;
+mod dialogues;
 mod document;
 mod endpoint;
 mod error;
@@ -21,6 +22,7 @@ mod views;
 
 pub use catalogue::ApiCatalogue;
 pub use cut_output::{OUTPUT_LIMIT, cut_output};
+pub use dialogues::{DialogueGold, DialogueStep, DialogueTurn, import_apibank_dialogues};
 pub use document::{ApiDocument, ApiParameter};
 pub use endpoint::{EndpointCall, EndpointTemplates};
 pub use error::ToolsError;

@@ -74,7 +74,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
 }
 
 /// One JSON line each, to a file with its folder, or to the terminal.
-fn write_lines<T: Serialize>(
+pub(super) fn write_lines<T: Serialize>(
     what: &str,
     items: impl IntoIterator<Item = T>,
     path: Option<&Path>,

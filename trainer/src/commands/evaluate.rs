@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::atomic::write_atomic;
-use tooltune_data::benchmarks::goat::goat_table;
 use tooltune_data::benchmarks::retrieval::retrieval_table;
 use tooltune_data::benchmarks::slot::{DatasetScore, before_after_rows, markdown_table};
 
-use super::{Place, say};
+use super::{Place, agent_suites, say};
 use crate::base_model::BaseModel;
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::{Config, LoadedConfig};
@@ -18,7 +17,6 @@ use crate::error::Error;
 use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::generate::{GenerationOptions, GenerationProgress};
-use crate::eval::goat::GoatSuite;
 use crate::eval::in_loop::encoder;
 use crate::eval::retrieval::RetrievalSuite;
 use crate::eval::slot::{self, Prediction, SlotEvaluation};
@@ -44,7 +42,9 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     let device = place.open(config.device)?;
     match args.suite {
         SuiteName::Slot => slot_suite(args, &config, &device),
-        SuiteName::Goat => goat_suite(args, &config, &device),
+        SuiteName::Goat | SuiteName::Restbench | SuiteName::Apibank => {
+            agent_suites::run(args, &config, &device)
+        }
         SuiteName::Retrieval => retrieval_suite(args, &config, &device),
     }
 }
@@ -67,15 +67,15 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
     print(args, &evaluation)
 }
 
-/// Refuses options that only the suite slot has.
-fn without_slot_options(args: &EvalArgs) -> Result<(), Error> {
+/// Refuses options that rankings have no use for.
+fn without_predictions(args: &EvalArgs) -> Result<(), Error> {
     for (given, option) in [
         (args.predictions.is_some(), "--predictions"),
         (args.compare.is_some(), "--compare"),
     ] {
         if given {
             return Err(Error::Usage(format!(
-                "{option} is for the suite slot; score attempted calls with `tooltune score`"
+                "{option} is not for the suite retrieval; take it out"
             )));
         }
     }
@@ -83,7 +83,11 @@ fn without_slot_options(args: &EvalArgs) -> Result<(), Error> {
 }
 
 /// The retriever of the chosen checkpoint, if one was trained; else that of the config.
-fn retriever(args: &EvalArgs, config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
+pub(super) fn retriever(
+    args: &EvalArgs,
+    config: &Config,
+    device: &Device,
+) -> Result<MiniLmEncoder, Error> {
     if args.checkpoint != "base" {
         let dir = checkpoint(args, config)?;
         if let Some(trained) = files::encoder(config, &dir, device)? {
@@ -94,7 +98,7 @@ fn retriever(args: &EvalArgs, config: &Config, device: &Device) -> Result<MiniLm
 }
 
 fn retrieval_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
-    without_slot_options(args)?;
+    without_predictions(args)?;
     let suite = RetrievalSuite::open(config)?;
     let evaluation = suite.evaluate(&retriever(args, config, device)?)?;
     write_files(args, &evaluation.files()?)?;
@@ -104,23 +108,7 @@ fn retrieval_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<
     )]))
 }
 
-fn goat_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
-    without_slot_options(args)?;
-    let suite = GoatSuite::open(config, device)?;
-    let retriever = retriever(args, config, device)?;
-    let evaluation = generated(args, config, suite.len(), device, |generator, watch| {
-        let model = (generator.decoder, generator.base);
-        suite.evaluate(model, Some(&retriever), generator.options, watch)
-    })?;
-    write_files(args, &evaluation.files()?)?;
-    say(&goat_table(&[(
-        args.checkpoint.as_str(),
-        &evaluation.report,
-    )]))?;
-    say(&retrieval_table(&[("retriever", &evaluation.retrieval)]))
-}
-
-fn write_files(args: &EvalArgs, files: &BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
+pub(super) fn write_files(args: &EvalArgs, files: &BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
     let Some(output) = &args.output else {
         return Ok(());
     };
@@ -150,14 +138,14 @@ fn target_config(args: &EvalArgs) -> Result<Config, Error> {
 }
 
 /// What completes prompts.
-struct Generator<'a> {
-    decoder: &'a Decoder,
-    base: &'a BaseModel,
-    options: &'a GenerationOptions,
+pub(super) struct Generator<'a> {
+    pub(super) decoder: &'a Decoder,
+    pub(super) base: &'a BaseModel,
+    pub(super) options: &'a GenerationOptions,
 }
 
 /// Loads model and checkpoint and lets `work` evaluate them, with a progress bar over `n` rows.
-fn generated<R>(
+pub(super) fn generated<R>(
     args: &EvalArgs,
     config: &Config,
     n: usize,

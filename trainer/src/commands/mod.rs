@@ -6,7 +6,9 @@
     reason = "the commands are what speaks to the user"
 )]
 
+mod agent_suites;
 mod data;
+mod data_graph;
 mod evaluate;
 mod inspect;
 mod machine;
@@ -50,6 +52,8 @@ pub fn run(cli: Cli) -> Result<(), Error> {
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),
         Command::Data(DataCommand::Import(args)) => data::import(&args),
+        Command::Data(DataCommand::Graph(args)) => data_graph::graph(&args, &place),
+        Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),
         Command::Data(DataCommand::Stats(args)) => data::stats(&args),
         Command::Doctor(args) => machine::doctor(&args, &place),
         Command::Schema => {

@@ -562,6 +562,7 @@ pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
             .iter()
             .map(|goat| ("goat.documents".to_owned(), &goat.documents)),
     );
+    files.extend(config.goat.iter().filter_map(|goat| goat.executor.files()));
     files.extend(config.retriever.iter().map(|retriever| {
         let path = &retriever.model_name_or_path;
         ("retriever.model_name_or_path".to_owned(), path)

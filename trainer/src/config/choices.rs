@@ -111,6 +111,32 @@ choices! {
 }
 
 choices! {
+    /// What answers the calls of agents.
+    ExecutorKind {
+        /// The invented APIs of `tooltune data synth goat`.
+        Synthetic = "synthetic",
+        /// Recorded calls, found by name and arguments.
+        Replay = "replay",
+        /// One fixed response for each endpoint, whatever the arguments.
+        Canned = "canned",
+        /// A server, by its OpenAPI specification.
+        Http = "http",
+    }
+}
+
+choices! {
+    /// Which rows of a recording count, by their field `set`.
+    RecordedSet {
+        /// All.
+        All = "all",
+        /// Those of API-Bank's levels 1 and 2.
+        Levels1And2 = "lv1_lv2",
+        /// Those of API-Bank's level 3.
+        Level3 = "lv3",
+    }
+}
+
+choices! {
     /// Which values in the arguments of calls are left out of the loss.
     ArgumentMask {
         /// None: all are learned.

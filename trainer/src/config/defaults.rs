@@ -6,7 +6,7 @@
 
 use super::choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, Distractors, GoatMethod, GradientCheckpointing,
-    LrSchedulerType, OnEmpty, OnOverflow, Optim, Packing, ReportTo, Straddle,
+    LrSchedulerType, OnEmpty, OnOverflow, Optim, Packing, RecordedSet, ReportTo, Straddle,
 };
 use super::settings::Device;
 
@@ -33,6 +33,17 @@ pub(crate) const DISTRACTORS: Distractors = Distractors::Random;
 pub(crate) const N_DOCUMENTS: usize = 5;
 pub(crate) const OUTPUT_LIMIT: usize = 1200;
 pub(crate) const KIND_WEIGHT: f64 = 1.0;
+
+pub(crate) const RECORDED_SET: RecordedSet = RecordedSet::All;
+pub(crate) const CONNECT_TIMEOUT_SECS: f64 = 5.0;
+pub(crate) const CALL_TIMEOUT_SECS: f64 = 20.0;
+pub(crate) const JUDGE_ATTEMPTS: usize = 3;
+pub(crate) const JUDGE_CONCURRENCY: usize = 8;
+pub(crate) const JUDGE_MAX_TOKENS: usize = 2048;
+pub(crate) const JUDGE_RETRIES: usize = 4;
+pub(crate) const JUDGE_TIMEOUT_SECS: f64 = 120.0;
+pub(crate) const JUDGE_TOTAL_SECS: f64 = 600.0;
+pub(crate) const JUDGE_IN_LOOP: bool = false;
 
 pub(crate) const NUM_TRAIN_EPOCHS: f64 = 3.0;
 pub(crate) const PER_DEVICE_TRAIN_BATCH_SIZE: usize = 8;

@@ -20,11 +20,13 @@ mod overrides;
 mod patterns;
 mod presets;
 mod raw;
+mod raw_goat;
 mod raw_retriever;
 mod read;
 mod resolved;
 mod rules;
 mod schema;
+mod services;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -35,22 +37,24 @@ use std::path::Path;
 
 pub use choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Distractors, EvalStrategy,
-    GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim,
-    Packing, ReportTo, RetrieverData, Span, Straddle, Suite, TrainOn,
+    ExecutorKind, GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty,
+    OnOverflow, Optim, Packing, RecordedSet, ReportTo, RetrieverData, Span, Straddle, Suite,
+    TrainOn,
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
 pub use patterns::Patterns;
 pub use presets::Preset;
 pub use raw::{
-    RawCheckpoint, RawConfig, RawData, RawEval, RawGoat, RawKindWeights, RawLog, RawLora, RawMask,
-    RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight, RawTrain,
+    RawCheckpoint, RawConfig, RawData, RawEval, RawExecutor, RawGoat, RawJudge, RawKindWeights,
+    RawLog, RawLora, RawMask, RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight, RawTrain,
 };
 pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;
 pub use settings::{
-    CheckpointConfig, Config, DataConfig, Device, EvalConfig, GoatConfig, KindWeights, LogConfig,
-    LoraConfig, MaskConfig, ModelConfig, NoLanguageModel, RetrieverConfig, RetrieverLora,
-    RetrieverTraining, RunLength, SpanWeight, TargetModules, TrainConfig, Warmup,
+    CheckpointConfig, Config, DataConfig, Device, EvalConfig, ExecutorConfig, GoatConfig,
+    HttpExecutorConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig, ModelConfig,
+    NoLanguageModel, RetrieverConfig, RetrieverLora, RetrieverTraining, RunLength, SpanWeight,
+    TargetModules, TrainConfig, Warmup,
 };
 
 use document::Table;

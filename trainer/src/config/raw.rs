@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choices::{
-    ArgumentMask, ComputeDtype, DataFormat, Distractors, EvalStrategy, GoatMethod,
-    GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim, Packing,
-    ReportTo, Span, Straddle, Suite, TrainOn,
+    ArgumentMask, ComputeDtype, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType,
+    ModulePattern, OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
 };
 use super::defaults;
 use super::patterns::Patterns;
+pub use super::raw_goat::{RawExecutor, RawGoat, RawJudge, RawKindWeights};
 pub use super::raw_retriever::{RawRetriever, RawRetrieverLora};
 use super::read::{RawTable, reads};
 
@@ -235,75 +235,6 @@ pub struct RawSpanWeight {
     pub weight: Option<f64>,
 }
 reads!(RawSpanWeight { span, weight });
-
-/// How trajectories become rows.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RawGoat {
-    /// The JSON Lines file of API documents.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub documents: Option<PathBuf>,
-    /// How the model is prompted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = defaults::GOAT_METHOD))]
-    pub method: Option<GoatMethod>,
-    /// Which documents stand beside the gold ones in a training prompt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = defaults::DISTRACTORS))]
-    pub distractors: Option<Distractors>,
-    /// Documents in a prompt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1), extend("default" = defaults::N_DOCUMENTS))]
-    pub n_documents: Option<usize>,
-    /// Characters of a call's result in a prompt; what is longer is cut.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 40), extend("default" = defaults::OUTPUT_LIMIT))]
-    pub output_limit: Option<usize>,
-    /// How much each kind of example counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub weights: Option<RawKindWeights>,
-}
-reads!(RawGoat {
-    documents,
-    method,
-    distractors,
-    n_documents,
-    output_limit,
-    weights,
-});
-
-/// How much each kind of example of a trajectory counts; 0 leaves the kind out.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RawKindWeights {
-    /// Plans.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0), extend("default" = defaults::KIND_WEIGHT))]
-    pub plan: Option<f64>,
-    /// Calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0), extend("default" = defaults::KIND_WEIGHT))]
-    pub call: Option<f64>,
-    /// Thoughts with calls, and the answers of such loops.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0), extend("default" = defaults::KIND_WEIGHT))]
-    pub step: Option<f64>,
-    /// Sub-queries.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0), extend("default" = defaults::KIND_WEIGHT))]
-    pub decompose: Option<f64>,
-    /// Answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0), extend("default" = defaults::KIND_WEIGHT))]
-    pub answer: Option<f64>,
-}
-reads!(RawKindWeights {
-    plan,
-    call,
-    step,
-    decompose,
-    answer
-});
 
 /// Optimizer, schedule and length of the run, with transformers' names.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -15,8 +15,8 @@ use super::raw::{
     RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight, RawTrain,
 };
 use super::settings::{
-    Config, GoatConfig, LoraConfig, MaskConfig, RetrieverConfig, RunLength, TargetModules,
-    TrainConfig, Warmup,
+    Config, GoatConfig, JudgeConfig, LoraConfig, MaskConfig, RetrieverConfig, RunLength,
+    TargetModules, TrainConfig, Warmup,
 };
 
 /// Settings and tables that change no number of the training itself.
@@ -29,6 +29,8 @@ const SAFE_ON_RESUME: &[&str] = &[
     "train.gradient_checkpointing",
     "train.max_nonfinite",
     "train.logging_steps",
+    "goat.executor",
+    "goat.judge",
     "eval",
     "checkpoint",
     "log",
@@ -240,6 +242,8 @@ fn raw_goat(goat: &GoatConfig) -> RawGoat {
             decompose: Some(weights.decompose),
             answer: Some(weights.answer),
         }),
+        executor: Some(goat.executor.raw()),
+        judge: goat.judge.as_ref().map(JudgeConfig::raw),
     }
 }
 

@@ -12,6 +12,7 @@ use super::choices::{
     ReportTo, RetrieverData, Span, Straddle, Suite, TrainOn,
 };
 use super::patterns::Patterns;
+pub use super::services::{ExecutorConfig, HttpExecutorConfig, JudgeConfig};
 
 /// A checked config.
 #[derive(Debug, Clone, PartialEq)]
@@ -191,6 +192,10 @@ pub struct GoatConfig {
     pub output_limit: usize,
     /// How much each kind of example counts.
     pub weights: KindWeights,
+    /// What answers the calls of agents.
+    pub executor: ExecutorConfig,
+    /// The model that says which queries are solved; `None` leaves it to the facts.
+    pub judge: Option<JudgeConfig>,
 }
 
 /// How much each kind of example of a trajectory counts, each at least 0.

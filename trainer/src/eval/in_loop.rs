@@ -9,7 +9,7 @@ use tooltune_data::text::{Row, TokenizedExample, prepare};
 use super::documents::untrained;
 use super::encoder::MiniLmEncoder;
 use super::generate::{GenerationOptions, GenerationProgress};
-use super::goat::GoatSuite;
+use super::goat::GoatInLoop;
 use super::retrieval::RetrievalSuite;
 use super::{loss, slot};
 use crate::base_model::BaseModel;
@@ -28,7 +28,7 @@ pub struct Evaluator {
     /// Present where a suite compares texts.
     encoder: Option<Box<dyn SentenceEncoder>>,
     /// Present where agents are evaluated.
-    goat: Option<GoatSuite>,
+    goat: Option<GoatInLoop>,
     /// Present where rankings are evaluated.
     retrieval: Option<(RetrievalSuite, MiniLmEncoder)>,
 }
@@ -98,7 +98,7 @@ impl Evaluator {
             false => None,
         };
         let goat = match asks(Suite::Goat) {
-            true => Some(GoatSuite::open(config, device)?),
+            true => Some(GoatInLoop::open(config, device)?),
             false => None,
         };
         let retrieval = match asks(Suite::Retrieval) {
@@ -159,12 +159,13 @@ impl Evaluator {
         }
         if let Some(suite) = &self.goat {
             let model = (decoder, base);
-            let Some(evaluation) = suite.evaluate(model, retriever, &self.options, watch)? else {
+            let evaluation = suite.evaluate(model, retriever, &self.options, watch)?;
+            let Some(scores) = evaluation else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
-            metrics.extend(evaluation.metrics());
             let named = |(name, bytes)| (format!("eval.goat.{name}"), bytes);
-            files.extend(evaluation.files()?.into_iter().map(named));
+            files.extend(scores.files()?.into_iter().map(named));
+            metrics.extend(scores.metrics);
         }
         if let Some((suite, untrained)) = &self.retrieval {
             let evaluation = suite.evaluate(retriever.unwrap_or(untrained))?;

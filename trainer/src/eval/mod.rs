@@ -1,10 +1,15 @@
 //! A model and a suite to predictions, scores and a report.
 
+pub mod agents;
+pub mod apibank;
 pub mod documents;
 pub mod encoder;
+pub mod executor;
 pub mod generate;
 pub mod goat;
 pub mod in_loop;
+pub mod judge;
 pub mod loss;
+pub mod restbench;
 pub mod retrieval;
 pub mod slot;

@@ -9,6 +9,7 @@
 
 use crate::agents::AttemptedCall;
 use crate::json::ExactJson;
+use crate::tools::GoldCall;
 
 /// The call that looks for APIs and is no call of the task.
 const SEARCHER: &str = "ToolSearcher";
@@ -35,6 +36,17 @@ impl From<&AttemptedCall> for ApiBankCall {
     }
 }
 
+impl From<&GoldCall> for ApiBankCall {
+    fn from(call: &GoldCall) -> Self {
+        let exception = call.exception.clone().map(ExactJson::Text);
+        Self {
+            name: call.name.clone(),
+            output: ExactJson::from(&call.output),
+            exception: exception.unwrap_or(ExactJson::Null),
+        }
+    }
+}
+
 /// The calls of one task.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ApiBankSample {
@@ -53,6 +65,12 @@ struct Tally {
 }
 
 impl ApiBankSample {
+    /// Predicted, gold and right calls.
+    pub(super) fn counts(&self) -> (usize, usize, usize) {
+        let tally = self.tally();
+        (tally.n_pred, tally.n_gold, tally.n_right)
+    }
+
     fn tally(&self) -> Tally {
         let counted = |calls: &[ApiBankCall]| -> Vec<ApiBankCall> {
             let of_task = calls.iter().filter(|call| call.name != SEARCHER);

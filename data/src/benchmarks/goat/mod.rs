@@ -10,6 +10,7 @@
 //! known, without one ([`answer_holds_facts`]).
 
 mod api_bank;
+mod api_bank_report;
 mod calls;
 mod endpoints;
 mod facts;
@@ -17,9 +18,11 @@ mod judge;
 mod llm_judge;
 mod paths;
 mod report;
+mod restbench;
 mod rouge;
 
 pub use api_bank::{ApiBankCall, ApiBankSample, api_bank_correctness, api_bank_sample_accuracy};
+pub use api_bank_report::{ApiBankReport, ApiBankScore, api_bank_table};
 pub use calls::{
     ArgumentEquality, Arguments, Call, args_equal, invocation_accuracy, selection_accuracy,
 };
@@ -31,6 +34,7 @@ pub use llm_judge::{
 };
 pub use paths::{LengthCase, correct_path, delta_len, mean_pct, percent};
 pub use report::{GoatReport, GoatSample, GoatScore, goat_table};
+pub use restbench::{RestBenchReport, RestBenchScore, restbench_table};
 pub use rouge::{rouge_l_apibank, rouge_l_plain};
 
 /// Why there is no score. A bad prediction is never an error: it scores zero.

@@ -155,7 +155,7 @@ fn columns(score: &GoatScore) -> [f64; 5] {
     ]
 }
 
-fn indicator(holds: bool) -> f64 {
+pub(super) fn indicator(holds: bool) -> f64 {
     if holds { 1.0 } else { 0.0 }
 }
 
@@ -186,7 +186,8 @@ pub fn goat_table(reports: &[(&str, &GoatReport)]) -> String {
     table
 }
 
-fn cell(estimate: Option<Estimate>, factor: f64, plus: &str) -> String {
+/// `value [low, high]` times a factor, or a dash; with a `plus`, signed and with two digits.
+pub(super) fn cell(estimate: Option<Estimate>, factor: f64, plus: &str) -> String {
     let Some(Estimate { value, low, high }) = estimate else {
         return "-".to_owned();
     };

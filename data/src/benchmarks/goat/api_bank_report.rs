@@ -1,0 +1,242 @@
+//! API-Bank: what became of samples with recorded calls, answers, or both.
+//!
+//! A sample of level 3 has all its calls and an answer; a step of a dialogue has one call or one
+//! reply. What a sample does not have is not counted. Rates are those of
+//! [`api_bank_correctness`](super::api_bank_correctness) and
+//! [`api_bank_sample_accuracy`](super::api_bank_sample_accuracy), as fractions with intervals.
+
+use serde::{Deserialize, Serialize};
+
+use super::GoatError;
+use super::api_bank::{ApiBankCall, ApiBankSample};
+use super::report::{cell, indicator};
+use super::rouge::{rouge_l_apibank, rouge_l_plain};
+use crate::agents::Outcome;
+use crate::benchmarks::bootstrap::{Estimate, estimates, ratio_estimate};
+use crate::tools::GoldCall;
+
+/// The numbers of one sample.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ApiBankScore {
+    /// Calls attempted, those of `ToolSearcher` aside.
+    pub n_pred: usize,
+    /// Gold calls, those of `ToolSearcher` aside.
+    pub n_gold: usize,
+    /// Attempted calls that gave what a gold call gave.
+    pub n_right: usize,
+    /// ROUGE-L of the answer as API-Bank computes it; none without a gold answer.
+    pub rouge_l: Option<f64>,
+    /// ROUGE-L of the answer as Google computes it; none without a gold answer.
+    pub rouge_l_plain: Option<f64>,
+    /// Whether the query was solved; none if nobody judged it.
+    pub success: Option<bool>,
+    /// Whether any completion could not be read.
+    pub parse_error: bool,
+}
+
+impl ApiBankScore {
+    /// Scores an outcome; an empty gold response is none.
+    pub fn of(
+        outcome: &Outcome,
+        gold_calls: &[GoldCall],
+        gold_response: &str,
+        success: Option<bool>,
+    ) -> Self {
+        let sample = ApiBankSample {
+            pred: outcome.calls.iter().map(ApiBankCall::from).collect(),
+            gold: gold_calls.iter().map(ApiBankCall::from).collect(),
+        };
+        let (n_pred, n_gold, n_right) = sample.counts();
+        let rouge = |of: fn(&str, &str) -> f64| {
+            (!gold_response.is_empty()).then(|| of(&outcome.response, gold_response))
+        };
+        Self {
+            n_pred,
+            n_gold,
+            n_right,
+            rouge_l: rouge(rouge_l_apibank),
+            rouge_l_plain: rouge(rouge_l_plain),
+            success,
+            parse_error: !outcome.failures.is_empty(),
+        }
+    }
+
+    fn is_right(&self) -> bool {
+        self.n_right == self.n_pred && self.n_right == self.n_gold
+    }
+}
+
+/// The numbers of a run, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ApiBankReport {
+    /// Number of samples.
+    pub n: usize,
+    /// Samples with gold calls.
+    pub n_call_samples: usize,
+    /// Samples with a gold answer.
+    pub n_response_samples: usize,
+    /// Right calls among the attempted ones of samples with gold calls; none without such samples.
+    pub correctness: Option<Estimate>,
+    /// Samples with gold calls whose calls are all right and all made; none without such samples.
+    pub sample_accuracy: Option<Estimate>,
+    /// Mean ROUGE-L of answers as API-Bank computes it.
+    pub rouge_l: Option<Estimate>,
+    /// Mean ROUGE-L of answers as Google computes it.
+    pub rouge_l_plain: Option<Estimate>,
+    /// Share of queries solved among those judged; none if none was.
+    pub sr: Option<Estimate>,
+    /// Share of samples with a completion that could not be read.
+    pub parse_error_rate: Estimate,
+}
+
+impl ApiBankReport {
+    /// Gathers the scores of a run.
+    ///
+    /// # Errors
+    ///
+    /// - there is no score
+    pub fn new(scores: &[ApiBankScore]) -> Result<Self, GoatError> {
+        if scores.is_empty() {
+            return Err(GoatError::NoSamples);
+        }
+        let with_calls = || scores.iter().filter(|score| score.n_gold > 0);
+        let counts: Vec<(f64, f64)> = with_calls()
+            .map(|score| (score.n_right as f64, score.n_pred as f64))
+            .collect();
+        let none_right = Estimate {
+            value: 0.0,
+            low: 0.0,
+            high: 0.0,
+        };
+        // Without any call nothing is right, as in API-Bank.
+        let correctness = ratio_estimate(&counts).unwrap_or(none_right);
+        let right = with_calls().map(|score| Some(indicator(score.is_right())));
+        let parse_errors: Vec<[f64; 1]> =
+            scores.iter().map(|s| [indicator(s.parse_error)]).collect();
+        let [parse_error_rate] = estimates(&parse_errors);
+        Ok(Self {
+            n: scores.len(),
+            n_call_samples: counts.len(),
+            n_response_samples: scores.iter().filter(|s| s.rouge_l.is_some()).count(),
+            correctness: (!counts.is_empty()).then_some(correctness),
+            sample_accuracy: mean(right),
+            rouge_l: mean(scores.iter().map(|score| score.rouge_l)),
+            rouge_l_plain: mean(scores.iter().map(|score| score.rouge_l_plain)),
+            sr: mean(scores.iter().map(|score| score.success.map(indicator))),
+            parse_error_rate,
+        })
+    }
+}
+
+/// The mean of the values that are there.
+fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
+    let rows: Vec<(f64, f64)> = values
+        .map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)))
+        .collect();
+    ratio_estimate(&rows)
+}
+
+/// Renders reports as a Markdown table in per cent, a line for each with its name; a number that
+/// a run does not have is a dash.
+pub fn api_bank_table(reports: &[(&str, &ApiBankReport)]) -> String {
+    let mut table = "| run | n | correctness % | sample accuracy % | ROUGE-L % | SR % \
+                     | parse errors % |\n|---|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
+    for (name, report) in reports {
+        let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
+        let cells = [
+            (*name).to_owned(),
+            report.n.to_string(),
+            percent(report.correctness),
+            percent(report.sample_accuracy),
+            percent(report.rouge_l),
+            percent(report.sr),
+            percent(Some(report.parse_error_rate)),
+        ];
+        table.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmarks::goat::{api_bank_correctness, api_bank_sample_accuracy};
+    use serde_json::{Value, json};
+
+    fn gold(name: &str, output: Value) -> GoldCall {
+        GoldCall {
+            name: name.to_owned(),
+            arguments: None,
+            output,
+            exception: None,
+        }
+    }
+
+    fn outcome(calls: &[(&str, Value)], response: &str) -> Outcome {
+        let calls: Vec<_> = calls
+            .iter()
+            .map(|(name, output)| {
+                json!({"name": name, "arguments": {}, "output": output, "exception": null})
+            })
+            .collect();
+        serde_json::from_value(json!({
+            "method": "global", "path": [], "calls": calls, "response": response,
+            "retrievals": [], "end": "answered",
+        }))
+        .expect("an outcome")
+    }
+
+    #[test]
+    fn rates_are_those_of_the_benchmark() {
+        let golds = [gold("tide", json!({"m": 2})), gold("berth", json!(4))];
+        let outcomes = [
+            outcome(&[("tide", json!({"m": 2.0})), ("berth", json!(4))], ""),
+            outcome(&[("tide", json!(7)), ("ToolSearcher", json!(1))], ""),
+            outcome(&[], ""),
+        ];
+        let scores = outcomes
+            .each_ref()
+            .map(|outcome| ApiBankScore::of(outcome, &golds, "", None));
+        let report = ApiBankReport::new(&scores).expect("scores");
+        let samples = outcomes.each_ref().map(|outcome| ApiBankSample {
+            pred: outcome.calls.iter().map(ApiBankCall::from).collect(),
+            gold: golds.iter().map(ApiBankCall::from).collect(),
+        });
+        let is_near = |estimate: Option<Estimate>, percent: f64| {
+            estimate.is_some_and(|e| (100.0 * e.value - percent).abs() < 1e-9)
+        };
+        let correctness = api_bank_correctness(&samples);
+        assert!(correctness > 60.0 && is_near(report.correctness, correctness));
+        let accuracy = api_bank_sample_accuracy(&samples);
+        assert!(accuracy > 30.0 && is_near(report.sample_accuracy, accuracy));
+        assert_eq!((report.n_call_samples, report.n_response_samples), (3, 0));
+        assert_eq!(report.rouge_l, None);
+    }
+
+    #[test]
+    fn what_a_sample_does_not_have_is_not_counted() {
+        let reply = ApiBankScore::of(
+            &outcome(&[], "Low water is at six."),
+            &[],
+            "Low water is at six.",
+            None,
+        );
+        let call = ApiBankScore::of(
+            &outcome(&[], ""),
+            &[gold("tide", json!(1))],
+            "",
+            Some(false),
+        );
+        let report = ApiBankReport::new(&[reply, call]).expect("scores");
+        assert_eq!(report.correctness.map(|e| e.value), Some(0.0));
+        assert_eq!(report.sample_accuracy.map(|e| e.value), Some(0.0));
+        assert_eq!(report.rouge_l_plain.map(|e| e.value), Some(1.0));
+        assert_eq!(report.sr.map(|e| e.value), Some(0.0));
+        let replies = ApiBankReport::new(&[reply]).expect("a score");
+        assert_eq!((replies.correctness, replies.sr), (None, None));
+        let table = api_bank_table(&[("base", &replies)]);
+        assert!(table.contains("| base | 1 | - | - | 100.0"), "{table}");
+        assert_eq!(ApiBankReport::new(&[]), Err(GoatError::NoSamples));
+    }
+}

@@ -1,0 +1,527 @@
+//! The suites of agents against the world outside: a server that answers calls, a judge behind an
+//! endpoint, recorded calls, and outcomes that are scored again without a model.
+
+use serde_json::{Value, json};
+
+use crate::support::model;
+use crate::support::place::Place;
+use crate::support::server::{Reply, Server};
+use crate::workplace::{Answer, Workplace, tooltune};
+
+fn config(extra: &str) -> String {
+    format!(
+        r#"device = "{device}"
+[model]
+model_name_or_path = "{model}"
+[lora]
+r = 16
+lora_alpha = 32
+[data]
+train = ["none.jsonl"]
+eval = ["queries.json"]
+format = "goat"
+max_length = 4096
+[goat]
+documents = "documents.jsonl"
+method = "react"
+{extra}
+[retriever]
+model_name_or_path = "{retriever}"
+[train]
+output_dir = "run"
+[eval]
+max_new_tokens = 64
+"#,
+        device = Place::chosen(),
+        model = model("smollm2-135m-instruct.gguf").display(),
+        retriever = model("all-minilm-l6-v2").display(),
+    )
+}
+
+/// A specification with two operations, its documents, and queries in RestBench's layout.
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    let parameter = |name: &str, place: &str| {
+        json!({"name": name, "in": place, "required": true, "schema": {"type": "string"},
+            "description": "Name of the city."})
+    };
+    let operation = |summary: &str, parameter: Value| {
+        json!({"get": {"summary": summary, "parameters": [parameter],
+            "responses": {"200": {"description": "Degrees and sky."}}}})
+    };
+    let specification = json!({
+        "openapi": "3.0.0", "info": {"title": "Sky", "version": "1"},
+        "paths": {
+            "/weather": operation("Weather of a city.", parameter("city", "query")),
+            "/tides/{city}": operation("Tides of a city.", parameter("city", "path")),
+        },
+    });
+    workplace.write("sky.json", specification.to_string());
+    let import = "data import openapi sky.json --output documents.jsonl";
+    workplace.run(import.split(' ')).success();
+    let queries = json!([
+        {"query": "How cold is Oslo?", "solution": ["GET /weather"]},
+        {"query": "When is low water in Oslo?", "solution": ["GET /weather", "GET /tides/{town}"]},
+    ]);
+    workplace.write("queries.json", queries.to_string());
+    workplace
+}
+
+/// Trains SmolLM2 for a few steps to make the same call five times, which takes it seconds.
+fn teach(workplace: &Workplace) {
+    let call = json!({"sub_query": "Ask.", "name": "GET /weather", "arguments": {"city": "Oslo"},
+        "output": {"degrees": -3}});
+    let row = json!({"id": "a", "query": "How cold is Oslo?", "calls": vec![call; 5],
+        "response": "It is -3."});
+    workplace.write("calls.jsonl", format!("{row}\n"));
+    workplace.write(
+        "teach.toml",
+        config("").replace(
+            "output_dir = \"run\"",
+            "output_dir = \"taught\"\nmax_steps = 8\nper_device_train_batch_size = 2\n\
+             learning_rate = 1e-3\nlr_scheduler_type = \"constant\"",
+        ) + "eval_strategy = \"no\"\n",
+    );
+    let train = "train teach.toml --set data.train=[\"calls.jsonl\"] --set data.eval=[]";
+    workplace.run(train.split(' ')).success();
+}
+
+const TAUGHT: [&str; 2] = ["--checkpoint", "taught/checkpoint-000008"];
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect()
+}
+
+fn metrics(workplace: &Workplace, folder: &str) -> Value {
+    serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
+}
+
+/// Runs the program with variables of the environment.
+fn run_with(workplace: &Workplace, variables: &[(&str, &str)], arguments: &[&str]) -> Answer {
+    let mut command = tooltune();
+    command.envs(variables.iter().copied());
+    Answer::of(command.current_dir(workplace.folder()).args(arguments))
+}
+
+#[test]
+fn calls_reach_a_server_and_its_faults_are_failed_calls() {
+    let workplace = workplace();
+    teach(&workplace);
+    let server = Server::start(|_, number| match number {
+        1 => Reply::Json(500, json!({"message": "down"})),
+        2 => Reply::Html(200, "<html>Sign in</html>"),
+        3 => Reply::Hang,
+        _ => Reply::Json(200, json!({"degrees": -3})),
+    });
+    let executor = format!(
+        "[goat.executor]\nkind = \"http\"\nspecification = \"sky.json\"\nbase_url = \"{}/v1\"\n\
+         headers = {{ X-Key = \"SKY_KEY\" }}\ntimeout_secs = 0.5\n",
+        server.url()
+    );
+    workplace.write("sky.toml", config(&executor));
+    let mut eval = vec![
+        "eval",
+        "sky.toml",
+        "--suite",
+        "restbench",
+        "--output",
+        "out",
+    ];
+    eval.extend(TAUGHT);
+    eval.extend(["--max-samples", "1"]);
+    let unset = run_with(&workplace, &[], &eval);
+    assert_eq!(unset.status, Some(2), "{}", unset.stderr);
+    assert!(unset.stderr.contains("SKY_KEY"), "{}", unset.stderr);
+
+    run_with(&workplace, &[("SKY_KEY", "s3cret-0123")], &eval).success();
+    let received = server.received();
+    let written = workplace.read("out/predictions.jsonl");
+    assert_eq!(received.len(), 5, "{written}");
+    assert_eq!(received[0].target, "GET /v1/weather?city=Oslo");
+    assert!(received[0].head.contains("x-key: s3cret-0123"));
+    assert!(!written.contains("s3cret"), "{written}");
+    let prediction = &lines(&written)[0];
+    let calls = prediction["outcome"]["calls"].as_array().unwrap();
+    assert_eq!(calls[0]["output"], json!({"degrees": -3}));
+    for (call, expected) in calls[1..4].iter().zip(["500", "not in JSON", "500ms"]) {
+        let message = call["exception"].as_str().unwrap();
+        assert!(message.contains(expected), "{message}");
+    }
+    assert_eq!(prediction["score"]["correct_path"], true);
+    assert_eq!(prediction["score"]["delta_len"], 4);
+    let report = metrics(&workplace, "out");
+    assert_eq!(report["restbench"]["correct_path"]["value"], 1.0);
+    assert_eq!(report["restbench"]["sr"], Value::Null);
+
+    // A document that the specification does not have can never be called.
+    let documents = workplace
+        .read("documents.jsonl")
+        .replace("/tides", "/floods");
+    workplace.write("documents.jsonl", documents);
+    let foreign = run_with(&workplace, &[("SKY_KEY", "x")], &{
+        let mut eval = eval.clone();
+        eval[5] = "elsewhere";
+        eval
+    });
+    assert_eq!(foreign.status, Some(2), "{}", foreign.stderr);
+    assert!(
+        foreign.stderr.contains("GET /floods/{city}"),
+        "{}",
+        foreign.stderr
+    );
+}
+
+/// Outcomes as a former evaluation left them: the right calls for both queries.
+fn saved_outcomes() -> String {
+    let outcome = |id: &str, names: &[&str]| {
+        let call =
+            |name: &&str| json!({"name": name, "arguments": {}, "output": 1, "exception": null});
+        let calls: Vec<Value> = names.iter().map(call).collect();
+        let outcome = json!({"method": "react", "path": names, "calls": calls, "response": "-3.",
+            "retrievals": [], "end": "answered"});
+        format!("{}\n", json!({"id": id, "outcome": outcome}))
+    };
+    let second = ["GET /weather", "GET /weather", "GET /tides/Oslo"];
+    outcome("queries[1]", &second) + &outcome("queries[0]", &["GET /tides/Oslo"])
+}
+
+#[test]
+fn outcomes_are_scored_again_without_a_model() {
+    let workplace = workplace();
+    workplace.write("saved.jsonl", saved_outcomes());
+    workplace.write("sky.toml", config("").replace("smollm2", "no_such_model"));
+    let eval = "eval sky.toml --suite restbench --predictions saved.jsonl --output out";
+    let table = workplace.run(eval.split(' ')).success();
+    assert!(table.contains("| predictions | 2 | 50.0"), "{table}");
+    let scored = lines(&workplace.read("out/predictions.jsonl"));
+    assert_eq!(
+        scored[1]["score"]["correct_path"], true,
+        "placeholders have no names"
+    );
+    assert_eq!(scored[0]["score"]["sa"], 0.0);
+    let again = "eval sky.toml --suite restbench --predictions out/predictions.jsonl --output out2";
+    workplace.run(again.split(' ')).success();
+    assert_eq!(
+        workplace.read("out/metrics.json"),
+        workplace.read("out2/metrics.json")
+    );
+
+    let all = saved_outcomes();
+    let first = all.lines().next().unwrap();
+    for (text, expected) in [
+        (
+            first.to_string(),
+            "1 of 2 queries have no line, such as \"queries[0]\"",
+        ),
+        (
+            format!("{first}\n{first}\n"),
+            "saved.jsonl:2: \"queries[1]\" has a line already",
+        ),
+        (
+            "{\"id\": \"queries[0]\"}\n".to_string(),
+            "saved.jsonl:1: missing field `outcome`",
+        ),
+    ] {
+        workplace.write("saved.jsonl", text);
+        let eval = "eval sky.toml --suite restbench --predictions saved.jsonl";
+        let refused = workplace.run(eval.split(' '));
+        assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+}
+
+fn judge(server: &Server, more: &str) -> String {
+    config(&format!(
+        "[goat.judge]\nbase_url = \"{}/v1\"\nmodel = \"judge-1\"\napi_key_env = \"JUDGE_KEY\"\n{more}\n",
+        server.url()
+    ))
+}
+
+#[test]
+fn a_judge_gives_success_and_its_replies_are_kept() {
+    let workplace = workplace();
+    workplace.write("saved.jsonl", saved_outcomes());
+    let server = Server::start(|request, _| match request.body.contains("low water") {
+        true => Reply::chat("It is.\n{\"content\": \"found\", \"answer_status\": \"Solved\"}"),
+        false => Reply::chat("I cannot say."),
+    });
+    workplace.write("judged.toml", judge(&server, "attempts = 2"));
+    let key = [("JUDGE_KEY", "sk-abcdef-0123")];
+    let eval = "eval judged.toml --suite restbench --predictions saved.jsonl --output out";
+    let eval: Vec<&str> = eval.split(' ').collect();
+    let said = run_with(&workplace, &key, &eval).success();
+    assert!(
+        said.contains("judge-1 judged 2 queries; 1 replies could not be read"),
+        "{said}"
+    );
+    let report = metrics(&workplace, "out");
+    assert_eq!(report["restbench"]["sr"]["value"], 0.5);
+    assert_eq!(
+        report["restbench"]["delta_len"]["value"], 1.0,
+        "of the solved query alone"
+    );
+    assert_eq!(
+        report["judge"],
+        json!({"model": "judge-1", "n": 2, "n_unparsed": 1})
+    );
+    let verdicts = lines(&workplace.read("out/judge.jsonl"));
+    assert_eq!(
+        (&verdicts[0]["verdict"], &verdicts[1]["verdict"]),
+        (&Value::Null, &json!(true))
+    );
+    assert_eq!(verdicts[0]["replies"].as_array().unwrap().len(), 2);
+    let received = server.received();
+    assert!(
+        received
+            .iter()
+            .all(|r| r.head.contains("authorization: bearer sk-abcdef-0123"))
+    );
+    assert!(
+        received[0].body.contains("Tool execution details"),
+        "{}",
+        received[0].body
+    );
+}
+
+#[test]
+fn a_judge_that_fails_costs_no_outcome() {
+    let workplace = workplace();
+    for (name, reply, expected) in [
+        (
+            "error",
+            Reply::Json(500, json!({"error": "overloaded"})),
+            "500",
+        ),
+        (
+            "page",
+            Reply::Html(200, "<html>Sign in</html>"),
+            "chat completions",
+        ),
+        ("silence", Reply::Hang, "no answer"),
+    ] {
+        workplace.write("saved.jsonl", saved_outcomes());
+        let server = Server::start(move |_, _| reply.clone());
+        workplace.write(
+            "judged.toml",
+            judge(&server, "retries = 0\ntimeout_secs = 0.4"),
+        );
+        let eval = [
+            "eval",
+            "judged.toml",
+            "--suite",
+            "restbench",
+            "--predictions",
+            "saved.jsonl",
+        ];
+        let eval = [&eval[..], &["--output", name]].concat();
+        let failed = run_with(&workplace, &[("JUDGE_KEY", "sk-abcdef-0123")], &eval);
+        assert_eq!(failed.status, Some(1), "{name}: {}", failed.stderr);
+        for part in [expected, server.url().as_str(), "--predictions"] {
+            assert!(
+                failed.stderr.contains(part),
+                "{name}: {part}: {}",
+                failed.stderr
+            );
+        }
+        assert!(!failed.stderr.contains("sk-abcdef"), "{}", failed.stderr);
+        assert!(!workplace.path(&format!("{name}/metrics.json")).exists());
+        workplace.write("plain.toml", config(""));
+        let kept = format!("{name}/predictions.jsonl");
+        let again = [
+            "eval",
+            "plain.toml",
+            "--suite",
+            "restbench",
+            "--predictions",
+            &kept,
+        ];
+        workplace.run(again).success();
+    }
+    let unset = Server::start(|_, _| Reply::Hang);
+    workplace.write("judged.toml", judge(&unset, ""));
+    let eval = "eval judged.toml --suite restbench --predictions saved.jsonl";
+    let refused = workplace.run(eval.split(' '));
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("JUDGE_KEY"), "{}", refused.stderr);
+    assert!(unset.received().is_empty());
+}
+
+/// Documents, a recording and samples in API-Bank's layouts.
+fn write_api_bank(workplace: &Workplace) {
+    let answer = json!({"degrees": -3});
+    workplace.write(
+        "recorded.jsonl",
+        json!({"set": "lv3", "api_name": "GET /weather", "input": {"city": "Oslo"},
+            "output": answer, "exception": null})
+        .to_string(),
+    );
+    let result = json!({"output": answer, "exception": null});
+    let call = json!({"api_name": "GET /weather", "input": {"city": "Oslo"}, "output": result});
+    workplace.write(
+        "level3.json",
+        json!([{"requirement": "How cold is Oslo?", "response": "It is -3.", "apis": [call]}])
+            .to_string(),
+    );
+    let turns = json!([
+        {"role": "User", "text": "How cold is Oslo?"},
+        {"role": "API", "api_name": "GET /weather", "param_dict": {"city": "Oslo"}, "result": result},
+        {"role": "AI", "text": "It is -3 degrees."},
+        {"role": "User", "text": "Ask again."},
+        {"role": "API", "api_name": "GET /weather", "param_dict": {"city": "Oslo"}, "result": result},
+    ]);
+    workplace.write(
+        "dialogues.jsonl",
+        json!({"file": "sky", "turns": turns}).to_string(),
+    );
+}
+
+#[test]
+fn recorded_calls_answer_api_bank() {
+    let workplace = workplace();
+    teach(&workplace);
+    write_api_bank(&workplace);
+    let replay =
+        "[goat.executor]\nkind = \"replay\"\nrecorded = \"recorded.jsonl\"\nset = \"lv3\"\n";
+    workplace.write("bank.toml", config(replay));
+    let eval = |data: &str, output: &str| {
+        let eval = [
+            "eval",
+            "bank.toml",
+            "--suite",
+            "apibank",
+            "--data",
+            data,
+            "--output",
+            output,
+        ];
+        workplace.run(eval.into_iter().chain(TAUGHT)).success();
+        metrics(&workplace, output)["apibank"].clone()
+    };
+    let steps = eval("dialogues.jsonl", "steps");
+    assert_eq!(
+        (&steps["n"], &steps["n_call_samples"]),
+        (&json!(3), &json!(2))
+    );
+    assert_eq!(steps["correctness"]["value"], 1.0);
+    assert_eq!(steps["sample_accuracy"]["value"], 1.0);
+    // One of five equal calls is right.
+    let loops = eval("level3.json", "loops");
+    assert_eq!(loops["correctness"]["value"], 0.2);
+    assert_eq!(loops["sample_accuracy"]["value"], 0.0);
+    assert_eq!(loops["n_response_samples"], 1);
+
+    let both = "eval bank.toml --suite apibank --data level3.json --data dialogues.jsonl";
+    let refused = workplace.run(both.split(' '));
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("one after the other"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn every_mistake_in_the_tables_is_found_at_once() {
+    let workplace = workplace();
+    let tables = "[goat.executor]\nkind = \"replay\"\nresponses = \"x.jsonl\"\n[goat.judge]\n\
+                  base_url = \"localhost:8000\"\nattempts = 0\napi_key_env = \"sk-abc-123\"\nmodle = \"x\"\n";
+    workplace.write("wrong.toml", config(tables));
+    let refused = workplace.run(["eval", "wrong.toml", "--suite", "goat"]);
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    for part in [
+        "`goat.executor.recorded` is missing",
+        "`goat.executor.responses` is for kind = \"canned\", and the kind is \"replay\"",
+        "`goat.judge.base_url` is \"localhost:8000\", which is no address",
+        "`goat.judge.attempts` is 0",
+        "`goat.judge.api_key_env` is not the name of an environment variable",
+        "unknown key `modle` in [goat.judge]",
+        "did you mean `model`?",
+        "wrong.toml:15:7",
+    ] {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn documents_become_tasks_and_trajectories_pairs() {
+    let workplace = Workplace::new();
+    let synth = "data synth goat --rows 6 --output rows.jsonl --documents documents.jsonl";
+    workplace.run(synth.split(' ')).success();
+    let encoder = model("all-minilm-l6-v2");
+    let encoder = encoder.to_str().unwrap();
+    let graph = |more: &[&str]| {
+        let graph = ["data", "graph", "documents.jsonl", "--max-calls", "2"];
+        let more = [&graph[..], &["--retriever", encoder], more].concat();
+        workplace.run(more)
+    };
+    let said = graph(&[
+        "--threshold",
+        "0.5",
+        "--edges",
+        "edges.jsonl",
+        "--output",
+        "a.jsonl",
+    ]);
+    let said = said.success();
+    assert!(said.contains("63 documents"), "{said}");
+    let tasks = lines(&workplace.read("a.jsonl"));
+    assert!(tasks.len() > 10, "{}", tasks.len());
+    for task in &tasks {
+        let apis = task["apis"].as_array().unwrap();
+        assert_eq!(apis.len(), 2, "{task}");
+        for edge in task["edges"].as_array().unwrap() {
+            assert_eq!((&edge["source"], &edge["target"]), (&apis[0], &apis[1]));
+        }
+    }
+    let from_file = graph(&["--from-edges", "edges.jsonl"]).success();
+    assert_eq!(
+        from_file,
+        workplace.read("a.jsonl"),
+        "edges survive their file"
+    );
+    let stricter = graph(&["--threshold", "0.7"]).success();
+    assert!(
+        stricter.lines().count() < tasks.len(),
+        "a higher threshold keeps fewer"
+    );
+    for (arguments, expected) in [
+        (["--threshold", "2"], "2"),
+        (["--min-calls", "3"], "3"),
+        (
+            ["--from-edges", "bad.jsonl"],
+            "bad.jsonl:1: no document is named \"Nobody\"",
+        ),
+    ] {
+        let edge = "{\"source\": \"Nobody\", \"target\": \"x\", \"parameter\": \"y\"}\n";
+        workplace.write("bad.jsonl", edge);
+        let refused = graph(&arguments);
+        assert_eq!(refused.status, Some(2), "{expected}: {}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+
+    let pairs = "data pairs rows.jsonl --documents documents.jsonl --output pairs.jsonl";
+    workplace.run(pairs.split(' ')).success();
+    let pairs = lines(&workplace.read("pairs.jsonl"));
+    let rows = lines(&workplace.read("rows.jsonl"));
+    let first = pairs
+        .iter()
+        .filter(|pair| pair["query"] == rows[0]["query"]);
+    let mut called: Vec<&str> = rows[0]["calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| call["name"].as_str().unwrap())
+        .collect();
+    called.sort_unstable();
+    called.dedup();
+    assert_eq!(first.count(), called.len());
+    let split = "data pairs rows.jsonl --documents documents.jsonl --sub-queries";
+    let split = lines(&workplace.run(split.split(' ')).success());
+    let sub_query = &rows[0]["calls"][0]["sub_query"];
+    assert!(
+        split.iter().any(|pair| &pair["query"] == sub_query),
+        "{sub_query}"
+    );
+}

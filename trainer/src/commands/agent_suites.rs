@@ -1,0 +1,196 @@
+//! `eval` of the suites whose queries are answered by calls: goat, restbench and apibank.
+//!
+//! Outcomes are written before a judge is asked, so that a judge that fails costs no generation:
+//! `--predictions` goes on from there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::Device;
+use tooltune_data::agents::Outcome;
+use tooltune_data::benchmarks::goat::JudgeVerdict;
+
+use super::evaluate::{Generator, generated, retriever, write_files};
+use super::say;
+use crate::cli::{EvalArgs, SuiteName};
+use crate::config::Config;
+use crate::error::Error;
+use crate::eval::agents::{
+    AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Writer, goat_config, json_lines, read_outcomes,
+};
+use crate::eval::apibank::ApiBankSuite;
+use crate::eval::executor::open_executor;
+use crate::eval::goat::GoatSuite;
+use crate::eval::judge::Judge;
+use crate::eval::restbench::RestBenchSuite;
+use crate::progress::Progress;
+use crate::recipes::interrupt::Interrupt;
+
+/// What one evaluation works with.
+struct Evaluation<'a> {
+    args: &'a EvalArgs,
+    config: &'a Config,
+    judge: Option<Judge>,
+    /// Absent where nothing is generated.
+    loops: Option<AgentLoops>,
+}
+
+pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
+    let suite: Box<dyn AgentSuite> = match args.suite {
+        SuiteName::Restbench => {
+            let suite = RestBenchSuite::open(config)?;
+            let unknown = suite.unknown_calls();
+            if !unknown.is_empty() {
+                say(&format!(
+                    "no document describes these gold calls, so that their queries cannot be \
+                     right: {}",
+                    unknown.join(", ")
+                ))?;
+            }
+            Box::new(suite)
+        }
+        SuiteName::Apibank => Box::new(ApiBankSuite::open(config)?),
+        _ => return goat(args, config, device),
+    };
+    let evaluation = Evaluation::open(args, config, &*suite, device)?;
+    let outcomes = evaluation.outcomes(&*suite, device)?;
+    let verdicts = evaluation.verdicts(&*suite, &outcomes)?;
+    let scores = suite.score(outcomes, verdicts.as_deref())?;
+    evaluation.finish(scores, verdicts)
+}
+
+/// The suite goat knows the right documents of each query, too.
+fn goat(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
+    let suite = GoatSuite::open(config)?;
+    let evaluation = Evaluation::open(args, config, &suite, device)?;
+    let outcomes = evaluation.outcomes(&suite, device)?;
+    let verdicts = evaluation.verdicts(&suite, &outcomes)?;
+    let mut scores = suite.score(outcomes, verdicts.as_deref())?;
+    if let Some(loops) = &evaluation.loops {
+        suite.add_retrieval(&mut scores, loops.index())?;
+    }
+    evaluation.finish(scores, verdicts)
+}
+
+impl<'a> Evaluation<'a> {
+    fn open(
+        args: &'a EvalArgs,
+        config: &'a Config,
+        suite: &dyn AgentSuite,
+        device: &Device,
+    ) -> Result<Self, Error> {
+        if args.compare.is_some() {
+            return Err(Error::Usage("--compare is for the suite slot".to_string()));
+        }
+        let judge = goat_config(config)?.judge.as_ref();
+        let judge = judge.filter(|_| suite.has_answers());
+        let loops = match &args.predictions {
+            Some(_) => None,
+            None => {
+                let retriever = retriever(args, config, device)?;
+                Some(AgentLoops::open(
+                    config,
+                    suite.catalogue(),
+                    Some(retriever),
+                    device,
+                )?)
+            }
+        };
+        Ok(Self {
+            args,
+            config,
+            judge: judge.map(Judge::open).transpose()?,
+            loops,
+        })
+    }
+
+    /// What became of the queries: read from a file, or made now.
+    fn outcomes(&self, suite: &dyn AgentSuite, device: &Device) -> Result<Vec<Outcome>, Error> {
+        let Some(loops) = &self.loops else {
+            let path = self.args.predictions.as_deref().unwrap_or(Path::new(""));
+            let (outcomes, n_left) = read_outcomes(path, suite.tasks())?;
+            if n_left > 0 {
+                say(&format!(
+                    "{n_left} predictions belong to no query and are left out"
+                ))?;
+            }
+            return Ok(outcomes);
+        };
+        let mut executor = open_executor(goat_config(self.config)?, suite.catalogue())?;
+        let n = suite.tasks().len();
+        generated(self.args, self.config, n, device, |generator, watch| {
+            let Generator {
+                decoder,
+                base,
+                options,
+            } = generator;
+            let writer = Writer {
+                decoder,
+                base,
+                options,
+            };
+            suite.outcomes(loops, writer, &mut *executor, watch)
+        })
+    }
+
+    /// The judge's verdicts, if there is a judge.
+    fn verdicts(
+        &self,
+        suite: &dyn AgentSuite,
+        outcomes: &[Outcome],
+    ) -> Result<Option<Vec<JudgeVerdict>>, Error> {
+        let Some(judge) = &self.judge else {
+            return Ok(None);
+        };
+        let mut files = suite.score(outcomes.to_vec(), None)?.files()?;
+        files.remove("metrics.json");
+        write_files(self.args, &files)?;
+        let interrupt = Interrupt::listen()?;
+        let mut progress = Progress::generation(outcomes.len());
+        let judged = judge.judge(suite.tasks(), outcomes, &mut |state| {
+            progress.generated(state);
+            !interrupt.is_set()
+        });
+        progress.finish();
+        let Some(failure) = judged.failure else {
+            return Ok(Some(judged.verdicts));
+        };
+        let lines = json_lines(&judged.verdicts)?;
+        write_files(
+            self.args,
+            &BTreeMap::from([(JUDGE_FILE.to_string(), lines)]),
+        )?;
+        Err(match (&self.args.output, failure) {
+            (Some(output), Error::Judge(message)) => Error::Judge(format!(
+                "{message}; the outcomes are kept: go on with --predictions {}",
+                output.join("predictions.jsonl").display()
+            )),
+            (_, failure) => failure,
+        })
+    }
+
+    /// Writes and shows what came of it.
+    fn finish(
+        &self,
+        mut scores: AgentScores,
+        verdicts: Option<Vec<JudgeVerdict>>,
+    ) -> Result<(), Error> {
+        if let (Some(judge), Some(verdicts)) = (&self.judge, verdicts) {
+            judge.add_to(&mut scores, verdicts)?;
+        }
+        write_files(self.args, &scores.files()?)?;
+        let name = match &self.args.predictions {
+            Some(_) => "predictions",
+            None => &self.args.checkpoint,
+        };
+        say(&scores.table.replace("| this run |", &format!("| {name} |")))?;
+        let Some((judge, verdicts)) = self.judge.as_ref().zip(scores.verdicts.as_ref()) else {
+            return Ok(());
+        };
+        let summary = judge.summary(verdicts);
+        say(&format!(
+            "{} judged {} queries; {} replies could not be read and count as unsolved",
+            summary.model, summary.n, summary.n_unparsed
+        ))
+    }
+}

@@ -1,0 +1,464 @@
+//! Loops over the queries of a suite: documents, a model and an executor to outcomes.
+//!
+//! Every query is a loop of its own; a round asks all loops what they need, embeds all texts
+//! together, makes all calls, and completes all prompts in one batch. Outcomes are kept as they
+//! were, so that scoring can be repeated without a model.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tooltune_data::agents::{Agent, AgentLimits, AgentRequest, Method, Outcome};
+use tooltune_data::benchmarks::goat::JudgeVerdict;
+use tooltune_data::executors::Executor;
+use tooltune_data::text::{Conversation, Row, Specials, prompt_ids};
+use tooltune_data::tools::{ApiCatalogue, JsonLines};
+
+use super::documents::{DocumentIndex, texts_of, untrained};
+use super::encoder::MiniLmEncoder;
+use super::generate::{GenerationOptions, GenerationProgress, generate};
+use crate::base_model::BaseModel;
+use crate::config::{Config, GoatConfig};
+use crate::error::Error;
+use crate::models::Decoder;
+use crate::recipes::rows::goat_options;
+
+/// The file of the judge's replies.
+pub const JUDGE_FILE: &str = "judge.jsonl";
+
+/// A query by its id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentTask {
+    /// Unique in its suite.
+    pub id: String,
+    /// What the user asks.
+    pub query: String,
+}
+
+/// What writes the texts of loops.
+#[derive(Debug, Clone, Copy)]
+pub struct Writer<'a> {
+    /// The model with its adapter.
+    pub decoder: &'a Decoder,
+    /// Its tokenizer and template.
+    pub base: &'a BaseModel,
+    /// How it generates; `max_new_tokens` bounds that of each kind of text.
+    pub options: &'a GenerationOptions,
+}
+
+/// The retriever over all documents, the method and the limits.
+#[derive(Debug)]
+pub struct AgentLoops {
+    index: DocumentIndex,
+    method: Method,
+    limits: AgentLimits,
+}
+
+/// A suite that scores what became of queries.
+pub trait AgentSuite {
+    /// Its name, which its metrics begin with.
+    fn name(&self) -> &'static str;
+
+    /// All APIs.
+    fn catalogue(&self) -> &ApiCatalogue;
+
+    /// The queries, in order.
+    fn tasks(&self) -> &[AgentTask];
+
+    /// Whether the outcomes answer queries, so that a judge can say which are solved.
+    fn has_answers(&self) -> bool {
+        true
+    }
+
+    /// What becomes of each query, in order; `None` if `watch` ended the work.
+    ///
+    /// # Errors
+    ///
+    /// A prompt that the template refuses.
+    fn outcomes(
+        &self,
+        loops: &AgentLoops,
+        writer: Writer<'_>,
+        executor: &mut dyn Executor,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<Vec<Outcome>>, Error> {
+        loops.run((self.catalogue(), self.tasks()), writer, executor, watch)
+    }
+
+    /// Scores outcomes that are in the order of the queries, with the judge's verdicts if there
+    /// are some.
+    ///
+    /// # Errors
+    ///
+    /// A query without gold calls, or no query.
+    fn score(
+        &self,
+        outcomes: Vec<Outcome>,
+        verdicts: Option<&[JudgeVerdict]>,
+    ) -> Result<AgentScores, Error>;
+}
+
+/// Scores of a suite, ready to be written and shown.
+#[derive(Debug, Clone)]
+pub struct AgentScores {
+    /// Means by name, such as `goat.sa`; those that no query has are left out.
+    pub metrics: BTreeMap<String, f64>,
+    /// Means with their intervals, by suite.
+    pub report: BTreeMap<&'static str, Value>,
+    /// Id, query, outcome and score of each query.
+    pub predictions: Vec<Value>,
+    /// The means as a Markdown table with one line, called `this run`.
+    pub table: String,
+    /// The judge's verdicts, where one was asked.
+    pub verdicts: Option<Vec<JudgeVerdict>>,
+}
+
+impl AgentScores {
+    /// `metrics.json`, `predictions.jsonl` with a line for each query, and `judge.jsonl` with a
+    /// line for each verdict where there are some.
+    ///
+    /// # Errors
+    ///
+    /// Never for outcomes that were made here; serialisation has no other failure.
+    pub fn files(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+        let mut report = serde_json::to_vec_pretty(&self.report).map_err(unwritable)?;
+        report.push(b'\n');
+        let lines = json_lines(&self.predictions)?;
+        let mut files = BTreeMap::from([
+            ("metrics.json".to_string(), report),
+            ("predictions.jsonl".to_string(), lines),
+        ]);
+        if let Some(verdicts) = &self.verdicts {
+            files.insert(JUDGE_FILE.to_string(), json_lines(verdicts)?);
+        }
+        Ok(files)
+    }
+}
+
+/// The table `[goat]`.
+///
+/// # Errors
+///
+/// The config has no such table.
+pub fn goat_config(config: &Config) -> Result<&GoatConfig, Error> {
+    config.goat.as_ref().ok_or_else(|| {
+        Error::Usage("the table [goat] is missing; add [goat] with documents".to_string())
+    })
+}
+
+/// The files of `data.eval`.
+///
+/// # Errors
+///
+/// There is none.
+pub fn eval_files(config: &Config) -> Result<&[PathBuf], Error> {
+    match config.data.eval.as_slice() {
+        [] => Err(Error::Usage(
+            "there is nothing to evaluate on: name a file with --data, or in data.eval".to_string(),
+        )),
+        files => Ok(files),
+    }
+}
+
+/// A value as JSON.
+///
+/// # Errors
+///
+/// Never for the reports of suites.
+pub fn json_value<T: Serialize>(value: &T) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(unwritable)
+}
+
+/// A JSON text a line.
+///
+/// # Errors
+///
+/// Never for what suites make.
+pub fn json_lines<T: Serialize>(items: &[T]) -> Result<Vec<u8>, Error> {
+    let mut lines = Vec::new();
+    for item in items {
+        serde_json::to_writer(&mut lines, item).map_err(unwritable)?;
+        lines.push(b'\n');
+    }
+    Ok(lines)
+}
+
+fn unwritable(error: serde_json::Error) -> Error {
+    Error::Usage(format!("scores of agents: {error}"))
+}
+
+/// A line of `predictions.jsonl`, as far as it is needed to score it again.
+#[derive(Deserialize)]
+struct SavedOutcome {
+    id: String,
+    outcome: Outcome,
+}
+
+/// Reads the outcomes of `tasks`, in their order, from the `predictions.jsonl` of a former
+/// evaluation; the second part is the number of lines that belong to no task.
+///
+/// # Errors
+///
+/// A line that is no prediction, an id that comes twice, or a task without a line.
+pub fn read_outcomes(path: &Path, tasks: &[AgentTask]) -> Result<(Vec<Outcome>, usize), Error> {
+    let mut saved = HashMap::new();
+    for line in JsonLines::open(path)? {
+        let (place, value) = line?;
+        let row: SavedOutcome = serde_json::from_value(value).map_err(|error| {
+            Error::Usage(format!(
+                "{place}: {error}; each line is {{\"id\": ..., \"outcome\": ...}}, as `tooltune \
+                 eval --output` writes it"
+            ))
+        })?;
+        if saved.insert(row.id.clone(), row.outcome).is_some() {
+            let id = row.id;
+            return Err(Error::Usage(format!("{place}: {id:?} has a line already")));
+        }
+    }
+    let n_saved = saved.len();
+    let outcomes: Vec<Outcome> = tasks
+        .iter()
+        .filter_map(|task| saved.remove(&task.id))
+        .collect();
+    if outcomes.len() < tasks.len() {
+        let n_missing = tasks.len() - outcomes.len();
+        let all = JsonLines::open(path)?.filter_map(Result::ok);
+        let written: Vec<String> = all
+            .filter_map(|(_, row)| row["id"].as_str().map(str::to_string))
+            .collect();
+        let first = tasks.iter().find(|task| !written.contains(&task.id));
+        let first = first.map_or("", |task| task.id.as_str());
+        return Err(Error::Usage(format!(
+            "{}: {n_missing} of {} queries have no line, such as {first:?}; score them on the data \
+             that they were made of, or give --max-samples",
+            path.display(),
+            tasks.len()
+        )));
+    }
+    let n_left = n_saved - outcomes.len();
+    Ok((outcomes, n_left))
+}
+
+impl AgentLoops {
+    /// Embeds the documents of `catalogue` with the retriever that the config names, or with
+    /// `retriever` in its place.
+    ///
+    /// # Errors
+    ///
+    /// A config without a table `[goat]`, or a retriever that cannot be loaded.
+    pub fn open(
+        config: &Config,
+        catalogue: &ApiCatalogue,
+        retriever: Option<MiniLmEncoder>,
+        device: &Device,
+    ) -> Result<Self, Error> {
+        let options = goat_options(config)?;
+        let encoder = match retriever {
+            Some(encoder) => encoder,
+            None => untrained(config, device)?,
+        };
+        Ok(Self {
+            index: DocumentIndex::new(encoder, texts_of(catalogue))?,
+            method: options.method,
+            limits: options.limits(),
+        })
+    }
+
+    /// The same loops with another retriever.
+    ///
+    /// # Errors
+    ///
+    /// A document that the tokenizer refuses.
+    pub fn seen_by(&self, retriever: &MiniLmEncoder) -> Result<Self, Error> {
+        Ok(Self {
+            index: self.index.seen_by(retriever)?,
+            ..*self
+        })
+    }
+
+    /// The documents as the retriever sees them.
+    pub fn index(&self) -> &DocumentIndex {
+        &self.index
+    }
+
+    /// The prompting method.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// What a loop may use.
+    pub fn limits(&self) -> AgentLimits {
+        self.limits
+    }
+
+    /// Runs a loop for each task to its end; `None` if `watch` ended the work.
+    ///
+    /// # Errors
+    ///
+    /// A prompt that the template refuses.
+    pub fn run(
+        &self,
+        (catalogue, tasks): (&ApiCatalogue, &[AgentTask]),
+        writer: Writer<'_>,
+        executor: &mut dyn Executor,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<Vec<Outcome>>, Error> {
+        let mut agents: Vec<Agent<'_>> = tasks
+            .iter()
+            .map(|task| Agent::new(self.method, &task.query, catalogue, self.limits))
+            .collect();
+        let mut n_tokens = 0;
+        loop {
+            serve(&mut agents, &self.index, executor)?;
+            let wanted = wanted_texts(&agents);
+            if wanted.is_empty() {
+                break;
+            }
+            let n_done = agents.iter().filter(|agent| agent.is_done()).count();
+            let n_total = agents.len();
+            let prompts: Vec<Prompted<'_>> = wanted
+                .iter()
+                .map(|wanted| Prompted {
+                    id: &tasks[wanted.agent].id,
+                    conversation: &wanted.conversation,
+                    max_new_tokens: wanted.max_new_tokens,
+                })
+                .collect();
+            let mut tokens_of_round = 0;
+            let texts = writer.texts(&prompts, &mut |progress| {
+                tokens_of_round = progress.n_tokens;
+                watch(GenerationProgress {
+                    n_done,
+                    n_total,
+                    n_tokens: n_tokens + progress.n_tokens,
+                })
+            })?;
+            let Some(texts) = texts else {
+                return Ok(None);
+            };
+            n_tokens += tokens_of_round;
+            for (wanted, text) in wanted.iter().zip(&texts) {
+                agents[wanted.agent].feed_text(text);
+            }
+        }
+        let outcomes = agents.iter().filter_map(|agent| match agent.next() {
+            AgentRequest::Done(outcome) => Some(outcome),
+            _ => None,
+        });
+        Ok(Some(outcomes.collect()))
+    }
+}
+
+/// A prompt that a model is to go on with.
+#[derive(Debug, Clone, Copy)]
+pub struct Prompted<'a> {
+    /// Of the query, for messages.
+    pub id: &'a str,
+    /// The messages.
+    pub conversation: &'a Conversation,
+    /// Tokens that the text may have.
+    pub max_new_tokens: usize,
+}
+
+impl Writer<'_> {
+    /// The model's text after each prompt; `None` if `watch` ended the work.
+    ///
+    /// # Errors
+    ///
+    /// A prompt that the template refuses.
+    pub fn texts(
+        &self,
+        prompts: &[Prompted<'_>],
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<Vec<String>>, Error> {
+        let Self {
+            decoder,
+            base,
+            options,
+        } = self;
+        let longest = prompts.iter().map(|prompt| prompt.max_new_tokens).max();
+        let options = GenerationOptions {
+            max_new_tokens: longest.unwrap_or(0).min(options.max_new_tokens),
+            ..(*options).clone()
+        };
+        let prompts = prompts
+            .iter()
+            .map(|prompt| {
+                let row = Row {
+                    id: prompt.id.to_string(),
+                    conversation: prompt.conversation.clone(),
+                    weight: 1.0,
+                    slot: None,
+                };
+                Ok(prompt_ids(&row, &base.template, &base.tokenizer)?)
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let Some(generations) = generate(decoder, &prompts, &options, watch) else {
+            return Ok(None);
+        };
+        let texts = generations
+            .iter()
+            .map(|generation| Ok(base.tokenizer.decode(&generation.ids, Specials::Skip)?))
+            .collect::<Result<_, Error>>()?;
+        Ok(Some(texts))
+    }
+}
+
+/// Answers retrievals and calls until every loop has ended or wants a text.
+fn serve(
+    agents: &mut [Agent<'_>],
+    index: &DocumentIndex,
+    executor: &mut dyn Executor,
+) -> Result<(), Error> {
+    loop {
+        let mut asked: Vec<(usize, String, usize)> = Vec::new();
+        let mut served = false;
+        for (i, agent) in agents.iter_mut().enumerate() {
+            match agent.next() {
+                AgentRequest::Retrieve { text, k } => asked.push((i, text, k)),
+                AgentRequest::Call { name, arguments } => {
+                    agent.feed_result(executor.call(&name, &arguments));
+                    served = true;
+                }
+                AgentRequest::Generate { .. } | AgentRequest::Done(_) => {}
+            }
+        }
+        let most = asked.iter().map(|(_, _, k)| *k).max().unwrap_or(0);
+        let texts: Vec<String> = asked.iter().map(|(_, text, _)| text.clone()).collect();
+        for ((i, _, k), positions) in asked.iter().zip(index.nearest(&texts, most)?) {
+            agents[*i].feed_documents(&positions[..positions.len().min(*k)]);
+            served = true;
+        }
+        if !served {
+            return Ok(());
+        }
+    }
+}
+
+/// A loop that waits for a text.
+struct Wanted {
+    agent: usize,
+    conversation: Conversation,
+    max_new_tokens: usize,
+}
+
+fn wanted_texts(agents: &[Agent<'_>]) -> Vec<Wanted> {
+    let wanted = agents.iter().enumerate().filter_map(|(agent, state)| {
+        let AgentRequest::Generate {
+            conversation,
+            max_new_tokens,
+            ..
+        } = state.next()
+        else {
+            return None;
+        };
+        Some(Wanted {
+            agent,
+            conversation,
+            max_new_tokens,
+        })
+    });
+    wanted.collect()
+}

@@ -1,0 +1,225 @@
+//! The suite apibank: samples of level 3 to loops, dialogues of levels 1 and 2 to single turns.
+//!
+//! A file that begins with `[` is one of level 3; every other one holds dialogues. The decision to
+//! question: one evaluation has one kind, because their rates mean different things.
+
+use std::path::Path;
+
+use serde::Serialize;
+use tooltune_data::agents::{ExampleKind, Outcome, dialogue_outcome, dialogue_prompt};
+use tooltune_data::benchmarks::goat::{ApiBankReport, ApiBankScore, JudgeVerdict, api_bank_table};
+use tooltune_data::executors::Executor;
+use tooltune_data::tools::{
+    ApiCatalogue, DialogueGold, DialogueStep, GoldCall, import_apibank_dialogues,
+    import_apibank_level3, read_text,
+};
+
+use super::agents::{
+    AgentLoops, AgentScores, AgentSuite, AgentTask, Prompted, Writer, eval_files, json_value,
+};
+use super::generate::GenerationProgress;
+use crate::config::Config;
+use crate::error::Error;
+use crate::recipes::rows::goat_options;
+
+/// Samples with recorded calls and answers, and the documents of all APIs.
+#[derive(Debug)]
+pub struct ApiBankSuite {
+    catalogue: ApiCatalogue,
+    tasks: Vec<AgentTask>,
+    golds: Vec<Gold>,
+    /// The dialogues that the tasks are steps of; empty for level 3.
+    steps: Vec<DialogueStep>,
+}
+
+#[derive(Debug)]
+struct Gold {
+    calls: Vec<GoldCall>,
+    response: String,
+}
+
+/// What became of one sample; a line of `predictions.jsonl`.
+#[derive(Debug, Serialize)]
+struct ApiBankPrediction<'a> {
+    id: &'a str,
+    query: &'a str,
+    outcome: Outcome,
+    score: ApiBankScore,
+}
+
+impl ApiBankSuite {
+    /// Reads the documents and the samples of `data.eval`, at most `eval.max_samples`.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or is not in API-Bank's layout, both kinds of files at once, or
+    /// no file at all.
+    pub fn open(config: &Config) -> Result<Self, Error> {
+        let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
+        let mut suite = Self {
+            catalogue,
+            tasks: Vec::new(),
+            golds: Vec::new(),
+            steps: Vec::new(),
+        };
+        for file in eval_files(config)? {
+            match is_level_3(file)? {
+                true => suite.add_level_3(file)?,
+                false => suite.add_dialogues(file)?,
+            }
+        }
+        if !suite.steps.is_empty() && suite.steps.len() < suite.tasks.len() {
+            return Err(Error::Usage(
+                "data.eval has samples of level 3 and dialogues of levels 1 and 2; evaluate them \
+                 one after the other, with --data"
+                    .to_string(),
+            ));
+        }
+        let limit = config.eval.max_samples.unwrap_or(usize::MAX);
+        suite.tasks.truncate(limit);
+        suite.golds.truncate(limit);
+        suite.steps.truncate(limit);
+        Ok(suite)
+    }
+
+    fn add_level_3(&mut self, file: &Path) -> Result<(), Error> {
+        for path in import_apibank_level3(file)? {
+            self.tasks.push(AgentTask {
+                id: path.id,
+                query: path.query,
+            });
+            self.golds.push(Gold {
+                calls: path.calls,
+                response: path.response,
+            });
+        }
+        Ok(())
+    }
+
+    fn add_dialogues(&mut self, file: &Path) -> Result<(), Error> {
+        for step in import_apibank_dialogues(file, &self.catalogue)? {
+            self.tasks.push(AgentTask {
+                id: step.id.clone(),
+                query: step.query().to_string(),
+            });
+            self.golds.push(match &step.gold {
+                DialogueGold::Call(call) => Gold {
+                    calls: vec![call.clone()],
+                    response: String::new(),
+                },
+                DialogueGold::Reply(text) => Gold {
+                    calls: Vec::new(),
+                    response: text.clone(),
+                },
+            });
+            self.steps.push(step);
+        }
+        Ok(())
+    }
+}
+
+fn is_level_3(file: &Path) -> Result<bool, Error> {
+    Ok(read_text(file)?.trim_start().starts_with('['))
+}
+
+impl AgentSuite for ApiBankSuite {
+    fn name(&self) -> &'static str {
+        "apibank"
+    }
+
+    fn catalogue(&self) -> &ApiCatalogue {
+        &self.catalogue
+    }
+
+    fn tasks(&self) -> &[AgentTask] {
+        &self.tasks
+    }
+
+    /// A step of a dialogue solves nothing on its own.
+    fn has_answers(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    fn outcomes(
+        &self,
+        loops: &AgentLoops,
+        writer: Writer<'_>,
+        executor: &mut dyn Executor,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<Vec<Outcome>>, Error> {
+        if self.steps.is_empty() {
+            return loops.run((&self.catalogue, &self.tasks), writer, executor, watch);
+        }
+        let limits = loops.limits();
+        let conversations: Vec<_> = self
+            .steps
+            .iter()
+            .map(|step| dialogue_prompt(step, &self.catalogue, limits.output_limit))
+            .collect();
+        let prompted = |(step, conversation)| {
+            let step: &DialogueStep = step;
+            let kind = match step.gold {
+                DialogueGold::Call(_) => ExampleKind::Call,
+                DialogueGold::Reply(_) => ExampleKind::Final,
+            };
+            Prompted {
+                id: &step.id,
+                conversation,
+                max_new_tokens: limits.max_new_tokens(kind),
+            }
+        };
+        let prompts: Vec<_> = self
+            .steps
+            .iter()
+            .zip(&conversations)
+            .map(prompted)
+            .collect();
+        let Some(texts) = writer.texts(&prompts, watch)? else {
+            return Ok(None);
+        };
+        let outcomes = self.steps.iter().zip(&texts).map(|(step, text)| {
+            dialogue_outcome(step, loops.method(), text, &self.catalogue, executor)
+        });
+        Ok(Some(outcomes.collect()))
+    }
+
+    fn score(
+        &self,
+        outcomes: Vec<Outcome>,
+        verdicts: Option<&[JudgeVerdict]>,
+    ) -> Result<AgentScores, Error> {
+        let mut scores = Vec::new();
+        let mut predictions = Vec::new();
+        let samples = self.tasks.iter().zip(&self.golds).zip(outcomes);
+        for (i, ((task, gold), outcome)) in samples.enumerate() {
+            let success = verdicts.map(|verdicts| verdicts[i].is_solved());
+            let score = ApiBankScore::of(&outcome, &gold.calls, &gold.response, success);
+            scores.push(score);
+            predictions.push(json_value(&ApiBankPrediction {
+                id: &task.id,
+                query: &task.query,
+                outcome,
+                score,
+            })?);
+        }
+        let report = ApiBankReport::new(&scores)?;
+        let means = [
+            ("correctness", report.correctness),
+            ("sample_accuracy", report.sample_accuracy),
+            ("rouge_l", report.rouge_l),
+            ("rouge_l_plain", report.rouge_l_plain),
+            ("sr", report.sr),
+            ("parse_error_rate", Some(report.parse_error_rate)),
+        ];
+        let means = means
+            .into_iter()
+            .filter_map(|(name, mean)| Some((format!("apibank.{name}"), mean?.value)));
+        Ok(AgentScores {
+            metrics: means.collect(),
+            verdicts: None,
+            table: api_bank_table(&[("this run", &report)]),
+            report: [("apibank", json_value(&report)?)].into(),
+            predictions,
+        })
+    }
+}

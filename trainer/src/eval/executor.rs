@@ -1,0 +1,90 @@
+//! The table `[goat.executor]` to what answers calls.
+
+use std::path::Path;
+
+use tooltune_data::executors::{
+    CannedExecutor, Executor, HttpExecutor, HttpOptions, ReplayExecutor,
+};
+use tooltune_data::synth::goat::{self, GoatExecutor};
+use tooltune_data::tools::{
+    ApiBankSet, ApiCatalogue, RequestBodies, import_openapi_operations_file,
+};
+
+use crate::config::{ExecutorConfig, GoatConfig, HttpExecutorConfig, RecordedSet};
+use crate::error::Error;
+
+/// Opens what answers the calls to the APIs of `catalogue`.
+///
+/// # Errors
+///
+/// A file that cannot be read, an address or header that cannot be used, or an API that nothing
+/// answers.
+pub fn open_executor(
+    config: &GoatConfig,
+    catalogue: &ApiCatalogue,
+) -> Result<Box<dyn Executor>, Error> {
+    match &config.executor {
+        ExecutorConfig::Synthetic => {
+            let known = ApiCatalogue::new(goat::documents())?;
+            let source = "write [goat.executor] with kind = \"replay\", \"canned\" or \"http\"; \
+                          without it, calls are answered by the APIs of `tooltune data synth goat`";
+            all_known(&config.documents, catalogue, &known, source)?;
+            Ok(Box::new(GoatExecutor::new()))
+        }
+        ExecutorConfig::Replay { recorded, set } => {
+            let set = match set {
+                RecordedSet::All => ApiBankSet::All,
+                RecordedSet::Levels1And2 => ApiBankSet::Levels1And2,
+                RecordedSet::Level3 => ApiBankSet::Level3,
+            };
+            let executor = ReplayExecutor::read(recorded, set, catalogue.clone())?;
+            Ok(Box::new(executor))
+        }
+        ExecutorConfig::Canned { responses } => {
+            let executor = CannedExecutor::read(responses, catalogue.clone())?;
+            Ok(Box::new(executor))
+        }
+        ExecutorConfig::Http(http) => {
+            let executor = http_executor(http)?;
+            let source = format!(
+                "goat.executor.specification is {}; make the documents of it: `tooltune data \
+                 import openapi`",
+                http.specification.display()
+            );
+            all_known(&config.documents, catalogue, executor.catalogue(), &source)?;
+            Ok(Box::new(executor))
+        }
+    }
+}
+
+fn http_executor(http: &HttpExecutorConfig) -> Result<HttpExecutor, Error> {
+    let operations =
+        import_openapi_operations_file(&http.specification, RequestBodies::AsParameters)?;
+    let options = HttpOptions {
+        headers: http.headers.iter().cloned().collect(),
+        allowed_hosts: http.allowed_hosts.clone(),
+        connect_timeout_secs: http.connect_timeout_secs,
+        timeout_secs: http.timeout_secs,
+        ..HttpOptions::new(http.base_url.clone())
+    };
+    HttpExecutor::new(operations, &options)
+        .map_err(|error| Error::Usage(format!("goat.executor: {error}")))
+}
+
+/// Refuses documents of an API that nothing answers.
+fn all_known(
+    documents: &Path,
+    catalogue: &ApiCatalogue,
+    known: &ApiCatalogue,
+    source: &str,
+) -> Result<(), Error> {
+    let mut names = catalogue.iter().map(|document| document.call_name());
+    match names.find(|name| known.get(name).is_none()) {
+        None => Ok(()),
+        Some(foreign) => Err(Error::Usage(format!(
+            "{}: nothing executes {foreign:?}{}: {source}",
+            documents.display(),
+            known.hint(&foreign)
+        ))),
+    }
+}

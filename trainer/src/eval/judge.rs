@@ -1,0 +1,132 @@
+//! The table `[goat.judge]` to verdicts on the outcomes of loops.
+
+use serde::Serialize;
+use tooltune_data::agents::Outcome;
+use tooltune_data::benchmarks::goat::{
+    JudgeError, JudgeOptions, JudgeSample, JudgeVerdict, judge_samples, n_unparsed,
+};
+use tooltune_data::endpoint::{ChatEndpoint, ChatOptions, EndpointOptions};
+
+use super::agents::{AgentScores, AgentTask, json_value};
+use super::generate::GenerationProgress;
+use crate::config::JudgeConfig;
+use crate::error::Error;
+
+/// A model behind an endpoint that says which queries are solved.
+#[derive(Debug)]
+pub struct Judge {
+    endpoint: ChatEndpoint,
+    options: JudgeOptions,
+}
+
+/// What `metrics.json` says of the judging.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JudgeSummary {
+    /// The server's name of the model.
+    pub model: String,
+    /// Queries that were judged.
+    pub n: usize,
+    /// Queries without a verdict that could be read; they count as unsolved.
+    pub n_unparsed: usize,
+}
+
+/// Verdicts in the order of the queries, or why there are not all of them.
+#[derive(Debug)]
+pub struct Judged {
+    /// Those that there are.
+    pub verdicts: Vec<JudgeVerdict>,
+    /// What ended the judging before its end.
+    pub failure: Option<Error>,
+}
+
+impl Judge {
+    /// Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// An address that is none, or the variable of the key is not set.
+    pub fn open(config: &JudgeConfig) -> Result<Self, Error> {
+        let options = EndpointOptions {
+            api_key_env: config.api_key_env.clone(),
+            timeout_secs: config.timeout_secs,
+            total_secs: config.total_secs,
+            retries: config.retries,
+            ..EndpointOptions::new(config.base_url.clone(), config.model.clone())
+        };
+        let endpoint = ChatEndpoint::new(&options)
+            .map_err(|error| Error::Usage(format!("goat.judge: {error}")))?;
+        let defaults = JudgeOptions::default();
+        Ok(Self {
+            endpoint,
+            options: JudgeOptions {
+                attempts: config.attempts,
+                concurrency: config.concurrency,
+                chat: ChatOptions {
+                    max_tokens: Some(config.max_tokens),
+                    ..defaults.chat
+                },
+                ..defaults
+            },
+        })
+    }
+
+    /// Has every outcome judged.
+    pub fn judge(
+        &self,
+        tasks: &[AgentTask],
+        outcomes: &[Outcome],
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Judged {
+        let samples: Vec<JudgeSample> = tasks
+            .iter()
+            .zip(outcomes)
+            .map(|(task, outcome)| JudgeSample::of_outcome(&task.id, &task.query, outcome))
+            .collect();
+        let mut watch = |progress: tooltune_data::endpoint::EndpointProgress| {
+            watch(GenerationProgress {
+                n_done: progress.n_done,
+                n_total: progress.n_all,
+                n_tokens: 0,
+            })
+        };
+        let (verdicts, failure) =
+            match judge_samples(&self.endpoint, &samples, &self.options, &mut watch) {
+                Ok(verdicts) => (verdicts, None),
+                Err(JudgeError::Stopped { judged }) => (judged, Some(Error::Stopped)),
+                Err(error) => {
+                    let failure = Error::Judge(error.to_string());
+                    let judged = match error {
+                        JudgeError::Endpoint { judged, .. } => judged,
+                        _ => Vec::new(),
+                    };
+                    (judged, Some(failure))
+                }
+            };
+        Judged { verdicts, failure }
+    }
+
+    /// What is to be said of verdicts.
+    pub fn summary(&self, verdicts: &[JudgeVerdict]) -> JudgeSummary {
+        JudgeSummary {
+            model: self.endpoint.model().to_string(),
+            n: verdicts.len(),
+            n_unparsed: n_unparsed(verdicts),
+        }
+    }
+
+    /// Puts verdicts and what is to be said of them beside the scores that follow from them.
+    ///
+    /// # Errors
+    ///
+    /// Never; serialisation of a summary does not fail.
+    pub fn add_to(
+        &self,
+        scores: &mut AgentScores,
+        verdicts: Vec<JudgeVerdict>,
+    ) -> Result<(), Error> {
+        let summary = json_value(&self.summary(&verdicts))?;
+        scores.report.insert("judge", summary);
+        scores.verdicts = Some(verdicts);
+        Ok(())
+    }
+}

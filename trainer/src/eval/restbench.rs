@@ -1,0 +1,125 @@
+//! The suite restbench: queries with the endpoints that answer them, to paths of calls.
+
+use serde::Serialize;
+use tooltune_data::agents::Outcome;
+use tooltune_data::benchmarks::goat::{
+    Endpoints, JudgeVerdict, RestBenchReport, RestBenchScore, restbench_table,
+};
+use tooltune_data::tools::{ApiCatalogue, GoldPath, import_restbench};
+
+use super::agents::{AgentScores, AgentSuite, AgentTask, eval_files, json_value};
+use crate::config::Config;
+use crate::error::Error;
+use crate::recipes::rows::goat_options;
+
+/// Queries with their right paths, and the documents of all endpoints.
+#[derive(Debug)]
+pub struct RestBenchSuite {
+    catalogue: ApiCatalogue,
+    endpoints: Endpoints,
+    paths: Vec<GoldPath>,
+    tasks: Vec<AgentTask>,
+}
+
+/// What became of one query; a line of `predictions.jsonl`.
+#[derive(Debug, Serialize)]
+struct RestBenchPrediction<'a> {
+    id: &'a str,
+    query: &'a str,
+    gold: Vec<&'a str>,
+    outcome: Outcome,
+    score: RestBenchScore,
+}
+
+impl RestBenchSuite {
+    /// Reads the documents and the queries of `data.eval`, at most `eval.max_samples`.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or is not in RestBench's layout, or no file at all.
+    pub fn open(config: &Config) -> Result<Self, Error> {
+        let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
+        let mut paths = Vec::new();
+        for file in eval_files(config)? {
+            paths.extend(import_restbench(file, &catalogue)?);
+        }
+        paths.truncate(config.eval.max_samples.unwrap_or(usize::MAX));
+        let names: Vec<String> = catalogue.iter().map(|api| api.call_name()).collect();
+        let task = |path: &GoldPath| AgentTask {
+            id: path.id.clone(),
+            query: path.query.clone(),
+        };
+        Ok(Self {
+            endpoints: Endpoints::new(&names),
+            tasks: paths.iter().map(task).collect(),
+            catalogue,
+            paths,
+        })
+    }
+
+    /// Gold calls that no document describes: queries with such a call cannot be right.
+    pub fn unknown_calls(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .paths
+            .iter()
+            .flat_map(|path| path.unknown_calls(&self.catalogue))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+impl AgentSuite for RestBenchSuite {
+    fn name(&self) -> &'static str {
+        "restbench"
+    }
+
+    fn catalogue(&self) -> &ApiCatalogue {
+        &self.catalogue
+    }
+
+    fn tasks(&self) -> &[AgentTask] {
+        &self.tasks
+    }
+
+    fn score(
+        &self,
+        outcomes: Vec<Outcome>,
+        verdicts: Option<&[JudgeVerdict]>,
+    ) -> Result<AgentScores, Error> {
+        let mut scores = Vec::new();
+        let mut predictions = Vec::new();
+        for (i, (path, outcome)) in self.paths.iter().zip(outcomes).enumerate() {
+            let gold: Vec<&str> = path.calls.iter().map(|call| call.name.as_str()).collect();
+            let success = verdicts.map(|verdicts| verdicts[i].is_solved());
+            let score = RestBenchScore::of(&outcome, &gold, success, &self.endpoints)?;
+            scores.push(score);
+            predictions.push(json_value(&RestBenchPrediction {
+                id: &path.id,
+                query: &path.query,
+                gold,
+                outcome,
+                score,
+            })?);
+        }
+        let report = RestBenchReport::new(&scores)?;
+        let means = [
+            ("correct_path", Some(report.correct_path)),
+            ("delta_len", report.delta_len),
+            ("sr", report.sr),
+            ("sa", Some(report.sa)),
+            ("parse_error_rate", Some(report.parse_error_rate)),
+        ];
+        let means = means
+            .into_iter()
+            .filter_map(|(name, mean)| Some((format!("restbench.{name}"), mean?.value)));
+        Ok(AgentScores {
+            metrics: means.collect(),
+            verdicts: None,
+            table: restbench_table(&[("this run", &report)]),
+            report: [("restbench", json_value(&report)?)].into(),
+            predictions,
+        })
+    }
+}
