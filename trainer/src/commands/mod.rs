@@ -10,6 +10,7 @@ mod data;
 mod evaluate;
 mod inspect;
 mod machine;
+mod plan;
 mod score;
 mod train;
 mod verify;
@@ -40,7 +41,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
     match cli.command {
         Command::Init(args) => init(&args),
         Command::Inspect(args) => inspect::run(&args, &place),
-        Command::Plan(args) => machine::plan(&args, &place),
+        Command::Plan(args) => plan::run(&args, &place),
         Command::Train(args) => train::run(&args, &place),
         Command::Eval(args) => evaluate::run(&args, &place),
         Command::Score(args) => score::run(args, &place),
