@@ -34,7 +34,13 @@ fn configs() -> Vec<(String, String)> {
         folder.display(),
         configs.len()
     );
-    for preset in [Preset::Slot, Preset::Sft, Preset::Goat] {
+    for preset in [
+        Preset::Slot,
+        Preset::Sft,
+        Preset::Goat,
+        Preset::Retriever,
+        Preset::Joint,
+    ] {
         configs.push((format!("{preset:?}.toml"), preset.text().to_owned()));
     }
     configs

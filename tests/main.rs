@@ -6,6 +6,7 @@ mod bad_input;
 mod commands;
 mod parity;
 mod planning;
+mod recipes;
 mod retriever;
 mod runs;
 mod suites;

@@ -91,6 +91,94 @@ fn the_predicted_memory_of_a_step_is_within_a_fifth_of_what_it_takes() {
     }
 }
 
+/// A retriever alone, learning from pairs of random words that fill its `tokens`.
+fn retriever_workplace(tokens: usize) -> Workplace {
+    let workplace = Workplace::new();
+    let encoder = model("all-minilm-l6-v2");
+    let vocabulary = std::fs::read_to_string(encoder.join("vocab.txt")).unwrap();
+    let is_word = |word: &&str| word.len() > 3 && word.bytes().all(|b| b.is_ascii_lowercase());
+    let words: Vec<&str> = vocabulary.lines().filter(is_word).collect();
+    let text = |first: usize| {
+        let places = (0..tokens).map(|i| (first * tokens + i) * 31 % words.len());
+        places
+            .map(|place| words[place])
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let pair = |i: usize| {
+        let pair = serde_json::json!({"query": text(2 * i), "positive": text(2 * i + 1)});
+        pair.to_string()
+    };
+    let pairs: Vec<String> = (0..64).map(pair).collect();
+    workplace.write("pairs.jsonl", pairs.join("\n"));
+    let config = format!(
+        r#"device = "cpu"
+[retriever]
+model_name_or_path = "{}"
+train = ["pairs.jsonl"]
+max_steps = 3
+per_device_train_batch_size = 32
+max_seq_length = {tokens}
+[train]
+output_dir = "run"
+logging_steps = 1
+[log]
+report_to = ["jsonl"]
+"#,
+        encoder.display()
+    );
+    workplace.write("retriever.toml", config);
+    workplace
+}
+
+#[test]
+fn the_predicted_memory_of_a_retriever_is_within_a_seventh_of_what_it_takes() {
+    let workplace = retriever_workplace(128);
+    for settings in [
+        [
+            "retriever.compute_dtype=\"f32\"",
+            "retriever.symmetric=false",
+        ],
+        [
+            "retriever.compute_dtype=\"bf16\"",
+            "retriever.symmetric=false",
+        ],
+        [
+            "retriever.compute_dtype=\"f32\"",
+            "retriever.mini_batch_size=16",
+        ],
+    ] {
+        let sets = || settings.iter().flat_map(|setting| ["--set", setting]);
+        let text = workplace
+            .run("plan retriever.toml --format json".split(' ').chain(sets()))
+            .success();
+        let plan: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(plan["steps"], 3);
+        assert_eq!(plan["retriever"]["pairs"], 64);
+        assert_eq!(plan["retriever"]["largest_step_tokens"], 2 * 32 * 128);
+        workplace
+            .run(["train", "retriever.toml"].into_iter().chain(sets()))
+            .success();
+        let timing = workplace.read("run/timing.jsonl");
+        let last: Value = serde_json::from_str(timing.lines().last().unwrap()).unwrap();
+        assert_eq!(last["tokens"], 2 * 32 * 128, "{last}");
+        let measured = last["peak_rss_bytes"].as_f64().unwrap();
+        let predicted = plan["memory"]["peak_bytes"].as_f64().unwrap();
+        let ratio = predicted / measured;
+        assert!(
+            (0.86..1.14).contains(&ratio),
+            "{settings:?}: {predicted} / {measured} = {ratio:.2}"
+        );
+        let written = bytes_of(&workplace.path("run/checkpoint-000003"), ".safetensors");
+        let predicted = plan["checkpoint_bytes"].as_u64().unwrap();
+        assert!(
+            (written..written + 20_000).contains(&predicted),
+            "{written}, {predicted}"
+        );
+        std::fs::remove_dir_all(workplace.path("run")).unwrap();
+    }
+}
+
 #[test]
 fn a_plan_refuses_what_training_would_refuse_later() {
     let workplace = Workplace::new();

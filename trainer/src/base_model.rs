@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
 use tooltune_data::text::{ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
 use tooltune_kernels::ComputeDtype;
@@ -39,11 +40,7 @@ impl BaseModel {
     /// shape; no chat template; a tokenizer with more tokens than the model has embeddings.
     pub fn open(path: &Path, chat_template: Option<&Path>) -> Result<Self, Error> {
         let files = ModelFiles::open(path)?;
-        let config =
-            ModelConfig::from_json(&files.config).map_err(|source| Error::ModelConfig {
-                path: path.to_owned(),
-                source,
-            })?;
+        let config = shape(path, &files.config)?;
         let tokenizer = tokenizer(path, &files.tokenizer)?;
         if tokenizer.vocab_size() > config.vocab_size {
             return Err(Error::Usage(format!(
@@ -65,6 +62,15 @@ impl BaseModel {
             template,
             stop_ids,
         })
+    }
+
+    /// Reads the shape of a model alone: of a folder only its `config.json`.
+    ///
+    /// # Errors
+    ///
+    /// A `config.json` that is missing, damaged, or of another architecture.
+    pub fn open_shape(path: &Path) -> Result<ModelConfig, Error> {
+        shape(path, &ModelFiles::read_config(path)?)
     }
 
     /// Opens the tokenizer of a model alone, which needs no chat template.
@@ -89,6 +95,13 @@ impl BaseModel {
             device,
         )?)
     }
+}
+
+fn shape(path: &Path, config: &Value) -> Result<ModelConfig, Error> {
+    ModelConfig::from_json(config).map_err(|source| Error::ModelConfig {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn tokenizer(path: &Path, source: &TokenizerSource) -> Result<Tokenizer, Error> {

@@ -111,7 +111,8 @@ pub struct InspectArgs {
     pub format: OutputFormat,
 }
 
-/// `tooltune plan configs/quickstart.toml --probe`
+/// `tooltune plan configs/quickstart.toml --probe`, or before anything is fetched
+/// `tooltune plan configs/slot-llama3.2-1b.toml --offline`
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     #[command(flatten)]
@@ -120,6 +121,10 @@ pub struct PlanArgs {
     /// Also run one real step on the longest batch and show what it took.
     #[arg(long)]
     pub probe: bool,
+    /// Look at the config and the config.json of the model's folder alone: no weights, tokenizer,
+    /// data or GPU need be here, and every batch counts as the largest that there may be.
+    #[arg(long, conflicts_with = "probe")]
+    pub offline: bool,
     /// How to print.
     #[arg(long, value_enum, default_value = "text")]
     pub format: OutputFormat,

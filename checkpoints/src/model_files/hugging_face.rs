@@ -20,8 +20,7 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
         dir.parent().unwrap_or(Path::new("."))
     };
     let config_path = dir.join("config.json");
-    let mut config = object(&config_path)?;
-    rope::normalise(&config_path, &mut config)?;
+    let config = config(&config_path)?;
     let tokenizer = dir.join("tokenizer.json");
     if !tokenizer.is_file() {
         let absent = std::io::Error::new(
@@ -41,6 +40,13 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
         eos_token_ids,
         config: Value::Object(config),
     })
+}
+
+/// The fields of a `config.json`, rotary settings in one spelling.
+pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
+    let mut config = object(path)?;
+    rope::normalise(path, &mut config)?;
+    Ok(config)
 }
 
 fn object(path: &Path) -> Result<Map<String, Value>, CheckpointError> {

@@ -111,6 +111,19 @@ impl ModelFiles {
         hugging_face::open(path)
     }
 
+    /// [`Self::config`] alone: of a directory, which need hold no other file, or of a GGUF file.
+    ///
+    /// # Errors
+    ///
+    /// `config.json` is absent or damaged, or, for GGUF, as [`Self::open`].
+    pub fn read_config(path: &Path) -> Result<Value, CheckpointError> {
+        let file = path.join("config.json");
+        if file.is_file() {
+            return Ok(Value::Object(hugging_face::config(&file)?));
+        }
+        Ok(Self::open(path)?.config)
+    }
+
     /// SHA-256 that names the weights by their content, see [`Weights::fingerprint`].
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod data_graph;
 mod evaluate;
 mod inspect;
 mod machine;
+mod plan;
 mod score;
 mod train;
 mod verify;
@@ -42,7 +43,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
     match cli.command {
         Command::Init(args) => init(&args),
         Command::Inspect(args) => inspect::run(&args, &place),
-        Command::Plan(args) => machine::plan(&args, &place),
+        Command::Plan(args) => plan::run(&args, &place),
         Command::Train(args) => train::run(&args, &place),
         Command::Eval(args) => evaluate::run(&args, &place),
         Command::Score(args) => score::run(args, &place),

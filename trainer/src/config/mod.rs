@@ -151,6 +151,15 @@ impl LoadedConfig {
         Err(ConfigError::new(self.sources.clone(), missing))
     }
 
+    /// The refusal of a config that leads to `file` by `setting`, where there is none.
+    pub fn refuse_without(&self, setting: &str, file: &Path, help: &str) -> ConfigError {
+        let problem = Problem {
+            help: help.to_owned(),
+            ..self.missing_file(setting, file)
+        };
+        ConfigError::new(self.sources.clone(), vec![problem])
+    }
+
     fn missing_file(&self, setting: &str, file: &Path) -> Problem {
         let table = setting.split('.').next().unwrap_or(setting);
         let list = setting.split('[').next().unwrap_or(setting);

@@ -16,7 +16,7 @@ use crate::models::minilm::{MiniLm, MiniLmConfig, ParameterLayout};
 const PASS_TOKENS: usize = 2048;
 
 /// Pieces of a sentence unless `sentence_bert_config.json` says otherwise.
-const MAX_SEQ_LENGTH: usize = 256;
+pub(crate) const MAX_SEQ_LENGTH: usize = 256;
 
 /// A sentence-transformers directory, without its weights.
 #[derive(Debug, Clone)]

@@ -3,9 +3,10 @@
 //! How they were measured: x86-64 Linux with glibc, two threads, one thing changed at a time. VmRSS
 //! before and after the weights are read and VmHWM after a step, all three from
 //! `tooltune plan --probe --format json`; VmHWM of `tooltune train` over three steps for what the
-//! update and the save take; VmHWM of `tooltune eval` for generation. The block constants are
-//! counted, tensor by tensor, from what the operations keep and return, and held against
-//! measurements by a test. A kernel that keeps more or less changes them: count again then.
+//! update and the save take, of language models and of retrievers; VmHWM of `tooltune eval` for
+//! generation. The block constants are counted, tensor by tensor, from what the operations keep and
+//! return, and held against measurements by a test. A kernel that keeps more or less changes them:
+//! count again then.
 
 use crate::recipes::kept_blocks::BlockWidths;
 
@@ -35,6 +36,25 @@ pub(super) const SAVE_COPIES: f64 = 7.0;
 /// Copies of a chunk's exponentials, in the type of products, while it becomes a loss and a gradient:
 /// one, and a few columns of logits and of gradients for each thread.
 pub(super) const LOGITS_COPIES: f64 = 1.1;
+
+/// What a block of a retriever's encoder keeps for the backward pass: of the hidden size in f32
+/// what the block reads and, of its two norms, what they read and the first one's output; in the type
+/// of products queries, keys, values, what attention gives, and what GELU reads.
+pub(super) const ENCODER: BlockWidths = BlockWidths {
+    stream: 4.0,
+    hidden: 4.0,
+    queries: 0.0,
+    key_values: 0.0,
+    intermediate: 1.0,
+};
+
+/// Rows of the hidden size in f32 that each token takes beside the blocks: what the first norm reads,
+/// what the mean reads, and what comes and goes.
+pub(super) const ENCODER_STREAMS: f64 = 8.0;
+
+/// Copies of a retriever's parameters that a step makes while the memory of its activations is kept
+/// for the next: gradient, clipped gradient, new parameters. A save, later, makes no more.
+pub(super) const RETRIEVER_COPIES: f64 = 3.0;
 
 /// A block that is differentiated: what it keeps, and gradients on their way. Most are alive when
 /// down is done: the stream's twice, and those of what down read, of gate and of up.

@@ -11,11 +11,15 @@ use super::measured::{
     ADAPTER_COPIES, EXAMPLE_BYTES_PER_TOKEN, FORWARD, KEPT_BUFFER_BYTES, LOGITS_COPIES,
     PROGRAM_BYTES, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, TRAINING, UPDATE_COPIES,
 };
+use super::retriever::RetrieverNeeds;
 use super::workload::{BatchShape, EvaluationWork};
 use crate::models::ModelConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::recipes::kept_blocks::{BlockWidths, F32, KEPT, KeptBlocks, compute_bytes};
 use crate::recipes::sft::CHUNK_ROWS;
+
+/// Most that a part is said to take, an exabyte, so that sums of parts stay numbers.
+const MOST_BYTES: f64 = 1e18;
 
 /// The phase that writes a checkpoint.
 pub(super) const SAVING: &str = "saving";
@@ -76,28 +80,23 @@ pub(super) struct MemoryInput<'a> {
     pub evaluation: Option<&'a EvaluationWork>,
     /// Values of the sentence encoder, and entries of its vocabulary.
     pub encoder: Option<(usize, usize)>,
+    /// The retriever that learns beside the model.
+    pub retriever: Option<&'a RetrieverNeeds>,
 }
 
 /// Predicts the memory of every phase.
 pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
-    let resident = resident(input);
-    let phase = |name, own: Vec<Part>| {
-        let mut parts: Vec<Part> = resident.iter().cloned().chain(own).collect();
-        parts.retain(|part| part.bytes > 0);
-        parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
-        let bytes = parts.iter().map(|part| part.bytes).sum();
-        Phase { name, parts, bytes }
-    };
+    let mut resident = resident(input);
     let mut phases = vec![
-        phase(
+        (
             "training step",
             largest(input.batches.iter().map(|shape| training(input, shape))),
         ),
-        phase(
+        (
             "optimizer update",
             adapter_copies(input, "temporaries of the update", UPDATE_COPIES),
         ),
-        phase(
+        (
             SAVING,
             adapter_copies(input, "copies on their way to the disk", SAVE_COPIES),
         ),
@@ -105,8 +104,29 @@ pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
     if let Some(evaluation) = input.evaluation {
         let batches = evaluation.batches.iter();
         let generations = batches.map(|lengths| generation(input, evaluation, lengths));
-        phases.push(phase("generation", largest(generations)));
+        phases.push(("generation", largest(generations)));
     }
+    if let Some(retriever) = input.retriever {
+        resident.extend(retriever.resident());
+        phases.push(retriever.phase());
+    }
+    of_phases(&resident, phases)
+}
+
+/// Phases with what each has beside what lives through all, largest first.
+///
+/// # Panics
+///
+/// If there is no phase: a bug of the caller.
+pub(super) fn of_phases(resident: &[Part], phases: Vec<(&'static str, Vec<Part>)>) -> MemoryPlan {
+    let phase = |(name, own): (&'static str, Vec<Part>)| {
+        let mut parts: Vec<Part> = resident.iter().cloned().chain(own).collect();
+        parts.retain(|part| part.bytes > 0);
+        parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        Phase { name, parts, bytes }
+    };
+    let mut phases: Vec<Phase> = phases.into_iter().map(phase).collect();
     phases.sort_by_key(|phase| std::cmp::Reverse(phase.bytes));
     MemoryPlan {
         peak_bytes: phases[0].bytes,
@@ -115,10 +135,10 @@ pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
     }
 }
 
-fn part(name: impl Into<String>, bytes: f64) -> Part {
+pub(super) fn part(name: impl Into<String>, bytes: f64) -> Part {
     Part {
         name: name.into(),
-        bytes: bytes.ceil() as u64,
+        bytes: bytes.ceil().min(MOST_BYTES) as u64,
     }
 }
 
@@ -154,7 +174,7 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let n_kept_blocks = input.kept_blocks.count(shape.n_tokens);
     let kept = KEPT.bytes_per_token(model, input.compute_dtype) * shape.n_tokens as f64;
     let n_inputs = model.num_hidden_layers - n_kept_blocks;
-    let inputs = F32 * (model.hidden_size * n_inputs * shape.n_tokens) as f64;
+    let inputs = F32 * (model.hidden_size * n_inputs) as f64 * shape.n_tokens as f64;
     let gradient = F32 * input.n_adapter as f64;
     let n_logits = shape.n_trained_tokens.min(CHUNK_ROWS) * model.vocab_size;
     let logits = LOGITS_COPIES * compute_bytes(input.compute_dtype) * n_logits as f64;
@@ -184,14 +204,14 @@ fn adapter_copies(input: &MemoryInput, name: &str, copies: f64) -> Vec<Part> {
 fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize]) -> Vec<Part> {
     let model = input.model;
     let longest = lengths.iter().copied().max().unwrap_or(0);
-    let columns = lengths.len() * (longest + evaluation.max_new_tokens);
+    let columns = lengths.len() as f64 * (longest as f64 + evaluation.max_new_tokens as f64);
     let cache_width = 2 * model.num_hidden_layers * model.num_key_value_heads * model.head_dim;
     let prefill = block_bytes(input, prefill_tokens(lengths), &FORWARD);
     let decode = logits(model, lengths.len());
     vec![
         part(
             "keys and values of generation",
-            compute_bytes(input.compute_dtype) * (columns * cache_width) as f64,
+            compute_bytes(input.compute_dtype) * columns * cache_width as f64,
         ),
         match prefill > decode {
             true => part("activations of reading prompts", prefill),
@@ -205,7 +225,7 @@ fn prefill_tokens(lengths: &[usize]) -> usize {
     let mut most = 0;
     let mut n_tokens = 0;
     for &length in lengths {
-        n_tokens = if n_tokens + length > PREFILL_TOKENS {
+        n_tokens = if n_tokens.saturating_add(length) > PREFILL_TOKENS {
             length
         } else {
             n_tokens + length

@@ -1,18 +1,22 @@
 //! A config to what its run will need: steps, tokens, memory by part, disk; with a probe, hours.
 //!
 //! Everything but the weights is read and checked first, by the same code that training begins
-//! with, so a plan that is printed is a run that starts. The prediction is of the process's peak
-//! resident set on the CPU.
+//! with, so a plan that is printed is a run that starts; [`outline`] makes do with config and shape.
+//! The prediction is of the process's peak resident set on the CPU.
 
 mod measured;
 mod memory;
+mod offline;
 mod probe;
+mod retriever;
 mod workload;
 
 use serde::Serialize;
 
 pub use memory::{MemoryPlan, Part, Phase};
+pub use offline::{Outline, RetrieverOutline, outline};
 pub use probe::{Probe, probe};
+pub use retriever::{RetrieverPlan, RetrieverRunPlan, TextShape, plan_retriever};
 pub use workload::{BatchShape, EvaluationWork, TrainingWork};
 
 use std::path::Path;
@@ -28,6 +32,7 @@ use crate::recipes::kept_blocks::KeptBlocks;
 use crate::recipes::settings;
 use crate::recipes::sft::Preparation;
 use memory::{MemoryInput, SAVING, memory_plan};
+use retriever::retriever_plan;
 use workload::{evaluation_work, training_work};
 
 /// Bytes of a checkpoint's text files: states, configs, template, manifest.
@@ -46,6 +51,8 @@ pub struct Plan {
     pub training: TrainingWork,
     /// What evaluations generate; `None` if the run does not evaluate.
     pub evaluation: Option<EvaluationWork>,
+    /// The retriever that learns beside the model.
+    pub retriever: Option<RetrieverPlan>,
     /// Predicted memory.
     pub memory: MemoryPlan,
     /// Predicted peak of a step alone, without evaluations and saves: what a probe measures.
@@ -100,6 +107,13 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         (Some(dir), Some(_)) => Some(encoder_size(dir)?),
         _ => None,
     };
+    let retriever = match (config.retriever_training(), &preparation.retriever) {
+        (Some(training), Some(preparation)) => {
+            let dtype = settings::compute_dtype(training.compute_dtype, device);
+            Some(retriever_plan(training, preparation, dtype))
+        }
+        _ => None,
+    };
     let input = MemoryInput {
         model,
         n_weights,
@@ -118,7 +132,9 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         batches: &training.largest,
         evaluation: evaluation.as_ref(),
         encoder,
+        retriever: retriever.as_ref().map(|retriever| &retriever.needs),
     };
+    let of_retriever = retriever.as_ref().map_or(0, |r| r.checkpoint_bytes);
     Ok(Plan {
         steps: preparation.total_steps,
         n_adapter,
@@ -127,8 +143,9 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         step_bytes: step_bytes(&input),
         memory: memory_plan(&input),
         evaluation: evaluation.clone(),
-        checkpoint_bytes: checkpoint_bytes(n_adapter),
+        checkpoint_bytes: checkpoint_bytes(n_adapter) + of_retriever,
         n_checkpoints: config.checkpoint.save_total_limit as u64 + 2,
+        retriever: retriever.clone(),
     })
 }
 
@@ -137,6 +154,7 @@ fn step_bytes(input: &MemoryInput) -> u64 {
     let alone = memory_plan(&MemoryInput {
         encoder: None,
         evaluation: None,
+        retriever: None,
         ..*input
     });
     let phases = alone.phases.iter().filter(|phase| phase.name != SAVING);

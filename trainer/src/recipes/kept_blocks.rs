@@ -71,6 +71,16 @@ impl KeptBlocks {
             true => available_memory_bytes().map_or(0.0, |bytes| bytes as f64 * SHARE),
             false => 0.0,
         };
+        Self::within(budget_bytes, setting, model, compute_dtype)
+    }
+
+    /// The rule where `auto` may fill `budget_bytes`.
+    pub(crate) fn within(
+        budget_bytes: f64,
+        setting: GradientCheckpointing,
+        model: &ModelConfig,
+        compute_dtype: ComputeDtype,
+    ) -> Self {
         let weights = expected_tensors(model);
         let n_weights: usize = weights
             .iter()
@@ -102,12 +112,20 @@ impl KeptBlocks {
 impl BlockWidths {
     /// Bytes for each token of a block of `model`.
     pub(crate) fn bytes_per_token(&self, model: &ModelConfig, dtype: ComputeDtype) -> f64 {
-        let stream = self.stream * model.hidden_size as f64;
-        let between = self.hidden * model.hidden_size as f64
-            + self.queries * (model.num_attention_heads * model.head_dim) as f64
-            + self.key_values * (model.num_key_value_heads * model.head_dim) as f64
-            + self.intermediate * model.intermediate_size as f64;
-        F32 * stream + compute_bytes(dtype) * between
+        let heads = self.queries * (model.num_attention_heads * model.head_dim) as f64
+            + self.key_values * (model.num_key_value_heads * model.head_dim) as f64;
+        self.bytes_beside_heads([model.hidden_size, model.intermediate_size], dtype)
+            + compute_bytes(dtype) * heads
+    }
+
+    /// The same without queries, keys and values, for the hidden and the feed-forward width.
+    pub(crate) fn bytes_beside_heads(
+        &self,
+        [hidden, intermediate]: [usize; 2],
+        dtype: ComputeDtype,
+    ) -> f64 {
+        let between = self.hidden * hidden as f64 + self.intermediate * intermediate as f64;
+        F32 * self.stream * hidden as f64 + compute_bytes(dtype) * between
     }
 }
 

@@ -86,6 +86,17 @@ impl RetrieverPreparation {
         }
     }
 
+    /// Tokens of each distinct document.
+    pub fn document_lengths(&self) -> impl Iterator<Item = usize> {
+        self.document_ids.iter().map(Vec::len)
+    }
+
+    /// Tokens of all distinct texts.
+    pub fn n_tokens(&self) -> usize {
+        let texts = self.query_ids.iter().chain(&self.document_ids);
+        texts.map(Vec::len).sum()
+    }
+
     /// Steps that are due once the language model has taken `lm_step` of `lm_steps`.
     pub fn due(&self, lm_step: u64, lm_steps: u64) -> u64 {
         let share = lm_step as f64 / lm_steps.max(1) as f64;

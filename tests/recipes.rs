@@ -1,0 +1,172 @@
+//! The recipes for models that are not in this repository: each is planned with nothing of its model
+//! but the shape, as a user would before fetching anything.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tooltune::config::LoadedConfig;
+
+use crate::support::{fixture, root};
+use crate::workplace::{Answer, tooltune};
+
+/// A folder with a config, and `config.json` alone of the model that it names.
+struct Empty(TempDir);
+
+impl Empty {
+    fn new(recipe: &str, shape: &Path) -> Self {
+        let folder = TempDir::new().unwrap();
+        let config = root().join("configs").join(recipe);
+        std::fs::copy(&config, folder.path().join(recipe)).unwrap();
+        let loaded = LoadedConfig::load(&config, &[]).unwrap();
+        let model = loaded.config.model.unwrap().model_name_or_path;
+        let model = folder.path().join(model);
+        std::fs::create_dir_all(&model).unwrap();
+        std::fs::copy(shape, model.join("config.json")).unwrap();
+        Self(folder)
+    }
+
+    fn plan(&self, recipe: &str, further: &[&str]) -> Answer {
+        let arguments = ["plan", recipe, "--offline", "--format", "json"];
+        let mut command = tooltune();
+        command.current_dir(self.0.path()).args(arguments);
+        Answer::of(command.args(further))
+    }
+}
+
+fn shape(model: &str) -> std::path::PathBuf {
+    fixture("model_configs").join(model).join("config.json")
+}
+
+/// Recipe, model and the size that its publisher gives, in values.
+const RECIPES: [(&str, &str, u64); 8] = [
+    ("goat-llama3-8b.toml", "llama-3-8b-instruct", 8_030_261_248),
+    ("goat-llama2-7b.toml", "llama-2-7b-chat", 6_738_415_616),
+    ("goat-llama2-13b.toml", "llama-2-13b-chat", 13_015_864_320),
+    ("goat-vicuna-13b.toml", "vicuna-13b-v1.5", 13_015_864_320),
+    ("goat-qwen2-7b.toml", "qwen2-7b-instruct", 7_615_616_512),
+    (
+        "slot-llama3.2-1b.toml",
+        "llama-3.2-1b-instruct",
+        1_235_814_400,
+    ),
+    (
+        "slot-llama3.2-3b.toml",
+        "llama-3.2-3b-instruct",
+        3_212_749_824,
+    ),
+    (
+        "slot-mistral-7b-v0.2.toml",
+        "mistral-7b-instruct-v0.2",
+        7_241_732_096,
+    ),
+];
+
+#[test]
+fn every_recipe_is_planned_with_nothing_but_the_shape_of_its_model() {
+    for (recipe, model, n_weights) in RECIPES {
+        let folder = Empty::new(recipe, &shape(model));
+        let text = folder.plan(recipe, &[]).success();
+        let plan: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        assert_eq!(plan["weights"], n_weights, "{recipe}");
+        assert_eq!(
+            plan["steps"],
+            Value::Null,
+            "{recipe}: epochs of unknown rows"
+        );
+        assert_eq!(plan["compute_dtype"], "bf16", "{recipe}");
+        // Adapter and two moments, in f32.
+        let n_trained = plan["trained_weights"].as_u64().unwrap();
+        let of_retriever = plan["retriever"]["n_parameters"].as_u64().unwrap_or(0);
+        assert_eq!(recipe.starts_with("goat"), of_retriever > 0, "{recipe}");
+        let checkpoint = plan["checkpoint_bytes"].as_u64().unwrap();
+        let values = 12 * (n_trained + of_retriever);
+        assert!((values..values + 40_000).contains(&checkpoint), "{recipe}");
+        let peak = plan["memory"]["peak_bytes"].as_u64().unwrap();
+        assert!(peak > 2 * n_weights, "{recipe}: {peak}");
+    }
+}
+
+#[test]
+fn every_recipe_of_the_folder_is_planned_here() {
+    for entry in std::fs::read_dir(root().join("configs")).unwrap() {
+        let path = entry.unwrap().path();
+        let config = LoadedConfig::load(&path, &[]).unwrap().config;
+        let model = config.model.map(|model| model.model_name_or_path);
+        let is_folder = model.is_some_and(|model| model.extension().is_none_or(|e| e != "gguf"));
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let is_planned = RECIPES.iter().any(|(recipe, ..)| *recipe == name);
+        assert_eq!(is_folder, is_planned, "{name}");
+    }
+}
+
+#[test]
+fn an_outline_follows_the_settings() {
+    let recipe = "slot-llama3.2-1b.toml";
+    let folder = Empty::new(recipe, &shape("llama-3.2-1b-instruct"));
+    let plan = |settings: &[&str]| -> Value {
+        let further: Vec<&str> = settings.iter().flat_map(|set| ["--set", set]).collect();
+        serde_json::from_str(&folder.plan(recipe, &further).success()).unwrap()
+    };
+    let number = |plan: &Value, key: &str| plan[key].as_u64().unwrap();
+    let before = plan(&[]);
+    // r (in + out) of q, k, v, o, gate, up and down, in 16 blocks.
+    let widths = (2048 + 2048) * 2 + (2048 + 512) * 2 + (2048 + 8192) * 3;
+    assert_eq!(number(&before, "trained_weights"), 32 * 16 * widths);
+    assert_eq!(number(&before, "largest_micro_batch_tokens"), 2 * 16_384);
+    let smaller = plan(&["train.per_device_train_batch_size=1", "lora.r=16"]);
+    assert_eq!(number(&smaller, "trained_weights"), 16 * 16 * widths);
+    assert_eq!(number(&smaller, "largest_micro_batch_tokens"), 16_384);
+    let peak = |plan: &Value| plan["memory"]["peak_bytes"].as_u64().unwrap();
+    assert!(peak(&smaller) < peak(&before));
+    let f32 = plan(&["model.compute_dtype=\"f32\""]);
+    assert_eq!(f32["compute_dtype"], "f32");
+    assert!(peak(&f32) > peak(&before) + 2 * number(&before, "weights"));
+    let mut file = std::fs::read_to_string(folder.0.path().join(recipe)).unwrap();
+    file = file.replace("num_train_epochs = 2", "max_steps = 70");
+    std::fs::write(folder.0.path().join(recipe), file).unwrap();
+    assert_eq!(plan(&[])["steps"], 70);
+    let absurd = "9000000000000000000";
+    let sets = ["data.max_length", "eval.batch_size", "eval.max_new_tokens"]
+        .map(|key| format!("{key}={absurd}"));
+    assert!(peak(&plan(&sets.each_ref().map(String::as_str))) > 1 << 50);
+}
+
+#[test]
+fn what_makes_an_outline_impossible_is_said_with_its_place() {
+    let recipe = "goat-llama3-8b.toml";
+    let folder = Empty::new(recipe, &shape("llama-3-8b-instruct"));
+    let refusal = |further: &[&str], status: i32, said: &[&str]| {
+        let answer = folder.plan(recipe, further);
+        assert_eq!(answer.status, Some(status), "{}", answer.stderr);
+        for part in said {
+            assert!(answer.stderr.contains(part), "{part}: {}", answer.stderr);
+        }
+    };
+    refusal(
+        &["--set", "lora.target_modules=[\"q_porj\"]"],
+        2,
+        &["lora.target_modules", "q_porj", "q_proj"],
+    );
+    refusal(&["--set", "lora.rank=4"], 2, &["lora.r"]);
+    refusal(&["--probe"], 2, &["--probe"]);
+    let config = folder
+        .0
+        .path()
+        .join("models/llama-3-8b-instruct/config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("\"llama\"", "\"gpt_neox\"")).unwrap();
+    refusal(&[], 1, &["models/llama-3-8b-instruct", "gpt_neox", "qwen2"]);
+    std::fs::write(&config, "{").unwrap();
+    refusal(&[], 1, &["config.json"]);
+    std::fs::remove_file(&config).unwrap();
+    refusal(
+        &[],
+        2,
+        &[
+            "goat-llama3-8b.toml:",
+            "config.json, which does not exist",
+            "put the model's",
+        ],
+    );
+}

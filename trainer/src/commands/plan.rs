@@ -1,0 +1,460 @@
+//! `plan`: a config to what its run will need, as text or JSON.
+
+use std::path::{Path, PathBuf};
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Value, json};
+
+use super::{Place, load_config, say};
+use crate::base_model::BaseModel;
+use crate::cli::{OutputFormat, PlanArgs};
+use crate::config::{Config, Device, LoadedConfig, RunLength};
+use crate::doctor::size;
+use crate::error::Error;
+use crate::plan::{
+    self, MemoryPlan, Outline, Plan, Probe, RetrieverOutline, RetrieverPlan, RetrieverRunPlan,
+    TextShape,
+};
+use crate::process::available_memory_bytes;
+use crate::recipes::sft::{Preparation, prepare_run};
+use crate::recipes::{retriever, settings};
+
+pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
+    if args.offline {
+        return offline(args, place);
+    }
+    let mut config = load_config(&args.config)?;
+    config.device = place.name(config.device)?;
+    if config.model.is_none() {
+        return retriever_alone(&config, args, place);
+    }
+    let device = place.open(config.device)?;
+    let preparation = prepare_run(&config, &device)?;
+    let plan = plan::plan(&config, &preparation, &device)?;
+    let probe = match args.probe {
+        true => {
+            let batch = &plan.training.longest_batch;
+            Some(plan::probe(&config, &preparation, batch, &device)?)
+        }
+        false => None,
+    };
+    match args.format {
+        OutputFormat::Text => {
+            let mut rows = Rows::new();
+            rows.counts(&config, &preparation, &plan);
+            rows.say()?;
+            print_dropped(&preparation)?;
+            print_memory(&config, &plan.memory)?;
+            probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))
+        }
+        OutputFormat::Json => say_json(&as_json(&preparation, &plan, probe.as_ref())),
+    }
+}
+
+/// The plan of a retriever without a language model.
+fn retriever_alone(config: &Config, args: &PlanArgs, place: &Place) -> Result<(), Error> {
+    if args.probe {
+        return Err(Error::Usage(
+            "--probe runs a step of a language model, and the config has none; leave it out"
+                .to_owned(),
+        ));
+    }
+    let device = place.open(config.device)?;
+    let preparation = retriever::prepare_run(config)?;
+    let Some(training) = config.retriever_training() else {
+        return Err(Error::Usage("the config trains no retriever".to_owned()));
+    };
+    let dtype = settings::compute_dtype(training.compute_dtype, &device);
+    let plan = plan::plan_retriever(config, training, &preparation, dtype);
+    if args.format == OutputFormat::Json {
+        return say_json(&retriever_as_json(&plan));
+    }
+    let mut rows = Rows::new();
+    rows.retriever_of(config);
+    rows.retriever(&plan.retriever);
+    rows.checkpoints(config, plan.retriever.checkpoint_bytes, plan.disk_bytes());
+    rows.say()?;
+    print_memory(config, &plan.memory)
+}
+
+/// The plan of a config whose files are not here.
+fn offline(args: &PlanArgs, place: &Place) -> Result<(), Error> {
+    let loaded = LoadedConfig::load(&args.config.config, &args.config.overrides)?;
+    let mut config = loaded.config.clone();
+    config.device = place.name(config.device)?;
+    let path = &config.language_model()?.model_name_or_path;
+    if let Some(missing) = missing_shape(path) {
+        let help = "put the model's config.json there; --offline needs nothing else of the model";
+        let setting = "model.model_name_or_path";
+        return Err(loaded.refuse_without(setting, &missing, help).into());
+    }
+    let model = BaseModel::open_shape(path)?;
+    let outline = plan::outline(&config, &model)?;
+    if args.format == OutputFormat::Json {
+        return say_json(&outline_as_json(&config, &outline));
+    }
+    let mut rows = Rows::new();
+    rows.outline(&config, &outline);
+    rows.add(
+        "shape",
+        format!(
+            "{}, {} blocks of {}, {} tokens",
+            model.model_type, model.num_hidden_layers, model.hidden_size, model.vocab_size
+        ),
+    );
+    rows.say()?;
+    print_memory(&config, &outline.memory)?;
+    say("\nThe rows are not known: they take 18 bytes for each of their tokens on top.")
+}
+
+/// The file that a model's shape would be read from, if it is not there.
+fn missing_shape(path: &Path) -> Option<PathBuf> {
+    let file = path.join("config.json");
+    let is_gguf = path.extension().is_some_and(|ending| ending == "gguf");
+    match (is_gguf, path.is_dir()) {
+        (true, false) if path.is_file() => None,
+        (true, false) => Some(path.to_owned()),
+        (_, true) if BaseModel::open_shape(path).is_ok() => None,
+        _ => (!file.is_file()).then_some(file),
+    }
+}
+
+/// The table above the memory: a name and what is to be said of it.
+struct Rows(Table);
+
+impl Rows {
+    fn new() -> Self {
+        Self(plain_table())
+    }
+
+    fn add(&mut self, name: &str, text: String) {
+        self.0.add_row([name.to_owned(), text]);
+    }
+
+    fn say(&self) -> Result<(), Error> {
+        say(&self.0.trim_fmt())
+    }
+
+    fn model_of(&mut self, config: &Config) {
+        let model = config.model.as_ref().map(|model| &model.model_name_or_path);
+        self.path("model", model);
+    }
+
+    fn retriever_of(&mut self, config: &Config) {
+        let retriever = config.retriever.as_ref();
+        self.path(
+            "retriever",
+            retriever.map(|retriever| &retriever.model_name_or_path),
+        );
+    }
+
+    fn path(&mut self, name: &str, path: Option<&PathBuf>) {
+        if let Some(path) = path {
+            self.add(name, path.display().to_string());
+        }
+    }
+
+    fn weights(&mut self, n_frozen: usize, n_trained: usize) {
+        self.add("weights", format!("{n_frozen} frozen, {n_trained} trained"));
+    }
+
+    fn checkpoints(&mut self, config: &Config, each: u64, all: u64) {
+        let dir = config.train.output_dir.display();
+        let (each, all) = (size(each), size(all));
+        self.add(
+            "checkpoints",
+            format!("{each} each, at most {all} in {dir}"),
+        );
+    }
+
+    fn retriever(&mut self, retriever: &RetrieverPlan) {
+        let RetrieverPlan {
+            pairs,
+            queries,
+            documents,
+            parameters,
+            ..
+        } = retriever;
+        self.add(
+            "retriever learns",
+            format!("{pairs} pairs of {queries} queries and {documents} documents"),
+        );
+        self.add(
+            "retriever steps",
+            format!(
+                "{}, of at most {} tokens",
+                retriever.steps, retriever.largest_step_tokens
+            ),
+        );
+        self.add("retriever weights", format!("{parameters}, all trained"));
+        self.add(
+            "retriever memory",
+            format!(
+                "{} all the time, {} more in its steps",
+                size(retriever.resident_bytes),
+                size(retriever.step_bytes)
+            ),
+        );
+    }
+
+    fn counts(&mut self, config: &Config, preparation: &Preparation, plan: &Plan) {
+        let report = &preparation.report;
+        let training = &plan.training;
+        self.model_of(config);
+        self.weights(plan.n_weights, plan.n_adapter);
+        self.add(
+            "examples",
+            format!(
+                "{} of {} rows, {} dropped",
+                preparation.examples.len(),
+                report.n_rows,
+                report.n_dropped()
+            ),
+        );
+        self.add(
+            "steps",
+            format!(
+                "{} ({:.2} epochs, {} micro-batches)",
+                plan.steps, training.epochs, training.n_micro_batches
+            ),
+        );
+        self.add(
+            "tokens",
+            format!(
+                "{} read, {} of them learned",
+                training.n_tokens, training.n_trained_tokens
+            ),
+        );
+        let largest = training.largest.iter().map(|shape| shape.n_tokens).max();
+        if let Some(n_tokens) = largest {
+            self.add("largest micro-batch", format!("{n_tokens} tokens"));
+        }
+        self.add(
+            "evaluations",
+            plan.evaluation
+                .as_ref()
+                .map_or("none".to_owned(), |evaluation| {
+                    format!(
+                        "{} of {} rows, at most {} new tokens each",
+                        evaluation.n_evaluations, evaluation.n_rows, evaluation.max_new_tokens
+                    )
+                }),
+        );
+        if let Some(retriever) = &plan.retriever {
+            self.retriever(retriever);
+        }
+        self.checkpoints(config, plan.checkpoint_bytes, plan.disk_bytes());
+    }
+
+    fn outline(&mut self, config: &Config, outline: &Outline) {
+        self.model_of(config);
+        self.weights(outline.n_weights, outline.n_adapter);
+        self.add(
+            "products",
+            format!("in {:?} on {}", outline.compute_dtype, config.device).to_lowercase(),
+        );
+        self.add("steps", steps(outline.steps, config.train.length));
+        self.add(
+            "largest micro-batch",
+            format!(
+                "{} tokens: {} rows of {}, all of them learned",
+                outline.largest.n_tokens,
+                config.train.per_device_train_batch_size,
+                config.data.max_length
+            ),
+        );
+        let training = config.retriever_training();
+        if let Some((retriever, training)) = outline.retriever.as_ref().zip(training) {
+            self.retriever_outline(config, retriever, training.length);
+        }
+        self.checkpoints(config, outline.checkpoint_bytes, outline.disk_bytes());
+    }
+
+    fn retriever_outline(
+        &mut self,
+        config: &Config,
+        retriever: &RetrieverOutline,
+        length: RunLength,
+    ) {
+        self.retriever_of(config);
+        let assumed = match retriever.is_assumed {
+            true => ", if it has the shape of all-MiniLM-L6-v2: its folder is not here",
+            false => "",
+        };
+        let n = retriever.n_parameters;
+        self.add("retriever weights", format!("{n}, all trained{assumed}"));
+        self.add("retriever steps", steps(retriever.steps, length));
+        let TextShape { n_texts, n_tokens } = retriever.texts;
+        self.add(
+            "retriever texts",
+            format!("{n_texts} at a time, {n_tokens} tokens"),
+        );
+    }
+}
+
+fn steps(known: Option<u64>, length: RunLength) -> String {
+    match (known, length) {
+        (Some(steps), _) => steps.to_string(),
+        (None, RunLength::Epochs(epochs)) => {
+            format!("{epochs} epochs; how many steps that is depends on the data")
+        }
+        (None, RunLength::Steps(_)) => "depend on the data".to_owned(),
+    }
+}
+
+fn print_dropped(preparation: &Preparation) -> Result<(), Error> {
+    for dropped in &preparation.report.dropped {
+        say(&format!("dropped {}: {:?}", dropped.id, dropped.reason))?;
+    }
+    Ok(())
+}
+
+fn print_memory(config: &Config, memory: &MemoryPlan) -> Result<(), Error> {
+    let available = available_memory_bytes();
+    say(&format!(
+        "\nmemory: a peak of {} is predicted, in the phase {:?}{}",
+        size(memory.peak_bytes),
+        memory.peak_phase,
+        available.map_or(String::new(), |bytes| format!(
+            "; {} are available",
+            size(bytes)
+        ))
+    ))?;
+    for phase in &memory.phases {
+        let mut table = plain_table();
+        for part in &phase.parts {
+            table.add_row(["  ".to_string() + &part.name, size(part.bytes)]);
+        }
+        align_right(&mut table, 1);
+        say(&format!(
+            "\n{}: {}\n{}",
+            phase.name,
+            size(phase.bytes),
+            table.trim_fmt()
+        ))?;
+    }
+    if available.is_some_and(|available| available < memory.peak_bytes) {
+        say(
+            "\nThis is more than is available. Lower train.per_device_train_batch_size (and raise \
+             train.gradient_accumulation_steps as much), data.max_length or eval.batch_size.",
+        )?;
+    }
+    if let Device::Cuda(_) = config.device {
+        say("\nThe prediction is for the CPU; on a GPU most of it lies in device memory.")?;
+    }
+    Ok(())
+}
+
+fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
+    say(&format!(
+        "\nprobe: one step on the longest micro-batch, {} tokens of which {} are learned\n\
+         {:.2} s, {:.0} tokens/s, loss {:.4}; {:.2} hours of training at this pace",
+        probe.n_tokens,
+        probe.n_trained_tokens,
+        probe.seconds,
+        probe.tokens_per_second,
+        probe.loss,
+        plan.hours(probe).training
+    ))?;
+    if let Some(evaluation) = plan.evaluation.as_ref().filter(|e| !e.batches.is_empty()) {
+        say(&format!(
+            "evaluations come on top: {} times {} prompt tokens and at most {} new ones",
+            evaluation.n_evaluations,
+            evaluation.n_prompt_tokens,
+            evaluation.n_rows * evaluation.max_new_tokens
+        ))?;
+    }
+    let Some(measured) = probe.peak_rss_bytes else {
+        return Ok(());
+    };
+    let predicted = plan.step_bytes;
+    say(&format!(
+        "peak memory of the step: {} measured, {} predicted ({:+.0} %)",
+        size(measured),
+        size(predicted),
+        100.0 * (predicted as f64 / measured as f64 - 1.0)
+    ))
+}
+
+fn say_json(answer: &Value) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(answer);
+    say(&text.map_err(|error| Error::Usage(error.to_string()))?)
+}
+
+fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Value {
+    let training = &plan.training;
+    json!({
+        "steps": plan.steps,
+        "epochs": training.epochs,
+        "micro_batches": training.n_micro_batches,
+        "rows": preparation.report.n_rows,
+        "examples": preparation.examples.len(),
+        "dropped": preparation.report.dropped,
+        "tokens": training.n_tokens,
+        "trained_tokens": training.n_trained_tokens,
+        "largest_micro_batch_tokens":
+            training.largest.iter().map(|shape| shape.n_tokens).max(),
+        "weights": plan.n_weights,
+        "trained_weights": plan.n_adapter,
+        "evaluations": plan.evaluation.as_ref().map(|evaluation| json!({
+            "n": evaluation.n_evaluations,
+            "rows": evaluation.n_rows,
+            "prompt_tokens": evaluation.n_prompt_tokens,
+            "max_new_tokens": evaluation.max_new_tokens,
+        })),
+        "retriever": plan.retriever,
+        "checkpoint_bytes": plan.checkpoint_bytes,
+        "disk_bytes": plan.disk_bytes(),
+        "memory": plan.memory,
+        "step_memory_bytes": plan.step_bytes,
+        "available_memory_bytes": available_memory_bytes(),
+        "probe": probe,
+        "hours": probe.map(|probe| plan.hours(probe)),
+    })
+}
+
+fn retriever_as_json(plan: &RetrieverRunPlan) -> Value {
+    json!({
+        "steps": plan.retriever.steps,
+        "weights": 0,
+        "trained_weights": plan.retriever.parameters,
+        "retriever": plan.retriever,
+        "checkpoint_bytes": plan.retriever.checkpoint_bytes,
+        "disk_bytes": plan.disk_bytes(),
+        "memory": plan.memory,
+        "available_memory_bytes": available_memory_bytes(),
+    })
+}
+
+/// The keys of a plan as far as they are known.
+fn outline_as_json(config: &Config, outline: &Outline) -> Value {
+    json!({
+        "offline": true,
+        "steps": outline.steps,
+        "epochs": match config.train.length {
+            RunLength::Epochs(epochs) => Some(epochs),
+            RunLength::Steps(_) => None,
+        },
+        "largest_micro_batch_tokens": outline.largest.n_tokens,
+        "compute_dtype": format!("{:?}", outline.compute_dtype).to_lowercase(),
+        "weights": outline.n_weights,
+        "trained_weights": outline.n_adapter,
+        "retriever": outline.retriever,
+        "checkpoint_bytes": outline.checkpoint_bytes,
+        "disk_bytes": outline.disk_bytes(),
+        "memory": outline.memory,
+        "available_memory_bytes": available_memory_bytes(),
+    })
+}
+
+pub(super) fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+fn align_right(table: &mut Table, column: usize) {
+    if let Some(column) = table.column_mut(column) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}

@@ -1,0 +1,252 @@
+//! A config and a model's shape to what the run will need at most, before any of its files is here.
+//!
+//! What follows from the rows is not known: each micro-batch is taken as long as it may be, and the
+//! steps of an epoch stay open.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use serde::Serialize;
+use tooltune_kernels::ComputeDtype;
+
+use super::memory::{MemoryInput, MemoryPlan, memory_plan};
+use super::retriever::{RetrieverNeeds, TextShape};
+use super::workload::{BatchShape, EvaluationWork};
+use super::{CHECKPOINT_TEXT_BYTES, checkpoint_bytes};
+use crate::config::{self, Config, EvalStrategy, RunLength, Suite};
+use crate::device;
+use crate::error::Error;
+use crate::eval::encoder::{MAX_SEQ_LENGTH, json};
+use crate::models::minilm::{MiniLmConfig, ParameterLayout};
+use crate::models::{ModelConfig, load::expected_tensors};
+use crate::recipes::kept_blocks::KeptBlocks;
+use crate::recipes::settings;
+
+/// Bytes of a value in the files of published models: bf16 or f16.
+const STORED_BYTES: f64 = 2.0;
+
+/// Rows generated together beyond which no machine has the memory.
+const MOST_ROWS: usize = 1 << 16;
+
+/// The shape of all-MiniLM-L6-v2.
+const MINILM: MiniLmConfig = MiniLmConfig {
+    hidden_size: 384,
+    num_hidden_layers: 6,
+    num_attention_heads: 12,
+    intermediate_size: 1536,
+    vocab_size: 30_522,
+    max_position_embeddings: 512,
+    type_vocab_size: 2,
+    layer_norm_eps: 1e-12,
+};
+
+/// What a run needs as far as its config and the model's shape tell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outline {
+    /// Values of the base model.
+    pub n_weights: usize,
+    /// Trainable values of the adapters.
+    pub n_adapter: usize,
+    /// What products of the language model read.
+    pub compute_dtype: ComputeDtype,
+    /// Optimizer steps; `None` where they follow from the rows.
+    pub steps: Option<u64>,
+    /// The largest micro-batch that there may be.
+    pub largest: BatchShape,
+    /// The retriever that learns beside the model.
+    pub retriever: Option<RetrieverOutline>,
+    /// Predicted memory with that micro-batch.
+    pub memory: MemoryPlan,
+    /// Bytes of one checkpoint.
+    pub checkpoint_bytes: u64,
+    /// Checkpoints that lie on disk at once: the kept ones, the best, the one being written.
+    pub n_checkpoints: u64,
+}
+
+impl Outline {
+    /// Bytes that the run's checkpoints take at most.
+    pub fn disk_bytes(&self) -> u64 {
+        self.n_checkpoints * self.checkpoint_bytes
+    }
+}
+
+/// The same of a retriever.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RetrieverOutline {
+    /// Parameters, all trained.
+    pub n_parameters: usize,
+    /// Optimizer steps; `None` where they follow from the pairs.
+    pub steps: Option<u64>,
+    /// Texts under autodiff together, each as long as it may be.
+    pub texts: TextShape,
+    /// Whether its folder is not here and all-MiniLM-L6-v2's shape stands in for it.
+    pub is_assumed: bool,
+}
+
+/// Outlines a run.
+///
+/// # Errors
+///
+/// Adapters that match nothing, or a retriever's `config.json` that is damaged.
+pub fn outline(config: &Config, model: &ModelConfig) -> Result<Outline, Error> {
+    let slots = settings::lora(&config.lora).slots(model)?;
+    let n_adapter = slots.iter().map(|slot| slot.len()).sum();
+    let sizes = expected_tensors(model)
+        .into_iter()
+        .map(|(_, shape)| shape.iter().product::<usize>());
+    let n_weights = sizes.clone().sum();
+    let largest_weight = sizes.max().unwrap_or(0);
+    let batch_size = config.train.per_device_train_batch_size;
+    let n_tokens = batch_size.saturating_mul(config.data.max_length);
+    let largest = BatchShape {
+        n_tokens,
+        n_trained_tokens: n_tokens,
+    };
+    let typed = config.language_model()?.compute_dtype;
+    let cpu = device::open(config::Device::Cpu)?;
+    let compute_dtype = compute_dtype(config.device, typed, &cpu);
+    let steps = known_steps(config.train.length);
+    let retriever = retriever(config, steps, &cpu)?;
+    let evaluation = evaluation(config);
+    let encoder = config
+        .eval
+        .encoder
+        .as_deref()
+        .filter(|_| evaluation.is_some());
+    let encoder = encoder.map(encoder_size).transpose()?;
+    let memory = memory_plan(&MemoryInput {
+        model,
+        n_weights,
+        largest_stored_bytes: STORED_BYTES * largest_weight as f64,
+        n_adapter,
+        compute_dtype,
+        vocabulary: model.vocab_size,
+        n_example_tokens: 0,
+        kept_blocks: kept_blocks(config, model, compute_dtype, &cpu),
+        accumulates: config.train.gradient_accumulation_steps > 1,
+        batches: &[largest],
+        evaluation: evaluation.as_ref(),
+        encoder,
+        retriever: retriever.as_ref().map(|(needs, _)| needs),
+    });
+    let of_retriever = retriever.as_ref().map_or(0, |(needs, _)| {
+        needs.checkpoint_bytes() + CHECKPOINT_TEXT_BYTES
+    });
+    Ok(Outline {
+        n_weights,
+        n_adapter,
+        compute_dtype,
+        steps,
+        largest,
+        memory,
+        checkpoint_bytes: checkpoint_bytes(n_adapter) + of_retriever,
+        n_checkpoints: config.checkpoint.save_total_limit as u64 + 2,
+        retriever: retriever.map(|(_, outline)| outline),
+    })
+}
+
+fn known_steps(length: RunLength) -> Option<u64> {
+    match length {
+        RunLength::Steps(steps) => Some(steps),
+        RunLength::Epochs(_) => None,
+    }
+}
+
+/// What products read on the device of a config, which need not be here.
+fn compute_dtype(
+    device: config::Device,
+    typed: config::ComputeDtype,
+    cpu: &Device,
+) -> ComputeDtype {
+    match (device, typed) {
+        (config::Device::Cuda(_), config::ComputeDtype::Auto) => ComputeDtype::Bf16,
+        _ => settings::compute_dtype(typed, cpu),
+    }
+}
+
+fn kept_blocks(
+    config: &Config,
+    model: &ModelConfig,
+    compute_dtype: ComputeDtype,
+    cpu: &Device,
+) -> KeptBlocks {
+    let setting = config.train.gradient_checkpointing;
+    match config.device {
+        config::Device::Cpu => KeptBlocks::new(setting, model, compute_dtype, cpu),
+        config::Device::Cuda(_) => KeptBlocks::within(0.0, setting, model, compute_dtype),
+    }
+}
+
+/// Prompts of `data.max_length` tokens, as many as are generated together.
+fn evaluation(config: &Config) -> Option<EvaluationWork> {
+    if config.eval.eval_strategy == EvalStrategy::No {
+        return None;
+    }
+    let generates = |suite: &Suite| *suite != Suite::Retrieval;
+    let most = config.eval.max_samples.unwrap_or(MOST_ROWS).min(MOST_ROWS);
+    let n_rows = match config.eval.suites.iter().any(generates) {
+        true => config.eval.batch_size.min(most),
+        false => 0,
+    };
+    let batch = vec![config.data.max_length; n_rows];
+    Some(EvaluationWork {
+        max_new_tokens: config.eval.max_new_tokens,
+        batches: vec![batch],
+        ..EvaluationWork::default()
+    })
+}
+
+/// Values of an encoder and entries of its vocabulary.
+fn encoder_size(dir: &Path) -> Result<(usize, usize), Error> {
+    let (shape, _) = encoder_shape(dir)?;
+    Ok((ParameterLayout::new(&shape).len(), shape.vocab_size))
+}
+
+/// The shape of the encoder in a folder, or of all-MiniLM-L6-v2 if it is not there: then true.
+fn encoder_shape(dir: &Path) -> Result<(MiniLmConfig, bool), Error> {
+    let file = dir.join("config.json");
+    if !file.is_file() {
+        return Ok((MINILM, true));
+    }
+    let shape = MiniLmConfig::from_json(&json(&file)?)
+        .map_err(|problem| Error::Usage(format!("{}: {problem}", dir.display())))?;
+    Ok((shape, false))
+}
+
+fn retriever(
+    config: &Config,
+    lm_steps: Option<u64>,
+    cpu: &Device,
+) -> Result<Option<(RetrieverNeeds, RetrieverOutline)>, Error> {
+    let (Some(retriever), Some(training)) = (&config.retriever, config.retriever_training()) else {
+        return Ok(None);
+    };
+    let (shape, is_assumed) = encoder_shape(&retriever.model_name_or_path)?;
+    // A query, a document and the mined ones of each pair.
+    let of_pair = training.hard_negatives.saturating_add(2);
+    let n_texts = of_pair.saturating_mul(training.per_device_train_batch_size);
+    let n_texts = n_texts.min(training.mini_batch_size.unwrap_or(usize::MAX));
+    let length = retriever.max_seq_length.unwrap_or(MAX_SEQ_LENGTH);
+    let texts = TextShape {
+        n_texts,
+        n_tokens: n_texts.saturating_mul(length.min(shape.max_position_embeddings)),
+    };
+    let needs = RetrieverNeeds {
+        config: shape,
+        compute_dtype: compute_dtype(config.device, training.compute_dtype, cpu),
+        texts,
+        n_set_tokens: 0,
+        decays: training.weight_decay > 0.0,
+    };
+    let steps = match (training.steps_per_lm_step, lm_steps) {
+        (Some(rate), steps) => steps.map(|steps| ((rate * steps as f64).round() as u64).max(1)),
+        (None, _) => known_steps(training.length),
+    };
+    let outline = RetrieverOutline {
+        n_parameters: needs.n_parameters(),
+        steps,
+        texts,
+        is_assumed,
+    };
+    Ok(Some((needs, outline)))
+}

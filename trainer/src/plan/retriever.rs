@@ -1,0 +1,236 @@
+//! The steps of a retriever to what they take: pairs, tokens, memory.
+//!
+//! Unlike a language model's, all of its parameters are trained, so that gradient and moments weigh
+//! as much as the activations of a small batch.
+
+use serde::Serialize;
+use tooltune_data::batches::Cursor;
+use tooltune_data::pairs::PairBatch;
+use tooltune_kernels::ComputeDtype;
+
+use super::CHECKPOINT_TEXT_BYTES;
+use super::measured::{
+    ADAPTER_COPIES, ENCODER, ENCODER_STREAMS, EXAMPLE_BYTES_PER_TOKEN, PROGRAM_BYTES,
+    RETRIEVER_COPIES, TOKENIZER_BYTES_PER_ENTRY,
+};
+use super::memory::{MemoryPlan, Part, of_phases, part};
+use crate::config::{Config, RetrieverTraining};
+use crate::models::minilm::{MiniLmConfig, ParameterLayout};
+use crate::recipes::kept_blocks::{F32, compute_bytes};
+use crate::retriever::RetrieverPreparation;
+
+/// The phase in which a retriever learns.
+const LEARNING: &str = "retriever step";
+
+/// Texts that are under autodiff together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct TextShape {
+    /// How many there are.
+    pub n_texts: usize,
+    /// Tokens of all of them.
+    pub n_tokens: usize,
+}
+
+/// What a retriever reads, learns and needs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RetrieverPlan {
+    /// Pairs to learn from.
+    pub pairs: usize,
+    /// Distinct queries.
+    pub queries: usize,
+    /// Distinct documents.
+    pub documents: usize,
+    /// Optimizer steps.
+    pub steps: u64,
+    /// Tokens of the step with the most; mined documents count as the longest.
+    pub largest_step_tokens: usize,
+    /// Parameters, all trained.
+    pub parameters: usize,
+    /// Bytes that live from the first step to the last.
+    pub resident_bytes: u64,
+    /// Bytes that a step takes besides, at most.
+    pub step_bytes: u64,
+    /// Bytes of its part of a checkpoint.
+    pub checkpoint_bytes: u64,
+    #[serde(skip)]
+    pub(super) needs: RetrieverNeeds,
+}
+
+/// A retriever's run without a language model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetrieverRunPlan {
+    /// What it learns from, and its size.
+    pub retriever: RetrieverPlan,
+    /// Predicted memory.
+    pub memory: MemoryPlan,
+    /// Checkpoints that lie on disk at once: the kept ones, the best, the one being written.
+    pub n_checkpoints: u64,
+}
+
+impl RetrieverRunPlan {
+    /// Bytes that the run's checkpoints take at most.
+    pub fn disk_bytes(&self) -> u64 {
+        self.n_checkpoints * self.retriever.checkpoint_bytes
+    }
+}
+
+/// What the memory of a retriever follows from.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RetrieverNeeds {
+    pub(super) config: MiniLmConfig,
+    /// What products read.
+    pub(super) compute_dtype: ComputeDtype,
+    /// The texts under autodiff together that take the most.
+    pub(super) texts: TextShape,
+    /// Tokens of all distinct texts.
+    pub(super) n_set_tokens: usize,
+    /// Whether weights decay, which takes a mask of the matrices.
+    pub(super) decays: bool,
+}
+
+impl RetrieverNeeds {
+    pub(super) fn n_parameters(&self) -> usize {
+        ParameterLayout::new(&self.config).len()
+    }
+
+    /// Bytes of its checkpoint: parameters and two moments.
+    pub(super) fn checkpoint_bytes(&self) -> u64 {
+        3 * 4 * self.n_parameters() as u64
+    }
+
+    /// What lives from the first step to the last.
+    pub(super) fn resident(&self) -> Vec<Part> {
+        let mask = if self.decays { 1.0 } else { 0.0 };
+        let values = (ADAPTER_COPIES + mask) * self.n_parameters() as f64;
+        let texts = TOKENIZER_BYTES_PER_ENTRY * self.config.vocab_size as f64
+            + EXAMPLE_BYTES_PER_TOKEN * self.n_set_tokens as f64;
+        vec![
+            part("retriever and its moments", F32 * values),
+            part("tokenizer and texts of the retriever", texts),
+        ]
+    }
+
+    /// What a step takes besides.
+    pub(super) fn step(&self) -> Vec<Part> {
+        let MiniLmConfig {
+            hidden_size: d,
+            intermediate_size: inner,
+            num_hidden_layers: n_blocks,
+            ..
+        } = self.config;
+        let compute = compute_bytes(self.compute_dtype);
+        let per_token = n_blocks as f64
+            * ENCODER.bytes_beside_heads([d, inner], self.compute_dtype)
+            + F32 * ENCODER_STREAMS * d as f64;
+        let TextShape { n_texts, n_tokens } = self.texts;
+        // The means of the texts are one product with a matrix of their shares.
+        let shares = F32 * n_texts as f64 * n_tokens as f64;
+        let matrices = n_blocks * (4 * d * d + 2 * d * inner);
+        vec![
+            part(
+                "activations of the texts",
+                per_token * n_tokens as f64 + shares,
+            ),
+            part(
+                "gradient and update of the retriever",
+                RETRIEVER_COPIES * F32 * self.n_parameters() as f64,
+            ),
+            part("matrices as products read them", compute * matrices as f64),
+        ]
+    }
+
+    /// Its phase beside others'.
+    pub(super) fn phase(&self) -> (&'static str, Vec<Part>) {
+        (LEARNING, self.step())
+    }
+
+    /// Predicted memory of a run of the retriever alone.
+    pub(super) fn memory(&self) -> MemoryPlan {
+        let mut resident = self.resident();
+        resident.push(part("program", PROGRAM_BYTES));
+        of_phases(&resident, vec![self.phase()])
+    }
+}
+
+/// Predicts the run of a retriever alone.
+pub fn plan_retriever(
+    config: &Config,
+    training: &RetrieverTraining,
+    preparation: &RetrieverPreparation,
+    compute_dtype: ComputeDtype,
+) -> RetrieverRunPlan {
+    let retriever = retriever_plan(training, preparation, compute_dtype);
+    RetrieverRunPlan {
+        memory: retriever.needs.memory(),
+        retriever,
+        n_checkpoints: config.checkpoint.save_total_limit as u64 + 2,
+    }
+}
+
+/// Walks the steps of a retriever as training will.
+pub(super) fn retriever_plan(
+    training: &RetrieverTraining,
+    preparation: &RetrieverPreparation,
+    compute_dtype: ComputeDtype,
+) -> RetrieverPlan {
+    let set = &preparation.set;
+    let longest = longest_documents(training, preparation);
+    let mut largest_step_tokens = 0;
+    let mut texts = TextShape::default();
+    let mut cursor = Cursor {
+        epoch: 0,
+        step_in_epoch: 0,
+    };
+    for _ in 0..preparation.total_steps {
+        let (rows, next) = preparation.order.next(cursor);
+        cursor = next;
+        let batch = PairBatch::new(set, &rows.concat(), &[]);
+        let sentences = preparation.sentences(&batch);
+        let n_others = set.documents().len() - batch.documents.len();
+        let n_mined = (training.hard_negatives * batch.rows.len()).min(n_others);
+        let given = sentences.queries.iter().chain(&sentences.documents);
+        let mut lengths: Vec<usize> = given.map(|ids| ids.len()).collect();
+        lengths.extend(&longest[..n_mined]);
+        largest_step_tokens = largest_step_tokens.max(lengths.iter().sum());
+        let together = training.mini_batch_size.unwrap_or(usize::MAX);
+        for part in lengths.chunks(together.min(lengths.len())) {
+            let n_tokens = part.iter().sum();
+            if n_tokens > texts.n_tokens {
+                let n_texts = part.len();
+                texts = TextShape { n_texts, n_tokens };
+            }
+        }
+    }
+    let needs = RetrieverNeeds {
+        config: preparation.files.config.clone(),
+        compute_dtype,
+        texts,
+        n_set_tokens: preparation.n_tokens(),
+        decays: training.weight_decay > 0.0,
+    };
+    let sum = |parts: Vec<Part>| parts.iter().map(|part| part.bytes).sum();
+    RetrieverPlan {
+        pairs: set.pairs().len(),
+        queries: set.queries().len(),
+        documents: set.documents().len(),
+        steps: preparation.total_steps,
+        largest_step_tokens,
+        parameters: needs.n_parameters(),
+        resident_bytes: sum(needs.resident()),
+        step_bytes: sum(needs.step()),
+        checkpoint_bytes: needs.checkpoint_bytes() + CHECKPOINT_TEXT_BYTES,
+        needs,
+    }
+}
+
+/// Tokens of the documents that mining could add to a step, longest first: which it finds is not
+/// known before training.
+fn longest_documents(
+    training: &RetrieverTraining,
+    preparation: &RetrieverPreparation,
+) -> Vec<usize> {
+    let mut lengths: Vec<usize> = preparation.document_lengths().collect();
+    lengths.sort_unstable_by(|a, b| b.cmp(a));
+    lengths.truncate(training.hard_negatives * training.per_device_train_batch_size);
+    lengths
+}
