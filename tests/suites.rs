@@ -555,7 +555,11 @@ fn a_run_asks_the_judge_only_where_it_is_told_to() {
         workplace.write("run.toml", config);
         run_with(&workplace, &key, &["train", "run.toml"]).success();
         let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
-        assert_eq!(metrics.contains("\"eval/goat.sr\":1.0"), in_loop, "{metrics}");
+        assert_eq!(
+            metrics.contains("\"eval/goat.sr\":1.0"),
+            in_loop,
+            "{metrics}"
+        );
         // Two queries, before and after the step.
         assert_eq!(server.received().len(), if in_loop { 4 } else { 0 });
         let kept = format!("{run}/checkpoint-000001/eval.goat.judge.jsonl");
