@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::model;
 use crate::support::place::Place;
 use crate::support::server::{Reply, Server};
+use crate::support::{fixture, model};
 use crate::workplace::{Answer, Workplace, tooltune};
 
 fn config(extra: &str) -> String {
@@ -524,4 +524,45 @@ fn documents_become_tasks_and_trajectories_pairs() {
         split.iter().any(|pair| &pair["query"] == sub_query),
         "{sub_query}"
     );
+}
+
+#[test]
+fn a_run_asks_the_judge_only_where_it_is_told_to() {
+    let workplace = workplace();
+    let synth = "data synth goat --output rows.jsonl --documents goat.jsonl --rows 4";
+    workplace.run(synth.split(' ')).success();
+    let synth = "data synth goat --split dev --output dev.jsonl --rows 2";
+    workplace.run(synth.split(' ')).success();
+    let server = Server::start(|_, _| Reply::chat("{\"answer_status\": \"Solved\"}"));
+    let key = [("JUDGE_KEY", "sk-abcdef-0123")];
+    for in_loop in [false, true] {
+        let tiny = fixture("tiny_chat_model").display().to_string();
+        let run = format!("run-{in_loop}");
+        let config = judge(&server, &format!("in_loop = {in_loop}"))
+            .replace(
+                &model("smollm2-135m-instruct.gguf").display().to_string(),
+                &tiny,
+            )
+            .replace("none.jsonl", "rows.jsonl")
+            .replace("queries.json", "dev.jsonl")
+            .replace("documents.jsonl", "goat.jsonl")
+            .replace("max_length = 4096", "max_length = 8192")
+            .replace("\"run\"", &format!("\"{run}\"\nmax_steps = 1"))
+            .replace(
+                "max_new_tokens = 64",
+                "max_new_tokens = 8\nsuites = [\"goat\"]\neval_steps = 1",
+            );
+        workplace.write("run.toml", config);
+        run_with(&workplace, &key, &["train", "run.toml"]).success();
+        let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
+        assert_eq!(
+            metrics.contains("\"eval/goat.sr\":1.0"),
+            in_loop,
+            "{metrics}"
+        );
+        // Two queries, before and after the step.
+        assert_eq!(server.received().len(), if in_loop { 4 } else { 0 });
+        let kept = format!("{run}/checkpoint-000001/eval.goat.judge.jsonl");
+        assert_eq!(workplace.path(&kept).exists(), in_loop);
+    }
 }

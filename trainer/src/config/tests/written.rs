@@ -2,10 +2,12 @@
 
 use super::*;
 
+const JUDGE: &str = "goat.judge={ base_url = \"http://127.0.0.1:1/v1\", model = \"m\" }";
+
 #[test]
 fn the_resolved_config_is_complete_and_means_the_same() {
     let odd = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
-    let rows: [(&str, &[&str]); 5] = [
+    let rows: [(&str, &[&str]); 8] = [
         (
             SLOT,
             &["train.learning_rate=0.1", "train.adam_epsilon=1e-300", odd],
@@ -26,6 +28,25 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             Preset::Goat.text(),
             &["goat.weights.plan=0.5", "mask.arguments=derived"],
         ),
+        (
+            Preset::Goat.text(),
+            &[
+                "goat.executor={ kind = \"replay\", recorded = \"r\", set = \"lv3\" }",
+                JUDGE,
+            ],
+        ),
+        (
+            Preset::Goat.text(),
+            &["goat.executor={ kind = \"canned\", responses = \"c\" }"],
+        ),
+        (
+            Preset::Goat.text(),
+            &[
+                "goat.executor={ kind = \"http\", specification = \"s\", base_url = \"https://a.b/v1\" }",
+                "goat.executor.headers={ X-Key = \"KEY\", Accept = \"KIND\" }",
+                "goat.executor.timeout_secs=1.5",
+            ],
+        ),
     ];
     for (text, overrides) in rows {
         let config = good(text, overrides);
@@ -40,6 +61,7 @@ fn the_resolved_config_is_complete_and_means_the_same() {
     let tables = [
         "data.format=goat",
         "goat.documents=d",
+        JUDGE,
         "retriever.model_name_or_path=r",
     ];
     let resolved = good(MINIMAL, &tables)
@@ -88,6 +110,15 @@ fn a_diff_tells_what_may_change_on_resume() {
         "{changes:#?}"
     );
     assert_eq!(old.resume_digest(), new.resume_digest());
+
+    let goat = |overrides: &[&str]| good(Preset::Goat.text(), overrides);
+    let judged = goat(&[
+        JUDGE,
+        "goat.executor={ kind = \"canned\", responses = \"c\" }",
+    ]);
+    assert_eq!(goat(&[]).resume_digest(), judged.resume_digest());
+    let method = goat(&["goat.method=react"]);
+    assert_ne!(method.resume_digest(), judged.resume_digest());
 
     for refused in [
         "lora.r=4",
