@@ -223,7 +223,7 @@ fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize
 /// The most tokens that are read in one go while the cache is filled.
 fn prefill_tokens(lengths: &[usize]) -> usize {
     let mut most = 0;
-    let mut n_tokens = 0;
+    let mut n_tokens = 0_usize;
     for &length in lengths {
         n_tokens = if n_tokens.saturating_add(length) > PREFILL_TOKENS {
             length

@@ -17,7 +17,7 @@ use super::memory::{MemoryPlan, Part, of_phases, part};
 use crate::config::{Config, RetrieverTraining};
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{F32, compute_bytes};
-use crate::retriever::RetrieverPreparation;
+use crate::recipes::retriever::RetrieverPreparation;
 
 /// The phase in which a retriever learns.
 const LEARNING: &str = "retriever step";
