@@ -386,6 +386,7 @@ impl Checker<'_> {
             eval_steps: raw.eval_steps.unwrap_or(defaults::EVAL_STEPS),
             suites,
             max_samples: raw.max_samples,
+            max_time: raw.max_time,
             max_new_tokens: raw.max_new_tokens.unwrap_or(defaults::MAX_NEW_TOKENS),
             batch_size: raw.batch_size.unwrap_or(defaults::EVAL_BATCH_SIZE),
             metric_for_best_model,
@@ -393,6 +394,9 @@ impl Checker<'_> {
             encoder: raw.encoder,
         };
         self.at_least("eval.eval_steps", eval.eval_steps, 1);
+        if let Some(seconds) = eval.max_time {
+            self.above_zero("eval.max_time", seconds);
+        }
         self.at_least(
             "eval.max_samples",
             eval.max_samples.map_or(1, |count| count as u64),

@@ -230,12 +230,14 @@ pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str>
     })
 }
 
-/// The table outside `path` that has `key`.
+/// The table outside `path` that has `key`; what [train] and [retriever] both have is the former's.
 fn home_of(path: &str, key: &str) -> Option<&'static str> {
-    TABLES
+    let mut homes = TABLES
         .iter()
-        .find(|(table, keys)| *table != path && keys.contains(&key))
-        .map(|(table, _)| *table)
+        .filter(|(table, keys)| *table != path && keys.contains(&key))
+        .map(|(table, _)| *table);
+    let first = homes.next()?;
+    Some(homes.find(|table| *table == "train").unwrap_or(first))
 }
 
 fn called(path: &str, meant: &str, note: &str) -> String {

@@ -372,6 +372,11 @@ pub struct RawEval {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_samples: Option<usize>,
+    /// Seconds that the loop of a query may take in suites of agents, its share of what is
+    /// generated together; without limit by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub max_time: Option<f64>,
     /// Longest generated answer, in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1), extend("default" = defaults::MAX_NEW_TOKENS))]
@@ -396,6 +401,7 @@ reads!(RawEval {
     eval_steps,
     suites,
     max_samples,
+    max_time,
     max_new_tokens,
     batch_size,
     metric_for_best_model,

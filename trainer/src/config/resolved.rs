@@ -176,6 +176,7 @@ fn raw_of(config: &Config) -> RawConfig {
             eval_steps: Some(eval.eval_steps),
             suites: Some(eval.suites),
             max_samples: eval.max_samples,
+            max_time: eval.max_time,
             max_new_tokens: Some(eval.max_new_tokens),
             batch_size: Some(eval.batch_size),
             metric_for_best_model: Some(eval.metric_for_best_model),

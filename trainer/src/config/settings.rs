@@ -358,6 +358,8 @@ pub struct EvalConfig {
     pub suites: Vec<Suite>,
     /// At most this many rows; `None` is all.
     pub max_samples: Option<usize>,
+    /// Seconds of the loop of a query, above 0; `None` is no limit.
+    pub max_time: Option<f64>,
     /// Longest generated answer, in tokens; at least 1.
     pub max_new_tokens: usize,
     /// Rows generated at the same time, at least 1.

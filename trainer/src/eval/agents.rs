@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_data::agents::{Agent, AgentLimits, AgentRequest, Method, Outcome};
+use tooltune_data::agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outcome};
 use tooltune_data::benchmarks::goat::JudgeVerdict;
 use tooltune_data::executors::Executor;
 use tooltune_data::text::{Conversation, Row, Specials, prompt_ids};
@@ -54,6 +55,8 @@ pub struct AgentLoops {
     index: DocumentIndex,
     method: Method,
     limits: AgentLimits,
+    /// Seconds that a loop may take.
+    max_time: Option<f64>,
 }
 
 /// A suite that scores what became of queries.
@@ -263,6 +266,7 @@ impl AgentLoops {
             index: DocumentIndex::new(encoder, texts_of(catalogue))?,
             method: options.method,
             limits: options.limits(),
+            max_time: config.eval.max_time,
         })
     }
 
@@ -310,8 +314,10 @@ impl AgentLoops {
             .map(|task| Agent::new(self.method, &task.query, catalogue, self.limits))
             .collect();
         let mut n_tokens = 0;
+        let mut seconds = vec![0.0; agents.len()];
         loop {
-            serve(&mut agents, &self.index, executor)?;
+            serve(&mut agents, &self.index, executor, &mut seconds)?;
+            self.stop_late(&mut agents, &seconds);
             let wanted = wanted_texts(&agents);
             if wanted.is_empty() {
                 break;
@@ -327,6 +333,7 @@ impl AgentLoops {
                 })
                 .collect();
             let mut tokens_of_round = 0;
+            let started = Instant::now();
             let texts = writer.texts(&prompts, &mut |progress| {
                 tokens_of_round = progress.n_tokens;
                 watch(GenerationProgress {
@@ -339,7 +346,10 @@ impl AgentLoops {
                 return Ok(None);
             };
             n_tokens += tokens_of_round;
+            // What is generated together is shared by those that it is for.
+            let share = started.elapsed().as_secs_f64() / wanted.len() as f64;
             for (wanted, text) in wanted.iter().zip(&texts) {
+                seconds[wanted.agent] += share;
                 agents[wanted.agent].feed_text(text);
             }
         }
@@ -348,6 +358,22 @@ impl AgentLoops {
             _ => None,
         });
         Ok(Some(outcomes.collect()))
+    }
+
+    /// Ends the loops that have used up their time.
+    fn stop_late(&self, agents: &mut [Agent<'_>], seconds: &[f64]) {
+        let Some(max_time) = self.max_time else {
+            return;
+        };
+        for (agent, _) in agents
+            .iter_mut()
+            .zip(seconds)
+            .filter(|(_, s)| **s > max_time)
+        {
+            if !agent.is_done() {
+                agent.stop(EndReason::Deadline);
+            }
+        }
     }
 }
 
@@ -411,6 +437,7 @@ fn serve(
     agents: &mut [Agent<'_>],
     index: &DocumentIndex,
     executor: &mut dyn Executor,
+    seconds: &mut [f64],
 ) -> Result<(), Error> {
     loop {
         let mut asked: Vec<(usize, String, usize)> = Vec::new();
@@ -419,7 +446,9 @@ fn serve(
             match agent.next() {
                 AgentRequest::Retrieve { text, k } => asked.push((i, text, k)),
                 AgentRequest::Call { name, arguments } => {
+                    let started = Instant::now();
                     agent.feed_result(executor.call(&name, &arguments));
+                    seconds[i] += started.elapsed().as_secs_f64();
                     served = true;
                 }
                 AgentRequest::Generate { .. } | AgentRequest::Done(_) => {}

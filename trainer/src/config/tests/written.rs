@@ -7,7 +7,7 @@ const JUDGE: &str = "goat.judge={ base_url = \"http://127.0.0.1:1/v1\", model = 
 #[test]
 fn the_resolved_config_is_complete_and_means_the_same() {
     let odd = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
-    let rows: [(&str, &[&str]); 8] = [
+    let rows: [(&str, &[&str]); 10] = [
         (
             SLOT,
             &["train.learning_rate=0.1", "train.adam_epsilon=1e-300", odd],
@@ -24,6 +24,15 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             MINIMAL,
             &["train.max_grad_norm=0", "lora.exclude_modules=[\"q\"]"],
         ),
+        (
+            Preset::Joint.text(),
+            &[
+                "retriever.lora={ r = 4 }",
+                "retriever.mini_batch_size=4",
+                "retriever.steps_per_lm_step=0.5",
+            ],
+        ),
+        (Preset::Retriever.text(), &["retriever.max_seq_length=64"]),
         (
             Preset::Goat.text(),
             &["goat.weights.plan=0.5", "mask.arguments=derived"],
@@ -63,6 +72,7 @@ fn the_resolved_config_is_complete_and_means_the_same() {
         "goat.documents=d",
         JUDGE,
         "retriever.model_name_or_path=r",
+        "retriever.train=trajectories",
     ];
     let resolved = good(MINIMAL, &tables)
         .to_toml()
@@ -78,7 +88,16 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             "max_steps",
             "warmup_steps",
         ];
-        let unset = ["max_samples", "encoder"];
+        let unset = [
+            "max_samples",
+            "max_time",
+            "encoder",
+            "documents",
+            "steps_per_lm_step",
+            "mini_batch_size",
+            "max_seq_length",
+            "lora",
+        ];
         for key in keys
             .iter()
             .filter(|key| !absent.contains(key) && !unset.contains(key))
