@@ -83,7 +83,14 @@ fn offline(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     let loaded = LoadedConfig::load(&args.config.config, &args.config.overrides)?;
     let mut config = loaded.config.clone();
     config.device = place.name(config.device)?;
-    let path = &config.language_model()?.model_name_or_path;
+    let Some(model) = &config.model else {
+        return Err(Error::Usage(
+            "--offline plans a language model, and the config has none; leave it out, or add \
+             [model] with model_name_or_path"
+                .to_owned(),
+        ));
+    };
+    let path = &model.model_name_or_path;
     if let Some(missing) = missing_shape(path) {
         let help = "put the model's config.json there; --offline needs nothing else of the model";
         let setting = "model.model_name_or_path";
