@@ -150,6 +150,12 @@ fn what_makes_an_outline_impossible_is_said_with_its_place() {
     );
     refusal(&["--set", "lora.rank=4"], 2, &["lora.r"]);
     refusal(&["--probe"], 2, &["--probe"]);
+    let alone =
+        "[retriever]\nmodel_name_or_path = \"m\"\ntrain = [\"p\"]\n[train]\noutput_dir = \"r\"\n";
+    std::fs::write(folder.0.path().join("alone.toml"), alone).unwrap();
+    let answer = folder.plan("alone.toml", &[]);
+    assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+    assert!(answer.stderr.contains("add [model]"), "{}", answer.stderr);
     let config = folder
         .0
         .path()

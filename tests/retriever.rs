@@ -73,7 +73,7 @@ eval_steps = 2
 suites = ["goat", "retrieval"]
 max_samples = 2
 max_new_tokens = 4
-metric_for_best_model = "retrieval.recall_at_5"
+metric_for_best_model = "0.5*goat.sa + 0.5*retrieval.recall_at_5"
 [checkpoint]
 save_steps = 2
 save_total_limit = 10
@@ -272,6 +272,20 @@ fn a_joint_run_has_one_checkpoint_one_resume_and_one_evaluation() {
     assert_eq!(of_goat, values(&metrics, "eval/retrieval.recall_at_5"));
     let best = workplace.read("run/BEST");
     assert!(best.contains("checkpoint-"), "{best}");
+    let select = [
+        "select",
+        "run",
+        "--metric",
+        "retrieval.mrr_at_10 - goat.parse_error_rate",
+    ];
+    let ranked = workplace.run(select).success();
+    assert!(ranked.contains("BEST is now run/checkpoint-"), "{ranked}");
+    let select = workplace.run(["select", "run", "--metric", "2 + goat.sa"]);
+    assert!(
+        select.stderr.contains("no kept checkpoint"),
+        "{}",
+        select.stderr
+    );
 
     let files: Vec<&str> = RETRIEVER
         .into_iter()

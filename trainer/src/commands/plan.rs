@@ -11,6 +11,7 @@ use crate::cli::{OutputFormat, PlanArgs};
 use crate::config::{Config, Device, LoadedConfig, RunLength};
 use crate::doctor::size;
 use crate::error::Error;
+use crate::models::ModelConfig;
 use crate::plan::{
     self, MemoryPlan, Outline, Plan, Probe, RetrieverOutline, RetrieverPlan, RetrieverRunPlan,
     TextShape,
@@ -44,7 +45,7 @@ pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
             rows.counts(&config, &preparation, &plan);
             rows.say()?;
             print_dropped(&preparation)?;
-            print_memory(&config, &plan.memory)?;
+            print_memory(&config, &plan.memory, available_memory_bytes())?;
             probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))
         }
         OutputFormat::Json => say_json(&as_json(&preparation, &plan, probe.as_ref())),
@@ -74,7 +75,7 @@ fn retriever_alone(config: &Config, args: &PlanArgs, place: &Place) -> Result<()
     rows.retriever(&plan.retriever);
     rows.checkpoints(config, plan.retriever.checkpoint_bytes, plan.disk_bytes());
     rows.say()?;
-    print_memory(config, &plan.memory)
+    print_memory(config, &plan.memory, available_memory_bytes())
 }
 
 /// The plan of a config whose files are not here.
@@ -82,7 +83,14 @@ fn offline(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     let loaded = LoadedConfig::load(&args.config.config, &args.config.overrides)?;
     let mut config = loaded.config.clone();
     config.device = place.name(config.device)?;
-    let path = &config.language_model()?.model_name_or_path;
+    let Some(model) = &config.model else {
+        return Err(Error::Usage(
+            "--offline plans a language model, and the config has none; leave it out, or add \
+             [model] with model_name_or_path"
+                .to_owned(),
+        ));
+    };
+    let path = &model.model_name_or_path;
     if let Some(missing) = missing_shape(path) {
         let help = "put the model's config.json there; --offline needs nothing else of the model";
         let setting = "model.model_name_or_path";
@@ -94,16 +102,14 @@ fn offline(args: &PlanArgs, place: &Place) -> Result<(), Error> {
         return say_json(&outline_as_json(&config, &outline));
     }
     let mut rows = Rows::new();
-    rows.outline(&config, &outline);
-    rows.add(
-        "shape",
-        format!(
-            "{}, {} blocks of {}, {} tokens",
-            model.model_type, model.num_hidden_layers, model.hidden_size, model.vocab_size
-        ),
-    );
+    rows.outline(&config, &model, &outline);
     rows.say()?;
-    print_memory(&config, &outline.memory)?;
+    // What this machine has says nothing of a GPU elsewhere.
+    let available = match config.device {
+        Device::Cpu => available_memory_bytes(),
+        Device::Cuda(_) => None,
+    };
+    print_memory(&config, &outline.memory, available)?;
     say("\nThe rows are not known: they take 18 bytes for each of their tokens on top.")
 }
 
@@ -246,8 +252,15 @@ impl Rows {
         self.checkpoints(config, plan.checkpoint_bytes, plan.disk_bytes());
     }
 
-    fn outline(&mut self, config: &Config, outline: &Outline) {
+    fn outline(&mut self, config: &Config, model: &ModelConfig, outline: &Outline) {
         self.model_of(config);
+        self.add(
+            "shape",
+            format!(
+                "{}, {} blocks of {}, {} tokens",
+                model.model_type, model.num_hidden_layers, model.hidden_size, model.vocab_size
+            ),
+        );
         self.weights(outline.n_weights, outline.n_adapter);
         self.add(
             "products",
@@ -309,8 +322,7 @@ fn print_dropped(preparation: &Preparation) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_memory(config: &Config, memory: &MemoryPlan) -> Result<(), Error> {
-    let available = available_memory_bytes();
+fn print_memory(config: &Config, memory: &MemoryPlan, available: Option<u64>) -> Result<(), Error> {
     say(&format!(
         "\nmemory: a peak of {} is predicted, in the phase {:?}{}",
         size(memory.peak_bytes),
@@ -422,6 +434,7 @@ fn retriever_as_json(plan: &RetrieverRunPlan) -> Value {
         "checkpoint_bytes": plan.retriever.checkpoint_bytes,
         "disk_bytes": plan.disk_bytes(),
         "memory": plan.memory,
+        "step_memory_bytes": plan.step_bytes,
         "available_memory_bytes": available_memory_bytes(),
     })
 }

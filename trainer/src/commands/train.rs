@@ -1,5 +1,6 @@
 //! `train` and `select`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use burn::tensor::Device;
@@ -8,7 +9,7 @@ use tooltune_checkpoints::run_dir::{MetricsFile, RunDir};
 
 use super::{Place, load_config, say};
 use crate::cli::{SelectArgs, TrainArgs};
-use crate::config::Config;
+use crate::config::{Config, MetricExpression};
 use crate::error::Error;
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::resume::Resume;
@@ -86,7 +87,8 @@ fn train_model(
 
 pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {
     let run_dir = RunDir::create_or_open(&args.run)?;
-    let key = format!("eval/{}", args.metric);
+    let metric = MetricExpression::parse(&args.metric)
+        .map_err(|problem| Error::Usage(format!("--metric {}: {problem}", args.metric)))?;
     let lines = MetricsFile::read(&args.run.join("metrics.jsonl"))?;
     let kept: Vec<u64> = run_dir
         .list()?
@@ -95,7 +97,7 @@ pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {
         .collect();
     let mut ranked: Vec<(u64, f64)> = lines
         .iter()
-        .filter_map(|line| Some((line["step"].as_u64()?, line.get(&key)?.as_f64()?)))
+        .filter_map(|line| Some((line["step"].as_u64()?, metric.value(&measured(line))?)))
         .filter(|(step, _)| kept.contains(step))
         .collect();
     if ranked.is_empty() {
@@ -117,6 +119,17 @@ pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {
         "BEST is now {}",
         run_dir.checkpoint_path(step).display()
     ))
+}
+
+/// The values of an evaluation's line by name.
+fn measured(line: &Value) -> BTreeMap<String, f64> {
+    let values = line.as_object().into_iter().flatten();
+    values
+        .filter_map(|(key, value)| {
+            let name = key.strip_prefix("eval/")?;
+            Some((name.to_owned(), value.as_f64()?))
+        })
+        .collect()
 }
 
 fn no_such_metric(args: &SelectArgs, lines: &[Value]) -> Error {

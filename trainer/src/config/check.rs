@@ -11,6 +11,7 @@ use super::choices::{
     ModulePattern, Packing, RetrieverData, Suite, TrainOn,
 };
 use super::defaults;
+use super::metric::MetricExpression;
 use super::names;
 use super::raw::{
     RawCheckpoint, RawConfig, RawData, RawEval, RawLog, RawLora, RawMask, RawModel, RawTrain,
@@ -453,10 +454,17 @@ impl Checker<'_> {
                     .map(|metric| format!("{suite}.{metric}")),
             );
         }
-        let metric = &eval.metric_for_best_model;
-        if known.contains(metric) {
+        let path = "eval.metric_for_best_model";
+        let expression = match MetricExpression::parse(&eval.metric_for_best_model) {
+            Ok(expression) => expression,
+            Err(problem) => {
+                return self.report(path, format!("`{path}` cannot be read"), problem);
+            }
+        };
+        let is_unknown = |name: &&str| !known.iter().any(|known| known == name);
+        let Some(metric) = expression.names().find(is_unknown) else {
             return;
-        }
+        };
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         let message = format!("no suite of this config measures {metric:?}");
         let help = match names::nearest(metric, &known) {
@@ -466,7 +474,7 @@ impl Checker<'_> {
                 names::list(&known)
             ),
         };
-        self.report("eval.metric_for_best_model", message, help);
+        self.report(path, message, help);
     }
 
     fn checkpoint(&mut self, raw: RawCheckpoint, eval: &EvalConfig) -> CheckpointConfig {

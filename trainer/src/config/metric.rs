@@ -35,7 +35,11 @@ impl MetricExpression {
             if end == rest.len() {
                 return Ok(Self { terms });
             }
-            sign = if rest[end..].starts_with('-') { -1.0 } else { 1.0 };
+            sign = if rest[end..].starts_with('-') {
+                -1.0
+            } else {
+                1.0
+            };
             rest = rest[end + 1..].trim_start();
         }
     }
@@ -48,15 +52,20 @@ impl MetricExpression {
     /// The sum, if every metric of it is there.
     pub fn value(&self, metrics: &BTreeMap<String, f64>) -> Option<f64> {
         let terms = self.terms.iter();
-        terms.map(|(factor, name)| Some(factor * metrics.get(name)?)).sum()
+        terms
+            .map(|(factor, name)| Some(factor * metrics.get(name)?))
+            .sum()
     }
 }
 
 /// Whether the sign at `end` is that of a number's exponent.
 fn is_exponent(text: &str, end: usize) -> bool {
     let before = &text[..end];
-    before.ends_with(['e', 'E']) && before[..before.len() - 1].ends_with(|c: char| c.is_ascii_digit())
-        && before.trim_start().starts_with(|c: char| c.is_ascii_digit() || c == '.')
+    before.ends_with(['e', 'E'])
+        && before[..before.len() - 1].ends_with(|c: char| c.is_ascii_digit())
+        && before
+            .trim_start()
+            .starts_with(|c: char| c.is_ascii_digit() || c == '.')
 }
 
 fn term(text: &str) -> Result<(f64, &str), String> {

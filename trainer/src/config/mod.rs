@@ -15,6 +15,7 @@ mod choices;
 mod defaults;
 mod diagnostics;
 mod document;
+mod metric;
 mod names;
 mod overrides;
 mod patterns;
@@ -42,6 +43,7 @@ pub use choices::{
     TrainOn,
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
+pub use metric::MetricExpression;
 pub use patterns::Patterns;
 pub use presets::Preset;
 pub use raw::{

@@ -364,7 +364,8 @@ pub struct EvalConfig {
     pub max_new_tokens: usize,
     /// Rows generated at the same time, at least 1.
     pub batch_size: usize,
-    /// `loss` or `suite.metric`, the suite being one of `suites`.
+    /// `loss` or `suite.metric`, the suite being one of `suites`, or a weighted sum of such; see
+    /// [`MetricExpression`](super::MetricExpression).
     pub metric_for_best_model: String,
     /// Whether more of it is better.
     pub greater_is_better: bool,

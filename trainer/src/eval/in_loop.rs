@@ -13,7 +13,7 @@ use super::goat::GoatInLoop;
 use super::retrieval::RetrievalSuite;
 use super::{loss, slot};
 use crate::base_model::BaseModel;
-use crate::config::{Config, EvalStrategy, Suite};
+use crate::config::{Config, EvalStrategy, MetricExpression, Suite};
 use crate::error::Error;
 use crate::models::Decoder;
 use crate::recipes::settings;
@@ -87,8 +87,7 @@ impl Evaluator {
             ));
         }
         let asks = |suite: Suite| config.eval.suites.contains(&suite);
-        let needs_loss =
-            config.eval.suites.is_empty() || config.eval.metric_for_best_model == "loss";
+        let needs_loss = config.eval.suites.is_empty() || selects_by_loss(config);
         let examples = match needs_loss {
             true => held_out(config, preparation)?,
             false => Vec::new(),
@@ -175,6 +174,11 @@ impl Evaluator {
         }
         Ok(EvaluationOutcome::Done { metrics, files })
     }
+}
+
+fn selects_by_loss(config: &Config) -> bool {
+    MetricExpression::parse(&config.eval.metric_for_best_model)
+        .is_ok_and(|metric| metric.names().any(|name| name == "loss"))
 }
 
 /// The encoder that the config names.

@@ -30,7 +30,7 @@ pub(super) const ADAPTER_COPIES: f64 = 3.0;
 /// Copies of the adapter's values that an update makes for a moment, the gradient included.
 pub(super) const UPDATE_COPIES: f64 = 3.5;
 
-/// Copies of the adapter's values that a save makes for a moment.
+/// Copies of the trained values that a save makes for a moment.
 pub(super) const SAVE_COPIES: f64 = 7.0;
 
 /// Copies of a chunk's exponentials, in the type of products, while it becomes a loss and a gradient:
@@ -53,7 +53,7 @@ pub(super) const ENCODER: BlockWidths = BlockWidths {
 pub(super) const ENCODER_STREAMS: f64 = 8.0;
 
 /// Copies of a retriever's parameters that a step makes while the memory of its activations is kept
-/// for the next: gradient, clipped gradient, new parameters. A save, later, makes no more.
+/// for the next: gradient, clipped gradient, new parameters.
 pub(super) const RETRIEVER_COPIES: f64 = 3.0;
 
 /// A block that is differentiated: what it keeps, and gradients on their way. Most are alive when

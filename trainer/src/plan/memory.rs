@@ -108,7 +108,8 @@ pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
     }
     if let Some(retriever) = input.retriever {
         resident.extend(retriever.resident());
-        phases.push(retriever.phase());
+        let kept_bytes: u64 = phases[0].1.iter().map(|part| part.bytes).sum();
+        phases.extend(retriever.phases(kept_bytes as f64));
     }
     of_phases(&resident, phases)
 }
@@ -223,7 +224,7 @@ fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize
 /// The most tokens that are read in one go while the cache is filled.
 fn prefill_tokens(lengths: &[usize]) -> usize {
     let mut most = 0;
-    let mut n_tokens = 0_usize;
+    let mut n_tokens = 0usize;
     for &length in lengths {
         n_tokens = if n_tokens.saturating_add(length) > PREFILL_TOKENS {
             length

@@ -224,8 +224,8 @@ fn retriever(
     let (shape, is_assumed) = encoder_shape(&retriever.model_name_or_path)?;
     // A query, a document and the mined ones of each pair.
     let of_pair = training.hard_negatives.saturating_add(2);
-    let n_texts = of_pair.saturating_mul(training.per_device_train_batch_size);
-    let n_texts = n_texts.min(training.mini_batch_size.unwrap_or(usize::MAX));
+    let n_all = of_pair.saturating_mul(training.per_device_train_batch_size);
+    let n_texts = n_all.min(training.mini_batch_size.unwrap_or(usize::MAX));
     let length = retriever.max_seq_length.unwrap_or(MAX_SEQ_LENGTH);
     let texts = TextShape {
         n_texts,
@@ -235,6 +235,7 @@ fn retriever(
         config: shape,
         compute_dtype: compute_dtype(config.device, training.compute_dtype, cpu),
         texts,
+        in_parts: n_texts < n_all,
         n_set_tokens: 0,
         decays: training.weight_decay > 0.0,
     };

@@ -11,7 +11,7 @@ use tooltune_kernels::ComputeDtype;
 use super::CHECKPOINT_TEXT_BYTES;
 use super::measured::{
     ADAPTER_COPIES, ENCODER, ENCODER_STREAMS, EXAMPLE_BYTES_PER_TOKEN, PROGRAM_BYTES,
-    RETRIEVER_COPIES, TOKENIZER_BYTES_PER_ENTRY,
+    RETRIEVER_COPIES, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY,
 };
 use super::memory::{MemoryPlan, Part, of_phases, part};
 use crate::config::{Config, RetrieverTraining};
@@ -63,6 +63,8 @@ pub struct RetrieverRunPlan {
     pub retriever: RetrieverPlan,
     /// Predicted memory.
     pub memory: MemoryPlan,
+    /// Predicted peak of a step alone, without saves.
+    pub step_bytes: u64,
     /// Checkpoints that lie on disk at once: the kept ones, the best, the one being written.
     pub n_checkpoints: u64,
 }
@@ -82,6 +84,9 @@ pub(super) struct RetrieverNeeds {
     pub(super) compute_dtype: ComputeDtype,
     /// The texts under autodiff together that take the most.
     pub(super) texts: TextShape,
+    /// Whether a step has more texts than those: then gradients are added, and all texts are
+    /// embedded without autodiff first.
+    pub(super) in_parts: bool,
     /// Tokens of all distinct texts.
     pub(super) n_set_tokens: usize,
     /// Whether weights decay, which takes a mask of the matrices.
@@ -110,45 +115,72 @@ impl RetrieverNeeds {
         ]
     }
 
-    /// What a step takes besides.
-    pub(super) fn step(&self) -> Vec<Part> {
+    /// What the texts under autodiff together take.
+    fn activation_bytes(&self) -> f64 {
         let MiniLmConfig {
             hidden_size: d,
             intermediate_size: inner,
             num_hidden_layers: n_blocks,
             ..
         } = self.config;
-        let compute = compute_bytes(self.compute_dtype);
-        let per_token = n_blocks as f64
-            * ENCODER.bytes_beside_heads([d, inner], self.compute_dtype)
-            + F32 * ENCODER_STREAMS * d as f64;
+        let blocks = n_blocks as f64 * ENCODER.bytes_beside_heads([d, inner], self.compute_dtype);
+        let per_token = blocks + F32 * ENCODER_STREAMS * d as f64;
         let TextShape { n_texts, n_tokens } = self.texts;
         // The means of the texts are one product with a matrix of their shares.
-        let shares = F32 * n_texts as f64 * n_tokens as f64;
-        let matrices = n_blocks * (4 * d * d + 2 * d * inner);
+        per_token * n_tokens as f64 + F32 * n_texts as f64 * n_tokens as f64
+    }
+
+    /// What a step takes besides, and a save after it, where steps of a language model took
+    /// `kept_bytes`: the memory of activations stays with the process.
+    fn beside(&self, kept_bytes: f64, name: &str, copies: f64) -> Vec<Part> {
+        let MiniLmConfig {
+            hidden_size: d,
+            intermediate_size: inner,
+            num_hidden_layers: n_blocks,
+            ..
+        } = self.config;
+        let n_matrices = (n_blocks * (4 * d * d + 2 * d * inner)) as f64;
+        let activations = self.activation_bytes();
+        let packed = compute_bytes(self.compute_dtype) * n_matrices;
         vec![
+            part("activations of the texts", activations),
             part(
-                "activations of the texts",
-                per_token * n_tokens as f64 + shares,
+                "kept from the model's steps",
+                (kept_bytes - activations).max(0.0),
             ),
+            part(name, copies * F32 * self.n_parameters() as f64),
             part(
-                "gradient and update of the retriever",
-                RETRIEVER_COPIES * F32 * self.n_parameters() as f64,
+                "matrices as products read them",
+                (1.0 + self.of_parts()) * packed,
             ),
-            part("matrices as products read them", compute * matrices as f64),
         ]
     }
 
-    /// Its phase beside others'.
-    pub(super) fn phase(&self) -> (&'static str, Vec<Part>) {
-        (LEARNING, self.step())
+    fn of_parts(&self) -> f64 {
+        if self.in_parts { 1.0 } else { 0.0 }
+    }
+
+    /// What a step takes besides.
+    fn step(&self, kept_bytes: f64) -> Vec<Part> {
+        let copies = RETRIEVER_COPIES + self.of_parts();
+        self.beside(kept_bytes, "gradient and update of the retriever", copies)
+    }
+
+    /// Its phases, where steps of a language model take `kept_bytes`.
+    pub(super) fn phases(&self, kept_bytes: f64) -> [(&'static str, Vec<Part>); 2] {
+        let name = "copies of the retriever on their way to the disk";
+        let saving = self.beside(kept_bytes, name, SAVE_COPIES);
+        [
+            (LEARNING, self.step(kept_bytes)),
+            ("saving the retriever", saving),
+        ]
     }
 
     /// Predicted memory of a run of the retriever alone.
     pub(super) fn memory(&self) -> MemoryPlan {
         let mut resident = self.resident();
         resident.push(part("program", PROGRAM_BYTES));
-        of_phases(&resident, vec![self.phase()])
+        of_phases(&resident, self.phases(0.0).into())
     }
 }
 
@@ -160,8 +192,11 @@ pub fn plan_retriever(
     compute_dtype: ComputeDtype,
 ) -> RetrieverRunPlan {
     let retriever = retriever_plan(training, preparation, compute_dtype);
+    let memory = retriever.needs.memory();
+    let steps = memory.phases.iter().filter(|phase| phase.name == LEARNING);
     RetrieverRunPlan {
-        memory: retriever.needs.memory(),
+        step_bytes: steps.map(|phase| phase.bytes).max().unwrap_or(0),
+        memory,
         retriever,
         n_checkpoints: config.checkpoint.save_total_limit as u64 + 2,
     }
@@ -177,6 +212,7 @@ pub(super) fn retriever_plan(
     let longest = longest_documents(training, preparation);
     let mut largest_step_tokens = 0;
     let mut texts = TextShape::default();
+    let mut in_parts = false;
     let mut cursor = Cursor {
         epoch: 0,
         step_in_epoch: 0,
@@ -193,6 +229,7 @@ pub(super) fn retriever_plan(
         lengths.extend(&longest[..n_mined]);
         largest_step_tokens = largest_step_tokens.max(lengths.iter().sum());
         let together = training.mini_batch_size.unwrap_or(usize::MAX);
+        in_parts |= together < lengths.len();
         for part in lengths.chunks(together.min(lengths.len())) {
             let n_tokens = part.iter().sum();
             if n_tokens > texts.n_tokens {
@@ -205,6 +242,7 @@ pub(super) fn retriever_plan(
         config: preparation.files.config.clone(),
         compute_dtype,
         texts,
+        in_parts,
         n_set_tokens: preparation.n_tokens(),
         decays: training.weight_decay > 0.0,
     };
@@ -217,7 +255,7 @@ pub(super) fn retriever_plan(
         largest_step_tokens,
         parameters: needs.n_parameters(),
         resident_bytes: sum(needs.resident()),
-        step_bytes: sum(needs.step()),
+        step_bytes: sum(needs.step(0.0)),
         checkpoint_bytes: needs.checkpoint_bytes() + CHECKPOINT_TEXT_BYTES,
         needs,
     }

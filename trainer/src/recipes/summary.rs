@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tooltune_checkpoints::run_dir::RunDir;
 
-use crate::config::Config;
+use crate::config::{Config, MetricExpression};
 use crate::error::Error;
 
 /// How a finished run ended.
@@ -45,7 +45,8 @@ pub(super) fn note_best(
     metrics: &BTreeMap<String, f64>,
 ) -> Result<(), Error> {
     let name = &config.eval.metric_for_best_model;
-    let Some(&value) = metrics.get(name) else {
+    let expression = MetricExpression::parse(name).map_err(Error::Usage)?;
+    let Some(value) = expression.value(metrics) else {
         return Ok(());
     };
     let is_better = match run_dir.best()?.and_then(|best| best.value) {
