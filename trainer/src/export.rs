@@ -105,7 +105,8 @@ pub fn export_peft(
         .any(|(name, tensor)| is_b(name) && tensor.values.iter().any(|&value| value != 0.0));
     if !learned {
         return Err(Error::Usage(format!(
-            "{}: every lora_B is zero, so the adapter changes nothing; export a trained checkpoint",
+            "{}: every lora_B is zero, so the adapter changes nothing: it is the beginning of the \
+             run, and no later checkpoint was better; export another one, as with --checkpoint last",
             checkpoint.display()
         )));
     }

@@ -3,9 +3,10 @@
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::backend::{Frozen, LinearOps, LinearPasses, Maybe, Saved, Spec};
+use super::backend::{Frozen, LinearOps, LinearPasses, Saved, Spec};
 use super::composed;
 use super::cpu::Wants;
+use crate::maybe::Maybe;
 
 impl LinearOps for CubeBackend {
     fn stacked_linear(

@@ -4,11 +4,9 @@
 //! with a stand-in value, so that one pass finds everything; the stand-ins never leave this file,
 //! because any report refuses the config.
 
-use std::path::PathBuf;
-
 use super::choices::{
     CheckpointingMode, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType,
-    ModulePattern, Packing, RetrieverData, Suite, TrainOn,
+    ModulePattern, Packing, Suite, TrainOn,
 };
 use super::defaults;
 use super::metric::MetricExpression;
@@ -540,66 +538,4 @@ fn is_plain_name(pattern: &str) -> bool {
     pattern
         .chars()
         .all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-'))
-}
-
-/// Every path that a config names and that must exist before the run, with its setting.
-pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
-    let mut files = Vec::new();
-    if let Some(model) = &config.model {
-        files.push((
-            "model.model_name_or_path".to_owned(),
-            &model.model_name_or_path,
-        ));
-    }
-    for (setting, list) in [
-        ("data.train", &config.data.train),
-        ("data.eval", &config.data.eval),
-    ] {
-        files.extend(
-            list.iter()
-                .enumerate()
-                .map(|(i, file)| (format!("{setting}[{i}]"), file)),
-        );
-    }
-    files.extend(
-        config
-            .data
-            .chat_template
-            .iter()
-            .map(|f| ("data.chat_template".to_owned(), f)),
-    );
-    files.extend(
-        config
-            .goat
-            .iter()
-            .map(|goat| ("goat.documents".to_owned(), &goat.documents)),
-    );
-    files.extend(config.goat.iter().filter_map(|goat| goat.executor.files()));
-    files.extend(config.retriever.iter().map(|retriever| {
-        let path = &retriever.model_name_or_path;
-        ("retriever.model_name_or_path".to_owned(), path)
-    }));
-    if let Some(retriever) = &config.retriever {
-        let trained = match retriever.training.as_ref().map(|training| &training.data) {
-            Some(RetrieverData::Pairs(files)) => files.as_slice(),
-            _ => &[],
-        };
-        for (setting, list) in [
-            ("retriever.train", trained),
-            ("retriever.eval", &retriever.eval),
-        ] {
-            let named = |(i, file)| (format!("{setting}[{i}]"), file);
-            files.extend(list.iter().enumerate().map(named));
-        }
-        let documents = retriever.documents.iter();
-        files.extend(documents.map(|file| ("retriever.documents".to_owned(), file)));
-    }
-    files.extend(
-        config
-            .eval
-            .encoder
-            .iter()
-            .map(|f| ("eval.encoder".to_owned(), f)),
-    );
-    files
 }

@@ -16,6 +16,7 @@ mod defaults;
 mod diagnostics;
 mod document;
 mod metric;
+mod named_files;
 mod names;
 mod overrides;
 mod patterns;
@@ -142,7 +143,7 @@ impl LoadedConfig {
     ///
     /// All paths that do not exist, each with its line.
     pub fn check_files(&self) -> Result<(), ConfigError> {
-        let missing: Vec<Problem> = check::named_files(&self.config)
+        let missing: Vec<Problem> = named_files::named_files(&self.config)
             .into_iter()
             .filter(|(_, file)| !file.exists())
             .map(|(setting, file)| self.missing_file(&setting, file))

@@ -145,7 +145,7 @@ reads!(RawExecutor {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RawJudge {
-    /// Where `/chat/completions` is to be found, such as "https://api.openai.com/v1".
+    /// Where `/chat/completions` is to be found, such as `https://api.openai.com/v1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
     /// The model, by the server's name for it.
