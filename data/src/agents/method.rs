@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::prompts::one_line;
+
 /// How a model is led from a query to calls and an answer.
 ///
 /// # Source
@@ -28,6 +30,14 @@ impl Method {
             Self::React => "react",
             Self::GlobalId => "global-id",
             Self::ReactId => "react-id",
+        }
+    }
+
+    /// The text that documents for a call are retrieved with.
+    pub fn retrieval_text(self, query: &str, sub_query: &str) -> String {
+        match self.decomposes() {
+            true => one_line(sub_query),
+            false => query.to_owned(),
         }
     }
 

@@ -123,20 +123,9 @@ impl PairSet {
                 let Some(document) = catalogue.get(&call.name) else {
                     continue;
                 };
-                let sub_query;
-                let query = match method.decomposes() {
-                    true => {
-                        sub_query = call
-                            .sub_query
-                            .split_whitespace()
-                            .collect::<Vec<_>>()
-                            .join(" ");
-                        &sub_query
-                    }
-                    false => &trajectory.query,
-                };
+                let query = method.retrieval_text(&trajectory.query, &call.sub_query);
                 let id = format!("{}#{i}", trajectory.id);
-                set.push(id, (query, &document.retriever_text()), &[])
+                set.push(id, (&query, &document.retriever_text()), &[])
                     .map_err(|error| error.at(&trajectory.id))?;
             }
         }

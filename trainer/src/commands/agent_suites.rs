@@ -67,7 +67,7 @@ fn goat(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> 
     let verdicts = evaluation.verdicts(&suite, &outcomes)?;
     let mut scores = suite.score(outcomes, verdicts.as_deref())?;
     if let Some(loops) = &evaluation.loops {
-        suite.add_retrieval(&mut scores, loops.index())?;
+        suite.add_retrieval(&mut scores, loops)?;
     }
     evaluation.finish(scores, verdicts)
 }

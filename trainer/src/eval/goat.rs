@@ -1,8 +1,10 @@
 //! The suite goat: trajectories as queries to agents that plan, call and answer, and their scores.
 
+use std::collections::{BTreeSet, HashMap};
+
 use burn::tensor::Device;
 use serde::Serialize;
-use tooltune_data::agents::Outcome;
+use tooltune_data::agents::{Method, Outcome};
 use tooltune_data::benchmarks::goat::{
     Call, GoatReport, GoatSample, GoatScore, JudgeVerdict, answer_holds_facts, goat_table,
 };
@@ -67,17 +69,14 @@ impl GoatSuite {
         })
     }
 
-    /// Adds to `scores` how well the retriever finds the gold documents of each query.
+    /// Adds to `scores` how well the retriever of `loops` finds the gold documents of each text that
+    /// their method retrieves with.
     ///
     /// # Errors
     ///
     /// A query that the tokenizer refuses.
-    pub fn add_retrieval(
-        &self,
-        scores: &mut AgentScores,
-        index: &DocumentIndex,
-    ) -> Result<(), Error> {
-        let report = self.retrieval(index)?;
+    pub fn add_retrieval(&self, scores: &mut AgentScores, loops: &AgentLoops) -> Result<(), Error> {
+        let report = self.retrieval(loops.index(), loops.method())?;
         for name in RETRIEVAL {
             if let Some(estimate) = report.value(name) {
                 scores
@@ -93,19 +92,26 @@ impl GoatSuite {
         Ok(())
     }
 
-    fn retrieval(&self, index: &DocumentIndex) -> Result<RetrievalReport, Error> {
-        let queries: Vec<String> = self.trajectories.iter().map(|t| t.query.clone()).collect();
-        let ranked = index.nearest(&queries, self.catalogue.len())?;
-        let golds = self
-            .trajectories
+    fn retrieval(&self, index: &DocumentIndex, method: Method) -> Result<RetrievalReport, Error> {
+        // Each text once, in the order in which it first comes, with all of its documents.
+        let mut texts: Vec<String> = Vec::new();
+        let mut gold: HashMap<String, BTreeSet<usize>> = HashMap::new();
+        for trajectory in &self.trajectories {
+            for call in &trajectory.calls {
+                let text = method.retrieval_text(&trajectory.query, &call.sub_query);
+                if !gold.contains_key(&text) {
+                    texts.push(text.clone());
+                }
+                let documents = gold.entry(text).or_default();
+                documents.extend(self.catalogue.position(&call.name));
+            }
+        }
+        let ranked = index.nearest(&texts, self.catalogue.len())?;
+        let golds = texts
             .iter()
             .zip(ranked)
-            .map(|(trajectory, ranked)| {
-                let gold: Vec<usize> = trajectory
-                    .calls
-                    .iter()
-                    .filter_map(|call| self.catalogue.position(&call.name))
-                    .collect();
+            .map(|(text, ranked)| {
+                let gold: Vec<usize> = gold[text].iter().copied().collect();
                 RankedGold::new(&ranked, &gold)
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -257,7 +263,7 @@ impl GoatInLoop {
             Some(Judged { verdicts, .. }) => Some(verdicts),
         };
         let mut scores = self.suite.score(outcomes, verdicts.as_deref())?;
-        self.suite.add_retrieval(&mut scores, loops.index())?;
+        self.suite.add_retrieval(&mut scores, loops)?;
         if let (Some(judge), Some(verdicts)) = (&self.judge, verdicts) {
             judge.add_to(&mut scores, verdicts)?;
         }
