@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::GoatError;
 use super::api_bank::{ApiBankCall, ApiBankSample};
-use super::report::{cell, indicator};
+use super::report::{cell, indicator, mean};
 use super::rouge::{rouge_l_apibank, rouge_l_plain};
 use crate::agents::Outcome;
 use crate::benchmarks::bootstrap::{Estimate, estimates, ratio_estimate};
@@ -126,14 +126,6 @@ impl ApiBankReport {
             parse_error_rate,
         })
     }
-}
-
-/// The mean of the values that are there.
-fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
-    let rows: Vec<(f64, f64)> = values
-        .map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)))
-        .collect();
-    ratio_estimate(&rows)
 }
 
 /// Renders reports as a Markdown table in per cent, a line for each with its name; a number that

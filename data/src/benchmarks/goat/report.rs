@@ -110,22 +110,19 @@ impl GoatReport {
         }
         let rows: Vec<[f64; 5]> = scores.iter().map(columns).collect();
         let [sa, ia, ia_strict, correct_path, parse_error_rate] = estimates(&rows);
-        let judged = scores.iter().map(|score| match score.success {
-            Some(success) => (indicator(success), 1.0),
-            None => (0.0, 0.0),
-        });
-        let solved = scores.iter().map(|score| match score.success {
-            Some(true) => (score.delta_len as f64, 1.0),
-            _ => (0.0, 0.0),
+        let judged = scores.iter().map(|score| score.success.map(indicator));
+        let solved = scores.iter().map(|score| {
+            let is_solved = score.success == Some(true);
+            is_solved.then_some(score.delta_len as f64)
         });
         Ok(Self {
             n: scores.len(),
             sa,
             ia,
             ia_strict,
-            sr: ratio_estimate(&judged.collect::<Vec<_>>()),
+            sr: mean(judged),
             correct_path,
-            delta_len: ratio_estimate(&solved.collect::<Vec<_>>()),
+            delta_len: mean(solved),
             parse_error_rate,
         })
     }
@@ -153,6 +150,14 @@ fn columns(score: &GoatScore) -> [f64; 5] {
         indicator(score.correct_path),
         indicator(score.parse_error),
     ]
+}
+
+/// The mean of the values that there are; none without any.
+pub(super) fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
+    let rows: Vec<(f64, f64)> = values
+        .map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)))
+        .collect();
+    ratio_estimate(&rows)
 }
 
 pub(super) fn indicator(holds: bool) -> f64 {

@@ -11,9 +11,9 @@ use super::GoatError;
 use super::calls::{Arguments, Call, selection_accuracy};
 use super::endpoints::Endpoints;
 use super::paths::correct_path;
-use super::report::{cell, indicator};
+use super::report::{cell, indicator, mean};
 use crate::agents::Outcome;
-use crate::benchmarks::bootstrap::{Estimate, estimates, ratio_estimate};
+use crate::benchmarks::bootstrap::{Estimate, estimates};
 
 /// The numbers of one query.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -101,19 +101,16 @@ impl RestBenchReport {
         };
         let rows: Vec<[f64; 3]> = scores.iter().map(columns).collect();
         let [sa, correct_path, parse_error_rate] = estimates(&rows);
-        let judged = scores.iter().map(|score| match score.success {
-            Some(success) => (indicator(success), 1.0),
-            None => (0.0, 0.0),
-        });
-        let solved = scores.iter().map(|score| match score.success {
-            Some(true) => (score.delta_len as f64, 1.0),
-            _ => (0.0, 0.0),
+        let judged = scores.iter().map(|score| score.success.map(indicator));
+        let solved = scores.iter().map(|score| {
+            let is_solved = score.success == Some(true);
+            is_solved.then_some(score.delta_len as f64)
         });
         Ok(Self {
             n: scores.len(),
             correct_path,
-            delta_len: ratio_estimate(&solved.collect::<Vec<_>>()),
-            sr: ratio_estimate(&judged.collect::<Vec<_>>()),
+            delta_len: mean(solved),
+            sr: mean(judged),
             sa,
             parse_error_rate,
         })
