@@ -81,7 +81,12 @@ impl DocumentIndex {
     }
 }
 
-fn encode(encoder: &MiniLmEncoder, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
+/// Unit vectors of texts.
+///
+/// # Errors
+///
+/// A text that the tokenizer refuses.
+pub fn encode(encoder: &MiniLmEncoder, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     Ok(encoder.encode(&texts)?)
 }

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tooltune_data::benchmarks::retrieval::{RankedGold, RetrievalMetrics, RetrievalReport};
-use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::pairs::{PairSet, read_documents, read_pairs};
 use tooltune_data::tools::ApiCatalogue;
 
-use super::documents::{ranked, texts_of};
+use super::documents::{encode, ranked, texts_of};
 use super::encoder::MiniLmEncoder;
 use crate::config::Config;
 use crate::error::Error;
@@ -117,15 +116,11 @@ impl RetrievalSuite {
     ///
     /// A text that the tokenizer refuses.
     pub fn evaluate(&self, encoder: &MiniLmEncoder) -> Result<RetrievalEvaluation, Error> {
-        let vectors = |texts: &[String]| {
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            encoder.encode(&texts)
-        };
-        let documents = vectors(self.documents())?;
+        let documents = encode(encoder, self.documents())?;
         let queries = self.queries();
         let mut golds = Vec::with_capacity(queries.len());
         let mut predictions = Vec::with_capacity(queries.len());
-        for (query, vector) in vectors(queries)?.iter().enumerate() {
+        for (query, vector) in encode(encoder, queries)?.iter().enumerate() {
             let order = ranked(&documents, vector, documents.len());
             let gold: Vec<usize> = self.set.relevant(query).iter().copied().collect();
             golds.push(RankedGold::new(&order, &gold)?);

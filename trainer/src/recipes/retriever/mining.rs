@@ -1,10 +1,9 @@
 //! Hard negatives: the wrong documents that the present encoder takes for right.
 
-use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::pairs::PairSet;
 
 use crate::error::Error;
-use crate::eval::documents::ranked;
+use crate::eval::documents::{encode, ranked};
 use crate::eval::encoder::MiniLmEncoder;
 
 /// For each pair of `set`, the `n` documents nearest to its query that are not right for it.
@@ -17,12 +16,8 @@ pub fn hardest_negatives(
     encoder: &MiniLmEncoder,
     n: usize,
 ) -> Result<Vec<Vec<usize>>, Error> {
-    let vectors = |texts: &[String]| {
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        encoder.encode(&texts)
-    };
-    let documents = vectors(set.documents())?;
-    let of_query: Vec<Vec<usize>> = vectors(set.queries())?
+    let documents = encode(encoder, set.documents())?;
+    let of_query: Vec<Vec<usize>> = encode(encoder, set.queries())?
         .iter()
         .enumerate()
         .map(|(query, vector)| {
