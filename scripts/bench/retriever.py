@@ -194,6 +194,22 @@ def report(bench: Bench, load_before: float) -> str:
     return "\n".join([*lines, "", "## What was trained on", "", *notes(bench), ""])
 
 
+def quality_report(bench: Bench, load_before: float) -> str:
+    arguments = bench.arguments
+    packages = versions(arguments.python, "torch transformers sentence-transformers")
+    compared = retriever_quality.compared(bench.runner, bench.sides, arguments.quality, bench.dir, arguments.threads)
+    lines = ["# Fine-tuning a retriever on BFCL's functions, beside sentence-transformers", ""]
+    lines += report_head("scripts/bench/retriever", arguments.shown, load_before, packages)
+    lines += [
+        f"- all-MiniLM-L6-v2, all weights, InfoNCE with scale 20, one epoch in batches of {retriever_quality.BATCH_SIZE} pairs at most "
+        f"{retriever_quality.MAX_LENGTH} tokens long, learning rate {retriever_quality.LEARNING_RATE:g}, dropout 0; both sides get the "
+        "same pairs in the same order",
+        "- test queries call functions that no training pair has; each ranks all functions; recalls by one evaluator for both sides",
+        "- CPU-s: processor time of the training steps",
+    ]
+    return "\n".join([*lines, "", compared, ""])
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2, help="times that every run is made with --threads threads (2)")
@@ -207,7 +223,7 @@ def parse_arguments():
     parser.add_argument("--eager", action="store_true", help="leave the compiled sides out")
     parser.add_argument("--peer-only", action="store_true", help="leave tooltune out")
     parser.add_argument("--quality", type=Path, metavar="BFCL_DIR", help="compare recalls after training on the pairs of this folder")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/retriever.md"), help="file to write (benchmarks/retriever.md)")
+    parser.add_argument("--output", type=Path, help="file to write (benchmarks/retriever.md, or retriever_quality.md there)")
     parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
     parser.add_argument("--tooltune", default="target/release/tooltune", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -219,7 +235,11 @@ def parse_arguments():
         parser.error("--skip must leave at least one of the --steps")
     if arguments.quality:
         arguments.quality = arguments.quality.resolve()
-    arguments.shown = shown_arguments({"--python", "--tooltune"})
+    arguments.shown = shown_arguments({"--python", "--tooltune", "--quality"})
+    if arguments.quality:
+        arguments.shown += ["--quality", "BFCL_DIR"]
+    name = "retriever_quality.md" if arguments.quality else "retriever.md"
+    arguments.output = arguments.output or Path("benchmarks") / name
     return arguments
 
 
@@ -229,11 +249,11 @@ def main():
     load_before, started = os.getloadavg()[0], time.monotonic()
     bench = Bench(arguments)
     if arguments.quality:
-        print(retriever_quality.compared(bench.runner, bench.sides, arguments.quality, bench.dir, arguments.threads))
-        return
-    bench.prepare()
-    bench.run_all()
-    text = report(bench, load_before)
+        text = quality_report(bench, load_before)
+    else:
+        bench.prepare()
+        bench.run_all()
+        text = report(bench, load_before)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(text, encoding="utf-8")
     print(text)

@@ -91,7 +91,7 @@ pub enum Error {
     #[error(
         "loss or gradient norm was not finite in {in_a_row} steps in a row, up to step {step} \
          (rows {rows}); the last good checkpoint is {checkpoint}; \
-         lower train.learning_rate or look at these rows"
+         lower {learning_rate_key} or look at these rows"
     )]
     NonFinite {
         /// Consecutive steps.
@@ -102,6 +102,8 @@ pub enum Error {
         rows: String,
         /// The newest checkpoint of the run.
         checkpoint: String,
+        /// The key of the learning rate.
+        learning_rate_key: &'static str,
     },
     /// A signal ended the run after its state was saved.
     #[error("stopped by a signal; saved {checkpoint}; the same command goes on from there")]

@@ -12,7 +12,7 @@ use burn::backend::{Backend, Flex, backend_extension};
 
 use super::{Reading, cpu, gelu};
 use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
-use crate::cpu::packed::convert::narrow_slice;
+use crate::cpu::packed::convert::narrowed;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::pool::Buffer;
 use crate::frozen_weight::{Packed, PackedMatrix, with_matrix};
@@ -56,14 +56,7 @@ pub(crate) trait DenseGradients: DenseOps {
 fn read<T: Operand>(x: &FlexTensor) -> Cow<'_, [T]> {
     match T::slice(x) {
         Some(x) => Cow::Borrowed(x),
-        None => {
-            let x = floats(x);
-            let mut to = Vec::with_capacity(x.len());
-            narrow_slice(x, &mut to.spare_capacity_mut()[..x.len()]);
-            // SAFETY: the capacity suffices, and all of it was written.
-            unsafe { to.set_len(x.len()) };
-            Cow::Owned(to)
-        }
+        None => Cow::Owned(narrowed(floats(x))),
     }
 }
 
@@ -77,7 +70,7 @@ impl<'a, T: Operand> Operands<'a, T> {
     fn of(x: &'a FlexTensor, reading: Reading) -> Self {
         match reading {
             Reading::Plain => Self::Plain(read(x)),
-            Reading::Gelu => Self::Gelu(gelu::gelu(numbers(x))),
+            Reading::Gelu => Self::Gelu(gelu::gelu(numbers(x), dims::<2>(x)[1])),
         }
     }
 

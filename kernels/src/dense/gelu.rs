@@ -6,29 +6,15 @@ use crate::cpu::exp::exp;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
-use crate::cpu::rows::{for_rows, write_rows};
+use crate::cpu::rows::write_rows;
 
-/// Numbers that one call takes; rows have no meaning here.
-const RUN: usize = 1 << 10;
-
-/// `x Φ(x)` of each number.
-pub(super) fn gelu<T: Number>(x: &[T]) -> Buffer<T> {
-    let (whole, rest) = x.as_chunks::<RUN>();
-    let rows = whole.len() + usize::from(!rest.is_empty());
-    // SAFETY: `forward` writes all of its target; the last run is as short as what is left.
+/// `x Φ(x)` of each number, in rows of `width`.
+pub(super) fn gelu<T: Number>(x: &[T], width: usize) -> Buffer<T> {
+    let width = width.max(1);
+    // SAFETY: `forward` writes all of its target.
     unsafe {
-        Buffer::filled(x.len(), |y| {
-            if rows == whole.len() {
-                for_rows(y, RUN, |rows, y| {
-                    forward(&x[rows.start * RUN..rows.end * RUN], y);
-                });
-                return;
-            }
-            let (most, last) = y.split_at_mut(whole.len() * RUN);
-            for_rows(most, RUN, |rows, y| {
-                forward(&x[rows.start * RUN..rows.end * RUN], y);
-            });
-            forward(rest, last);
+        write_rows([x.len() / width, width], |rows, y| {
+            forward(&x[rows.start * width..rows.end * width], y);
         })
     }
 }

@@ -11,7 +11,7 @@ use super::{SAME_DTYPE, Supervision, int_tensor, logits};
 use crate::cpu::buffer::plain;
 use crate::cpu::exp::exp;
 use crate::cpu::isa::for_each_isa;
-use crate::cpu::packed::convert::narrow_slice;
+use crate::cpu::packed::convert::narrowed;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::product::rows_times_panels;
 use crate::cpu::pool::Buffer;
@@ -134,9 +134,8 @@ impl Chunk<'_> {
         let sums = sums.iter().fold([0.0; 2], |total, row| {
             [total[0] + row[0], total[1] + row[1]]
         });
-        let mut narrow = vec![T::ZERO; d_logits.len()];
-        narrow_slice(&d_logits, crate::cpu::packed::uninitialised(&mut narrow));
-        let d_hidden: Buffer<T> = rows_times_panels(&narrow, matrix.kept_backward(), None, None);
+        let d_logits = narrowed::<T>(&d_logits);
+        let d_hidden: Buffer<T> = rows_times_panels(&d_logits, matrix.kept_backward(), None, None);
         let bytes = TensorData::from_bytes(d_hidden.into_bytes(), [m, d], T::DTYPE);
         (sums, Tensor::from_data(bytes, (&device, T::DTYPE)))
     }

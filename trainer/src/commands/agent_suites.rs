@@ -15,16 +15,16 @@ use super::say;
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::agents::{
-    AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Writer, goat_config, json_lines, read_outcomes,
-};
+use crate::eval::agents::{AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Writer, read_outcomes};
 use crate::eval::apibank::ApiBankSuite;
 use crate::eval::executor::open_executor;
 use crate::eval::goat::GoatSuite;
 use crate::eval::judge::Judge;
+use crate::eval::report_files::json_lines;
 use crate::eval::restbench::RestBenchSuite;
 use crate::progress::Progress;
 use crate::recipes::interrupt::Interrupt;
+use crate::recipes::rows::goat_config;
 
 /// What one evaluation works with.
 struct Evaluation<'a> {
@@ -88,12 +88,7 @@ impl<'a> Evaluation<'a> {
             Some(_) => None,
             None => {
                 let retriever = retriever(args, config, device)?;
-                Some(AgentLoops::open(
-                    config,
-                    suite.catalogue(),
-                    Some(retriever),
-                    device,
-                )?)
+                Some(AgentLoops::open(config, suite.catalogue(), retriever)?)
             }
         };
         Ok(Self {

@@ -263,6 +263,15 @@ pub struct RetrieverTraining {
     pub lora: Option<RetrieverLora>,
 }
 
+impl RetrieverTraining {
+    /// Optimizer steps beside `lm_steps` of the language model, at least one; `None` where the
+    /// training has a length of its own.
+    pub fn steps_beside(&self, lm_steps: u64) -> Option<u64> {
+        let rate = self.steps_per_lm_step?;
+        Some(((rate * lm_steps as f64).round() as u64).max(1))
+    }
+}
+
 /// Low-rank factors of the retriever.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetrieverLora {

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use burn::tensor::Device;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use tooltune_data::agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outcome};
 use tooltune_data::benchmarks::goat::JudgeVerdict;
@@ -17,11 +16,12 @@ use tooltune_data::executors::Executor;
 use tooltune_data::text::{Conversation, Row, Specials, prompt_ids};
 use tooltune_data::tools::{ApiCatalogue, JsonLines};
 
-use super::documents::{DocumentIndex, texts_of, untrained};
+use super::documents::{DocumentIndex, texts_of};
 use super::encoder::MiniLmEncoder;
 use super::generate::{GenerationOptions, GenerationProgress, generate};
+use super::report_files::{json_lines, report_files};
 use crate::base_model::BaseModel;
-use crate::config::{Config, GoatConfig};
+use crate::config::Config;
 use crate::error::Error;
 use crate::models::Decoder;
 use crate::recipes::rows::goat_options;
@@ -126,29 +126,12 @@ impl AgentScores {
     ///
     /// Never for outcomes that were made here; serialisation has no other failure.
     pub fn files(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
-        let mut report = serde_json::to_vec_pretty(&self.report).map_err(unwritable)?;
-        report.push(b'\n');
-        let lines = json_lines(&self.predictions)?;
-        let mut files = BTreeMap::from([
-            ("metrics.json".to_string(), report),
-            ("predictions.jsonl".to_string(), lines),
-        ]);
+        let mut files = report_files(&self.report, &self.predictions)?;
         if let Some(verdicts) = &self.verdicts {
             files.insert(JUDGE_FILE.to_string(), json_lines(verdicts)?);
         }
         Ok(files)
     }
-}
-
-/// The table `[goat]`.
-///
-/// # Errors
-///
-/// The config has no such table.
-pub fn goat_config(config: &Config) -> Result<&GoatConfig, Error> {
-    config.goat.as_ref().ok_or_else(|| {
-        Error::Usage("the table [goat] is missing; add [goat] with documents".to_string())
-    })
 }
 
 /// The files of `data.eval`.
@@ -163,33 +146,6 @@ pub fn eval_files(config: &Config) -> Result<&[PathBuf], Error> {
         )),
         files => Ok(files),
     }
-}
-
-/// A value as JSON.
-///
-/// # Errors
-///
-/// Never for the reports of suites.
-pub fn json_value<T: Serialize>(value: &T) -> Result<Value, Error> {
-    serde_json::to_value(value).map_err(unwritable)
-}
-
-/// A JSON text a line.
-///
-/// # Errors
-///
-/// Never for what suites make.
-pub fn json_lines<T: Serialize>(items: &[T]) -> Result<Vec<u8>, Error> {
-    let mut lines = Vec::new();
-    for item in items {
-        serde_json::to_writer(&mut lines, item).map_err(unwritable)?;
-        lines.push(b'\n');
-    }
-    Ok(lines)
-}
-
-fn unwritable(error: serde_json::Error) -> Error {
-    Error::Usage(format!("scores of agents: {error}"))
 }
 
 /// A line of `predictions.jsonl`, as far as it is needed to score it again.
@@ -245,40 +201,22 @@ pub fn read_outcomes(path: &Path, tasks: &[AgentTask]) -> Result<(Vec<Outcome>, 
 }
 
 impl AgentLoops {
-    /// Embeds the documents of `catalogue` with the retriever that the config names, or with
-    /// `retriever` in its place.
+    /// Embeds the documents of `catalogue`.
     ///
     /// # Errors
     ///
-    /// A config without a table `[goat]`, or a retriever that cannot be loaded.
+    /// A config without a table `[goat]`, or a document that the tokenizer refuses.
     pub fn open(
         config: &Config,
         catalogue: &ApiCatalogue,
-        retriever: Option<MiniLmEncoder>,
-        device: &Device,
+        retriever: MiniLmEncoder,
     ) -> Result<Self, Error> {
         let options = goat_options(config)?;
-        let encoder = match retriever {
-            Some(encoder) => encoder,
-            None => untrained(config, device)?,
-        };
         Ok(Self {
-            index: DocumentIndex::new(encoder, texts_of(catalogue))?,
+            index: DocumentIndex::new(retriever, &texts_of(catalogue))?,
             method: options.method,
             limits: options.limits(),
             max_time: config.eval.max_time,
-        })
-    }
-
-    /// The same loops with another retriever.
-    ///
-    /// # Errors
-    ///
-    /// A document that the tokenizer refuses.
-    pub fn seen_by(&self, retriever: &MiniLmEncoder) -> Result<Self, Error> {
-        Ok(Self {
-            index: self.index.seen_by(retriever)?,
-            ..*self
         })
     }
 

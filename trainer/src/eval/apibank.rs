@@ -14,10 +14,9 @@ use tooltune_data::tools::{
     import_apibank_level3, read_text,
 };
 
-use super::agents::{
-    AgentLoops, AgentScores, AgentSuite, AgentTask, Prompted, Writer, eval_files, json_value,
-};
+use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Prompted, Writer, eval_files};
 use super::generate::GenerationProgress;
+use super::report_files::json_value;
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::goat_options;

@@ -12,7 +12,6 @@ use crate::error::Error;
 #[derive(Debug)]
 pub struct DocumentIndex {
     encoder: MiniLmEncoder,
-    texts: Vec<String>,
     /// Unit vectors in the order of the texts.
     vectors: Vec<Vec<f32>>,
 }
@@ -23,15 +22,18 @@ pub struct DocumentIndex {
 ///
 /// The config names no retriever, or it cannot be loaded.
 pub fn untrained(config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
-    let retriever = config.retriever.as_ref().ok_or_else(|| {
-        Error::Usage(
-            "nothing ranks documents: add [retriever] with model_name_or_path = \
-             \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)"
-                .to_string(),
-        )
-    })?;
+    let retriever = config.retriever.as_ref().ok_or_else(no_retriever)?;
     let files = EncoderFiles::open(&retriever.model_name_or_path, retriever.max_seq_length)?;
     Ok(files.encoder(&files.parameters(&files.dir, device)?))
+}
+
+/// Nothing that could rank documents.
+pub fn no_retriever() -> Error {
+    Error::Usage(
+        "nothing ranks documents: add [retriever] with model_name_or_path = \
+         \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)"
+            .to_string(),
+    )
 }
 
 /// What the retriever reads of each document of a catalogue.
@@ -48,22 +50,9 @@ impl DocumentIndex {
     /// # Errors
     ///
     /// A text that the tokenizer refuses.
-    pub fn new(encoder: MiniLmEncoder, texts: Vec<String>) -> Result<Self, Error> {
-        let vectors = encode(&encoder, &texts)?;
-        Ok(Self {
-            encoder,
-            texts,
-            vectors,
-        })
-    }
-
-    /// The same documents as another encoder sees them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::new`].
-    pub fn seen_by(&self, encoder: &MiniLmEncoder) -> Result<Self, Error> {
-        Self::new(encoder.clone(), self.texts.clone())
+    pub fn new(encoder: MiniLmEncoder, texts: &[String]) -> Result<Self, Error> {
+        let vectors = encode(&encoder, texts)?;
+        Ok(Self { encoder, vectors })
     }
 
     /// The positions of the `k` documents nearest to each text, nearest first; of equally near ones

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use burn::tensor::Device;
 use serde::Serialize;
 use tooltune_data::agents::{Method, Outcome};
 use tooltune_data::benchmarks::goat::{
@@ -11,19 +10,18 @@ use tooltune_data::benchmarks::goat::{
 use tooltune_data::benchmarks::retrieval::{RankedGold, RetrievalReport, retrieval_table};
 use tooltune_data::tools::{ApiCatalogue, Trajectory};
 
-use super::agents::{
-    AgentLoops, AgentScores, AgentSuite, AgentTask, Writer, goat_config, json_value,
-};
-use super::documents::DocumentIndex;
+use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Writer};
+use super::documents::{DocumentIndex, no_retriever};
 use super::encoder::MiniLmEncoder;
 use super::executor::open_executor;
 use super::generate::{GenerationOptions, GenerationProgress};
 use super::judge::{Judge, Judged};
+use super::report_files::json_value;
 use crate::base_model::BaseModel;
-use crate::config::{Config, GoatConfig};
+use crate::config::Config;
 use crate::error::Error;
 use crate::models::Decoder;
-use crate::recipes::rows::{eval_trajectories, goat_options};
+use crate::recipes::rows::{eval_trajectories, goat_config, goat_options};
 
 /// Metrics of retrieval that the suite adds to its own.
 const RETRIEVAL: [&str; 2] = ["recall_at_gt", "recall_at_5"];
@@ -190,30 +188,33 @@ fn predicted(
     })
 }
 
-/// The suite within a training run: queries, retriever and judge, opened once.
+/// The suite within a training run: queries and judge, opened once.
 #[derive(Debug)]
 pub struct GoatInLoop {
     suite: GoatSuite,
-    loops: AgentLoops,
-    config: GoatConfig,
+    /// Absent where the retriever is trained: each evaluation brings its own.
+    loops: Option<AgentLoops>,
+    config: Config,
     judge: Option<Judge>,
 }
 
 impl GoatInLoop {
     /// Opens everything that the evaluations will need, so that a mistake ends the run before its
-    /// first step.
+    /// first step. `untrained` ranks documents where the run trains no retriever.
     ///
     /// # Errors
     ///
-    /// As [`GoatSuite::open`], or a retriever, executor or judge that cannot be opened.
-    pub fn open(config: &Config, device: &Device) -> Result<Self, Error> {
+    /// As [`GoatSuite::open`], or an executor or judge that cannot be opened.
+    pub fn open(config: &Config, untrained: Option<&MiniLmEncoder>) -> Result<Self, Error> {
         let suite = GoatSuite::open(config)?;
         let goat = goat_config(config)?;
         open_executor(goat, &suite.catalogue)?;
         let judge = goat.judge.as_ref().filter(|judge| judge.in_loop);
+        let seen_by =
+            |encoder: &MiniLmEncoder| AgentLoops::open(config, &suite.catalogue, encoder.clone());
         Ok(Self {
-            loops: AgentLoops::open(config, &suite.catalogue, None, device)?,
-            config: goat.clone(),
+            loops: untrained.map(seen_by).transpose()?,
+            config: config.clone(),
             judge: judge.map(Judge::open).transpose()?,
             suite,
         })
@@ -232,16 +233,18 @@ impl GoatInLoop {
         options: &GenerationOptions,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<AgentScores>, Error> {
-        let trained = retriever
-            .map(|encoder| self.loops.seen_by(encoder))
-            .transpose()?;
-        let loops = trained.as_ref().unwrap_or(&self.loops);
+        let seen_by = |encoder: &MiniLmEncoder| {
+            AgentLoops::open(&self.config, &self.suite.catalogue, encoder.clone())
+        };
+        let trained = retriever.map(seen_by).transpose()?;
+        let loops = trained.as_ref().or(self.loops.as_ref());
+        let loops = loops.ok_or_else(no_retriever)?;
         let writer = Writer {
             decoder,
             base,
             options,
         };
-        let mut executor = open_executor(&self.config, &self.suite.catalogue)?;
+        let mut executor = open_executor(goat_config(&self.config)?, &self.suite.catalogue)?;
         let outcomes = self.suite.outcomes(loops, writer, &mut *executor, watch)?;
         let Some(outcomes) = outcomes else {
             return Ok(None);

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::text::{Row, TokenizedExample, prepare};
 
-use super::documents::untrained;
+use super::documents::{no_retriever, untrained};
 use super::encoder::MiniLmEncoder;
 use super::generate::{GenerationOptions, GenerationProgress};
 use super::goat::GoatInLoop;
@@ -30,7 +30,9 @@ pub struct Evaluator {
     /// Present where agents are evaluated.
     goat: Option<GoatInLoop>,
     /// Present where rankings are evaluated.
-    retrieval: Option<(RetrievalSuite, MiniLmEncoder)>,
+    retrieval: Option<RetrievalSuite>,
+    /// Ranks documents where the run trains no retriever.
+    untrained: Option<MiniLmEncoder>,
 }
 
 impl std::fmt::Debug for Evaluator {
@@ -96,12 +98,17 @@ impl Evaluator {
             true => Some(encoder(config, device)?),
             false => None,
         };
+        let ranks = asks(Suite::Goat) || asks(Suite::Retrieval);
+        let untrained = match ranks && config.retriever_training().is_none() {
+            true => Some(untrained(config, device)?),
+            false => None,
+        };
         let goat = match asks(Suite::Goat) {
-            true => Some(GoatInLoop::open(config, device)?),
+            true => Some(GoatInLoop::open(config, untrained.as_ref())?),
             false => None,
         };
         let retrieval = match asks(Suite::Retrieval) {
-            true => Some((RetrievalSuite::open(config)?, untrained(config, device)?)),
+            true => Some(RetrievalSuite::open(config)?),
             false => None,
         };
         Ok(Some(Self {
@@ -111,6 +118,7 @@ impl Evaluator {
             encoder,
             goat,
             retrieval,
+            untrained,
         }))
     }
 
@@ -166,8 +174,9 @@ impl Evaluator {
             files.extend(scores.files()?.into_iter().map(named));
             metrics.extend(scores.metrics);
         }
-        if let Some((suite, untrained)) = &self.retrieval {
-            let evaluation = suite.evaluate(retriever.unwrap_or(untrained))?;
+        if let Some(suite) = &self.retrieval {
+            let encoder = retriever.or(self.untrained.as_ref());
+            let evaluation = suite.evaluate(encoder.ok_or_else(no_retriever)?)?;
             metrics.extend(evaluation.metrics());
             let named = |(name, bytes)| (format!("eval.retrieval.{name}"), bytes);
             files.extend(evaluation.files()?.into_iter().map(named));

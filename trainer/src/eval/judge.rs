@@ -7,8 +7,9 @@ use tooltune_data::benchmarks::goat::{
 };
 use tooltune_data::endpoint::{ChatEndpoint, ChatOptions, EndpointOptions};
 
-use super::agents::{AgentScores, AgentTask, json_value};
+use super::agents::{AgentScores, AgentTask};
 use super::generate::GenerationProgress;
+use super::report_files::json_value;
 use crate::config::JudgeConfig;
 use crate::error::Error;
 

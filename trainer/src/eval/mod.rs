@@ -10,6 +10,7 @@ pub mod goat;
 pub mod in_loop;
 pub mod judge;
 pub mod loss;
+pub mod report_files;
 pub mod restbench;
 pub mod retrieval;
 pub mod slot;

@@ -7,7 +7,8 @@ use tooltune_data::benchmarks::goat::{
 };
 use tooltune_data::tools::{ApiCatalogue, GoldPath, import_restbench};
 
-use super::agents::{AgentScores, AgentSuite, AgentTask, eval_files, json_value};
+use super::agents::{AgentScores, AgentSuite, AgentTask, eval_files};
+use super::report_files::json_value;
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::goat_options;

@@ -9,6 +9,7 @@ use tooltune_data::tools::ApiCatalogue;
 
 use super::documents::{encode, ranked, texts_of};
 use super::encoder::MiniLmEncoder;
+use super::report_files::report_files;
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::{eval_trajectories, goat_options};
@@ -61,18 +62,7 @@ impl RetrievalEvaluation {
     ///
     /// Never for rankings that were made here; serialisation has no other failure.
     pub fn files(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
-        let failed = |error: serde_json::Error| Error::Usage(format!("retrieval scores: {error}"));
-        let mut lines = Vec::new();
-        for prediction in &self.predictions {
-            serde_json::to_writer(&mut lines, prediction).map_err(failed)?;
-            lines.push(b'\n');
-        }
-        let mut report = serde_json::to_vec_pretty(&self.report).map_err(failed)?;
-        report.push(b'\n');
-        Ok(BTreeMap::from([
-            ("metrics.json".to_string(), report),
-            ("predictions.jsonl".to_string(), lines),
-        ]))
+        report_files(&self.report, &self.predictions)
     }
 }
 

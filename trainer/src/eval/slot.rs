@@ -11,6 +11,7 @@ use tooltune_data::benchmarks::slot::{
 use tooltune_data::text::{Row, Specials, prompt_ids};
 
 use super::generate::{Generation, GenerationOptions, GenerationProgress, generate};
+use super::report_files::report_files;
 use crate::base_model::BaseModel;
 use crate::error::Error;
 use crate::models::Decoder;
@@ -57,19 +58,9 @@ impl SlotEvaluation {
     ///
     /// Never for scores that were computed here; serialisation has no other failure.
     pub fn files(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
-        let failed = |error: serde_json::Error| Error::Usage(format!("slot scores: {error}"));
-        let mut lines = Vec::new();
-        for (prediction, score) in self.predictions.iter().zip(&self.rows) {
-            let line = ScoredPrediction { prediction, score };
-            serde_json::to_writer(&mut lines, &line).map_err(failed)?;
-            lines.push(b'\n');
-        }
-        let mut report = serde_json::to_vec_pretty(&self.score).map_err(failed)?;
-        report.push(b'\n');
-        Ok(BTreeMap::from([
-            ("metrics.json".to_string(), report),
-            ("predictions.jsonl".to_string(), lines),
-        ]))
+        let lines = self.predictions.iter().zip(&self.rows);
+        let lines = lines.map(|(prediction, score)| ScoredPrediction { prediction, score });
+        report_files(&self.score, lines)
     }
 }
 

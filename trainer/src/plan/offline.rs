@@ -239,9 +239,9 @@ fn retriever(
         n_set_tokens: 0,
         decays: training.weight_decay > 0.0,
     };
-    let steps = match (training.steps_per_lm_step, lm_steps) {
-        (Some(rate), steps) => steps.map(|steps| ((rate * steps as f64).round() as u64).max(1)),
-        (None, _) => known_steps(training.length),
+    let steps = match training.steps_per_lm_step {
+        Some(_) => lm_steps.and_then(|steps| training.steps_beside(steps)),
+        None => known_steps(training.length),
     };
     let outline = RetrieverOutline {
         n_parameters: needs.n_parameters(),

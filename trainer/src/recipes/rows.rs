@@ -32,10 +32,9 @@ pub fn with_rows<R>(
     device: &Device,
     work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
-    if let (None, Some(goat)) = (settings::data_format(config.data.format), &config.goat) {
-        return with_examples(config, goat, (files, device), work);
-    }
-    let format = settings::data_format(config.data.format).ok_or_else(no_goat)?;
+    let Some(format) = settings::data_format(config.data.format) else {
+        return with_examples(config, goat_config(config)?, (files, device), work);
+    };
     let readers = files
         .iter()
         .map(|path| read_rows(path, format))
@@ -89,7 +88,7 @@ fn ranked_documents(
     expansion: Expansion<'_>,
     device: &Device,
 ) -> Result<HashMap<String, Vec<usize>>, Error> {
-    let index = DocumentIndex::new(untrained(config, device)?, texts_of(expansion.catalogue))?;
+    let index = DocumentIndex::new(untrained(config, device)?, &texts_of(expansion.catalogue))?;
     let mut texts: Vec<String> = trajectories
         .iter()
         .flat_map(|trajectory| expansion.retrieval_texts(trajectory))
@@ -123,20 +122,26 @@ pub fn eval_trajectories(
     Ok(trajectories)
 }
 
+/// The table `[goat]`.
+///
+/// # Errors
+///
+/// The config has no such table.
+pub fn goat_config(config: &Config) -> Result<&GoatConfig, Error> {
+    config.goat.as_ref().ok_or_else(|| {
+        Error::Usage(
+            "the table [goat], which says how trajectories become prompts and where the documents \
+             of their APIs are, is missing; add [goat] with documents"
+                .to_string(),
+        )
+    })
+}
+
 /// The options of the `[goat]` table.
 ///
 /// # Errors
 ///
 /// The config has no such table.
 pub fn goat_options(config: &Config) -> Result<GoatOptions, Error> {
-    let goat = config.goat.as_ref().ok_or_else(no_goat)?;
-    Ok(settings::goat(goat))
-}
-
-fn no_goat() -> Error {
-    Error::Usage(
-        "the rows are trajectories, and the table [goat] that says how they become prompts is \
-         missing; add [goat] with documents"
-            .to_string(),
-    )
+    Ok(settings::goat(goat_config(config)?))
 }

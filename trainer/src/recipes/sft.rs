@@ -372,6 +372,7 @@ impl<'a> Run<'a> {
                         step: self.state.step,
                         rows,
                         checkpoint,
+                        learning_rate_key: "train.learning_rate",
                     });
                 }
                 Ok(grad_norm)

@@ -2,8 +2,6 @@
 
 use std::mem::MaybeUninit;
 
-use burn::tensor::bf16;
-
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 
@@ -22,7 +20,7 @@ for_each_isa! {
 }
 
 /// A slice narrowed.
-pub(crate) fn narrowed(from: &[f32]) -> Vec<bf16> {
+pub(crate) fn narrowed<T: Number>(from: &[f32]) -> Vec<T> {
     let mut to = Vec::with_capacity(from.len());
     narrow_slice(from, &mut to.spare_capacity_mut()[..from.len()]);
     // SAFETY: the capacity suffices, and all of it was written.

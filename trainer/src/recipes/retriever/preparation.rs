@@ -108,8 +108,8 @@ impl RetrieverPreparation {
 }
 
 fn total_steps(training: &RetrieverTraining, order: &StepOrder, lm_steps: Option<u64>) -> u64 {
-    if let (Some(rate), Some(lm_steps)) = (training.steps_per_lm_step, lm_steps) {
-        return ((rate * lm_steps as f64).round() as u64).max(1);
+    if let Some(steps) = lm_steps.and_then(|steps| training.steps_beside(steps)) {
+        return steps;
     }
     match training.length {
         RunLength::Steps(steps) => steps,

@@ -166,7 +166,8 @@ impl<'a> RetrieverRun<'a> {
         let preparation = self.preparation;
         let (rows, next) = preparation.order.next(self.state.cursor);
         self.mine_if_due()?;
-        let batch = PairBatch::new(&preparation.set, &rows.concat(), &self.state.mined);
+        let rows = rows.concat();
+        let batch = PairBatch::new(&preparation.set, &rows, &self.state.mined);
         let sentences = preparation.sentences(&batch);
         let found = self.encoder.gradient(
             &self.parameters,
@@ -194,7 +195,7 @@ impl<'a> RetrieverRun<'a> {
         self.state.cursor = next;
         self.state.optimizer_step = self.optimizer.state.step;
         self.state.pairs += batch.rows.len() as u64;
-        let grad_norm = self.note_outcome(outcome, found.loss, &rows.concat())?;
+        let grad_norm = self.note_outcome(outcome, found.loss, &rows)?;
         Ok(RetrieverStep {
             loss: found.loss,
             grad_norm,
@@ -264,6 +265,7 @@ impl<'a> RetrieverRun<'a> {
                         step,
                         rows,
                         checkpoint: "the last one of the run".to_string(),
+                        learning_rate_key: "retriever.learning_rate",
                     });
                 }
                 Ok(grad_norm)
