@@ -10,6 +10,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::sentence_transformers::save_sentence_transformer;
 use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
 use tooltune_checkpoints::{CheckpointError, atomic};
+use tooltune_kernels::cpu::pool;
 
 use super::run::{RetrieverRun, RetrieverState};
 use crate::config::Config;
@@ -32,6 +33,9 @@ const FACTORS: &str = "lora_factors";
 ///
 /// A parameter that is not finite, or a file that cannot be written.
 pub fn write(run: &RetrieverRun<'_>, dir: &Path) -> Result<(), CheckpointError> {
+    // Copies on their way to the disk take the place of the activations that the pool keeps for
+    // the next step; both together would be the peak of the run.
+    pool::release();
     let effective = run.layout().to_tensors(&run.effective());
     write_tensors(&dir.join(PARAMETERS_FILE), &effective)?;
     let state = &run.optimizer.state;
