@@ -7,6 +7,7 @@ pub mod batches;
 pub mod benchmarks;
 pub mod endpoint;
 pub mod executors;
+pub mod grammar;
 pub mod http;
 pub mod json;
 pub mod pairs;

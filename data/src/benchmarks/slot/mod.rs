@@ -30,3 +30,4 @@ pub use row::{Metrics, RowScore, score_row};
 pub use schema_check::{SchemaChecker, SchemaMode, Violation};
 pub(super) use similarity::is_blank;
 pub use similarity::{Agreement, content_agreement, value_similarity};
+pub(crate) use strict_keys::{declared_keys, strict_keys};

@@ -32,18 +32,34 @@ const OPENNESS_KEYWORDS: [&str; 3] = [
 ///
 /// An object that says anything about additional, pattern or unevaluated properties keeps that.
 /// Values under `enum`, `const`, `default` and `examples` are data and stay as they are.
-pub(super) fn strict_keys(schema: &Value) -> Value {
+pub(crate) fn strict_keys(schema: &Value) -> Value {
+    rewritten(schema, Declared::Required)
+}
+
+/// As [`strict_keys`], with no more keys required than the schema requires.
+pub(crate) fn declared_keys(schema: &Value) -> Value {
+    rewritten(schema, Declared::AsWritten)
+}
+
+/// Which of the declared keys become required.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Declared {
+    Required,
+    AsWritten,
+}
+
+fn rewritten(schema: &Value, declared: Declared) -> Value {
     match schema {
-        Value::Object(keywords) => Value::Object(strict_object(keywords)),
-        Value::Array(schemas) => schemas.iter().map(strict_keys).collect(),
+        Value::Object(keywords) => Value::Object(rewritten_object(keywords, declared)),
+        Value::Array(schemas) => schemas.iter().map(|s| rewritten(s, declared)).collect(),
         scalar => scalar.clone(),
     }
 }
 
-fn strict_object(keywords: &Map<String, Value>) -> Map<String, Value> {
+fn rewritten_object(keywords: &Map<String, Value>, declared: Declared) -> Map<String, Value> {
     let mut strict: Map<String, Value> = keywords
         .iter()
-        .map(|(keyword, value)| (keyword.clone(), strict_keyword(keyword, value)))
+        .map(|(keyword, value)| (keyword.clone(), rewritten_keyword(keyword, value, declared)))
         .collect();
     let Some(properties) = keywords.get("properties").and_then(Value::as_object) else {
         return strict;
@@ -54,18 +70,20 @@ fn strict_object(keywords: &Map<String, Value>) -> Map<String, Value> {
     {
         strict.insert("additionalProperties".to_owned(), json!(false));
     }
-    strict.insert("required".to_owned(), required_keys(keywords, properties));
+    if declared == Declared::Required {
+        strict.insert("required".to_owned(), required_keys(keywords, properties));
+    }
     strict
 }
 
-fn strict_keyword(keyword: &str, value: &Value) -> Value {
+fn rewritten_keyword(keyword: &str, value: &Value, declared: Declared) -> Value {
     match value {
         _ if DATA_KEYWORDS.contains(&keyword) => value.clone(),
         Value::Object(schemas) if MAP_KEYWORDS.contains(&keyword) => schemas
             .iter()
-            .map(|(name, schema)| (name.clone(), strict_keys(schema)))
+            .map(|(name, schema)| (name.clone(), rewritten(schema, declared)))
             .collect(),
-        _ => strict_keys(value),
+        _ => rewritten(value, declared),
     }
 }
 
@@ -102,6 +120,19 @@ mod tests {
         assert_eq!(at("/properties/a/items"), closed(&["b"]));
         assert_eq!(at("/$defs/d"), closed(&["e"]));
         assert_eq!(at("/$defs/d/properties/e/anyOf/0"), closed(&["f"]));
+    }
+
+    #[test]
+    fn declared_keys_may_be_left_out_where_the_schema_lets_them() {
+        let schema = json!({"properties": {"a": {"properties": {"b": {}}}, "c": {}},
+            "required": ["c"]});
+        let declared = declared_keys(&schema);
+        assert_eq!(declared["required"], json!(["c"]));
+        assert_eq!(declared["additionalProperties"], json!(false));
+        assert_eq!(
+            declared["properties"]["a"],
+            json!({"properties": {"b": {}}, "additionalProperties": false})
+        );
     }
 
     #[test]

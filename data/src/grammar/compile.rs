@@ -1,0 +1,190 @@
+//! A schema or a list of tools to a grammar, within bounded time and stack.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+
+use llguidance::Matcher;
+use llguidance::api::TopLevelGrammar;
+use serde_json::{Map, Value};
+
+use super::calls::{CallFormat, Frame, call_schema, read_tools};
+use super::constraint::{Constraint, first_line};
+use super::error::GrammarError;
+use super::lower::Lowerer;
+use super::options::GrammarOptions;
+use super::vocabulary::Vocabulary;
+
+/// Compilation recurses over the schema; this holds what the limits of `lower` allow.
+const STACK_BYTES: usize = 256 << 20;
+
+/// What a completion must look like, compiled for one vocabulary.
+#[derive(Clone)]
+pub struct Grammar {
+    vocabulary: Vocabulary,
+    matcher: Matcher,
+}
+
+impl Grammar {
+    /// Compiles a JSON Schema of draft 4 to 2020-12, the latter where `$schema` is absent.
+    ///
+    /// Every text that the grammar completes is one JSON value that is valid under the schema,
+    /// with these limits: keys are written in the order of the schema, strings hold no control
+    /// character other than `\n`, `\r`, `\t`, `\b` and `\f`, and a number that is written with
+    /// more than 15 digits is compared with an exclusive bound by its digits, not as it is read.
+    ///
+    /// # Errors
+    ///
+    /// - the schema is none, refers to another document, or allows no finite value
+    /// - it uses a keyword that is not enforced; the error has its place
+    /// - it is too large, or compiling takes longer than the options allow
+    pub fn json_schema(
+        vocabulary: &Vocabulary,
+        schema: &Value,
+        options: &GrammarOptions,
+    ) -> Result<Self, GrammarError> {
+        let (schema, keys, formats) = (schema.clone(), options.keys, options.formats);
+        let lowered = move || {
+            let mut lowerer = Lowerer::new(formats);
+            let root = lowerer.document(&keys.of(&schema))?;
+            lowerer.finish(root)
+        };
+        Self::compile(vocabulary, lowered, CallFormat::Plain.frame(), options)
+    }
+
+    /// Compiles one call of one of the tools, in the model's own format.
+    ///
+    /// Tools are written as templates take them. With [`Keys::Declared`] a call has no argument
+    /// that its tool does not declare.
+    ///
+    /// [`Keys::Declared`]: super::Keys::Declared
+    ///
+    /// # Errors
+    ///
+    /// - there is no tool, or one has no name or that of another
+    /// - as [`Grammar::json_schema`], for the parameters of a tool
+    pub fn tool_call(
+        vocabulary: &Vocabulary,
+        tools: &[Value],
+        format: CallFormat,
+        options: &GrammarOptions,
+    ) -> Result<Self, GrammarError> {
+        let tools = read_tools(tools)?;
+        let (keys, formats) = (options.keys, options.formats);
+        let lowered = move || {
+            let mut lowerer = Lowerer::new(formats);
+            let root = call_schema(&tools, format, &mut lowerer, keys)?;
+            lowerer.finish(root)
+        };
+        Self::compile(vocabulary, lowered, format.frame(), options)
+    }
+
+    /// The constraint of a completion that has not begun.
+    pub fn constraint(&self) -> Constraint {
+        Constraint::new(self.vocabulary.clone(), self.matcher.clone())
+    }
+
+    /// The vocabulary that the grammar is compiled for.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// Compiles on a thread of its own: a schema that takes too long is given up, and its thread
+    /// ends when it meets one of the compiler's limits.
+    fn compile(
+        vocabulary: &Vocabulary,
+        lowered: impl FnOnce() -> Result<Map<String, Value>, GrammarError> + Send + 'static,
+        frame: Frame,
+        options: &GrammarOptions,
+    ) -> Result<Self, GrammarError> {
+        let (sender, receiver) = mpsc::channel();
+        let (layout, own) = (options.layout, vocabulary.clone());
+        let work = move || {
+            let compiled = lowered().and_then(|mut schema| {
+                schema.insert("x-guidance".to_owned(), layout.settings());
+                compile_text(&own, grammar_text(&own, &frame, schema))
+            });
+            // Nobody listens any more once the time is over.
+            let _ = sender.send(compiled);
+        };
+        std::thread::Builder::new()
+            .name("grammar".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(work)
+            .map_err(|error| GrammarError::TooLarge {
+                reason: format!("no thread to compile it: {error}"),
+            })?;
+        match receiver.recv_timeout(options.max_compile_time) {
+            Ok(matcher) => Ok(Self {
+                vocabulary: vocabulary.clone(),
+                matcher: matcher?,
+            }),
+            Err(RecvTimeoutError::Timeout) => Err(GrammarError::TooLarge {
+                reason: format!("compiling took over {:?}", options.max_compile_time),
+            }),
+            Err(RecvTimeoutError::Disconnected) => Err(GrammarError::TooLarge {
+                reason: "the compiler broke off".to_owned(),
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Grammar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Grammar")
+            .field("vocabulary", &self.vocabulary)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The grammar in llguidance's dialect of Lark.
+fn grammar_text(vocabulary: &Vocabulary, frame: &Frame, schema: Map<String, Value>) -> String {
+    let marker = |text: &str| match vocabulary.special(text) {
+        Some(id) => format!("<[{id}]>"),
+        None => literal(text),
+    };
+    let blank = match vocabulary.drops_leading_blank() {
+        true => "\" \"?",
+        false => "",
+    };
+    let start = [
+        blank,
+        &marker(frame.marker),
+        &literal(frame.opening),
+        "json",
+        &literal(frame.closing),
+        &marker(frame.end_marker),
+    ]
+    .join(" ");
+    format!("start: {start}\njson: %json {}\n", Value::Object(schema))
+}
+
+/// A text between quotes; nothing for the empty text.
+fn literal(text: &str) -> String {
+    match text {
+        "" => String::new(),
+        text => Value::from(text).to_string(),
+    }
+}
+
+fn compile_text(vocabulary: &Vocabulary, text: String) -> Result<Matcher, GrammarError> {
+    let refused = |error: String| {
+        let reason = first_line(&error);
+        match reason.contains("too large") || reason.contains("limit") {
+            true => GrammarError::TooLarge { reason },
+            false => GrammarError::unsupported("", reason),
+        }
+    };
+    let grammar = TopLevelGrammar::from_lark(text);
+    let parser = vocabulary
+        .factory()
+        .create_parser(grammar)
+        .map_err(|error| refused(error.to_string()))?;
+    let mut matcher = Matcher::new(Ok(parser));
+    if let Some(error) = matcher.get_error() {
+        return Err(refused(error));
+    }
+    // A warning says that something of the schema is not enforced.
+    match matcher.grammar_warnings().first() {
+        Some(warning) => Err(refused(warning.clone())),
+        None => Ok(matcher),
+    }
+}

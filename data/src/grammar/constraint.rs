@@ -1,0 +1,287 @@
+//! One completion so far to the tokens that may come next.
+
+use std::fmt;
+
+use llguidance::Matcher;
+
+use super::error::GrammarError;
+use super::numbers::JsonPlace;
+use super::vocabulary::Vocabulary;
+use crate::json::MAX_LEVELS;
+
+/// The state of one completion under a grammar.
+///
+/// Clones go on independently of each other; they share the parser's caches, so that the rows of a
+/// batch under one grammar pay for it once.
+#[derive(Clone)]
+pub struct Constraint {
+    vocabulary: Vocabulary,
+    matcher: Matcher,
+    place: JsonPlace,
+    /// The mask of this step, once it was asked for.
+    mask: Option<Vec<u32>>,
+    is_ended: bool,
+}
+
+/// The tokens that are allowed in one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mask<'m> {
+    words: &'m [u32],
+    n_logits: usize,
+}
+
+impl Constraint {
+    pub(super) fn new(vocabulary: Vocabulary, matcher: Matcher) -> Self {
+        Self {
+            vocabulary,
+            matcher,
+            place: JsonPlace::default(),
+            mask: None,
+            is_ended: false,
+        }
+    }
+
+    /// The tokens that may come next; at least one. After the end of the turn these are the stop
+    /// tokens.
+    ///
+    /// # Errors
+    ///
+    /// - the step meets a limit of the parser, or no token can go on; the constraint is at its end
+    pub fn mask(&mut self) -> Result<Mask<'_>, GrammarError> {
+        let words = match self.mask.take() {
+            Some(words) => words,
+            None => self.compute_mask()?,
+        };
+        Ok(Mask {
+            words: self.mask.insert(words),
+            n_logits: self.vocabulary.n_logits(),
+        })
+    }
+
+    /// Takes the token that was chosen.
+    ///
+    /// # Errors
+    ///
+    /// - the token is not in the mask; the constraint stays where it was
+    /// - the turn has ended already
+    /// - the parser meets a limit, or the text nests deeper than a reader can follow; the
+    ///   constraint is at its end
+    pub fn consume(&mut self, token: u32) -> Result<(), GrammarError> {
+        if self.is_ended {
+            return Err(GrammarError::AfterTheEnd { token });
+        }
+        if self.vocabulary.stop_ids().contains(&token) {
+            if !self.is_complete()? {
+                return Err(self.not_allowed(token));
+            }
+            self.is_ended = true;
+            self.mask = None;
+            return Ok(());
+        }
+        let mut place = self.place.clone();
+        if token as usize >= self.vocabulary.n_logits()
+            || !place.advance(self.vocabulary.bytes(token))
+            || self.matcher.try_consume_tokens(&[token]).map_err(stuck)? == 0
+        {
+            return Err(self.not_allowed(token));
+        }
+        self.place = place;
+        self.mask = None;
+        if self.place.n_levels() > MAX_LEVELS {
+            return Err(GrammarError::Stuck {
+                reason: format!("the text nests deeper than {MAX_LEVELS} levels"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether the text so far is complete, so that the turn may end here.
+    ///
+    /// # Errors
+    ///
+    /// - the parser has met a limit before
+    pub fn is_complete(&mut self) -> Result<bool, GrammarError> {
+        if self.is_ended || (self.matcher.is_stopped() && self.matcher.stop_reason().is_ok()) {
+            return Ok(true);
+        }
+        self.matcher.is_accepting().map_err(stuck)
+    }
+
+    /// Whether a stop token was consumed.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// The tokens that must come next whatever the model says, as the tokenizer reads their text;
+    /// they may be consumed without asking the model. The last one is left to the model if a
+    /// longer token begins with it. Empty where there is a choice.
+    ///
+    /// # Errors
+    ///
+    /// - the tokenizer fails on the text
+    pub fn forced(&mut self) -> Result<Vec<u32>, GrammarError> {
+        // A tokenizer that puts a blank before each text would put one before this part.
+        if self.is_ended || self.vocabulary.drops_leading_blank() {
+            return Ok(Vec::new());
+        }
+        let bytes = self.matcher.compute_ff_bytes();
+        let text = match std::str::from_utf8(&bytes) {
+            Ok(text) => text,
+            Err(error) => {
+                let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+                std::str::from_utf8(valid).unwrap_or_default()
+            }
+        };
+        let mut ids = self.vocabulary.tokenizer().encode(text)?.ids;
+        let written = ids.iter().flat_map(|&id| self.vocabulary.bytes(id));
+        if !written.eq(text.as_bytes()) {
+            return Ok(Vec::new());
+        }
+        let last = ids.last().map(|&id| self.vocabulary.bytes(id));
+        if last.is_some_and(|bytes| self.vocabulary.trie().has_extensions(bytes)) {
+            ids.pop();
+        }
+        Ok(ids)
+    }
+
+    /// Goes back to the start of the text.
+    ///
+    /// # Errors
+    ///
+    /// - the parser has met a limit before; make a new constraint of the grammar
+    pub fn reset(&mut self) -> Result<(), GrammarError> {
+        self.matcher.reset().map_err(stuck)?;
+        self.place = JsonPlace::default();
+        self.mask = None;
+        self.is_ended = false;
+        Ok(())
+    }
+
+    fn compute_mask(&mut self) -> Result<Vec<u32>, GrammarError> {
+        let n_logits = self.vocabulary.n_logits();
+        let mut words = vec![0; n_logits.div_ceil(32)];
+        if self.is_ended || self.matcher.is_stopped() {
+            if !self.is_complete()? {
+                return Err(self.dead_end());
+            }
+            for &id in self.vocabulary.stop_ids() {
+                if let Some(word) = words.get_mut(id as usize / 32) {
+                    *word |= 1 << (id % 32);
+                }
+            }
+            return Ok(words);
+        }
+        let allowed = self.matcher.compute_mask_or_eos().map_err(stuck)?;
+        for (word, &from) in words.iter_mut().zip(allowed.as_slice()) {
+            *word = from;
+        }
+        if let Some(last) = words.last_mut()
+            && n_logits % 32 != 0
+        {
+            *last &= (1 << (n_logits % 32)) - 1;
+        }
+        self.hold_back_large_numbers(&mut words);
+        if words.iter().all(|&word| word == 0) {
+            return Err(self.dead_end());
+        }
+        Ok(words)
+    }
+
+    fn hold_back_large_numbers(&self, words: &mut [u32]) {
+        let n_longest = self.vocabulary.trie().max_token_len();
+        let suspects = match self.place.is_near_the_limit(n_longest) {
+            true => self.vocabulary.with_digits(),
+            false => self.vocabulary.with_exponents(),
+        };
+        for &id in suspects {
+            let Some(word) = words.get_mut(id as usize / 32) else {
+                continue;
+            };
+            let bit = 1 << (id % 32);
+            if *word & bit != 0 && !self.place.clone().advance(self.vocabulary.bytes(id)) {
+                *word &= !bit;
+            }
+        }
+    }
+
+    fn not_allowed(&self, token: u32) -> GrammarError {
+        let text = String::from_utf8_lossy(self.vocabulary.bytes(token)).into_owned();
+        GrammarError::NotAllowed { token, text }
+    }
+
+    fn dead_end(&self) -> GrammarError {
+        GrammarError::Stuck {
+            reason: match self.matcher.get_error() {
+                Some(error) => first_line(&error),
+                None => "no token can follow".to_owned(),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Constraint")
+            .field("place", &self.place)
+            .field("is_ended", &self.is_ended)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'m> Mask<'m> {
+    /// A bit for each logit, 32 in a word, the lowest bit first; bits beyond the logits are 0.
+    pub fn words(&self) -> &'m [u32] {
+        self.words
+    }
+
+    /// Whether a token may come next.
+    pub fn is_allowed(&self, token: u32) -> bool {
+        let word = self.words.get(token as usize / 32);
+        word.is_some_and(|word| word >> (token % 32) & 1 == 1)
+    }
+
+    /// How many tokens may come next.
+    pub fn n_allowed(&self) -> usize {
+        self.words
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum()
+    }
+
+    /// The tokens that may come next, in order.
+    pub fn allowed(&self) -> impl Iterator<Item = u32> + use<'m> {
+        (0..).zip(self.words).flat_map(|(word_idx, &word)| {
+            let bits = (0..32).filter(move |bit| word >> bit & 1 == 1);
+            bits.map(move |bit| 32 * word_idx + bit)
+        })
+    }
+
+    /// Sets the logits of all other tokens to negative infinity.
+    ///
+    /// # Shapes
+    ///
+    /// - `logits`: one row, f32, an entry for each of the vocabulary's logits; entries beyond those
+    ///   become negative infinity too
+    pub fn apply(&self, logits: &mut [f32]) {
+        let (logits, beyond) = logits.split_at_mut(self.n_logits.min(logits.len()));
+        for (logits, word) in logits.chunks_mut(32).zip(self.words) {
+            for (bit, logit) in logits.iter_mut().enumerate() {
+                if word >> bit & 1 == 0 {
+                    *logit = f32::NEG_INFINITY;
+                }
+            }
+        }
+        beyond.fill(f32::NEG_INFINITY);
+    }
+}
+
+fn stuck(error: impl fmt::Display) -> GrammarError {
+    GrammarError::Stuck {
+        reason: first_line(&error.to_string()),
+    }
+}
+
+/// llguidance appends the state of its parser on lines of their own.
+pub(super) fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}

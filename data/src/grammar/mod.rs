@@ -1,0 +1,31 @@
+//! A JSON Schema, or the tools that a model may call, to the tokens that may come next.
+//!
+//! A [`Vocabulary`] says which bytes each token writes, a [`Grammar`] is compiled from a schema or
+//! from tools before anything is generated, and a [`Constraint`] follows one completion: it gives
+//! a [`Mask`] over the logits of each step and takes the token that was chosen.
+//!
+//! The parsing is llguidance's. The decision to question: a schema is rewritten first into the
+//! part of JSON Schema that llguidance enforces exactly, and refused with its place where that is
+//! not possible, because a constraint that is silently weaker than its schema is worth less than
+//! none. What no grammar over tokens can promise, such as a completion that is cut at the limit of
+//! tokens, is left to whoever validates the finished text.
+
+mod calls;
+mod compile;
+mod constraint;
+mod error;
+mod lower;
+mod numbers;
+mod options;
+mod token_bytes;
+mod vocabulary;
+
+#[cfg(test)]
+mod tests;
+
+pub use calls::CallFormat;
+pub use compile::Grammar;
+pub use constraint::{Constraint, Mask};
+pub use error::GrammarError;
+pub use options::{Formats, GrammarOptions, Keys, Layout};
+pub use vocabulary::Vocabulary;

@@ -1,0 +1,143 @@
+//! Grammars over a tiny real tokenizer.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use jsonschema::{Draft, Validator};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::text::Tokenizer;
+
+mod calls;
+mod refusals;
+mod steps;
+mod texts;
+mod vocabularies;
+mod walks;
+
+fn tokenizer() -> Tokenizer {
+    static LOADED: LazyLock<Tokenizer> = LazyLock::new(|| {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
+        Tokenizer::from_file(&fixtures.join("tiny_tokenizer/tokenizer.json")).unwrap()
+    });
+    LOADED.clone()
+}
+
+fn stop_id() -> u32 {
+    tokenizer().token_to_id("<|im_end|>").unwrap()
+}
+
+/// With 40 logits that no token has.
+fn vocabulary() -> Vocabulary {
+    static BUILT: LazyLock<Vocabulary> = LazyLock::new(|| {
+        let tokenizer = tokenizer();
+        let n_logits = tokenizer.vocab_size() + 40;
+        Vocabulary::new(&tokenizer, n_logits, &[stop_id()]).unwrap()
+    });
+    BUILT.clone()
+}
+
+fn laid_out(layout: Layout) -> GrammarOptions {
+    GrammarOptions {
+        layout,
+        ..GrammarOptions::default()
+    }
+}
+
+fn grammar_with(schema: &Value, options: &GrammarOptions) -> Grammar {
+    Grammar::json_schema(&vocabulary(), schema, options)
+        .unwrap_or_else(|error| panic!("{schema}: {error}"))
+}
+
+fn grammar(schema: &Value) -> Grammar {
+    grammar_with(schema, &GrammarOptions::default())
+}
+
+fn refusal(schema: &Value) -> String {
+    match Grammar::json_schema(&vocabulary(), schema, &GrammarOptions::default()) {
+        Ok(_) => panic!("{schema} is accepted"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Whether a text can be written token by token, as the tokenizer reads it, and end the turn.
+fn accepts(grammar: &Grammar, text: &str) -> bool {
+    let mut ids = grammar.vocabulary().tokenizer().encode(text).unwrap().ids;
+    ids.push(grammar.vocabulary().stop_ids()[0]);
+    let mut constraint = grammar.constraint();
+    ids.into_iter().all(|id| {
+        let is_allowed = constraint.mask().unwrap().is_allowed(id);
+        assert_eq!(constraint.consume(id).is_ok(), is_allowed, "{text}: {id}");
+        is_allowed
+    })
+}
+
+#[track_caller]
+fn check(schema: &Value, options: &GrammarOptions, accepted: &[&str], refused: &[&str]) {
+    let grammar = grammar_with(schema, options);
+    for text in accepted {
+        assert!(accepts(&grammar, text), "{schema} refuses {text}");
+    }
+    for text in refused {
+        assert!(!accepts(&grammar, text), "{schema} accepts {text}");
+    }
+}
+
+fn validator(schema: &Value, formats: Formats) -> Validator {
+    jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .should_validate_formats(formats == Formats::Asserted)
+        .build(schema)
+        .unwrap_or_else(|error| panic!("{schema}: {error}"))
+}
+
+/// Numbers without a pattern that anybody cares for.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, n: usize) -> usize {
+        // The splitmix64 of Steele, Lea and Flood, 2014.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+}
+
+/// A text that is written by choosing at random among the allowed tokens; after `n_free` tokens
+/// what closes strings, objects and arrays is preferred.
+fn walk(grammar: &Grammar, seed: u64, n_free: usize) -> String {
+    let vocabulary = grammar.vocabulary();
+    let mut constraint = grammar.constraint();
+    let mut choices = Choices(seed);
+    let mut written = Vec::new();
+    for n_tokens in 0..4_000 {
+        let mask = constraint
+            .mask()
+            .unwrap_or_else(|error| panic!("{error} after {}", String::from_utf8_lossy(&written)));
+        let allowed: Vec<u32> = mask.allowed().collect();
+        let is_in_string = written.iter().filter(|&&byte| byte == b'"').count() % 2 == 1;
+        let closers: &[&str] = match is_in_string {
+            true => &["\""],
+            false => &["}", "]", "\"}", "\"", "0", "null", "true"],
+        };
+        let may_stop = mask.is_allowed(stop_id());
+        let closer = closers.iter().find_map(|closer| {
+            let is_it = |id: &&u32| vocabulary.bytes(**id) == closer.as_bytes();
+            allowed.iter().find(is_it).copied()
+        });
+        let id = match closer {
+            _ if n_tokens >= n_free && may_stop => stop_id(),
+            Some(id) if n_tokens >= n_free => id,
+            _ => allowed[choices.below(allowed.len())],
+        };
+        constraint.consume(id).unwrap();
+        if constraint.is_ended() {
+            return String::from_utf8(written).expect("whole characters");
+        }
+        written.extend_from_slice(vocabulary.bytes(id));
+    }
+    panic!("no end after {}", String::from_utf8_lossy(&written))
+}

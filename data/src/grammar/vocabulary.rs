@@ -1,0 +1,196 @@
+//! A tokenizer to a trie of token bytes, built once for each model.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use llguidance::ParserFactory;
+use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
+
+use super::error::GrammarError;
+use super::numbers::has_exponent;
+use super::token_bytes::{refused, token_bytes};
+use crate::text::Tokenizer;
+
+/// Ids of the trie have 24 bits.
+const MAX_IDS: usize = 1 << 24;
+
+/// What is read as tokens and written back to see whether the tokens' bytes are right.
+const PROBE: &str = "{\"k\": [1, -2.5e3, true, null, \"é 東京 😀 \\n\"]}\n\tx  y";
+
+/// The tokens of a model with the bytes that they write; cheap to clone.
+#[derive(Clone)]
+pub struct Vocabulary {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    tokenizer: Tokenizer,
+    factory: ParserFactory,
+    n_logits: usize,
+    stop_ids: Vec<u32>,
+    specials: HashMap<String, u32>,
+    drops_leading_blank: bool,
+    with_digits: Vec<u32>,
+    with_exponents: Vec<u32>,
+}
+
+impl Vocabulary {
+    /// Builds the trie of a model whose logits have `n_logits` entries, which may be more or fewer
+    /// than the tokenizer has tokens. Ids without a token are never allowed, special tokens never
+    /// within a text, and any of `stop_ids` exactly where a text is complete.
+    ///
+    /// # Errors
+    ///
+    /// - there is no stop id, or one has no logit
+    /// - the tokenizer spells its tokens in a way that is not understood, or changes what it reads
+    pub fn new(
+        tokenizer: &Tokenizer,
+        n_logits: usize,
+        stop_ids: &[u32],
+    ) -> Result<Self, GrammarError> {
+        if n_logits >= MAX_IDS {
+            return Err(refused(format!("{n_logits} logits are too many")));
+        }
+        let Some(&first_stop) = stop_ids.first() else {
+            return Err(refused("no stop token is given"));
+        };
+        if let Some(stop) = stop_ids.iter().find(|&&id| id as usize >= n_logits) {
+            return Err(refused(format!(
+                "stop token {stop} has no logit among {n_logits}"
+            )));
+        }
+        let tokens = token_bytes(tokenizer, n_logits, stop_ids)?;
+        let n_ids = u32::try_from(n_logits).unwrap_or(u32::MAX);
+        let trie = TokTrie::from(&TokRxInfo::new(n_ids, first_stop), &tokens.bytes)
+            .with_eos_tokens(stop_ids);
+        check_bytes(tokenizer, &trie, tokens.drops_leading_blank)?;
+        let ids_with = |is_in: fn(&[u8]) -> bool| {
+            let found = (0..).zip(&tokens.bytes).filter(|(_, bytes)| is_in(bytes));
+            found.map(|(id, _)| id).collect()
+        };
+        let with_digits = ids_with(|bytes| bytes.iter().any(u8::is_ascii_digit));
+        let with_exponents = ids_with(has_exponent);
+        let environment: TokEnv = Arc::new(Environment { trie });
+        let mut factory =
+            ParserFactory::new_simple(&environment).map_err(|error| refused(error.to_string()))?;
+        factory.quiet().limits_mut().verbose_errors = false;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                tokenizer: tokenizer.clone(),
+                factory,
+                n_logits,
+                stop_ids: stop_ids.to_vec(),
+                specials: tokens.specials,
+                drops_leading_blank: tokens.drops_leading_blank,
+                with_digits,
+                with_exponents,
+            }),
+        })
+    }
+
+    /// Entries of the model's logits.
+    pub fn n_logits(&self) -> usize {
+        self.inner.n_logits
+    }
+
+    /// The tokens that end a turn.
+    pub fn stop_ids(&self) -> &[u32] {
+        &self.inner.stop_ids
+    }
+
+    /// The bytes that a token writes into a text: none for special tokens and for ids without a
+    /// token.
+    pub fn bytes(&self, id: u32) -> &[u8] {
+        if id as usize >= self.inner.n_logits {
+            return &[];
+        }
+        let bytes = self.trie().token(id);
+        match bytes.first() {
+            Some(&TokTrie::SPECIAL_TOKEN_MARKER) => &[],
+            _ => bytes,
+        }
+    }
+
+    pub(super) fn trie(&self) -> &TokTrie {
+        self.inner.factory.tok_env().tok_trie()
+    }
+
+    pub(super) fn factory(&self) -> &ParserFactory {
+        &self.inner.factory
+    }
+
+    pub(super) fn tokenizer(&self) -> &Tokenizer {
+        &self.inner.tokenizer
+    }
+
+    /// The id of a special token that is written so.
+    pub(super) fn special(&self, text: &str) -> Option<u32> {
+        self.inner.specials.get(text).copied()
+    }
+
+    /// Whether decoding a completion drops a blank at its start, so that one may be written there.
+    pub(super) fn drops_leading_blank(&self) -> bool {
+        self.inner.drops_leading_blank
+    }
+
+    /// Tokens with a digit.
+    pub(super) fn with_digits(&self) -> &[u32] {
+        &self.inner.with_digits
+    }
+
+    /// Tokens in which an exponent's digit follows an `e`.
+    pub(super) fn with_exponents(&self) -> &[u32] {
+        &self.inner.with_exponents
+    }
+}
+
+impl fmt::Debug for Vocabulary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vocabulary")
+            .field("n_logits", &self.n_logits())
+            .field("stop_ids", &self.stop_ids())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The bytes of the tokens of [`PROBE`] must be those of [`PROBE`].
+fn check_bytes(
+    tokenizer: &Tokenizer,
+    trie: &TokTrie,
+    drops_leading_blank: bool,
+) -> Result<(), GrammarError> {
+    let ids = tokenizer.encode(PROBE)?.ids;
+    let n_ids = trie.vocab_size();
+    let tokens = ids.iter().filter(|&&id| (id as usize) < n_ids);
+    let written: Vec<u8> = tokens.flat_map(|&id| trie.token(id)).copied().collect();
+    let text = match written.strip_prefix(b" ") {
+        Some(text) if drops_leading_blank => text,
+        _ => &written,
+    };
+    if text == PROBE.as_bytes() {
+        return Ok(());
+    }
+    let written = String::from_utf8_lossy(&written).into_owned();
+    Err(refused(format!("it writes {PROBE:?} as {written:?}")))
+}
+
+/// What llguidance asks of a tokenizer. It must not force its own reading of a fixed text: a model
+/// was trained on the reading of the whole text, which may cross the border of a fixed part.
+struct Environment {
+    trie: TokTrie,
+}
+
+impl TokenizerEnv for Environment {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, text: &[u8]) -> Vec<u32> {
+        self.trie.greedy_tokenize(text)
+    }
+
+    fn tokenize_is_canonical(&self) -> bool {
+        false
+    }
+}
