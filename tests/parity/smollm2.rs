@@ -56,12 +56,9 @@ fn logits_and_greedy_tokens_agree_with_transformers() {
     };
     let rows = greedy.as_array().unwrap();
     let prompts: Vec<Vec<u32>> = rows.iter().map(|row| ids_of(&row["input_ids"])).collect();
-    let options = GenerationOptions {
-        max_new_tokens: 32,
-        batch_size: 3,
-        stop_ids: vec![],
-    };
+    let options = GenerationOptions::greedy(32, 3, vec![]);
     let generations = generate(&decoder, &prompts, &options, &mut |_| true).unwrap();
+    let generations = generations.unwrap();
     for (row, generation) in rows.iter().zip(&generations) {
         assert_eq!(generation.ids, ids_of(&row["new_ids"]), "{}", row["prompt"]);
     }

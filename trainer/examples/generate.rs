@@ -99,11 +99,7 @@ fn request(line: &str) -> Result<(usize, usize), String> {
 }
 
 fn completed(decoder: &Decoder, prompts: &[Vec<u32>], n_new: usize) -> serde_json::Value {
-    let options = GenerationOptions {
-        max_new_tokens: n_new,
-        batch_size: prompts.len(),
-        stop_ids: Vec::new(),
-    };
+    let options = GenerationOptions::greedy(n_new, prompts.len(), Vec::new());
     let (start, cpu) = (Instant::now(), process::cpu_seconds());
     let clocks = || [start.elapsed().as_secs_f64(), process::cpu_seconds() - cpu];
     let mut first = None;
@@ -114,6 +110,8 @@ fn completed(decoder: &Decoder, prompts: &[Vec<u32>], n_new: usize) -> serde_jso
     let all = clocks();
     let prefill = first.unwrap_or(all);
     let tokens: Vec<Vec<u32>> = generations
+        .ok()
+        .flatten()
         .unwrap_or_default()
         .into_iter()
         .map(|generation| generation.ids)

@@ -180,7 +180,21 @@ pub struct EvalArgs {
     /// read. Not for the suite retrieval.
     #[arg(long)]
     pub predictions: Option<PathBuf>,
-    /// Folder for predictions and metrics; it must not hold any yet.
+    /// Ask this OpenAI-compatible server instead of the model here, such as vLLM with the exported
+    /// adapter: the URL before /chat/completions, as in http://localhost:8000/v1.
+    #[arg(long, value_name = "URL", conflicts_with = "predictions")]
+    pub endpoint: Option<String>,
+    /// The server's name for the model.
+    #[arg(long, value_name = "NAME", requires = "endpoint")]
+    pub endpoint_model: Option<String>,
+    /// The environment variable that holds the server's key.
+    #[arg(long, value_name = "VARIABLE", requires = "endpoint")]
+    pub api_key_env: Option<String>,
+    /// Requests to the server at once.
+    #[arg(long, default_value_t = 8, requires = "endpoint")]
+    pub concurrency: usize,
+    /// Folder for predictions and metrics; it must not hold any yet. Texts are kept there as they
+    /// come, so that the same command goes on after an interruption.
     #[arg(long)]
     pub output: Option<PathBuf>,
     /// Print the change against this metrics file of an earlier evaluation.

@@ -8,6 +8,7 @@ use tooltune_data::batches::BatchError;
 use tooltune_data::benchmarks::goat::GoatError;
 use tooltune_data::benchmarks::retrieval::RetrievalError;
 use tooltune_data::benchmarks::slot::ScoreError;
+use tooltune_data::grammar::GrammarError;
 use tooltune_data::synth::goat::GoatSynthError;
 use tooltune_data::synth::graph::GraphError;
 use tooltune_data::text::DataError;
@@ -48,6 +49,12 @@ pub enum Error {
     /// A judge that cannot say which queries are solved, with what to check.
     #[error("goat.judge: {0}")]
     Judge(String),
+    /// A server that does not write what an evaluation asks for, with what to check.
+    #[error("--endpoint: {0}")]
+    Endpoint(String),
+    /// A tokenizer or schema that cannot constrain what is written.
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
     /// A metric that cannot be computed.
     #[error(transparent)]
     Score(#[from] ScoreError),
@@ -111,6 +118,16 @@ pub enum Error {
         /// Where the state was saved.
         checkpoint: String,
     },
+    /// A signal ended an evaluation whose texts so far are kept.
+    #[error(
+        "stopped by a signal; {n_texts} texts are in {dir}; the same command goes on from there"
+    )]
+    StoppedWithTexts {
+        /// How many there are.
+        n_texts: usize,
+        /// The folder of the evaluation.
+        dir: String,
+    },
     /// A signal ended work that has nothing to save.
     #[error("stopped by a signal; nothing was written")]
     Stopped,
@@ -142,14 +159,16 @@ impl Error {
             | Self::Tools(_)
             | Self::Batch(_)
             | Self::Score(_)
+            | Self::Grammar(_)
             | Self::Goat(_)
             | Self::Retrieval(_)
             | Self::MalformedLines { .. } => 3,
             Self::NonFinite { .. } => 5,
-            Self::Interrupted { .. } => 75,
+            Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,
             Self::Stopped
             | Self::Stream(_)
             | Self::Judge(_)
+            | Self::Endpoint(_)
             | Self::Checkpoint(_)
             | Self::ModelConfig { .. }
             | Self::Step(_)

@@ -45,6 +45,24 @@ pub struct EndpointProgress {
     pub n_all: usize,
 }
 
+/// Messages and what is asked of the text after them.
+#[derive(Debug, Clone, Copy)]
+pub struct ChatRequest<'a> {
+    /// The messages.
+    pub messages: &'a [Message],
+    /// What the request says beside them.
+    pub options: &'a ChatOptions,
+}
+
+/// How far many requests are, and what has just come.
+#[derive(Debug, Clone, Copy)]
+pub struct Answered<'a> {
+    /// How far they are.
+    pub progress: EndpointProgress,
+    /// A request by its number with its text, if one has just got it.
+    pub latest: Option<(usize, &'a Result<String, EndpointError>)>,
+}
+
 /// What one attempt came to.
 enum Attempt {
     Text(String),
@@ -155,23 +173,49 @@ impl ChatEndpoint {
         concurrency: usize,
         watch: &mut dyn FnMut(EndpointProgress) -> bool,
     ) -> Vec<Result<String, EndpointError>> {
+        let requests: Vec<ChatRequest<'_>> = requests
+            .iter()
+            .map(|messages| ChatRequest { messages, options })
+            .collect();
+        self.complete_each(&requests, concurrency, &mut |answered| {
+            watch(answered.progress)
+        })
+    }
+
+    /// As [`ChatEndpoint::complete_all`], with options for each request; `watch` is shown the answer
+    /// that has just come.
+    pub fn complete_each(
+        &self,
+        requests: &[ChatRequest<'_>],
+        concurrency: usize,
+        watch: &mut dyn FnMut(Answered<'_>) -> bool,
+    ) -> Vec<Result<String, EndpointError>> {
         let mut n_failed = 0;
+        let numbered: Vec<(usize, ChatRequest<'_>)> =
+            requests.iter().copied().enumerate().collect();
         let results = in_parallel(
-            requests,
+            &numbered,
             concurrency,
             &mut |watched| {
-                n_failed += usize::from(watched.latest.is_some_and(Result::is_err));
-                watch(EndpointProgress {
-                    n_done: watched.n_done,
-                    n_failed,
-                    n_all: requests.len(),
+                let latest: Option<&(usize, Result<String, EndpointError>)> = watched.latest;
+                n_failed += usize::from(latest.is_some_and(|(_, result)| result.is_err()));
+                watch(Answered {
+                    progress: EndpointProgress {
+                        n_done: watched.n_done,
+                        n_failed,
+                        n_all: requests.len(),
+                    },
+                    latest: latest.map(|(number, result)| (*number, result)),
                 })
             },
-            |messages, is_stopped| self.complete_unless(messages, options, is_stopped),
+            |(number, request), is_stopped| {
+                let ChatRequest { messages, options } = request;
+                (*number, self.complete_unless(messages, options, is_stopped))
+            },
         );
         let given = results.into_iter();
         given
-            .map(|result| result.unwrap_or_else(|| Err(self.stopped())))
+            .map(|result| result.map_or_else(|| Err(self.stopped()), |(_, result)| result))
             .collect()
     }
 

@@ -16,7 +16,7 @@ pub(crate) mod chat_server;
 #[cfg(test)]
 mod tests;
 
-pub use chat::{ChatEndpoint, EndpointProgress};
+pub use chat::{Answered, ChatEndpoint, ChatRequest, EndpointProgress};
 pub use error::EndpointError;
 pub use options::{ChatOptions, EndpointOptions};
 pub(crate) use pool::in_parallel;

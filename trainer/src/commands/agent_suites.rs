@@ -10,12 +10,12 @@ use burn::tensor::Device;
 use tooltune_data::agents::Outcome;
 use tooltune_data::benchmarks::goat::JudgeVerdict;
 
-use super::evaluate::{Generator, generated, retriever, write_files};
+use super::evaluate::{generated, retriever, write_files};
 use super::say;
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::agents::{AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Writer, read_outcomes};
+use crate::eval::agents::{AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, read_outcomes};
 use crate::eval::apibank::ApiBankSuite;
 use crate::eval::executor::open_executor;
 use crate::eval::goat::GoatSuite;
@@ -113,17 +113,7 @@ impl<'a> Evaluation<'a> {
         };
         let mut executor = open_executor(goat_config(self.config)?, suite.catalogue())?;
         let n = suite.tasks().len();
-        generated(self.args, self.config, n, device, |generator, watch| {
-            let Generator {
-                decoder,
-                base,
-                options,
-            } = generator;
-            let writer = Writer {
-                decoder,
-                base,
-                options,
-            };
+        generated(self.args, self.config, n, device, |writer, watch| {
             suite.outcomes(loops, writer, &mut *executor, watch)
         })
     }

@@ -6,8 +6,13 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_data::benchmarks::retrieval::retrieval_table;
-use tooltune_data::benchmarks::slot::{DatasetScore, before_after_rows, markdown_table};
+use tooltune_data::benchmarks::slot::{
+    DatasetScore, SentenceEncoder, before_after_rows, markdown_table,
+};
+use tooltune_data::endpoint::EndpointOptions;
+use tooltune_data::text::Row;
 
 use super::{Place, agent_suites, say};
 use crate::base_model::BaseModel;
@@ -16,10 +21,12 @@ use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
 use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
-use crate::eval::generate::{GenerationOptions, GenerationProgress};
+use crate::eval::generate::GenerationProgress;
 use crate::eval::in_loop::encoder;
+use crate::eval::journal::Journal;
 use crate::eval::retrieval::RetrievalSuite;
-use crate::eval::slot::{self, Prediction, SlotEvaluation};
+use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
+use crate::eval::writer::{EndpointWriter, ModelWriter, Writer};
 use crate::export::CheckpointChoice;
 use crate::lora::{Adapters, LoraSpec};
 use crate::models::Decoder;
@@ -53,18 +60,75 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
     let rows = sft::eval_rows(config, device)?;
     let encoder = encoder(config, device)?;
     let evaluation = match &args.predictions {
-        Some(path) => slot::score(&rows, read_predictions(path)?, encoder.as_ref())?,
-        None => generated(args, config, rows.len(), device, |generator, watch| {
-            let Generator {
-                decoder,
-                base,
-                options,
-            } = generator;
-            slot::evaluate(decoder, base, &rows, options, encoder.as_ref(), watch)
-        })?,
+        Some(path) => {
+            let evaluation = slot::score(&rows, read_predictions(path)?, encoder.as_ref())?;
+            write_files(args, &evaluation.files()?)?;
+            evaluation
+        }
+        None => slot_generated(args, config, &rows, encoder.as_ref(), device)?,
+    };
+    print(args, &evaluation)
+}
+
+fn slot_generated(
+    args: &EvalArgs,
+    config: &Config,
+    rows: &[Row],
+    encoder: &dyn SentenceEncoder,
+    device: &Device,
+) -> Result<SlotEvaluation, Error> {
+    let mut journal = journal(args, config, rows)?;
+    let found = generated(args, config, rows.len(), device, |writer, watch| {
+        let constraints = match config.eval.constrained {
+            true => Constraints::compile(rows, &writer)?,
+            false => Constraints::default(),
+        };
+        constraints.warn(rows.len());
+        let max_new_tokens = config.eval.max_new_tokens;
+        let rows = (rows, &constraints);
+        slot::evaluate(
+            &writer,
+            rows,
+            max_new_tokens,
+            journal.as_mut(),
+            encoder,
+            watch,
+        )
+    });
+    let evaluation = match (found, &journal, &args.output) {
+        (Err(Error::Stopped), Some(journal), Some(output)) => {
+            return Err(Error::StoppedWithTexts {
+                n_texts: journal.len(),
+                dir: output.display().to_string(),
+            });
+        }
+        (found, ..) => found?,
     };
     write_files(args, &evaluation.files()?)?;
-    print(args, &evaluation)
+    journal.map_or(Ok(()), Journal::remove)?;
+    Ok(evaluation)
+}
+
+/// The texts of an evaluation with `--output` that was interrupted, or a new file for them.
+fn journal(args: &EvalArgs, config: &Config, rows: &[Row]) -> Result<Option<Journal>, Error> {
+    let Some(output) = &args.output else {
+        return Ok(None);
+    };
+    let weights = match args.checkpoint.as_str() {
+        "base" => "base".to_string(),
+        _ if args.endpoint.is_some() => String::new(),
+        _ => {
+            let adapter = checkpoint(args, config)?.join("adapter_model.safetensors");
+            sha256_file(&adapter)?
+        }
+    };
+    let settings = config.to_toml();
+    let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
+    let mut followed = format!("{weights}\n{:?}\n{settings}\n", args.endpoint);
+    for row in rows {
+        followed.push_str(&format!("{} {:?}\n", row.id, row.conversation.prompt()));
+    }
+    Journal::open(output, &sha256_bytes(followed.as_bytes())).map(Some)
 }
 
 /// Refuses options that rankings have no use for.
@@ -137,48 +201,65 @@ fn target_config(args: &EvalArgs) -> Result<Config, Error> {
     Ok(config)
 }
 
-/// What completes prompts.
-pub(super) struct Generator<'a> {
-    pub(super) decoder: &'a Decoder,
-    pub(super) base: &'a BaseModel,
-    pub(super) options: &'a GenerationOptions,
-}
-
-/// Loads model and checkpoint and lets `work` evaluate them, with a progress bar over `n` rows.
+/// Lets `work` write texts with the model and checkpoint, which are loaded for it, or with the
+/// server of `--endpoint`; with a progress bar over `n` rows.
 pub(super) fn generated<R>(
     args: &EvalArgs,
     config: &Config,
     n: usize,
     device: &Device,
     work: impl FnOnce(
-        Generator<'_>,
+        Writer<'_>,
         &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
     let interrupt = Interrupt::listen()?;
-    let template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
-    let mut decoder = base.decoder(
-        settings::compute_dtype(config.language_model()?.compute_dtype, device),
-        device,
-    )?;
-    if args.checkpoint != "base" {
-        attach(&mut decoder, &checkpoint(args, config)?, device)?;
-    }
-    let options = settings::generation(&config.eval, &base.stop_ids);
     let mut progress = Progress::generation(n);
     let mut watch = |state| {
         progress.generated(state);
         !interrupt.is_set()
     };
-    let generator = Generator {
-        decoder: &decoder,
-        base: &base,
-        options: &options,
+    let found = match &args.endpoint {
+        Some(url) => {
+            let server = endpoint(args, config, url)?;
+            work(Writer::Endpoint(&server), &mut watch)?
+        }
+        None => {
+            let template = config.data.chat_template.as_deref();
+            let model = config.language_model()?;
+            let base = BaseModel::open(&model.model_name_or_path, template)?;
+            let compute_dtype = settings::compute_dtype(model.compute_dtype, device);
+            let mut decoder = base.decoder(compute_dtype, device)?;
+            if args.checkpoint != "base" {
+                attach(&mut decoder, &checkpoint(args, config)?, device)?;
+            }
+            let writer = ModelWriter {
+                decoder: &decoder,
+                base: &base,
+                options: &settings::generation(config, &base.stop_ids),
+            };
+            work(Writer::Model(writer), &mut watch)?
+        }
     };
-    let evaluation = work(generator, &mut watch)?;
     progress.finish();
-    evaluation.ok_or(Error::Stopped)
+    found.ok_or(Error::Stopped)
+}
+
+fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWriter, Error> {
+    let model = args.endpoint_model.clone().ok_or_else(|| {
+        Error::Usage(
+            "--endpoint needs --endpoint-model, the server's name for the model".to_string(),
+        )
+    })?;
+    let options = EndpointOptions {
+        api_key_env: args.api_key_env.clone(),
+        ..EndpointOptions::new(url, model)
+    };
+    EndpointWriter::open(
+        &options,
+        args.concurrency,
+        settings::generation(config, &[]),
+    )
 }
 
 fn checkpoint(args: &EvalArgs, config: &Config) -> Result<PathBuf, Error> {

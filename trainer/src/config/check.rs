@@ -18,7 +18,7 @@ use super::read::Findings;
 use super::rules::Checker;
 use super::settings::{
     CheckpointConfig, Config, DataConfig, Device, EvalConfig, LogConfig, LoraConfig, MaskConfig,
-    ModelConfig, RunLength, SpanWeight, TargetModules, TrainConfig, Warmup,
+    ModelConfig, RunLength, Sampling, SpanWeight, TargetModules, TrainConfig, Warmup,
 };
 
 /// Checks every value and every rule between values, and adds what is wrong to the findings.
@@ -388,10 +388,19 @@ impl Checker<'_> {
             max_time: raw.max_time,
             max_new_tokens: raw.max_new_tokens.unwrap_or(defaults::MAX_NEW_TOKENS),
             batch_size: raw.batch_size.unwrap_or(defaults::EVAL_BATCH_SIZE),
+            kv_cache_tokens: raw.kv_cache_tokens,
+            constrained: raw.constrained.unwrap_or(false),
+            sampling: Sampling {
+                temperature: raw.temperature.unwrap_or(0.0),
+                top_k: raw.top_k,
+                top_p: raw.top_p.unwrap_or(1.0),
+            },
+            stop_strings: raw.stop_strings.unwrap_or_default(),
             metric_for_best_model,
             greater_is_better,
             encoder: raw.encoder,
         };
+        self.generation(&eval);
         self.at_least("eval.eval_steps", eval.eval_steps, 1);
         if let Some(seconds) = eval.max_time {
             self.above_zero("eval.max_time", seconds);
@@ -419,6 +428,39 @@ impl Checker<'_> {
             }
         }
         eval
+    }
+
+    fn generation(&mut self, eval: &EvalConfig) {
+        let at_least_one = [
+            ("eval.kv_cache_tokens", eval.kv_cache_tokens),
+            ("eval.top_k", eval.sampling.top_k),
+        ];
+        for (key, number) in at_least_one {
+            self.at_least(key, number.map_or(1, |number| number as u64), 1);
+        }
+        let Sampling {
+            temperature, top_p, ..
+        } = eval.sampling;
+        if !(temperature >= 0.0 && temperature.is_finite()) {
+            let message = format!("`eval.temperature` is {temperature}; it must be at least 0");
+            self.report(
+                "eval.temperature",
+                message,
+                "write 0 for the most likely token",
+            );
+        }
+        if !(top_p > 0.0 && top_p <= 1.0) {
+            let message = format!("`eval.top_p` is {top_p}; it must be above 0 and at most 1");
+            self.report(
+                "eval.top_p",
+                message,
+                "write 1.0 to sample among all tokens",
+            );
+        }
+        if eval.stop_strings.iter().any(String::is_empty) {
+            let message = "`eval.stop_strings` has an empty text, which every answer ends with";
+            self.report("eval.stop_strings", message.to_owned(), "take it out");
+        }
     }
 
     fn evaluation_needs(&mut self, eval: &EvalConfig, data: &DataConfig, has_model: bool) {

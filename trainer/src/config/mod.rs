@@ -56,8 +56,8 @@ pub use schema::json_schema;
 pub use settings::{
     CheckpointConfig, Config, DataConfig, Device, EvalConfig, ExecutorConfig, GoatConfig,
     HttpExecutorConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig, ModelConfig,
-    NoLanguageModel, RetrieverConfig, RetrieverLora, RetrieverTraining, RunLength, SpanWeight,
-    TargetModules, TrainConfig, Warmup,
+    NoLanguageModel, RetrieverConfig, RetrieverLora, RetrieverTraining, RunLength, Sampling,
+    SpanWeight, TargetModules, TrainConfig, Warmup,
 };
 
 use document::Table;

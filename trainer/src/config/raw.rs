@@ -372,8 +372,9 @@ pub struct RawEval {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_samples: Option<usize>,
-    /// Seconds that the loop of a query may take in suites of agents, its share of what is
-    /// generated together; without limit by default.
+    /// Seconds that an answer may take, counted from when its prompt is read; in suites of agents
+    /// those of the loop of a query, its share of what is generated together. Without limit by
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub max_time: Option<f64>,
@@ -385,6 +386,31 @@ pub struct RawEval {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1), extend("default" = defaults::EVAL_BATCH_SIZE))]
     pub batch_size: Option<usize>,
+    /// Tokens that the keys and values of all rows generated at the same time may have room for;
+    /// fewer rows are generated together where they would need more. As many as `batch_size` rows
+    /// need by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub kv_cache_tokens: Option<usize>,
+    /// Whether the suite slot allows only tokens that keep to a row's JSON Schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = false))]
+    pub constrained: Option<bool>,
+    /// Sampling temperature; 0 takes the most likely token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0), extend("default" = 0.0))]
+    pub temperature: Option<f64>,
+    /// Samples among this many of the most likely tokens; among all by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub top_k: Option<usize>,
+    /// Samples among the fewest tokens whose probabilities sum to this share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0), extend("default" = 1.0))]
+    pub top_p: Option<f64>,
+    /// Texts that end an answer, besides the model's own end of turn; they are cut off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_strings: Option<Vec<String>>,
     /// What the best checkpoint is chosen by: "loss" or "suite.metric"; "slot.mean" if the suite
     /// slot runs, otherwise "loss".
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -404,6 +430,12 @@ reads!(RawEval {
     max_time,
     max_new_tokens,
     batch_size,
+    kv_cache_tokens,
+    constrained,
+    temperature,
+    top_k,
+    top_p,
+    stop_strings,
     metric_for_best_model,
     greater_is_better,
     encoder,

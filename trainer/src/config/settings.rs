@@ -367,12 +367,20 @@ pub struct EvalConfig {
     pub suites: Vec<Suite>,
     /// At most this many rows; `None` is all.
     pub max_samples: Option<usize>,
-    /// Seconds of the loop of a query, above 0; `None` is no limit.
+    /// Seconds of an answer or of the loop of a query, above 0; `None` is no limit.
     pub max_time: Option<f64>,
     /// Longest generated answer, in tokens; at least 1.
     pub max_new_tokens: usize,
     /// Rows generated at the same time, at least 1.
     pub batch_size: usize,
+    /// Room of all their keys and values in tokens, at least 1; `None` is what the rows need.
+    pub kv_cache_tokens: Option<usize>,
+    /// Whether answers keep to the rows' schemas.
+    pub constrained: bool,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Texts that end an answer, none of them empty.
+    pub stop_strings: Vec<String>,
     /// `loss` or `suite.metric`, the suite being one of `suites`, or a weighted sum of such; see
     /// [`MetricExpression`](super::MetricExpression).
     pub metric_for_best_model: String,
@@ -380,6 +388,17 @@ pub struct EvalConfig {
     pub greater_is_better: bool,
     /// Folder of the encoder for content similarity.
     pub encoder: Option<PathBuf>,
+}
+
+/// How a token is chosen among the likely ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// 0 takes the most likely token.
+    pub temperature: f64,
+    /// Among this many of the most likely, at least 1; `None` is all.
+    pub top_k: Option<usize>,
+    /// Among the fewest whose probabilities sum to this share, above 0 and at most 1.
+    pub top_p: f64,
 }
 
 /// The saves.

@@ -13,17 +13,16 @@ use serde_json::Value;
 use tooltune_data::agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outcome};
 use tooltune_data::benchmarks::goat::JudgeVerdict;
 use tooltune_data::executors::Executor;
-use tooltune_data::text::{Conversation, Row, Specials, prompt_ids};
+use tooltune_data::text::Conversation;
 use tooltune_data::tools::{ApiCatalogue, JsonLines};
 
 use super::documents::{DocumentIndex, texts_of};
 use super::encoder::MiniLmEncoder;
-use super::generate::{GenerationOptions, GenerationProgress, generate};
+use super::generate::GenerationProgress;
 use super::report_files::{json_lines, report_files};
-use crate::base_model::BaseModel;
+use super::writer::{Prompted, Writer};
 use crate::config::Config;
 use crate::error::Error;
-use crate::models::Decoder;
 use crate::recipes::rows::goat_options;
 
 /// The file of the judge's replies.
@@ -36,17 +35,6 @@ pub struct AgentTask {
     pub id: String,
     /// What the user asks.
     pub query: String,
-}
-
-/// What writes the texts of loops.
-#[derive(Debug, Clone, Copy)]
-pub struct Writer<'a> {
-    /// The model with its adapter.
-    pub decoder: &'a Decoder,
-    /// Its tokenizer and template.
-    pub base: &'a BaseModel,
-    /// How it generates; `max_new_tokens` bounds that of each kind of text.
-    pub options: &'a GenerationOptions,
 }
 
 /// The retriever over all documents, the method and the limits.
@@ -268,11 +256,12 @@ impl AgentLoops {
                     id: &tasks[wanted.agent].id,
                     conversation: &wanted.conversation,
                     max_new_tokens: wanted.max_new_tokens,
+                    constraint: None,
                 })
                 .collect();
             let mut tokens_of_round = 0;
             let started = Instant::now();
-            let texts = writer.texts(&prompts, &mut |progress| {
+            let texts = writer.write(&prompts, None, &mut |progress| {
                 tokens_of_round = progress.n_tokens;
                 watch(GenerationProgress {
                     n_done,
@@ -286,9 +275,9 @@ impl AgentLoops {
             n_tokens += tokens_of_round;
             // What is generated together is shared by those that it is for.
             let share = started.elapsed().as_secs_f64() / wanted.len() as f64;
-            for (wanted, text) in wanted.iter().zip(&texts) {
+            for (wanted, written) in wanted.iter().zip(&texts) {
                 seconds[wanted.agent] += share;
-                agents[wanted.agent].feed_text(text);
+                agents[wanted.agent].feed_text(&written.text);
             }
         }
         let outcomes = agents.iter().filter_map(|agent| match agent.next() {
@@ -312,61 +301,6 @@ impl AgentLoops {
                 agent.stop(EndReason::Deadline);
             }
         }
-    }
-}
-
-/// A prompt that a model is to go on with.
-#[derive(Debug, Clone, Copy)]
-pub struct Prompted<'a> {
-    /// Of the query, for messages.
-    pub id: &'a str,
-    /// The messages.
-    pub conversation: &'a Conversation,
-    /// Tokens that the text may have.
-    pub max_new_tokens: usize,
-}
-
-impl Writer<'_> {
-    /// The model's text after each prompt; `None` if `watch` ended the work.
-    ///
-    /// # Errors
-    ///
-    /// A prompt that the template refuses.
-    pub fn texts(
-        &self,
-        prompts: &[Prompted<'_>],
-        watch: &mut dyn FnMut(GenerationProgress) -> bool,
-    ) -> Result<Option<Vec<String>>, Error> {
-        let Self {
-            decoder,
-            base,
-            options,
-        } = self;
-        let longest = prompts.iter().map(|prompt| prompt.max_new_tokens).max();
-        let options = GenerationOptions {
-            max_new_tokens: longest.unwrap_or(0).min(options.max_new_tokens),
-            ..(*options).clone()
-        };
-        let prompts = prompts
-            .iter()
-            .map(|prompt| {
-                let row = Row {
-                    id: prompt.id.to_string(),
-                    conversation: prompt.conversation.clone(),
-                    weight: 1.0,
-                    slot: None,
-                };
-                Ok(prompt_ids(&row, &base.template, &base.tokenizer)?)
-            })
-            .collect::<Result<Vec<_>, Error>>()?;
-        let Some(generations) = generate(decoder, &prompts, &options, watch) else {
-            return Ok(None);
-        };
-        let texts = generations
-            .iter()
-            .map(|generation| Ok(base.tokenizer.decode(&generation.ids, Specials::Skip)?))
-            .collect::<Result<_, Error>>()?;
-        Ok(Some(texts))
     }
 }
 

@@ -14,9 +14,10 @@ use tooltune_data::tools::{
     import_apibank_level3, read_text,
 };
 
-use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Prompted, Writer, eval_files};
+use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, eval_files};
 use super::generate::GenerationProgress;
 use super::report_files::json_value;
+use super::writer::{Prompted, Writer};
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::goat_options;
@@ -165,6 +166,7 @@ impl AgentSuite for ApiBankSuite {
                 id: &step.id,
                 conversation,
                 max_new_tokens: limits.max_new_tokens(kind),
+                constraint: None,
             }
         };
         let prompts: Vec<_> = self
@@ -173,10 +175,11 @@ impl AgentSuite for ApiBankSuite {
             .zip(&conversations)
             .map(prompted)
             .collect();
-        let Some(texts) = writer.texts(&prompts, watch)? else {
+        let Some(texts) = writer.write(&prompts, None, watch)? else {
             return Ok(None);
         };
-        let outcomes = self.steps.iter().zip(&texts).map(|(step, text)| {
+        let outcomes = self.steps.iter().zip(&texts).map(|(step, written)| {
+            let text = &written.text;
             dialogue_outcome(step, loops.method(), text, &self.catalogue, executor)
         });
         Ok(Some(outcomes.collect()))

@@ -10,13 +10,14 @@ use tooltune_data::benchmarks::goat::{
 use tooltune_data::benchmarks::retrieval::{RankedGold, RetrievalReport, retrieval_table};
 use tooltune_data::tools::{ApiCatalogue, Trajectory};
 
-use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Writer};
+use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask};
 use super::documents::{DocumentIndex, no_retriever};
 use super::encoder::MiniLmEncoder;
 use super::executor::open_executor;
 use super::generate::{GenerationOptions, GenerationProgress};
 use super::judge::{Judge, Judged};
 use super::report_files::json_value;
+use super::writer::{ModelWriter, Writer};
 use crate::base_model::BaseModel;
 use crate::config::Config;
 use crate::error::Error;
@@ -239,11 +240,11 @@ impl GoatInLoop {
         let trained = retriever.map(seen_by).transpose()?;
         let loops = trained.as_ref().or(self.loops.as_ref());
         let loops = loops.ok_or_else(no_retriever)?;
-        let writer = Writer {
+        let writer = Writer::Model(ModelWriter {
             decoder,
             base,
             options,
-        };
+        });
         let mut executor = open_executor(goat_config(&self.config)?, &self.suite.catalogue)?;
         let outcomes = self.suite.outcomes(loops, writer, &mut *executor, watch)?;
         let Some(outcomes) = outcomes else {

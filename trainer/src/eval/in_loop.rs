@@ -1,5 +1,6 @@
 //! The evaluation that a run makes of itself: suites over a fixed set of rows.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
@@ -11,6 +12,8 @@ use super::encoder::MiniLmEncoder;
 use super::generate::{GenerationOptions, GenerationProgress};
 use super::goat::GoatInLoop;
 use super::retrieval::RetrievalSuite;
+use super::slot::Constraints;
+use super::writer::{ModelWriter, Writer};
 use super::{loss, slot};
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalStrategy, MetricExpression, Suite};
@@ -25,6 +28,9 @@ pub struct Evaluator {
     /// Present where the loss is asked for.
     examples: Vec<TokenizedExample>,
     options: GenerationOptions,
+    /// Whether answers keep to the rows' schemas, and the compiled ones.
+    constrained: bool,
+    constraints: OnceCell<Constraints>,
     /// Present where a suite compares texts.
     encoder: Option<Box<dyn SentenceEncoder>>,
     /// Present where agents are evaluated.
@@ -114,7 +120,9 @@ impl Evaluator {
         Ok(Some(Self {
             rows: preparation.eval_rows.clone(),
             examples,
-            options: settings::generation(&config.eval, &preparation.base.stop_ids),
+            constrained: config.eval.constrained,
+            constraints: OnceCell::new(),
+            options: settings::generation(config, &preparation.base.stop_ids),
             encoder,
             goat,
             retrieval,
@@ -154,9 +162,19 @@ impl Evaluator {
             };
         }
         if let Some(encoder) = &self.encoder {
-            let rows = &self.rows;
-            let evaluation =
-                slot::evaluate(decoder, base, rows, &self.options, encoder.as_ref(), watch)?;
+            let writer = Writer::Model(ModelWriter {
+                decoder,
+                base,
+                options: &self.options,
+            });
+            let evaluation = slot::evaluate(
+                &writer,
+                (&self.rows, self.constraints(&writer)?),
+                self.options.max_new_tokens,
+                None,
+                encoder.as_ref(),
+                watch,
+            )?;
             let Some(evaluation) = evaluation else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
@@ -182,6 +200,21 @@ impl Evaluator {
             files.extend(evaluation.files()?.into_iter().map(named));
         }
         Ok(EvaluationOutcome::Done { metrics, files })
+    }
+}
+
+impl Evaluator {
+    /// What answers keep to, compiled at the first evaluation.
+    fn constraints(&self, writer: &Writer<'_>) -> Result<&Constraints, Error> {
+        if let Some(constraints) = self.constraints.get() {
+            return Ok(constraints);
+        }
+        let constraints = match self.constrained {
+            true => Constraints::compile(&self.rows, writer)?,
+            false => Constraints::default(),
+        };
+        constraints.warn(self.rows.len());
+        Ok(self.constraints.get_or_init(|| constraints))
     }
 }
 

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use tooltune_data::benchmarks::slot::{
     DatasetScore, Metrics, RowScore, SentenceEncoder, SlotRow, score_dataset,
 };
-use tooltune_data::text::{Row, Specials, prompt_ids};
+use tooltune_data::text::Row;
 
-use super::generate::{Generation, GenerationOptions, GenerationProgress, generate};
-use super::report_files::report_files;
-use crate::base_model::BaseModel;
+use super::generate::GenerationProgress;
+use super::journal::Journal;
+use super::report_files::{json_lines, report_files};
+use super::writer::{Prompted, TextConstraint, Writer};
 use crate::error::Error;
-use crate::models::Decoder;
 
 /// One completion as it was generated; a line of `predictions.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,8 @@ pub struct SlotEvaluation {
     pub rows: Vec<RowScore>,
     /// Completions in the order of the rows.
     pub predictions: Vec<Prediction>,
+    /// Where schemas were enforced, the rows whose schema was not.
+    pub unsupported: Option<Vec<Unsupported>>,
 }
 
 impl SlotEvaluation {
@@ -52,7 +54,8 @@ impl SlotEvaluation {
             .collect()
     }
 
-    /// `metrics.json`, and `predictions.jsonl` with a line of text and scores for each row.
+    /// `metrics.json`, `predictions.jsonl` with a line of text and scores for each row, and
+    /// `unsupported_schemas.jsonl` where schemas were enforced.
     ///
     /// # Errors
     ///
@@ -60,7 +63,12 @@ impl SlotEvaluation {
     pub fn files(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
         let lines = self.predictions.iter().zip(&self.rows);
         let lines = lines.map(|(prediction, score)| ScoredPrediction { prediction, score });
-        report_files(&self.score, lines)
+        let mut files = report_files(&self.score, lines)?;
+        if let Some(unsupported) = &self.unsupported {
+            let name = "unsupported_schemas.jsonl".to_string();
+            files.insert(name, json_lines(unsupported)?);
+        }
+        Ok(files)
     }
 }
 
@@ -71,41 +79,110 @@ struct ScoredPrediction<'a> {
     score: &'a RowScore,
 }
 
+/// A row whose schema is not enforced, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unsupported {
+    /// The row.
+    pub id: String,
+    /// What the schema asks for that is not enforced.
+    pub reason: String,
+}
+
+/// What the texts of rows keep to.
+#[derive(Debug, Default)]
+pub struct Constraints {
+    /// For each row, or none at all where nothing is enforced.
+    by_row: Vec<Option<TextConstraint>>,
+    /// The rows that are generated freely.
+    pub unsupported: Vec<Unsupported>,
+}
+
+impl Constraints {
+    /// Compiles the schemas of `rows` for `writer`.
+    ///
+    /// # Errors
+    ///
+    /// A tokenizer that cannot be constrained, or a row that is no SLOT row.
+    pub fn compile(rows: &[Row], writer: &Writer<'_>) -> Result<Self, Error> {
+        let schemas = rows
+            .iter()
+            .map(|row| slot_fields(row).map(|slot| &slot.json_schema))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut constraints = Self::default();
+        for (row, compiled) in rows.iter().zip(writer.constraints(&schemas)?) {
+            match compiled {
+                Ok(constraint) => constraints.by_row.push(Some(constraint)),
+                Err(reason) => {
+                    constraints.by_row.push(None);
+                    let id = row.id.clone();
+                    constraints.unsupported.push(Unsupported { id, reason });
+                }
+            }
+        }
+        Ok(constraints)
+    }
+
+    /// Says before anything is generated which of `n` rows are generated freely.
+    pub fn warn(&self, n: usize) {
+        if let Some(first) = self.unsupported.first() {
+            tracing::warn!(
+                "{} of {n} rows are generated freely, because their schema is not enforced, such as \
+                 {}: {}",
+                self.unsupported.len(),
+                first.id,
+                first.reason
+            );
+        }
+    }
+}
+
 /// Generates and scores the completions of `rows`; `None` if `watch` ended it.
 ///
 /// # Errors
 ///
-/// A row that is no SLOT row or that the template refuses, a schema that cannot be used, or an
-/// encoder that fails.
+/// A row without a schema and gold, a prompt that the template refuses, a server that does not
+/// answer, or an encoder that fails.
 pub fn evaluate(
-    decoder: &Decoder,
-    base: &BaseModel,
-    rows: &[Row],
-    options: &GenerationOptions,
+    writer: &Writer<'_>,
+    (rows, constraints): (&[Row], &Constraints),
+    max_new_tokens: usize,
+    journal: Option<&mut Journal>,
     encoder: &dyn SentenceEncoder,
     watch: &mut dyn FnMut(GenerationProgress) -> bool,
 ) -> Result<Option<SlotEvaluation>, Error> {
-    let prompts = rows
+    let prompts: Vec<Prompted<'_>> = rows
         .iter()
-        .map(|row| prompt_ids(row, &base.template, &base.tokenizer))
-        .collect::<Result<Vec<_>, _>>()?;
-    let Some(generations) = generate(decoder, &prompts, options, watch) else {
+        .enumerate()
+        .map(|(i, row)| Prompted {
+            id: &row.id,
+            conversation: &row.conversation,
+            max_new_tokens,
+            constraint: constraints.by_row.get(i).and_then(Option::as_ref),
+        })
+        .collect();
+    let Some(texts) = writer.write(&prompts, journal, watch)? else {
         return Ok(None);
     };
-    let predictions = rows
-        .iter()
-        .zip(&generations)
-        .map(|(row, generation)| prediction(base, row, generation))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(Some(score(rows, predictions, encoder)?))
+    let predictions = rows.iter().zip(texts).map(|(row, written)| Prediction {
+        id: row.id.clone(),
+        prediction: written.text,
+        finish_reason: written.finish_reason,
+        n_tokens: written.n_tokens,
+    });
+    let mut evaluation = score(rows, predictions.collect(), encoder)?;
+    if !constraints.by_row.is_empty() {
+        evaluation.unsupported = Some(constraints.unsupported.clone());
+    }
+    Ok(Some(evaluation))
 }
 
-fn prediction(base: &BaseModel, row: &Row, generation: &Generation) -> Result<Prediction, Error> {
-    Ok(Prediction {
-        id: row.id.clone(),
-        prediction: base.tokenizer.decode(&generation.ids, Specials::Skip)?,
-        finish_reason: if generation.stopped { "stop" } else { "length" }.to_string(),
-        n_tokens: generation.ids.len(),
+fn slot_fields(row: &Row) -> Result<&tooltune_data::text::SlotRow, Error> {
+    row.slot.as_ref().ok_or_else(|| {
+        Error::Usage(format!(
+            "{}: the suite slot needs rows with input_text, json_schema and gold; \
+             set data.format = \"slot\"",
+            row.id
+        ))
     })
 }
 
@@ -130,23 +207,20 @@ pub fn score(
     let slot_rows = rows
         .iter()
         .zip(&predictions)
-        .map(|(row, prediction)| match &row.slot {
-            Some(slot) => Ok(SlotRow {
+        .map(|(row, prediction)| {
+            let slot = slot_fields(row)?;
+            Ok(SlotRow {
                 raw: &prediction.prediction,
                 schema: &slot.json_schema,
                 gold: &slot.gold,
-            }),
-            None => Err(Error::Usage(format!(
-                "{}: the suite slot needs rows with input_text, json_schema and gold; \
-                 set data.format = \"slot\"",
-                row.id
-            ))),
+            })
         })
-        .collect::<Result<Vec<_>, _>>()?;
+        .collect::<Result<Vec<_>, Error>>()?;
     let (score, row_scores) = score_dataset(&slot_rows, encoder)?;
     Ok(SlotEvaluation {
         score,
         rows: row_scores,
         predictions,
+        unsupported: None,
     })
 }

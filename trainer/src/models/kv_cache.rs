@@ -45,15 +45,32 @@ impl KvCache {
         }
     }
 
-    /// Keeps the rows `rows`, in that order.
-    pub fn retain(&mut self, rows: &[usize]) {
+    /// Tokens of the longest of `rows`.
+    pub fn longest(&self, rows: &[usize]) -> usize {
+        let lens = rows.iter().map(|&row| self.filled - self.starts[row]);
+        lens.max().unwrap_or(0)
+    }
+
+    /// Puts the rows `kept` of `old` in the place of the first rows. All move by as many columns,
+    /// because both are aligned at the right; each layer of `old` goes when it is copied.
+    fn take_over(&mut self, old: KvCache, kept: &[usize]) {
+        let width = old.longest(kept);
+        let [_, n_kv_heads, _, head_dim] = self.keys[0].dims();
         let device = self.keys[0].device();
-        let ids: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-        let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [rows.len()]), &device);
-        for cache in self.keys.iter_mut().chain(&mut self.values) {
-            *cache = cache.clone().select(0, ids.clone());
+        let ids: Vec<i32> = kept.iter().map(|&row| row as i32).collect();
+        let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [kept.len()]), &device);
+        let ranges = [
+            0..kept.len(),
+            0..n_kv_heads,
+            self.filled - width..self.filled,
+            0..head_dim,
+        ];
+        let old_layers = old.keys.into_iter().chain(old.values);
+        for (cache, old_layer) in self.keys.iter_mut().chain(&mut self.values).zip(old_layers) {
+            let columns = old_layer.narrow(2, old.filled - width, width);
+            let rows = columns.select(0, ids.clone());
+            cache.inplace(|cache| cache.slice_assign(ranges.clone(), rows));
         }
-        self.starts = rows.iter().map(|&row| self.starts[row]).collect();
     }
 
     /// Puts one row's prompt, `[len, g, c]`, at the right end of the prompt columns.
@@ -81,11 +98,47 @@ impl KvCache {
 }
 
 impl Decoder {
+    /// The rows `kept` of `cache`, in that order, and behind them `prompts`, which are read, with
+    /// room for `n_new` tokens in each; and the normed hidden state of each prompt's last token,
+    /// `[prompts, d]`, if there are prompts.
+    pub fn refill(
+        &self,
+        cache: Option<KvCache>,
+        kept: &[usize],
+        prompts: &[&[u32]],
+        n_new: usize,
+    ) -> (KvCache, Option<Tensor<2>>) {
+        let old = cache.filter(|_| !kept.is_empty());
+        let len_of = |old: &KvCache, row: usize| old.filled - old.starts[row];
+        let kept_lens = old
+            .iter()
+            .flat_map(|old| kept.iter().map(|&row| len_of(old, row)));
+        let mut lens: Vec<usize> = kept_lens.collect();
+        let n_kept = lens.len();
+        lens.extend(prompts.iter().map(|prompt| prompt.len()));
+        let mut cache = KvCache::new(self, &lens, n_new);
+        if let Some(old) = old {
+            cache.take_over(old, kept);
+        }
+        if prompts.is_empty() {
+            return (cache, None);
+        }
+        let hidden = self.read_prompts(prompts, n_kept, &mut cache);
+        (cache, Some(hidden))
+    }
+
     /// Reads `prompts` and returns the cache with room for `n_new` tokens, and the normed hidden
     /// state of each prompt's last token, `[b, d]`.
     pub fn prefill(&self, prompts: &[&[u32]], n_new: usize) -> (KvCache, Tensor<2>) {
         let lens: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
         let mut cache = KvCache::new(self, &lens, n_new);
+        let hidden = self.read_prompts(prompts, 0, &mut cache);
+        (cache, hidden)
+    }
+
+    /// Reads prompts into the rows from `first_row` on.
+    fn read_prompts(&self, prompts: &[&[u32]], first_row: usize, cache: &mut KvCache) -> Tensor<2> {
+        let lens: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
         let mut last_rows = Vec::with_capacity(prompts.len());
         let mut first = 0;
         while first < prompts.len() {
@@ -95,10 +148,10 @@ impl Decoder {
                 n_tokens += lens[end];
                 end += 1;
             }
-            last_rows.push(self.prefill_part(&prompts[first..end], first, &mut cache));
+            last_rows.push(self.prefill_part(&prompts[first..end], first_row + first, cache));
             first = end;
         }
-        (cache, self.final_norm(Tensor::cat(last_rows, 0)))
+        self.final_norm(Tensor::cat(last_rows, 0))
     }
 
     fn prefill_part(&self, prompts: &[&[u32]], first_row: usize, cache: &mut KvCache) -> Tensor<2> {

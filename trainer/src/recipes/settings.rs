@@ -1,5 +1,7 @@
 //! The checked config to the types that each crate takes.
 
+use std::time::Duration;
+
 use burn::tensor::Device;
 use tooltune_data::agents::{Distractors, GoatOptions, KindWeights, Method};
 use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
@@ -210,10 +212,16 @@ pub fn learning_rate(config: &config::TrainConfig, total_steps: u64) -> Learning
 }
 
 /// How completions are made.
-pub fn generation(config: &config::EvalConfig, stop_ids: &[u32]) -> GenerationOptions {
+pub fn generation(config: &config::Config, stop_ids: &[u32]) -> GenerationOptions {
+    let eval = &config.eval;
     GenerationOptions {
-        max_new_tokens: config.max_new_tokens,
-        batch_size: config.batch_size,
+        max_new_tokens: eval.max_new_tokens,
+        batch_size: eval.batch_size,
+        kv_cache_tokens: eval.kv_cache_tokens,
         stop_ids: stop_ids.to_vec(),
+        stop_strings: eval.stop_strings.clone(),
+        max_time: eval.max_time.map(Duration::from_secs_f64),
+        sampling: eval.sampling,
+        seed: config.train.seed,
     }
 }

@@ -91,6 +91,8 @@ fn the_resolved_config_is_complete_and_means_the_same() {
         let unset = [
             "max_samples",
             "max_time",
+            "kv_cache_tokens",
+            "top_k",
             "encoder",
             "documents",
             "steps_per_lm_step",

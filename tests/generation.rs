@@ -1,0 +1,304 @@
+//! What is generated: alone or in company, drawn, cut, or held to a schema; here or by a server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+use tooltune::base_model::BaseModel;
+use tooltune::eval::generate::{
+    FinishReason, Generation, GenerationOptions, Jobs, Sampling, StopStrings, complete, generate,
+};
+use tooltune::models::Decoder;
+use tooltune_data::grammar::{Constraint, Grammar, GrammarOptions, Vocabulary};
+use tooltune_data::text::Specials;
+use tooltune_kernels::ComputeDtype;
+
+use crate::support::server::{Reply, Server};
+use crate::support::{fixture, load_base, model, test_device};
+use crate::workplace::Workplace;
+
+/// Texts of 1 to 40 tokens.
+fn prompts(n: u32, vocabulary: u32) -> Vec<Vec<u32>> {
+    let len = |i: u32| 1 + (i * 17) % 40;
+    (0..n)
+        .map(|i| {
+            (0..len(i))
+                .map(|j| (i * 101 + j * 37 + 5) % vocabulary)
+                .collect()
+        })
+        .collect()
+}
+
+fn generated(
+    decoder: &Decoder,
+    prompts: &[Vec<u32>],
+    options: &GenerationOptions,
+) -> Vec<Generation> {
+    let generations = generate(decoder, prompts, options, &mut |_| true).unwrap();
+    generations.expect("nobody has stopped it")
+}
+
+#[test]
+fn a_row_becomes_the_same_in_any_company() {
+    let decoder = load_base(&fixture("models/llama31"));
+    let prompts = prompts(23, 256);
+    // A quarter of all tokens stops, so that rows leave and join all the time.
+    let stop_ids: Vec<u32> = (0..256).step_by(4).collect();
+    let options = |batch_size| GenerationOptions::greedy(19, batch_size, stop_ids.clone());
+    let alone = generated(&decoder, &prompts, &options(1));
+    let lens: std::collections::BTreeSet<usize> = alone.iter().map(|g| g.ids.len()).collect();
+    assert!(lens.len() > 4, "{lens:?}");
+    for batch_size in [2, 5, 23, 64] {
+        assert_eq!(generated(&decoder, &prompts, &options(batch_size)), alone);
+    }
+    for tokens in [1, 70, 200, 400] {
+        let mut options = options(8);
+        options.kv_cache_tokens = Some(tokens);
+        assert_eq!(generated(&decoder, &prompts, &options), alone, "{tokens}");
+    }
+}
+
+#[test]
+fn the_real_model_writes_the_same_alone_and_in_company() {
+    let decoder = load_base(&model("smollm2-135m-instruct.gguf"));
+    let prompts = prompts(6, 20_000);
+    // The most frequent tokens: commas, full stops and line ends.
+    let options = |n| GenerationOptions::greedy(12, n, vec![28, 30, 198]);
+    let alone = generated(&decoder, &prompts, &options(1));
+    assert_eq!(generated(&decoder, &prompts, &options(3)), alone);
+}
+
+#[test]
+fn draws_follow_the_seed_and_the_row_alone() {
+    let decoder = load_base(&fixture("models/llama31"));
+    let prompts = prompts(9, 256);
+    let drawn = |batch_size, seed, temperature| {
+        let options = GenerationOptions {
+            sampling: Sampling {
+                temperature,
+                top_k: Some(50),
+                top_p: 0.9,
+            },
+            seed,
+            ..GenerationOptions::greedy(8, batch_size, vec![3])
+        };
+        generated(&decoder, &prompts, &options)
+    };
+    let first = drawn(1, 7, 1.0);
+    assert_eq!(drawn(4, 7, 1.0), first);
+    assert_ne!(drawn(4, 8, 1.0), first);
+    // Nearly no temperature leaves the most likely token.
+    let greedy = generated(
+        &decoder,
+        &prompts,
+        &GenerationOptions::greedy(8, 4, vec![3]),
+    );
+    assert_eq!(drawn(4, 7, 1e-6), greedy);
+}
+
+fn tiny_chat_model() -> (BaseModel, Decoder) {
+    let base = BaseModel::open(&fixture("tiny_chat_model"), None).unwrap();
+    let decoder = base.decoder(ComputeDtype::F32, &test_device()).unwrap();
+    (base, decoder)
+}
+
+fn completed(
+    (base, decoder): &(BaseModel, Decoder),
+    constraints: &[Option<Constraint>],
+    prompts: &[Vec<u32>],
+    options: &GenerationOptions,
+) -> Vec<Generation> {
+    let jobs = Jobs {
+        prompts,
+        constraints,
+        streams: &[],
+        stop: Some(StopStrings {
+            tokenizer: &base.tokenizer,
+            strings: &options.stop_strings,
+        }),
+    };
+    let found = complete(decoder, jobs, options, &mut &mut |_| true).unwrap();
+    found.expect("nobody has stopped it")
+}
+
+#[test]
+fn stop_strings_and_time_end_a_text() {
+    let model = tiny_chat_model();
+    let prompts = prompts(3, 200);
+    let options = GenerationOptions::greedy(16, 2, model.0.stop_ids.clone());
+    let free = completed(&model, &[], &prompts, &options);
+    let text = |generation: &Generation| {
+        let tokenizer = &model.0.tokenizer;
+        tokenizer.decode(&generation.ids, Specials::Skip).unwrap()
+    };
+    let whole = text(&free[0]);
+    let (middle, stop) = whole
+        .char_indices()
+        .map(|(at, letter)| (at, letter.to_string()))
+        .find(|(at, _)| *at >= whole.len() / 2)
+        .unwrap();
+    let first = whole.find(&stop).unwrap();
+    let options_with = GenerationOptions {
+        stop_strings: vec![stop],
+        ..options.clone()
+    };
+    let cut = &completed(&model, &[], &prompts, &options_with)[0];
+    assert_eq!(cut.finish, FinishReason::Stop);
+    assert!(text(cut).len() <= whole.len() && first <= middle);
+    let stops = StopStrings {
+        tokenizer: &model.0.tokenizer,
+        strings: &options_with.stop_strings,
+    };
+    assert_eq!(stops.text(cut).unwrap(), whole[..first]);
+
+    let late = GenerationOptions {
+        max_time: Some(Duration::ZERO),
+        ..options
+    };
+    for generation in completed(&model, &[], &prompts, &late) {
+        assert_eq!(generation.ids.len(), 1);
+        assert_eq!(generation.finish, FinishReason::Time);
+    }
+}
+
+#[test]
+fn random_weights_write_valid_json_where_they_are_held_to_a_schema() {
+    let model = tiny_chat_model();
+    let base = &model.0;
+    let vocabulary =
+        Vocabulary::new(&base.tokenizer, base.config.vocab_size, &base.stop_ids).unwrap();
+    // All of it is bounded, so that even random weights come to an end.
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "ok": {"type": "boolean"},
+            "kind": {"enum": ["a", "bc", null]},
+            "n": {"type": "integer", "minimum": -3, "maximum": 12},
+            "rest": {"type": "array", "items": {"const": "x"}, "maxItems": 2},
+        },
+        "required": ["ok", "kind", "n"],
+        "additionalProperties": false,
+    });
+    let grammar = Grammar::json_schema(&vocabulary, &schema, &GrammarOptions::default()).unwrap();
+    let validator: Validator = jsonschema::validator_for(&schema).unwrap();
+    let prompts = prompts(10, 200);
+    // Every third row is free.
+    let constraints: Vec<Option<Constraint>> = (0..10)
+        .map(|i| (i % 3 != 0).then(|| grammar.constraint()))
+        .collect();
+    let at = |temperature, batch_size| GenerationOptions {
+        sampling: Sampling {
+            temperature,
+            top_k: None,
+            top_p: 1.0,
+        },
+        ..GenerationOptions::greedy(120, batch_size, base.stop_ids.clone())
+    };
+    let mut texts = std::collections::BTreeSet::new();
+    for temperature in [0.0, 1.0, 3.0] {
+        let found = completed(&model, &constraints, &prompts, &at(temperature, 4));
+        for (generation, _) in found.iter().zip(&constraints).filter(|(_, c)| c.is_some()) {
+            let text = base
+                .tokenizer
+                .decode(&generation.ids, Specials::Skip)
+                .unwrap();
+            assert_eq!(generation.finish, FinishReason::Stop, "{text}");
+            let value: Value =
+                serde_json::from_str(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert!(validator.is_valid(&value), "{text}");
+            texts.insert(text);
+        }
+        let alone = completed(&model, &constraints, &prompts, &at(temperature, 1));
+        assert_eq!(found, alone);
+    }
+    assert!(texts.len() > 5, "{texts:?}");
+}
+
+const CONSTRAINED: &str = "eval config.toml --checkpoint base --set eval.constrained=true";
+
+#[test]
+fn eval_names_the_schemas_that_it_cannot_enforce_and_holds_the_others() {
+    let workplace = Workplace::new();
+    let mut rows: Vec<Value> = workplace
+        .read("dev.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    rows[0]["json_schema"] = json!({"type": "array", "uniqueItems": true, "items": {}});
+    rows[0]["gold"] = json!([]);
+    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    workplace.write("dev.jsonl", lines);
+    workplace
+        .run(format!("{CONSTRAINED} --output out").split(' '))
+        .success();
+    let refused = workplace.read("out/unsupported_schemas.jsonl");
+    assert_eq!(refused.lines().count(), 1, "{refused}");
+    assert!(refused.contains("dev.jsonl:1") && refused.contains("uniqueItems"));
+    for line in workplace.read("out/predictions.jsonl").lines().skip(1) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let text = line["prediction"].as_str().unwrap();
+        assert!(text.starts_with('{'), "{line}");
+    }
+}
+
+#[test]
+fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
+    let workplace = Workplace::new();
+    let is_well = Arc::new(AtomicBool::new(false));
+    let server = {
+        let is_well = is_well.clone();
+        Server::start(
+            move |_, number| match number == 0 || is_well.load(Ordering::SeqCst) {
+                true => Reply::chat("{\"a\": 1}"),
+                false => Reply::Json(400, json!({"error": {"message": "no such model"}})),
+            },
+        )
+    };
+    let command = format!(
+        "{CONSTRAINED} --endpoint {}/v1 --endpoint-model m --concurrency 1 --output out",
+        server.url()
+    );
+    let answer = workplace.run(command.split(' '));
+    assert_eq!(answer.status, Some(1), "{}", answer.stderr);
+    assert!(answer.stderr.contains("no such model"), "{}", answer.stderr);
+    assert_eq!(workplace.read("out/texts.partial.jsonl").lines().count(), 2);
+    is_well.store(true, Ordering::SeqCst);
+    workplace.run(command.split(' ')).success();
+    // Three rows: one was answered before the failure, two after it.
+    let requests = server.received();
+    assert_eq!(requests.len(), 4);
+    assert!(!workplace.path("out/texts.partial.jsonl").exists());
+    assert_eq!(workplace.read("out/predictions.jsonl").lines().count(), 3);
+    for request in requests {
+        let body: Value = serde_json::from_str(&request.body).unwrap();
+        assert_eq!(body["response_format"]["type"], "json_schema");
+        assert!(body["response_format"]["json_schema"]["schema"].is_object());
+        assert_eq!(
+            (&body["max_tokens"], &body["temperature"]),
+            (&json!(12), &json!(0.0))
+        );
+        let messages = body["messages"].as_array().unwrap();
+        assert_eq!(
+            messages.last().unwrap()["role"],
+            "user",
+            "the gold stays here"
+        );
+    }
+}
+
+#[test]
+fn texts_of_an_evaluation_with_other_settings_are_not_taken_over() {
+    let workplace = Workplace::new();
+    std::fs::create_dir(workplace.path("out")).unwrap();
+    workplace.write("out/texts.partial.jsonl", "{\"evaluation\": \"other\"}\n");
+    let command = "eval config.toml --checkpoint base --output out";
+    let answer = workplace.run(command.split(' '));
+    assert_eq!(answer.status, Some(2));
+    assert!(
+        answer.stderr.contains("another evaluation"),
+        "{}",
+        answer.stderr
+    );
+}

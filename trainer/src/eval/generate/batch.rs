@@ -1,0 +1,247 @@
+//! The rows that are decoded together, from a queue of prompts to a completion each.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use burn::tensor::Tensor;
+use tooltune_data::batches::SeededRandom;
+use tooltune_data::grammar::Constraint;
+
+use super::choose::{most_likely, sampled};
+use super::{FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer};
+use crate::config::Sampling;
+use crate::error::Error;
+use crate::models::Decoder;
+use crate::models::kv_cache::KvCache;
+
+/// A running batch and the prompts that wait to join it.
+pub(super) struct Batch<'a> {
+    decoder: &'a Decoder,
+    jobs: Jobs<'a>,
+    options: &'a GenerationOptions,
+    queue: VecDeque<usize>,
+    cache: Option<KvCache>,
+    /// Those of the cache, in its order.
+    rows: Vec<Row>,
+    /// In the order of the prompts.
+    generations: Vec<Generation>,
+    n_done: usize,
+    n_tokens: usize,
+}
+
+/// A row of the cache.
+struct Row {
+    prompt: usize,
+    generation: Generation,
+    constraint: Option<Constraint>,
+    random: SeededRandom,
+    /// The last token.
+    token: u32,
+    since: Instant,
+    is_live: bool,
+    /// Whether its constraint has met a limit: there is no next token.
+    is_stuck: bool,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(
+        decoder: &'a Decoder,
+        jobs: Jobs<'a>,
+        options: &'a GenerationOptions,
+    ) -> Self {
+        let mut order: Vec<usize> = (0..jobs.prompts.len()).collect();
+        order.sort_by_key(|&i| (jobs.prompts[i].len(), i));
+        let mut batch = Self {
+            decoder,
+            jobs,
+            options,
+            queue: order.into(),
+            cache: None,
+            rows: Vec::new(),
+            generations: vec![Generation::default(); jobs.prompts.len()],
+            n_done: 0,
+            n_tokens: 0,
+        };
+        if options.max_new_tokens == 0 {
+            batch.n_done = batch.queue.len();
+            batch.queue.clear();
+        }
+        batch
+    }
+
+    pub(super) fn progress(&self) -> GenerationProgress {
+        GenerationProgress {
+            n_done: self.n_done,
+            n_total: self.generations.len(),
+            n_tokens: self.n_tokens,
+        }
+    }
+
+    pub(super) fn into_generations(self) -> Vec<Generation> {
+        self.generations
+    }
+
+    /// Adds a token to each row, or lets prompts join and adds their first tokens; `false` once
+    /// every prompt has its completion.
+    pub(super) fn advance(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
+        let n_live = self.rows.iter().filter(|row| row.is_live).count();
+        let (first, hidden) = if 4 * n_live <= 3 * self.rows.len() {
+            let Some(joined) = self.refill(n_live) else {
+                return Ok(n_live > 0);
+            };
+            joined
+        } else {
+            let Some(cache) = &mut self.cache else {
+                return Ok(false);
+            };
+            let tokens: Vec<u32> = self.rows.iter().map(|row| row.token).collect();
+            (0, self.decoder.decode(cache, &tokens))
+        };
+        self.choose(first, hidden);
+        self.take_tokens(first, observer)?;
+        Ok(true)
+    }
+
+    /// Removes the rows that have ended and lets prompts take their places; the first of the new
+    /// rows and the hidden states of their prompts' ends, if there are some.
+    fn refill(&mut self, n_live: usize) -> Option<(usize, Tensor<2>)> {
+        let kept: Vec<usize> = (0..self.rows.len())
+            .filter(|&row| self.rows[row].is_live)
+            .collect();
+        let mut longest = match &self.cache {
+            Some(cache) if n_live > 0 => cache.longest(&kept),
+            _ => 0,
+        };
+        let mut joining = Vec::new();
+        while let Some(&prompt) = self.queue.front() {
+            let n_rows = kept.len() + joining.len() + 1;
+            let with_it = longest.max(self.jobs.prompts[prompt].len());
+            let room = n_rows * (with_it + self.options.max_new_tokens);
+            let is_over = self.options.kv_cache_tokens.is_some_and(|most| room > most);
+            if n_rows > self.options.batch_size.max(1) || (is_over && n_rows > 1) {
+                break;
+            }
+            longest = with_it;
+            joining.push(prompt);
+            self.queue.pop_front();
+        }
+        self.rows.retain(|row| row.is_live);
+        if kept.is_empty() && joining.is_empty() {
+            self.cache = None;
+            return None;
+        }
+        let prompts: Vec<&[u32]> = joining
+            .iter()
+            .map(|&prompt| self.jobs.prompts[prompt].as_slice())
+            .collect();
+        let since = Instant::now();
+        let n_new = self.options.max_new_tokens;
+        let (cache, hidden) = self
+            .decoder
+            .refill(self.cache.take(), &kept, &prompts, n_new);
+        self.cache = Some(cache);
+        let joined = joining.iter().map(|&prompt| self.joining(prompt, since));
+        let joined: Vec<Row> = joined.collect();
+        self.rows.extend(joined);
+        hidden.map(|hidden| (kept.len(), hidden))
+    }
+
+    fn joining(&self, prompt: usize, since: Instant) -> Row {
+        let stream = self.jobs.streams.get(prompt).copied();
+        Row {
+            prompt,
+            generation: Generation::default(),
+            constraint: self.jobs.constraints.get(prompt).cloned().flatten(),
+            random: SeededRandom::new(self.options.seed, stream.unwrap_or(prompt as u64)),
+            token: 0,
+            since,
+            is_live: true,
+            is_stuck: false,
+        }
+    }
+
+    /// Chooses the next token of the rows from `first` on, whose hidden states are `[b, d]`.
+    fn choose(&mut self, first: usize, hidden: Tensor<2>) {
+        let logits = self.decoder.logits(hidden);
+        let rows = &mut self.rows[first..];
+        let sampling = self.options.sampling;
+        let draws = sampling.temperature > 0.0;
+        if !draws && rows.iter().all(|row| row.constraint.is_none()) {
+            let ids = logits.argmax(1).into_data();
+            for (row, id) in rows.iter_mut().zip(ids.iter::<i64>()) {
+                row.token = id as u32;
+            }
+            return;
+        }
+        let [_, vocabulary] = logits.dims();
+        let mut logits: Vec<f32> = logits.into_data().iter::<f32>().collect();
+        for (row, logits) in rows.iter_mut().zip(logits.chunks_exact_mut(vocabulary)) {
+            if row.is_live {
+                row.choose(logits, draws.then_some(sampling));
+            }
+        }
+    }
+
+    /// Takes over the chosen tokens of the rows from `first` on, and ends rows that are complete.
+    fn take_tokens(&mut self, first: usize, observer: &mut dyn Observer) -> Result<(), Error> {
+        for row in self.rows[first..].iter_mut().filter(|row| row.is_live) {
+            let Some(finish) = row.finish(self.options, self.jobs)? else {
+                self.n_tokens += 1;
+                continue;
+            };
+            self.n_tokens += usize::from(!row.is_stuck);
+            row.is_live = false;
+            row.generation.finish = finish;
+            self.n_done += 1;
+            observer.finished(row.prompt, &row.generation)?;
+            self.generations[row.prompt] = std::mem::take(&mut row.generation);
+        }
+        Ok(())
+    }
+}
+
+impl Row {
+    /// Chooses the next token by its logits, among those that the constraint allows.
+    fn choose(&mut self, logits: &mut [f32], sampling: Option<Sampling>) {
+        if let Some(constraint) = &mut self.constraint {
+            match constraint.mask() {
+                Ok(mask) => mask.apply(logits),
+                Err(_) => self.is_stuck = true,
+            }
+        }
+        self.token = match sampling {
+            Some(sampling) => sampled(logits, sampling, &mut self.random),
+            None => most_likely(logits),
+        };
+        if let Some(constraint) = &mut self.constraint {
+            self.is_stuck |= constraint.consume(self.token).is_err();
+        }
+    }
+
+    /// Appends the chosen token; why the completion ends with it, if it does.
+    fn finish(
+        &mut self,
+        options: &GenerationOptions,
+        jobs: Jobs<'_>,
+    ) -> Result<Option<FinishReason>, Error> {
+        if self.is_stuck {
+            return Ok(Some(FinishReason::Constraint));
+        }
+        if options.stop_ids.contains(&self.token) {
+            return Ok(Some(FinishReason::Stop));
+        }
+        self.generation.ids.push(self.token);
+        let ids = &self.generation.ids;
+        if jobs.stop.map_or(Ok(false), |stop| stop.end(ids))? {
+            return Ok(Some(FinishReason::Stop));
+        }
+        let is_late = |most| self.since.elapsed() >= most;
+        Ok(if ids.len() == options.max_new_tokens {
+            Some(FinishReason::Length)
+        } else if options.max_time.is_some_and(is_late) {
+            Some(FinishReason::Time)
+        } else {
+            None
+        })
+    }
+}

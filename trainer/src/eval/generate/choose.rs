@@ -1,0 +1,120 @@
+//! A row of logits to the token that follows.
+
+use tooltune_data::batches::SeededRandom;
+
+use crate::config::Sampling;
+
+/// The most likely token; of equally likely ones the first, and 0 of none.
+pub(super) fn most_likely(logits: &[f32]) -> u32 {
+    let mut best = (f32::NEG_INFINITY, 0);
+    for (id, &logit) in logits.iter().enumerate() {
+        if logit > best.0 {
+            best = (logit, id as u32);
+        }
+    }
+    best.1
+}
+
+/// A token by its chance among those that temperature, top-k and top-p leave, in this order.
+///
+/// # Source
+///
+/// transformers 5.23, `TemperatureLogitsWarper`, `TopKLogitsWarper`, `TopPLogitsWarper`.
+pub(super) fn sampled(logits: &[f32], sampling: Sampling, random: &mut SeededRandom) -> u32 {
+    let mut likely: Vec<(f64, u32)> = logits
+        .iter()
+        .zip(0..)
+        .filter(|(logit, _)| **logit > f32::NEG_INFINITY)
+        .map(|(&logit, id)| (f64::from(logit) / sampling.temperature, id))
+        .collect();
+    likely.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    likely.truncate(sampling.top_k.unwrap_or(usize::MAX));
+    let Some(&(largest, first)) = likely.first() else {
+        return 0;
+    };
+    let mut total = 0.0;
+    for (logit, _) in &mut likely {
+        *logit = (*logit - largest).exp();
+        total += *logit;
+    }
+    let wanted = sampling.top_p * total;
+    let mut kept = 0.0;
+    let n_kept = likely
+        .iter()
+        .take_while(|(weight, _)| {
+            let is_needed = kept < wanted;
+            kept += weight;
+            is_needed
+        })
+        .count();
+    likely.truncate(n_kept.max(1));
+    let kept: f64 = likely.iter().map(|(weight, _)| weight).sum();
+    let mut drawn = random.uniform_f64() * kept;
+    for &(weight, id) in &likely {
+        drawn -= weight;
+        if drawn < 0.0 {
+            return id;
+        }
+    }
+    // Rounding has left a little over.
+    likely.last().map_or(first, |&(_, id)| id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampling(temperature: f64, top_k: Option<usize>, top_p: f64) -> Sampling {
+        Sampling {
+            temperature,
+            top_k,
+            top_p,
+        }
+    }
+
+    fn counts(logits: &[f32], sampling: Sampling) -> Vec<usize> {
+        let mut random = SeededRandom::new(1, 0);
+        let mut counts = vec![0; logits.len()];
+        for _ in 0..20_000 {
+            counts[sampled(logits, sampling, &mut random) as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn of_equally_likely_tokens_the_first_is_taken() {
+        assert_eq!(most_likely(&[0.0, 2.0, 1.0, 2.0]), 1);
+        assert_eq!(most_likely(&[f32::NEG_INFINITY, -3.0]), 1);
+    }
+
+    #[test]
+    fn tokens_come_as_often_as_their_softmax_says() {
+        let logits = [1.0f32, 0.0, 2.0, f32::NEG_INFINITY];
+        for temperature in [0.5, 1.0, 2.0] {
+            let weights = logits.map(|logit| (f64::from(logit) / temperature).exp());
+            let total: f64 = weights.iter().sum();
+            let found = counts(&logits, sampling(temperature, None, 1.0));
+            for (weight, n) in weights.iter().zip(found) {
+                let (expected, found) = (weight / total, n as f64 / 20_000.0);
+                assert!((expected - found).abs() < 0.015, "{expected} {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn top_k_and_top_p_leave_the_most_likely() {
+        // Shares .5, .3 and .2.
+        let logits = [0.3f32.ln(), 0.2f32.ln(), 0.5f32.ln()];
+        let left = |sampling| -> Vec<bool> {
+            let counts = counts(&logits, sampling);
+            counts.iter().map(|&n| n > 0).collect()
+        };
+        assert_eq!(left(sampling(1.0, Some(1), 1.0)), [false, false, true]);
+        assert_eq!(left(sampling(1.0, Some(2), 1.0)), [true, false, true]);
+        assert_eq!(left(sampling(1.0, None, 0.4)), [false, false, true]);
+        assert_eq!(left(sampling(1.0, None, 0.6)), [true, false, true]);
+        assert_eq!(left(sampling(1.0, None, 0.9)), [true, true, true]);
+        // Top-p counts shares of what top-k has left: .5 of .8 are over .6.
+        assert_eq!(left(sampling(1.0, Some(2), 0.6)), [false, false, true]);
+    }
+}
