@@ -4,7 +4,7 @@
 //! begin with "true" is a no, so every reply is a verdict.
 
 use super::prompts::PromptSet;
-use super::suite::ToolQaSample;
+use super::run::ToolQaSample;
 use crate::benchmarks::llm_judge::{JudgeError, JudgeOptions, JudgeVerdict, Judged, judge_samples};
 use crate::benchmarks::slot::is_blank;
 use crate::endpoint::{ChatEndpoint, EndpointProgress};

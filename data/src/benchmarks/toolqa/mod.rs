@@ -15,12 +15,15 @@ mod code;
 mod documents;
 mod error;
 mod judge;
+mod predictions;
 mod prompt_texts;
 mod prompts;
 mod reduce;
 mod report;
 mod rows;
+mod run;
 mod schema;
+mod schemas;
 mod setting;
 mod suite;
 
@@ -32,14 +35,15 @@ pub use code::{
 };
 pub use error::ToolQaError;
 pub use judge::{judge_answers, judge_verdict};
-pub use prompts::{PromptOptions, PromptSet, ResponseText, Schemas};
+pub use predictions::{ToolQaPrediction, read_predictions};
+pub use prompts::{PromptOptions, PromptSet, ResponseText};
 pub use reduce::{Reduction, reduce};
 pub use report::{
     AnswerStatus, ScoredAnswer, ToolQaNumbers, ToolQaReport, ToolQaScore, toolqa_table,
 };
 pub use rows::{TaskType, ToolQaRow, ToolResponse, ToolResponses, read_questions};
+pub use run::{ToolQaRun, ToolQaSample};
 pub use schema::infer_schema;
+pub use schemas::Schemas;
 pub use setting::Setting;
-pub use suite::{
-    ScoreOptions, ToolQaPrediction, ToolQaRun, ToolQaSample, read_predictions, score_predictions,
-};
+pub use suite::{ScoreOptions, score_predictions};

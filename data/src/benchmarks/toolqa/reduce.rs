@@ -56,16 +56,15 @@ fn by_names<'v>(value: &'v Value, known: &mut HashSet<&'v str>) -> Value {
     }
 }
 
-/// Marks the names of all keys within a value; whether any was new.
+/// Marks the names of all keys within a value, not only up to the first new one; whether any was
+/// new.
 fn mark_names<'v>(value: &'v Value, known: &mut HashSet<&'v str>) -> bool {
     match value {
         Value::Object(fields) => fields.iter().fold(false, |is_new, (key, field)| {
             let is_own_new = known.insert(key);
             mark_names(field, known) || is_own_new || is_new
         }),
-        Value::Array(items) => items
-            .iter()
-            .fold(false, |is_new, item| mark_names(item, known) || is_new),
+        Value::Array(items) => items.iter().filter(|item| mark_names(item, known)).count() > 0,
         _ => false,
     }
 }
@@ -100,7 +99,7 @@ struct KeyPaths<'v> {
 }
 
 impl<'v> KeyPaths<'v> {
-    /// Adds the paths of a value; whether any was new.
+    /// Adds all paths of a value; whether any was new.
     fn add(&mut self, value: &'v Value) -> bool {
         match value {
             Value::Object(fields) => fields.iter().fold(false, |is_new, (key, field)| {
@@ -110,9 +109,7 @@ impl<'v> KeyPaths<'v> {
             }),
             Value::Array(items) => {
                 let below = self.items.get_or_insert_default();
-                items
-                    .iter()
-                    .fold(false, |is_new, item| below.add(item) || is_new)
+                items.iter().filter(|item| below.add(item)).count() > 0
             }
             _ => false,
         }

@@ -4,71 +4,17 @@
 //! here, through a [`CodeRunner`], some samples at once.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::answers::AnswerMetric;
 use super::code::{CODE_EXECUTION_ERROR, CodeFailure, CodeRule, CodeRunner, extract_code};
 use super::error::ToolQaError;
-use super::report::{AnswerStatus, ScoredAnswer, ToolQaReport, ToolQaScore};
-use super::rows::{TaskType, ToolQaRow, nothing, only_once};
+use super::predictions::ToolQaPrediction;
+use super::report::{AnswerStatus, ToolQaScore};
+use super::rows::{ToolQaRow, only_once};
+use super::run::{ToolQaRun, ToolQaSample};
 use super::setting::Setting;
-use crate::benchmarks::llm_judge::JudgeVerdict;
 use crate::endpoint::in_parallel;
-use crate::tools::{Fields, JsonLines, ToolsError};
-
-/// What a model made of one row.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToolQaPrediction {
-    /// The row.
-    pub uid: String,
-    /// The output as it was generated; null if there is none.
-    pub model_output: Option<String>,
-    /// Whether there is none because the prompt was longer than the context: the answer is wrong.
-    #[serde(default)]
-    pub context_exceeded: bool,
-}
-
-/// Reads `{"uid", "model_output", "context_exceeded"?}` lines, gzip-compressed or not.
-///
-/// # Errors
-///
-/// - the file cannot be read, or holds no line
-/// - a line is not JSON or no object, lacks a field, or misspells one
-/// - two lines have one `uid`
-pub fn read_predictions(path: &Path) -> Result<Vec<ToolQaPrediction>, ToolQaError> {
-    let mut places = HashMap::new();
-    let mut predictions = Vec::new();
-    for line in JsonLines::open(path)? {
-        let (place, value) = line?;
-        let prediction = prediction(&value).map_err(|error| error.at(&place))?;
-        only_once(&mut places, "uid", &prediction.uid, place)?;
-        predictions.push(prediction);
-    }
-    match predictions.is_empty() {
-        true => Err(nothing(path, "predictions")),
-        false => Ok(predictions),
-    }
-}
-
-fn prediction(value: &Value) -> Result<ToolQaPrediction, ToolsError> {
-    let fields = Fields::new(
-        value,
-        "",
-        "a line has uid and model_output, which may be null",
-    )?;
-    fields.no_misspelling_of(&["uid", "model_output", "context_exceeded"])?;
-    if fields.raw("model_output").is_none() {
-        return Err(fields.missing("model_output"));
-    }
-    Ok(ToolQaPrediction {
-        uid: fields.text("uid")?.to_owned(),
-        model_output: fields.optional_text("model_output")?.map(str::to_owned),
-        context_exceeded: fields.flag("context_exceeded")?,
-    })
-}
 
 /// How predictions are scored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,118 +25,6 @@ pub struct ScoreOptions {
     pub code_rule: CodeRule,
     /// Samples whose code runs at once, 1 to 64.
     pub concurrency: usize,
-}
-
-/// One scored row, as it is listed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolQaSample {
-    /// The row.
-    pub uid: String,
-    /// The response that it is about.
-    pub response_id: String,
-    /// The endpoint of the response.
-    pub endpoint: String,
-    /// The template of the question.
-    pub task: String,
-    /// Type of the question.
-    pub task_type: TaskType,
-    /// Metric of the question.
-    pub metric: AnswerMetric,
-    /// The question.
-    pub question: String,
-    /// The right answer.
-    pub gold_answer: String,
-    /// The output as it was generated.
-    pub model_output: Option<String>,
-    /// The output, or what its code returned; null where there is no answer.
-    pub answer: Value,
-    /// Why there is no answer.
-    pub failure: Option<String>,
-    /// Its numbers.
-    #[serde(flatten)]
-    pub score: ToolQaScore,
-}
-
-/// A scored run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolQaRun {
-    /// Its numbers.
-    pub report: ToolQaReport,
-    /// Every row, in order.
-    pub samples: Vec<ToolQaSample>,
-}
-
-impl ToolQaRun {
-    /// Gathers samples, new ones or saved ones.
-    ///
-    /// # Errors
-    ///
-    /// - no sample has an answer or an output
-    pub fn new(samples: Vec<ToolQaSample>) -> Result<Self, ToolQaError> {
-        let scored: Vec<ScoredAnswer<'_>> = samples.iter().map(ToolQaSample::scored).collect();
-        let report = ToolQaReport::new(&scored)?;
-        Ok(Self { report, samples })
-    }
-
-    /// Adds what a judge said, and counts again.
-    ///
-    /// Without a verdict a sample that has no answer counts as not approved, and any other as not
-    /// judged. Verdicts of other samples are passed over, so that those of a larger run serve too.
-    ///
-    /// # Errors
-    ///
-    /// - no sample has an answer or an output
-    pub fn with_verdicts(mut self, verdicts: &[JudgeVerdict]) -> Result<Self, ToolQaError> {
-        let by_uid: HashMap<&str, Option<bool>> = verdicts
-            .iter()
-            .map(|judged| (judged.id.as_str(), judged.verdict))
-            .collect();
-        for sample in &mut self.samples {
-            sample.score.judged = match by_uid.get(sample.uid.as_str()) {
-                Some(verdict) => *verdict,
-                None => (!sample.has_answer()).then_some(false),
-            };
-        }
-        Self::new(self.samples)
-    }
-}
-
-impl ToolQaSample {
-    /// Whether there is an answer, right or wrong.
-    pub fn has_answer(&self) -> bool {
-        self.score.status == AnswerStatus::Answered && !self.answer.is_null()
-    }
-
-    fn scored(&self) -> ScoredAnswer<'_> {
-        ScoredAnswer {
-            task_type: self.task_type.name(),
-            endpoint: &self.endpoint,
-            metric: self.metric,
-            score: self.score,
-        }
-    }
-
-    fn new(row: &ToolQaRow, output: Option<&str>, attempt: Attempt) -> Self {
-        let Attempt {
-            answer,
-            status,
-            failure,
-        } = attempt;
-        Self {
-            uid: row.uid.clone(),
-            response_id: row.response.response_id.clone(),
-            endpoint: row.response.endpoint.clone(),
-            task: row.task.clone(),
-            task_type: row.task_type,
-            metric: row.metric,
-            question: row.question.clone(),
-            gold_answer: row.gold_answer.clone(),
-            model_output: output.map(str::to_owned),
-            score: ToolQaScore::of(row.metric, &row.gold_answer, &answer, status),
-            answer,
-            failure,
-        }
-    }
 }
 
 /// Scores what a model made of rows; `runner` is needed in settings for code.
@@ -323,7 +157,7 @@ impl OutputReader<'_> {
             None => Attempt::failed(AnswerStatus::NoOutput, "no model output"),
             Some(output) => self.attempt(row, output)?,
         };
-        Ok(ToolQaSample::new(row, output, attempt))
+        Ok(sample(row, output, attempt))
     }
 
     fn attempt(&self, row: &ToolQaRow, output: &str) -> Result<Attempt, ToolQaError> {
@@ -350,6 +184,28 @@ impl OutputReader<'_> {
                 failure.to_string(),
             )),
         }
+    }
+}
+
+fn sample(row: &ToolQaRow, output: Option<&str>, attempt: Attempt) -> ToolQaSample {
+    let Attempt {
+        answer,
+        status,
+        failure,
+    } = attempt;
+    ToolQaSample {
+        uid: row.uid.clone(),
+        response_id: row.response.response_id.clone(),
+        endpoint: row.response.endpoint.clone(),
+        task: row.task.clone(),
+        task_type: row.task_type,
+        metric: row.metric,
+        question: row.question.clone(),
+        gold_answer: row.gold_answer.clone(),
+        model_output: output.map(str::to_owned),
+        score: ToolQaScore::of(row.metric, &row.gold_answer, &answer, status),
+        answer,
+        failure,
     }
 }
 

@@ -71,7 +71,7 @@ fn compressed_files_are_read_as_they_are() {
     let files = Files::new();
     let path = files.folder.path().join("responses.jsonl.gz");
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    write!(encoder, "{}\n", response("b-1")).expect("memory");
+    writeln!(encoder, "{}", response("b-1")).expect("memory");
     std::fs::write(&path, encoder.finish().expect("memory")).expect("written");
     let responses = ToolResponses::read(&path).expect("responses");
     assert!(responses.get("b-1").is_some() && responses.get("b-2").is_none());

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::benchmarks::toolqa::{ExtractedCode, ToolResponse};
+use crate::benchmarks::toolqa::{
+    AnswerMetric, ExtractedCode, JudgeVerdict, TaskType, ToolResponse, read_predictions,
+};
 
 /// Runs what the functions of these tests say, without Python.
 struct NamedFunctions;
