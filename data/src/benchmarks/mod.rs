@@ -1,11 +1,14 @@
 //! One folder for each benchmark: its rules of scoring, from texts to numbers.
 //!
 //! Nothing here reads a model of ours or generates its text: the same functions score our own
-//! generations, those of a server and those in a file. GOAT's judge is asked over HTTP.
+//! generations, those of a server and those in a file. Judges are asked over HTTP.
 
 mod bootstrap;
 pub mod goat;
+mod llm_judge;
 pub mod retrieval;
 pub mod slot;
+pub mod toolqa;
 
 pub use bootstrap::Estimate;
+pub use llm_judge::Judged;

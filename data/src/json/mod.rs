@@ -14,6 +14,7 @@ mod exact;
 mod float;
 mod order;
 mod parse;
+mod python_repr;
 mod render;
 
 pub use decimal::Decimal;
@@ -21,4 +22,5 @@ pub use exact::{ExactJson, parse_exact};
 pub use float::python_float_repr;
 pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};
+pub use python_repr::python_repr;
 pub use render::{Style, dumps, dumps_with_scalars};

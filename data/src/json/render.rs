@@ -22,6 +22,8 @@ pub enum Style {
     CompactAscii,
     /// `json.dumps(v, ensure_ascii=False, indent=n)`, with this many blanks a level.
     Indented(usize),
+    /// `json.dumps(v, indent=n)`: as [`Style::Indented`], with `\uXXXX` for all that is not ASCII.
+    IndentedAscii(usize),
 }
 
 impl Style {
@@ -29,12 +31,15 @@ impl Style {
         match self {
             Self::Python | Self::PythonAscii => (", ", ": "),
             Self::Compact | Self::CompactAscii => (",", ":"),
-            Self::Indented(_) => (",", ": "),
+            Self::Indented(_) | Self::IndentedAscii(_) => (",", ": "),
         }
     }
 
     fn is_ascii(self) -> bool {
-        matches!(self, Self::PythonAscii | Self::CompactAscii)
+        matches!(
+            self,
+            Self::PythonAscii | Self::CompactAscii | Self::IndentedAscii(_)
+        )
     }
 }
 
@@ -125,7 +130,7 @@ impl Writer {
     }
 
     fn line_break(&mut self, level: usize) {
-        if let Style::Indented(width) = self.style {
+        if let Style::Indented(width) | Style::IndentedAscii(width) = self.style {
             self.text.push('\n');
             self.text.extend(std::iter::repeat_n(' ', width * level));
         }
@@ -210,6 +215,9 @@ mod tests {
         let expected =
             "{\n  \"a\": [\n    1,\n    {\n      \"b\": null\n    }\n  ],\n  \"c\": {}\n}";
         assert_eq!(dumps(&value, Style::Indented(2)), expected);
+        assert_eq!(dumps(&value, Style::IndentedAscii(2)), expected);
+        let text = dumps(&json!(["é"]), Style::IndentedAscii(1));
+        assert_eq!(text, "[\n \"\\u00e9\"\n]");
     }
 
     #[test]
@@ -278,7 +286,7 @@ mod tests {
         fn every_style_reads_back_to_the_same_value(value in any_json()) {
             let styles = [
                 Style::Python, Style::PythonAscii, Style::Compact, Style::CompactAscii,
-                Style::Indented(3),
+                Style::Indented(3), Style::IndentedAscii(4),
             ];
             for style in styles {
                 prop_assert_eq!(parse(&dumps(&value, style)), Ok(value.clone()));

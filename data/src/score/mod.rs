@@ -14,6 +14,7 @@ mod pipeline_operations;
 mod request;
 mod slot_operations;
 mod stream;
+mod toolqa_operations;
 
 pub use encoders::{EncoderLoader, Encoders};
 pub use error::{LineError, StreamError};

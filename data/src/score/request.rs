@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::encoders::Encoders;
 use super::error::LineError;
-use super::{goat_operations, pipeline_operations, slot_operations};
+use super::{goat_operations, pipeline_operations, slot_operations, toolqa_operations};
 use crate::benchmarks::slot::SentenceEncoder;
 use crate::json::{ExactJson, parse_exact};
 
@@ -26,18 +26,22 @@ pub struct Operation {
 /// One field that an operation reads.
 #[derive(Debug, Clone, Copy)]
 pub struct InputField {
-    /// Its name in `input`, or `options.` and its name there.
+    /// Its name in `input`, or `options.` and its name there; `input` for the whole of it.
     pub name: &'static str,
     /// What it holds, in a few words.
     pub holds: &'static str,
 }
 
 /// Every table of operations; a further suite adds a line.
-static TABLES: [&[Operation]; 3] = [
+static TABLES: [&[Operation]; 4] = [
     slot_operations::TABLE,
     goat_operations::TABLE,
     pipeline_operations::TABLE,
+    toolqa_operations::TABLE,
 ];
+
+/// Name of the one field of an operation whose `input` is no object of fields but the value itself.
+pub(super) const WHOLE_INPUT: &str = "input";
 
 /// Lists every operation, suite by suite.
 pub fn operations() -> impl Iterator<Item = &'static Operation> {
@@ -47,6 +51,7 @@ pub fn operations() -> impl Iterator<Item = &'static Operation> {
 /// The input and options of one line.
 #[derive(Debug)]
 pub(super) struct Request<'l> {
+    /// The fields of `input`, or those of the line where an operation reads `input` as one value.
     pub(super) input: Fields<'l>,
     options: Option<Fields<'l>>,
     encoders: &'l Encoders,
@@ -78,10 +83,18 @@ impl<'l> Request<'l> {
             None | Some(Value::Null) => None,
             Some(_) => Some(line.object("options")?),
         };
+        let is_whole = operation
+            .fields
+            .iter()
+            .any(|field| field.name == WHOLE_INPUT);
+        let input = match is_whole {
+            true => line,
+            false => line.object("input")?,
+        };
         Ok((
             operation,
             Self {
-                input: line.object("input")?,
+                input,
                 options,
                 encoders,
                 text,

@@ -65,6 +65,15 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A field that is a boolean, if it is there; else false.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, ToolsError> {
+        match self.get(name) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(other) => Err(wrong_type(&self.place(name), other, "a boolean")),
+        }
+    }
+
     /// A field that is a list, if it is there; else an empty one.
     pub(crate) fn list(&self, name: &str) -> Result<&'a [Value], ToolsError> {
         match self.get(name) {

@@ -21,6 +21,7 @@ mod report;
 mod restbench;
 mod rouge;
 
+pub use super::llm_judge::{JudgeError, JudgeOptions, JudgeVerdict, judge_samples, n_unparsed};
 pub use api_bank::{ApiBankCall, ApiBankSample, api_bank_correctness, api_bank_sample_accuracy};
 pub use api_bank_report::{ApiBankReport, ApiBankScore, api_bank_table};
 pub use calls::{
@@ -29,11 +30,10 @@ pub use calls::{
 pub use endpoints::{Endpoints, collapse_blanks};
 pub use facts::answer_holds_facts;
 pub use judge::{judge_messages, parse_judge};
-pub use llm_judge::{
-    JudgeError, JudgeOptions, JudgeSample, JudgeVerdict, judge_samples, n_unparsed,
-};
+pub use llm_judge::JudgeSample;
 pub use paths::{LengthCase, correct_path, delta_len, mean_pct, percent};
 pub use report::{GoatReport, GoatSample, GoatScore, goat_table};
+pub(super) use report::{cell, indicator, mean};
 pub use restbench::{RestBenchReport, RestBenchScore, restbench_table};
 pub use rouge::{rouge_l_apibank, rouge_l_plain};
 

@@ -153,14 +153,14 @@ fn columns(score: &GoatScore) -> [f64; 5] {
 }
 
 /// The mean of the values that there are; none without any.
-pub(super) fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
+pub(crate) fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
     let rows: Vec<(f64, f64)> = values
         .map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)))
         .collect();
     ratio_estimate(&rows)
 }
 
-pub(super) fn indicator(holds: bool) -> f64 {
+pub(crate) fn indicator(holds: bool) -> f64 {
     if holds { 1.0 } else { 0.0 }
 }
 
@@ -192,7 +192,7 @@ pub fn goat_table(reports: &[(&str, &GoatReport)]) -> String {
 }
 
 /// `value [low, high]` times a factor, or a dash; with a `plus`, signed and with two digits.
-pub(super) fn cell(estimate: Option<Estimate>, factor: f64, plus: &str) -> String {
+pub(crate) fn cell(estimate: Option<Estimate>, factor: f64, plus: &str) -> String {
     let Some(Estimate { value, low, high }) = estimate else {
         return "-".to_owned();
     };

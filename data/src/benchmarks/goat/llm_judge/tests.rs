@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agents::{EndReason, Method};
+use crate::benchmarks::goat::{JudgeError, JudgeOptions, JudgeVerdict, judge_samples, n_unparsed};
 use crate::endpoint::chat_server::{chat_server, completion, environment, last_content, options};
+use crate::endpoint::{ChatEndpoint, EndpointProgress};
 use crate::http::test_server::{Answer, TestServer};
 
 fn sample(id: &str, answer: &str) -> JudgeSample {

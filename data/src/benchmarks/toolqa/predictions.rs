@@ -1,0 +1,62 @@
+//! A file of model outputs to predictions.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::error::ToolQaError;
+use super::rows::{nothing, only_once};
+use crate::tools::{Fields, JsonLines, ToolsError};
+
+/// What a model made of one row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolQaPrediction {
+    /// The row.
+    pub uid: String,
+    /// The output as it was generated; null if there is none.
+    pub model_output: Option<String>,
+    /// Whether there is none because the prompt was longer than the context: the answer is wrong.
+    #[serde(default)]
+    pub context_exceeded: bool,
+}
+
+/// Reads `{"uid", "model_output", "context_exceeded"?}` lines, gzip-compressed or not.
+///
+/// # Errors
+///
+/// - the file cannot be read, or holds no line
+/// - a line is not JSON or no object, lacks a field, or misspells one
+/// - two lines have one `uid`
+pub fn read_predictions(path: &Path) -> Result<Vec<ToolQaPrediction>, ToolQaError> {
+    let mut places = HashMap::new();
+    let mut predictions = Vec::new();
+    for line in JsonLines::open(path)? {
+        let (place, value) = line?;
+        let prediction = prediction(&value).map_err(|error| error.at(&place))?;
+        only_once(&mut places, "uid", &prediction.uid, place)?;
+        predictions.push(prediction);
+    }
+    match predictions.is_empty() {
+        true => Err(nothing(path, "predictions")),
+        false => Ok(predictions),
+    }
+}
+
+fn prediction(value: &Value) -> Result<ToolQaPrediction, ToolsError> {
+    let fields = Fields::new(
+        value,
+        "",
+        "a line has uid and model_output, which may be null",
+    )?;
+    fields.no_misspelling_of(&["uid", "model_output", "context_exceeded"])?;
+    if fields.raw("model_output").is_none() {
+        return Err(fields.missing("model_output"));
+    }
+    Ok(ToolQaPrediction {
+        uid: fields.text("uid")?.to_owned(),
+        model_output: fields.optional_text("model_output")?.map(str::to_owned),
+        context_exceeded: fields.flag("context_exceeded")?,
+    })
+}

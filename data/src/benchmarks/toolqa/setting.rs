@@ -1,0 +1,82 @@
+//! The eight ways of prompting that the paper compares.
+
+use serde::{Deserialize, Serialize};
+
+/// How a model is asked: for an answer or for code, with or without schema, response and reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Setting {
+    /// The answer, from the response.
+    Answer,
+    /// The answer, from response and schema.
+    AnswerSchema,
+    /// The answer after reasoning, from response and schema.
+    CotAnswerSchema,
+    /// Code, from the response.
+    Code,
+    /// Code, from response and schema.
+    CodeSchema,
+    /// Code, from the schema alone.
+    CodeSchemaNoResponse,
+    /// Code, from the schema and a reduced response.
+    CodeSchemaReduced,
+    /// Code after reasoning, from response and schema.
+    CotCodeSchema,
+}
+
+impl Setting {
+    /// Every setting, in the paper's order.
+    pub const ALL: [Self; 8] = [
+        Self::Answer,
+        Self::AnswerSchema,
+        Self::CotAnswerSchema,
+        Self::Code,
+        Self::CodeSchema,
+        Self::CodeSchemaNoResponse,
+        Self::CodeSchemaReduced,
+        Self::CotCodeSchema,
+    ];
+
+    /// Its name in files and configs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Answer => "answer",
+            Self::AnswerSchema => "answer_schema",
+            Self::CotAnswerSchema => "cot_answer_schema",
+            Self::Code => "code",
+            Self::CodeSchema => "code_schema",
+            Self::CodeSchemaNoResponse => "code_schema_no_response",
+            Self::CodeSchemaReduced => "code_schema_reduced",
+            Self::CotCodeSchema => "cot_code_schema",
+        }
+    }
+
+    /// The setting of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|setting| setting.name() == name)
+    }
+
+    /// Whether the model writes a function that has to be run.
+    pub fn is_code(self) -> bool {
+        !matches!(
+            self,
+            Self::Answer | Self::AnswerSchema | Self::CotAnswerSchema
+        )
+    }
+
+    /// Whether the prompt shows the schema.
+    pub fn shows_schema(self) -> bool {
+        !matches!(self, Self::Answer | Self::Code)
+    }
+
+    /// Whether the prompt shows the response, whole or reduced.
+    pub fn shows_response(self) -> bool {
+        self != Self::CodeSchemaNoResponse
+    }
+
+    /// Tokens that the published runs generate at most: 256 where answers are asked for, of which
+    /// the paper says 1,000 too, and 1,000 where code is.
+    pub fn max_new_tokens(self) -> usize {
+        if self.is_code() { 1_000 } else { 256 }
+    }
+}
