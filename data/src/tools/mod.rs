@@ -38,4 +38,5 @@ pub use source::{JsonLines, read_json, read_text};
 pub use trajectory::{Derived, Trajectory, TrajectoryCall};
 pub use trajectory_rows::{TrajectoryReader, read_trajectories};
 
+pub(crate) use error::did_you_mean;
 pub(crate) use fields::Fields;
