@@ -75,17 +75,12 @@ pub fn render_calls(calls: &[Value]) -> CallsText {
 
 /// For each token, as a range of code points, whether it shares a character with a span of one of
 /// the kinds. An empty span shares none.
-pub fn tokens_within(
-    spans: &[CallSpan],
-    tokens: &[Range<usize>],
-    kinds: &[CallPart],
-) -> Vec<bool> {
+pub fn tokens_within(spans: &[CallSpan], tokens: &[Range<usize>], kinds: &[CallPart]) -> Vec<bool> {
     let wanted = |span: &&CallSpan| kinds.contains(&span.kind) && !span.chars.is_empty();
     let spans: Vec<&CallSpan> = spans.iter().filter(wanted).collect();
     let is_within = |token: &Range<usize>| {
-        let meets = |span: &&CallSpan| {
-            token.start.max(span.chars.start) < token.end.min(span.chars.end)
-        };
+        let meets =
+            |span: &&CallSpan| token.start.max(span.chars.start) < token.end.min(span.chars.end);
         spans.iter().any(meets)
     };
     tokens.iter().map(is_within).collect()
@@ -193,7 +188,8 @@ mod tests {
             (CallPart::Value, r#"[1,"x",1]"#, "null"),
             (CallPart::Value, r#"[1,"x",2]"#, "[]"),
         ];
-        let expected = expected.map(|(kind, path, piece)| (kind, path.to_owned(), piece.to_owned()));
+        let expected =
+            expected.map(|(kind, path, piece)| (kind, path.to_owned(), piece.to_owned()));
         assert_eq!(shown(&rendered), expected);
     }
 
@@ -215,12 +211,26 @@ mod tests {
 
     #[test]
     fn a_reference_has_a_label_and_names_an_output() {
-        for text in ["$var_1.result$", "$var12.output_0$", "$var1.a.b[0].c", "$var_3.x$"] {
+        for text in [
+            "$var_1.result$",
+            "$var12.output_0$",
+            "$var1.a.b[0].c",
+            "$var_3.x$",
+        ] {
             assert!(is_call_reference(text), "{text}");
         }
         for text in [
-            "", "$", "$var", "$var_1", "$var1$", "$var.x$", "var1.x", "$variable.x$", "$var1.$",
-            "$var1. x$", "$var_1.a$ and $var_2.b$",
+            "",
+            "$",
+            "$var",
+            "$var_1",
+            "$var1$",
+            "$var.x$",
+            "var1.x",
+            "$variable.x$",
+            "$var1.$",
+            "$var1. x$",
+            "$var_1.a$ and $var_2.b$",
         ] {
             assert!(!is_call_reference(text), "{text}");
         }
@@ -229,7 +239,10 @@ mod tests {
     #[test]
     fn calls_of_another_shape_are_written_without_spans() {
         let rendered = render_calls(&[json!("f(1)"), json!({"name": {"n": 1}, "arguments": {}})]);
-        assert_eq!(rendered.text, "[\"f(1)\", {\"name\": {\"n\": 1}, \"arguments\": {}}]");
+        assert_eq!(
+            rendered.text,
+            "[\"f(1)\", {\"name\": {\"n\": 1}, \"arguments\": {}}]"
+        );
         assert_eq!(rendered.spans, []);
     }
 }

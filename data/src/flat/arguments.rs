@@ -253,8 +253,9 @@ impl Unflattening<'_> {
 }
 
 fn longest_list(fields: &[Field], given: &Map<String, Value>) -> usize {
-    let lengths = fields.iter().map(|field| {
-        match (&field.shape, given.get(&field.name)) {
+    let lengths = fields
+        .iter()
+        .map(|field| match (&field.shape, given.get(&field.name)) {
             (Shape::Object(fields), Some(Value::Object(given))) => longest_list(fields, given),
             (Shape::List { item, .. }, Some(Value::Array(items))) => {
                 let objects = items.iter().filter_map(Value::as_object);
@@ -262,7 +263,6 @@ fn longest_list(fields: &[Field], given: &Map<String, Value>) -> usize {
                 within.max().unwrap_or(0).max(items.len())
             }
             _ => 0,
-        }
-    });
+        });
     lengths.max().unwrap_or(0)
 }

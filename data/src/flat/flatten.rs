@@ -70,7 +70,7 @@ impl FlatSchema {
     /// # Errors
     ///
     /// - a reference leads back to itself, nowhere, or out of the schema
-    /// - the schema does not describe an object with declared properties
+    /// - the schema does not describe an object
     /// - a part of it is malformed, contradicts another, or is too deep or too large
     /// - names collide and [`OnCollision::Error`] is chosen
     pub fn new(schema: &Value, options: &FlattenOptions) -> Result<Self, FlatError> {

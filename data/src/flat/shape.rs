@@ -41,7 +41,7 @@ pub(super) struct Field {
 ///
 /// # Errors
 ///
-/// - the schema describes no object, or one without `properties`
+/// - the schema describes no object
 /// - `required`, `minItems` or `maxItems` is malformed, or the two contradict each other
 pub(super) fn root_fields(schema: &Value, slots: usize) -> Result<Vec<Field>, FlatError> {
     let bad = |reason| FlatError::BadSchema {
@@ -55,12 +55,11 @@ pub(super) fn root_fields(schema: &Value, slots: usize) -> Result<Vec<Field>, Fl
     if !is_object {
         return Err(bad("only a schema of type \"object\" has a flat form"));
     }
-    let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
-        return Err(bad(
-            "an object without declared properties has no flat form",
-        ));
-    };
-    Shaper { slots }.fields(schema, properties, "")
+    match schema.get("properties") {
+        None => Ok(Vec::new()),
+        Some(Value::Object(properties)) => Shaper { slots }.fields(schema, properties, ""),
+        Some(_) => Err(bad("properties must be an object")),
+    }
 }
 
 struct Shaper {
@@ -203,7 +202,10 @@ pub(super) struct PlacedLeaf<'s> {
 /// # Errors
 ///
 /// - there are more than `max`
-pub(super) fn placed_leaves(fields: &[Field], max: usize) -> Result<Vec<PlacedLeaf<'_>>, FlatError> {
+pub(super) fn placed_leaves(
+    fields: &[Field],
+    max: usize,
+) -> Result<Vec<PlacedLeaf<'_>>, FlatError> {
     let mut collector = Collector {
         path: Vec::new(),
         leaves: Vec::new(),

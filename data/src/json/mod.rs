@@ -21,6 +21,4 @@ pub use exact::{ExactJson, parse_exact};
 pub use float::python_float_repr;
 pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};
-pub use render::{
-    Part, PathStep, Place, Style, dumps, dumps_with_places, dumps_with_scalars,
-};
+pub use render::{Part, PathStep, Place, Style, dumps, dumps_with_places, dumps_with_scalars};

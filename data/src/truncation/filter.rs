@@ -57,7 +57,11 @@ pub fn filter(expression: &str, value: &Value) -> Result<Value, FilterError> {
             _ => [None; 3],
         };
         let largest = numbers.into_iter().flatten().map(i32::unsigned_abs).max();
-        check_size("as an index", largest.unwrap_or(0) as usize, MAX_INDEX as usize)
+        check_size(
+            "as an index",
+            largest.unwrap_or(0) as usize,
+            MAX_INDEX as usize,
+        )
     })?;
     let result = compiled.search(value).map_err(refused)?;
     check_size("values in its result", n_values(&result), MAX_VALUES)?;

@@ -3,12 +3,19 @@
 use super::*;
 
 fn kind(schema: &Value) -> &'static str {
-    FlatSchema::new(schema, &slots(2)).expect_err("refused").kind()
+    FlatSchema::new(schema, &slots(2))
+        .expect_err("refused")
+        .kind()
 }
 
 /// A chain of references, each one level deeper, in a text that is shallow.
 fn chain(n: usize) -> Value {
-    let link = |i: usize| (format!("d{i}"), of(json!({"x": {"$ref": format!("#/$defs/d{}", i + 1)}})));
+    let link = |i: usize| {
+        (
+            format!("d{i}"),
+            of(json!({"x": {"$ref": format!("#/$defs/d{}", i + 1)}})),
+        )
+    };
     let mut links: Map<String, Value> = (0..n).map(link).collect();
     links.insert(format!("d{n}"), json!({"type": "string"}));
     json!({"$ref": "#/$defs/d0", "$defs": links})
@@ -19,10 +26,19 @@ fn ten_thousand_levels_are_an_error() {
     assert_eq!(kind(&chain(10_000)), "too_deep");
     let mut nested = json!({"type": "string"});
     for _ in 0..10_000 {
-        nested = of(json!({"x": nested}));
+        // The macro `json` would copy what it is given, level by level.
+        let properties = Map::from_iter([("x".to_owned(), nested)]);
+        let object = [
+            ("type".to_owned(), "object".into()),
+            ("properties".to_owned(), properties.into()),
+        ];
+        nested = Map::from_iter(object).into();
     }
     assert_eq!(kind(&nested), "too_deep");
-    assert_eq!(flatten_minimal(&nested).expect_err("deep").kind(), "too_deep");
+    assert_eq!(
+        flatten_minimal(&nested).expect_err("deep").kind(),
+        "too_deep"
+    );
     // To let go of such a value one level after the other takes no stack.
     while let Some(inner) = nested.pointer_mut("/properties/x") {
         nested = inner.take();
@@ -38,7 +54,10 @@ fn references_that_double_are_an_error() {
     };
     let mut links: Map<String, Value> = (0..40).map(link).collect();
     links.insert("d40".to_owned(), json!({"type": "string"}));
-    assert_eq!(kind(&json!({"$ref": "#/$defs/d0", "$defs": links})), "too_large");
+    assert_eq!(
+        kind(&json!({"$ref": "#/$defs/d0", "$defs": links})),
+        "too_large"
+    );
     let mut list = json!({"type": "object", "properties": {"x": {"type": "string"}}});
     for _ in 0..12 {
         list = of(json!({"l": {"type": "array", "items": list}}));
@@ -100,7 +119,6 @@ fn what_is_no_schema_of_an_object_is_an_error() {
         json!(true),
         json!([]),
         json!({}),
-        json!({"type": "object"}),
         json!({"type": "string", "properties": {"a": {}}}),
         json!({"type": ["object"], "properties": {"a": {}}}),
         json!({"type": "object", "properties": []}),

@@ -67,7 +67,8 @@ fn a_leaf_within_a_closed_object_keeps_its_references_resolved() {
         }},
         "definitions": {"a b": {"type": "string", "default": {"$ref": "kept"}}, "unused": 7},
     });
-    let expected = json!({"oneOf": [{"type": "string", "default": {"$ref": "kept"}}, {"type": "null"}]});
+    let expected =
+        json!({"oneOf": [{"type": "string", "default": {"$ref": "kept"}}, {"type": "null"}]});
     assert_eq!(flat(&schema, 1).schema(), &of(json!({"o_u": expected})));
 }
 
@@ -131,8 +132,14 @@ fn nulls_are_values_where_the_schema_allows_them_and_absent_elsewhere() {
         names.map(|name| (name.clone(), Value::Null)).collect()
     };
     let kept = flat(&of(allowing.clone()), 1);
-    assert_eq!(kept.flatten_arguments(&nulls(&allowing)), Ok(nulls(&allowing)));
-    assert_eq!(kept.unflatten_arguments(&nulls(&allowing)), Ok(nulls(&allowing)));
+    assert_eq!(
+        kept.flatten_arguments(&nulls(&allowing)),
+        Ok(nulls(&allowing))
+    );
+    assert_eq!(
+        kept.unflatten_arguments(&nulls(&allowing)),
+        Ok(nulls(&allowing))
+    );
     let dropped = flat(&of(refusing.clone()), 1);
     assert_eq!(dropped.flatten_arguments(&nulls(&refusing)), Ok(Map::new()));
     assert_eq!(dropped.survives(&nulls(&refusing)), Ok(false));
@@ -156,13 +163,24 @@ fn what_is_required_within_a_leaf_is_missed_there() {
 }
 
 #[test]
+fn a_tool_without_arguments_is_flat_already() {
+    for schema in [json!({"type": "object"}), of(json!({}))] {
+        assert_eq!(flat(&schema, 1).schema(), &of(json!({})));
+        let advice = advise(&schema, Audience::Model).expect("an advice");
+        assert_eq!(advice.reason, Reason::AlreadyFlat);
+    }
+}
+
+#[test]
 fn errors_say_where_and_how_to_mend() {
     let schema = of(json!({"city": of(json!({"name": {}})), "l": {
         "type": "array", "items": of(json!({"x": {}})),
     }}));
     let flat_schema = flat(&schema, 1);
     let message = |nested: Value| {
-        let error = flat_schema.flatten_arguments(&object(nested)).expect_err("refused");
+        let error = flat_schema
+            .flatten_arguments(&object(nested))
+            .expect_err("refused");
         error.to_string()
     };
     assert_eq!(

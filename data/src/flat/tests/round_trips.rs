@@ -19,12 +19,20 @@ fn schema_and_value() -> impl Strategy<Value = (Value, Value)> {
         (fields, 0..3_usize).prop_map(|(fields, n_items)| {
             let part = |pick: fn(&(Value, Value)) -> &Value| -> Map<String, Value> {
                 let fields = fields.iter();
-                fields.map(|(key, field)| (key.clone(), pick(field).clone())).collect()
+                fields
+                    .map(|(key, field)| (key.clone(), pick(field).clone()))
+                    .collect()
             };
-            let (schema, value) = (of(part(|field| &field.0).into()), Value::from(part(|field| &field.1)));
+            let (schema, value) = (
+                of(part(|field| &field.0).into()),
+                Value::from(part(|field| &field.1)),
+            );
             match n_items {
                 0 => (schema, value),
-                n => (json!({"type": "array", "items": schema}), vec![value; n].into()),
+                n => (
+                    json!({"type": "array", "items": schema}),
+                    vec![value; n].into(),
+                ),
             }
         })
     })
@@ -94,7 +102,10 @@ fn any_schema() -> impl Strategy<Value = Value> {
 
 fn any_object() -> impl Strategy<Value = Map<String, Value>> {
     let value = prop_oneof![
-        Just(Value::Null), Just(json!(1)), Just(json!({"a": {"b": 1}})), Just(json!([{"a": 1}, 2])),
+        Just(Value::Null),
+        Just(json!(1)),
+        Just(json!({"a": {"b": 1}})),
+        Just(json!([{"a": 1}, 2])),
     ];
     prop::collection::btree_map("[ab]|a_b|a_0", value, 0..4)
         .prop_map(|fields| fields.into_iter().collect())

@@ -33,12 +33,17 @@ fn a_slot_row_takes_the_slots_of_its_longest_list() {
     });
     assert_eq!(flat_row.row.gold, expected);
     assert_eq!(
-        flat_row.row.json_schema["properties"].as_object().map(Map::len),
+        flat_row.row.json_schema["properties"]
+            .as_object()
+            .map(Map::len),
         Some(4)
     );
     assert_eq!(flat_row.row.input_text, "Ida, born 1887, went to A and B.");
     let more = flatten_slot_row(&row(trip_schema(), trip()), &slots(5), &mut report);
-    assert_eq!(more.row.json_schema["properties"].as_object().map(Map::len), Some(7));
+    assert_eq!(
+        more.row.json_schema["properties"].as_object().map(Map::len),
+        Some(7)
+    );
     assert_eq!((report.n_schemas, report.n_flattened), (2, 2));
 }
 
@@ -49,7 +54,10 @@ fn rows_that_stay_nested_are_counted_by_reason() {
     let rows = [
         row(simple, json!({"a": {"b": 1}})),
         row(of(json!({"a": {}})), json!({"a": 1})),
-        row(json!({"type": "object", "properties": {"a": {"$ref": "#"}}}), json!({})),
+        row(
+            json!({"type": "object", "properties": {"a": {"$ref": "#"}}}),
+            json!({}),
+        ),
         row(trip_schema(), json!({"stops": []})),
         row(trip_schema(), json!({"other": 1})),
         row(trip_schema(), json!([1])),
@@ -61,7 +69,13 @@ fn rows_that_stay_nested_are_counted_by_reason() {
         assert!(same.flat_schema.is_none());
     }
     let kept: Vec<(&str, usize)> = report.kept.iter().map(|(k, n)| (k.as_str(), *n)).collect();
-    let once = ["already_flat", "lossy", "recursive", "simple", "unknown_path"];
+    let once = [
+        "already_flat",
+        "lossy",
+        "recursive",
+        "simple",
+        "unknown_path",
+    ];
     assert_eq!(
         kept,
         [
@@ -97,7 +111,11 @@ fn completions_come_back_nested_and_malformed_ones_parse_nowhere() {
         serde_json::to_value(&report.malformed).expect("counts"),
         json!({"not_an_object": 1, "not_json": 1, "unknown_key": 1})
     );
-    let kept = flatten_slot_row(&row(of(json!({"a": {}})), json!({"a": 1})), &slots(1), &mut flattened);
+    let kept = flatten_slot_row(
+        &row(of(json!({"a": {}})), json!({"a": 1})),
+        &slots(1),
+        &mut flattened,
+    );
     let mut report = UnflattenReport::default();
     for raw in ["{\"a\":  2}", "[]", "x"] {
         assert_eq!(kept.nested_completion(raw, &mut report), raw);

@@ -31,7 +31,8 @@ pub enum E2eRows {
 /// Imports a file of the E2E data, original or cleaned.
 ///
 /// One row for each line that `rows` selects: the text is `ref`, the gold the attributes of `mr`
-/// in their order, all texts, keys as they are written (`customer rating`).
+/// in their order, all texts, keys as they are written (`customer rating`). Of an attribute that
+/// comes again, as in some cleaned lines, the last value counts; the others are counted.
 ///
 /// # Errors
 ///
@@ -59,34 +60,72 @@ pub fn import_e2e(path: &Path, rows: E2eRows) -> Result<Imported, ImportError> {
     let (mr_column, ref_column) = (column("mr")?, column("ref")?);
     let mut imported = Imported::default();
     let mut seen = HashSet::new();
+    let mut lines = LineCount::new(&text);
     for record in reader.records() {
         let record = record.map_err(|error| bad(file.to_string(), error.to_string()))?;
-        let line = record.position().map_or(0, csv::Position::line);
+        let line = lines.of(record.position().map_or(0, csv::Position::byte));
         let field = |column: usize| record.get(column).unwrap_or_default();
         let (meaning, text) = (field(mr_column), field(ref_column));
         let is_repeated = rows == E2eRows::OnePerMeaning && !seen.insert(meaning.to_owned());
-        imported.record(if is_repeated {
+        let outcome = if is_repeated {
             Err("the meaning had a text already")
         } else {
-            line_row(format!("{file}:{line}"), meaning, text, rows)
-        });
+            let id = format!("{file}:{line}");
+            attributes(meaning, &mut imported).and_then(|gold| line_row(id, gold, text, rows))
+        };
+        imported.record(outcome);
     }
     Ok(imported)
 }
 
-fn line_row(id: String, meaning: &str, text: &str, rows: E2eRows) -> Result<SlotRow, &'static str> {
+/// Lines of records, counted once for records that come in order.
+///
+/// The lines that the reader itself counts are one short where lines end in `\r\n`, because it
+/// begins a record before the `\n`.
+struct LineCount<'t> {
+    text: &'t str,
+    byte: usize,
+    line: usize,
+}
+
+impl<'t> LineCount<'t> {
+    fn new(text: &'t str) -> Self {
+        let (byte, line) = (0, 1);
+        Self { text, byte, line }
+    }
+
+    /// The line, from 1, of a record that begins at a byte, or at a line break before it.
+    fn of(&mut self, byte: u64) -> usize {
+        let begin = usize::try_from(byte).unwrap_or(usize::MAX);
+        let rest = self.text.as_bytes().get(self.byte..).unwrap_or_default();
+        let within = begin.saturating_sub(self.byte);
+        let is_break = |byte: &&u8| matches!(byte, b'\r' | b'\n');
+        let n_breaks = rest.iter().skip(within).take_while(is_break).count();
+        let passed = rest.iter().take(within + n_breaks);
+        self.line += passed.filter(|byte| **byte == b'\n').count();
+        self.byte += (within + n_breaks).min(rest.len());
+        self.line
+    }
+}
+
+fn line_row(
+    id: String,
+    gold: Map<String, Value>,
+    text: &str,
+    rows: E2eRows,
+) -> Result<SlotRow, &'static str> {
     if text.trim().is_empty() {
         return Err("the text is empty");
     }
-    let gold = attributes(meaning)?;
     if rows == E2eRows::Mentioned && !speaks_of_all(text, &gold) {
         return Err("an attribute is not mentioned in the text");
     }
     Ok(row_of(id, text, gold))
 }
 
-/// `name[Alimentum], customer rating[5 out of 5]` as an object of texts.
-fn attributes(meaning: &str) -> Result<Map<String, Value>, &'static str> {
+/// `name[Alimentum], customer rating[5 out of 5]` as an object of texts; of an attribute that comes
+/// again the last value counts.
+fn attributes(meaning: &str, imported: &mut Imported) -> Result<Map<String, Value>, &'static str> {
     const UNREADABLE: &str = "the meaning representation is malformed";
     let mut attributes = Map::new();
     let mut rest = meaning.trim();
@@ -98,7 +137,7 @@ fn attributes(meaning: &str) -> Result<Map<String, Value>, &'static str> {
             return Err(UNREADABLE);
         }
         if attributes.insert(name.to_owned(), value.into()).is_some() {
-            return Err("an attribute comes twice in the meaning representation");
+            imported.leave_out("an attribute that comes again in its meaning representation");
         }
         rest = after_value.trim_start();
         if !rest.is_empty() {

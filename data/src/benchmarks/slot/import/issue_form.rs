@@ -71,9 +71,7 @@ struct RawAttributes {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RawOption {
-    Box {
-        label: String,
-    },
+    Box { label: String },
     Choice(serde::de::IgnoredAny),
 }
 
@@ -95,7 +93,10 @@ impl IssueForm {
 
     fn parse(text: &str) -> Result<Self, String> {
         let form: RawForm = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
-        let asked = form.body.into_iter().filter(|field| field.kind != "markdown");
+        let asked = form
+            .body
+            .into_iter()
+            .filter(|field| field.kind != "markdown");
         let mut keys = Keys::default();
         let fields: Vec<FormField> = asked
             .map(|field| form_field(field, &mut keys))

@@ -121,7 +121,9 @@ fn highlighted(table: &Table) -> Result<Vec<(Option<&str>, &str)>, String> {
     let place = |&(row, cell): &(usize, usize)| {
         let found = table.table.get(row).and_then(|cells| cells.get(cell));
         let Some(Cell { value, .. }) = found else {
-            return Err(format!("highlighted cell [{row}, {cell}] is not in the table"));
+            return Err(format!(
+                "highlighted cell [{row}, {cell}] is not in the table"
+            ));
         };
         let header = header(table, &columns, row, cell);
         Ok((header, value.trim()))
@@ -150,11 +152,13 @@ fn columns(rows: &[Vec<Cell>]) -> Vec<Vec<Range<usize>>> {
             next = range.end;
             of_row.push(range);
         }
-        let reach_down = cells.iter().zip(&of_row).filter(|(cell, _)| cell.row_span > 1);
+        let reach_down = cells
+            .iter()
+            .zip(&of_row)
+            .filter(|(cell, _)| cell.row_span > 1);
         taken.extend(
-            reach_down.map(|(cell, range)| {
-                Taken(range.clone(), row_idx + cell.row_span.min(MAX_SPAN))
-            }),
+            reach_down
+                .map(|(cell, range)| Taken(range.clone(), row_idx + cell.row_span.min(MAX_SPAN))),
         );
         columns.push(of_row);
     }
@@ -171,10 +175,17 @@ fn header<'t>(
     let is_usable = |cell: &&Cell| cell.is_header && !cell.value.trim().is_empty();
     let above = table.table.iter().zip(columns).take(row).rev();
     let mut above = above.flat_map(|(cells, ranges)| cells.iter().zip(ranges));
-    let found = above.find(|(cell, range)| {
-        is_usable(cell) && range.start < own.end && own.start < range.end
-    });
-    let left = || table.table.get(row)?.iter().take(cell).rev().find(is_usable);
+    let found = above
+        .find(|(cell, range)| is_usable(cell) && range.start < own.end && own.start < range.end);
+    let left = || {
+        table
+            .table
+            .get(row)?
+            .iter()
+            .take(cell)
+            .rev()
+            .find(is_usable)
+    };
     let header = found.map(|(cell, _)| cell).or_else(left)?;
     Some(header.value.trim())
 }

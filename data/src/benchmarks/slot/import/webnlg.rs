@@ -93,10 +93,7 @@ fn import_file(path: &Path, imported: &mut Imported) -> Result<(), ImportError> 
 }
 
 /// A row, why there is none, or what is wrong with the entry.
-fn entry_row(
-    entry: Node<'_, '_>,
-    place: &str,
-) -> Result<Result<SlotRow, &'static str>, String> {
+fn entry_row(entry: Node<'_, '_>, place: &str) -> Result<Result<SlotRow, &'static str>, String> {
     let category = entry.attribute("category");
     let category = category.ok_or("the entry has no category")?;
     let texts = || entry.children().filter(|node| node.has_tag_name("lex"));
@@ -109,7 +106,10 @@ fn entry_row(
     let triples = triples.ok_or("the entry has no modifiedtripleset")?;
     let mut first_subject = None;
     let mut properties = Gathered::default();
-    for triple in triples.children().filter(|node| node.has_tag_name("mtriple")) {
+    for triple in triples
+        .children()
+        .filter(|node| node.has_tag_name("mtriple"))
+    {
         let triple = content(triple);
         let parts: Vec<&str> = triple.split(" | ").collect();
         let [subject, predicate, object] = parts.as_slice() else {
@@ -137,6 +137,8 @@ fn content(node: Node<'_, '_>) -> String {
 /// A name of DBpedia as people write it.
 fn plain(name: &str) -> String {
     let name = name.trim().replace('_', " ");
-    let inner = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+    let inner = name
+        .strip_prefix('"')
+        .and_then(|name| name.strip_suffix('"'));
     inner.unwrap_or(&name).to_owned()
 }

@@ -25,10 +25,19 @@ fn every_line_becomes_a_row_with_its_attributes_in_order() {
             ("Dock 4.", &short),
         ]
     );
-    let keys: Vec<&String> = imported.rows[0].gold.as_object().expect("an object").keys().collect();
+    let keys: Vec<&String> = imported.rows[0]
+        .gold
+        .as_object()
+        .expect("an object")
+        .keys()
+        .collect();
     assert_eq!(keys, ["name", "eatType", "customer rating"]);
     assert_eq!(imported.counts.n_entries, 3);
-    assert!(imported.rows[2].id.ends_with("c.csv:4"), "{}", imported.rows[2].id);
+    assert!(
+        imported.rows[2].id.ends_with("c.csv:4"),
+        "{}",
+        imported.rows[2].id
+    );
 }
 
 #[test]
@@ -74,8 +83,11 @@ fn attributes_in_words_of_their_own_are_recognised() {
 #[test]
 fn malformed_meanings_are_counted_and_malformed_files_are_errors() {
     let folder = folder();
-    let meanings = ["name", "name[a", "[a]", "name[a] x[b]", "name[a[b]]", "a[1], a[2]", ""];
-    let lines: String = meanings.iter().map(|meaning| format!("\"{meaning}\",Text.\n")).collect();
+    let meanings = ["name", "name[a", "[a]", "name[a] x[b]", "name[a[b]]", ""];
+    let lines: String = meanings
+        .iter()
+        .map(|meaning| format!("\"{meaning}\",Text.\n"))
+        .collect();
     let text = format!("mr,ref\n{lines}\"name[a]\",\n");
     let imported = import_e2e(&write(folder.path(), "m.csv", &text), E2eRows::Every);
     let imported = imported.expect("imports");
@@ -83,7 +95,6 @@ fn malformed_meanings_are_counted_and_malformed_files_are_errors() {
     assert_eq!(
         counted(&imported.counts.dropped),
         [
-            ("an attribute comes twice in the meaning representation", 1),
             ("the meaning representation is empty", 1),
             ("the meaning representation is malformed", 5),
             ("the text is empty", 1),
@@ -95,7 +106,26 @@ fn malformed_meanings_are_counted_and_malformed_files_are_errors() {
         ("mr,ref\n\"name[a]\"\n", "1 fields"),
     ] {
         let path = write(folder.path(), "x.csv", text);
-        let message = import_e2e(&path, E2eRows::Every).expect_err(text).to_string();
+        let message = import_e2e(&path, E2eRows::Every)
+            .expect_err(text)
+            .to_string();
         assert!(message.contains(reason), "{message}");
     }
+}
+
+#[test]
+fn of_an_attribute_that_comes_again_the_last_value_counts() {
+    let folder = folder();
+    let text = "mr,ref\n\"area[north], name[Ohm], area[south]\",Ohm is in the south.\n";
+    let imported = import_e2e(&write(folder.path(), "t.csv", text), E2eRows::Every);
+    let imported = imported.expect("imports");
+    let gold = json!({"area": "south", "name": "Ohm"});
+    assert_eq!(shown(&imported), [("Ohm is in the south.", &gold)]);
+    assert_eq!(
+        counted(&imported.counts.left_out),
+        [(
+            "an attribute that comes again in its meaning representation",
+            1
+        )]
+    );
 }

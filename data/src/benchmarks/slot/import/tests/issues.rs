@@ -76,7 +76,10 @@ fn what_does_not_follow_the_form_is_counted() {
     let imported = import_issues(&form, &path).expect("imports");
     let gold = json!({"issue_title": "f", "parts": ["Valve"]});
     assert_eq!(
-        shown(&imported).into_iter().map(|(_, gold)| gold).collect::<Vec<_>>(),
+        shown(&imported)
+            .into_iter()
+            .map(|(_, gold)| gold)
+            .collect::<Vec<_>>(),
         [&gold]
     );
     assert_eq!(
@@ -87,7 +90,10 @@ fn what_does_not_follow_the_form_is_counted() {
             ("the text does not follow the form", 3),
         ]
     );
-    assert_eq!(counted(&imported.counts.left_out), [("a field without an answer", 3)]);
+    assert_eq!(
+        counted(&imported.counts.left_out),
+        [("a field without an answer", 3)]
+    );
 }
 
 #[test]
@@ -107,13 +113,22 @@ fn what_is_no_form_or_no_issue_is_an_error() {
         ("name: x", "body"),
         ("body: []", "asks for nothing"),
         ("body: [{type: input}]", "has no label"),
-        ("body: [{type: slider, attributes: {label: l}}]", "no type of field"),
-        ("body: [{type: checkboxes, attributes: {label: l}}]", "no options"),
+        (
+            "body: [{type: slider, attributes: {label: l}}]",
+            "no type of field",
+        ),
+        (
+            "body: [{type: checkboxes, attributes: {label: l}}]",
+            "no options",
+        ),
         ("body: [", ""),
     ] {
         let path = write(folder.path(), "form.yml", text);
         let message = IssueForm::read(&path).expect_err(text).to_string();
-        assert!(message.contains("form.yml: ") && message.contains(reason), "{message}");
+        assert!(
+            message.contains("form.yml: ") && message.contains(reason),
+            "{message}"
+        );
     }
     let form = write(folder.path(), "form.yml", FORM);
     for text in ["[1]", "[{\"body\": \"b\"}]"] {

@@ -33,11 +33,15 @@ fn shown(imported: &Imported) -> Vec<(&str, &Value)> {
         assert!(!checker.is_valid(&json!({})), "{}", row.id);
     }
     let rows = imported.rows.iter();
-    rows.map(|row| (row.input_text.as_str(), &row.gold)).collect()
+    rows.map(|row| (row.input_text.as_str(), &row.gold))
+        .collect()
 }
 
 fn counted<'c>(
     counts: impl IntoIterator<Item = (&'c &'static str, &'c usize)>,
 ) -> Vec<(&'static str, usize)> {
-    counts.into_iter().map(|(reason, n)| (*reason, *n)).collect()
+    counts
+        .into_iter()
+        .map(|(reason, n)| (*reason, *n))
+        .collect()
 }

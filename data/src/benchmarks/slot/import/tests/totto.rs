@@ -35,7 +35,11 @@ fn imported(tables: &[Value]) -> Imported {
 fn cells_that_the_sentence_says_stand_under_their_headers() {
     let rows = json!([
         [head("Year"), head("Play"), head("Seats")],
-        [cell("2015", false, (1, 2)), data("The Twelve"), data("7,230")],
+        [
+            cell("2015", false, (1, 2)),
+            data("The Twelve"),
+            data("7,230")
+        ],
         [data("Dawn"), data("40")],
     ]);
     let sentence = "In 2015, Ida Brandt played The Twelve and Dawn before 40 people.";
@@ -85,7 +89,10 @@ fn tables_without_certain_cells_are_counted() {
     );
     assert_eq!(
         counted(&found.counts.left_out),
-        [("a cell that is not in the sentence", 1), ("a cell without a header", 1)]
+        [
+            ("a cell that is not in the sentence", 1),
+            ("a cell without a header", 1)
+        ]
     );
 }
 
@@ -94,12 +101,18 @@ fn a_cell_outside_the_table_and_a_foreign_line_are_errors() {
     let folder = folder();
     let huge = json!([[cell("a", true, (usize::MAX, usize::MAX))], [data("a")]]);
     for (line, reason) in [
-        (table(json!([]), &[(0, 7)], "S."), "[0, 7] is not in the table"),
+        (
+            table(json!([]), &[(0, 7)], "S."),
+            "[0, 7] is not in the table",
+        ),
         (json!({"table": 1}), "invalid type"),
     ] {
         let path = write(folder.path(), "t.jsonl", &line.to_string());
         let message = import_totto(&path).expect_err("malformed").to_string();
-        assert!(message.contains("t.jsonl:1: ") && message.contains(reason), "{message}");
+        assert!(
+            message.contains("t.jsonl:1: ") && message.contains(reason),
+            "{message}"
+        );
     }
     assert_eq!(imported(&[table(huge, &[(1, 0)], "a")]).counts.n_entries, 1);
 }

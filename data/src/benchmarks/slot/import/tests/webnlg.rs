@@ -17,7 +17,10 @@ fn entry(category: &str, triples: &[&str], texts: &str) -> String {
 }
 
 fn file(entries: &[String]) -> String {
-    format!("<benchmark><entries>\n{}\n</entries></benchmark>", entries.join("\n"))
+    format!(
+        "<benchmark><entries>\n{}\n</entries></benchmark>",
+        entries.join("\n")
+    )
 }
 
 #[test]
@@ -45,7 +48,8 @@ fn an_entry_becomes_its_first_good_text_and_the_objects_of_its_triples() {
     let expected = json!({"category": "Bridge", "subject": "Old Weir", "properties": {
         "river": "Ems", "mouth": "North Sea", "builder": ["Ada & Sons", "Kurt Ohm"],
     }});
-    let other = json!({"category": "Bridge", "subject": "Pier 9", "properties": {"length": "12.0"}});
+    let other =
+        json!({"category": "Bridge", "subject": "Pier 9", "properties": {"length": "12.0"}});
     assert_eq!(
         shown(&imported),
         [
@@ -67,7 +71,11 @@ fn an_entry_becomes_its_first_good_text_and_the_objects_of_its_triples() {
             "additionalProperties": false,
         })
     );
-    assert!(imported.rows[0].id.ends_with("A.xml:2"), "{}", imported.rows[0].id);
+    assert!(
+        imported.rows[0].id.ends_with("A.xml:2"),
+        "{}",
+        imported.rows[0].id
+    );
 }
 
 #[test]
@@ -84,7 +92,10 @@ fn entries_without_text_or_triples_are_counted() {
     assert_eq!(imported.rows.len(), 1);
     assert_eq!(
         counted(&imported.counts.dropped),
-        [("the entry has no text", 1), ("the entry has no triples", 1)]
+        [
+            ("the entry has no text", 1),
+            ("the entry has no triples", 1)
+        ]
     );
 }
 
@@ -96,8 +107,14 @@ fn a_malformed_file_is_an_error_with_its_place() {
         import_webnlg(&[path]).expect_err("malformed").to_string()
     };
     let lex = "<lex comment=\"good\">T.</lex>";
-    let triple = message(&file(&[entry("A", &["a | b | c"], lex), entry("A", &["a | b"], lex)]));
-    assert!(triple.contains("x.xml:3: \"a | b\" is no triple"), "{triple}");
+    let triple = message(&file(&[
+        entry("A", &["a | b | c"], lex),
+        entry("A", &["a | b"], lex),
+    ]));
+    assert!(
+        triple.contains("x.xml:3: \"a | b\" is no triple"),
+        "{triple}"
+    );
     assert!(message("<a><entry></a>").contains("x.xml: "));
     assert!(message(&file(&["<entry/>".to_owned()])).contains("has no category"));
     // A bomb of entities, and a nesting that would take a stack, are refused or read flat.

@@ -30,7 +30,12 @@ fn a_field_is_kept_if_its_tokens_stand_in_the_text() {
             ("mona of rot weiss .", &mona),
         ]
     );
-    let keys: Vec<&String> = imported.rows[1].gold.as_object().expect("an object").keys().collect();
+    let keys: Vec<&String> = imported.rows[1]
+        .gold
+        .as_object()
+        .expect("an object")
+        .keys()
+        .collect();
     assert_eq!(keys, ["club_9", "name"]);
     assert_eq!(
         counted(&imported.counts.dropped),
@@ -51,8 +56,23 @@ fn files_that_do_not_belong_together_are_refused() {
     let boxes = write(folder.path(), "a.box", "name_1:ida\nname_1:mona\n");
     let texts = write(folder.path(), "a.sent", "ida .\n");
     let error = import_wikibio(&boxes, &texts).expect_err("lengths");
-    assert!(matches!(error, ImportError::Lengths { n_first: 2, n_second: 1, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            ImportError::Lengths {
+                n_first: 2,
+                n_second: 1,
+                ..
+            }
+        ),
+        "{error}"
+    );
     let boxes = write(folder.path(), "a.box", "name_1:ida\tname_2\n");
-    let message = import_wikibio(&boxes, &texts).expect_err("an item").to_string();
-    assert!(message.contains("a.box:1: \"name_2\" has no colon"), "{message}");
+    let message = import_wikibio(&boxes, &texts)
+        .expect_err("an item")
+        .to_string();
+    assert!(
+        message.contains("a.box:1: \"name_2\" has no colon"),
+        "{message}"
+    );
 }
