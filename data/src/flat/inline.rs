@@ -13,7 +13,7 @@ use super::error::FlatError;
 const MAX_LEVELS: usize = crate::json::MAX_LEVELS;
 
 /// The most parts that a schema is expanded to.
-const MAX_PARTS: usize = 100_000;
+const MAX_PARTS: usize = 20_000;
 
 /// Keywords that hold one schema, or in older drafts a list of them.
 const ONE: [&str; 12] = [
