@@ -7,6 +7,7 @@
 //! second place that builds prompts.
 
 mod agent;
+mod call_spans;
 mod call_text;
 mod completions;
 mod dialogue;
@@ -23,6 +24,9 @@ mod shown_documents;
 mod tests;
 
 pub use agent::{Agent, AgentRequest};
+pub use call_spans::{
+    CallPart, CallSpan, CallsText, is_call_reference, render_calls, tokens_within,
+};
 pub use call_text::{CallText, MaskSpans, ValueSpan, mask_spans, render_call};
 pub use dialogue::{dialogue_outcome, dialogue_prompt};
 pub use expansion::{Expansion, GoatExample, Ranking};

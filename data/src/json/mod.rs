@@ -23,4 +23,4 @@ pub use float::python_float_repr;
 pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};
 pub use python_repr::python_repr;
-pub use render::{Style, dumps, dumps_with_scalars};
+pub use render::{Part, PathStep, Place, Style, dumps, dumps_with_places, dumps_with_scalars};

@@ -5,9 +5,41 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
 use serde_json::{Number, Value};
 
 use super::float::python_float_repr;
+
+/// One step from a value to a part of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(untagged)]
+pub enum PathStep {
+    /// Into the field of an object.
+    Key(String),
+    /// Into the item of an array, from 0.
+    Index(usize),
+}
+
+/// What stands at a place of a rendered text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The name of a field, between its quotes.
+    Key,
+    /// A scalar: what stands between the quotes of a text, the whole of any other; or the two
+    /// brackets of an empty array or object.
+    Value,
+}
+
+/// A key or a value without parts of its own, where it stands in the rendered text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Where it is in the value; that of a key is the path of its field.
+    pub path: Vec<PathStep>,
+    /// What it is.
+    pub part: Part,
+    /// Its bytes; none for an empty text or key.
+    pub range: Range<usize>,
+}
 
 /// Layout and escaping of [`dumps`]. Each variant names the Python call that writes the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,26 +91,80 @@ pub fn dumps(value: &Value, style: Style) -> String {
 ///
 /// An empty text has none.
 pub fn dumps_with_scalars(value: &Value, style: Style) -> (String, Vec<Range<usize>>) {
-    let mut writer = Writer {
-        style,
-        text: String::new(),
-        scalars: Vec::new(),
-    };
+    let mut writer = Writer::new(style);
     writer.value(value, 0);
     (writer.text, writer.scalars)
+}
+
+/// As [`dumps`], with every key and every value without parts of its own, in the order of the text.
+///
+/// Unlike [`dumps_with_scalars`] it names each by its path, and lists keys, empty texts and empty
+/// containers, too.
+pub fn dumps_with_places(value: &Value, style: Style) -> (String, Vec<Place>) {
+    let mut writer = Writer {
+        tracer: Some(Tracer::default()),
+        ..Writer::new(style)
+    };
+    writer.value(value, 0);
+    let places = writer.tracer.map(|tracer| tracer.places);
+    (writer.text, places.unwrap_or_default())
 }
 
 struct Writer {
     style: Style,
     text: String,
     scalars: Vec<Range<usize>>,
+    tracer: Option<Tracer>,
+}
+
+#[derive(Default)]
+struct Tracer {
+    path: Vec<PathStep>,
+    places: Vec<Place>,
 }
 
 impl Writer {
+    fn new(style: Style) -> Self {
+        Self {
+            style,
+            text: String::new(),
+            scalars: Vec::new(),
+            tracer: None,
+        }
+    }
+
+    fn enter(&mut self, step: impl FnOnce() -> PathStep) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.path.push(step());
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.path.pop();
+        }
+    }
+
+    fn trace(&mut self, part: Part, range: Range<usize>) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.places.push(Place {
+                path: tracer.path.clone(),
+                part,
+                range,
+            });
+        }
+    }
+
     fn value(&mut self, value: &Value, level: usize) {
         let start = self.text.len();
         self.any_value(value, level);
         let end = self.text.len();
+        match value {
+            Value::Array(items) if !items.is_empty() => {}
+            Value::Object(fields) if !fields.is_empty() => {}
+            Value::String(_) => self.trace(Part::Value, start + 1..end - 1),
+            _ => self.trace(Part::Value, start..end),
+        }
         match value {
             Value::Array(_) | Value::Object(_) => {}
             Value::String(text) if text.is_empty() => {}
@@ -100,7 +186,9 @@ impl Writer {
                 self.text.push('[');
                 for (item_idx, item) in items.iter().enumerate() {
                     self.before_item(item_idx, level + 1);
+                    self.enter(|| PathStep::Index(item_idx));
                     self.value(item, level + 1);
+                    self.leave();
                 }
                 self.close(']', level);
             }
@@ -108,9 +196,13 @@ impl Writer {
                 self.text.push('{');
                 for (field_idx, (key, field)) in fields.iter().enumerate() {
                     self.before_item(field_idx, level + 1);
+                    self.enter(|| PathStep::Key(key.clone()));
+                    let start = self.text.len();
                     self.string(key);
+                    self.trace(Part::Key, start + 1..self.text.len() - 1);
                     self.text.push_str(self.style.separators().1);
                     self.value(field, level + 1);
+                    self.leave();
                 }
                 self.close('}', level);
             }
@@ -236,6 +328,34 @@ mod tests {
         assert_eq!(text, dumps(&value, Style::Python));
         let pieces: Vec<&str> = scalars.into_iter().map(|range| &text[range]).collect();
         assert_eq!(pieces, ["a\\\"é", "1", "null", "true"]);
+    }
+
+    #[test]
+    fn keys_empty_texts_and_empty_containers_are_located_with_their_paths() {
+        let value = json!({"k\"": "", "l": [[], {"m": 1.5}], "o": {}});
+        let (text, places) = dumps_with_places(&value, Style::Python);
+        assert_eq!(text, dumps(&value, Style::Python));
+        let shown: Vec<(String, Part, &str)> = places
+            .into_iter()
+            .map(|place| {
+                let path = serde_json::to_string(&place.path).expect("a path is JSON");
+                (path, place.part, &text[place.range])
+            })
+            .collect();
+        let expected = [
+            (r#"["k\""]"#, Part::Key, "k\\\""),
+            (r#"["k\""]"#, Part::Value, ""),
+            (r#"["l"]"#, Part::Key, "l"),
+            (r#"["l",0]"#, Part::Value, "[]"),
+            (r#"["l",1,"m"]"#, Part::Key, "m"),
+            (r#"["l",1,"m"]"#, Part::Value, "1.5"),
+            (r#"["o"]"#, Part::Key, "o"),
+            (r#"["o"]"#, Part::Value, "{}"),
+        ];
+        assert_eq!(
+            shown,
+            expected.map(|(path, part, piece)| (path.to_owned(), part, piece))
+        );
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

@@ -7,8 +7,10 @@
 //!
 //! Every operation is one entry of a table, one table for each suite.
 
+mod data_operations;
 mod encoders;
 mod error;
+mod flat_operations;
 mod goat_operations;
 mod pipeline_operations;
 mod request;

@@ -7,7 +7,10 @@ use serde_json::{Map, Value};
 
 use super::encoders::Encoders;
 use super::error::LineError;
-use super::{goat_operations, pipeline_operations, slot_operations, toolqa_operations};
+use super::{
+    data_operations, flat_operations, goat_operations, pipeline_operations, slot_operations,
+    toolqa_operations,
+};
 use crate::benchmarks::slot::SentenceEncoder;
 use crate::json::{ExactJson, parse_exact};
 
@@ -33,10 +36,12 @@ pub struct InputField {
 }
 
 /// Every table of operations; a further suite adds a line.
-static TABLES: [&[Operation]; 4] = [
+static TABLES: [&[Operation]; 6] = [
     slot_operations::TABLE,
     goat_operations::TABLE,
     pipeline_operations::TABLE,
+    flat_operations::TABLE,
+    data_operations::TABLE,
     toolqa_operations::TABLE,
 ];
 
@@ -112,12 +117,27 @@ impl<'l> Request<'l> {
 
     /// A choice that may stand in `options` or, as some writers put it, in `input`.
     pub(super) fn choice(&self, name: &str) -> Result<Option<&'l str>, LineError> {
-        let places = [Some(&self.input), self.options.as_ref()];
-        let place = places
-            .into_iter()
-            .flatten()
-            .find(|place| place.fields.contains_key(name));
+        let place = self.place_of(name);
         place.map(|fields| fields.text(name)).transpose()
+    }
+
+    /// A whole number from 0 that may stand where [`Request::choice`] may.
+    pub(super) fn option_count(&self, name: &str) -> Result<Option<usize>, LineError> {
+        let count = self.place_of(name).map(|fields| fields.count(name));
+        let count = count.transpose()?;
+        Ok(count.map(|count| usize::try_from(count).unwrap_or(usize::MAX)))
+    }
+
+    /// A boolean that may stand where [`Request::choice`] may.
+    pub(super) fn option_flag(&self, name: &str) -> Result<Option<bool>, LineError> {
+        let place = self.place_of(name);
+        place.map(|fields| fields.flag(name)).transpose()
+    }
+
+    fn place_of(&self, name: &str) -> Option<&Fields<'l>> {
+        let places = [Some(&self.input), self.options.as_ref()];
+        let mut places = places.into_iter().flatten();
+        places.find(|place| place.fields.contains_key(name))
     }
 
     /// The encoder that `options.encoder` names; MiniLM if it names none.

@@ -11,6 +11,7 @@ mod complexity;
 mod dataset;
 mod encoder;
 mod error;
+pub mod import;
 mod leaves;
 mod report;
 mod row;

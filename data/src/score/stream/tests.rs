@@ -11,10 +11,12 @@ use crate::benchmarks::slot::{HashEncoder, ScoreError};
 use crate::score::operations;
 
 /// Worked examples: `{id, op, input, options?, expected}`; `expected` may be `{"error": kind}`.
-const SUITES: [&str; 3] = [
+const SUITES: [&str; 5] = [
     include_str!("../../../tests/fixtures/score/slot.jsonl"),
     include_str!("../../../tests/fixtures/score/goat.jsonl"),
     include_str!("../../../tests/fixtures/score/toolqa.jsonl"),
+    include_str!("../../../tests/fixtures/score/flat.jsonl"),
+    include_str!("../../../tests/fixtures/score/data.jsonl"),
 ];
 
 fn examples() -> impl Iterator<Item = &'static str> {

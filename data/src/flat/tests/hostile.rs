@@ -1,0 +1,133 @@
+//! Schemas that are meant to hurt.
+
+use super::*;
+
+fn kind(schema: &Value) -> &'static str {
+    FlatSchema::new(schema, &slots(2))
+        .expect_err("refused")
+        .kind()
+}
+
+/// A chain of references, each one level deeper, in a text that is shallow.
+fn chain(n: usize) -> Value {
+    let link = |i: usize| {
+        (
+            format!("d{i}"),
+            of(json!({"x": {"$ref": format!("#/$defs/d{}", i + 1)}})),
+        )
+    };
+    let mut links: Map<String, Value> = (0..n).map(link).collect();
+    links.insert(format!("d{n}"), json!({"type": "string"}));
+    json!({"$ref": "#/$defs/d0", "$defs": links})
+}
+
+#[test]
+fn ten_thousand_levels_are_an_error() {
+    assert_eq!(kind(&chain(10_000)), "too_deep");
+    let mut nested = json!({"type": "string"});
+    for _ in 0..10_000 {
+        // The macro `json` would copy what it is given, level by level.
+        let properties = Map::from_iter([("x".to_owned(), nested)]);
+        let object = [
+            ("type".to_owned(), "object".into()),
+            ("properties".to_owned(), properties.into()),
+        ];
+        nested = Map::from_iter(object).into();
+    }
+    assert_eq!(kind(&nested), "too_deep");
+    assert_eq!(
+        flatten_minimal(&nested).expect_err("deep").kind(),
+        "too_deep"
+    );
+    // To let go of such a value one level after the other takes no stack.
+    while let Some(inner) = nested.pointer_mut("/properties/x") {
+        nested = inner.take();
+    }
+    assert_eq!(flat(&chain(50), 1).mapping().len(), 1);
+}
+
+#[test]
+fn references_that_double_are_an_error() {
+    let link = |i: usize| {
+        let next = json!({"$ref": format!("#/$defs/d{}", i + 1)});
+        (format!("d{i}"), of(json!({"l": next, "r": next})))
+    };
+    let mut links: Map<String, Value> = (0..40).map(link).collect();
+    links.insert("d40".to_owned(), json!({"type": "string"}));
+    assert_eq!(
+        kind(&json!({"$ref": "#/$defs/d0", "$defs": links})),
+        "too_large"
+    );
+    let mut list = json!({"type": "object", "properties": {"x": {"type": "string"}}});
+    for _ in 0..12 {
+        list = of(json!({"l": {"type": "array", "items": list}}));
+    }
+    let error = FlatSchema::new(&list, &slots(usize::MAX)).expect_err("too many slots");
+    assert_eq!(error.kind(), "too_large");
+}
+
+#[test]
+fn references_that_lead_astray_are_errors() {
+    for (reference, expected) in [
+        ("#", "recursive"),
+        ("#/properties/a", "recursive"),
+        ("#/$defs/loop", "recursive"),
+        ("#/$defs/none", "missing_ref"),
+        ("#anchor", "missing_ref"),
+        ("#/%ff", "missing_ref"),
+        ("other.json#/a", "remote_ref"),
+        ("file:///etc/passwd", "remote_ref"),
+        ("", "remote_ref"),
+    ] {
+        let schema = json!({
+            "type": "object",
+            "properties": {"a": {"items": {"$ref": reference}}},
+            "$defs": {"loop": {"not": {"$ref": "#/$defs/back"}}, "back": {"$ref": "#/$defs/loop"}},
+        });
+        assert_eq!(kind(&schema), expected, "{reference}");
+        let advised = advise(&schema, Audience::Model);
+        match expected {
+            "recursive" => assert_eq!(advised.expect("an advice").reason, Reason::Recursive),
+            _ => assert_eq!(advised.expect_err("refused").kind(), expected),
+        }
+    }
+}
+
+#[test]
+fn parts_that_contradict_each_other_are_errors() {
+    let list = |min: Value, max: Value| {
+        of(json!({"l": {
+            "type": "array", "minItems": min, "maxItems": max, "items": of(json!({"x": {}})),
+        }}))
+    };
+    assert_eq!(kind(&list(json!(3), json!(2))), "contradiction");
+    assert_eq!(kind(&list(json!(-1), json!(2))), "bad_schema");
+    assert_eq!(kind(&list(json!("1"), json!(2))), "bad_schema");
+    assert_eq!(flat(&list(json!(1.0), json!(2)), 9).mapping().len(), 2);
+    let beside = json!({
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/n", "type": "string"}},
+        "$defs": {"n": {"type": "number"}},
+    });
+    assert_eq!(kind(&beside), "contradiction");
+}
+
+#[test]
+fn what_is_no_schema_of_an_object_is_an_error() {
+    for schema in [
+        json!(null),
+        json!(true),
+        json!([]),
+        json!({}),
+        json!({"type": "string", "properties": {"a": {}}}),
+        json!({"type": ["object"], "properties": {"a": {}}}),
+        json!({"type": "object", "properties": []}),
+        json!({"type": "object", "properties": {"a": 1}}),
+        json!({"type": "object", "properties": {"a": {}}, "required": "a"}),
+        json!({"type": "object", "properties": {"a": {}}, "required": [1]}),
+        json!({"type": "object", "properties": {"a": {"anyOf": {}}}}),
+        json!({"type": "object", "properties": {"a": {"$ref": 1}}}),
+    ] {
+        assert_eq!(kind(&schema), "bad_schema", "{schema}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Shapes that stay, and expressions that are meant to hurt.
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn defaults_keep_ten_items_four_levels_and_fifty_thousand_characters() {
+    let options = TruncationOptions::default();
+    let bounds = (
+        options.prune.max_items,
+        options.prune.max_depth,
+        options.max_chars,
+    );
+    assert_eq!(bounds, (10, 4, 50_000));
+    let long: Vec<usize> = (0..12).collect();
+    let pruned = prune(&json!({"l": long}), &options.prune);
+    assert_eq!(pruned["l"].as_array().map(Vec::len), Some(11));
+    assert_eq!(
+        pruned["l"][10],
+        json!({"_meta": "showing 10 of 12 items. Use offset/limit to paginate."})
+    );
+    let deep = json!({"a": {"b": {"c": {"d": {"e": {"f": 1}, "g": [1], "h": 2}}}}});
+    assert_eq!(
+        prune(&deep, &options.prune)["a"]["b"]["c"]["d"],
+        json!({"e": "[object(1 keys)]", "g": "[array(1)]", "h": 2})
+    );
+}
+
+#[test]
+fn a_list_at_the_limit_is_sliced_and_not_summarised() {
+    let options = PruneOptions {
+        max_items: 1,
+        max_depth: 0,
+        ..PruneOptions::default()
+    };
+    let meta = json!({"_meta": "showing 1 of 2 items. Use offset/limit to paginate."});
+    assert_eq!(
+        prune(&json!([[{"a": [1, 2]}, 3], 4]), &options),
+        json!([[{"a": "[array(2)]"}, meta], meta])
+    );
+    let none = PruneOptions {
+        max_items: 0,
+        ..options
+    };
+    assert_eq!(prune(&json!([]), &none), json!([]));
+}
+
+#[test]
+fn a_cut_counts_code_points_and_says_how_many_are_gone() {
+    assert_eq!(truncate_text(&json!("é😀e\u{301}"), 4), "é😀e\u{301}");
+    assert_eq!(
+        truncate_text(&json!("é😀e\u{301}"), 2),
+        "é😀\n\n... [truncated, 2 characters omitted]"
+    );
+    assert_eq!(
+        truncate_text(&json!(null), 0),
+        "\n\n... [truncated, 4 characters omitted]"
+    );
+}
+
+#[test]
+fn an_output_is_filtered_then_pruned_then_cut() {
+    let options = TruncationOptions {
+        filter: Some("rows[].{z: z, a: a}".to_owned()),
+        prune: PruneOptions {
+            max_items: 1,
+            ..PruneOptions::default()
+        },
+        max_chars: 29,
+    };
+    let value = json!({"rows": [{"a": 1, "b": 2, "z": 3}, {"a": 4, "z": 5}], "more": "x"});
+    assert_eq!(
+        truncate_output(&value, &options).expect("filters"),
+        "[\n  {\n    \"z\": 3,\n    \"a\": 1\n\n\n... [truncated, 81 characters omitted]"
+    );
+}
+
+#[test]
+fn keys_keep_the_order_of_the_objects_that_they_come_from() {
+    let value = json!({"z": {"q": 1, "b": {"y": 1, "x": [{"k2": 1, "k1": 2}]}}, "a": 0});
+    let text = |expression: &str| filter(expression, &value).expect(expression).to_string();
+    assert_eq!(text("@"), value.to_string());
+    assert_eq!(text("z.b.x[0]"), r#"{"k2":1,"k1":2}"#);
+    assert_eq!(
+        text("{n: a, \"a b\": z.q, m: z.b.x[0].{k: k1, j: k2}}"),
+        r#"{"n":0,"a b":1,"m":{"k":2,"j":1}}"#
+    );
+    assert_eq!(
+        text("merge(z, {n: a})"),
+        r#"{"b":{"y":1,"x":[{"k2":1,"k1":2}]},"n":0,"q":1}"#
+    );
+}
+
+#[test]
+fn numbers_pass_unchanged() {
+    let value = json!([
+        1,
+        1.0,
+        18_446_744_073_709_551_615_u64,
+        -9_007_199_254_740_993_i64,
+        1e22
+    ]);
+    assert_eq!(filter("@", &value), Ok(value.clone()));
+    assert_eq!(filter("[2]", &value), Ok(value[2].clone()));
+}
+
+#[test]
+fn what_is_no_expression_is_an_error_with_its_column() {
+    let message = |expression: &str| {
+        filter(expression, &json!([1]))
+            .expect_err(expression)
+            .to_string()
+    };
+    assert!(
+        message("a[").starts_with("JMESPath expression \"a[\": column "),
+        "{}",
+        message("a[")
+    );
+    for expression in [
+        "",
+        "a b",
+        "nope(@)",
+        "length(`1`)",
+        "[::0]",
+        "a.",
+        "{a}",
+        "`{`",
+        "'",
+        "\"",
+    ] {
+        assert!(filter(expression, &json!([1])).is_err(), "{expression}");
+    }
+    assert!(message(&"é ".repeat(500)).len() < 700);
+}
+
+#[test]
+fn expressions_that_would_hurt_are_refused() {
+    let value = json!([1, 2, 3]);
+    for deep in ["(", "[", "{a:", "!", "&", "a.", "a|", "[0]", "[?a", "a||"] {
+        for n in [140, 20_000] {
+            let expression = format!("{}@{}", deep.repeat(n), ")".repeat(n));
+            // Whether it parses or not, it comes back.
+            let _ = filter(&expression, &value);
+        }
+        assert!(matches!(
+            filter(&deep.repeat(20_000), &value),
+            Err(FilterError::TooLarge { .. })
+        ));
+    }
+    for expression in [
+        "[-2147483647]",
+        "[2:10:2147483647]",
+        "[0:3:-2147483647]",
+        "[2147483647:]",
+    ] {
+        let error = filter(expression, &value).expect_err(expression);
+        assert!(matches!(error, FilterError::TooLarge { .. }), "{error}");
+    }
+    let doubling = vec!["[@, @]"; 30].join(" | ");
+    let error = filter(&doubling, &value).expect_err("huge");
+    assert!(
+        error.to_string().contains("values in its result"),
+        "{error}"
+    );
+}
