@@ -7,7 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tooltune_data::sandbox::{Failure, Limits};
 
 use crate::machines::{Machine, Test};
@@ -420,6 +420,24 @@ fn descriptors_of_the_caller_are_closed(machine: &Machine) {
     assert!(!seen["secret"].to_string().contains("secret"), "{seen}");
 }
 
+/// Names and numbers of the kernel's calls on this processor; 0x40000000 is added to those of the
+/// x32 variant.
+#[cfg(target_arch = "x86_64")]
+#[rustfmt::skip]
+const CALLS: &[(&str, u64)] = &[
+    ("clone", 56), ("fork", 57), ("vfork", 58), ("ptrace", 101), ("syslog", 103), ("setuid", 105),
+    ("capset", 126), ("personality", 135), ("pivot_root", 155), ("prctl", 157), ("chroot", 161),
+    ("mount", 165), ("umount2", 166), ("swapon", 167), ("reboot", 169), ("init_module", 175),
+    ("add_key", 248), ("request_key", 249), ("keyctl", 250), ("inotify_init", 253),
+    ("unshare", 272), ("perf_event_open", 298), ("fanotify_init", 300),
+    ("open_by_handle_at", 304), ("setns", 308), ("process_vm_readv", 310),
+    ("process_vm_writev", 311), ("kcmp", 312), ("seccomp", 317), ("memfd_create", 319),
+    ("kexec_file_load", 320), ("bpf", 321), ("execveat", 322), ("userfaultfd", 323),
+    ("io_uring_setup", 425), ("open_tree", 428), ("fsopen", 430), ("pidfd_open", 434),
+    ("clone3", 435), ("pidfd_getfd", 438), ("mount_setattr", 442),
+    ("landlock_create_ruleset", 444), ("of the future", 9999), ("x32", 0x4000_0000 + 39),
+];
+
 #[cfg(target_arch = "x86_64")]
 fn calls_into_the_kernel_are_denied(machine: &Machine) {
     let code = attempts(
@@ -432,19 +450,11 @@ fn calls_into_the_kernel_are_denied(machine: &Machine) {
         return ended
     return {name: tried(lambda: call(number)) for name, number in given.items()}"#,
     );
-    // The numbers are the kernel's own. 0x40000000 is added to those of the x32 variant.
-    let given = json!({
-        "clone": 56, "fork": 57, "vfork": 58, "ptrace": 101, "syslog": 103, "setuid": 105,
-        "capset": 126, "personality": 135, "pivot_root": 155, "prctl": 157, "chroot": 161,
-        "mount": 165, "umount2": 166, "swapon": 167, "reboot": 169, "init_module": 175,
-        "add_key": 248, "request_key": 249, "keyctl": 250, "inotify_init": 253, "unshare": 272,
-        "perf_event_open": 298, "fanotify_init": 300, "open_by_handle_at": 304, "setns": 308,
-        "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "seccomp": 317,
-        "memfd_create": 319, "kexec_file_load": 320, "bpf": 321, "execveat": 322,
-        "userfaultfd": 323, "io_uring_setup": 425, "open_tree": 428, "fsopen": 430,
-        "pidfd_open": 434, "clone3": 435, "pidfd_getfd": 438, "mount_setattr": 442,
-        "landlock_create_ruleset": 444, "of the future": 9999, "x32": 0x4000_0000 + 39,
-    });
+    let given: Map<String, Value> = CALLS
+        .iter()
+        .map(|(name, number)| ((*name).to_owned(), json!(number)))
+        .collect();
+    let given = Value::Object(given);
     let ended = value(machine, &code, &given);
     assert_all_denied(&ended);
     let numbers: Vec<i64> = ended

@@ -43,11 +43,12 @@ fn failed(what: &str, error: &io::Error) -> StageFailure {
     StageFailure::new(None, format!("{what}: {error}"))
 }
 
-/// Enters new namespaces of every kind but time; children are in a new one of processes.
+/// Enters new namespaces of every kind but time and mounts; children are in a new one of processes.
+///
+/// That of mounts is the cell's own, for its change of root would change the guard's.
 fn leave_namespaces() -> Result<(), String> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let all = CloneFlags::CLONE_NEWUSER
-        | CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWIPC

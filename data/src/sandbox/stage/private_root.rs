@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
@@ -32,6 +33,7 @@ const MAX_FILES: u32 = 4096;
 /// - the system refuses a mount; the reason names it
 pub(super) fn enter(folder: &Path, read_only: &[PathBuf], limits: &Limits) -> Result<(), String> {
     let root = folder.join(order::ROOT);
+    told("unshare", unshare(CloneFlags::CLONE_NEWNS))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     told("/", mount_change("/", private))?;
     mount_tmpfs(&root, "size=1m,mode=755")?;
