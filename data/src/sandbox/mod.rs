@@ -22,6 +22,11 @@
 //!
 //! The decision to question: the code may not start processes at all, even harmless ones.
 
+#![cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "nothing is ever run there")
+)]
+
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
 mod error;

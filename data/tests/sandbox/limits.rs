@@ -174,7 +174,7 @@ fn output_ends(machine: &Machine) {
 fn results_end(machine: &Machine) {
     let too_large = Failure::ResultTooLarge { bytes: 1 << 20 };
     let codes = [
-        "def attack(_):\n  return 'x' * (100 << 20)",
+        "def attack(_):\n  return 'x' * (8 << 20)",
         "def attack(_):\n  return list(range(1 << 20))",
         "def attack(_):\n  raise ValueError('x' * (2 << 20))",
     ];
@@ -185,8 +185,8 @@ fn results_end(machine: &Machine) {
             "{code}"
         );
     }
-    let code = "def attack(_):\n  return len('x' * (100 << 20))";
-    assert_eq!(value(machine, code, &Value::Null), 100 << 20);
+    let code = "def attack(_):\n  return len('x' * (8 << 20))";
+    assert_eq!(value(machine, code, &Value::Null), 8 << 20);
 }
 
 fn files_end(machine: &Machine) {

@@ -7,8 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
+    path_beneath_rules,
 };
 
 /// What a dynamically linked program needs of the system; what does not exist is left out.
@@ -40,17 +41,24 @@ const REQUIRED: ABI = ABI::V3;
 ///
 /// - the kernel has no Landlock, or one before its third version
 pub(super) fn restrict(read_only: &[PathBuf], work: &Path) -> Result<(), String> {
-    let status = ruleset(read_only, work).map_err(|error| with_causes(&error))?;
+    let handled = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(REQUIRED));
+    // The error lists the rights that are missing, which are all those of a version.
+    let handled = handled
+        .map_err(|_| "the kernel offers no Landlock, or one before its third version".to_owned())?;
+    let status = enforce(handled, read_only, work).map_err(|error| with_causes(&error))?;
     match status.ruleset {
         RulesetStatus::NotEnforced => Err(format!("the kernel says {:?}", status.landlock)),
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
     }
 }
 
-fn ruleset(
+fn enforce(
+    handled: Ruleset,
     read_only: &[PathBuf],
     work: &Path,
-) -> Result<landlock::RestrictionStatus, RulesetError> {
+) -> Result<RestrictionStatus, RulesetError> {
     let readable = SYSTEM
         .iter()
         .map(Path::new)
@@ -60,9 +68,7 @@ fn ruleset(
             | RemoveDir | Refer
     });
     let device = AccessFs::ReadFile | AccessFs::WriteFile;
-    Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(REQUIRED))?
+    handled
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(ABI::V5))?
         .handle_access(AccessNet::from_all(ABI::V4))?
