@@ -9,7 +9,7 @@ use tooltune_data::tools::read_trajectories;
 
 use crate::support::root;
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -18,6 +18,7 @@ const PAGES: [&str; 8] = [
     "docs/gpu.md",
     "docs/metrics.md",
     "docs/runs.md",
+    "docs/sandbox.md",
 ];
 
 fn read(path: &str) -> String {

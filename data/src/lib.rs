@@ -12,6 +12,7 @@ pub mod grammar;
 pub mod http;
 pub mod json;
 pub mod pairs;
+pub mod sandbox;
 pub mod score;
 pub mod statistics;
 pub mod synth;

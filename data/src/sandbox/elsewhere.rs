@@ -1,0 +1,50 @@
+//! Systems without the isolation of Linux: nothing is ever run.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::SandboxError;
+use super::finished::Finished;
+use super::isolation::{Isolation, Requirement};
+use super::launcher::Launcher;
+use super::limits::Limits;
+use super::order::Program;
+
+/// Runs programs isolated; there is none on this system.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    never: Infallible,
+}
+
+impl Sandbox {
+    /// Refuses.
+    ///
+    /// # Errors
+    ///
+    /// - always, whatever is required
+    pub fn new(_: Launcher, _: Requirement) -> Result<Self, SandboxError> {
+        Err(SandboxError::OtherSystem)
+    }
+
+    /// What isolates the runs.
+    pub fn isolation(&self) -> &Isolation {
+        match self.never {}
+    }
+
+    pub(super) fn run(
+        &self,
+        _: Program,
+        _: &[u8],
+        _: &[PathBuf],
+        _: &Limits,
+    ) -> Result<Finished, SandboxError> {
+        match self.never {}
+    }
+}
+
+/// Refuses to be a stage of the sandbox.
+pub fn enter(_: impl IntoIterator<Item = OsString>) -> ExitCode {
+    ExitCode::FAILURE
+}

@@ -1,0 +1,25 @@
+//! What is left of a run.
+
+use std::time::Duration;
+
+/// How a run ended that began.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Exited(i32),
+    Signalled(i32),
+    WallTime,
+    CpuTime,
+    OutputTooLarge,
+}
+
+/// A run that is over; nothing of it is left.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) ended: Ended,
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
+    /// One byte more than the limit tells that there was more.
+    pub(super) result: Vec<u8>,
+    pub(super) wall: Duration,
+    pub(super) cpu_secs: f64,
+}

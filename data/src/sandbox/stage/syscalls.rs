@@ -1,0 +1,265 @@
+//! System calls that the program may make, by seccomp.
+//!
+//! Two filters. The first lets through what an interpreter needs, and answers all else with
+//! ENOSYS, as a kernel does that lacks the call, so that the C library tries an older one. The
+//! second answers EPERM to what is denied on purpose, so that the code is told so; a later filter
+//! has the say where both answer an error. Neither leaves a way to make a process: then none can
+//! stay behind, even without a namespace of processes.
+
+/// The two filters, compiled.
+#[derive(Debug)]
+pub(super) struct Filters(Vec<seccompiler::BpfProgram>);
+
+impl Filters {
+    /// Installs the filters for this thread and all that it becomes.
+    ///
+    /// # Errors
+    ///
+    /// - the kernel refuses
+    pub(super) fn apply(&self) -> Result<(), String> {
+        self.0
+            .iter()
+            .try_for_each(|filter| seccompiler::apply_filter(filter))
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// No filter is known to be right for other processors.
+///
+/// # Errors
+///
+/// - always
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(super) fn filters() -> Result<Filters, String> {
+    Err(format!(
+        "no filter is written for {}",
+        std::env::consts::ARCH
+    ))
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use written::filters;
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod written {
+    use std::collections::BTreeMap;
+
+    use nix::libc;
+    use seccompiler::{
+        BackendError, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+        SeccompFilter, SeccompRule,
+    };
+
+    use super::Filters;
+
+    type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+    /// Compiles the filters for this process, whose number is in them: it may signal itself.
+    ///
+    /// # Errors
+    ///
+    /// - the compiler of the filters refuses them
+    pub(in super::super) fn filters() -> Result<Filters, String> {
+        let compiled = || -> Result<Filters, BackendError> {
+            let errno = |number: i32| SeccompAction::Errno(number.unsigned_abs());
+            let arch = std::env::consts::ARCH.try_into()?;
+            let needed =
+                SeccompFilter::new(needed()?, errno(libc::ENOSYS), SeccompAction::Allow, arch)?;
+            let denied =
+                SeccompFilter::new(denied()?, SeccompAction::Allow, errno(libc::EPERM), arch)?;
+            Ok(Filters(vec![needed.try_into()?, denied.try_into()?]))
+        };
+        compiled().map_err(|error| error.to_string())
+    }
+
+    fn needed() -> Result<Rules, BackendError> {
+        let mut rules: Rules = ALWAYS
+            .iter()
+            .chain(OLD)
+            .map(|call| (*call, Vec::new()))
+            .collect();
+        rules.insert(libc::SYS_clone, vec![rule(&[is_thread()?])?]);
+        for call in [libc::SYS_kill, libc::SYS_tgkill] {
+            rules.insert(call, any_of(0, &[u64::from(std::process::id())])?);
+        }
+        rules.insert(libc::SYS_prlimit64, any_of(0, &[0])?);
+        rules.insert(libc::SYS_fcntl, any_of(1, &FILE_COMMANDS)?);
+        rules.insert(libc::SYS_ioctl, any_of(1, &DEVICE_COMMANDS)?);
+        // What event loops wake themselves with; connected ones of this kind reach nothing else.
+        let is_stream = SeccompCmpOp::MaskedEq(0xf);
+        let pair = [
+            argument(0, SeccompCmpOp::Eq, value(libc::AF_UNIX))?,
+            argument(1, is_stream, value(libc::SOCK_STREAM))?,
+        ];
+        rules.insert(libc::SYS_socketpair, vec![rule(&pair)?]);
+        Ok(rules)
+    }
+
+    fn denied() -> Result<Rules, BackendError> {
+        let mut rules: Rules = DENIED
+            .iter()
+            .chain(OLD_DENIED)
+            .map(|call| (*call, Vec::new()))
+            .collect();
+        let flag = value(libc::CLONE_THREAD);
+        let no_thread = argument(0, SeccompCmpOp::MaskedEq(flag), 0)?;
+        rules.insert(libc::SYS_clone, vec![rule(&[no_thread])?]);
+        for call in [libc::SYS_kill, libc::SYS_tgkill] {
+            let process = u64::from(std::process::id());
+            let another = argument(0, SeccompCmpOp::Ne, process)?;
+            rules.insert(call, vec![rule(&[another])?]);
+        }
+        Ok(rules)
+    }
+
+    fn is_thread() -> Result<SeccompCondition, BackendError> {
+        let flag = value(libc::CLONE_THREAD);
+        argument(0, SeccompCmpOp::MaskedEq(flag), flag)
+    }
+
+    /// A constant of the C library as the kernel sees it.
+    fn value(constant: i32) -> u64 {
+        u64::from(constant.unsigned_abs())
+    }
+
+    fn argument(
+        index: u8,
+        operator: SeccompCmpOp,
+        value: u64,
+    ) -> Result<SeccompCondition, BackendError> {
+        SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)
+    }
+
+    fn rule(conditions: &[SeccompCondition]) -> Result<SeccompRule, BackendError> {
+        SeccompRule::new(conditions.to_vec())
+    }
+
+    fn any_of(index: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
+        values
+            .iter()
+            .map(|value| rule(&[argument(index, SeccompCmpOp::Eq, *value)?]))
+            .collect()
+    }
+
+    /// Duplicates, flags, locks and sizes of pipes; not `F_SETOWN` and `F_SETSIG`, which send
+    /// signals to others.
+    const FILE_COMMANDS: [u64; 13] = [
+        libc::F_DUPFD as u64,
+        libc::F_GETFD as u64,
+        libc::F_SETFD as u64,
+        libc::F_GETFL as u64,
+        libc::F_SETFL as u64,
+        libc::F_GETLK as u64,
+        libc::F_SETLK as u64,
+        libc::F_SETLKW as u64,
+        libc::F_DUPFD_CLOEXEC as u64,
+        libc::F_GETPIPE_SZ as u64,
+        libc::F_OFD_GETLK as u64,
+        libc::F_OFD_SETLK as u64,
+        libc::F_OFD_SETLKW as u64,
+    ];
+
+    /// Is it a terminal, how wide, how much is there to read, and what `exec` closes.
+    const DEVICE_COMMANDS: [u64; 6] = [
+        libc::TCGETS,
+        libc::TIOCGWINSZ,
+        libc::FIONREAD,
+        libc::FIONBIO,
+        libc::FIOCLEX,
+        libc::FIONCLEX,
+    ];
+
+    /// `prctl` and `seccomp` are for the second filter, which takes them away; `execve` for the
+    /// program itself, and what else it may start has the same filters.
+    #[rustfmt::skip]
+    const ALWAYS: &[i64] = &[
+        // The process itself.
+        libc::SYS_execve, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_prctl, libc::SYS_seccomp,
+        libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getpgid, libc::SYS_getsid,
+        libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid,
+        libc::SYS_getresuid, libc::SYS_getresgid, libc::SYS_getgroups, libc::SYS_capget,
+        libc::SYS_set_tid_address, libc::SYS_set_robust_list, libc::SYS_rseq, libc::SYS_futex,
+        libc::SYS_sched_yield, libc::SYS_sched_getaffinity, libc::SYS_sched_getparam,
+        libc::SYS_sched_getscheduler, libc::SYS_sched_get_priority_max,
+        libc::SYS_sched_get_priority_min, libc::SYS_getcpu, libc::SYS_getpriority,
+        libc::SYS_getrusage, libc::SYS_times, libc::SYS_umask, libc::SYS_uname, libc::SYS_sysinfo,
+        libc::SYS_getrandom, libc::SYS_restart_syscall,
+        // Time.
+        libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep,
+        libc::SYS_nanosleep, libc::SYS_gettimeofday, libc::SYS_getitimer, libc::SYS_setitimer,
+        // Memory.
+        libc::SYS_brk, libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect,
+        libc::SYS_madvise, libc::SYS_mincore, libc::SYS_msync, libc::SYS_membarrier,
+        // Signals to itself.
+        libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn,
+        libc::SYS_rt_sigpending, libc::SYS_rt_sigtimedwait, libc::SYS_rt_sigsuspend,
+        libc::SYS_sigaltstack,
+        // Files, where Landlock or the mounts let it.
+        libc::SYS_openat, libc::SYS_close, libc::SYS_close_range, libc::SYS_read, libc::SYS_write,
+        libc::SYS_readv, libc::SYS_writev, libc::SYS_pread64, libc::SYS_pwrite64,
+        libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2,
+        libc::SYS_lseek, libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_statx,
+        libc::SYS_statfs, libc::SYS_fstatfs, libc::SYS_faccessat, libc::SYS_faccessat2,
+        libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_getcwd, libc::SYS_chdir,
+        libc::SYS_fchdir, libc::SYS_mkdirat, libc::SYS_unlinkat, libc::SYS_renameat,
+        libc::SYS_renameat2, libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_ftruncate,
+        libc::SYS_fallocate, libc::SYS_fadvise64, libc::SYS_fsync, libc::SYS_fdatasync,
+        libc::SYS_flock, libc::SYS_copy_file_range, libc::SYS_sendfile, libc::SYS_dup,
+        libc::SYS_dup3,
+        // Waiting, and talking within the process.
+        libc::SYS_pipe2, libc::SYS_eventfd2, libc::SYS_ppoll, libc::SYS_pselect6,
+        libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait,
+        libc::SYS_epoll_pwait2, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_shutdown,
+        libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_getsockopt, libc::SYS_setsockopt,
+    ];
+
+    /// What newer processors have only in the forms above.
+    #[cfg(target_arch = "x86_64")]
+    #[rustfmt::skip]
+    const OLD: &[i64] = &[
+        libc::SYS_arch_prctl, libc::SYS_getpgrp, libc::SYS_time, libc::SYS_alarm, libc::SYS_pause,
+        libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_access,
+        libc::SYS_readlink, libc::SYS_getdents, libc::SYS_mkdir, libc::SYS_rmdir,
+        libc::SYS_unlink, libc::SYS_rename, libc::SYS_link, libc::SYS_symlink, libc::SYS_dup2,
+        libc::SYS_pipe, libc::SYS_eventfd, libc::SYS_poll, libc::SYS_select,
+        libc::SYS_epoll_create, libc::SYS_epoll_wait,
+    ];
+    #[cfg(target_arch = "aarch64")]
+    const OLD: &[i64] = &[];
+
+    /// What code may try and shall be told of. Owners, modes, times and attributes are here
+    /// because Landlock does not guard them; `truncate` because early Landlock does not.
+    #[rustfmt::skip]
+    const DENIED: &[i64] = &[
+        libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept,
+        libc::SYS_accept4, libc::SYS_sendmsg, libc::SYS_sendmmsg, libc::SYS_recvmsg,
+        libc::SYS_recvmmsg, libc::SYS_execveat, libc::SYS_ptrace, libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev, libc::SYS_pidfd_open, libc::SYS_pidfd_getfd,
+        libc::SYS_pidfd_send_signal, libc::SYS_tkill, libc::SYS_rt_sigqueueinfo,
+        libc::SYS_rt_tgsigqueueinfo, libc::SYS_setsid, libc::SYS_setpgid, libc::SYS_prctl,
+        libc::SYS_seccomp, libc::SYS_unshare, libc::SYS_setns, libc::SYS_mount, libc::SYS_umount2,
+        libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_open_tree, libc::SYS_move_mount,
+        libc::SYS_fsopen, libc::SYS_bpf, libc::SYS_keyctl, libc::SYS_add_key,
+        libc::SYS_request_key, libc::SYS_perf_event_open, libc::SYS_userfaultfd,
+        libc::SYS_io_uring_setup, libc::SYS_memfd_create, libc::SYS_shmget, libc::SYS_msgget,
+        libc::SYS_semget, libc::SYS_mq_open, libc::SYS_mknodat, libc::SYS_truncate,
+        libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchown, libc::SYS_fchownat,
+        libc::SYS_utimensat, libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr,
+        libc::SYS_removexattr, libc::SYS_lremovexattr, libc::SYS_fremovexattr,
+        libc::SYS_setuid, libc::SYS_setgid, libc::SYS_setreuid, libc::SYS_setregid,
+        libc::SYS_setresuid, libc::SYS_setresgid, libc::SYS_setgroups, libc::SYS_capset,
+        libc::SYS_sched_setaffinity, libc::SYS_setpriority, libc::SYS_sethostname,
+        libc::SYS_inotify_init1, libc::SYS_fanotify_init, libc::SYS_open_by_handle_at,
+        libc::SYS_name_to_handle_at,
+    ];
+
+    #[cfg(target_arch = "x86_64")]
+    #[rustfmt::skip]
+    const OLD_DENIED: &[i64] = &[
+        libc::SYS_fork, libc::SYS_vfork, libc::SYS_mknod, libc::SYS_chmod, libc::SYS_chown,
+        libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
+        libc::SYS_inotify_init,
+    ];
+    #[cfg(target_arch = "aarch64")]
+    const OLD_DENIED: &[i64] = &[];
+}
