@@ -8,7 +8,10 @@ use tooltune_data::batches::BatchError;
 use tooltune_data::benchmarks::goat::GoatError;
 use tooltune_data::benchmarks::retrieval::RetrievalError;
 use tooltune_data::benchmarks::slot::ScoreError;
+use tooltune_data::benchmarks::slot::import::ImportError;
+use tooltune_data::benchmarks::toolqa::ToolQaError;
 use tooltune_data::grammar::GrammarError;
+use tooltune_data::sandbox::SandboxError;
 use tooltune_data::synth::goat::GoatSynthError;
 use tooltune_data::synth::graph::GraphError;
 use tooltune_data::text::DataError;
@@ -49,6 +52,15 @@ pub enum Error {
     /// A judge that cannot say which queries are solved, with what to check.
     #[error("goat.judge: {0}")]
     Judge(String),
+    /// Questions about outputs of tools that cannot be asked or scored.
+    #[error(transparent)]
+    ToolQa(#[from] ToolQaError),
+    /// Code of a model that cannot be run safely.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// A data set that cannot be imported.
+    #[error(transparent)]
+    Import(#[from] ImportError),
     /// A server that does not write what an evaluation asks for, with what to check.
     #[error("--endpoint: {0}")]
     Endpoint(String),
@@ -160,6 +172,8 @@ impl Error {
             | Self::Batch(_)
             | Self::Score(_)
             | Self::Grammar(_)
+            | Self::Import(_)
+            | Self::ToolQa(_)
             | Self::Goat(_)
             | Self::Retrieval(_)
             | Self::MalformedLines { .. } => 3,
@@ -169,6 +183,7 @@ impl Error {
             | Self::Stream(_)
             | Self::Judge(_)
             | Self::Endpoint(_)
+            | Self::Sandbox(_)
             | Self::Checkpoint(_)
             | Self::ModelConfig { .. }
             | Self::Step(_)

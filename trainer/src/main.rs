@@ -6,10 +6,16 @@ use std::process::ExitCode;
 use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::Colors;
+use tooltune::eval::code::SANDBOX_STAGE;
 use tooltune::{Error, commands};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    // A stage of the sandbox must be alone in its process: before any thread, and without clap.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == SANDBOX_STAGE) {
+        return tooltune_data::sandbox::enter(arguments);
+    }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -15,6 +15,7 @@ use tooltune_data::tools::{
     import_stabletoolbench,
 };
 
+use super::data_shapes::import_rows;
 use super::say;
 use crate::base_model::BaseModel;
 use crate::cli::{
@@ -56,11 +57,20 @@ pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
 }
 
 pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
+    if import_rows(args)?.is_some() {
+        return Ok(());
+    }
+    let [file] = args.files.as_slice() else {
+        return Err(Error::Usage(format!(
+            "{} files are named; this layout takes one",
+            args.files.len()
+        )));
+    };
     let documents = match args.format {
-        ImportFormat::Openapi => import_openapi_file(&args.file, RequestBodies::AsParameters),
-        ImportFormat::ApibankLevel3 => import_apibank(&args.file, ApiBankSet::Level3),
-        ImportFormat::ApibankLevel12 => import_apibank(&args.file, ApiBankSet::Levels1And2),
-        ImportFormat::Stabletoolbench => import_stabletoolbench(&args.file),
+        ImportFormat::ApibankLevel3 => import_apibank(file, ApiBankSet::Level3),
+        ImportFormat::ApibankLevel12 => import_apibank(file, ApiBankSet::Levels1And2),
+        ImportFormat::Stabletoolbench => import_stabletoolbench(file),
+        _ => import_openapi_file(file, RequestBodies::AsParameters),
     }?;
     let (catalogue, repeated) = ApiCatalogue::without_repeats(documents);
     if !repeated.is_empty() {

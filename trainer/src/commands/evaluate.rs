@@ -14,7 +14,7 @@ use tooltune_data::benchmarks::slot::{
 use tooltune_data::endpoint::EndpointOptions;
 use tooltune_data::text::Row;
 
-use super::{Place, agent_suites, say};
+use super::{Place, agent_suites, say, toolqa_suite};
 use crate::base_model::BaseModel;
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::{Config, LoadedConfig};
@@ -23,10 +23,10 @@ use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::generate::GenerationProgress;
 use crate::eval::in_loop::encoder;
-use crate::eval::journal::Journal;
+use crate::eval::journal::{JOURNAL_FILE, Journal};
 use crate::eval::retrieval::RetrievalSuite;
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
-use crate::eval::writer::{EndpointWriter, ModelWriter, Writer};
+use crate::eval::writer::{EndpointWriter, ModelWriter, Prompted, Writer};
 use crate::export::CheckpointChoice;
 use crate::lora::{Adapters, LoraSpec};
 use crate::models::Decoder;
@@ -53,6 +53,7 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
             agent_suites::run(args, &config, &device)
         }
         SuiteName::Retrieval => retrieval_suite(args, &config, &device),
+        SuiteName::Toolqa => toolqa_suite::run(args, &config, &device),
     }
 }
 
@@ -77,58 +78,79 @@ fn slot_generated(
     encoder: &dyn SentenceEncoder,
     device: &Device,
 ) -> Result<SlotEvaluation, Error> {
-    let mut journal = journal(args, config, rows)?;
+    let max_new_tokens = config.eval.max_new_tokens;
+    let free = slot::prompts(rows, &Constraints::default(), max_new_tokens);
+    let mut texts = journal(args, &Followed::of(args, config, &free)?)?;
     let found = generated(args, config, rows.len(), device, |writer, watch| {
         let constraints = match config.eval.constrained {
             true => Constraints::compile(rows, &writer)?,
             false => Constraints::default(),
         };
         constraints.warn(rows.len());
-        let max_new_tokens = config.eval.max_new_tokens;
         let rows = (rows, &constraints);
         slot::evaluate(
             &writer,
             rows,
             max_new_tokens,
-            journal.as_mut(),
+            texts.as_mut(),
             encoder,
             watch,
         )
     });
-    let evaluation = match (found, &journal, &args.output) {
-        (Err(Error::Stopped), Some(journal), Some(output)) => {
-            return Err(Error::StoppedWithTexts {
-                n_texts: journal.len(),
-                dir: output.display().to_string(),
-            });
-        }
-        (found, ..) => found?,
-    };
+    let evaluation = kept(found, &texts, args)?;
     write_files(args, &evaluation.files()?)?;
-    journal.map_or(Ok(()), Journal::remove)?;
     Ok(evaluation)
 }
 
-/// The texts of an evaluation with `--output` that was interrupted, or a new file for them.
-fn journal(args: &EvalArgs, config: &Config, rows: &[Row]) -> Result<Option<Journal>, Error> {
-    let Some(output) = &args.output else {
-        return Ok(None);
-    };
-    let weights = match args.checkpoint.as_str() {
-        "base" => "base".to_string(),
-        _ if args.endpoint.is_some() => String::new(),
-        _ => {
-            let adapter = checkpoint(args, config)?.join("adapter_model.safetensors");
-            sha256_file(&adapter)?
+/// A digest of everything that the texts of an evaluation follow from.
+pub(super) struct Followed(String);
+
+impl Followed {
+    pub(super) fn of(
+        args: &EvalArgs,
+        config: &Config,
+        prompts: &[Prompted<'_>],
+    ) -> Result<Self, Error> {
+        let weights = match (args.checkpoint.as_str(), &args.endpoint) {
+            ("base", _) => "base".to_string(),
+            (_, Some(_)) => String::new(),
+            _ => {
+                let adapter = checkpoint(args, config)?.join("adapter_model.safetensors");
+                sha256_file(&adapter)?
+            }
+        };
+        let settings = config.to_toml();
+        let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
+        let mut followed = format!("{weights}\n{:?}\n{settings}\n", args.endpoint);
+        for prompt in prompts {
+            let messages = prompt.conversation.prompt();
+            followed.push_str(&format!("{} {messages:?}\n", prompt.id));
         }
-    };
-    let settings = config.to_toml();
-    let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
-    let mut followed = format!("{weights}\n{:?}\n{settings}\n", args.endpoint);
-    for row in rows {
-        followed.push_str(&format!("{} {:?}\n", row.id, row.conversation.prompt()));
+        Ok(Self(sha256_bytes(followed.as_bytes())))
     }
-    Journal::open(output, &sha256_bytes(followed.as_bytes())).map(Some)
+}
+
+/// The texts of an evaluation with `--output` that was interrupted, or a new file for them.
+pub(super) fn journal(args: &EvalArgs, followed: &Followed) -> Result<Option<Journal>, Error> {
+    let output = args.output.as_ref();
+    output
+        .map(|output| Journal::open(output, &followed.0))
+        .transpose()
+}
+
+/// What was found, or the news that the texts so far are kept.
+pub(super) fn kept<R>(
+    found: Result<R, Error>,
+    texts: &Option<Journal>,
+    args: &EvalArgs,
+) -> Result<R, Error> {
+    match (found, texts, &args.output) {
+        (Err(Error::Stopped), Some(texts), Some(output)) => Err(Error::StoppedWithTexts {
+            n_texts: texts.len(),
+            dir: output.display().to_string(),
+        }),
+        (found, ..) => found,
+    }
 }
 
 /// Refuses options that rankings have no use for.
@@ -181,7 +203,12 @@ pub(super) fn write_files(args: &EvalArgs, files: &BTreeMap<String, Vec<u8>>) ->
     for (name, bytes) in files.iter().rev() {
         write_atomic(&output.join(name), bytes)?;
     }
-    Ok(())
+    // Nobody needs the texts of an evaluation that is complete.
+    let texts = output.join(JOURNAL_FILE);
+    match texts.exists() {
+        true => std::fs::remove_file(&texts).map_err(Error::io(&texts, "remove")),
+        false => Ok(()),
+    }
 }
 
 /// The run's own config, or the given one, with the overrides and paths of the command line.
@@ -288,7 +315,7 @@ pub(super) fn attach(decoder: &mut Decoder, dir: &Path, device: &Device) -> Resu
     Ok(())
 }
 
-fn read_predictions(path: &Path) -> Result<Vec<Prediction>, Error> {
+pub(super) fn read_predictions(path: &Path) -> Result<Vec<Prediction>, Error> {
     let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
     text.lines()
         .enumerate()

@@ -9,11 +9,13 @@
 mod agent_suites;
 mod data;
 mod data_graph;
+mod data_shapes;
 mod evaluate;
 mod inspect;
 mod machine;
 mod plan;
 mod score;
+mod toolqa_suite;
 mod train;
 mod verify;
 
@@ -56,6 +58,9 @@ pub fn run(cli: Cli) -> Result<(), Error> {
         Command::Data(DataCommand::Graph(args)) => data_graph::graph(&args, &place),
         Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),
         Command::Data(DataCommand::Stats(args)) => data::stats(&args),
+        Command::Data(DataCommand::Flatten(args)) => data_shapes::flatten(&args),
+        Command::Data(DataCommand::Unflatten(args)) => data_shapes::unflatten(&args),
+        Command::Data(DataCommand::Reduce(args)) => data_shapes::reduce_outputs(&args),
         Command::Doctor(args) => machine::doctor(&args, &place),
         Command::Schema => {
             let schema = serde_json::to_string_pretty(&config::json_schema());
@@ -97,6 +102,16 @@ fn say(text: &str) -> Result<(), Error> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Error::io(Path::new("standard output"), "write")(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is not the result, where the result may go to the same terminal.
+fn say_aside(text: &str) -> Result<(), Error> {
+    match writeln!(std::io::stderr(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::io(Path::new("standard error"), "write")(error))
         }
         _ => Ok(()),
     }

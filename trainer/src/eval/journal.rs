@@ -101,15 +101,6 @@ impl Journal {
         self.written.insert(id.to_owned(), written.clone());
         Ok(())
     }
-
-    /// Removes the journal of an evaluation that is complete.
-    ///
-    /// # Errors
-    ///
-    /// A file that cannot be removed.
-    pub fn remove(self) -> Result<(), Error> {
-        std::fs::remove_file(&self.path).map_err(Error::io(&self.path, "remove"))
-    }
 }
 
 impl Line {

@@ -2,6 +2,7 @@
 
 pub mod agents;
 pub mod apibank;
+pub mod code;
 pub mod documents;
 pub mod encoder;
 pub mod executor;

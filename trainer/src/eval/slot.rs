@@ -150,16 +150,7 @@ pub fn evaluate(
     encoder: &dyn SentenceEncoder,
     watch: &mut dyn FnMut(GenerationProgress) -> bool,
 ) -> Result<Option<SlotEvaluation>, Error> {
-    let prompts: Vec<Prompted<'_>> = rows
-        .iter()
-        .enumerate()
-        .map(|(i, row)| Prompted {
-            id: &row.id,
-            conversation: &row.conversation,
-            max_new_tokens,
-            constraint: constraints.by_row.get(i).and_then(Option::as_ref),
-        })
-        .collect();
+    let prompts = prompts(rows, constraints, max_new_tokens);
     let Some(texts) = writer.write(&prompts, journal, watch)? else {
         return Ok(None);
     };
@@ -174,6 +165,21 @@ pub fn evaluate(
         evaluation.unsupported = Some(constraints.unsupported.clone());
     }
     Ok(Some(evaluation))
+}
+
+/// What is to be written after each row.
+pub fn prompts<'a>(
+    rows: &'a [Row],
+    constraints: &'a Constraints,
+    max_new_tokens: usize,
+) -> Vec<Prompted<'a>> {
+    let prompted = |(i, row): (usize, &'a Row)| Prompted {
+        id: &row.id,
+        conversation: &row.conversation,
+        max_new_tokens,
+        constraint: constraints.by_row.get(i).and_then(Option::as_ref),
+    };
+    rows.iter().enumerate().map(prompted).collect()
 }
 
 fn slot_fields(row: &Row) -> Result<&tooltune_data::text::SlotRow, Error> {

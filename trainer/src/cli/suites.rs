@@ -1,0 +1,70 @@
+//! The options of single suites of `eval`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// How a response is shortened in prompts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PromptReduction {
+    /// As the benchmark does: a list item stays if it brings a new key.
+    Official,
+    /// The first item of a list, and those that bring a new path of keys.
+    Paths,
+}
+
+/// Prompt settings of the tool-output benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum ToolQaSetting {
+    /// The response; the model answers.
+    Answer,
+    /// The response and its schema; the model answers.
+    AnswerSchema,
+    /// The same, with reasoning first.
+    CotAnswerSchema,
+    /// The response; the model writes a function.
+    Code,
+    /// The response and its schema; the model writes a function.
+    CodeSchema,
+    /// The schema alone; the model writes a function.
+    CodeSchemaNoResponse,
+    /// A shortened response and the schema; the model writes a function.
+    CodeSchemaReduced,
+    /// Response and schema, with reasoning before the function.
+    CotCodeSchema,
+}
+
+/// Options of the suite toolqa.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Suite toolqa")]
+pub struct ToolQaArgs {
+    /// JSON Lines file of the responses that the questions are about.
+    #[arg(long)]
+    pub responses: Option<PathBuf>,
+    /// What the prompt shows and asks for.
+    #[arg(long, value_enum, default_value = "answer")]
+    pub setting: ToolQaSetting,
+    /// Folder of released schemas by endpoint; inferred from each response by default.
+    #[arg(long)]
+    pub schemas: Option<PathBuf>,
+    /// JSON file of prompts in place of our own, such as the published ones.
+    #[arg(long)]
+    pub prompts: Option<PathBuf>,
+    /// Shorten responses in every setting, for models whose context does not hold the whole.
+    #[arg(long, value_enum)]
+    pub reduce: Option<PromptReduction>,
+    /// Show responses to code settings as Python writes them, as in the published runs.
+    #[arg(long)]
+    pub python_repr: bool,
+    /// Run the functions that the model writes, each in a sandbox; settings for code need it.
+    #[arg(long)]
+    pub run_code: bool,
+    /// Run them even where the machine cannot isolate them: only code that is trusted, or a machine
+    /// that is thrown away.
+    #[arg(long, requires = "run_code")]
+    pub allow_unisolated: bool,
+    /// The Python that runs them, a path or a name in PATH.
+    #[arg(long, default_value = "python3")]
+    pub python: String,
+}

@@ -1,0 +1,180 @@
+//! `data flatten`, `data unflatten`, `data reduce`, and imports of data sets as SLOT rows.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+use tooltune_data::benchmarks::slot::import::{
+    E2eRows, Imported, import_e2e, import_issues, import_totto, import_webnlg, import_wikibio,
+};
+use tooltune_data::benchmarks::toolqa::{Reduction, reduce};
+use tooltune_data::flat::{FlattenOptions, FlattenReport, UnflattenReport, flatten_slot_row};
+use tooltune_data::text::{DataFormat, SlotRow, read_rows};
+use tooltune_data::tools::JsonLines;
+use tooltune_data::truncation::{PruneOptions, filter, prune, truncate_text};
+
+use super::data::write_lines;
+use super::evaluate::read_predictions;
+use super::{say, say_aside};
+use crate::cli::{
+    E2eRowsName, FlatFormArgs, FlattenArgs, ImportArgs, ImportFormat, ReduceArgs, ReductionName,
+    UnflattenArgs,
+};
+use crate::error::Error;
+use crate::eval::slot::Prediction;
+
+/// A row as a line of a file.
+#[derive(Serialize)]
+struct SlotLine<'a> {
+    input_text: &'a str,
+    json_schema: &'a Value,
+    gold: &'a Value,
+}
+
+impl<'a> From<&'a SlotRow> for SlotLine<'a> {
+    fn from(row: &'a SlotRow) -> Self {
+        Self {
+            input_text: &row.input_text,
+            json_schema: &row.json_schema,
+            gold: &row.gold,
+        }
+    }
+}
+
+/// Imports a data set of texts and facts; `None` for layouts of API documentation.
+pub(super) fn import_rows(args: &ImportArgs) -> Result<Option<()>, Error> {
+    let files = args.files.as_slice();
+    let imported = match (args.format, files) {
+        (ImportFormat::Webnlg, files) => import_webnlg(files)?,
+        (ImportFormat::E2e, [file]) => import_e2e(file, e2e_rows(args.e2e_rows))?,
+        (ImportFormat::Wikibio, [boxes, texts]) => import_wikibio(boxes, texts)?,
+        (ImportFormat::Totto, [file]) => import_totto(file)?,
+        (ImportFormat::GithubIssues, [form, issues]) => import_issues(form, issues)?,
+        (ImportFormat::Wikibio, _) => return Err(wants("the .box file and the file of texts")),
+        (ImportFormat::GithubIssues, _) => {
+            return Err(wants("the form's YAML and the issues' JSON"));
+        }
+        (ImportFormat::E2e | ImportFormat::Totto, _) => return Err(wants("one file")),
+        _ => return Ok(None),
+    };
+    let Imported { rows, counts } = imported;
+    write_lines("rows", rows.iter().map(SlotLine::from), Some(&args.output))?;
+    for (what, reasons) in [
+        ("left out", counts.dropped),
+        ("not in a gold", counts.left_out),
+    ] {
+        for (reason, n) in reasons {
+            say(&format!("{n} {what}: {reason}"))?;
+        }
+    }
+    Ok(Some(()))
+}
+
+fn wants(files: &str) -> Error {
+    Error::Usage(format!(
+        "this layout takes {files}; name nothing more and nothing less"
+    ))
+}
+
+fn e2e_rows(name: E2eRowsName) -> E2eRows {
+    match name {
+        E2eRowsName::Every => E2eRows::Every,
+        E2eRowsName::OnePerMeaning => E2eRows::OnePerMeaning,
+        E2eRowsName::Mentioned => E2eRows::Mentioned,
+    }
+}
+
+fn slot_rows(path: &Path) -> Result<Vec<SlotRow>, Error> {
+    let rows = read_rows(path, DataFormat::Slot)?;
+    let rows = rows.collect::<Result<Vec<_>, _>>()?;
+    Ok(rows.into_iter().filter_map(|row| row.slot).collect())
+}
+
+fn options(form: &FlatFormArgs) -> FlattenOptions {
+    FlattenOptions {
+        slots: form.slots,
+        separator: form.separator.clone(),
+        ..FlattenOptions::default()
+    }
+}
+
+pub(super) fn flatten(args: &FlattenArgs) -> Result<(), Error> {
+    let (options, mut report) = (options(&args.form), FlattenReport::default());
+    let rows = slot_rows(&args.file)?;
+    let flat: Vec<SlotRow> = rows
+        .iter()
+        .map(|row| flatten_slot_row(row, &options, &mut report).row)
+        .collect();
+    write_lines(
+        "rows",
+        flat.iter().map(SlotLine::from),
+        args.output.as_deref(),
+    )?;
+    say_aside(&format!(
+        "{} of {} schemas are flat now",
+        report.n_flattened, report.n_schemas
+    ))?;
+    for (reason, n) in &report.kept {
+        say_aside(&format!("{n} stayed as they were: {reason}"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> {
+    let options = options(&args.form);
+    let rows = slot_rows(&args.rows)?;
+    let predictions = read_predictions(&args.predictions)?;
+    if rows.len() != predictions.len() {
+        return Err(Error::Usage(format!(
+            "{} predictions for {} rows; give the nested rows that the flat ones were made of, all \
+             of them and in their order",
+            predictions.len(),
+            rows.len()
+        )));
+    }
+    let (mut flattened, mut report) = (FlattenReport::default(), UnflattenReport::default());
+    let nested: Vec<Prediction> = rows
+        .iter()
+        .zip(predictions)
+        .map(|(row, prediction)| {
+            let flat = flatten_slot_row(row, &options, &mut flattened);
+            Prediction {
+                prediction: flat.nested_completion(&prediction.prediction, &mut report),
+                ..prediction
+            }
+        })
+        .collect();
+    write_lines("predictions", nested, args.output.as_deref())?;
+    for (reason, n) in &report.malformed {
+        say_aside(&format!("{n} are malformed: {reason}"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn reduce_outputs(args: &ReduceArgs) -> Result<(), Error> {
+    let mut short = Vec::new();
+    for line in JsonLines::open(&args.file)? {
+        let (place, value) = line?;
+        let value = match &args.filter {
+            Some(expression) => filter(expression, &value)
+                .map_err(|error| Error::Usage(format!("{place}: --filter: {error}")))?,
+            None => value,
+        };
+        short.push(match args.rule {
+            ReductionName::Official => reduce(&value, Reduction::Official),
+            ReductionName::Paths => reduce(&value, Reduction::Paths),
+            ReductionName::Truncate => {
+                let pruned = prune(
+                    &value,
+                    &PruneOptions {
+                        max_items: args.max_items,
+                        max_depth: args.max_depth,
+                        ..PruneOptions::default()
+                    },
+                );
+                Value::String(truncate_text(&pruned, args.max_chars))
+            }
+        });
+    }
+    write_lines("outputs", short, args.output.as_deref())
+}

@@ -1,0 +1,69 @@
+//! Functions that a model wrote to what they return, each in a sandbox of its own.
+
+use serde_json::Value;
+use tooltune_data::benchmarks::toolqa::{CodeFailure, CodeRunner, ExtractedCode};
+use tooltune_data::json::{self, Style};
+use tooltune_data::sandbox::{Failure, Launcher, Limits, PythonRunner, Requirement, Sandbox};
+
+use crate::error::Error;
+
+/// The hidden first argument with which this program becomes a stage of the sandbox.
+pub const SANDBOX_STAGE: &str = "sandbox-stage";
+
+/// Runs Python in a sandbox.
+#[derive(Debug)]
+pub struct SandboxedCode {
+    runner: PythonRunner,
+    limits: Limits,
+}
+
+impl SandboxedCode {
+    /// Finds out what this machine can isolate with.
+    ///
+    /// # Errors
+    ///
+    /// A machine that cannot isolate what `requirement` asks for, or no Python.
+    pub fn open(python: &str, requirement: Requirement) -> Result<Self, Error> {
+        let launcher = Launcher {
+            program: std::env::current_exe()
+                .map_err(|error| Error::Usage(format!("this program cannot be found: {error}")))?,
+            arguments: vec![SANDBOX_STAGE.to_owned()],
+        };
+        let sandbox = Sandbox::new(launcher, requirement)?;
+        Ok(Self {
+            runner: PythonRunner::new(sandbox, python)?,
+            limits: Limits::default(),
+        })
+    }
+}
+
+impl CodeRunner for SandboxedCode {
+    fn run(&self, code: &ExtractedCode, response: &Value) -> Result<Value, CodeFailure> {
+        let argument = json::dumps(response, Style::Python);
+        let outcome = self
+            .runner
+            .run_function(&code.code, &code.name, &argument, &self.limits)
+            .map_err(|error| CodeFailure::Unavailable {
+                reason: error.to_string(),
+            })?;
+        let returned = outcome.result.map_err(failure)?;
+        let text = returned
+            .json
+            .map_err(|reason| CodeFailure::Failed { reason })?;
+        serde_json::from_str(&text).map_err(|error| CodeFailure::Failed {
+            reason: error.to_string(),
+        })
+    }
+}
+
+fn failure(failure: Failure) -> CodeFailure {
+    let reason = failure.to_string();
+    match failure {
+        Failure::TimedOut { .. }
+        | Failure::CpuTime { .. }
+        | Failure::Memory { .. }
+        | Failure::OutputTooLarge { .. }
+        | Failure::ResultTooLarge { .. } => CodeFailure::Stopped { reason },
+        _ => CodeFailure::Failed { reason },
+    }
+}
