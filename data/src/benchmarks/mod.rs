@@ -5,6 +5,7 @@
 
 mod bootstrap;
 pub mod goat;
+pub mod nestful;
 pub mod retrieval;
 pub mod slot;
 

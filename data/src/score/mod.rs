@@ -10,6 +10,7 @@
 mod encoders;
 mod error;
 mod goat_operations;
+mod nestful_operations;
 mod pipeline_operations;
 mod request;
 mod slot_operations;

@@ -7,9 +7,10 @@ use serde_json::{Map, Value};
 
 use super::encoders::Encoders;
 use super::error::LineError;
-use super::{goat_operations, pipeline_operations, slot_operations};
+use super::{goat_operations, nestful_operations, pipeline_operations, slot_operations};
 use crate::benchmarks::slot::SentenceEncoder;
 use crate::json::{ExactJson, parse_exact};
+use crate::python::{PyValue, loads};
 
 /// One operation of the interface.
 #[derive(Debug)]
@@ -33,10 +34,11 @@ pub struct InputField {
 }
 
 /// Every table of operations; a further suite adds a line.
-static TABLES: [&[Operation]; 3] = [
+static TABLES: [&[Operation]; 4] = [
     slot_operations::TABLE,
     goat_operations::TABLE,
     pipeline_operations::TABLE,
+    nestful_operations::TABLE,
 ];
 
 /// Lists every operation, suite by suite.
@@ -95,6 +97,18 @@ impl<'l> Request<'l> {
         let line = parse_exact(self.text).unwrap_or(ExactJson::Null);
         let field = line.get("input").and_then(|input| input.get(name));
         field.cloned().unwrap_or(ExactJson::Null)
+    }
+
+    /// The input as Python's values: integers of any size, and told apart from floats.
+    ///
+    /// # Errors
+    ///
+    /// - an integer has more digits than Python reads
+    pub(super) fn python_input(&self) -> Result<PyValue, LineError> {
+        let line = loads(self.text).map_err(|error| LineError::MalformedLine {
+            reason: format!("the line cannot be read as Python reads it: {error}"),
+        })?;
+        Ok(line.get("input").cloned().unwrap_or_default())
     }
 
     /// A choice that may stand in `options` or, as some writers put it, in `input`.

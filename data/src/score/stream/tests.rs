@@ -11,9 +11,10 @@ use crate::benchmarks::slot::{HashEncoder, ScoreError};
 use crate::score::operations;
 
 /// Worked examples: `{id, op, input, options?, expected}`; `expected` may be `{"error": kind}`.
-const SUITES: [&str; 2] = [
+const SUITES: [&str; 3] = [
     include_str!("../../../tests/fixtures/score/slot.jsonl"),
     include_str!("../../../tests/fixtures/score/goat.jsonl"),
+    include_str!("../../../tests/fixtures/score/nestful.jsonl"),
 ];
 
 fn examples() -> impl Iterator<Item = &'static str> {
