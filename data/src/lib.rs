@@ -13,6 +13,7 @@ pub mod http;
 pub mod json;
 pub mod pairs;
 pub mod sandbox;
+pub mod python;
 pub mod score;
 pub mod statistics;
 pub mod synth;

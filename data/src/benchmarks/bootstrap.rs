@@ -68,6 +68,18 @@ pub(super) fn ratio_estimate(rows: &[(f64, f64)]) -> Option<Estimate> {
     Some(Estimate { value, low, high })
 }
 
+/// The mean of the values that there are; none without any.
+pub(super) fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
+    let rows: Vec<(f64, f64)> = values
+        .map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)))
+        .collect();
+    ratio_estimate(&rows)
+}
+
+pub(super) fn indicator(holds: bool) -> f64 {
+    if holds { 1.0 } else { 0.0 }
+}
+
 fn ratio_of_sums<'r>(rows: impl Iterator<Item = &'r (f64, f64)>) -> Option<f64> {
     let (above, below) = rows.fold((0.0, 0.0), |(above, below), row| {
         (above + row.0, below + row.1)
@@ -84,6 +96,18 @@ pub(super) fn column_means<'r, const N: usize>(
         std::array::from_fn(|c| sums[c] + row[c])
     });
     sums.map(|sum| sum / n_rows)
+}
+
+/// `value [low, high]` times a factor, or a dash; with a `plus`, signed and with two digits.
+pub(super) fn cell(estimate: Option<Estimate>, factor: f64, plus: &str) -> String {
+    let Some(Estimate { value, low, high }) = estimate else {
+        return "-".to_owned();
+    };
+    let show = |number: f64| match plus {
+        "" => format!("{:.1}", factor * number),
+        _ => format!("{:+.2}", factor * number),
+    };
+    format!("{} [{}, {}]", show(value), show(low), show(high))
 }
 
 /// The generator of Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators".

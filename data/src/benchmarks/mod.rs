@@ -6,6 +6,7 @@
 mod bootstrap;
 pub mod goat;
 mod llm_judge;
+pub mod nestful;
 pub mod retrieval;
 pub mod slot;
 pub mod toolqa;

@@ -1,7 +1,7 @@
 //! A 64-bit float to the literal that Python's `repr` writes.
 //!
-//! Both languages print the shortest digits that read back to the same float; they differ only
-//! in layout. Python always shows a fraction or an exponent, and switches to the exponent form
+//! Both languages print the shortest digits that read back to the same float; they differ in
+//! layout, and in which of two equally near texts they take. Python always shows a fraction or an exponent, and switches to the exponent form
 //! outside 1e-4 to 1e16.
 
 /// Renders a finite float as Python's `repr` does: `1.0`, `1e+22`, `1e-07`, `0.0001`.
@@ -13,28 +13,70 @@
 /// CPython `float_repr_style` "short": `PyOS_double_to_string` with format code `r`, exponent
 /// form when the decimal point falls at or before digit -4 or after digit 16.
 pub fn python_float_repr(float: f64) -> String {
-    let scientific = format!("{float:e}");
-    let Some((mantissa, exponent)) = scientific.split_once('e') else {
-        return scientific;
+    let shortest = format!("{float:e}");
+    let Some((mantissa, _)) = shortest.split_once('e') else {
+        return shortest;
     };
-    let Ok(exponent) = exponent.parse::<i32>() else {
-        return scientific;
+    // Of two shortest texts that are equally near, Python takes the one with the even digit, as
+    // rounding to so many digits does; Rust takes the larger.
+    let n_decimals = mantissa
+        .split_once('.')
+        .map_or(0, |(_, digits)| digits.len());
+    let rounded = format!("{float:.n_decimals$e}");
+    let scientific = match rounded.parse() == Ok(float) {
+        true => rounded,
+        false => shortest,
     };
-    if (-4..16).contains(&exponent) {
-        let plain = format!("{float}");
-        return if plain.contains('.') {
-            plain
-        } else {
-            plain + ".0"
-        };
+    let parts = scientific.split_once('e');
+    let parts = parts.and_then(|(mantissa, exponent)| Some((mantissa, exponent.parse().ok()?)));
+    match parts {
+        None => scientific,
+        Some((mantissa, exponent @ -4..16)) => positional(mantissa, exponent),
+        Some((mantissa, exponent)) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{mantissa}e{sign}{:02}", exponent.abs())
+        }
     }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", exponent.abs())
+}
+
+/// Digits with one before the point, times a small power of ten, as digits around a point.
+fn positional(mantissa: &str, exponent: i32) -> String {
+    let (sign, unsigned) = match mantissa.strip_prefix('-') {
+        Some(unsigned) => ("-", unsigned),
+        None => ("", mantissa),
+    };
+    let digits = unsigned.replace('.', "");
+    let Ok(n_whole) = usize::try_from(exponent + 1) else {
+        let zeros = "0".repeat(usize::try_from(-1 - exponent).unwrap_or_default());
+        return format!("{sign}0.{zeros}{digits}");
+    };
+    match digits.split_at_checked(n_whole) {
+        _ if n_whole == 0 => format!("{sign}0.{digits}"),
+        Some((whole, fraction)) if !fraction.is_empty() => format!("{sign}{whole}.{fraction}"),
+        _ => format!("{sign}{digits:0<n_whole$}.0"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::python_float_repr;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_float_is_read_back_from_its_text(bits in any::<u64>(), quarters in any::<i64>()) {
+            for float in [f64::from_bits(bits), quarters as f64 / 4.0] {
+                prop_assume!(float.is_finite());
+                let text = python_float_repr(float);
+                prop_assert_eq!(text.parse::<f64>().map(f64::to_bits), Ok(float.to_bits()));
+                let n_digits = |text: &str| {
+                    let mantissa = text.split('e').next().unwrap_or_default();
+                    mantissa.replace(['-', '.'], "").trim_matches('0').len()
+                };
+                prop_assert_eq!(n_digits(&text), n_digits(&format!("{:e}", float)), "{}", text);
+            }
+        }
+    }
 
     #[test]
     fn floats_are_laid_out_as_python_repr_does() {
@@ -53,6 +95,13 @@ mod tests {
             (-1.5e-7, "-1.5e-07"),
             (5e-324, "5e-324"),
             (f64::MAX, "1.7976931348623157e+308"),
+            (1e15, "1000000000000000.0"),
+            (-0.05, "-0.05"),
+            (-739_857_734_535_330.0 - 0.25, "-739857734535330.2"),
+            (771_733_331_511_143.0 + 0.25, "771733331511143.2"),
+            (674_332_158_311_453.0 + 0.75, "674332158311453.8"),
+            (9_007_199_254_740_993_000.0, "9.007199254740993e+18"),
+            (2.0_f64.powi(-1022), "2.2250738585072014e-308"),
         ];
         for (float, expected) in rows {
             assert_eq!(python_float_repr(float), expected);

@@ -12,6 +12,7 @@ mod encoders;
 mod error;
 mod flat_operations;
 mod goat_operations;
+mod nestful_operations;
 mod pipeline_operations;
 mod request;
 mod slot_operations;

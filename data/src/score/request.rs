@@ -8,11 +8,12 @@ use serde_json::{Map, Value};
 use super::encoders::Encoders;
 use super::error::LineError;
 use super::{
-    data_operations, flat_operations, goat_operations, pipeline_operations, slot_operations,
+    data_operations, flat_operations, goat_operations, nestful_operations, pipeline_operations, slot_operations,
     toolqa_operations,
 };
 use crate::benchmarks::slot::SentenceEncoder;
 use crate::json::{ExactJson, parse_exact};
+use crate::python::{PyValue, loads};
 
 /// One operation of the interface.
 #[derive(Debug)]
@@ -36,13 +37,14 @@ pub struct InputField {
 }
 
 /// Every table of operations; a further suite adds a line.
-static TABLES: [&[Operation]; 6] = [
+static TABLES: [&[Operation]; 7] = [
     slot_operations::TABLE,
     goat_operations::TABLE,
     pipeline_operations::TABLE,
     flat_operations::TABLE,
     data_operations::TABLE,
     toolqa_operations::TABLE,
+    nestful_operations::TABLE,
 ];
 
 /// Name of the one field of an operation whose `input` is no object of fields but the value itself.
@@ -113,6 +115,18 @@ impl<'l> Request<'l> {
         let line = parse_exact(self.text).unwrap_or(ExactJson::Null);
         let field = line.get("input").and_then(|input| input.get(name));
         field.cloned().unwrap_or(ExactJson::Null)
+    }
+
+    /// The input as Python's values: integers of any size, and told apart from floats.
+    ///
+    /// # Errors
+    ///
+    /// - an integer has more digits than Python reads
+    pub(super) fn python_input(&self) -> Result<PyValue, LineError> {
+        let line = loads(self.text).map_err(|error| LineError::MalformedLine {
+            reason: format!("the line cannot be read as Python reads it: {error}"),
+        })?;
+        Ok(line.get("input").cloned().unwrap_or_default())
     }
 
     /// A choice that may stand in `options` or, as some writers put it, in `input`.

@@ -34,7 +34,7 @@ pub use import::{
     import_apibank, import_openapi, import_openapi_file, import_openapi_operations,
     import_openapi_operations_file, import_stabletoolbench,
 };
-pub use source::{JsonLines, read_json, read_text};
+pub use source::{JsonLines, TextLines, read_json, read_text};
 pub use trajectory::{Derived, Trajectory, TrajectoryCall};
 pub use trajectory_rows::{TrajectoryReader, read_trajectories};
 

@@ -54,26 +54,27 @@ pub fn read_json(path: &Path) -> Result<Value, ToolsError> {
     json::parse(&text).map_err(|error| ToolsError::NotJson { error }.at(path.display().to_string()))
 }
 
-/// The values of a JSON Lines file in order, each with its place as `file:line`.
-pub struct JsonLines {
+/// The lines of a text file in order, each with its place as `file:line`; blank ones are passed
+/// over.
+pub struct TextLines {
     path: PathBuf,
     lines: Box<dyn BufRead + Send>,
     line_number: usize,
     is_done: bool,
 }
 
-impl std::fmt::Debug for JsonLines {
+impl std::fmt::Debug for TextLines {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
-            .debug_struct("JsonLines")
+            .debug_struct("TextLines")
             .field("path", &self.path)
             .field("line_number", &self.line_number)
             .finish_non_exhaustive()
     }
 }
 
-impl JsonLines {
-    /// Opens a file; blank lines are passed over.
+impl TextLines {
+    /// Opens a file.
     ///
     /// # Errors
     ///
@@ -109,8 +110,8 @@ impl JsonLines {
     }
 }
 
-impl Iterator for JsonLines {
-    type Item = Result<(String, Value), ToolsError>;
+impl Iterator for TextLines {
+    type Item = Result<(String, String), ToolsError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.is_done {
@@ -123,8 +124,8 @@ impl Iterator for JsonLines {
                 Ok(Some(line)) if line.trim_ascii().is_empty() => {}
                 Ok(Some(line)) => {
                     let place = format!("{}:{}", self.path.display(), self.line_number);
-                    return Some(match parse_line(&line) {
-                        Ok(value) => Ok((place, value)),
+                    return Some(match utf8(&line) {
+                        Ok(text) => Ok((place, text.trim_end_matches(['\r', '\n']).to_owned())),
                         Err(error) => Err(error.at(place)),
                     });
                 }
@@ -134,9 +135,40 @@ impl Iterator for JsonLines {
     }
 }
 
-fn parse_line(line: &[u8]) -> Result<Value, ToolsError> {
-    let text = utf8(line)?.trim_end_matches(['\r', '\n']);
-    json::parse(text).map_err(|error| ToolsError::NotJson { error })
+/// The values of a JSON Lines file in order, each with its place as `file:line`.
+#[derive(Debug)]
+pub struct JsonLines {
+    lines: TextLines,
+}
+
+impl JsonLines {
+    /// Opens a file; blank lines are passed over.
+    ///
+    /// # Errors
+    ///
+    /// - the file cannot be opened or read
+    pub fn open(path: &Path) -> Result<Self, ToolsError> {
+        Ok(Self {
+            lines: TextLines::open(path)?,
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.lines.path()
+    }
+}
+
+impl Iterator for JsonLines {
+    type Item = Result<(String, Value), ToolsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let line = self.lines.next()?;
+        Some(line.and_then(|(place, text)| match json::parse(&text) {
+            Ok(value) => Ok((place, value)),
+            Err(error) => Err(ToolsError::NotJson { error }.at(place)),
+        }))
+    }
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, ToolsError> {

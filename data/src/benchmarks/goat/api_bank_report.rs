@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::GoatError;
 use super::api_bank::{ApiBankCall, ApiBankSample};
-use super::report::{cell, indicator, mean};
 use super::rouge::{rouge_l_apibank, rouge_l_plain};
 use crate::agents::Outcome;
-use crate::benchmarks::bootstrap::{Estimate, estimates, ratio_estimate};
+use crate::benchmarks::bootstrap::{Estimate, cell, estimates, indicator, mean, ratio_estimate};
 use crate::tools::GoldCall;
 
 /// The numbers of one sample.

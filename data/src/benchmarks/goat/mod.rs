@@ -33,7 +33,6 @@ pub use judge::{judge_messages, parse_judge};
 pub use llm_judge::JudgeSample;
 pub use paths::{LengthCase, correct_path, delta_len, mean_pct, percent};
 pub use report::{GoatReport, GoatSample, GoatScore, goat_table};
-pub(super) use report::{cell, indicator, mean};
 pub use restbench::{RestBenchReport, RestBenchScore, restbench_table};
 pub use rouge::{rouge_l_apibank, rouge_l_plain};
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::GoatError;
 use super::calls::{ArgumentEquality, Call, invocation_accuracy, selection_accuracy};
 use super::paths::correct_path;
-use crate::benchmarks::bootstrap::{Estimate, estimates, ratio_estimate};
+use crate::benchmarks::bootstrap::{Estimate, cell, estimates, indicator, mean};
 
 /// What a run made of one query.
 #[derive(Debug, Clone, Copy)]
@@ -152,18 +152,6 @@ fn columns(score: &GoatScore) -> [f64; 5] {
     ]
 }
 
-/// The mean of the values that there are; none without any.
-pub(crate) fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
-    let rows: Vec<(f64, f64)> = values
-        .map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)))
-        .collect();
-    ratio_estimate(&rows)
-}
-
-pub(crate) fn indicator(holds: bool) -> f64 {
-    if holds { 1.0 } else { 0.0 }
-}
-
 /// Renders reports as a Markdown table, a line for each with its name.
 ///
 /// Fractions are in per cent and the difference of lengths in calls, both with their intervals; a
@@ -189,18 +177,6 @@ pub fn goat_table(reports: &[(&str, &GoatReport)]) -> String {
         table.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     table
-}
-
-/// `value [low, high]` times a factor, or a dash; with a `plus`, signed and with two digits.
-pub(crate) fn cell(estimate: Option<Estimate>, factor: f64, plus: &str) -> String {
-    let Some(Estimate { value, low, high }) = estimate else {
-        return "-".to_owned();
-    };
-    let show = |number: f64| match plus {
-        "" => format!("{:.1}", factor * number),
-        _ => format!("{:+.2}", factor * number),
-    };
-    format!("{} [{}, {}]", show(value), show(low), show(high))
 }
 
 #[cfg(test)]

@@ -11,9 +11,8 @@ use super::GoatError;
 use super::calls::{Arguments, Call, selection_accuracy};
 use super::endpoints::Endpoints;
 use super::paths::correct_path;
-use super::report::{cell, indicator, mean};
 use crate::agents::Outcome;
-use crate::benchmarks::bootstrap::{Estimate, estimates};
+use crate::benchmarks::bootstrap::{Estimate, cell, estimates, indicator, mean};
 
 /// The numbers of one query.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::error::ToolQaError;
 use super::rows::TaskType;
 use crate::benchmarks::bootstrap::{Estimate, estimates};
-use crate::benchmarks::goat::indicator;
+use crate::benchmarks::bootstrap::indicator;
 
 /// What an output without a type is called in the published results.
 pub const PARSING_ERROR: &str = "parsing error";

@@ -11,8 +11,7 @@ use serde_json::Value;
 
 use super::answers::{AnswerMetric, contains, exact_match, number_strict};
 use super::error::ToolQaError;
-use crate::benchmarks::bootstrap::{Estimate, estimates};
-use crate::benchmarks::goat::{cell, indicator, mean};
+use crate::benchmarks::bootstrap::{Estimate, cell, estimates, indicator, mean};
 
 /// What became of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,12 +11,13 @@ use crate::benchmarks::slot::{HashEncoder, ScoreError};
 use crate::score::operations;
 
 /// Worked examples: `{id, op, input, options?, expected}`; `expected` may be `{"error": kind}`.
-const SUITES: [&str; 5] = [
+const SUITES: [&str; 6] = [
     include_str!("../../../tests/fixtures/score/slot.jsonl"),
     include_str!("../../../tests/fixtures/score/goat.jsonl"),
     include_str!("../../../tests/fixtures/score/toolqa.jsonl"),
     include_str!("../../../tests/fixtures/score/flat.jsonl"),
     include_str!("../../../tests/fixtures/score/data.jsonl"),
+    include_str!("../../../tests/fixtures/score/nestful.jsonl"),
 ];
 
 fn examples() -> impl Iterator<Item = &'static str> {

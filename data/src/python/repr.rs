@@ -1,0 +1,111 @@
+//! A value to the text that Python's `str` and `repr` make of it.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::value::PyValue;
+use crate::json::python_float_repr;
+
+/// What `str.isprintable` says no to, the blank aside.
+static UNPRINTABLE: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"^[\p{C}\p{Zl}\p{Zp}\p{Zs}]$").ok());
+
+/// Prints a value as `str` does: a text is itself, texts inside of lists have quotes.
+pub fn python_str(value: &PyValue) -> String {
+    match value {
+        PyValue::Text(text) => text.clone(),
+        other => python_repr(other),
+    }
+}
+
+/// Prints a value as `repr` does: `{'a': [1, 2.0, None]}`.
+///
+/// # Source
+///
+/// CPython `unicode_repr`: single quotes unless the text holds one and no double quote; what
+/// `str.isprintable` refuses is escaped.
+pub fn python_repr(value: &PyValue) -> String {
+    let mut text = String::new();
+    write(value, &mut text);
+    text
+}
+
+fn write(value: &PyValue, out: &mut String) {
+    match value {
+        PyValue::None => out.push_str("None"),
+        PyValue::Bool(true) => out.push_str("True"),
+        PyValue::Bool(false) => out.push_str("False"),
+        PyValue::Int(integer) => out.push_str(&integer.to_string()),
+        PyValue::Float(float) if float.is_nan() => out.push_str("nan"),
+        PyValue::Float(float) => out.push_str(&python_float_repr(*float)),
+        PyValue::Text(text) => write_text(text, out),
+        PyValue::List(items) => write_items(items, ['[', ']'], out),
+        PyValue::Tuple(items) => {
+            write_items(items, ['(', ')'], out);
+            if items.len() == 1 {
+                out.insert(out.len() - 1, ',');
+            }
+        }
+        PyValue::Dict(fields) => {
+            out.push('{');
+            for (field_idx, (key, field)) in fields.iter().enumerate() {
+                if field_idx > 0 {
+                    out.push_str(", ");
+                }
+                write_text(key, out);
+                out.push_str(": ");
+                write(field, out);
+            }
+            out.push('}');
+        }
+        PyValue::Other(repr) => out.push_str(repr),
+    }
+}
+
+fn write_items(items: &[PyValue], [open, close]: [char; 2], out: &mut String) {
+    out.push(open);
+    for (item_idx, item) in items.iter().enumerate() {
+        if item_idx > 0 {
+            out.push_str(", ");
+        }
+        write(item, out);
+    }
+    out.push(close);
+}
+
+fn write_text(text: &str, out: &mut String) {
+    let quote = match text.contains('\'') && !text.contains('"') {
+        true => '"',
+        false => '\'',
+    };
+    out.push(quote);
+    for character in text.chars() {
+        match character {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            _ if character == quote => out.extend(['\\', quote]),
+            ' '..='~' => out.push(character),
+            _ if is_printable(character) => out.push(character),
+            _ => out.push_str(&escape(character)),
+        }
+    }
+    out.push(quote);
+}
+
+fn is_printable(character: char) -> bool {
+    let text = character.encode_utf8(&mut [0; 4]).to_owned();
+    !UNPRINTABLE
+        .as_ref()
+        .is_some_and(|pattern| pattern.is_match(&text))
+}
+
+fn escape(character: char) -> String {
+    match u32::from(character) {
+        code @ 0..=0xff => format!("\\x{code:02x}"),
+        code @ 0x100..=0xffff => format!("\\u{code:04x}"),
+        code => format!("\\U{code:08x}"),
+    }
+}
