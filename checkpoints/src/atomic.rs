@@ -4,8 +4,8 @@
 //! it. Both happen here and nowhere else.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::path::Path;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use crate::error::CheckpointError;
 
@@ -16,17 +16,75 @@ use crate::error::CheckpointError;
 /// - `path` exists
 /// - it cannot be written completely; the error tells how many bytes it needs
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(path)
-        .map_err(|source| match source.kind() {
-            std::io::ErrorKind::AlreadyExists => CheckpointError::AlreadyExists {
-                path: path.to_owned(),
-            },
-            _ => write_error(path, bytes)(source),
-        })?;
-    write_all_synced(file, bytes).map_err(write_error(path, bytes))
+    write_in_parts(path, bytes.len() as u64, |file| file.write(bytes))
+}
+
+/// Writes a file that does not exist yet part by part, and syncs it to disk; for files that are
+/// larger than memory. It will have `n_bytes` bytes, which errors name. Where `fill` or the disk
+/// fails, nothing is left behind.
+///
+/// # Errors
+///
+/// - `path` exists
+/// - what `fill` says
+/// - it cannot be written completely; the error tells how many bytes it needs
+pub(crate) fn write_in_parts(
+    path: &Path,
+    n_bytes: u64,
+    fill: impl FnOnce(&mut NewFile) -> Result<(), CheckpointError>,
+) -> Result<(), CheckpointError> {
+    let mut file = NewFile::create(path, n_bytes)?;
+    let written = fill(&mut file).and_then(|()| file.sync());
+    if written.is_err() {
+        // The error to report is the first one.
+        let _ = fs::remove_file(path);
+    }
+    written
+}
+
+/// A file in the making, see [`write_in_parts`].
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    path: PathBuf,
+    file: BufWriter<File>,
+    /// Length that the whole file will have.
+    n_bytes: u64,
+}
+
+impl NewFile {
+    fn create(path: &Path, n_bytes: u64) -> Result<NewFile, CheckpointError> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map_err(|source| match source.kind() {
+                std::io::ErrorKind::AlreadyExists => CheckpointError::AlreadyExists {
+                    path: path.to_owned(),
+                },
+                _ => write_error(path, n_bytes)(source),
+            })?;
+        Ok(NewFile {
+            path: path.to_owned(),
+            file: BufWriter::new(file),
+            n_bytes,
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends `bytes`.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {
+        let written = self.file.write_all(bytes);
+        written.map_err(write_error(&self.path, self.n_bytes))
+    }
+
+    fn sync(&mut self) -> Result<(), CheckpointError> {
+        let synced = self.file.flush();
+        let synced = synced.and_then(|()| self.file.get_ref().sync_all());
+        synced.map_err(write_error(&self.path, self.n_bytes))
+    }
 }
 
 /// Replaces or creates a file in one step: readers see the old bytes or the new, never a part.
@@ -45,7 +103,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     if let Err(source) = written {
         // The error to report is the first one; the file left behind harms nobody.
         let _ = fs::remove_file(&staged);
-        return Err(write_error(path, bytes)(source));
+        return Err(write_error(path, bytes.len() as u64)(source));
     }
     sync_parent(path)
 }
@@ -108,13 +166,10 @@ fn write_all_synced(mut file: File, bytes: &[u8]) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn write_error<'a>(
-    path: &'a Path,
-    bytes: &'a [u8],
-) -> impl FnOnce(std::io::Error) -> CheckpointError + 'a {
+fn write_error(path: &Path, n_bytes: u64) -> impl FnOnce(std::io::Error) -> CheckpointError + '_ {
     move |source| CheckpointError::Write {
         path: path.to_owned(),
-        bytes: bytes.len() as u64,
+        bytes: n_bytes,
         source,
     }
 }
@@ -146,22 +201,42 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
+    #[test]
+    fn a_file_whose_parts_fail_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let error = write_in_parts(&path, 9, |file| {
+            file.write(b"first")?;
+            Err(CheckpointError::field(
+                Path::new("b"),
+                "second",
+                "is absent",
+            ))
+        });
+        assert!(error.unwrap_err().to_string().contains("second: is absent"));
+        assert!(!path.exists());
+        write_in_parts(&path, 9, |file| {
+            file.write(b"first")?;
+            file.write(b", second")
+        })
+        .unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"first, second");
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_is_an_error_that_tells_path_and_bytes() {
-        let error = CheckpointError::to_string(
-            &write_all_synced(
-                OpenOptions::new().write(true).open("/dev/full").unwrap(),
-                b"12345",
-            )
-            .map_err(write_error(
-                Path::new("/runs/a/adapter.safetensors"),
-                b"12345",
-            ))
-            .unwrap_err(),
-        );
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut file = NewFile {
+            path: PathBuf::from("/runs/a/adapter.safetensors"),
+            file: BufWriter::new(full),
+            n_bytes: 70_000,
+        };
+        // The buffer takes the first part; the disk refuses it with the second, or with the sync.
+        let parts = file.write(b"12345").and_then(|()| file.write(&[0; 69_995]));
+        let error = parts.and_then(|()| file.sync()).unwrap_err().to_string();
         assert!(
-            error.contains("/runs/a/adapter.safetensors (5 bytes needed)"),
+            error.contains("/runs/a/adapter.safetensors (70000 bytes needed)"),
             "{error}"
         );
         assert!(error.contains("No space left"), "{error}");

@@ -245,6 +245,49 @@ pub enum CheckpointError {
         value: f32,
     },
 
+    /// A value to be written lies beyond the range of the format chosen for it.
+    #[error(
+        "{path} is not written: element {element_idx} of tensor {tensor} is {value}, beyond the range of {dtype}; write it as bf16 or f32",
+        path = path.display()
+    )]
+    OutOfRange {
+        /// File that would have been written.
+        path: PathBuf,
+        /// Tensor concerned.
+        tensor: String,
+        /// Row-major index of the first such element.
+        element_idx: usize,
+        /// The value.
+        value: f32,
+        /// Format chosen.
+        dtype: &'static str,
+    },
+
+    /// Modules of an adapter that the model, or the format to be written, does not have.
+    #[error(
+        "{path} has no place for {n} module(s) of the adapter: {listed}; {mend}",
+        path = path.display(), n = modules.len(), listed = Listed(modules)
+    )]
+    UnmatchedModules {
+        /// Base model, or file to be written.
+        path: PathBuf,
+        /// The modules, by their place in the model.
+        modules: Vec<String>,
+        /// What to do.
+        mend: &'static str,
+    },
+
+    /// A program that loads adapters does not load this one.
+    #[error("{consumer} does not load this adapter: {problem}; {mend}")]
+    RefusedBy {
+        /// The program, such as "vLLM".
+        consumer: &'static str,
+        /// What it does not take.
+        problem: String,
+        /// What to do.
+        mend: String,
+    },
+
     /// A tensor's values do not fill its shape. Only a bug in the caller causes this.
     #[error("tensor {tensor} has shape {shape:?} but {n_values} values")]
     ShapeMismatch {
@@ -357,6 +400,20 @@ impl TensorDifferences {
 /// Names listed of each kind; a wrong config can concern every tensor of a model.
 const N_LISTED: usize = 8;
 
+/// Names separated by commas, no more than [`N_LISTED`] of them.
+struct Listed<'a>(&'a [String]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.0.len();
+        f.write_str(&self.0[..n.min(N_LISTED)].join(", "))?;
+        if n > N_LISTED {
+            write!(f, " and {} more", n - N_LISTED)?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for TensorDifferences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shapes = self
@@ -370,12 +427,8 @@ impl fmt::Display for TensorDifferences {
         ];
         let mut separator = "";
         for (kind, tensors) in kinds.iter().filter(|(_, tensors)| !tensors.is_empty()) {
-            let n = tensors.len();
-            let listed = tensors[..n.min(N_LISTED)].join(", ");
+            let (n, listed) = (tensors.len(), Listed(tensors));
             write!(f, "{separator}{n} {kind} tensor(s): {listed}")?;
-            if n > N_LISTED {
-                write!(f, " and {} more", n - N_LISTED)?;
-            }
             separator = "; ";
         }
         Ok(())

@@ -1,26 +1,22 @@
-//! Writes small GGUF files for tests, well-formed or with one thing wrong.
+//! Whole small GGUF files for tests, well-formed or with one thing wrong.
 
 use std::path::Path;
+
+use crate::weights::gguf_write::{GgufHeader, VERSION, padding};
 
 /// A GGUF file in the making.
 pub(crate) struct GgufWriter {
     pub(crate) version: u32,
-    entries: Vec<Vec<u8>>,
-    tensors: Vec<(String, Vec<u64>, u32, Vec<u8>)>,
-}
-
-fn text(value: &str) -> Vec<u8> {
-    let mut bytes = (value.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(value.as_bytes());
-    bytes
+    header: GgufHeader,
+    data: Vec<u8>,
 }
 
 impl GgufWriter {
     pub(crate) fn new() -> GgufWriter {
         GgufWriter {
-            version: 3,
-            entries: Vec::new(),
-            tensors: Vec::new(),
+            version: VERSION,
+            header: GgufHeader::default(),
+            data: Vec::new(),
         }
     }
 
@@ -57,31 +53,24 @@ impl GgufWriter {
         gguf
     }
 
-    fn entry(mut self, key: &str, kind: u32, value: &[u8]) -> GgufWriter {
-        let mut bytes = text(key);
-        bytes.extend(kind.to_le_bytes());
-        bytes.extend(value);
-        self.entries.push(bytes);
+    pub(crate) fn u32(mut self, key: &str, value: u32) -> GgufWriter {
+        self.header.u32(key, value);
         self
     }
 
-    pub(crate) fn u32(self, key: &str, value: u32) -> GgufWriter {
-        self.entry(key, 4, &value.to_le_bytes())
+    pub(crate) fn f32(mut self, key: &str, value: f32) -> GgufWriter {
+        self.header.f32(key, value);
+        self
     }
 
-    pub(crate) fn f32(self, key: &str, value: f32) -> GgufWriter {
-        self.entry(key, 6, &value.to_le_bytes())
+    pub(crate) fn text(mut self, key: &str, value: &str) -> GgufWriter {
+        self.header.text(key, value);
+        self
     }
 
-    pub(crate) fn text(self, key: &str, value: &str) -> GgufWriter {
-        self.entry(key, 8, &text(value))
-    }
-
-    pub(crate) fn texts(self, key: &str, values: &[&str]) -> GgufWriter {
-        let mut bytes = 8_u32.to_le_bytes().to_vec();
-        bytes.extend((values.len() as u64).to_le_bytes());
-        bytes.extend(values.iter().flat_map(|value| text(value)));
-        self.entry(key, 9, &bytes)
+    pub(crate) fn texts(mut self, key: &str, values: &[&str]) -> GgufWriter {
+        self.header.texts(key, values);
+        self
     }
 
     /// Adds a tensor of `shape`, outermost first, whose bytes are `data`.
@@ -91,8 +80,10 @@ impl GgufWriter {
         shape: &[u64],
         (gguf_type, data): (u32, Vec<u8>),
     ) -> GgufWriter {
-        let dims = shape.iter().rev().copied().collect();
-        self.tensors.push((name.to_owned(), dims, gguf_type, data));
+        let n_bytes = data.len() as u64;
+        self.header.place(name, shape, gguf_type, n_bytes).unwrap();
+        self.data.extend(data);
+        self.data.extend(padding(n_bytes));
         self
     }
 
@@ -102,23 +93,9 @@ impl GgufWriter {
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = b"GGUF".to_vec();
-        bytes.extend(self.version.to_le_bytes());
-        bytes.extend((self.tensors.len() as u64).to_le_bytes());
-        bytes.extend((self.entries.len() as u64).to_le_bytes());
-        bytes.extend(self.entries.concat());
-        let mut data = Vec::new();
-        for (name, dims, gguf_type, tensor) in &self.tensors {
-            bytes.extend(text(name));
-            bytes.extend((dims.len() as u32).to_le_bytes());
-            bytes.extend(dims.iter().flat_map(|dim| dim.to_le_bytes()));
-            bytes.extend(gguf_type.to_le_bytes());
-            bytes.extend((data.len() as u64).to_le_bytes());
-            data.extend(tensor);
-            data.resize(data.len().next_multiple_of(32), 0);
-        }
-        bytes.resize(bytes.len().next_multiple_of(32), 0);
-        bytes.extend(data);
+        let mut bytes = self.header.bytes();
+        bytes[4..8].copy_from_slice(&self.version.to_le_bytes());
+        bytes.extend(&self.data);
         bytes
     }
 

@@ -2,7 +2,8 @@
 //!
 //! In reading order: [`weights`] opens safetensors and GGUF and hands out one tensor at a time;
 //! [`model_files`] adds the config, tokenizer and chat template that belong to it; [`adapter`]
-//! reads and writes PEFT directories, [`sentence_transformers`] writes those of encoders; [`run_dir`] keeps the checkpoints of one run.
+//! reads and writes PEFT directories and GGUF adapters and knows what other programs make of them, [`merged`] adds
+//! an adapter to its base's weights, [`sentence_transformers`] writes encoders; [`run_dir`] keeps the checkpoints of one run.
 //!
 //! Every file is taken to be hostile: sizes are checked before they are trusted, and what is
 //! wrong is an error that names the file and how to mend it, never a panic. No device here.
@@ -13,6 +14,7 @@ pub mod digest;
 pub mod error;
 #[cfg(test)]
 mod gguf_writer;
+pub mod merged;
 pub mod model_files;
 pub mod run_dir;
 pub mod sentence_transformers;

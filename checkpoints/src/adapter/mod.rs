@@ -1,4 +1,6 @@
-//! PEFT adapter directories: `adapter_config.json` and `adapter_model.safetensors`.
+//! PEFT adapter directories, `adapter_config.json` and `adapter_model.safetensors`; the same
+//! adapter as GGUF for llama.cpp ([`write_gguf_adapter`]); and what other programs make of it
+//! ([`compatibility`]).
 //!
 //! In memory a tensor is named by its place in the model, such as
 //! `model.layers.0.self_attn.q_proj.lora_A.weight`; the prefix that PEFT puts in front exists on
@@ -6,12 +8,22 @@
 //! loads and then computes something else is worse than one that does not load.
 //! Source: huggingface/peft, `utils/save_and_load.py` and `tuners/lora/config.py`.
 
+mod consumers;
+mod gguf;
 mod peft_config;
+mod scaling;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+pub use consumers::{
+    Compatibility, CompatibilityRow, Consumer, Verdict, VllmLoad, compatibility, converter_rules,
+    peft_rules, sglang_rules, vllm_rules,
+};
+pub use gguf::{GgufAdapter, GgufArchitecture, GgufBase, read_gguf_adapter, write_gguf_adapter};
 pub use peft_config::{InitLoraWeights, Patterns, PeftConfig, TargetModules};
+pub use scaling::{ModuleScaling, Scalings, neutral};
+pub(crate) use scaling::{Pair, scaled_pairs};
 
 use crate::atomic::{write_directory, write_file};
 use crate::error::CheckpointError;
@@ -92,6 +104,7 @@ pub fn write_adapter_files(
 /// - the config asks for what is not supported (another `peft_type`, DoRA, a bias,
 ///   `modules_to_save`, …); the error names the field
 /// - a tensor is no LoRA factor, lacks its other half, or the two do not share a rank
+/// - a value is NaN or infinite
 pub fn load_adapter(dir: &Path) -> Result<Adapter, CheckpointError> {
     let config = PeftConfig::load(&dir.join(CONFIG_FILE))?;
     let path = dir.join(TENSORS_FILE);
@@ -105,7 +118,9 @@ pub fn load_adapter(dir: &Path) -> Result<Adapter, CheckpointError> {
                 feature: format!("tensor {key}, whose name does not begin with {KEY_PREFIX},"),
                 mend: "save the adapter with PEFT's save_pretrained",
             })?;
-        tensors.insert(name.to_owned(), weights.read_f32(key)?);
+        let tensor = weights.read_f32(key)?;
+        check_finite(&path, key, &tensor)?;
+        tensors.insert(name.to_owned(), tensor);
     }
     check_pairs(&path, &tensors)?;
     Ok(Adapter { config, tensors })
@@ -128,6 +143,18 @@ impl Adapter {
             .iter()
             .map(|(name, t)| (name.as_str(), t.shape.as_slice()));
         reject_differences(path, tensor_differences(expected, found))
+    }
+}
+
+/// Refuses a factor that was read and holds NaN or infinity.
+fn check_finite(path: &Path, name: &str, tensor: &HostTensor) -> Result<(), CheckpointError> {
+    match tensor.values.iter().position(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(element_idx) => {
+            let at = format!("tensor {name}, element {element_idx}");
+            let problem = format!("it is {}", tensor.values[element_idx]);
+            Err(CheckpointError::malformed(path, at, problem))
+        }
     }
 }
 

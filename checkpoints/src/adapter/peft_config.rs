@@ -257,6 +257,15 @@ impl PeftConfig {
         }
     }
 
+    /// The same targets with `r` and `lora_alpha` for all: no patterns, no rsLoRA.
+    pub(crate) fn without_variants(&self) -> PeftConfig {
+        let mut plain = self.clone();
+        plain.use_rslora = false;
+        plain.rank_pattern = Patterns::default();
+        plain.alpha_pattern = Patterns::default();
+        plain
+    }
+
     /// Reads and checks `adapter_config.json`.
     ///
     /// # Errors

@@ -122,6 +122,21 @@ fn a_diverged_adapter_is_not_saved_and_leaves_nothing() {
 }
 
 #[test]
+fn an_adapter_that_holds_nan_does_not_load() {
+    let dir = with_config(json!({}));
+    let path = dir.path().join(TENSORS_FILE);
+    let mut bytes = fs::read(&path).unwrap();
+    let end = bytes.len();
+    bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let error = load_adapter(dir.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("q_proj.lora_B.weight, element 11: it is NaN"),
+        "{error}"
+    );
+}
+
+#[test]
 fn configs_of_newer_peft_load_if_what_is_new_is_off() {
     let dir = with_config(json!({
         "peft_version": "0.21.2", "eva_config": null, "lora_bias": false, "qalora_group_size": 16,

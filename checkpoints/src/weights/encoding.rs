@@ -142,6 +142,11 @@ impl Format {
             .map(|row| row.format)
     }
 
+    /// Number of the type in GGUF tensor infos.
+    pub(super) fn gguf_type(self) -> u32 {
+        self.row().gguf_type
+    }
+
     pub(super) fn block_values(self) -> usize {
         self.row().block_values
     }

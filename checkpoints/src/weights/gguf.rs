@@ -11,10 +11,11 @@ use std::path::Path;
 use super::encoding::{Format, GGUF_READ};
 pub(crate) use super::gguf_metadata::{GgufMetadata, GgufValue};
 use super::source::SourceFile;
+use super::{HostTensor, decode_at};
 use crate::error::CheckpointError;
 
-const MAGIC: &[u8; 4] = b"GGUF";
-const DEFAULT_ALIGNMENT: u64 = 32;
+pub(super) const MAGIC: &[u8; 4] = b"GGUF";
+pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 /// Divisors of rotary frequencies: in Hugging Face's form part of the config, not a parameter.
 pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
 const MAX_DIMS: u32 = 4;
@@ -94,18 +95,26 @@ impl GgufFile {
             .map(|t| t.shape.as_slice())
     }
 
-    /// The divisors of rotary frequencies, highest frequency first, if the file has any.
-    pub(crate) fn rope_divisors(&self) -> Result<Option<Vec<f32>>, CheckpointError> {
-        let Some(tensor) = self.tensors.iter().find(|tensor| tensor.name == ROPE_FREQS) else {
+    /// Names of the tensors, in the order of the file.
+    pub(crate) fn tensor_names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.iter().map(|tensor| tensor.name.as_str())
+    }
+
+    /// Reads the tensor of this GGUF name, its rows as stored; `None` if there is none.
+    pub(crate) fn read_f32(&self, name: &str) -> Result<Option<HostTensor>, CheckpointError> {
+        let Some(tensor) = self.tensors.iter().find(|tensor| tensor.name == name) else {
             return Ok(None);
         };
-        let n_values = tensor.shape.iter().product::<usize>();
-        let mut bytes =
-            vec![0; n_values / tensor.format.block_values() * tensor.format.block_bytes()];
-        self.source.read_at(tensor.offset, &mut bytes)?;
-        let mut divisors = Vec::with_capacity(n_values);
-        tensor.format.decode(&bytes, &mut divisors);
-        Ok(Some(divisors))
+        let values = decode_at(&self.source, tensor.offset, &tensor.shape, tensor.format)?;
+        Ok(Some(HostTensor {
+            shape: tensor.shape.clone(),
+            values,
+        }))
+    }
+
+    /// The divisors of rotary frequencies, highest frequency first, if the file has any.
+    pub(crate) fn rope_divisors(&self) -> Result<Option<Vec<f32>>, CheckpointError> {
+        Ok(self.read_f32(ROPE_FREQS)?.map(|tensor| tensor.values))
     }
 }
 

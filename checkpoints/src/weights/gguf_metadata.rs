@@ -39,6 +39,11 @@ impl GgufMetadata {
         &self.path
     }
 
+    /// Whether there is an entry of this key, whatever its type.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
     pub(super) fn wrong(&self, key: &str, wanted: &str) -> CheckpointError {
         CheckpointError::field(
             &self.path,

@@ -1,6 +1,8 @@
-//! GGUF tensor names as Hugging Face names, and which rows llama.cpp has reordered.
+//! GGUF tensor names as Hugging Face names and back, and which rows llama.cpp has reordered.
 //!
 //! A name outside the table stays as it is, so that the comparison with the model lists it.
+
+use std::path::Path;
 
 use super::RowOrder;
 use super::gguf::GgufMetadata;
@@ -27,7 +29,7 @@ const IN_BLOCK: [(&str, &str); 9] = [
 ];
 
 /// The Hugging Face name of a GGUF tensor, or the name itself if it has none.
-pub(super) fn hugging_face_name(name: &str) -> String {
+pub(crate) fn hugging_face_name(name: &str) -> String {
     renamed(name).unwrap_or_else(|| name.to_owned())
 }
 
@@ -50,18 +52,36 @@ fn renamed(name: &str) -> Option<String> {
     ))
 }
 
-/// Head counts of a GGUF model whose query and key rows are reordered.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ReorderedHeads {
-    n_query: usize,
-    n_key_value: usize,
+/// The GGUF name of a Hugging Face module, such as `blk.0.attn_q`; `None` if it has none.
+pub(crate) fn gguf_module(module: &str) -> Option<String> {
+    let lookup = |table: &[(&'static str, &str)], module: &str| {
+        table
+            .iter()
+            .find(|(_, hugging_face)| *hugging_face == module)
+            .map(|(gguf, _)| *gguf)
+    };
+    let Some(in_block) = module.strip_prefix("model.layers.") else {
+        return lookup(&OUTER, module).map(str::to_owned);
+    };
+    let (layer_idx, module) = in_block.split_once('.')?;
+    let layer_idx: usize = layer_idx.parse().ok()?;
+    Some(format!("blk.{layer_idx}.{}", lookup(&IN_BLOCK, module)?))
 }
 
-impl ReorderedHeads {
-    /// From the metadata; `None` for architectures whose rows stay in order.
+/// Numbers of attention heads, by which llama.cpp reorders rows of query and key projections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadCounts {
+    /// Heads of queries.
+    pub n_query: usize,
+    /// Heads of keys and values, fewer where queries share them.
+    pub n_key_value: usize,
+}
+
+impl HeadCounts {
+    /// From the metadata of a model; `None` for architectures whose rows stay in order.
     pub(super) fn from_metadata(
         metadata: &GgufMetadata,
-    ) -> Result<Option<ReorderedHeads>, CheckpointError> {
+    ) -> Result<Option<HeadCounts>, CheckpointError> {
         if metadata.text("general.architecture")? != Some("llama") {
             return Ok(None);
         }
@@ -72,16 +92,17 @@ impl ReorderedHeads {
             .unwrap_or(n_query);
         // A count beyond usize divides no row count, which `order` refuses.
         let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        Ok(Some(ReorderedHeads {
+        Ok(Some(HeadCounts {
             n_query: count(n_query),
             n_key_value: count(n_key_value),
         }))
     }
 
-    /// How the rows of the tensor with this Hugging Face name are ordered.
-    pub(super) fn order(
+    /// How llama.cpp's llama architecture orders the rows of the tensor with this Hugging Face
+    /// name; `path` is the file concerned, for the message.
+    pub(crate) fn order(
         self,
-        metadata: &GgufMetadata,
+        path: &Path,
         name: &str,
         shape: &[usize],
     ) -> Result<RowOrder, CheckpointError> {
@@ -100,8 +121,39 @@ impl ReorderedHeads {
             let at = format!("tensor {name}");
             let problem =
                 format!("its {n_rows} rows do not divide into {n_heads} heads of two halves");
-            return Err(CheckpointError::malformed(metadata.path(), at, problem));
+            return Err(CheckpointError::malformed(path, at, problem));
         }
         Ok(RowOrder::HalvesInterleaved { n_heads })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_both_ways() {
+        let modules = IN_BLOCK
+            .iter()
+            .map(|(_, module)| format!("model.layers.17.{module}"));
+        for module in modules.chain(OUTER.iter().map(|(_, module)| (*module).to_owned())) {
+            let gguf = gguf_module(&module).unwrap();
+            assert_eq!(
+                hugging_face_name(&format!("{gguf}.weight")),
+                format!("{module}.weight")
+            );
+        }
+        assert_eq!(
+            gguf_module("model.layers.3.mlp.down_proj").as_deref(),
+            Some("blk.3.ffn_down")
+        );
+        for unknown in [
+            "model.layers.x.mlp.up_proj",
+            "model.layers.3.mlp",
+            "score",
+            "",
+        ] {
+            assert_eq!(gguf_module(unknown), None);
+        }
     }
 }

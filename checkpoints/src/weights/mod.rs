@@ -7,10 +7,13 @@
 
 mod blocks;
 mod encoding;
+mod float;
 pub(crate) mod gguf;
 mod gguf_metadata;
 mod gguf_names;
+pub(crate) mod gguf_write;
 mod open;
+mod row_order;
 mod safetensors_header;
 mod source;
 mod write;
@@ -21,9 +24,15 @@ use std::path::{Path, PathBuf};
 
 use crate::digest::{sha256_bytes, sha256_file};
 use crate::error::{CheckpointError, TensorDifferences};
-use encoding::Encoding;
-pub(crate) use open::only_weight_file;
+use encoding::{Encoding, Format};
+pub use float::FloatDtype;
+pub(crate) use float::{NewTensor, write_values};
+pub use gguf_names::HeadCounts;
+pub(crate) use gguf_names::{gguf_module, hugging_face_name};
+pub(crate) use open::{INDEX, SINGLE, only_weight_file};
+pub(crate) use row_order::RowOrder;
 use source::SourceFile;
+pub(crate) use write::write_safetensors;
 pub use write::write_tensors;
 
 /// Bytes fetched at once while a tensor is converted; bounds the extra memory of a read.
@@ -47,15 +56,6 @@ impl fmt::Debug for HostTensor {
             self.values.len()
         )
     }
-}
-
-/// How the rows of a stored matrix are ordered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RowOrder {
-    /// As Hugging Face stores them.
-    AsIs,
-    /// Rows of each head alternate between its two halves (GGUF's llama architecture).
-    HalvesInterleaved { n_heads: usize },
 }
 
 /// Where one tensor lies and how it is stored.
@@ -103,6 +103,17 @@ impl Weights {
         self.files.iter().map(SourceFile::path)
     }
 
+    /// Whether the tensors are in a GGUF file.
+    pub(crate) fn is_gguf(&self) -> bool {
+        self.paths()
+            .any(|path| path.extension().is_some_and(|e| e == "gguf"))
+    }
+
+    /// Format a tensor can be written in again without loss, if it is stored as plain floats.
+    pub(crate) fn float_dtype(&self, name: &str) -> Option<FloatDtype> {
+        FloatDtype::parse(self.stored_as(name)?)
+    }
+
     /// Reads one tensor and converts it to f32, dequantising if need be.
     ///
     /// # Errors
@@ -121,26 +132,10 @@ impl Weights {
                 supported: encoding::SAFETENSORS_READ,
             });
         };
-        let n_values = tensor.shape.iter().product::<usize>();
-        let mut values = Vec::with_capacity(n_values);
-        let chunk_blocks = (CHUNK_BYTES / format.block_bytes()).max(1);
-        let mut blocks_left = n_values / format.block_values();
-        let mut offset = tensor.offset;
-        let mut chunk = Vec::new();
-        while blocks_left > 0 {
-            let n_blocks = blocks_left.min(chunk_blocks);
-            chunk.resize(n_blocks * format.block_bytes(), 0);
-            source.read_at(offset, &mut chunk)?;
-            format.decode(&chunk, &mut values);
-            offset += chunk.len() as u64;
-            blocks_left -= n_blocks;
-        }
-        if let RowOrder::HalvesInterleaved { n_heads } = tensor.row_order {
-            values = halves_apart(&values, &tensor.shape, n_heads);
-        }
+        let values = decode_at(source, tensor.offset, &tensor.shape, *format)?;
         Ok(HostTensor {
+            values: tensor.row_order.undo(values, &tensor.shape),
             shape: tensor.shape.clone(),
-            values,
         })
     }
 
@@ -245,26 +240,28 @@ pub(crate) fn reject_differences(
     })
 }
 
-/// Undoes the row order that llama.cpp gives query and key projections of the llama architecture.
-///
-/// GGUF stores the rows of a head as (i, half) because its rotary embedding turns neighbours;
-/// Hugging Face stores (half, i). Biases are matrices of one column.
-///
-/// # Source
-///
-/// ggml-org/llama.cpp `convert_hf_to_gguf.py`, `LlamaModel.permute`.
-fn halves_apart(values: &[f32], shape: &[usize], n_heads: usize) -> Vec<f32> {
-    let n_rows = shape[0];
-    let row_len = shape[1..].iter().product::<usize>();
-    let head_rows = n_rows / n_heads;
-    let half = head_rows / 2;
-    let mut out = Vec::with_capacity(values.len());
-    for row in 0..n_rows {
-        let (head, within) = (row / head_rows, row % head_rows);
-        let stored = head * head_rows + (within % half) * 2 + within / half;
-        out.extend_from_slice(&values[stored * row_len..(stored + 1) * row_len]);
+/// Reads and decodes the values of a tensor whose bytes begin at `offset`, in chunks.
+fn decode_at(
+    source: &SourceFile,
+    offset: u64,
+    shape: &[usize],
+    format: Format,
+) -> Result<Vec<f32>, CheckpointError> {
+    let n_values = shape.iter().product::<usize>();
+    let mut values = Vec::with_capacity(n_values);
+    let chunk_blocks = (CHUNK_BYTES / format.block_bytes()).max(1);
+    let mut blocks_left = n_values / format.block_values();
+    let mut offset = offset;
+    let mut chunk = Vec::new();
+    while blocks_left > 0 {
+        let n_blocks = blocks_left.min(chunk_blocks);
+        chunk.resize(n_blocks * format.block_bytes(), 0);
+        source.read_at(offset, &mut chunk)?;
+        format.decode(&chunk, &mut values);
+        offset += chunk.len() as u64;
+        blocks_left -= n_blocks;
     }
-    out
+    Ok(values)
 }
 
 #[cfg(test)]

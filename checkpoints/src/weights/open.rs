@@ -8,13 +8,13 @@ use serde::Deserialize;
 
 use super::encoding::Encoding;
 use super::gguf::{GgufFile, ROPE_FREQS};
-use super::gguf_names::{ReorderedHeads, hugging_face_name};
+use super::gguf_names::{HeadCounts, hugging_face_name};
 use super::source::SourceFile;
 use super::{RowOrder, StoredTensor, Weights, safetensors_header};
 use crate::error::CheckpointError;
 
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const SINGLE: &str = "model.safetensors";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 const ADAPTER: &str = "adapter_model.safetensors";
 
 #[derive(Deserialize)]
@@ -60,7 +60,7 @@ impl Weights {
             metadata,
             tensors,
         } = gguf;
-        let heads = ReorderedHeads::from_metadata(&metadata)?;
+        let heads = HeadCounts::from_metadata(&metadata)?;
         let mut by_name = BTreeMap::new();
         for tensor in tensors {
             if tensor.name == ROPE_FREQS {
@@ -68,7 +68,7 @@ impl Weights {
             }
             let name = hugging_face_name(&tensor.name);
             let row_order = match heads {
-                Some(heads) => heads.order(&metadata, &name, &tensor.shape)?,
+                Some(heads) => heads.order(source.path(), &name, &tensor.shape)?,
                 None => RowOrder::AsIs,
             };
             let stored = StoredTensor {

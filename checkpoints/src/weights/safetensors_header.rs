@@ -12,7 +12,7 @@ use super::source::SourceFile;
 use super::{RowOrder, StoredTensor};
 use crate::error::CheckpointError;
 
-const MAX_HEADER_BYTES: u64 = 100_000_000;
+pub(super) const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 #[derive(Deserialize)]
 struct TensorInfo {

@@ -506,5 +506,54 @@ proptest! {
         for (name, tensor) in &tensors {
             prop_assert_eq!(&weights.read_f32(name).unwrap(), tensor);
         }
+        prop_assert_eq!(fs::read(&path).unwrap(), serialized(&tensors));
+    }
+}
+
+/// The file that the `safetensors` crate makes of `tensors`, in memory.
+fn serialized(tensors: &BTreeMap<String, HostTensor>) -> Vec<u8> {
+    let bytes: Vec<Vec<u8>> = tensors
+        .values()
+        .map(|tensor| tensor.values.iter().flat_map(|v| v.to_le_bytes()).collect())
+        .collect();
+    let views = tensors.iter().zip(&bytes).map(|((name, tensor), bytes)| {
+        let dtype = safetensors::Dtype::F32;
+        let view = safetensors::tensor::TensorView::new(dtype, tensor.shape.clone(), bytes);
+        (name.as_str(), view.unwrap())
+    });
+    let metadata = [("format".to_owned(), "pt".to_owned())].into();
+    safetensors::serialize(views.collect::<Vec<_>>(), Some(metadata)).unwrap()
+}
+
+#[test]
+fn tensors_of_several_formats_make_the_file_of_the_safetensors_crate() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    let formats = [
+        ("b", FloatDtype::BF16),
+        ("a", FloatDtype::F16),
+        ("d", FloatDtype::F32),
+        ("c", FloatDtype::BF16),
+    ];
+    let planned = formats.map(|(name, dtype)| NewTensor {
+        name: name.to_owned(),
+        shape: vec![3],
+        dtype,
+    });
+    write_safetensors(&path, planned.to_vec(), |name| {
+        assert!(formats.iter().any(|(known, _)| *known == name));
+        Ok(std::borrow::Cow::Owned(tensor(&[3], 1.5)))
+    })
+    .unwrap();
+    let written = fs::read(&path).unwrap();
+    let read = safetensors::SafeTensors::deserialize(&written).unwrap();
+    let views = read.tensors();
+    let again =
+        safetensors::serialize(views, Some([("format".to_owned(), "pt".to_owned())].into()));
+    assert_eq!(written, again.unwrap());
+    let weights = Weights::open(&path).unwrap();
+    for (name, dtype) in formats {
+        assert_eq!(weights.float_dtype(name), Some(dtype));
+        assert_eq!(weights.read_f32(name).unwrap(), tensor(&[3], 1.5));
     }
 }

@@ -1,13 +1,14 @@
-//! Host tensors to a safetensors file that PyTorch loads.
+//! Host tensors to a safetensors file that PyTorch loads, one tensor after another.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::HostTensor;
-use crate::atomic::write_file;
+use super::float::{FloatDtype, NewTensor, check_values, write_values};
+use super::{HostTensor, safetensors_header};
+use crate::atomic::write_in_parts;
 use crate::error::CheckpointError;
 
 /// Writes tensors as f32 with the metadata `{"format": "pt"}`, and syncs the file to disk.
@@ -24,42 +25,81 @@ pub fn write_tensors<T: Borrow<HostTensor>>(
     path: &Path,
     tensors: &BTreeMap<String, T>,
 ) -> Result<(), CheckpointError> {
-    let mut bytes = Vec::with_capacity(tensors.len());
+    let mut planned = Vec::with_capacity(tensors.len());
     for (name, tensor) in tensors {
-        let tensor = tensor.borrow();
-        check_values(path, name, tensor)?;
-        let little_endian: Vec<u8> = tensor.values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        bytes.push(little_endian);
+        let new = NewTensor {
+            name: name.clone(),
+            shape: tensor.borrow().shape.clone(),
+            dtype: FloatDtype::F32,
+        };
+        check_values(path, &new, tensor.borrow())?;
+        planned.push(new);
     }
-    let mut views = Vec::with_capacity(tensors.len());
-    for ((name, tensor), bytes) in tensors.iter().zip(&bytes) {
-        let view =
-            TensorView::new(Dtype::F32, tensor.borrow().shape.clone(), bytes).map_err(|e| {
-                CheckpointError::malformed(path, format!("tensor {name}"), e.to_string())
-            })?;
-        views.push((name.as_str(), view));
-    }
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let file = safetensors::serialize(views, Some(metadata))
-        .map_err(|e| CheckpointError::malformed(path, "the header", e.to_string()))?;
-    write_file(path, &file)
+    write_safetensors(path, planned, |name| {
+        let tensor = tensors
+            .get(name)
+            .map(|tensor| Cow::Borrowed(tensor.borrow()));
+        tensor.ok_or_else(|| CheckpointError::malformed(path, name, "the tensor is not planned"))
+    })
 }
 
-fn check_values(path: &Path, name: &str, tensor: &HostTensor) -> Result<(), CheckpointError> {
-    if tensor.shape.iter().product::<usize>() != tensor.values.len() {
-        return Err(CheckpointError::ShapeMismatch {
-            tensor: name.to_owned(),
-            shape: tensor.shape.clone(),
-            n_values: tensor.values.len(),
-        });
-    }
-    match tensor.values.iter().position(|value| !value.is_finite()) {
-        None => Ok(()),
-        Some(element_idx) => Err(CheckpointError::NonFinite {
+/// Writes the tensors `planned`, in the order and with the header of the `safetensors` crate and
+/// the metadata `{"format": "pt"}`. `values` is asked for one after another, by name, so that no
+/// more than one need be in memory.
+///
+/// # Errors
+///
+/// - what `values` says; a value is not finite in the format planned; values do not fill the shape
+/// - `path` exists, or cannot be written; nothing is left behind
+pub(crate) fn write_safetensors<'a>(
+    path: &Path,
+    mut planned: Vec<NewTensor>,
+    mut values: impl FnMut(&str) -> Result<Cow<'a, HostTensor>, CheckpointError>,
+) -> Result<(), CheckpointError> {
+    // The widest first, then by name, so that every tensor is aligned.
+    planned.sort_by(|left, right| {
+        let dtypes = right.dtype.safetensors().cmp(&left.dtype.safetensors());
+        dtypes.then_with(|| left.name.cmp(&right.name))
+    });
+    let (header, n_data_bytes) = header(path, &planned)?;
+    let n_bytes = (header.len() as u64).saturating_add(n_data_bytes);
+    write_in_parts(path, n_bytes, |file| {
+        file.write(&header)?;
+        for new in &planned {
+            write_values(file, new, values(&new.name)?)?;
+        }
+        Ok(())
+    })
+}
+
+/// All in front of the tensors' bytes, and the number of these.
+fn header(path: &Path, planned: &[NewTensor]) -> Result<(Vec<u8>, u64), CheckpointError> {
+    let mut infos = Vec::with_capacity(planned.len());
+    let mut offset = 0_usize;
+    for new in planned {
+        let end = new.n_bytes().and_then(|n| offset.checked_add(n));
+        let end = end.ok_or_else(|| CheckpointError::SizeOverflow {
             path: path.to_owned(),
-            tensor: name.to_owned(),
-            element_idx,
-            value: tensor.values[element_idx],
-        }),
+            tensor: new.name.clone(),
+            shape: new.shape.iter().map(|&dim| dim as u64).collect(),
+        })?;
+        let info = TensorInfo {
+            dtype: new.dtype.safetensors(),
+            shape: new.shape.clone(),
+            data_offsets: (offset, end),
+        };
+        infos.push((new.name.clone(), info));
+        offset = end;
     }
+    let broken = |problem: String| CheckpointError::malformed(path, "the header", problem);
+    let format = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let metadata = Metadata::new(Some(format), infos).map_err(|e| broken(e.to_string()))?;
+    let mut json = serde_json::to_vec(&metadata).map_err(|e| broken(e.to_string()))?;
+    json.resize(json.len().next_multiple_of(8), b' ');
+    if json.len() as u64 > safetensors_header::MAX_HEADER_BYTES {
+        return Err(broken(format!("it would have {} bytes", json.len())));
+    }
+    let mut header = (json.len() as u64).to_le_bytes().to_vec();
+    header.extend(json);
+    Ok((header, offset as u64))
 }

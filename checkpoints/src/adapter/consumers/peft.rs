@@ -1,0 +1,240 @@
+//! PEFT's rules: which modules a config targets, and rank and scaling of each.
+//!
+//! Source: huggingface/peft, `check_target_module_exists` of `tuners/tuners_utils.py`,
+//! `get_pattern_key` of `utils/other.py`, and `tuners/lora/layer.py`.
+
+use std::path::Path;
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::HEAD;
+use crate::adapter::scaling::{ModuleScaling, Scalings, pairs};
+use crate::adapter::{Adapter, CONFIG_FILE, PeftConfig, TargetModules};
+use crate::error::CheckpointError;
+
+/// Targets of Llama, Mistral and Qwen2 where a config names none.
+const DEFAULT_TARGETS: [&str; 2] = ["q_proj", "v_proj"];
+const ALL_LINEAR: &str = "all-linear";
+
+/// Rank and scaling of every module that PEFT applies.
+///
+/// Tensors outside the config's targets are left out, since PEFT loads an adapter without them.
+///
+/// # Errors
+///
+/// - a tensor is no factor or lacks its other half
+/// - a rank in the config is not that of the tensors, which PEFT refuses
+/// - `layers_to_transform` beside targets given as one pattern, which PEFT refuses
+/// - a pattern that is no regular expression here
+pub fn peft_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
+    let rules = PeftRules::new(&adapter.config)?;
+    let mut scalings = Scalings::new();
+    for pair in pairs(&adapter.tensors)? {
+        if !rules.targets(pair.module) {
+            continue;
+        }
+        let rank = rules.rank(pair.module);
+        if rank != pair.rank() {
+            return Err(CheckpointError::RefusedBy {
+                consumer: "PEFT",
+                problem: format!(
+                    "the config gives {} rank {rank} and its factors have {}",
+                    pair.module,
+                    pair.rank()
+                ),
+                mend: "correct r and rank_pattern, or export the adapter again".to_owned(),
+            });
+        }
+        let scaling = rules.scaling(pair.module, rank);
+        scalings.insert(pair.module.to_owned(), ModuleScaling { rank, scaling });
+    }
+    Ok(scalings)
+}
+
+/// A config with its patterns compiled.
+#[derive(Debug)]
+pub(crate) struct PeftRules<'a> {
+    config: &'a PeftConfig,
+    targets: Choice,
+    excluded: Option<Choice>,
+    layers: Option<Layers>,
+    ranks: Vec<(Regex, usize)>,
+    alphas: Vec<(Regex, f64)>,
+}
+
+impl<'a> PeftRules<'a> {
+    /// Compiles the patterns of `config`.
+    pub(crate) fn new(config: &'a PeftConfig) -> Result<PeftRules<'a>, CheckpointError> {
+        let targets = match &config.target_modules {
+            Some(targets) => Choice::new("target_modules", targets)?,
+            None => Choice::Names(DEFAULT_TARGETS.map(str::to_owned).to_vec()),
+        };
+        let excluded = match &config.exclude_modules {
+            Some(excluded) => Some(Choice::new("exclude_modules", excluded)?),
+            None => None,
+        };
+        let layers = Layers::new(config)?;
+        if layers.is_some() && !matches!(targets, Choice::Names(_)) {
+            return Err(CheckpointError::RefusedBy {
+                consumer: "PEFT",
+                problem: "layers_to_transform needs a list of target_modules, and they are one \
+                          pattern"
+                    .to_owned(),
+                mend: "name the modules in target_modules".to_owned(),
+            });
+        }
+        Ok(PeftRules {
+            targets,
+            excluded,
+            layers,
+            ranks: compiled("rank_pattern", &config.rank_pattern.0)?,
+            alphas: compiled("alpha_pattern", &config.alpha_pattern.0)?,
+            config,
+        })
+    }
+
+    /// Whether the config puts factors on the module of this path.
+    pub(crate) fn targets(&self, module: &str) -> bool {
+        if self.excluded.as_ref().is_some_and(|e| e.matches(module)) {
+            return false;
+        }
+        // A module that is named in full counts in every layer.
+        if let Choice::Names(names) = &self.targets
+            && names.iter().any(|name| name == module)
+        {
+            return true;
+        }
+        let in_layers = |layers: &Layers| layers.contain(module);
+        self.targets.matches(module) && self.layers.as_ref().is_none_or(in_layers)
+    }
+
+    /// Rank by the config.
+    pub(crate) fn rank(&self, module: &str) -> usize {
+        first_match(&self.ranks, module).unwrap_or(self.config.r)
+    }
+
+    /// `alpha / rank`, or `alpha / √rank` under `use_rslora`.
+    pub(crate) fn scaling(&self, module: &str, rank: usize) -> f64 {
+        let alpha = first_match(&self.alphas, module).unwrap_or(self.config.lora_alpha);
+        alpha / divisor(self.config, rank)
+    }
+}
+
+/// What alpha is divided by at this rank.
+pub(super) fn divisor(config: &PeftConfig, rank: usize) -> f64 {
+    match config.use_rslora {
+        true => (rank as f64).sqrt(),
+        false => rank as f64,
+    }
+}
+
+/// A choice of modules.
+#[derive(Debug)]
+enum Choice {
+    AllLinear,
+    Names(Vec<String>),
+    Full(Regex),
+}
+
+impl Choice {
+    fn new(field: &str, choice: &TargetModules) -> Result<Choice, CheckpointError> {
+        match choice {
+            TargetModules::Pattern(all) if all == ALL_LINEAR => Ok(Choice::AllLinear),
+            TargetModules::Pattern(pattern) => {
+                regex(field, pattern, &format!("^(?:{pattern})$")).map(Choice::Full)
+            }
+            TargetModules::Names(names) => Ok(Choice::Names(names.clone())),
+        }
+    }
+
+    fn matches(&self, module: &str) -> bool {
+        match self {
+            Choice::AllLinear => module != HEAD,
+            Choice::Full(pattern) => pattern.is_match(module),
+            Choice::Names(names) => names.iter().any(|name| {
+                let head = module.strip_suffix(name.as_str());
+                head.is_some_and(|head| head.is_empty() || head.ends_with('.'))
+            }),
+        }
+    }
+}
+
+/// `layers_to_transform` with `layers_pattern`.
+#[derive(Debug)]
+struct Layers {
+    idxs: Vec<u64>,
+    /// Each captures the index of the layer.
+    patterns: Vec<Regex>,
+}
+
+impl Layers {
+    fn new(config: &PeftConfig) -> Result<Option<Layers>, CheckpointError> {
+        let (key, wrong) = ("layers_to_transform", "must be layer indices");
+        let Some(value) = config.layers_to_transform.as_ref().filter(|v| !v.is_null()) else {
+            return Ok(None);
+        };
+        let idxs = one_or_many(value).iter().map(|idx| idx.as_u64()).collect();
+        let Some(idxs) = idxs else {
+            return Err(CheckpointError::field(Path::new(CONFIG_FILE), key, wrong));
+        };
+        let (key, wrong) = ("layers_pattern", "must be a name or a list of names");
+        let named = config.layers_pattern.as_ref().filter(|v| !v.is_null());
+        let names = named.map_or_else(Vec::new, one_or_many);
+        let mut patterns = Vec::with_capacity(names.len().max(1));
+        for name in names {
+            let name = name
+                .as_str()
+                .ok_or_else(|| CheckpointError::field(Path::new(CONFIG_FILE), key, wrong))?;
+            patterns.push(regex(key, name, &format!(r"^.*\.{name}\.(\d+)\."))?);
+        }
+        if patterns.is_empty() {
+            patterns.push(regex(key, "", r"^.*\.[^.]*\.(\d+)\.")?);
+        }
+        Ok(Some(Layers { idxs, patterns }))
+    }
+
+    fn contain(&self, module: &str) -> bool {
+        let captured = self
+            .patterns
+            .iter()
+            .find_map(|pattern| pattern.captures(module));
+        let idx = captured.and_then(|captures| captures.get(1)?.as_str().parse().ok());
+        idx.is_some_and(|idx: u64| self.idxs.contains(&idx))
+    }
+}
+
+fn one_or_many(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Array(items) => items.iter().collect(),
+        one => vec![one],
+    }
+}
+
+fn regex(field: &str, pattern: &str, anchored: &str) -> Result<Regex, CheckpointError> {
+    Regex::new(anchored).map_err(|e| {
+        let problem = format!("\"{pattern}\" is no regular expression that is read here: {e}");
+        CheckpointError::field(Path::new(CONFIG_FILE), field, problem)
+    })
+}
+
+fn compiled<T: Copy>(
+    field: &str,
+    patterns: &[(String, T)],
+) -> Result<Vec<(Regex, T)>, CheckpointError> {
+    let compile = |(pattern, value): &(String, T)| {
+        Ok((
+            regex(field, pattern, &format!(r"^(?:.*\.)?(?:{pattern})$"))?,
+            *value,
+        ))
+    };
+    patterns.iter().map(compile).collect()
+}
+
+/// The first pattern that matches wins.
+fn first_match<T: Copy>(patterns: &[(Regex, T)], module: &str) -> Option<T> {
+    let found = patterns
+        .iter()
+        .find(|(pattern, _)| pattern.is_match(module));
+    found.map(|(_, value)| *value)
+}

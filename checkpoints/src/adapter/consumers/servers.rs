@@ -1,0 +1,166 @@
+//! What vLLM, SGLang and llama.cpp's converter read of an adapter.
+
+use super::HEAD;
+use super::peft::divisor;
+use crate::adapter::scaling::{ModuleScaling, Pair, Scalings, pairs};
+use crate::adapter::{Adapter, PeftConfig};
+use crate::error::CheckpointError;
+use crate::weights::gguf_module;
+
+/// Values that vLLM's `--max-lora-rank` takes.
+const VLLM_RANKS: [usize; 9] = [1, 8, 16, 32, 64, 128, 256, 320, 512];
+/// `--max-lora-rank` where it is not given.
+pub(super) const VLLM_DEFAULT_RANK: usize = 16;
+/// Last parts of the module names to which vLLM grants factors in these models.
+const VLLM_MODULES: [&str; 8] = [
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+    HEAD,
+];
+
+/// An adapter as vLLM loads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VllmLoad {
+    /// Every module that has tensors, with one scaling for all.
+    pub scalings: Scalings,
+    /// The `--max-lora-rank` of the server, to which the factors are filled up with zeros.
+    pub max_lora_rank: usize,
+}
+
+/// Rank and scaling of every module by vLLM's rules: the tensors decide which modules, and
+/// `r`, `lora_alpha` and `use_rslora` give one scaling for all; patterns are passed over.
+///
+/// `max_lora_rank` is the server's; with `None`, the smallest that holds the adapter. vLLM rounds
+/// the factors to the format of the base model, which is not done here.
+///
+/// # Errors
+///
+/// - a rank above `max_lora_rank`, or above the largest that vLLM has
+/// - a module that is no linear layer of these models
+/// - a tensor is no factor or lacks its other half
+///
+/// # Source
+///
+/// vllm-project/vllm, `lora/peft_helper.py`, `lora/lora_model.py`, `config/lora.py`.
+pub fn vllm_rules(
+    adapter: &Adapter,
+    max_lora_rank: Option<usize>,
+) -> Result<VllmLoad, CheckpointError> {
+    let pairs = pairs(&adapter.tensors)?;
+    let rank = largest_rank(adapter, &pairs);
+    let refused = |problem, mend| CheckpointError::RefusedBy {
+        consumer: "vLLM",
+        problem,
+        mend,
+    };
+    let Some(needed) = vllm_rank(rank) else {
+        let largest = VLLM_RANKS[VLLM_RANKS.len() - 1];
+        let mend = format!("train with a rank of at most {largest}");
+        return Err(refused(format!("rank {rank} is above {largest}"), mend));
+    };
+    let max_lora_rank = max_lora_rank.unwrap_or(needed);
+    if rank > max_lora_rank {
+        let problem = format!("rank {rank} is above its max_lora_rank of {max_lora_rank}");
+        return Err(refused(
+            problem,
+            format!("serve with --max-lora-rank {needed}"),
+        ));
+    }
+    if let Some(pair) = pairs.iter().find(|pair| !vllm_has(pair.module)) {
+        let problem = format!("{} is none of its linear layers", pair.module);
+        let mend = "train without that target".to_owned();
+        return Err(refused(problem, mend));
+    }
+    let scaling = vllm_scaling(&adapter.config);
+    Ok(VllmLoad {
+        scalings: for_all(&pairs, |_| scaling),
+        max_lora_rank,
+    })
+}
+
+/// One number for the whole adapter.
+pub(super) fn vllm_scaling(config: &PeftConfig) -> f64 {
+    config.lora_alpha / divisor(config, config.r)
+}
+
+pub(super) fn vllm_has(module: &str) -> bool {
+    let last = module.rsplit('.').next().unwrap_or_default();
+    VLLM_MODULES.contains(&last)
+}
+
+/// The smallest `--max-lora-rank` that holds `rank`.
+pub(super) fn vllm_rank(rank: usize) -> Option<usize> {
+    VLLM_RANKS.iter().copied().find(|max| *max >= rank)
+}
+
+/// The config's rank or that of any tensor, whichever is larger.
+pub(super) fn largest_rank(adapter: &Adapter, pairs: &[Pair<'_>]) -> usize {
+    let ranks = pairs.iter().map(Pair::rank);
+    ranks.max().unwrap_or(0).max(adapter.config.r)
+}
+
+/// Rank and scaling of every module by SGLang's rules: `lora_alpha / r`, whatever else the
+/// config says.
+///
+/// # Errors
+///
+/// A tensor is no factor or lacks its other half.
+///
+/// # Source
+///
+/// sgl-project/sglang, issue 40835.
+pub fn sglang_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
+    let scaling = sglang_scaling(&adapter.config);
+    Ok(for_all(&pairs(&adapter.tensors)?, |_| scaling))
+}
+
+pub(super) fn sglang_scaling(config: &PeftConfig) -> f64 {
+    config.lora_alpha / config.r as f64
+}
+
+/// Rank and scaling of every module in llama.cpp after its own `convert_lora_to_gguf.py`:
+/// `lora_alpha` by the rank of the tensors, and 1 where `lora_alpha` is 0.
+///
+/// Files of [`crate::adapter::write_gguf_adapter`] carry every scaling instead.
+///
+/// # Errors
+///
+/// A module without a name in GGUF, or a tensor that is no factor or lacks its other half.
+///
+/// # Source
+///
+/// ggml-org/llama.cpp, `convert_lora_to_gguf.py` and `src/llama-adapter.h`, `get_scale`.
+pub fn converter_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
+    let pairs = pairs(&adapter.tensors)?;
+    if let Some(pair) = pairs.iter().find(|pair| gguf_module(pair.module).is_none()) {
+        return Err(CheckpointError::RefusedBy {
+            consumer: "llama.cpp's converter",
+            problem: format!("{} has no name in GGUF", pair.module),
+            mend: "train without that target".to_owned(),
+        });
+    }
+    Ok(for_all(&pairs, |pair| {
+        converter_scaling(&adapter.config, pair.rank())
+    }))
+}
+
+pub(super) fn converter_scaling(config: &PeftConfig, rank: usize) -> f64 {
+    match config.lora_alpha == 0.0 {
+        true => 1.0,
+        false => config.lora_alpha / rank as f64,
+    }
+}
+
+fn for_all(pairs: &[Pair<'_>], scaling: impl Fn(&Pair<'_>) -> f64) -> Scalings {
+    let scaled = pairs.iter().map(|pair| {
+        let rank = pair.rank();
+        let scaling = scaling(pair);
+        (pair.module.to_owned(), ModuleScaling { rank, scaling })
+    });
+    scaled.collect()
+}

@@ -1,0 +1,319 @@
+//! Rules of each program on small adapters, and the table that compares them.
+
+use serde_json::json;
+
+use super::*;
+use crate::adapter::{Adapter, Patterns, PeftConfig, Scalings, TargetModules, neutral};
+use crate::error::CheckpointError;
+use crate::weights::HostTensor;
+
+const Q: &str = "model.layers.0.self_attn.q_proj";
+const V: &str = "model.layers.1.self_attn.v_proj";
+
+fn names(names: &[&str]) -> TargetModules {
+    TargetModules::Names(names.iter().map(|name| (*name).to_owned()).collect())
+}
+
+/// An adapter of rank 4 and alpha 8 with factors of these ranks; `A` counts up, `B` is 1.
+fn adapter(modules: &[(&str, usize)]) -> Adapter {
+    let mut tensors = std::collections::BTreeMap::new();
+    for (module, rank) in modules {
+        let a = HostTensor {
+            shape: vec![*rank, 3],
+            values: (0..3 * rank).map(|i| i as f32).collect(),
+        };
+        let b = HostTensor {
+            shape: vec![2, *rank],
+            values: vec![1.0; 2 * rank],
+        };
+        tensors.insert(format!("{module}.lora_A.weight"), a);
+        tensors.insert(format!("{module}.lora_B.weight"), b);
+    }
+    let targets = names(&["q_proj", "v_proj"]);
+    Adapter {
+        config: PeftConfig::new(4, 8.0, targets),
+        tensors,
+    }
+}
+
+fn scales(scalings: &Scalings) -> Vec<(&str, usize, f64)> {
+    let entries = scalings.iter();
+    entries
+        .map(|(module, s)| (module.as_str(), s.rank, s.scaling))
+        .collect()
+}
+
+/// The verdicts of the whole adapter as text.
+fn whole(adapter: &Adapter) -> [String; 4] {
+    let table = compatibility(adapter, false).unwrap();
+    table.whole.verdicts.map(|verdict| verdict.to_string())
+}
+
+#[test]
+fn peft_takes_rank_and_alpha_from_the_first_pattern_that_matches() {
+    let mut patterned = adapter(&[(Q, 2), (V, 4)]);
+    patterned.config.rank_pattern = Patterns(vec![("q_proj".to_owned(), 2)]);
+    patterned.config.alpha_pattern = Patterns(vec![
+        (r"layers\.1\..*".to_owned(), 16.0),
+        ("v_proj".to_owned(), 1.0),
+    ]);
+    let scalings = peft_rules(&patterned).unwrap();
+    assert_eq!(scales(&scalings), [(Q, 2, 4.0), (V, 4, 4.0)]);
+    patterned.config.use_rslora = true;
+    let scalings = peft_rules(&patterned).unwrap();
+    assert_eq!(scales(&scalings), [(Q, 2, 8.0 / 2_f64.sqrt()), (V, 4, 8.0)]);
+    // A pattern ends where the path ends: `proj` alone is no module.
+    patterned.config.rank_pattern = Patterns(vec![("proj".to_owned(), 2)]);
+    let error = peft_rules(&patterned).unwrap_err().to_string();
+    let expected = format!("the config gives {Q} rank 4 and its factors have 2");
+    assert!(error.contains(&expected), "{error}");
+}
+
+#[test]
+fn peft_goes_by_the_targets_of_the_config() {
+    let head = "lm_head";
+    let modules = |change: &dyn Fn(&mut PeftConfig)| {
+        let mut adapter = adapter(&[(Q, 4), (V, 4), (head, 4)]);
+        change(&mut adapter.config);
+        let scalings = peft_rules(&adapter).unwrap();
+        scalings.into_keys().collect::<Vec<_>>()
+    };
+    let pattern = |text: &str| Some(TargetModules::Pattern(text.to_owned()));
+    assert_eq!(modules(&|_| ()), [Q, V]);
+    assert_eq!(modules(&|c| c.target_modules = None), [Q, V]);
+    assert_eq!(
+        modules(&|c| c.target_modules = pattern("all-linear")),
+        [Q, V]
+    );
+    assert_eq!(modules(&|c| c.target_modules = pattern("v_proj")), [""; 0]);
+    assert_eq!(
+        modules(&|c| c.target_modules = pattern(".*v_proj|lm_.*")),
+        [head, V]
+    );
+    assert_eq!(modules(&|c| c.exclude_modules = pattern(r".*\.1\..*")), [Q]);
+    assert_eq!(
+        modules(&|c| c.exclude_modules = Some(names(&["q_proj"]))),
+        [V]
+    );
+    assert_eq!(
+        modules(&|c| c.layers_to_transform = Some(json!([1, 5]))),
+        [V]
+    );
+    assert_eq!(modules(&|c| c.layers_to_transform = Some(json!(0))), [Q]);
+    assert_eq!(
+        modules(&|c| {
+            c.layers_to_transform = Some(json!(0));
+            c.layers_pattern = Some(json!("blocks"));
+            c.target_modules = Some(names(&["q_proj", V]));
+        }),
+        [V]
+    );
+}
+
+#[test]
+fn what_peft_refuses_is_an_error_that_says_so() {
+    let mut adapter = adapter(&[(Q, 4)]);
+    adapter.config.target_modules = Some(TargetModules::Pattern("all-linear".to_owned()));
+    adapter.config.layers_to_transform = Some(json!([0]));
+    let error = peft_rules(&adapter).unwrap_err();
+    assert!(matches!(
+        error,
+        CheckpointError::RefusedBy {
+            consumer: "PEFT",
+            ..
+        }
+    ));
+    let [peft, vllm, ..] = whole(&adapter);
+    assert!(peft.starts_with("refused: layers_to_transform"), "{peft}");
+    assert_eq!(vllm, "ok");
+    adapter.config.layers_to_transform = None;
+    adapter.config.alpha_pattern = Patterns(vec![("(".to_owned(), 2.0)]);
+    let error = peft_rules(&adapter).unwrap_err().to_string();
+    assert!(
+        error.contains("alpha_pattern: \"(\" is no regular"),
+        "{error}"
+    );
+    adapter.config.alpha_pattern = Patterns::default();
+    adapter.config.layers_to_transform = Some(json!(["first"]));
+    let error = peft_rules(&adapter).unwrap_err().to_string();
+    assert!(
+        error.contains("layers_to_transform: must be layer indices"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_pair_without_its_other_half_is_an_error_in_every_rule() {
+    let mut half = adapter(&[(Q, 4)]);
+    half.tensors.remove(&format!("{Q}.lora_B.weight"));
+    for error in [
+        peft_rules(&half).unwrap_err(),
+        vllm_rules(&half, None).unwrap_err(),
+        sglang_rules(&half).unwrap_err(),
+        converter_rules(&half).unwrap_err(),
+        compatibility(&half, false).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("the other half of"), "{error}");
+    }
+}
+
+#[test]
+fn vllm_has_one_scaling_and_ranks_in_buckets() {
+    let mut patterned = adapter(&[(Q, 2), (V, 17)]);
+    patterned.config.rank_pattern =
+        Patterns(vec![("q_proj".to_owned(), 2), ("v_proj".to_owned(), 17)]);
+    let load = vllm_rules(&patterned, None).unwrap();
+    assert_eq!(scales(&load.scalings), [(Q, 2, 2.0), (V, 17, 2.0)]);
+    assert_eq!(load.max_lora_rank, 32);
+    let error = vllm_rules(&patterned, Some(16)).unwrap_err().to_string();
+    let expected = "rank 17 is above its max_lora_rank of 16; serve with --max-lora-rank 32";
+    assert!(error.contains(expected), "{error}");
+    patterned.config.r = 513;
+    let error = vllm_rules(&patterned, None).unwrap_err().to_string();
+    assert!(error.contains("513 is above 512"), "{error}");
+    let error = vllm_rules(&adapter(&[("model.norm", 4)]), None).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("model.norm is none of its linear"),
+        "{error}"
+    );
+}
+
+#[test]
+fn plain_lora_is_the_same_everywhere() {
+    let plain = adapter(&[(Q, 4), (V, 4)]);
+    let table = compatibility(&plain, true).unwrap();
+    assert_eq!(table.rows.len(), 1);
+    assert!(
+        table
+            .whole
+            .verdicts
+            .iter()
+            .all(|verdict| *verdict == Verdict::Ok)
+    );
+    assert_eq!(table.whole.mend, None);
+    let expected = peft_rules(&plain).unwrap();
+    assert_eq!(vllm_rules(&plain, None).unwrap().scalings, expected);
+    assert_eq!(sglang_rules(&plain).unwrap(), expected);
+    assert_eq!(converter_rules(&plain).unwrap(), expected);
+}
+
+#[test]
+fn every_row_tells_who_scales_wrongly_and_by_how_much() {
+    let mut rslora = adapter(&[(Q, 4), (V, 4)]);
+    rslora.config.use_rslora = true;
+    let wrong = "wrong scale: 0.5x";
+    assert_eq!(whole(&rslora), ["ok", "ok", wrong, wrong]);
+
+    let mut ranks = adapter(&[(Q, 2), (V, 4)]);
+    ranks.config.rank_pattern = Patterns(vec![("q_proj".to_owned(), 2)]);
+    let refused = "refused: by most versions, since ranks differ";
+    assert_eq!(whole(&ranks), ["ok", wrong, "ok", refused]);
+
+    let mut alphas = adapter(&[(Q, 4), (V, 4)]);
+    alphas.config.alpha_pattern = Patterns(vec![
+        ("q_proj".to_owned(), 2.0),
+        ("v_proj".to_owned(), 24.0),
+    ]);
+    let wrong = "wrong scale: 0.333x to 4x";
+    assert_eq!(whole(&alphas), ["ok", wrong, wrong, wrong]);
+
+    for mut adapter in [rslora, ranks.clone(), alphas] {
+        let table = compatibility(&adapter, false).unwrap();
+        assert_eq!(table.whole.mend.as_deref(), Some("export with --neutral"));
+        adapter = neutral(
+            &adapter.config,
+            &adapter.tensors,
+            &peft_rules(&adapter).unwrap(),
+        )
+        .unwrap();
+        assert_eq!(whole(&adapter), ["ok"; 4]);
+    }
+
+    // In vLLM an alpha for the smaller rank makes up for it; SGLang refuses the ranks all the same.
+    ranks.config.alpha_pattern = Patterns(vec![("q_proj".to_owned(), 4.0)]);
+    assert_eq!(whole(&ranks), ["ok", "ok", "wrong scale: 2x", refused]);
+    // A pattern that changes nothing costs nothing.
+    let mut idle = adapter(&[(Q, 4)]);
+    idle.config.alpha_pattern = Patterns(vec![("k_proj".to_owned(), 1.0)]);
+    assert_eq!(whole(&idle), ["ok"; 4]);
+}
+
+#[test]
+fn ranks_heads_and_targets_have_rows_of_their_own() {
+    let mut large = adapter(&[(Q, 48)]);
+    large.config.r = 48;
+    assert_eq!(whole(&large)[1], "ok with --max-lora-rank 64");
+    large.config.r = 1000;
+    let [peft, vllm, ..] = whole(&large);
+    assert!(peft.starts_with("refused: the config gives"), "{peft}");
+    assert_eq!(vllm, "refused: rank 1000 is above its largest");
+
+    let mut head = adapter(&[(Q, 4), ("lm_head", 4)]);
+    assert_eq!(whole(&head)[0], "ignores 1 module(s)");
+    head.config.target_modules = Some(names(&["q_proj", "lm_head"]));
+    let table = compatibility(&head, true).unwrap();
+    assert_eq!(table.rows.len(), 2);
+    let llama_cpp = table.whole.verdicts[2].to_string();
+    assert_eq!(llama_cpp, "refused: the base has no output.weight");
+    assert!(compatibility(&head, false).unwrap().whole.verdicts[2].is_ok());
+
+    let odd = adapter(&[("model.layers.0.mlp.experts", 4)]);
+    let table = compatibility(&odd, false).unwrap();
+    let refused = |verdict: &Verdict| matches!(verdict, Verdict::Refused(_));
+    assert!(table.whole.verdicts[1..].iter().all(refused));
+    assert_eq!(table.rows.len(), 3);
+}
+
+#[test]
+fn the_neutral_adapter_is_the_sum_that_the_rules_give() {
+    let mut patterned = adapter(&[(Q, 2), (V, 4)]);
+    patterned.config.rank_pattern = Patterns(vec![("q_proj".to_owned(), 2)]);
+    patterned.config.lora_dropout = 0.1;
+    let scalings = peft_rules(&patterned).unwrap();
+    let neutral = neutral(&patterned.config, &patterned.tensors, &scalings).unwrap();
+    assert_eq!((neutral.config.r, neutral.config.lora_alpha), (4, 4.0));
+    assert_eq!(neutral.config.lora_dropout, 0.0);
+    assert_eq!(
+        neutral.config.target_modules,
+        patterned.config.target_modules
+    );
+    let b = &neutral.tensors[&format!("{Q}.lora_B.weight")];
+    assert_eq!(b.shape, [2, 4]);
+    assert_eq!(b.values, [4.0, 4.0, 0.0, 0.0, 4.0, 4.0, 0.0, 0.0]);
+    let a = &neutral.tensors[&format!("{Q}.lora_A.weight")];
+    assert_eq!(a.values[..6], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(a.values[6..], [0.0; 6]);
+    for scaling in peft_rules(&neutral).unwrap().values() {
+        assert_eq!((scaling.rank, scaling.scaling), (4, 1.0));
+    }
+}
+
+#[test]
+fn a_neutral_adapter_of_modules_beyond_the_targets_names_each() {
+    let both = adapter(&[(Q, 4), ("lm_head", 4)]);
+    let scalings = vllm_rules(&both, None).unwrap().scalings;
+    let neutral = neutral(&both.config, &both.tensors, &scalings).unwrap();
+    assert_eq!(neutral.config.target_modules, Some(names(&["lm_head", Q])));
+    assert_eq!(peft_rules(&neutral).unwrap().len(), 2);
+}
+
+#[test]
+fn scalings_and_factors_must_be_of_one_adapter() {
+    let small = adapter(&[(Q, 4)]);
+    let other = peft_rules(&adapter(&[(V, 4)])).unwrap();
+    let error = neutral(&small.config, &small.tensors, &other).unwrap_err();
+    assert!(
+        error.to_string().contains("though a scaling is given"),
+        "{error}"
+    );
+    let ranked = peft_rules(&small).unwrap();
+    let error = neutral(&small.config, &adapter(&[(Q, 2)]).tensors, &ranked).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("have rank 2 and the config gives 4"),
+        "{error}"
+    );
+}

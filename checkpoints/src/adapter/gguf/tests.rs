@@ -1,0 +1,393 @@
+//! Adapters written as GGUF and read back by llama.cpp's rules, and files that are refused.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::adapter::{Adapter, ModuleScaling, PeftConfig, Scalings, TargetModules};
+use crate::gguf_writer::GgufWriter;
+use crate::weights::{FloatDtype, HostTensor};
+
+const HEADS: HeadCounts = HeadCounts {
+    n_query: 2,
+    n_key_value: 1,
+};
+const LLAMA: GgufBase = GgufBase {
+    architecture: GgufArchitecture::Llama(HEADS),
+    tied_head: true,
+};
+
+/// Factors that count up, of these modules, ranks and numbers of outputs, over 6 inputs.
+fn adapter(modules: &[(&str, usize, usize)]) -> Adapter {
+    let mut tensors = BTreeMap::new();
+    for (module, rank, n_out) in modules {
+        for (end, shape) in [("lora_A", [*rank, 6]), ("lora_B", [*n_out, *rank])] {
+            let values = (0..shape[0] * shape[1]).map(|i| i as f32 / 8.0 - 1.0);
+            let tensor = HostTensor {
+                shape: shape.to_vec(),
+                values: values.collect(),
+            };
+            tensors.insert(format!("{module}.{end}.weight"), tensor);
+        }
+    }
+    Adapter {
+        config: PeftConfig::new(2, 4.0, TargetModules::Pattern("all-linear".to_owned())),
+        tensors,
+    }
+}
+
+const Q: &str = "model.layers.0.self_attn.q_proj";
+const K: &str = "model.layers.0.self_attn.k_proj";
+const DOWN: &str = "model.layers.11.mlp.down_proj";
+
+fn scalings(entries: &[(&str, usize, f64)]) -> Scalings {
+    let entry = |&(module, rank, scaling): &(&str, usize, f64)| {
+        (module.to_owned(), ModuleScaling { rank, scaling })
+    };
+    entries.iter().map(entry).collect()
+}
+
+struct Written {
+    _dir: TempDir,
+    path: PathBuf,
+    result: Result<(), CheckpointError>,
+}
+
+fn write(adapter: &Adapter, scalings: &Scalings, base: GgufBase, dtype: FloatDtype) -> Written {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("adapter.gguf");
+    let result = write_gguf_adapter(&path, adapter, scalings, &base, dtype);
+    Written {
+        _dir: dir,
+        path,
+        result,
+    }
+}
+
+fn read(written: &Written) -> GgufAdapter {
+    written.result.as_ref().unwrap();
+    read_gguf_adapter(&written.path, LLAMA.architecture).unwrap()
+}
+
+#[test]
+fn plain_lora_keeps_every_bit_of_its_factors() {
+    let adapter = adapter(&[(Q, 2, 8), (K, 2, 4), (DOWN, 2, 5)]);
+    let plain = scalings(&[(Q, 2, 2.0), (K, 2, 2.0), (DOWN, 2, 2.0)]);
+    let written = write(&adapter, &plain, LLAMA, FloatDtype::F32);
+    let back = read(&written);
+    assert_eq!(back.tensors, adapter.tensors);
+    assert_eq!(back.scalings, plain);
+    let weights = crate::weights::gguf::GgufFile::open(&written.path).unwrap();
+    assert_eq!(
+        weights.metadata.text("general.type").unwrap(),
+        Some("adapter")
+    );
+    assert_eq!(
+        weights.metadata.f32("adapter.lora.alpha").unwrap(),
+        Some(4.0)
+    );
+    // Rows of the two heads of q alternate between halves, as llama.cpp keeps them.
+    let stored = weights
+        .read_f32("blk.0.attn_q.weight.lora_b")
+        .unwrap()
+        .unwrap();
+    let b = &adapter.tensors[&format!("{Q}.lora_B.weight")];
+    let row = |tensor: &HostTensor, row: usize| tensor.values[2 * row..2 * row + 2].to_vec();
+    for (stored_row, hugging_face_row) in [0, 2, 1, 3, 4, 6, 5, 7].into_iter().enumerate() {
+        assert_eq!(row(&stored, stored_row), row(b, hugging_face_row));
+    }
+    let names: Vec<&str> = weights.tensor_names().collect();
+    assert_eq!(names.len(), 6);
+    assert!(names.contains(&"blk.11.ffn_down.weight.lora_a"));
+}
+
+#[test]
+fn rows_of_qwen2_stay_in_order_and_its_files_are_no_llama_adapters() {
+    let qwen2 = GgufBase {
+        architecture: GgufArchitecture::Qwen2,
+        tied_head: false,
+    };
+    let with_head = adapter(&[(Q, 2, 8), ("lm_head", 2, 9)]);
+    let plain = scalings(&[(Q, 2, 2.0), ("lm_head", 2, 2.0)]);
+    let written = write(&with_head, &plain, qwen2, FloatDtype::F32);
+    let back = read_gguf_adapter(&written.path, qwen2.architecture).unwrap();
+    assert_eq!(back.tensors, with_head.tensors);
+    let file = crate::weights::gguf::GgufFile::open(&written.path).unwrap();
+    let stored = file
+        .read_f32("blk.0.attn_q.weight.lora_b")
+        .unwrap()
+        .unwrap();
+    assert_eq!(stored, with_head.tensors[&format!("{Q}.lora_B.weight")]);
+    let error = read_gguf_adapter(&written.path, LLAMA.architecture).unwrap_err();
+    let expected = "general.architecture: is \"qwen2\" and must be \"llama\"";
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+#[test]
+fn what_one_alpha_cannot_say_is_folded_into_b() {
+    let adapter = adapter(&[(Q, 2, 8), (K, 2, 4), (DOWN, 4, 5)]);
+    // The first two agree on alpha 3; the last would need 16.
+    let mixed = scalings(&[(Q, 2, 1.5), (K, 2, 1.5), (DOWN, 4, 4.0)]);
+    let back = read(&write(&adapter, &mixed, LLAMA, FloatDtype::F32));
+    for (name, tensor) in &adapter.tensors {
+        let module = name.rsplit_once(".lora_").unwrap().0;
+        let is_folded = module == DOWN && name.ends_with("B.weight");
+        assert_eq!(back.tensors[name] == *tensor, !is_folded, "{name}");
+        if name.ends_with("B.weight") {
+            let (found, wanted) = (back.scalings[module].scaling, mixed[module].scaling);
+            let pairs = back.tensors[name].values.iter().zip(&tensor.values);
+            for (&ours, &trained) in pairs {
+                let (ours, trained) = (f64::from(ours) * found, f64::from(trained) * wanted);
+                assert!(
+                    (ours - trained).abs() <= 1e-6 * trained.abs(),
+                    "{ours} {trained}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_scaling_of_zero_is_no_alpha_of_zero() {
+    let adapter = adapter(&[(Q, 2, 8)]);
+    let back = read(&write(
+        &adapter,
+        &scalings(&[(Q, 2, 0.0)]),
+        LLAMA,
+        FloatDtype::F32,
+    ));
+    let b = &back.tensors[&format!("{Q}.lora_B.weight")];
+    assert!(b.values.iter().all(|value| *value == 0.0));
+    assert!(back.scalings[Q].scaling.is_normal());
+}
+
+#[test]
+fn half_precision_rounds_once() {
+    let adapter = adapter(&[(Q, 2, 8)]);
+    for dtype in [FloatDtype::F16, FloatDtype::BF16] {
+        let back = read(&write(&adapter, &scalings(&[(Q, 2, 2.0)]), LLAMA, dtype));
+        for (name, tensor) in &adapter.tensors {
+            let rounded: Vec<f32> = tensor.values.iter().map(|&v| dtype.rounded(v)).collect();
+            assert_eq!(back.tensors[name].values, rounded, "{name} {dtype:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_named_and_leaves_nothing() {
+    let plain = scalings(&[(Q, 2, 2.0)]);
+    let mut diverged = adapter(&[(Q, 2, 8)]);
+    let b = diverged
+        .tensors
+        .get_mut(&format!("{Q}.lora_B.weight"))
+        .unwrap();
+    b.values[3] = f32::NAN;
+    let mut large = adapter(&[(Q, 2, 8)]);
+    let a = large
+        .tensors
+        .get_mut(&format!("{Q}.lora_A.weight"))
+        .unwrap();
+    a.values[5] = 1e5;
+    let mut half = adapter(&[(Q, 2, 8)]);
+    half.tensors.remove(&format!("{Q}.lora_A.weight"));
+    let strange = adapter(&[("lm_head", 2, 9), ("model.layers.0.mlp.experts", 2, 4)]);
+    let strange_scalings = scalings(&[("lm_head", 2, 2.0), ("model.layers.0.mlp.experts", 2, 2.0)]);
+    let infinite = scalings(&[(Q, 2, f64::INFINITY)]);
+    let odd = adapter(&[(Q, 2, 6)]);
+    let whole = adapter(&[(Q, 2, 8)]);
+    for (adapter, scalings, part) in [
+        (&diverged, &plain, "lora_b holds NaN at element"),
+        (&large, &plain, "is 100000, beyond the range of F16"),
+        (&half, &plain, "the other half of"),
+        (&whole, &infinite, "has scaling inf"),
+        (&odd, &plain, "6 rows do not divide into 2 heads"),
+        (
+            &strange,
+            &strange_scalings,
+            "2 module(s) of the adapter: lm_head, model.layers.0.mlp.experts",
+        ),
+    ] {
+        let written = write(adapter, scalings, LLAMA, FloatDtype::F16);
+        let error = written.result.unwrap_err().to_string();
+        assert!(error.contains(part), "no \"{part}\" in: {error}");
+        assert!(!written.path.exists());
+    }
+}
+
+#[test]
+fn an_existing_file_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("adapter.gguf");
+    fs::write(&path, "mine").unwrap();
+    let (adapter, plain) = (adapter(&[(Q, 2, 8)]), scalings(&[(Q, 2, 2.0)]));
+    let error = write_gguf_adapter(&path, &adapter, &plain, &LLAMA, FloatDtype::F32).unwrap_err();
+    assert!(
+        matches!(error, CheckpointError::AlreadyExists { .. }),
+        "{error}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), b"mine");
+}
+
+#[test]
+fn the_base_is_described_by_its_config() {
+    let path = Path::new("models/tiny/config.json");
+    let config = json!({"model_type": "mistral", "num_attention_heads": 2,
+        "num_key_value_heads": 1, "tie_word_embeddings": true});
+    assert_eq!(GgufBase::from_config(path, &config).unwrap(), LLAMA);
+    let qwen2 = GgufBase::from_config(path, &json!({"model_type": "qwen2"})).unwrap();
+    assert_eq!(
+        (qwen2.architecture.name(), qwen2.tied_head),
+        ("qwen2", false)
+    );
+    for (config, part) in [
+        (json!({"model_type": "gemma"}), "model_type \"gemma\""),
+        (
+            json!({"model_type": "llama"}),
+            "num_attention_heads: is absent",
+        ),
+        (
+            json!({"model_type": "llama", "num_attention_heads": 0}),
+            "must be at least 1",
+        ),
+    ] {
+        let error = GgufBase::from_config(path, &config)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(part), "no \"{part}\" in: {error}");
+    }
+}
+
+/// An adapter file with one pair, to be spoilt.
+fn pair() -> GgufWriter {
+    GgufWriter::new()
+        .text("general.type", "adapter")
+        .text("general.architecture", "llama")
+        .text("adapter.type", "lora")
+        .f32("adapter.lora.alpha", 4.0)
+        .f32_tensor("blk.0.attn_q.weight.lora_a", &[2, 6])
+}
+
+#[test]
+fn files_that_llama_cpp_refuses_are_errors() {
+    let b = "blk.0.attn_q.weight.lora_b";
+    let whole = || pair().f32_tensor(b, &[8, 2]);
+    for (gguf, part) in [
+        (GgufWriter::tiny("llama"), "general.type: is missing"),
+        (
+            GgufWriter::new().text("general.type", "model"),
+            "is \"model\" and must be \"adapter\"",
+        ),
+        (
+            pair(),
+            "no tensor blk.0.attn_q.weight.lora_b, the other half",
+        ),
+        (pair().f32_tensor(b, &[8, 3]), "does not fit lora_b [8, 3]"),
+        (pair().f32_tensor(b, &[16]), "must be matrices"),
+        (
+            pair().f32_tensor(b, &[6, 2]),
+            "6 rows do not divide into 2 heads",
+        ),
+        (
+            whole().f32_tensor("blk.0.attn_k.weight", &[8, 2]),
+            "neither .lora_a nor",
+        ),
+        (whole().f32_tensor(b, &[8, 2]), "occurs twice"),
+        (
+            whole().f32_tensor("blk.0.attn_x.weight.lora_a", &[2, 6]),
+            "no linear layer of these models",
+        ),
+        (
+            whole().f32_tensor("token_embd.weight.lora_a", &[2, 6]),
+            "no linear layer of these models",
+        ),
+        (
+            whole().texts("adapter.alora.invocation_tokens", &["a"]),
+            "adapter.alora.invocation_tokens is not supported",
+        ),
+        (
+            pair().tensor(b, &[8, 2], (0, f32::NAN.to_le_bytes().repeat(16))),
+            "lora_b, element 0: it is NaN",
+        ),
+        (
+            pair().tensor(b, &[1 << 40, 2], (0, vec![0; 8])),
+            "ends at byte",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("adapter.gguf");
+        gguf.write(&path);
+        let error = read_gguf_adapter(&path, LLAMA.architecture).unwrap_err();
+        assert!(
+            error.to_string().contains(part),
+            "no \"{part}\" in: {error}"
+        );
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("adapter.gguf");
+    let norm = whole().f32_tensor("blk.0.attn_norm.weight", &[8]);
+    norm.write(&path);
+    let read = read_gguf_adapter(&path, LLAMA.architecture).unwrap();
+    assert_eq!(read.tensors.len(), 2);
+    assert_eq!(read.scalings[Q].scaling, 2.0);
+}
+
+#[test]
+fn a_truncated_adapter_is_an_error_at_every_length() {
+    let (adapter, plain) = (adapter(&[(Q, 2, 8)]), scalings(&[(Q, 2, 2.0)]));
+    let written = write(&adapter, &plain, LLAMA, FloatDtype::F32);
+    let whole = fs::read(&written.path).unwrap();
+    for length in 0..whole.len() {
+        fs::write(&written.path, &whole[..length]).unwrap();
+        read_gguf_adapter(&written.path, LLAMA.architecture).unwrap_err();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_scaling_survives_writing_and_reading(
+        ranks in proptest::collection::vec(1_usize..9, 3),
+        factors in proptest::collection::vec(-20.0_f64..20.0, 3),
+    ) {
+        let modules = [(Q, ranks[0], 8), (K, ranks[1], 4), (DOWN, ranks[2], 5)];
+        let adapter = adapter(&modules);
+        let wanted: Vec<(&str, usize, f64)> = modules
+            .iter()
+            .zip(&factors)
+            .map(|((module, rank, _), factor)| (*module, *rank, *factor))
+            .collect();
+        let back = read(&write(&adapter, &scalings(&wanted), LLAMA, FloatDtype::F32));
+        for (module, _, wanted) in wanted {
+            let a = format!("{module}.lora_A.weight");
+            prop_assert_eq!(&back.tensors[&a], &adapter.tensors[&a]);
+            let b = format!("{module}.lora_B.weight");
+            let found = back.scalings[module].scaling;
+            let pairs = back.tensors[&b].values.iter().zip(&adapter.tensors[&b].values);
+            for (&ours, &trained) in pairs {
+                let (ours, trained) = (f64::from(ours) * found, f64::from(trained) * wanted);
+                prop_assert!((ours - trained).abs() <= 1e-6 * trained.abs());
+            }
+        }
+    }
+
+    #[test]
+    fn scrambled_adapters_give_errors_or_finite_factors(
+        at in 0_usize..430, replacement in proptest::collection::vec(any::<u8>(), 1..12),
+    ) {
+        let adapter = adapter(&[(Q, 2, 8)]);
+        let written = write(&adapter, &scalings(&[(Q, 2, 2.0)]), LLAMA, FloatDtype::F32);
+        let mut bytes = fs::read(&written.path).unwrap();
+        bytes[at..at + replacement.len()].copy_from_slice(&replacement);
+        fs::write(&written.path, bytes).unwrap();
+        if let Ok(read) = read_gguf_adapter(&written.path, LLAMA.architecture) {
+            let finite = |tensor: &HostTensor| tensor.values.iter().all(|v| v.is_finite());
+            prop_assert!(read.tensors.values().all(finite));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! An adapter to a GGUF file: one alpha for the file, and in B what alpha cannot say.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use super::{ADAPTER_TYPE, ALPHA, ARCHITECTURE, GgufArchitecture, GgufBase, TYPE};
+use crate::adapter::Adapter;
+use crate::adapter::scaling::{Pair, Scalings, scaled_pairs, times};
+use crate::atomic::{sync_parent, write_in_parts};
+use crate::error::CheckpointError;
+use crate::weights::gguf_write::{GgufHeader, padding};
+use crate::weights::{FloatDtype, HostTensor, NewTensor, gguf_module, write_values};
+
+/// Writes an adapter as a GGUF file for llama.cpp, its values in `dtype`.
+///
+/// llama.cpp multiplies each module by `alpha / rank` with the rank of the module and one alpha.
+/// That alpha is written which fits most modules of `scalings`, whose factors then stay as they
+/// are; of the others, as `alpha_pattern` or rsLoRA with unequal ranks makes them, B is multiplied
+/// by what is left, in f32. Every value is rounded to `dtype` once. Modules outside `scalings`
+/// are left out.
+///
+/// # Errors
+///
+/// - `path` exists, or cannot be written; nothing is left behind
+/// - a module without a name in GGUF, or the output layer of a model that ties it; all are listed
+/// - a value or scaling that is not finite, or a value beyond the range of `dtype`
+/// - a tensor without its other half, rows that do not divide into heads
+///
+/// # Source
+///
+/// ggml-org/llama.cpp, `src/llama-adapter.h`, `llama_adapter_lora_weight::get_scale`.
+pub fn write_gguf_adapter(
+    path: &Path,
+    adapter: &Adapter,
+    scalings: &Scalings,
+    base: &GgufBase,
+    dtype: FloatDtype,
+) -> Result<(), CheckpointError> {
+    let scaled = scaled_pairs(&adapter.tensors, scalings)?;
+    check_scalings(scalings)?;
+    let modules = named(path, &scaled, base)?;
+    let alpha = common_alpha(&scaled);
+    let mut header = GgufHeader::default();
+    header.text(TYPE.0, TYPE.1);
+    header.text(ARCHITECTURE, base.architecture.name());
+    header.text(ADAPTER_TYPE.0, ADAPTER_TYPE.1);
+    header.f32(ALPHA, alpha);
+    let mut planned = Vec::with_capacity(modules.len());
+    for ((pair, _), gguf) in scaled.iter().zip(&modules) {
+        let new = |end: &str, tensor: &HostTensor| NewTensor {
+            name: format!("{gguf}.weight.{end}"),
+            shape: tensor.shape.clone(),
+            dtype,
+        };
+        let news = [new("lora_a", pair.a), new("lora_b", pair.b)];
+        for new in &news {
+            let overflow = || CheckpointError::SizeOverflow {
+                path: path.to_owned(),
+                tensor: new.name.clone(),
+                shape: new.shape.iter().map(|&dim| dim as u64).collect(),
+            };
+            header.tensor(new).ok_or_else(overflow)?;
+        }
+        planned.push(news);
+    }
+    let bytes = header.bytes();
+    let n_bytes = (bytes.len() as u64).saturating_add(header.n_data_bytes());
+    write_in_parts(path, n_bytes, |file| {
+        file.write(&bytes)?;
+        for ((pair, scaling), [new_a, new_b]) in scaled.iter().zip(&planned) {
+            let b = stored_b(path, pair, *scaling, base.architecture, alpha)?;
+            for (new, tensor) in [(new_a, Cow::Borrowed(pair.a)), (new_b, Cow::Owned(b))] {
+                write_values(file, new, tensor)?;
+                file.write(padding(new.n_bytes().unwrap_or_default() as u64))?;
+            }
+        }
+        Ok(())
+    })?;
+    sync_parent(path)
+}
+
+fn check_scalings(scalings: &Scalings) -> Result<(), CheckpointError> {
+    let Some((module, scaling)) = scalings.iter().find(|(_, s)| !s.scaling.is_finite()) else {
+        return Ok(());
+    };
+    let problem = format!("{module} has scaling {}; lower lora_alpha", scaling.scaling);
+    Err(CheckpointError::field(
+        Path::new(crate::adapter::CONFIG_FILE),
+        "lora_alpha",
+        problem,
+    ))
+}
+
+/// The GGUF name of each module, such as `blk.0.attn_q`.
+fn named(
+    path: &Path,
+    scaled: &[(Pair<'_>, f64)],
+    base: &GgufBase,
+) -> Result<Vec<String>, CheckpointError> {
+    let mut modules = Vec::with_capacity(scaled.len());
+    let mut unnamed = Vec::new();
+    for (pair, _) in scaled {
+        match gguf_module(pair.module).filter(|gguf| is_linear(gguf, base.tied_head)) {
+            Some(gguf) => modules.push(gguf),
+            None => unnamed.push(pair.module.to_owned()),
+        }
+    }
+    if unnamed.is_empty() {
+        return Ok(modules);
+    }
+    Err(CheckpointError::UnmatchedModules {
+        path: path.to_owned(),
+        modules: unnamed,
+        mend: "a GGUF adapter is of the projections in the blocks, and of the output layer where \
+               it is not tied to the embedding; train without these targets, or merge the adapter",
+    })
+}
+
+/// Whether a module of this GGUF name is a linear layer that the file can adapt.
+fn is_linear(gguf: &str, tied_head: bool) -> bool {
+    match gguf {
+        "output" => !tied_head,
+        in_block => in_block.starts_with("blk.") && !in_block.ends_with("_norm"),
+    }
+}
+
+/// What llama.cpp has to divide by the rank to get the scaling.
+fn alpha_of(pair: &Pair<'_>, scaling: f64) -> f32 {
+    (scaling * pair.rank() as f64) as f32
+}
+
+/// The alpha of most modules; the first of them in order of name where several are as frequent.
+///
+/// Zero is none: to llama.cpp it means no scaling at all.
+fn common_alpha(scaled: &[(Pair<'_>, f64)]) -> f32 {
+    let mut counts: Vec<(f32, usize)> = Vec::new();
+    for alpha in scaled
+        .iter()
+        .map(|(pair, scaling)| alpha_of(pair, *scaling))
+    {
+        if alpha == 0.0 || !alpha.is_finite() {
+            continue;
+        }
+        match counts.iter_mut().find(|(known, _)| *known == alpha) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((alpha, 1)),
+        }
+    }
+    let most = counts.iter().map(|(_, count)| *count).max();
+    let common = counts.iter().find(|(_, count)| Some(*count) == most);
+    common.map_or(1.0, |(alpha, _)| *alpha)
+}
+
+/// B with its rows as llama.cpp has them, times what `alpha / rank` leaves of the scaling.
+fn stored_b(
+    path: &Path,
+    pair: &Pair<'_>,
+    scaling: f64,
+    architecture: GgufArchitecture,
+    alpha: f32,
+) -> Result<HostTensor, CheckpointError> {
+    let b = match alpha_of(pair, scaling) == alpha {
+        true => pair.b.clone(),
+        false => times(pair.b, scaling * pair.rank() as f64 / f64::from(alpha)),
+    };
+    let order = architecture.row_order(path, pair.module, &b.shape)?;
+    Ok(HostTensor {
+        values: order.apply(b.values, &b.shape),
+        shape: b.shape,
+    })
+}

@@ -1,0 +1,184 @@
+//! Rank and scaling of every module of an adapter, and the plain LoRA that computes the same.
+//!
+//! A module's weight becomes `W + scaling · B·A`. What `scaling` is follows from the config by the
+//! rules of the program that loads it, see [`super::consumers`]; here it is a number.
+
+use std::collections::BTreeMap;
+use std::iter::repeat_n;
+use std::path::Path;
+
+use super::check_pairs;
+use super::consumers::PeftRules;
+use super::{A_SUFFIX, Adapter, B_SUFFIX, PeftConfig, TENSORS_FILE, TargetModules};
+use crate::error::CheckpointError;
+use crate::weights::HostTensor;
+
+/// Rank of one module and the number that `B·A` is multiplied by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ModuleScaling {
+    /// Rows of A, columns of B.
+    pub rank: usize,
+    /// Factor of the product.
+    pub scaling: f64,
+}
+
+/// The modules that are adapted, by their place in the model.
+pub type Scalings = BTreeMap<String, ModuleScaling>;
+
+/// The two factors of one module.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair<'a> {
+    pub(crate) module: &'a str,
+    /// `[rank, in]`.
+    pub(crate) a: &'a HostTensor,
+    /// `[out, rank]`.
+    pub(crate) b: &'a HostTensor,
+}
+
+impl Pair<'_> {
+    pub(crate) fn rank(&self) -> usize {
+        self.a.shape[0]
+    }
+}
+
+/// The factors by module, in order of name.
+///
+/// # Errors
+///
+/// A tensor is no factor, lacks its other half, or the two do not fit each other or their values.
+pub(crate) fn pairs(
+    tensors: &BTreeMap<String, HostTensor>,
+) -> Result<Vec<Pair<'_>>, CheckpointError> {
+    check_pairs(Path::new(TENSORS_FILE), tensors)?;
+    let mut pairs = Vec::with_capacity(tensors.len() / 2);
+    for (name, a) in tensors {
+        let Some(module) = name.strip_suffix(A_SUFFIX) else {
+            continue;
+        };
+        let Some(b) = tensors.get(&format!("{module}{B_SUFFIX}")) else {
+            continue;
+        };
+        for (suffix, tensor) in [(A_SUFFIX, a), (B_SUFFIX, b)] {
+            if tensor.shape.iter().product::<usize>() != tensor.values.len() {
+                return Err(CheckpointError::ShapeMismatch {
+                    tensor: format!("{module}{suffix}"),
+                    shape: tensor.shape.clone(),
+                    n_values: tensor.values.len(),
+                });
+            }
+        }
+        pairs.push(Pair { module, a, b });
+    }
+    Ok(pairs)
+}
+
+/// The pairs of the modules in `scalings`, each with its scaling.
+///
+/// # Errors
+///
+/// As [`pairs`], or a module of `scalings` has no factors, or factors of another rank.
+pub(crate) fn scaled_pairs<'a>(
+    tensors: &'a BTreeMap<String, HostTensor>,
+    scalings: &Scalings,
+) -> Result<Vec<(Pair<'a>, f64)>, CheckpointError> {
+    let path = Path::new(TENSORS_FILE);
+    let mut found = Vec::with_capacity(scalings.len());
+    for pair in pairs(tensors)? {
+        let Some(scaling) = scalings.get(pair.module) else {
+            continue;
+        };
+        if scaling.rank != pair.rank() {
+            let problem = format!(
+                "the factors have rank {} and the config gives {}",
+                pair.rank(),
+                scaling.rank
+            );
+            return Err(CheckpointError::malformed(path, pair.module, problem));
+        }
+        found.push((pair, scaling.scaling));
+    }
+    let has_pair = |module: &String| found.iter().any(|(pair, _)| pair.module == module);
+    match scalings.keys().find(|module| !has_pair(module)) {
+        None => Ok(found),
+        Some(module) => Err(CheckpointError::UnknownTensor {
+            path: path.to_owned(),
+            tensor: format!("{module}{A_SUFFIX}"),
+            hint: ", though a scaling is given for it".to_owned(),
+        }),
+    }
+}
+
+/// The adapter that computes the same in every program: each scaling folded into B, all ranks
+/// filled up with zeros to the largest, `lora_alpha = r`, and nothing in the config that a
+/// program could pass over.
+///
+/// The product of B and its scaling is rounded to f32 once; where all scalings are 1 nothing is.
+/// The targets stay as `config` has them if they are those of `scalings`, else each module is
+/// named.
+///
+/// # Errors
+///
+/// As for writing: a tensor without its other half, or a module of `scalings` without factors.
+pub fn neutral(
+    config: &PeftConfig,
+    tensors: &BTreeMap<String, HostTensor>,
+    scalings: &Scalings,
+) -> Result<Adapter, CheckpointError> {
+    let scaled = scaled_pairs(tensors, scalings)?;
+    let ranks = scaled.iter().map(|(pair, _)| pair.rank());
+    let rank = ranks.max().unwrap_or(config.r);
+    let mut folded = BTreeMap::new();
+    for (pair, scaling) in &scaled {
+        let [a_name, b_name] = [A_SUFFIX, B_SUFFIX].map(|end| format!("{}{end}", pair.module));
+        folded.insert(a_name, with_rows(pair.a, rank));
+        let b = with_columns(&times(pair.b, *scaling), rank);
+        folded.insert(b_name, b);
+    }
+    let mut config = config.without_variants();
+    config.r = rank;
+    config.lora_alpha = rank as f64;
+    config.lora_dropout = 0.0;
+    let rules = PeftRules::new(&config)?;
+    let targeted = scalings.keys().all(|module| rules.targets(module));
+    if !targeted {
+        config.target_modules = Some(TargetModules::Names(scalings.keys().cloned().collect()));
+        config.exclude_modules = None;
+        config.layers_to_transform = None;
+        config.layers_pattern = None;
+    }
+    Ok(Adapter {
+        config,
+        tensors: folded,
+    })
+}
+
+/// `tensor · factor`, rounded once.
+pub(crate) fn times(tensor: &HostTensor, factor: f64) -> HostTensor {
+    let values = tensor.values.iter();
+    HostTensor {
+        shape: tensor.shape.clone(),
+        values: values
+            .map(|&value| (f64::from(value) * factor) as f32)
+            .collect(),
+    }
+}
+
+fn with_rows(matrix: &HostTensor, n_rows: usize) -> HostTensor {
+    let n_columns = matrix.shape[1];
+    let mut values = matrix.values.clone();
+    values.resize(n_rows * n_columns, 0.0);
+    HostTensor {
+        shape: vec![n_rows, n_columns],
+        values,
+    }
+}
+
+fn with_columns(matrix: &HostTensor, n_columns: usize) -> HostTensor {
+    let (n_rows, before) = (matrix.shape[0], matrix.shape[1]);
+    let rows = (0..n_rows).map(|row| &matrix.values[row * before..(row + 1) * before]);
+    let padded = rows.flat_map(|row| row.iter().copied().chain(repeat_n(0.0, n_columns - before)));
+    HostTensor {
+        values: padded.collect(),
+        shape: vec![n_rows, n_columns],
+    }
+}

@@ -1,0 +1,179 @@
+//! What belongs to a merged model beside its weights: config, tokenizer and chat template.
+//!
+//! The files of a Hugging Face directory are copied byte for byte. For a GGUF base they are written
+//! from its metadata, but for `tokenizer.json`, which this crate cannot make of a vocabulary.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::MergeOptions;
+use crate::atomic::write_file;
+use crate::error::CheckpointError;
+use crate::model_files::{ModelFiles, TokenizerSource};
+
+const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
+const TEMPLATE: &str = "chat_template.jinja";
+
+/// Files that are taken over as they are, where the base has them.
+const COPIED: [&str; 10] = [
+    "generation_config.json",
+    TOKENIZER,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.json",
+];
+
+/// Writes the companion files of the model at `base` into `dir`.
+pub(super) fn write(
+    dir: &Path,
+    base: &Path,
+    files: &ModelFiles,
+    options: &MergeOptions<'_>,
+) -> Result<(), CheckpointError> {
+    match home(base) {
+        Some(home) => copy(dir, &home, files, options)?,
+        None => write_from_gguf(dir, files, options)?,
+    }
+    match options.chat_template {
+        Some(template) => write_file(&dir.join(TEMPLATE), template.as_bytes()),
+        None => Ok(()),
+    }
+}
+
+/// The directory with the base's `config.json`; `None` for GGUF files, which carry their own.
+fn home(base: &Path) -> Option<PathBuf> {
+    if base.extension().is_some_and(|e| e == "gguf") {
+        return None;
+    }
+    let dir = match base.is_dir() {
+        true => base,
+        false => base.parent()?,
+    };
+    dir.join(CONFIG).is_file().then(|| dir.to_owned())
+}
+
+fn copy(
+    dir: &Path,
+    home: &Path,
+    files: &ModelFiles,
+    options: &MergeOptions<'_>,
+) -> Result<(), CheckpointError> {
+    let config_path = home.join(CONFIG);
+    let config = fs::read(&config_path).map_err(CheckpointError::io("read", &config_path))?;
+    match files.weights.is_gguf() {
+        false => write_file(&dir.join(CONFIG), &config)?,
+        true => {
+            let mut fields: Map<String, Value> =
+                serde_json::from_slice(&config).map_err(CheckpointError::json(&config_path))?;
+            let key = ["dtype", "torch_dtype"]
+                .into_iter()
+                .find(|key| fields.contains_key(*key));
+            let dtype = options.gguf_dtype.torch_name();
+            fields.insert(key.unwrap_or("torch_dtype").to_owned(), dtype.into());
+            write_json(&dir.join(CONFIG), &Value::Object(fields))?;
+        }
+    }
+    let template = options.chat_template.is_none().then_some(TEMPLATE);
+    let names = COPIED.into_iter().chain(template);
+    for name in names.filter(|name| home.join(name).is_file()) {
+        let path = home.join(name);
+        let bytes = fs::read(&path).map_err(CheckpointError::io("read", &path))?;
+        write_file(&dir.join(name), &bytes)?;
+    }
+    Ok(())
+}
+
+fn write_from_gguf(
+    dir: &Path,
+    files: &ModelFiles,
+    options: &MergeOptions<'_>,
+) -> Result<(), CheckpointError> {
+    let mut config = files.config.as_object().cloned().unwrap_or_default();
+    let class = match files.config["model_type"].as_str() {
+        Some("qwen2") => "Qwen2ForCausalLM",
+        _ => "LlamaForCausalLM",
+    };
+    config.insert("architectures".to_owned(), json!([class]));
+    let dtype = options.gguf_dtype.torch_name();
+    config.insert("torch_dtype".to_owned(), dtype.into());
+    let mut generation = Map::new();
+    if let TokenizerSource::Gguf(vocabulary) = &files.tokenizer
+        && let Some(bos) = vocabulary.bos_token_id
+    {
+        config.insert("bos_token_id".to_owned(), bos.into());
+        generation.insert("bos_token_id".to_owned(), bos.into());
+    }
+    let eos = match files.eos_token_ids.as_slice() {
+        [] => Value::Null,
+        [one] => (*one).into(),
+        several => json!(several),
+    };
+    config.insert("eos_token_id".to_owned(), eos.clone());
+    generation.insert("eos_token_id".to_owned(), eos);
+    write_json(&dir.join(CONFIG), &Value::Object(config))?;
+    write_json(
+        &dir.join("generation_config.json"),
+        &Value::Object(generation),
+    )?;
+    write_tokenizer(dir, files, options)?;
+    match (&files.chat_template, options.chat_template) {
+        (Some(template), None) => write_file(&dir.join(TEMPLATE), template.as_bytes()),
+        _ => Ok(()),
+    }
+}
+
+fn write_tokenizer(
+    dir: &Path,
+    files: &ModelFiles,
+    options: &MergeOptions<'_>,
+) -> Result<(), CheckpointError> {
+    let bytes = match (options.tokenizer_json, &files.tokenizer) {
+        (Some(text), _) => text.as_bytes().to_vec(),
+        (None, TokenizerSource::Json(path)) => {
+            fs::read(path).map_err(CheckpointError::io("read", path))?
+        }
+        (None, TokenizerSource::Gguf(_)) => {
+            return Err(CheckpointError::Unsupported {
+                path: files.weights.origin().to_owned(),
+                feature: "merging a GGUF model without its tokenizer.json".to_owned(),
+                mend: "give the tokenizer as JSON, or merge into the model's safetensors directory",
+            });
+        }
+    };
+    write_file(&dir.join(TOKENIZER), &bytes)?;
+    let special = &files.special_tokens;
+    let mut fields = Map::new();
+    fields.insert(
+        "tokenizer_class".to_owned(),
+        "PreTrainedTokenizerFast".into(),
+    );
+    fields.insert("clean_up_tokenization_spaces".to_owned(), false.into());
+    let length = files.config["max_position_embeddings"].clone();
+    fields.insert("model_max_length".to_owned(), length);
+    for (role, token) in [
+        ("bos_token", &special.bos_token),
+        ("eos_token", &special.eos_token),
+        ("pad_token", &special.pad_token),
+        ("unk_token", &special.unk_token),
+    ] {
+        if let Some(token) = token {
+            fields.insert(role.to_owned(), token.as_str().into());
+        }
+    }
+    write_json(&dir.join("tokenizer_config.json"), &Value::Object(fields))
+}
+
+/// Writes `value` indented, with a newline at the end.
+pub(super) fn write_json(path: &Path, value: &Value) -> Result<(), CheckpointError> {
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(CheckpointError::json(path))?;
+    bytes.push(b'\n');
+    write_file(path, &bytes)
+}

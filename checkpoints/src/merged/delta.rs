@@ -1,0 +1,34 @@
+//! `W + scaling · B·A` in place.
+
+use rayon::prelude::*;
+
+use crate::adapter::Pair;
+use crate::weights::HostTensor;
+
+/// Adds `scaling · B·A` to `weight`, all in f32; `weight` is `[out, in]`, A `[rank, in]`, B
+/// `[out, rank]`, which the caller has checked.
+///
+/// A row of the product is summed before it is added, so that the weight's own magnitude costs
+/// it no digits.
+pub(super) fn add(weight: &mut HostTensor, pair: &Pair<'_>, scaling: f64) {
+    let (rank, n_in) = (pair.rank(), pair.a.shape[1]);
+    if rank == 0 || n_in == 0 {
+        return;
+    }
+    let scaling = scaling as f32;
+    let rows = weight.values.par_chunks_mut(n_in);
+    rows.zip(pair.b.values.par_chunks(rank)).for_each_init(
+        || vec![0.0_f32; n_in],
+        |product, (row, factors)| {
+            product.fill(0.0);
+            for (factor, a_row) in factors.iter().zip(pair.a.values.chunks(n_in)) {
+                for (sum, a) in product.iter_mut().zip(a_row) {
+                    *sum += factor * a;
+                }
+            }
+            for (value, change) in row.iter_mut().zip(product) {
+                *value += scaling * *change;
+            }
+        },
+    );
+}

@@ -1,0 +1,111 @@
+//! The header of a GGUF file out of metadata and the tensors that will follow it.
+//!
+//! Version 3, little-endian, with the alignment that files have that name none.
+//! Source: ggml-org/ggml `docs/gguf.md`.
+
+use super::float::NewTensor;
+use super::gguf::{DEFAULT_ALIGNMENT, MAGIC};
+
+/// Version of the format that is written.
+pub(crate) const VERSION: u32 = 3;
+
+/// A header in the making; metadata and tensors stand in the order in which they are added.
+#[derive(Debug, Default)]
+pub(crate) struct GgufHeader {
+    entries: Vec<u8>,
+    n_entries: u64,
+    tensors: Vec<u8>,
+    n_tensors: u64,
+    /// Where the next tensor begins, from the first one on.
+    offset: u64,
+}
+
+fn text_bytes(value: &str) -> Vec<u8> {
+    let mut bytes = (value.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(value.as_bytes());
+    bytes
+}
+
+impl GgufHeader {
+    fn entry(&mut self, key: &str, kind: u32, value: &[u8]) {
+        self.entries.extend(text_bytes(key));
+        self.entries.extend(kind.to_le_bytes());
+        self.entries.extend(value);
+        self.n_entries += 1;
+    }
+
+    pub(crate) fn f32(&mut self, key: &str, value: f32) {
+        self.entry(key, 6, &value.to_le_bytes());
+    }
+
+    pub(crate) fn text(&mut self, key: &str, value: &str) {
+        self.entry(key, 8, &text_bytes(value));
+    }
+
+    /// Adds a tensor of floating-point numbers; `None` if its size does not fit an address space.
+    pub(crate) fn tensor(&mut self, new: &NewTensor) -> Option<()> {
+        let shape: Vec<u64> = new.shape.iter().map(|&dim| dim as u64).collect();
+        let gguf_type = new.dtype.format().gguf_type();
+        self.place(&new.name, &shape, gguf_type, new.n_bytes()? as u64)
+    }
+
+    /// Adds a tensor of `n_bytes` bytes and dimensions `shape`, outermost first.
+    pub(crate) fn place(
+        &mut self,
+        name: &str,
+        shape: &[u64],
+        gguf_type: u32,
+        n_bytes: u64,
+    ) -> Option<()> {
+        let end = self.offset.checked_add(n_bytes)?;
+        let next = end.checked_next_multiple_of(DEFAULT_ALIGNMENT)?;
+        self.tensors.extend(text_bytes(name));
+        self.tensors.extend((shape.len() as u32).to_le_bytes());
+        let innermost_first = shape.iter().rev();
+        self.tensors
+            .extend(innermost_first.flat_map(|dim| dim.to_le_bytes()));
+        self.tensors.extend(gguf_type.to_le_bytes());
+        self.tensors.extend(self.offset.to_le_bytes());
+        self.n_tensors += 1;
+        self.offset = next;
+        Some(())
+    }
+
+    /// All bytes in front of the first tensor.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(self.n_tensors.to_le_bytes());
+        bytes.extend(self.n_entries.to_le_bytes());
+        bytes.extend(&self.entries);
+        bytes.extend(&self.tensors);
+        bytes.resize(bytes.len() + padding(bytes.len() as u64).len(), 0);
+        bytes
+    }
+
+    /// Bytes of all tensors with the padding behind each.
+    pub(crate) fn n_data_bytes(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// Zeros from a length to the next multiple of the alignment.
+pub(crate) fn padding(length: u64) -> &'static [u8] {
+    const ZEROS: [u8; DEFAULT_ALIGNMENT as usize] = [0; DEFAULT_ALIGNMENT as usize];
+    let n = (DEFAULT_ALIGNMENT - length % DEFAULT_ALIGNMENT) % DEFAULT_ALIGNMENT;
+    &ZEROS[..n as usize]
+}
+
+#[cfg(test)]
+impl GgufHeader {
+    pub(crate) fn u32(&mut self, key: &str, value: u32) {
+        self.entry(key, 4, &value.to_le_bytes());
+    }
+
+    pub(crate) fn texts(&mut self, key: &str, values: &[&str]) {
+        let mut bytes = 8_u32.to_le_bytes().to_vec();
+        bytes.extend((values.len() as u64).to_le_bytes());
+        bytes.extend(values.iter().flat_map(|value| text_bytes(value)));
+        self.entry(key, 9, &bytes);
+    }
+}

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Compares an adapter in GGUF, read by the `gguf` package, with the same adapter as PEFT wrote it.
+
+Names come from gguf's own table (`get_tensor_name_map`), the order of rows from the formula of llama.cpp's converter, and the
+scaling of every module from PEFT's rules and from `alpha / rank`, as llama.cpp computes it. Compared are metadata, names, shapes,
+formats, every A, and `scaling * B` of every module. Where no scaling had to be folded into B, both factors must be equal bit for
+bit. The base model is read for its architecture and numbers of heads alone.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+import gguf
+import numpy
+from safetensors import safe_open
+
+PREFIX = "base_model.model."
+ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2}
+# Relative error of one rounding to each format, with room for the product in f32.
+ROUNDING = {"F32": 2.0**-23, "F16": 2.0**-11 * 1.001, "BF16": 2.0**-8 * 1.001}
+# Below the normal numbers of f16 the error is absolute.
+F16_TINY = 2.0**-25
+
+
+def read_base(path: Path) -> tuple:
+    """(architecture, heads of queries, heads of keys, number of layers)"""
+    if path.suffix == ".gguf":
+        fields = gguf.GGUFReader(path).fields
+        arch = fields["general.architecture"].contents()
+        n_q = fields[f"{arch}.attention.head_count"].contents()
+        n_kv = fields[f"{arch}.attention.head_count_kv"].contents() if f"{arch}.attention.head_count_kv" in fields else n_q
+        return ARCHITECTURES[arch], n_q, n_kv, fields[f"{arch}.block_count"].contents()
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    n_q = config["num_attention_heads"]
+    return ARCHITECTURES[config["model_type"]], n_q, config.get("num_key_value_heads") or n_q, config["num_hidden_layers"]
+
+
+def read_peft(directory: Path) -> tuple:
+    """(config, module -> (A, B))"""
+    config = json.loads((directory / "adapter_config.json").read_text(encoding="utf-8"))
+    with safe_open(directory / "adapter_model.safetensors", "numpy") as file:
+        tensors = {key.removeprefix(PREFIX): file.get_tensor(key) for key in file.keys()}
+    modules = {key.removesuffix(".lora_A.weight") for key in tensors if key.endswith(".lora_A.weight")}
+    return config, {m: (tensors[f"{m}.lora_A.weight"], tensors[f"{m}.lora_B.weight"]) for m in sorted(modules)}
+
+
+def peft_scaling(config: dict, module: str, rank: int) -> float:
+    def by_pattern(patterns, default):
+        return next((value for key, value in (patterns or {}).items() if re.match(rf"(.*\.)?({key})$", module)), default)
+
+    expected = by_pattern(config.get("rank_pattern"), config["r"])
+    if expected != rank:
+        raise SystemExit(f"{module}: the config gives rank {expected}, its factors have {rank}")
+    alpha = by_pattern(config.get("alpha_pattern"), config["lora_alpha"])
+    return alpha / (rank**0.5 if config.get("use_rslora") else rank)
+
+
+def permuted(weights: numpy.ndarray, n_head: int) -> numpy.ndarray:
+    """`LlamaModel.permute` of convert_hf_to_gguf.py."""
+    return weights.reshape(n_head, 2, weights.shape[0] // n_head // 2, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
+
+
+def values_of(tensor) -> numpy.ndarray:
+    kind = tensor.tensor_type
+    shape = tuple(int(dim) for dim in reversed(tensor.shape))
+    if kind.name == "BF16":
+        bits = tensor.data.view(numpy.uint16).astype(numpy.uint32) << 16
+        return bits.view(numpy.float32).reshape(shape)
+    return tensor.data.astype(numpy.float32).reshape(shape)
+
+
+def close(ours: numpy.ndarray, wanted: numpy.ndarray, rounding: float, tiny: float) -> bool:
+    return bool((numpy.abs(ours - wanted) <= rounding * numpy.abs(wanted) + tiny).all())
+
+
+def compare(peft: Path, adapter: Path, base: Path) -> list:
+    """The differences found, as lines; prints what was compared."""
+    arch, n_q, n_kv, n_layers = read_base(base)
+    config, modules = read_peft(peft)
+    reader = gguf.GGUFReader(adapter)
+    differences = []
+    wanted = {
+        "general.type": "adapter",
+        "general.architecture": gguf.MODEL_ARCH_NAMES[arch],
+        "adapter.type": "lora",
+    }
+    for key, value in wanted.items():
+        found = reader.fields[key].contents() if key in reader.fields else None
+        if found != value:
+            differences.append(f"{key} is {found!r} and must be {value!r}")
+    alpha_field = reader.fields["adapter.lora.alpha"]
+    if alpha_field.types != [gguf.GGUFValueType.FLOAT32]:
+        differences.append(f"adapter.lora.alpha is {alpha_field.types}, not f32")
+    alpha = float(alpha_field.contents())
+    if reader.alignment != 32 or any(t.data_offset % 32 for t in reader.tensors):
+        differences.append("tensors do not begin at multiples of 32 bytes")
+    tensors = {t.name: t for t in reader.tensors}
+    names = gguf.get_tensor_name_map(arch, n_layers)
+    n_exact, n_folded, formats = 0, 0, set()
+    for module, (a, b) in modules.items():
+        name = names.get_name(f"{module}.weight", try_suffixes=(".weight",))
+        halves = [tensors.pop(f"{name}.lora_{half}", None) for half in "ab"]
+        if None in halves:
+            differences.append(f"{module}: {name}.lora_a or .lora_b is absent")
+            continue
+        formats |= {half.tensor_type.name for half in halves}
+        rank = a.shape[0]
+        # ggml counts dimensions from the innermost: [in, rank] and [rank, out].
+        shapes = [[a.shape[1], rank], [rank, b.shape[0]]]
+        found = [[int(dim) for dim in half.shape] for half in halves]
+        if found != shapes:
+            differences.append(f"{module}: factors are {found} and must be {shapes}")
+            continue
+        rounding, tiny = ROUNDING[halves[0].tensor_type.name], F16_TINY if halves[0].tensor_type.name == "F16" else 0.0
+        if arch == gguf.MODEL_ARCH.LLAMA and module.endswith((".q_proj", ".k_proj")):
+            b = permuted(b, n_q if module.endswith(".q_proj") else n_kv)
+        ours_a, ours_b = (values_of(half) for half in halves)
+        exact = halves[0].tensor_type.name == "F32"
+        if not (numpy.array_equal(ours_a, a) if exact else close(ours_a, a, rounding, tiny)):
+            differences.append(f"{module}: A differs")
+        scaling = peft_scaling(config, module, rank)
+        theirs = float(numpy.float32(alpha) / numpy.float32(rank)) if alpha else 1.0
+        factor = scaling / theirs
+        if abs(factor - 1) < 1e-6:
+            n_exact += 1
+            same = numpy.array_equal(ours_b, b) if exact else close(ours_b, b, rounding, tiny)
+        else:
+            n_folded += 1
+            same = close(ours_b.astype(numpy.float64), b.astype(numpy.float64) * factor, 2 * rounding, tiny)
+        if not same:
+            differences.append(f"{module}: scaling * B differs")
+    differences += [f"{name} belongs to no module of {peft}" for name in tensors]
+    print(
+        f"{adapter}: {len(modules)} modules, {', '.join(sorted(formats))}, alpha {alpha:g}; "
+        f"B as in {peft} for {n_exact}, with a folded scaling for {n_folded}."
+    )
+    return differences
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("peft", type=Path, help="directory with adapter_config.json and adapter_model.safetensors")
+    parser.add_argument("adapter", type=Path, help="the GGUF file")
+    parser.add_argument(
+        "--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="a GGUF or a Hugging Face directory"
+    )
+    arguments = parser.parse_args()
+    for path in (arguments.peft / "adapter_config.json", arguments.adapter, arguments.base):
+        if not path.exists():
+            raise SystemExit(f"{path}: no such file")
+    differences = compare(arguments.peft, arguments.adapter, arguments.base)
+    for line in differences[:20]:
+        print(line)
+    verdict = f"DIFFERS in {len(differences)} places" if differences else "agrees"
+    print(f"The adapter in GGUF {verdict}.")
+    return 1 if differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
