@@ -10,6 +10,7 @@ pub mod executors;
 pub mod http;
 pub mod json;
 pub mod pairs;
+pub mod report;
 pub mod score;
 pub mod statistics;
 pub mod synth;

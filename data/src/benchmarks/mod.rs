@@ -5,7 +5,11 @@
 
 mod bootstrap;
 pub mod goat;
+mod paired;
 pub mod retrieval;
 pub mod slot;
 
 pub use bootstrap::Estimate;
+pub use paired::{
+    Flip, PairedComparison, PairedError, PairedOptions, SampleScore, paired_bootstrap,
+};
