@@ -81,7 +81,6 @@ struct Line {
 struct Best {
     run: usize,
     at: String,
-    step: String,
 }
 
 /// What the script reads out under the pointer.
@@ -176,7 +175,6 @@ fn best(curve: &Curve, x: &Axis) -> Option<Best> {
     Some(Best {
         run: curve.run,
         at: percent(x.share(step as f64)),
-        step: number::count(step),
     })
 }
 

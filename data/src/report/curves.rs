@@ -20,11 +20,11 @@ pub(super) struct ChartGroup {
 const KNOWN: [(&str, &str, &str); 9] = [
     ("loss", "Training loss", "nats per token"),
     ("eval/loss", "Evaluation loss", "nats per token"),
-    ("learning_rate", "Learning rate", "of the step"),
+    ("learning_rate", "Learning rate", ""),
     ("grad_norm", "Gradient norm", "before clipping"),
     (TOKENS_PER_SEC, "Throughput", "tokens per second"),
     ("retriever/loss", "Training loss", "nats per pair"),
-    ("retriever/learning_rate", "Learning rate", "of the step"),
+    ("retriever/learning_rate", "Learning rate", ""),
     ("retriever/grad_norm", "Gradient norm", "before clipping"),
     (PAIRS_PER_SEC, "Throughput", "pairs per second"),
 ];

@@ -11,6 +11,7 @@ use similar::{ChangeTag, TextDiff};
 
 use super::curves::{ChartGroup, chart_groups};
 use super::error::ReportError;
+use super::number::count;
 use super::preview::{Preview, previews};
 use super::results::{Suite, suites};
 use super::run::ReportRun;
@@ -31,6 +32,7 @@ struct Page {
     title: String,
     runs: Vec<RunHead>,
     tiles: Vec<Tile>,
+    bests: Vec<BestStep>,
     chart_groups: Vec<ChartGroup>,
     suites: Vec<Suite>,
     previews: Vec<Preview>,
@@ -44,6 +46,12 @@ struct Page {
 struct RunHead {
     name: String,
     date: Option<String>,
+}
+
+#[derive(Serialize)]
+struct BestStep {
+    run: usize,
+    step: String,
 }
 
 #[derive(Serialize)]
@@ -76,6 +84,7 @@ pub fn render(runs: &[ReportRun]) -> Result<String, ReportError> {
         title: title(runs),
         runs: runs.iter().map(head).collect(),
         tiles: tiles(runs),
+        bests: bests(runs),
         chart_groups: chart_groups(runs)?,
         suites: suites(runs)?,
         previews: previews(runs),
@@ -116,6 +125,17 @@ fn head(run: &ReportRun) -> RunHead {
         name: cell(&run.name),
         date: run.date.as_deref().map(cell),
     }
+}
+
+fn bests(runs: &[ReportRun]) -> Vec<BestStep> {
+    let best = |(run, of): (usize, &ReportRun)| {
+        let best = of.best.as_ref()?;
+        Some(BestStep {
+            run,
+            step: count(best.step),
+        })
+    };
+    runs.iter().enumerate().filter_map(best).collect()
 }
 
 fn files(runs: &[ReportRun]) -> Vec<RunFile> {

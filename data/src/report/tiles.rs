@@ -71,13 +71,16 @@ fn learned_from(run: &ReportRun) -> Option<(String, String)> {
     let last = |key| last_of(&run.metrics, key).map(|number| count(number as u64));
     let epoch = |key| last_of(&run.metrics, key).map(|epoch| format!("epoch {}", value(epoch)));
     let tokens = || {
-        let read = format!("of {} read", last("tokens")?);
+        let read = format!("tokens of {} read", last("tokens")?);
         let details: Vec<String> = [Some(read), epoch("epoch")].into_iter().flatten().collect();
-        Some((last("trained_tokens")? + " tokens", details.join(", ")))
+        Some((last("trained_tokens")?, details.join(", ")))
     };
     let pairs = || {
-        let detail = epoch("retriever/epoch").unwrap_or_default();
-        Some((last("retriever/pairs")? + " pairs", detail))
+        let details: Vec<String> = [Some("pairs".to_owned()), epoch("retriever/epoch")]
+            .into_iter()
+            .flatten()
+            .collect();
+        Some((last("retriever/pairs")?, details.join(", ")))
     };
     tokens().or_else(pairs)
 }
@@ -88,7 +91,7 @@ fn training_time(run: &ReportRun) -> Option<(String, String)> {
         seconds.sum()
     };
     let seconds = sum("seconds") + sum("retriever_seconds");
-    let text = || (duration(seconds), "in steps, evaluations aside".to_owned());
+    let text = || (duration(seconds), "without evaluations".to_owned());
     (seconds > 0.0).then(text)
 }
 
@@ -97,7 +100,7 @@ fn peak_memory(run: &ReportRun) -> Option<(String, String)> {
     let most = lines
         .filter_map(|line| line["peak_rss_bytes"].as_u64())
         .max()?;
-    Some((bytes(most), "resident on the host".to_owned()))
+    Some((bytes(most), "of the process, on the host".to_owned()))
 }
 
 /// The number under `key` in the last line that has one.
@@ -146,9 +149,9 @@ mod tests {
                 "Best step: 2 (of 4 steps)",
                 "Selected metric: 0.5 (slot.mean)",
                 "Final training loss: 0.6011 (nats per token)",
-                "Learned from: 683 tokens (of 4,723 read, epoch 2)",
-                "Training time: 1 min 42 s (in steps, evaluations aside)",
-                "Peak memory: 1.10 GiB (resident on the host)",
+                "Learned from: 683 (tokens of 4,723 read, epoch 2)",
+                "Training time: 1 min 42 s (without evaluations)",
+                "Peak memory: 1.10 GiB (of the process, on the host)",
             ]
         );
     }
@@ -167,7 +170,7 @@ mod tests {
             [
                 "Best step: none (selected in 6 steps)",
                 "Final training loss: 4.2 (nats per pair)",
-                "Learned from: 384 pairs (epoch 1)",
+                "Learned from: 384 (pairs, epoch 1)",
             ]
         );
         assert!(tiles(&[ReportRun::default()]).is_empty());
