@@ -96,7 +96,7 @@ fn trimmed(text: String) -> String {
     }
 }
 
-/// Seconds as `2 d 3 h`, `1 h 2 min`, `3 min 5 s`, `7 s` or `0.25 s`.
+/// Seconds as `2 d 3 h`, `1 h 2 min`, `35 min`, `3 min 5 s`, `7 s` or `0.25 s`.
 pub(super) fn duration(secs: f64) -> String {
     if secs < 10.0 {
         return format!("{} s", trimmed(format!("{secs:.2}")));
@@ -109,6 +109,7 @@ pub(super) fn duration(secs: f64) -> String {
         whole % 60,
     ) {
         (0, 0, 0, secs) => format!("{secs} s"),
+        (0, 0, minutes @ 10.., _) => format!("{minutes} min"),
         (0, 0, minutes, secs) => format!("{minutes} min {secs} s"),
         (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
         (days, hours, _, _) => format!("{} d {hours} h", count(days)),
@@ -175,6 +176,7 @@ mod tests {
             (0.254, "0.25 s"),
             (7.0, "7 s"),
             (185.2, "3 min 5 s"),
+            (2119.0, "35 min"),
             (3720.0, "1 h 2 min"),
             (183_600.0, "2 d 3 h"),
         ] {

@@ -100,7 +100,7 @@ fn peak_memory(run: &ReportRun) -> Option<(String, String)> {
     let most = lines
         .filter_map(|line| line["peak_rss_bytes"].as_u64())
         .max()?;
-    Some((bytes(most), "of the process, on the host".to_owned()))
+    Some((bytes(most), "on the host".to_owned()))
 }
 
 /// The number under `key` in the last line that has one.
@@ -151,7 +151,7 @@ mod tests {
                 "Final training loss: 0.6011 (nats per token)",
                 "Learned from: 683 (tokens of 4,723 read, epoch 2)",
                 "Training time: 1 min 42 s (without evaluations)",
-                "Peak memory: 1.10 GiB (of the process, on the host)",
+                "Peak memory: 1.10 GiB (on the host)",
             ]
         );
     }
