@@ -2,6 +2,12 @@
 
 use super::number::tick_labels;
 
+/// Greatest size of a value that an axis reaches to, so that a range is always finite.
+const MAX_SIZE: f64 = 1e300;
+
+/// Smaller ranges are none: their steps would lose their digits.
+const MIN_RANGE: f64 = 1e-290;
+
 /// An axis: what it spans, and where its ticks are.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Axis {
@@ -48,12 +54,14 @@ impl Axis {
 }
 
 fn widened(low: f64, high: f64) -> (f64, f64) {
+    let (low, high) = (low.max(-MAX_SIZE), high.min(MAX_SIZE));
     // Below this share of its size a range is rounding alone.
-    let least = 1e-9 * low.abs().max(high.abs());
+    let least = (1e-9 * low.abs().max(high.abs())).max(MIN_RANGE);
     if high - low > least {
         return (low, high);
     }
-    let margin = if low == 0.0 { 1.0 } else { 0.5 * low.abs() };
+    let is_nothing = low.abs() <= MIN_RANGE;
+    let margin = if is_nothing { 1.0 } else { 0.5 * low.abs() };
     (low - margin, high + margin)
 }
 
@@ -111,6 +119,18 @@ mod tests {
             prop_assert!(axis.low <= low + 1e-6 && high <= axis.high + 1e-6, "{axis:?}");
             let rises = axis.ticks.windows(2).all(|pair| pair[0].0 < pair[1].0);
             prop_assert!(rises, "{axis:?}");
+        }
+
+        #[test]
+        fn even_values_at_the_ends_of_what_floats_hold_lie_on_the_axis(
+            a in prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO,
+            b in prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO,
+        ) {
+            let axis = Axis::of_values(a.min(b), a.max(b), 4);
+            for value in [a, b] {
+                prop_assert!((0.0..=1.0).contains(&axis.share(value)), "{axis:?}");
+            }
+            prop_assert!((1..=9).contains(&axis.ticks.len()), "{axis:?}");
         }
     }
 }

@@ -131,7 +131,7 @@ fn part(token: &PreviewToken) -> Part {
     Part {
         kind,
         // A line's end is a token's text too: it shows as a sign, and then ends the line.
-        text: token.text.replace('\n', "↵\n"),
+        text: cell(&token.text).replace('\n', "↵\n"),
         weight: (kind == Kind::Partial).then(|| value(f64::from(token.weight))),
     }
 }

@@ -26,6 +26,7 @@ enum Table {
         has_n: bool,
         has_change: bool,
         rows: Vec<MetricRow>,
+        note: Option<String>,
     },
     /// A group a line, a metric a column.
     Groups {
@@ -34,6 +35,7 @@ enum Table {
         has_n: bool,
         metrics: Vec<String>,
         rows: Vec<GroupRow>,
+        note: Option<String>,
     },
 }
 
@@ -93,6 +95,9 @@ struct Read {
     source: Source,
     blocks: Vec<Block>,
 }
+
+/// Metrics or groups of a table that are shown.
+const MAX_ROWS: usize = 100;
 
 /// Stands where a result has no such number.
 const DASH: &str = "–";
@@ -167,6 +172,11 @@ fn union<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     union
 }
 
+fn note(n_rows: usize) -> Option<String> {
+    let n_more = n_rows.saturating_sub(MAX_ROWS) as u64;
+    (n_more > 0).then(|| format!("{} more rows not shown", count(n_more)))
+}
+
 fn find<'m>(measures: &'m [Measure], name: &str) -> Option<&'m Entry> {
     let same = measures.iter().find(|measure| measure.name == name);
     same.map(|measure| &measure.entry)
@@ -232,7 +242,8 @@ fn metric_table(title: &str, results: &[(&Source, &Block)]) -> Table {
         has_n: all.clone().any(|measure| measure.entry.n().is_some())
             || results.iter().any(|(_, _, n)| n.is_some()),
         has_change: results.len() > 1,
-        rows: names.iter().map(row).collect(),
+        rows: names.iter().take(MAX_ROWS).map(row).collect(),
+        note: note(names.len()),
     }
 }
 
@@ -307,7 +318,8 @@ fn group_table(title: &str, results: &[(&Source, &Block)]) -> Table {
         label: label.to_owned(),
         has_n: all().any(|group| group.n.is_some()),
         metrics: metrics.iter().map(|metric| (*metric).to_owned()).collect(),
-        rows: names.iter().map(row).collect(),
+        rows: names.iter().take(MAX_ROWS).map(row).collect(),
+        note: note(names.len()),
     }
 }
 

@@ -50,10 +50,10 @@ fn best_step(run: &ReportRun) -> Option<(String, String)> {
     let last = last_of(&run.metrics, "step")?;
     Some(match &run.best {
         Some(best) => (count(best.step), format!("of {} steps", count(last as u64))),
-        None => (
-            "none".to_owned(),
-            format!("selected in {} steps", count(last as u64)),
-        ),
+        None => {
+            let detail = format!("none selected of {} steps", count(last as u64));
+            ("–".to_owned(), detail)
+        }
     })
 }
 
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(
             shown(run),
             [
-                "Best step: none (selected in 6 steps)",
+                "Best step: – (none selected of 6 steps)",
                 "Final training loss: 4.2 (nats per pair)",
                 "Learned from: 384 (pairs, epoch 1)",
             ]

@@ -1,3 +1,5 @@
+//! The metrics of suites, as they are written and as they might be, to the tables of the page.
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -147,6 +149,14 @@ fn groups_are_found_in_arrays_and_under_names_with_by() {
     let rows = outer["rows"].as_array().expect("rows");
     let texts: Vec<&Value> = rows.iter().map(|row| &row["cells"][0]["value"]).collect();
     assert_eq!(texts, ["greedy", "[1,2]", "yes", "none"]);
+}
+
+#[test]
+fn rows_beyond_the_bound_are_counted() {
+    let groups: Vec<Value> = (0..130).map(|n| json!({"depth": n, "f": 1.0})).collect();
+    let tables = shown(&[&[("best", json!({"by_depth": groups}))]]);
+    assert_eq!(tables[0]["rows"].as_array().map(Vec::len), Some(MAX_ROWS));
+    assert_eq!(tables[0]["note"], "30 more rows not shown");
 }
 
 #[test]
