@@ -14,6 +14,7 @@ pub mod json;
 pub mod pairs;
 pub mod sandbox;
 pub mod python;
+pub mod report;
 pub mod score;
 pub mod statistics;
 pub mod synth;

@@ -32,20 +32,34 @@ pub struct Estimate {
 /// Efron and Tibshirani, An Introduction to the Bootstrap, section 13.3 (percentile interval).
 pub(super) fn estimates<const N: usize>(rows: &[[f64; N]]) -> [Estimate; N] {
     let means = column_means(rows.iter());
-    let mut draws = SplitMix64 { state: SEED };
-    let resampled: Vec<[f64; N]> = (0..N_RESAMPLES)
-        .map(|_| column_means((0..rows.len()).map(|_| &rows[draws.below(rows.len())])))
-        .collect();
+    let resampled = resampled_means(rows, N_RESAMPLES, SEED);
     std::array::from_fn(|column| {
-        let mut sorted: Vec<f64> = resampled.iter().map(|means| means[column]).collect();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let n_cut = (TAIL * N_RESAMPLES as f64) as usize;
-        Estimate {
-            value: means[column],
-            low: sorted[n_cut],
-            high: sorted[N_RESAMPLES - 1 - n_cut],
-        }
+        let resampled = resampled.iter().map(|means| means[column]).collect();
+        percentile_interval(means[column], resampled)
     })
+}
+
+/// Column means of `n_resamples` draws of as many rows as there are, with replacement.
+pub(super) fn resampled_means<const N: usize>(
+    rows: &[[f64; N]],
+    n_resamples: usize,
+    seed: u64,
+) -> Vec<[f64; N]> {
+    let mut draws = SplitMix64 { state: seed };
+    (0..n_resamples)
+        .map(|_| column_means((0..rows.len()).map(|_| &rows[draws.below(rows.len())])))
+        .collect()
+}
+
+/// A value with the percentile interval of its resamples; without any, an interval of no width.
+pub(super) fn percentile_interval(value: f64, mut resampled: Vec<f64>) -> Estimate {
+    resampled.sort_unstable_by(f64::total_cmp);
+    let n_cut = (TAIL * resampled.len() as f64) as usize;
+    let (low, high) = match resampled.len() {
+        0 => (value, value),
+        n => (resampled[n_cut], resampled[n - 1 - n_cut]),
+    };
+    Estimate { value, low, high }
 }
 
 /// Estimates the ratio of two sums, from rows of (numerator, denominator).
@@ -56,16 +70,10 @@ pub(super) fn estimates<const N: usize>(rows: &[[f64; N]]) -> [Estimate; N] {
 pub(super) fn ratio_estimate(rows: &[(f64, f64)]) -> Option<Estimate> {
     let value = ratio_of_sums(rows.iter())?;
     let mut draws = SplitMix64 { state: SEED };
-    let mut sorted: Vec<f64> = (0..N_RESAMPLES)
+    let resampled = (0..N_RESAMPLES)
         .filter_map(|_| ratio_of_sums((0..rows.len()).map(|_| &rows[draws.below(rows.len())])))
         .collect();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let n_cut = (TAIL * sorted.len() as f64) as usize;
-    let (low, high) = match sorted.len() {
-        0 => (value, value),
-        n => (sorted[n_cut], sorted[n - 1 - n_cut]),
-    };
-    Some(Estimate { value, low, high })
+    Some(percentile_interval(value, resampled))
 }
 
 /// The mean of the values that there are; none without any.

@@ -7,9 +7,13 @@ mod bootstrap;
 pub mod goat;
 mod llm_judge;
 pub mod nestful;
+mod paired;
 pub mod retrieval;
 pub mod slot;
 pub mod toolqa;
 
 pub use bootstrap::Estimate;
 pub use llm_judge::Judged;
+pub use paired::{
+    Flip, PairedComparison, PairedError, PairedOptions, SampleScore, paired_bootstrap,
+};

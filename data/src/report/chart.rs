@@ -1,0 +1,312 @@
+//! Curves of one quantity to the geometry of a drawing.
+//!
+//! Places are shares of the drawing in per cent, and lines are in units of a box that is stretched
+//! over it: so a chart fits any width while its labels keep their size.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::axis::Axis;
+use super::number;
+
+/// Width of the box that paths are drawn in.
+const WIDTH: f64 = 1000.0;
+
+/// Its height.
+const HEIGHT: f64 = 400.0;
+
+/// Curves of at most so many points show each of them.
+const MAX_DOTS: usize = 40;
+
+/// Ticks that an axis aims at.
+const N_TICKS: usize = 4;
+
+/// Per cent of the height that the letters at the ends of two lines are kept apart.
+const LETTER_DISTANCE: f64 = 9.0;
+
+/// The curve of one run.
+#[derive(Debug, Clone)]
+pub(super) struct Curve {
+    /// Position of the run.
+    pub(super) run: usize,
+    /// Rising steps with their values; at least one value.
+    pub(super) points: Vec<(f64, Option<f64>)>,
+    /// Step of the selected checkpoint.
+    pub(super) best_step: Option<u64>,
+}
+
+/// A drawing of one or two curves.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Chart {
+    /// Unique on the page.
+    pub(super) id: usize,
+    /// What is drawn.
+    pub(super) title: String,
+    /// Its unit, which labels the upright axis.
+    pub(super) unit: String,
+    x_ticks: Vec<Tick>,
+    y_ticks: Vec<Tick>,
+    lines: Vec<Line>,
+    bests: Vec<Best>,
+    data: Data,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Tick {
+    /// Per cent from the left, or from the top.
+    at: String,
+    label: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Line {
+    run: usize,
+    /// The line, broken where there is no value.
+    path: String,
+    /// Points of no length, which round line ends make into dots.
+    dots: String,
+    /// Place of the last value, in per cent.
+    end_x: String,
+    end_y: String,
+    first: String,
+    last: String,
+    last_step: String,
+    least: String,
+    most: String,
+}
+
+/// Where a run's selected checkpoint lies.
+#[derive(Debug, Clone, Serialize)]
+struct Best {
+    run: usize,
+    at: String,
+}
+
+/// What the script reads out under the pointer.
+#[derive(Debug, Clone, Serialize)]
+struct Data {
+    x: [f64; 2],
+    y: [f64; 2],
+    lines: Vec<DataLine>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct DataLine {
+    run: usize,
+    points: Vec<(u64, Option<f64>)>,
+}
+
+/// What a chart is called, and how far its steps go.
+#[derive(Debug, Clone)]
+pub(super) struct Heading {
+    /// Unique on the page.
+    pub(super) id: usize,
+    /// What is drawn.
+    pub(super) title: String,
+    /// Its unit.
+    pub(super) unit: String,
+    /// Last step of all charts, so that they line up.
+    pub(super) last_step: f64,
+}
+
+impl Chart {
+    /// Draws curves; none if no curve has a value.
+    pub(super) fn new(heading: Heading, curves: &[Curve]) -> Option<Self> {
+        let values = || curves.iter().flat_map(|curve| values(&curve.points));
+        let low = values().map(|(_, value)| value).reduce(f64::min)?;
+        let high = values().map(|(_, value)| value).reduce(f64::max)?;
+        let x = Axis::of_steps(heading.last_step, N_TICKS);
+        let y = Axis::of_values(low, high, N_TICKS);
+        let mut lines: Vec<Line> = curves
+            .iter()
+            .filter_map(|curve| line(curve, &x, &y))
+            .collect();
+        keep_ends_apart(&mut lines);
+        Some(Self {
+            id: heading.id,
+            title: heading.title,
+            unit: heading.unit,
+            x_ticks: ticks(&x, |share| share),
+            y_ticks: ticks(&y, |share| 1.0 - share),
+            bests: curves.iter().filter_map(|curve| best(curve, &x)).collect(),
+            data: Data {
+                x: [x.low, x.high],
+                y: [y.low, y.high],
+                lines: curves
+                    .iter()
+                    .map(|curve| DataLine {
+                        run: curve.run,
+                        points: curve.points.iter().map(read_out).collect(),
+                    })
+                    .collect(),
+            },
+            lines,
+        })
+    }
+}
+
+/// With as many digits as anyone reads, so that the page stays small.
+fn read_out(&(step, value): &(f64, Option<f64>)) -> (u64, Option<f64>) {
+    let rounded = |value: f64| format!("{value:.4e}").parse().ok();
+    (step as u64, value.and_then(rounded))
+}
+
+fn values(points: &[(f64, Option<f64>)]) -> impl Iterator<Item = (f64, f64)> {
+    points
+        .iter()
+        .filter_map(|(step, value)| Some((*step, (*value)?)))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2}", 100.0 * share)
+}
+
+fn ticks(axis: &Axis, place: fn(f64) -> f64) -> Vec<Tick> {
+    let tick = |(value, label): &(f64, String)| Tick {
+        at: percent(place(axis.share(*value))),
+        label: label.clone(),
+    };
+    axis.ticks.iter().map(tick).collect()
+}
+
+fn best(curve: &Curve, x: &Axis) -> Option<Best> {
+    let step = curve.best_step.filter(|step| *step as f64 <= x.high)?;
+    Some(Best {
+        run: curve.run,
+        at: percent(x.share(step as f64)),
+    })
+}
+
+fn line(curve: &Curve, x: &Axis, y: &Axis) -> Option<Line> {
+    let place = |step: f64, value: f64| {
+        let (across, down) = (x.share(step), 1.0 - y.share(value));
+        format!("{:.1} {:.1}", WIDTH * across, HEIGHT * down)
+    };
+    let points = &curve.points;
+    let shows_all = points.len() <= MAX_DOTS;
+    let (mut path, mut dots) = (String::new(), String::new());
+    let has_value = |place: Option<usize>| {
+        let point = place.and_then(|place| points.get(place));
+        point.is_some_and(|(_, value)| value.is_some())
+    };
+    for (idx, (step, value)) in points.iter().enumerate() {
+        let Some(value) = value else { continue };
+        let at = place(*step, *value);
+        let goes_on = has_value(idx.checked_sub(1));
+        path.push_str(if goes_on { "L" } else { "M" });
+        path.push_str(&at);
+        if shows_all || !goes_on && !has_value(Some(idx + 1)) {
+            // Writing to a String cannot fail.
+            let _ = write!(dots, "M{at}h0");
+        }
+    }
+    let all: Vec<(f64, f64)> = values(points).collect();
+    let ((_, first), (last_step, last)) = (*all.first()?, *all.last()?);
+    let extreme = |of: fn(f64, f64) -> f64| {
+        let found = all
+            .iter()
+            .copied()
+            .reduce(|a, b| if of(a.1, b.1) == a.1 { a } else { b });
+        found.map_or_else(String::new, |(step, value)| {
+            format!("{} at step {}", number::value(value), number::value(step))
+        })
+    };
+    Some(Line {
+        run: curve.run,
+        path,
+        dots,
+        end_x: percent(x.share(last_step)),
+        end_y: percent(1.0 - y.share(last)),
+        first: number::value(first),
+        last: number::value(last),
+        last_step: number::value(last_step),
+        least: extreme(f64::min),
+        most: extreme(f64::max),
+    })
+}
+
+/// Moves the letters at the ends of two lines apart where they would lie upon each other.
+fn keep_ends_apart(lines: &mut [Line]) {
+    let [one, other] = lines else { return };
+    let number = |text: &str| text.parse::<f64>().unwrap_or_default();
+    let far_across = (number(&one.end_x) - number(&other.end_x)).abs() > LETTER_DISTANCE;
+    let (first, second) = (number(&one.end_y), number(&other.end_y));
+    let gap = second - first;
+    if far_across || gap.abs() >= LETTER_DISTANCE {
+        return;
+    }
+    let margin = 0.5 * LETTER_DISTANCE;
+    let middle = f64::midpoint(first, second).clamp(margin, 100.0 - margin);
+    let (up, down) = (middle - margin, middle + margin);
+    let (first, second) = if gap >= 0.0 { (up, down) } else { (down, up) };
+    one.end_y = format!("{first:.2}");
+    other.end_y = format!("{second:.2}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(run: usize, points: &[(f64, Option<f64>)]) -> Curve {
+        Curve {
+            run,
+            points: points.to_vec(),
+            best_step: Some(50),
+        }
+    }
+
+    fn heading() -> Heading {
+        Heading {
+            id: 1,
+            title: "Loss".to_owned(),
+            unit: "nats".to_owned(),
+            last_step: 100.0,
+        }
+    }
+
+    #[test]
+    fn lines_break_at_gaps_and_lie_where_the_axes_say() {
+        let points = [
+            (0.0, Some(2.0)),
+            (25.0, Some(1.0)),
+            (50.0, None),
+            (100.0, Some(0.0)),
+        ];
+        let chart = Chart::new(heading(), &[curve(0, &points)]).expect("a value");
+        assert_eq!(chart.lines[0].path, "M0.0 0.0L250.0 200.0M1000.0 400.0");
+        assert_eq!(
+            chart.lines[0].dots,
+            "M0.0 0.0h0M250.0 200.0h0M1000.0 400.0h0"
+        );
+        assert_eq!(chart.lines[0].least, "0 at step 100");
+        assert_eq!(chart.bests[0].at, "50.00");
+        assert_eq!(
+            chart.y_ticks.first().map(|tick| tick.at.as_str()),
+            Some("100.00")
+        );
+    }
+
+    #[test]
+    fn a_lone_value_of_a_long_curve_is_a_dot() {
+        let mut points: Vec<(f64, Option<f64>)> =
+            (0..100).map(|n| (f64::from(n), Some(1.0))).collect();
+        points[1].1 = None;
+        let chart = Chart::new(heading(), &[curve(0, &points)]).expect("a value");
+        assert_eq!(chart.lines[0].dots, "M0.0 200.0h0");
+    }
+
+    #[test]
+    fn letters_of_lines_that_end_together_are_moved_apart() {
+        let one = curve(0, &[(0.0, Some(0.0)), (100.0, Some(1.0))]);
+        let other = curve(1, &[(0.0, Some(0.0)), (100.0, Some(0.99))]);
+        let chart = Chart::new(heading(), &[one, other]).expect("values");
+        assert_eq!(chart.lines[0].end_y, "0.00");
+        assert_eq!(chart.lines[1].end_y, "9.00");
+    }
+
+    #[test]
+    fn without_a_value_there_is_no_chart() {
+        assert!(Chart::new(heading(), &[curve(0, &[(1.0, None)])]).is_none());
+    }
+}

@@ -1,0 +1,31 @@
+//! What a run left behind in, one HTML file out: curves, results, learned tokens and worst samples.
+//!
+//! The page needs no network and no other file: style, script and drawings are in it. All that
+//! comes from a run goes through the templates' escaping, so that a prediction stays text wherever
+//! it stands. Curves are thinned and long texts cut, with a note of how much, so that the page of
+//! a long run opens as fast as that of a short one. Files are read elsewhere; the same runs always
+//! give the same bytes.
+
+mod axis;
+mod chart;
+mod curves;
+mod error;
+mod number;
+mod page;
+mod preview;
+mod results;
+mod run;
+mod samples;
+mod series;
+mod shortened;
+mod tiles;
+mod words;
+
+pub use error::ReportError;
+pub use page::render;
+pub use run::{
+    BestCheckpoint, PreviewRow, PreviewToken, ReportRun, SampleScoreView, SampleView, SuiteResult,
+};
+
+#[cfg(test)]
+mod tests;
