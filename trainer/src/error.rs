@@ -52,6 +52,17 @@ pub enum Error {
     /// A judge that cannot say which queries are solved, with what to check.
     #[error("goat.judge: {0}")]
     Judge(String),
+    /// An export that computes something else than its checkpoint.
+    #[error(
+        "{export} computes something else than its checkpoint ({found}); look at `tooltune export \
+         RUN --check`, and export with --neutral or in another format", export = export.display()
+    )]
+    ExportDiffers {
+        /// What was exported.
+        export: PathBuf,
+        /// The comparison in numbers.
+        found: String,
+    },
     /// Questions about outputs of tools that cannot be asked or scored.
     #[error(transparent)]
     ToolQa(#[from] ToolQaError),
@@ -184,6 +195,7 @@ impl Error {
             | Self::Judge(_)
             | Self::Endpoint(_)
             | Self::Sandbox(_)
+            | Self::ExportDiffers { .. }
             | Self::Checkpoint(_)
             | Self::ModelConfig { .. }
             | Self::Step(_)

@@ -1,16 +1,21 @@
-//! A checkpoint of a run to an adapter directory that serving loads.
+//! A checkpoint of a run to what serving loads: an adapter of PEFT or llama.cpp, or merged weights.
 //!
 //! With `--neutral` the scaling is folded into B and alpha becomes r: the same function in every
 //! server, whatever fields of the config it ignores.
 
 use std::path::{Path, PathBuf};
 
-use tooltune_checkpoints::adapter::{Adapter, Patterns, load_adapter, save_adapter};
+use tooltune_checkpoints::adapter::{
+    Adapter, Consumer, GgufBase, compatibility, load_adapter, neutral, peft_rules, save_adapter,
+    write_gguf_adapter,
+};
+use tooltune_checkpoints::merged::{MergeOptions, save_merged};
+use tooltune_checkpoints::model_files::TokenizerSource;
 use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_checkpoints::weights::FloatDtype;
 
+use crate::base_model::BaseModel;
 use crate::error::Error;
-use crate::lora::LoraSpec;
-use crate::models::ModelConfig;
 
 /// Which checkpoint of a run is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,71 +96,118 @@ pub enum Scaling {
 ///
 /// A damaged checkpoint, an adapter whose B factors are all zero (it changes nothing), `output`
 /// that exists, or a disk that is full.
-pub fn export_peft(
+pub fn export_peft(checkpoint: &Path, scaling: Scaling, output: &Path) -> Result<(), Error> {
+    let mut adapter = learned_adapter(checkpoint)?;
+    if scaling == Scaling::Neutral {
+        let scalings = peft_rules(&adapter)?;
+        adapter = neutral(&adapter.config, &adapter.tensors, &scalings)?;
+    }
+    let template = chat_template(checkpoint)?;
+    Ok(save_adapter(output, &adapter, template.as_deref())?)
+}
+
+/// Writes the adapter of `checkpoint` as the GGUF file `output`, for llama.cpp beside `base`.
+///
+/// # Errors
+///
+/// As [`export_peft`]; a kind of model or a module that has no name in GGUF.
+pub fn export_gguf(
     checkpoint: &Path,
-    model: &ModelConfig,
-    scaling: Scaling,
+    base: &BaseModel,
+    dtype: FloatDtype,
     output: &Path,
 ) -> Result<(), Error> {
-    let mut adapter = load_adapter(checkpoint)?;
+    let adapter = learned_adapter(checkpoint)?;
+    let gguf_base = GgufBase::from_config(&base.path, &base.files.config)?;
+    let scalings = peft_rules(&adapter)?;
+    Ok(write_gguf_adapter(
+        output, &adapter, &scalings, &gguf_base, dtype,
+    )?)
+}
+
+/// Writes `base` with the adapter of `checkpoint` added to its weights as the directory `output`,
+/// in files of at most `max_shard_bytes`. `dtype` is that of the tensors where the base is a GGUF
+/// file; others keep their own.
+///
+/// # Errors
+///
+/// As [`export_peft`]; a sum that the base's format cannot hold.
+pub fn export_merged(
+    checkpoint: &Path,
+    base: &BaseModel,
+    (dtype, max_shard_bytes): (FloatDtype, u64),
+    output: &Path,
+) -> Result<(), Error> {
+    let adapter = learned_adapter(checkpoint)?;
+    let scalings = peft_rules(&adapter)?;
+    // A vocabulary inside a GGUF file becomes a file of its own.
+    let tokenizer_json = match base.files.tokenizer {
+        TokenizerSource::Json(_) => None,
+        TokenizerSource::Gguf(_) => Some(base.tokenizer.to_json()?),
+    };
+    let template = chat_template(checkpoint)?;
+    let options = MergeOptions {
+        max_shard_bytes,
+        gguf_dtype: dtype,
+        tokenizer_json: tokenizer_json.as_deref(),
+        chat_template: template.as_deref(),
+    };
+    Ok(save_merged(
+        output, &base.path, &adapter, &scalings, &options,
+    )?)
+}
+
+/// What each server makes of the adapter of `checkpoint`, as a table.
+///
+/// # Errors
+///
+/// A damaged checkpoint, or a pattern that is no regular expression.
+pub fn compatibility_table(checkpoint: &Path, base: &BaseModel) -> Result<String, Error> {
+    let adapter = load_adapter(checkpoint)?;
+    let tied_head = base.files.config["tie_word_embeddings"] == true;
+    let found = compatibility(&adapter, tied_head)?;
+    let mut lines = vec![
+        format!(
+            "| | {} | mend |",
+            Consumer::ALL.map(Consumer::name).join(" | ")
+        ),
+        format!("|---|{}", "---|".repeat(Consumer::ALL.len() + 1)),
+    ];
+    for row in found.rows.iter().chain([&found.whole]) {
+        let verdicts: Vec<String> = row.verdicts.iter().map(ToString::to_string).collect();
+        let mend = row.mend.as_deref().unwrap_or("");
+        lines.push(format!(
+            "| {} | {} | {mend} |",
+            row.feature,
+            verdicts.join(" | ")
+        ));
+    }
+    Ok(lines.join("\n"))
+}
+
+fn learned_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
+    let adapter = load_adapter(checkpoint)?;
     let is_b = |name: &str| name.ends_with(".lora_B.weight");
     let learned = adapter
         .tensors
         .iter()
         .any(|(name, tensor)| is_b(name) && tensor.values.iter().any(|&value| value != 0.0));
-    if !learned {
-        return Err(Error::Usage(format!(
+    match learned {
+        true => Ok(adapter),
+        false => Err(Error::Usage(format!(
             "{}: every lora_B is zero, so the adapter changes nothing: it is the beginning of the \
              run, and no later checkpoint was better; export another one, as with --checkpoint last",
             checkpoint.display()
-        )));
+        ))),
     }
-    if scaling == Scaling::Neutral {
-        fold_scaling(&mut adapter, model)?;
-    }
-    let template_path = checkpoint.join("chat_template.jinja");
-    let template = match template_path.exists() {
-        true => Some(
-            std::fs::read_to_string(&template_path).map_err(Error::io(&template_path, "read"))?,
-        ),
-        false => None,
-    };
-    Ok(save_adapter(output, &adapter, template.as_deref())?)
 }
 
-/// Multiplies each B by its scaling and fills smaller ranks up with zeros.
-fn fold_scaling(adapter: &mut Adapter, model: &ModelConfig) -> Result<(), Error> {
-    let slots = LoraSpec::from_peft(&adapter.config).slots(model)?;
-    let rank = slots
-        .iter()
-        .map(|slot| slot.rank)
-        .max()
-        .unwrap_or(adapter.config.r);
-    for slot in &slots {
-        let [(a_name, ..), (b_name, ..)] = slot.tensors();
-        if let Some(a) = adapter.tensors.get_mut(&a_name) {
-            a.values.resize(rank * slot.in_features, 0.0);
-            a.shape = vec![rank, slot.in_features];
-        }
-        if let Some(b) = adapter.tensors.get_mut(&b_name) {
-            b.values = b
-                .values
-                .chunks(slot.rank)
-                .flat_map(|row| {
-                    let scaled = row
-                        .iter()
-                        .map(|value| (f64::from(*value) * slot.scaling) as f32);
-                    scaled.chain(std::iter::repeat_n(0.0, rank - slot.rank))
-                })
-                .collect();
-            b.shape = vec![slot.out_features, rank];
-        }
+fn chat_template(checkpoint: &Path) -> Result<Option<String>, Error> {
+    let path = checkpoint.join("chat_template.jinja");
+    match path.exists() {
+        true => Ok(Some(
+            std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?,
+        )),
+        false => Ok(None),
     }
-    adapter.config.r = rank;
-    adapter.config.lora_alpha = rank as f64;
-    adapter.config.use_rslora = false;
-    adapter.config.rank_pattern = Patterns(Vec::new());
-    adapter.config.alpha_pattern = Patterns(Vec::new());
-    adapter.config.lora_dropout = 0.0;
-    Ok(())
 }

@@ -243,6 +243,10 @@ pub struct SelectArgs {
 pub enum ExportFormat {
     /// adapter_config.json and adapter_model.safetensors, for PEFT and vLLM.
     Peft,
+    /// One file for llama.cpp, beside its base model (--lora).
+    Gguf,
+    /// The base model with the adapter in its weights, a folder of safetensors.
+    Merged,
     /// The retriever, as a folder of sentence-transformers.
     SentenceTransformers,
 }
@@ -255,18 +259,53 @@ pub struct ExportArgs {
     /// Format.
     #[arg(long, value_enum, default_value = "peft")]
     pub to: ExportFormat,
-    /// Folder to make.
-    #[arg(long)]
-    pub output: PathBuf,
+    /// Folder to make, or file for gguf.
+    #[arg(long, required_unless_present = "check")]
+    pub output: Option<PathBuf>,
     /// best, last, or a checkpoint directory.
     #[arg(long, default_value = "best")]
     pub checkpoint: String,
-    /// Fold the scaling into B, so that every server computes the same whatever it ignores.
+    /// Fold the scaling into B, so that every server computes the same whatever it ignores; for
+    /// peft.
     #[arg(long)]
     pub neutral: bool,
+    /// Format of the numbers, for gguf (f32 by default) and for merged from a GGUF base (bf16 by
+    /// default); other bases keep their own.
+    #[arg(long, value_enum)]
+    pub dtype: Option<ExportDtype>,
+    /// Gigabytes of tensors in a file at most, for merged.
+    #[arg(long, default_value_t = 5.0)]
+    pub max_shard_size: f64,
+    /// Print what each server would make of this adapter, and write nothing.
+    #[arg(long, conflicts_with_all = ["output", "neutral", "dtype"])]
+    pub check: bool,
 }
 
-/// `tooltune verify runs/quickstart --logits logits.safetensors`
+/// Formats of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportDtype {
+    /// 32 bits.
+    F32,
+    /// 16 bits with a small range.
+    F16,
+    /// 16 bits with the range of f32.
+    Bf16,
+}
+
+/// By whose rules an export is read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Reader {
+    /// A PEFT folder, as PEFT multiplies it.
+    PeftRules,
+    /// A PEFT folder, as vLLM multiplies it, which passes over patterns.
+    VllmRules,
+    /// A GGUF adapter, as llama.cpp multiplies it.
+    Gguf,
+    /// A folder of merged weights.
+    Merged,
+}
+
+/// `tooltune verify runs/quickstart --against gguf --export adapter.gguf`
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// Run directory.
@@ -274,8 +313,15 @@ pub struct VerifyArgs {
     /// best, last, or an adapter directory.
     #[arg(long, default_value = "best")]
     pub checkpoint: String,
+    /// Read an export by the rules of its target, and compare its logits with the checkpoint's on
+    /// rows of data.eval.
+    #[arg(long, value_enum, requires = "export")]
+    pub against: Option<Reader>,
+    /// What was exported: a folder, or a file for gguf.
+    #[arg(long, requires = "against")]
+    pub export: Option<PathBuf>,
     /// safetensors file to write: promptN.input_ids and promptN.logits for rows of data.eval.
-    #[arg(long, required_unless_present = "embeddings")]
+    #[arg(long, required_unless_present_any = ["embeddings", "against"])]
     pub logits: Option<PathBuf>,
     /// JSON Lines file to write: each text that the retriever is evaluated on, with its embedding.
     #[arg(long)]

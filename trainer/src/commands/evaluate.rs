@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use tooltune_checkpoints::adapter::load_adapter;
+use tooltune_checkpoints::adapter::{Adapter, load_adapter};
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_data::benchmarks::retrieval::retrieval_table;
@@ -303,14 +303,27 @@ fn checkpoint(args: &EvalArgs, config: &Config) -> Result<PathBuf, Error> {
 ///
 /// A damaged directory, or an adapter of another model.
 pub(super) fn attach(decoder: &mut Decoder, dir: &Path, device: &Device) -> Result<(), Error> {
-    let adapter = load_adapter(dir)?;
+    attach_adapter(decoder, &load_adapter(dir)?, dir, device)
+}
+
+/// Loads an adapter into the projections of `decoder`; `path` is its place, for messages.
+///
+/// # Errors
+///
+/// An adapter of another model.
+pub(super) fn attach_adapter(
+    decoder: &mut Decoder,
+    adapter: &Adapter,
+    path: &Path,
+    device: &Device,
+) -> Result<(), Error> {
     let slots = LoraSpec::from_peft(&adapter.config).slots(&decoder.config)?;
     let expected: Vec<(String, Vec<usize>)> = slots
         .iter()
         .flat_map(|slot| slot.tensors())
         .map(|(name, shape, _)| (name, shape))
         .collect();
-    adapter.check(dir, &expected)?;
+    adapter.check(path, &expected)?;
     Adapters::from_tensors(slots, &adapter.tensors, device).attach(decoder);
     Ok(())
 }

@@ -11,6 +11,7 @@ mod data;
 mod data_graph;
 mod data_shapes;
 mod evaluate;
+mod export;
 mod inspect;
 mod machine;
 mod plan;
@@ -50,7 +51,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
         Command::Eval(args) => evaluate::run(&args, &place),
         Command::Score(args) => score::run(args, &place),
         Command::Select(args) => train::select(&args),
-        Command::Export(args) => verify::export(&args),
+        Command::Export(args) => export::run(&args),
         Command::Verify(args) => verify::run(&args, &place),
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),

@@ -1,57 +1,32 @@
-//! `export`, and `verify`: what was written beside what the checkpoint computes.
+//! `verify`: what was exported beside what the checkpoint computes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use tooltune_checkpoints::adapter::{
+    GgufBase, PeftConfig, Scalings, TargetModules, load_adapter, neutral, peft_rules,
+    read_gguf_adapter, vllm_rules,
+};
 use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_checkpoints::weights::{HostTensor, Weights};
 use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::text::prompt_ids;
 use tooltune_kernels::ComputeDtype;
 
-use super::evaluate::attach;
+use super::evaluate::{attach, attach_adapter};
 use super::{Place, say};
 use crate::base_model::BaseModel;
-use crate::cli::{ExportArgs, ExportFormat, VerifyArgs};
-use crate::config::{self, Config, LoadedConfig};
-use crate::device;
+use crate::cli::{Reader, VerifyArgs};
+use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
 use crate::eval::retrieval::RetrievalSuite;
-use crate::export::{CheckpointChoice, Scaling, export_peft};
-use crate::models::BatchContext;
+use crate::export::CheckpointChoice;
+use crate::models::{BatchContext, Decoder};
 use crate::recipes::retriever::files;
 use crate::recipes::sft;
-
-pub(super) fn export(args: &ExportArgs) -> Result<(), Error> {
-    let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
-    let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
-    match args.to {
-        ExportFormat::Peft => {
-            let template = config.data.chat_template.as_deref();
-            let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
-            let scaling = match args.neutral {
-                true => Scaling::Neutral,
-                false => Scaling::AsConfigured,
-            };
-            export_peft(&checkpoint, &base.config, scaling, &args.output)?;
-        }
-        ExportFormat::SentenceTransformers if args.neutral => {
-            return Err(Error::Usage(
-                "--neutral is for adapters: a retriever has no scaling to fold".to_string(),
-            ));
-        }
-        ExportFormat::SentenceTransformers => {
-            let device = device::open(config::Device::Cpu)?;
-            files::export(&config, &checkpoint, &args.output, &device)?;
-        }
-    }
-    say(&format!(
-        "{} -> {}",
-        checkpoint.display(),
-        args.output.display()
-    ))
-}
 
 pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
@@ -60,10 +35,144 @@ pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
     if let Some(path) = &args.embeddings {
         embeddings(&config, &checkpoint, (path, args.rows), &device)?;
     }
-    match &args.logits {
-        Some(path) => logits(&config, &checkpoint, (path, args.rows), &device),
-        None => Ok(()),
+    if let Some(path) = &args.logits {
+        logits(&config, &checkpoint, (path, args.rows), &device)?;
     }
+    match (args.against, &args.export) {
+        (Some(reader), Some(export)) => {
+            against(&config, &checkpoint, (reader, export, args.rows), &device)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Differences of logits that f32 explains: sums of another order.
+const F32_BOUND: f32 = 1e-4;
+
+/// The same where weights were rounded once more, to 16 bits: a share of the largest logit. Each
+/// weight moves by at most 2⁻⁹ of itself in bf16.
+const ROUNDED_SHARE: f32 = 0.02;
+
+/// Compares the logits of an export, read by its target's rules, with those of the checkpoint.
+fn against(
+    config: &Config,
+    checkpoint: &Path,
+    (reader, export, n_rows): (Reader, &Path, usize),
+    device: &Device,
+) -> Result<(), Error> {
+    let template = config.data.chat_template.as_deref();
+    let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
+    let mut trained = base.decoder(ComputeDtype::F32, device)?;
+    attach(&mut trained, checkpoint, device)?;
+    let prompts = prompts(config, &base, n_rows, device)?;
+    let expected: Vec<Vec<f32>> = prompts.iter().map(|ids| logits_of(&trained, ids)).collect();
+    drop(trained);
+    let (exported, is_rounded) = exported(reader, export, &base, device)?;
+    let (mut worst, mut largest) = (0.0f32, 0.0f32);
+    let (mut n_same, mut n_positions) = (0, 0);
+    for (ids, expected) in prompts.iter().zip(&expected) {
+        let found = logits_of(&exported, ids);
+        let vocabulary = found.len() / ids.len().max(1);
+        for (found, expected) in found.chunks(vocabulary).zip(expected.chunks(vocabulary)) {
+            let differences = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
+            // NaN is worse than any number.
+            worst = differences.fold(worst, |worst, d| if d <= worst { worst } else { d });
+            largest = expected.iter().fold(largest, |l, x| l.max(x.abs()));
+            n_same += usize::from(most_likely(found) == most_likely(expected));
+            n_positions += 1;
+        }
+    }
+    let bound = match is_rounded {
+        true => ROUNDED_SHARE * largest,
+        false => F32_BOUND,
+    };
+    let found = format!(
+        "{} prompts: largest difference of logits {worst:.2e} (bound {bound:.2e}, largest logit \
+         {largest:.1}); the most likely token agrees at {n_same} of {n_positions} positions",
+        prompts.len()
+    );
+    match worst <= bound {
+        true => say(&format!(
+            "{} agrees with {}: {found}",
+            export.display(),
+            checkpoint.display()
+        )),
+        false => Err(Error::ExportDiffers {
+            export: export.to_owned(),
+            found,
+        }),
+    }
+}
+
+/// The model that an export makes of `base`, and whether its weights were rounded to 16 bits.
+fn exported(
+    reader: Reader,
+    export: &Path,
+    base: &BaseModel,
+    device: &Device,
+) -> Result<(Decoder, bool), Error> {
+    let as_adapter = |tensors: &BTreeMap<String, HostTensor>, scalings: &Scalings| {
+        let config = PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new()));
+        neutral(&config, tensors, scalings)
+    };
+    let (adapter, is_rounded) = match reader {
+        Reader::Merged => {
+            let merged = BaseModel::open(export, None)?;
+            let weights = &merged.files.weights;
+            let is_rounded = weights
+                .names()
+                .any(|name| weights.stored_as(name) != Some("F32"));
+            return Ok((merged.decoder(ComputeDtype::F32, device)?, is_rounded));
+        }
+        Reader::PeftRules => {
+            let adapter = load_adapter(export)?;
+            (as_adapter(&adapter.tensors, &peft_rules(&adapter)?)?, false)
+        }
+        Reader::VllmRules => {
+            let adapter = load_adapter(export)?;
+            let load = vllm_rules(&adapter, None)?;
+            (as_adapter(&adapter.tensors, &load.scalings)?, false)
+        }
+        Reader::Gguf => {
+            let gguf_base = GgufBase::from_config(&base.path, &base.files.config)?;
+            let adapter = read_gguf_adapter(export, gguf_base.architecture)?;
+            let weights = Weights::open(export)?;
+            let is_rounded = weights
+                .names()
+                .any(|name| weights.stored_as(name) != Some("F32"));
+            (as_adapter(&adapter.tensors, &adapter.scalings)?, is_rounded)
+        }
+    };
+    let mut decoder = base.decoder(ComputeDtype::F32, device)?;
+    attach_adapter(&mut decoder, &adapter, export, device)?;
+    Ok((decoder, is_rounded))
+}
+
+fn most_likely(logits: &[f32]) -> Option<usize> {
+    let order = |a: &(usize, &f32), b: &(usize, &f32)| a.1.total_cmp(b.1);
+    logits.iter().enumerate().max_by(order).map(|(id, _)| id)
+}
+
+/// The first rows of data.eval as token ids.
+fn prompts(
+    config: &Config,
+    base: &BaseModel,
+    n: usize,
+    device: &Device,
+) -> Result<Vec<Vec<u32>>, Error> {
+    let rows = sft::eval_rows(config, device)?;
+    rows.iter()
+        .take(n)
+        .map(|row| Ok(prompt_ids(row, &base.template, &base.tokenizer)?))
+        .collect()
+}
+
+/// Of every position, `[n, v]`.
+fn logits_of(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
+    let positions: Vec<u32> = (0..ids.len() as u32).collect();
+    let context = BatchContext::new(decoder, &positions, &[0, ids.len()]);
+    let logits = decoder.logits(decoder.forward(ids, &context));
+    logits.into_data().iter::<f32>().collect()
 }
 
 /// Texts of the suite retrieval with their embeddings, one JSON object a line.
@@ -106,14 +215,13 @@ fn logits(
     let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
     let mut decoder = base.decoder(ComputeDtype::F32, device)?;
     attach(&mut decoder, checkpoint, device)?;
-    let mut prompts = Vec::new();
-    for row in sft::eval_rows(config, device)?.iter().take(rows) {
-        let ids = prompt_ids(row, &base.template, &base.tokenizer)?;
-        let positions: Vec<u32> = (0..ids.len() as u32).collect();
-        let context = BatchContext::new(&decoder, &positions, &[0, ids.len()]);
-        let logits = decoder.logits(decoder.forward(&ids, &context));
-        prompts.push((ids, logits.into_data().iter::<f32>().collect::<Vec<f32>>()));
-    }
+    let prompts: Vec<(Vec<u32>, Vec<f32>)> = prompts(config, &base, rows, device)?
+        .into_iter()
+        .map(|ids| {
+            let logits = logits_of(&decoder, &ids);
+            (ids, logits)
+        })
+        .collect();
     write_logits(path, &prompts)?;
     say(&format!(
         "logits of {} prompts in {}",
