@@ -20,11 +20,17 @@ use super::shortened::{MAX_FILE, cell, shortened};
 use super::tiles::{Tile, tiles};
 
 /// The name ends in `.html`, which is what turns escaping on.
-const TEMPLATE: (&str, &str) = ("report.html", include_str!("report.html"));
+const TEMPLATE: (&str, &str) = ("report.html", include_str!("page/report.html"));
 
-const STYLE: &str = include_str!("report.css");
+/// Later rules win over earlier ones of the same weight, so the order counts.
+const STYLE: &str = concat!(
+    include_str!("page/base.css"),
+    include_str!("page/curves.css"),
+    include_str!("page/tables.css"),
+    include_str!("page/texts.css"),
+);
 
-const SCRIPT: &str = include_str!("report.js");
+const SCRIPT: &str = include_str!("page/report.js");
 
 /// What the template shows.
 #[derive(Serialize)]

@@ -220,11 +220,12 @@ fn metric_table(title: &str, results: &[(&Source, &Block)]) -> Table {
         let cell =
             |(place, (source, measures, n)): (usize, &(&Source, Vec<Measure>, Option<u64>))| {
                 let entry = find(measures, name);
+                let measured = entry.filter(|entry| entry.number().is_some());
                 MetricCell {
                     source: (*source).clone(),
                     value: entry.map_or_else(|| DASH.to_owned(), value_text),
                     interval: entry.and_then(interval_text),
-                    n: n_text(entry.and_then(|entry| entry.n().or(*n))),
+                    n: n_text(measured.and_then(|entry| entry.n().or(*n))),
                     change: difference(first, entry).filter(|_| place > 0),
                     plot: entry.and_then(plot),
                 }

@@ -318,7 +318,7 @@ fn contrast(one: [f64; 3], other: [f64; 3]) -> f64 {
 
 #[test]
 fn texts_have_a_contrast_of_4_5_and_marks_of_3_in_both_schemes() {
-    let style = include_str!("report.css");
+    let style = include_str!("page/base.css");
     let blocks: Vec<&str> = style.split(":root {").skip(1).take(2).collect();
     let light = colours(blocks[0].split('}').next().expect("a block"));
     let dark = colours(blocks[1].split('}').next().expect("a block"));

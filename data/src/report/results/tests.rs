@@ -94,6 +94,7 @@ fn results_stand_beside_each_other_with_the_change_to_the_first() {
         [Value::Null, json!("−0.125"), json!("±0.000")]
     );
     assert_eq!(cells(1, "value"), ["none", "–", "none"]);
+    assert_eq!(cells(1, "n"), ["–", "–", "–"]);
     assert_eq!(
         (&rows[2]["name"], cells(2, "n")),
         (
