@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::encoders::Encoders;
 use super::error::LineError;
 use super::{
-    data_operations, flat_operations, goat_operations, nestful_operations, pipeline_operations, slot_operations,
-    toolqa_operations,
+    data_operations, flat_operations, goat_operations, nestful_operations, pipeline_operations,
+    slot_operations, toolqa_operations,
 };
 use crate::benchmarks::slot::SentenceEncoder;
 use crate::json::{ExactJson, parse_exact};

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ToolQaError;
 use super::rows::TaskType;
-use crate::benchmarks::bootstrap::{Estimate, estimates};
 use crate::benchmarks::bootstrap::indicator;
+use crate::benchmarks::bootstrap::{Estimate, estimates};
 
 /// What an output without a type is called in the published results.
 pub const PARSING_ERROR: &str = "parsing error";
