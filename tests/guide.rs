@@ -9,11 +9,12 @@ use tooltune_data::tools::read_trajectories;
 
 use crate::support::root;
 
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "docs/config.md",
+    "docs/constrained.md",
     "docs/data.md",
     "docs/gpu.md",
     "docs/metrics.md",

@@ -11,6 +11,7 @@ use tooltune_data::benchmarks::slot::ScoreError;
 use tooltune_data::benchmarks::slot::import::ImportError;
 use tooltune_data::benchmarks::toolqa::ToolQaError;
 use tooltune_data::grammar::GrammarError;
+use tooltune_data::report::ReportError;
 use tooltune_data::sandbox::SandboxError;
 use tooltune_data::synth::goat::GoatSynthError;
 use tooltune_data::synth::graph::GraphError;
@@ -52,6 +53,9 @@ pub enum Error {
     /// A judge that cannot say which queries are solved, with what to check.
     #[error("goat.judge: {0}")]
     Judge(String),
+    /// Runs that cannot be shown.
+    #[error(transparent)]
+    Report(#[from] ReportError),
     /// An export that computes something else than its checkpoint.
     #[error(
         "{export} computes something else than its checkpoint ({found}); look at `tooltune export \
@@ -195,6 +199,7 @@ impl Error {
             | Self::Judge(_)
             | Self::Endpoint(_)
             | Self::Sandbox(_)
+            | Self::Report(_)
             | Self::ExportDiffers { .. }
             | Self::Checkpoint(_)
             | Self::ModelConfig { .. }

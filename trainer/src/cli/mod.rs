@@ -42,6 +42,8 @@ pub enum Command {
     Score(ScoreArgs),
     /// Rank the checkpoints of a run by a metric and move its BEST pointer.
     Select(SelectArgs),
+    /// Write one HTML page with curves, results, learned tokens and the worst samples of a run.
+    Report(ReportArgs),
     /// Write the adapter or the retriever of a checkpoint for serving.
     Export(ExportArgs),
     /// Write logits or embeddings of fixed texts, for comparison with another implementation.
@@ -236,6 +238,18 @@ pub struct SelectArgs {
     /// Rank the smallest value first.
     #[arg(long)]
     pub lower_is_better: bool,
+}
+
+/// `tooltune report runs/quickstart`
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Run directory.
+    pub run: PathBuf,
+    /// Another run directory, to be shown beside it.
+    pub other: Option<PathBuf>,
+    /// HTML file to write; report.html in the run directory by default.
+    #[arg(long)]
+    pub output: Option<PathBuf>,
 }
 
 /// Formats of an export.

@@ -15,6 +15,7 @@ mod export;
 mod inspect;
 mod machine;
 mod plan;
+mod report;
 mod score;
 mod toolqa_suite;
 mod train;
@@ -51,6 +52,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
         Command::Eval(args) => evaluate::run(&args, &place),
         Command::Score(args) => score::run(args, &place),
         Command::Select(args) => train::select(&args),
+        Command::Report(args) => report::run(&args, &place),
         Command::Export(args) => export::run(&args),
         Command::Verify(args) => verify::run(&args, &place),
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
