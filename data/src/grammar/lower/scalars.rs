@@ -6,7 +6,7 @@ use super::{Draft, Place};
 use crate::grammar::error::GrammarError;
 use crate::grammar::options::Formats;
 
-/// Integers up to here are 64-bit floats, in which llguidance holds bounds: 2^53.
+/// Integers below this are told apart as 64-bit floats, in which llguidance holds bounds: 2^53.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 /// Up to here, multiples with a few decimals are told apart as 64-bit floats.
 const MAX_MULTIPLE: f64 = 999_999_999_999.0;
@@ -101,12 +101,12 @@ fn number<'s>(
 
 fn refuse_inexact(place: &Place<'_>, keyword: &str, number: &Number) -> Result<(), GrammarError> {
     let size = number.as_f64().map_or(f64::INFINITY, f64::abs);
-    if size <= MAX_EXACT {
+    if size < MAX_EXACT {
         return Ok(());
     }
     Err(place.refused(
         keyword,
-        format!("{number} is beyond 2^53, where bounds are not exact"),
+        format!("{number} is not below 2^53, from where numbers are not exact"),
     ))
 }
 
