@@ -12,6 +12,11 @@ use super::numbers::has_exponent;
 use super::token_bytes::{MAX_IDS, TokenBytes, refused, token_bytes};
 use crate::text::Tokenizer;
 
+/// Ways in which a text may go on at one place; an object with optional keys has four for each.
+const MAX_ITEMS_IN_ROW: usize = 20_000;
+/// Work on patterns for one mask: at most about 70 ms, five times llguidance's default.
+const STEP_LEXER_FUEL: u64 = 1_000_000;
+
 /// What is read as tokens and written back to see whether the tokens' bytes are right.
 const PROBE: &str = "{\"k\": [1, -2.5e3, true, null, \"é 東京 😀 \\n\"]}\n\tx  y";
 
@@ -72,7 +77,10 @@ impl Vocabulary {
         let environment: TokEnv = Arc::new(Environment { trie });
         let mut factory =
             ParserFactory::new_simple(&environment).map_err(|error| refused(error.to_string()))?;
-        factory.quiet().limits_mut().verbose_errors = false;
+        let limits = factory.quiet().limits_mut();
+        limits.verbose_errors = false;
+        limits.max_items_in_row = MAX_ITEMS_IN_ROW;
+        limits.step_lexer_fuel = STEP_LEXER_FUEL;
         Ok(Self {
             inner: Arc::new(Inner {
                 tokenizer: tokenizer.clone(),

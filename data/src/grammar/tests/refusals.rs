@@ -172,6 +172,8 @@ fn hostile_schemas_are_refused_in_bounded_time() {
     for schema in [nested(100), wide(1_000)] {
         assert!(accepts(&grammar(&schema), "{}"));
     }
+    let long = json!({"type": "string", "maxLength": 1_000_000_000});
+    check(&long, &options, &["\"a\""], &["1"]);
     let pattern = json!({"type": "string", "pattern": "^((a{0,1000}){0,1000}){0,1000}b$"});
     check(&pattern, &options, &["\"aaab\""], &["\"aaac\""]);
 }

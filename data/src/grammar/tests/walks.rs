@@ -117,7 +117,7 @@ fn options() -> impl Strategy<Value = GrammarOptions> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn a_random_text_parses_and_is_valid(schema in schema(), options in options(), seed: u64) {
