@@ -3,7 +3,7 @@
 use std::sync::mpsc::{self, RecvTimeoutError};
 
 use llguidance::Matcher;
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value};
 
 use super::calls::{CallFormat, Frame, call_schema, read_tools};
@@ -100,7 +100,7 @@ impl Grammar {
         let work = move || {
             let compiled = lowered().and_then(|mut schema| {
                 schema.insert("x-guidance".to_owned(), layout.settings());
-                compile_text(&own, grammar_text(&own, &frame, schema))
+                build(&own, &frame, Value::Object(schema))
             });
             // Nobody listens any more once the time is over.
             let _ = sender.send(compiled);
@@ -135,8 +135,8 @@ impl std::fmt::Debug for Grammar {
     }
 }
 
-/// The grammar in llguidance's dialect of Lark.
-fn grammar_text(vocabulary: &Vocabulary, frame: &Frame, schema: Map<String, Value>) -> String {
+/// The frame of the JSON in llguidance's dialect of Lark.
+fn frame_text(vocabulary: &Vocabulary, frame: &Frame) -> String {
     let marker = |text: &str| match vocabulary.special(text) {
         Some(id) => format!("<[{id}]>"),
         None => literal(text),
@@ -149,12 +149,11 @@ fn grammar_text(vocabulary: &Vocabulary, frame: &Frame, schema: Map<String, Valu
         blank,
         &marker(frame.marker),
         &literal(frame.opening),
-        "json",
+        "@json",
         &literal(frame.closing),
         &marker(frame.end_marker),
-    ]
-    .join(" ");
-    format!("start: {start}\njson: %json {}\n", Value::Object(schema))
+    ];
+    format!("start: {}\n", start.join(" "))
 }
 
 /// A text between quotes; nothing for the empty text.
@@ -165,7 +164,7 @@ fn literal(text: &str) -> String {
     }
 }
 
-fn compile_text(vocabulary: &Vocabulary, text: String) -> Result<Matcher, GrammarError> {
+fn build(vocabulary: &Vocabulary, frame: &Frame, schema: Value) -> Result<Matcher, GrammarError> {
     let refused = |error: String| {
         let reason = first_line(&error);
         match reason.contains("too large") || reason.contains("limit") {
@@ -173,7 +172,15 @@ fn compile_text(vocabulary: &Vocabulary, text: String) -> Result<Matcher, Gramma
             false => GrammarError::unsupported("", reason),
         }
     };
-    let grammar = TopLevelGrammar::from_lark(text);
+    let json = GrammarWithLexer {
+        name: Some("json".to_owned()),
+        ..GrammarWithLexer::from_json_schema(schema)
+    };
+    let frame = GrammarWithLexer::from_lark(frame_text(vocabulary, frame));
+    let grammar = TopLevelGrammar {
+        grammars: vec![frame, json],
+        max_tokens: None,
+    };
     let parser = vocabulary
         .factory()
         .create_parser(grammar)

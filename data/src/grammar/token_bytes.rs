@@ -17,10 +17,13 @@ const SPECIAL: u8 = llguidance::toktrie::TokTrie::SPECIAL_TOKEN_MARKER;
 /// The trie is walked by recursion, a level for each byte.
 const MAX_TOKEN_BYTES: usize = 4096;
 
+/// Ids of the trie have 24 bits.
+pub(super) const MAX_IDS: usize = 1 << 24;
+
 /// What the tokens of a vocabulary write.
 pub(super) struct TokenBytes {
-    /// By id: the bytes, after [`SPECIAL`] for tokens that are never text; empty for ids that no
-    /// token has.
+    /// By id, to the last token: the bytes, after [`SPECIAL`] for tokens that are never text; empty
+    /// for ids that no token has.
     pub(super) bytes: Vec<Vec<u8>>,
     /// Ids of special tokens by their spelling.
     pub(super) specials: HashMap<String, u32>,
@@ -39,17 +42,15 @@ enum Spelling {
     },
 }
 
-/// Reads the bytes of the tokens with ids below `n_ids`; `stop_ids` are special whatever the file
-/// says of them.
+/// Reads the bytes of all tokens; `stop_ids` are special whatever the file says of them.
 pub(super) fn token_bytes(
     tokenizer: &Tokenizer,
-    n_ids: usize,
     stop_ids: &[u32],
 ) -> Result<TokenBytes, GrammarError> {
     let file: Value = serde_json::from_str(&tokenizer.to_json()?)
         .map_err(|error| refused(format!("its JSON cannot be read: {error}")))?;
     let spelling = spelling(&file["decoder"])?;
-    let mut bytes = vec![Vec::new(); n_ids];
+    let mut bytes = Vec::new();
     for (text, id) in pieces(&file["model"]["vocab"])? {
         put(&mut bytes, id, spelling.bytes(text))?;
     }
@@ -89,14 +90,17 @@ fn special_bytes(text: &[u8]) -> Vec<u8> {
     [&[SPECIAL], text].concat()
 }
 
-/// Ids beyond the logits are left out: the model cannot choose them.
-fn put(bytes: &mut [Vec<u8>], id: u64, token: Vec<u8>) -> Result<(), GrammarError> {
+fn put(bytes: &mut Vec<Vec<u8>>, id: u64, token: Vec<u8>) -> Result<(), GrammarError> {
     if token.len() > MAX_TOKEN_BYTES {
         let n_bytes = token.len();
         return Err(refused(format!("token {id} has {n_bytes} bytes")));
     }
-    let place = usize::try_from(id).ok().and_then(|id| bytes.get_mut(id));
-    if let Some(place) = place {
+    let id = usize::try_from(id).ok().filter(|&id| id < MAX_IDS);
+    let id = id.ok_or_else(|| refused("the id of a token is too large"))?;
+    if bytes.len() <= id {
+        bytes.resize(id + 1, Vec::new());
+    }
+    if let Some(place) = bytes.get_mut(id) {
         *place = token;
     }
     Ok(())

@@ -9,11 +9,13 @@ use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
 use super::error::GrammarError;
 use super::numbers::has_exponent;
-use super::token_bytes::{refused, token_bytes};
+use super::token_bytes::{MAX_IDS, TokenBytes, refused, token_bytes};
 use crate::text::Tokenizer;
 
-/// Ids of the trie have 24 bits.
-const MAX_IDS: usize = 1 << 24;
+/// Ways in which a text may go on at one place; an object with optional keys has four for each.
+const MAX_ITEMS_IN_ROW: usize = 20_000;
+/// Work on patterns for one mask: at most about 70 ms, five times llguidance's default.
+const STEP_LEXER_FUEL: u64 = 1_000_000;
 
 /// What is read as tokens and written back to see whether the tokens' bytes are right.
 const PROBE: &str = "{\"k\": [1, -2.5e3, true, null, \"é 東京 😀 \\n\"]}\n\tx  y";
@@ -60,11 +62,12 @@ impl Vocabulary {
                 "stop token {stop} has no logit among {n_logits}"
             )));
         }
-        let tokens = token_bytes(tokenizer, n_logits, stop_ids)?;
+        let mut tokens = token_bytes(tokenizer, stop_ids)?;
+        check_bytes(tokenizer, &tokens)?;
+        tokens.bytes.resize(n_logits, Vec::new());
         let n_ids = u32::try_from(n_logits).unwrap_or(u32::MAX);
         let trie = TokTrie::from(&TokRxInfo::new(n_ids, first_stop), &tokens.bytes)
             .with_eos_tokens(stop_ids);
-        check_bytes(tokenizer, &trie, tokens.drops_leading_blank)?;
         let ids_with = |is_in: fn(&[u8]) -> bool| {
             let found = (0..).zip(&tokens.bytes).filter(|(_, bytes)| is_in(bytes));
             found.map(|(id, _)| id).collect()
@@ -74,7 +77,10 @@ impl Vocabulary {
         let environment: TokEnv = Arc::new(Environment { trie });
         let mut factory =
             ParserFactory::new_simple(&environment).map_err(|error| refused(error.to_string()))?;
-        factory.quiet().limits_mut().verbose_errors = false;
+        let limits = factory.quiet().limits_mut();
+        limits.verbose_errors = false;
+        limits.max_items_in_row = MAX_ITEMS_IN_ROW;
+        limits.step_lexer_fuel = STEP_LEXER_FUEL;
         Ok(Self {
             inner: Arc::new(Inner {
                 tokenizer: tokenizer.clone(),
@@ -99,8 +105,8 @@ impl Vocabulary {
         &self.inner.stop_ids
     }
 
-    /// The bytes that a token writes into a text: none for special tokens and for ids without a
-    /// token.
+    /// The bytes that a token writes into a text: none for special tokens, for ids without a token,
+    /// and for the byte 0xFF, which marks special tokens here and has no place in UTF-8.
     pub fn bytes(&self, id: u32) -> &[u8] {
         if id as usize >= self.inner.n_logits {
             return &[];
@@ -155,17 +161,12 @@ impl fmt::Debug for Vocabulary {
 }
 
 /// The bytes of the tokens of [`PROBE`] must be those of [`PROBE`].
-fn check_bytes(
-    tokenizer: &Tokenizer,
-    trie: &TokTrie,
-    drops_leading_blank: bool,
-) -> Result<(), GrammarError> {
+fn check_bytes(tokenizer: &Tokenizer, tokens: &TokenBytes) -> Result<(), GrammarError> {
     let ids = tokenizer.encode(PROBE)?.ids;
-    let n_ids = trie.vocab_size();
-    let tokens = ids.iter().filter(|&&id| (id as usize) < n_ids);
-    let written: Vec<u8> = tokens.flat_map(|&id| trie.token(id)).copied().collect();
+    let bytes = ids.iter().filter_map(|&id| tokens.bytes.get(id as usize));
+    let written: Vec<u8> = bytes.flatten().copied().collect();
     let text = match written.strip_prefix(b" ") {
-        Some(text) if drops_leading_blank => text,
+        Some(text) if tokens.drops_leading_blank => text,
         _ => &written,
     };
     if text == PROBE.as_bytes() {

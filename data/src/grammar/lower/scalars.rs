@@ -6,17 +6,17 @@ use super::{Draft, Place};
 use crate::grammar::error::GrammarError;
 use crate::grammar::options::Formats;
 
-/// Integers up to here are 64-bit floats, in which llguidance holds bounds: 2^53.
+/// Integers below this are told apart as 64-bit floats, in which llguidance holds bounds: 2^53.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 /// Up to here, multiples with a few decimals are told apart as 64-bit floats.
 const MAX_MULTIPLE: f64 = 999_999_999_999.0;
-/// Longer strings are counted by more states than a lexer may have.
-const MAX_CHARACTERS: u64 = 100_000;
+/// A string of more characters than this is not asked for.
+const MAX_MIN_LENGTH: u64 = 10_000;
+/// Repetitions are counted in 32 bits.
+const MAX_MAX_LENGTH: u64 = 1_000_000_000;
 
-/// Formats that llguidance enforces.
-const ENFORCED_FORMATS: [&str; 7] = [
-    "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid",
-];
+/// Formats whose definition by llguidance is exact.
+const ENFORCED_FORMATS: [&str; 5] = ["duration", "ipv4", "ipv6", "uri", "uuid"];
 /// Formats that JSON Schema defines beyond those.
 const UNENFORCED_FORMATS: [&str; 10] = [
     "idn-email",
@@ -33,6 +33,13 @@ const UNENFORCED_FORMATS: [&str; 10] = [
 
 /// A day that exists, leap years by the Gregorian rule.
 const DATE: &str = "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)";
+/// A name of RFC 1123 with up to 4 labels, of up to 3 words between hyphens each; at most 251
+/// characters.
+const HOSTNAME: &str = "LABEL(\\.LABEL){0,3}";
+const LABEL: &str = "[A-Za-z0-9]{1,32}(-[A-Za-z0-9]{1,14}){0,2}";
+/// What stands before the @ of an address, unquoted, of at most 64 characters.
+const MAILBOX: &str =
+    "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,32}(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,15}){0,2}";
 /// A time of RFC 3339 without leap seconds, which exist on few days.
 const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
 
@@ -101,12 +108,12 @@ fn number<'s>(
 
 fn refuse_inexact(place: &Place<'_>, keyword: &str, number: &Number) -> Result<(), GrammarError> {
     let size = number.as_f64().map_or(f64::INFINITY, f64::abs);
-    if size <= MAX_EXACT {
+    if size < MAX_EXACT {
         return Ok(());
     }
     Err(place.refused(
         keyword,
-        format!("{number} is beyond 2^53, where bounds are not exact"),
+        format!("{number} is not below 2^53, from where numbers are not exact"),
     ))
 }
 
@@ -139,8 +146,8 @@ pub(super) fn strings(
     fields: &Map<String, Value>,
     lowered: &mut Map<String, Value>,
 ) -> Result<(), GrammarError> {
-    for keyword in ["minLength", "maxLength"] {
-        let length = count(place, fields, keyword, MAX_CHARACTERS)?;
+    for (keyword, limit) in [("minLength", MAX_MIN_LENGTH), ("maxLength", MAX_MAX_LENGTH)] {
+        let length = count(place, fields, keyword, limit)?;
         lowered.extend(length.map(|length| (keyword.to_owned(), json!(length))));
     }
     match fields.get("pattern") {
@@ -158,7 +165,10 @@ pub(super) fn strings(
     let Some(format) = fields.get("format").and_then(Value::as_str) else {
         return Ok(());
     };
+    let hostname = || HOSTNAME.replace("LABEL", LABEL);
     let pattern = match format {
+        "hostname" => format!("^{}$", hostname()),
+        "email" => format!("^{MAILBOX}@{}$", hostname()),
         "date" => format!("^{DATE}$"),
         "time" => format!("^{TIME}$"),
         "date-time" => format!("^{DATE}[tT]{TIME}$"),

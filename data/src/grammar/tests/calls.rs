@@ -90,7 +90,7 @@ fn random_calls_are_calls() {
         (CallFormat::Mistral, "[TOOL_CALLS] [", "]"),
     ] {
         let grammar = calls(format, Keys::Declared);
-        for seed in 0..40 {
+        for seed in 0..20 {
             let text = walk(&grammar, seed, 30);
             let call = text
                 .strip_prefix(before)

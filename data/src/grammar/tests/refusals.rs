@@ -40,7 +40,7 @@ fn keywords_that_are_not_enforced_are_refused_with_their_place() {
         (json!({"$dynamicRef": "#a"}), "/$dynamicRef "),
         (
             json!({"const": 9_007_199_254_740_993_u64}),
-            "/const 9007199254740993 is beyond 2^53",
+            "/const 9007199254740993 is not below 2^53",
         ),
         (
             json!({"enum": ["a\u{1}"]}),
@@ -160,7 +160,6 @@ fn hostile_schemas_are_refused_in_bounded_time() {
         wide(3_000),
         json!({"type": "array", "minItems": 1_000_000_000}),
         json!({"type": "string", "minLength": 4_000_000_000_u64}),
-        json!({"type": "string", "pattern": "((a{0,1000}){0,1000}){0,1000}b"}),
         blown_up,
     ] {
         let start = Instant::now();
@@ -173,4 +172,8 @@ fn hostile_schemas_are_refused_in_bounded_time() {
     for schema in [nested(100), wide(1_000)] {
         assert!(accepts(&grammar(&schema), "{}"));
     }
+    let long = json!({"type": "string", "maxLength": 1_000_000_000});
+    check(&long, &options, &["\"a\""], &["1"]);
+    let pattern = json!({"type": "string", "pattern": "^((a{0,1000}){0,1000}){0,1000}b$"});
+    check(&pattern, &options, &["\"aaab\""], &["\"aaac\""]);
 }

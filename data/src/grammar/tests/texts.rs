@@ -170,7 +170,7 @@ fn formats_are_conditions_only_where_they_are_asserted() {
         formats: Formats::Asserted,
         ..GrammarOptions::default()
     };
-    let rows: [(&str, &[&str], &[&str]); 6] = [
+    let rows: [(&str, &[&str], &[&str]); 8] = [
         (
             "date",
             &["2024-02-29", "2023-12-31", "2000-02-29"],
@@ -188,6 +188,16 @@ fn formats_are_conditions_only_where_they_are_asserted() {
         ),
         ("uuid", &["123e4567-e89b-12d3-a456-426614174000"], &["123"]),
         ("ipv4", &["192.168.0.1"], &["256.1.1.1"]),
+        (
+            "email",
+            &["ida.o'neil+x@mail.example.co.uk"],
+            &["ida", "ida@", "a..b@c.de", "a b@c.de"],
+        ),
+        (
+            "hostname",
+            &["www.example-site.org", "a"],
+            &["-a.org", "a..b", "a_b"],
+        ),
         ("int32", &["anything"], &[]),
     ];
     for (format, good, bad) in rows {
@@ -206,6 +216,37 @@ fn formats_are_conditions_only_where_they_are_asserted() {
                 valid.is_valid(&serde_json::from_str(text).unwrap()),
                 "{text}"
             );
+        }
+    }
+}
+
+#[test]
+fn whatever_is_written_under_an_asserted_format_has_it() {
+    let asserted = GrammarOptions {
+        formats: Formats::Asserted,
+        ..GrammarOptions::default()
+    };
+    for format in [
+        "date",
+        "time",
+        "date-time",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "uri",
+        "uuid",
+    ] {
+        let schema = json!({"type": "string", "format": format});
+        let (grammar, valid) = (
+            grammar_with(&schema, &asserted),
+            validator(&schema, Formats::Asserted),
+        );
+        for seed in 0..30 {
+            let text = walk(&grammar, seed, seed as usize % 20);
+            let value = crate::json::parse(&text).unwrap();
+            assert!(valid.is_valid(&value), "{format}: {text}");
         }
     }
 }

@@ -15,12 +15,16 @@ fn sentence_pieces() -> Value {
         let id = vocabulary.len();
         vocabulary.insert(piece.to_owned(), json!(id));
     };
-    ["<unk>", "<s>", "</s>", "[TOOL_CALLS]"].map(&mut add);
+    ["<unk>", "<s>", "</s>", "[TOOL_CALLS]"]
+        .iter()
+        .for_each(|piece| add(piece));
     (0..=255).for_each(|byte: u8| add(&format!("<0x{byte:02X}>")));
     for byte in b'!'..=b'~' {
         add(&char::from(byte).to_string());
     }
-    ["▁", "é", "▁{", "\":", "▁\"", "[{", "▁["].map(&mut add);
+    ["▁", "é", "▁{", "\":", "▁\"", "[{", "▁["]
+        .iter()
+        .for_each(|piece| add(piece));
     let special = |id: u32, content: &str| {
         json!({"id": id, "content": content, "single_word": false, "lstrip": false,
             "rstrip": false, "normalized": false, "special": true})
@@ -45,7 +49,11 @@ fn sentence_pieces() -> Value {
 fn every_token_of_a_byte_level_vocabulary_writes_what_it_decodes_to() {
     let (tokenizer, vocabulary) = (tokenizer(), vocabulary());
     let mut n_exact = 0;
+    let no_utf8 = tokenizer.token_to_id("ÿ").unwrap();
     for id in 0..tokenizer.vocab_size() as u32 {
+        if id == no_utf8 {
+            continue;
+        }
         let decoded = tokenizer.decode(&[id], Specials::Skip).unwrap();
         let bytes = vocabulary.bytes(id);
         assert_eq!(String::from_utf8_lossy(bytes), decoded, "{id}");
