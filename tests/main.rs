@@ -4,6 +4,7 @@
 mod agents;
 mod bad_input;
 mod commands;
+mod exports;
 mod generation;
 mod parity;
 mod planning;

@@ -42,6 +42,8 @@ pub enum Command {
     Score(ScoreArgs),
     /// Rank the checkpoints of a run by a metric and move its BEST pointer.
     Select(SelectArgs),
+    /// Compare two evaluations sample by sample: differences, intervals, and what flipped.
+    Compare(CompareArgs),
     /// Write one HTML page with curves, results, learned tokens and the worst samples of a run.
     Report(ReportArgs),
     /// Write the adapter or the retriever of a checkpoint for serving.
@@ -238,6 +240,21 @@ pub struct SelectArgs {
     /// Rank the smallest value first.
     #[arg(long)]
     pub lower_is_better: bool,
+}
+
+/// `tooltune compare before after`
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The --output of an evaluation, a checkpoint that was evaluated, or a predictions.jsonl.
+    pub before: PathBuf,
+    /// Another on the same samples.
+    pub after: PathBuf,
+    /// The suite, where checkpoints were evaluated by several: slot or goat.
+    #[arg(long)]
+    pub suite: Option<String>,
+    /// Samples that are named for each score, of those that became better and worse.
+    #[arg(long, default_value_t = 10)]
+    pub show: usize,
 }
 
 /// `tooltune report runs/quickstart`

@@ -79,7 +79,8 @@ fn slot_generated(
     device: &Device,
 ) -> Result<SlotEvaluation, Error> {
     let max_new_tokens = config.eval.max_new_tokens;
-    let free = slot::prompts(rows, &Constraints::default(), max_new_tokens);
+    let freely = Constraints::default();
+    let free = slot::prompts(rows, &freely, max_new_tokens);
     let mut texts = journal(args, &Followed::of(args, config, &free)?)?;
     let found = generated(args, config, rows.len(), device, |writer, watch| {
         let constraints = match config.eval.constrained {

@@ -7,6 +7,7 @@
 )]
 
 mod agent_suites;
+mod compare;
 mod data;
 mod data_graph;
 mod data_shapes;
@@ -52,6 +53,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
         Command::Eval(args) => evaluate::run(&args, &place),
         Command::Score(args) => score::run(args, &place),
         Command::Select(args) => train::select(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args, &place),
         Command::Export(args) => export::run(&args),
         Command::Verify(args) => verify::run(&args, &place),

@@ -1,0 +1,151 @@
+//! What a run becomes for others: adapters and merged weights that are read again by the rules of
+//! their targets, a page to look at, and a comparison with what was before.
+
+use serde_json::Value;
+
+use crate::workplace::{Answer, Workplace};
+
+/// A finished run of 4 steps in `run`.
+fn trained() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.run(["train", "config.toml"]).success();
+    workplace
+}
+
+fn verify(workplace: &Workplace, reader: &str, export: &str) -> Answer {
+    let arguments = ["verify", "run", "--checkpoint", "last", "--rows", "2"];
+    let against = ["--against", reader, "--export", export];
+    workplace.run(arguments.into_iter().chain(against))
+}
+
+fn export(workplace: &Workplace, more: &str) {
+    let arguments = format!("export run --checkpoint last {more}");
+    workplace.run(arguments.split(' ')).success();
+}
+
+#[test]
+fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
+    let workplace = trained();
+    export(&workplace, "--to peft --output peft");
+    export(&workplace, "--to peft --neutral --output neutral");
+    export(&workplace, "--to gguf --output adapter.gguf");
+    export(
+        &workplace,
+        "--to gguf --dtype bf16 --output adapter-bf16.gguf",
+    );
+    export(
+        &workplace,
+        "--to merged --max-shard-size 0.0001 --output merged",
+    );
+    for (reader, export) in [
+        ("peft-rules", "peft"),
+        ("vllm-rules", "peft"),
+        ("peft-rules", "neutral"),
+        ("vllm-rules", "neutral"),
+        ("gguf", "adapter.gguf"),
+        ("gguf", "adapter-bf16.gguf"),
+        ("merged", "merged"),
+    ] {
+        let said = verify(&workplace, reader, export).success();
+        assert!(said.contains("agrees with"), "{reader} {export}: {said}");
+    }
+    let index = workplace.read("merged/model.safetensors.index.json");
+    let index: Value = serde_json::from_str(&index).unwrap();
+    let files: std::collections::BTreeSet<&str> = index["weight_map"]
+        .as_object()
+        .unwrap()
+        .values()
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(files.len() > 1, "{files:?}");
+    // A merged model is a model: nothing beside it is needed.
+    let plain = "eval config.toml --checkpoint base --set model.model_name_or_path=merged";
+    workplace.run(plain.split(' ')).success();
+}
+
+#[test]
+fn scalings_that_a_server_ignores_are_told_before_and_found_after() {
+    let workplace = Workplace::new();
+    let patterned =
+        "train config.toml --set lora.rank_pattern={'q_proj'=4} --set lora.use_rslora=true";
+    workplace.run(patterned.split(' ')).success();
+    let table = workplace
+        .run(["export", "run", "--check", "--checkpoint", "last"])
+        .success();
+    assert!(
+        table.contains("vLLM") && table.contains("--neutral"),
+        "{table}"
+    );
+    export(&workplace, "--to peft --output peft");
+    verify(&workplace, "peft-rules", "peft").success();
+    let answer = verify(&workplace, "vllm-rules", "peft");
+    assert_eq!(answer.status, Some(1), "{}", answer.stdout);
+    assert!(
+        answer.stderr.contains("computes something else"),
+        "{}",
+        answer.stderr
+    );
+    export(&workplace, "--to peft --neutral --output neutral");
+    verify(&workplace, "vllm-rules", "neutral").success();
+    export(&workplace, "--to gguf --output adapter.gguf");
+    verify(&workplace, "gguf", "adapter.gguf").success();
+}
+
+#[test]
+fn a_report_shows_the_run_and_a_comparison_names_what_flipped() {
+    let workplace = trained();
+    workplace.run(["report", "run"]).success();
+    let page = workplace.read("run/report.html");
+    for part in [
+        "<!doctype html>",
+        "slot.mean",
+        "dev.jsonl:1",
+        "train.jsonl:1",
+        "max_steps",
+    ] {
+        assert!(
+            page.to_lowercase().contains(part),
+            "{part} is not in the page"
+        );
+    }
+    workplace
+        .run(["report", "run", "run", "--output", "two.html"])
+        .success();
+    let checkpoints = ["run/checkpoint-000002", "run/checkpoint-000004"];
+    let table = workplace
+        .run(["compare", checkpoints[0], checkpoints[1]])
+        .success();
+    assert!(
+        table.contains("| content.f") || table.contains("| parses"),
+        "{table}"
+    );
+    let answer = workplace.run(["compare", "run", checkpoints[1]]);
+    assert_eq!(answer.status, Some(2));
+    assert!(
+        answer.stderr.contains("holds no predictions.jsonl"),
+        "{}",
+        answer.stderr
+    );
+}
+
+#[test]
+fn options_that_a_format_has_no_use_for_are_refused() {
+    let workplace = trained();
+    for (more, said) in [
+        (
+            "--to gguf --neutral --output a",
+            "--neutral is for --to peft",
+        ),
+        ("--to peft --dtype f16 --output a", "--dtype is for"),
+        (
+            "--to merged --max-shard-size 0 --output a",
+            "--max-shard-size",
+        ),
+        ("--to gguf", "--output"),
+    ] {
+        let arguments = format!("export run --checkpoint last {more}");
+        let answer = workplace.run(arguments.split(' '));
+        assert_eq!(answer.status, Some(2), "{more}");
+        assert!(answer.stderr.contains(said), "{more}: {}", answer.stderr);
+    }
+}
