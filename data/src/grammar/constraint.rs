@@ -176,7 +176,7 @@ impl Constraint {
             *word = from;
         }
         if let Some(last) = words.last_mut()
-            && n_logits % 32 != 0
+            && !n_logits.is_multiple_of(32)
         {
             *last &= (1 << (n_logits % 32)) - 1;
         }

@@ -137,7 +137,7 @@ fn walk(grammar: &Grammar, seed: u64, n_free: usize) -> String {
         let is_in_string = is_in_string(&written);
         let closers: &[&str] = match is_in_string {
             true => &["\""],
-            false => &["}", "]", "\"}", "\"", "0", "null", "true"],
+            false => &["}", "]", "\"", "null", "true"],
         };
         let may_stop = mask.is_allowed(stop_id());
         let closer = closers.iter().find_map(|closer| {
