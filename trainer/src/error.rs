@@ -6,6 +6,7 @@ use thiserror::Error;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_data::batches::BatchError;
 use tooltune_data::benchmarks::goat::GoatError;
+use tooltune_data::benchmarks::nestful::NestfulError;
 use tooltune_data::benchmarks::retrieval::RetrievalError;
 use tooltune_data::benchmarks::slot::ScoreError;
 use tooltune_data::benchmarks::slot::import::ImportError;
@@ -67,6 +68,9 @@ pub enum Error {
         /// The comparison in numbers.
         found: String,
     },
+    /// Sequences of calls that cannot be asked for or scored.
+    #[error(transparent)]
+    Nestful(#[from] NestfulError),
     /// Questions about outputs of tools that cannot be asked or scored.
     #[error(transparent)]
     ToolQa(#[from] ToolQaError),
@@ -189,6 +193,7 @@ impl Error {
             | Self::Grammar(_)
             | Self::Import(_)
             | Self::ToolQa(_)
+            | Self::Nestful(_)
             | Self::Goat(_)
             | Self::Retrieval(_)
             | Self::MalformedLines { .. } => 3,

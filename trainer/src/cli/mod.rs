@@ -166,6 +166,8 @@ pub enum SuiteName {
     Apibank,
     /// Questions about the outputs of tools, to answers or to functions that find them.
     Toolqa,
+    /// NESTFUL: questions to nested sequences of calls.
+    Nestful,
 }
 
 /// `tooltune eval runs/quickstart --checkpoint best --output results`
@@ -212,8 +214,13 @@ pub struct EvalArgs {
     /// Print the change against this metrics file of an earlier evaluation.
     #[arg(long)]
     pub compare: Option<PathBuf>,
+    /// JSON file of prompts in place of our own, such as the published ones, for toolqa and nestful.
+    #[arg(long)]
+    pub prompts: Option<PathBuf>,
     #[command(flatten)]
     pub toolqa: ToolQaArgs,
+    #[command(flatten)]
+    pub nestful: NestfulArgs,
 }
 
 /// `tooltune score predictions.jsonl > scores.jsonl`

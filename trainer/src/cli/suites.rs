@@ -48,9 +48,6 @@ pub struct ToolQaArgs {
     /// Folder of released schemas by endpoint; inferred from each response by default.
     #[arg(long)]
     pub schemas: Option<PathBuf>,
-    /// JSON file of prompts in place of our own, such as the published ones.
-    #[arg(long)]
-    pub prompts: Option<PathBuf>,
     /// Shorten responses in every setting, for models whose context does not hold the whole.
     #[arg(long, value_enum)]
     pub reduce: Option<PromptReduction>,
@@ -67,4 +64,20 @@ pub struct ToolQaArgs {
     /// The Python that runs them, a path or a name in PATH.
     #[arg(long, default_value = "python3")]
     pub python: String,
+}
+
+/// Options of the suite nestful.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Suite nestful")]
+pub struct NestfulArgs {
+    /// The prompt and the parser of this model family: json_list, granite31, llama, hammer, hermes,
+    /// xlam, tool_ace or lenient, or a name in the file of --prompts.
+    #[arg(long, default_value = "json_list")]
+    pub family: String,
+    /// Examples in the prompt, 0, 1 and 3 in the paper.
+    #[arg(long, default_value_t = 3)]
+    pub n_examples: usize,
+    /// Write the tools as a JSON string that holds JSON, as the published scripts do.
+    #[arg(long)]
+    pub tools_twice: bool,
 }

@@ -14,7 +14,7 @@ use tooltune_data::benchmarks::slot::{
 use tooltune_data::endpoint::EndpointOptions;
 use tooltune_data::text::Row;
 
-use super::{Place, agent_suites, say, toolqa_suite};
+use super::{Place, agent_suites, nestful_suite, say, toolqa_suite};
 use crate::base_model::BaseModel;
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::{Config, LoadedConfig};
@@ -53,6 +53,7 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
             agent_suites::run(args, &config, &device)
         }
         SuiteName::Retrieval => retrieval_suite(args, &config, &device),
+        SuiteName::Nestful => nestful_suite::run(args, &config, &device),
         SuiteName::Toolqa => toolqa_suite::run(args, &config, &device),
     }
 }
@@ -124,8 +125,7 @@ impl Followed {
         let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
         let mut followed = format!("{weights}\n{:?}\n{settings}\n", args.endpoint);
         for prompt in prompts {
-            let messages = prompt.conversation.prompt();
-            followed.push_str(&format!("{} {messages:?}\n", prompt.id));
+            followed.push_str(&format!("{} {}\n", prompt.id, prompt.text.digest()));
         }
         Ok(Self(sha256_bytes(followed.as_bytes())))
     }

@@ -15,6 +15,7 @@ mod evaluate;
 mod export;
 mod inspect;
 mod machine;
+mod nestful_suite;
 mod plan;
 mod report;
 mod score;

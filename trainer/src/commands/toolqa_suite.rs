@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::eval::agents::eval_files;
 use crate::eval::code::SandboxedCode;
 use crate::eval::report_files::report_files;
-use crate::eval::writer::Prompted;
+use crate::eval::writer::{PromptText, Prompted};
 
 /// Functions that run at once.
 const CONCURRENCY: usize = 4;
@@ -85,7 +85,7 @@ fn predictions(
     device: &Device,
 ) -> Result<Vec<ToolQaPrediction>, Error> {
     let options = &args.toolqa;
-    let prompts = match &options.prompts {
+    let prompts = match &args.prompts {
         Some(path) => PromptSet::read(path)?,
         None => PromptSet::default(),
     };
@@ -126,7 +126,7 @@ fn predictions(
         .zip(&conversations)
         .map(|(row, conversation)| Prompted {
             id: &row.uid,
-            conversation,
+            text: PromptText::Chat(conversation),
             max_new_tokens,
             constraint: None,
         })

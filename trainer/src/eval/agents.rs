@@ -20,7 +20,7 @@ use super::documents::{DocumentIndex, texts_of};
 use super::encoder::MiniLmEncoder;
 use super::generate::GenerationProgress;
 use super::report_files::{json_lines, report_files};
-use super::writer::{Prompted, Writer};
+use super::writer::{PromptText, Prompted, Writer};
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::goat_options;
@@ -254,7 +254,7 @@ impl AgentLoops {
                 .iter()
                 .map(|wanted| Prompted {
                     id: &tasks[wanted.agent].id,
-                    conversation: &wanted.conversation,
+                    text: PromptText::Chat(&wanted.conversation),
                     max_new_tokens: wanted.max_new_tokens,
                     constraint: None,
                 })

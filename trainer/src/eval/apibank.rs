@@ -17,7 +17,7 @@ use tooltune_data::tools::{
 use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, eval_files};
 use super::generate::GenerationProgress;
 use super::report_files::json_value;
-use super::writer::{Prompted, Writer};
+use super::writer::{PromptText, Prompted, Writer};
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::goat_options;
@@ -164,7 +164,7 @@ impl AgentSuite for ApiBankSuite {
             };
             Prompted {
                 id: &step.id,
-                conversation,
+                text: PromptText::Chat(conversation),
                 max_new_tokens: limits.max_new_tokens(kind),
                 constraint: None,
             }

@@ -13,7 +13,7 @@ use tooltune_data::text::Row;
 use super::generate::GenerationProgress;
 use super::journal::Journal;
 use super::report_files::{json_lines, report_files};
-use super::writer::{Prompted, TextConstraint, Writer};
+use super::writer::{PromptText, Prompted, TextConstraint, Writer};
 use crate::error::Error;
 
 /// One completion as it was generated; a line of `predictions.jsonl`.
@@ -175,7 +175,7 @@ pub fn prompts<'a>(
 ) -> Vec<Prompted<'a>> {
     let prompted = |(i, row): (usize, &'a Row)| Prompted {
         id: &row.id,
-        conversation: &row.conversation,
+        text: PromptText::Chat(&row.conversation),
         max_new_tokens,
         constraint: constraints.by_row.get(i).and_then(Option::as_ref),
     };

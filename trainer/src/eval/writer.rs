@@ -8,7 +8,7 @@ use tooltune_data::endpoint::{
     Answered, ChatEndpoint, ChatOptions, ChatRequest, EndpointError, EndpointOptions,
 };
 use tooltune_data::grammar::{Grammar, GrammarError, GrammarOptions, Vocabulary};
-use tooltune_data::text::{Conversation, Row, prompt_ids};
+use tooltune_data::text::{Conversation, Message, Row, prompt_ids};
 
 use super::generate::{
     Generation, GenerationOptions, GenerationProgress, Jobs, Observer, StopStrings, complete,
@@ -51,12 +51,41 @@ pub struct EndpointWriter {
 pub struct Prompted<'a> {
     /// Unique among the prompts.
     pub id: &'a str,
-    /// The messages.
-    pub conversation: &'a Conversation,
+    /// What is gone on with.
+    pub text: PromptText<'a>,
     /// Tokens that the text may have.
     pub max_new_tokens: usize,
     /// What the text keeps to.
     pub constraint: Option<&'a TextConstraint>,
+}
+
+/// A prompt as it is given.
+#[derive(Debug, Clone, Copy)]
+pub enum PromptText<'a> {
+    /// Messages, for the model's chat template.
+    Chat(&'a Conversation),
+    /// A whole text with the model's special tokens in it.
+    Raw(&'a str),
+}
+
+impl PromptText<'_> {
+    /// Everything of it that a text follows from, as text.
+    pub fn digest(&self) -> String {
+        match self {
+            Self::Chat(conversation) => format!("{:?}", conversation.prompt()),
+            Self::Raw(text) => format!("{text:?}"),
+        }
+    }
+
+    fn messages(&self, id: &str) -> Result<&[Message], Error> {
+        match self {
+            Self::Chat(conversation) => Ok(conversation.prompt()),
+            Self::Raw(_) => Err(Error::Usage(format!(
+                "{id}: the prompt is a whole text with special tokens, which a server of chat \
+                 completions cannot take; use prompts of messages, or the model here"
+            ))),
+        }
+    }
 }
 
 /// What a text keeps to.
@@ -134,11 +163,11 @@ impl EndpointWriter {
         let requests: Vec<ChatRequest<'_>> = prompts
             .iter()
             .zip(&options)
-            .map(|(prompt, options)| ChatRequest {
-                messages: prompt.conversation.prompt(),
-                options,
+            .map(|(prompt, options)| {
+                let messages = prompt.text.messages(prompt.id)?;
+                Ok(ChatRequest { messages, options })
             })
-            .collect();
+            .collect::<Result<_, Error>>()?;
         let mut failure = None;
         let mut goes_on = true;
         let mut answered = |answered: Answered<'_>| {
@@ -317,9 +346,13 @@ impl ModelWriter<'_> {
     }
 
     fn prompt_ids(&self, prompt: &Prompted<'_>) -> Result<Vec<u32>, Error> {
+        let conversation = match prompt.text {
+            PromptText::Chat(conversation) => conversation,
+            PromptText::Raw(text) => return Ok(self.base.tokenizer.encode(text)?.ids),
+        };
         let row = Row {
             id: prompt.id.to_string(),
-            conversation: prompt.conversation.clone(),
+            conversation: conversation.clone(),
             weight: 1.0,
             slot: None,
         };
