@@ -46,7 +46,15 @@ fn a_row_becomes_the_same_in_any_company() {
     let prompts = prompts(23, 256);
     // A quarter of all tokens stops, so that rows leave and join all the time.
     let stop_ids: Vec<u32> = (0..256).step_by(4).collect();
-    let options = |batch_size| GenerationOptions::greedy(19, batch_size, stop_ids.clone());
+    // Drawn, because a random model's most likely tokens soon repeat themselves.
+    let options = |batch_size| GenerationOptions {
+        sampling: Sampling {
+            temperature: 2.0,
+            top_k: None,
+            top_p: 1.0,
+        },
+        ..GenerationOptions::greedy(19, batch_size, stop_ids.clone())
+    };
     let alone = generated(&decoder, &prompts, &options(1));
     let lens: std::collections::BTreeSet<usize> = alone.iter().map(|g| g.ids.len()).collect();
     assert!(lens.len() > 4, "{lens:?}");
@@ -264,11 +272,12 @@ fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
     assert_eq!(answer.status, Some(1), "{}", answer.stderr);
     assert!(answer.stderr.contains("no such model"), "{}", answer.stderr);
     assert_eq!(workplace.read("out/texts.partial.jsonl").lines().count(), 2);
+    let n_before = server.received().len();
     is_well.store(true, Ordering::SeqCst);
     workplace.run(command.split(' ')).success();
     // Three rows: one was answered before the failure, two after it.
     let requests = server.received();
-    assert_eq!(requests.len(), 4);
+    assert_eq!(requests.len() - n_before, 2);
     assert!(!workplace.path("out/texts.partial.jsonl").exists());
     assert_eq!(workplace.read("out/predictions.jsonl").lines().count(), 3);
     for request in requests {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, bf16, f16};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use tooltune_checkpoints::adapter::{
@@ -11,7 +11,7 @@ use tooltune_checkpoints::adapter::{
     read_gguf_adapter, vllm_rules,
 };
 use tooltune_checkpoints::atomic::write_atomic;
-use tooltune_checkpoints::weights::{HostTensor, Weights};
+use tooltune_checkpoints::weights::HostTensor;
 use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::text::prompt_ids;
 use tooltune_kernels::ComputeDtype;
@@ -136,16 +136,23 @@ fn exported(
         Reader::Gguf => {
             let gguf_base = GgufBase::from_config(&base.path, &base.files.config)?;
             let adapter = read_gguf_adapter(export, gguf_base.architecture)?;
-            let weights = Weights::open(export)?;
-            let is_rounded = weights
-                .names()
-                .any(|name| weights.stored_as(name) != Some("F32"));
+            let is_rounded = has_16_bits(adapter.tensors.values());
             (as_adapter(&adapter.tensors, &adapter.scalings)?, is_rounded)
         }
     };
     let mut decoder = base.decoder(ComputeDtype::F32, device)?;
     attach_adapter(&mut decoder, &adapter, export, device)?;
     Ok((decoder, is_rounded))
+}
+
+/// Whether all values are numbers of one format of 16 bits.
+fn has_16_bits<'a>(tensors: impl Iterator<Item = &'a HostTensor> + Clone) -> bool {
+    let all = |holds: fn(f32) -> bool| {
+        let mut values = tensors.clone().flat_map(|tensor| &tensor.values);
+        values.all(|&value| holds(value))
+    };
+    all(|value| bf16::from_f32(value).to_f32() == value)
+        || all(|value| f16::from_f32(value).to_f32() == value)
 }
 
 fn most_likely(logits: &[f32]) -> Option<usize> {
