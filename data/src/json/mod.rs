@@ -14,7 +14,6 @@ mod exact;
 mod float;
 mod order;
 mod parse;
-mod python_repr;
 mod render;
 
 pub use decimal::Decimal;
@@ -22,5 +21,4 @@ pub use exact::{ExactJson, parse_exact};
 pub use float::python_float_repr;
 pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};
-pub use python_repr::python_repr;
 pub use render::{Part, PathStep, Place, Style, dumps, dumps_with_places, dumps_with_scalars};

@@ -109,3 +109,47 @@ fn escape(character: char) -> String {
         code => format!("\\U{code:08x}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_written_as_python_literals() {
+        let value = json!({
+            "a": [1, -2.0, 1e22, true, false, null],
+            "b": {}, "c": [], "it's": "é😀",
+        });
+        assert_eq!(
+            python_repr(&PyValue::from(&value)),
+            "{'a': [1, -2.0, 1e+22, True, False, None], 'b': {}, 'c': [], \"it's\": 'é😀'}"
+        );
+    }
+
+    #[test]
+    fn quotes_and_escapes_are_those_of_unicode_repr() {
+        let rows = [
+            ("plain", "'plain'"),
+            ("it's", "\"it's\""),
+            ("say \"hi\"", "'say \"hi\"'"),
+            ("it's \"both\"", "'it\\'s \"both\"'"),
+            ("a\\b\n\r\t", "'a\\\\b\\n\\r\\t'"),
+            (
+                "\0\u{1b}\u{7f}\u{85}\u{a0}\u{ad}",
+                "'\\x00\\x1b\\x7f\\x85\\xa0\\xad'",
+            ),
+            (
+                "\u{200b}\u{2028}\u{3000}\u{feff}",
+                "'\\u200b\\u2028\\u3000\\ufeff'",
+            ),
+            ("\u{e0001}\u{f0000}", "'\\U000e0001\\U000f0000'"),
+            ("\u{301}ß日", "'\u{301}ß日'"),
+            ("", "''"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(python_repr(&PyValue::from(&json!(text))), expected);
+        }
+    }
+}

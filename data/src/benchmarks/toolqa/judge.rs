@@ -8,7 +8,7 @@ use super::run::ToolQaSample;
 use crate::benchmarks::llm_judge::{JudgeError, JudgeOptions, JudgeVerdict, Judged, judge_samples};
 use crate::benchmarks::slot::is_blank;
 use crate::endpoint::{ChatEndpoint, EndpointProgress};
-use crate::json::python_repr;
+use crate::python::{PyValue, python_repr};
 use crate::text::{Message, Role};
 
 /// Whether the judge's reply says that the answer matches.
@@ -52,7 +52,7 @@ impl AskedAnswer {
     fn new(sample: &ToolQaSample, prompts: &PromptSet) -> Self {
         let answer = match sample.answer.as_str() {
             Some(text) => text.to_owned(),
-            None => python_repr(&sample.answer),
+            None => python_repr(&PyValue::from(&sample.answer)),
         };
         Self {
             uid: sample.uid.clone(),

@@ -16,7 +16,8 @@ use super::reduce::{Reduction, reduce};
 use super::rows::ToolQaRow;
 use super::schemas::Schemas;
 use super::setting::Setting;
-use crate::json::{Style, dumps, python_repr};
+use crate::json::{Style, dumps};
+use crate::python::{PyValue, python_repr};
 use crate::text::{Message, Role};
 use crate::tools::read_json;
 
@@ -201,7 +202,7 @@ fn response_text(response: &Value, setting: Setting, options: PromptOptions) -> 
     match (setting.is_code(), options.response_text) {
         (false, _) => dumps(shown, Style::IndentedAscii(4)),
         (true, ResponseText::Json) => dumps(shown, Style::Python),
-        (true, ResponseText::PythonRepr) => python_repr(shown),
+        (true, ResponseText::PythonRepr) => python_repr(&PyValue::from(shown)),
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::answers::AnswerMetric;
 use super::error::ToolQaError;
-use crate::json::python_repr;
+use crate::python::{PyValue, python_repr};
 use crate::tools::{Fields, JsonLines, ToolsError, did_you_mean};
 
 /// What a question asks of the response.
@@ -58,7 +58,7 @@ pub struct ToolResponse {
 impl ToolResponse {
     /// Its length as the paper counts it: characters of Python's `str(response)`.
     pub fn n_characters(&self) -> usize {
-        python_repr(&self.response).chars().count()
+        python_repr(&PyValue::from(&self.response)).chars().count()
     }
 }
 

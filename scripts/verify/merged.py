@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Loads a merged model with transformers, from its folder alone, and compares logits with those tooltune wrote.
+
+The logits file is that of `tooltune verify RUN --logits FILE`: the checkpoint's, in f32. Both sides compute in f32; merged weights
+of 16 bits were rounded once more than the checkpoint's, which moves each by at most 2^-9 (bf16) or 2^-11 (f16) of itself.
+"""
+
+import argparse
+import importlib.metadata
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# In place of the directory of this file, whose names would hide packages.
+sys.path[0] = str(ROOT / "scripts")
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+F32_BOUND, ROUNDED_SHARE = 1e-4, 0.02
+
+
+def stored_dtypes(folder: Path) -> set:
+    found = set()
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            found |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="what `tooltune export RUN --to merged` wrote")
+    parser.add_argument("logits", type=Path, help="what `tooltune verify RUN --logits FILE` wrote")
+    arguments = parser.parse_args()
+    logging.disable_progress_bar()
+    dtypes = stored_dtypes(arguments.model)
+    if not dtypes:
+        raise SystemExit(f"{arguments.model}: no safetensors; write them with `tooltune export RUN --to merged --output DIR`")
+    model = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32, attn_implementation="eager").eval()
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    tensors, worst, largest, k = load_file(arguments.logits), 0.0, 0.0, 0
+    same = total = 0
+    while f"prompt{k}.input_ids" in tensors:
+        ids, ours = tensors[f"prompt{k}.input_ids"].long(), tensors[f"prompt{k}.logits"].float()
+        with torch.no_grad():
+            theirs = model(input_ids=ids[None], use_cache=False).logits[0].float()
+        worst = max(worst, float((theirs - ours).abs().max()))
+        largest = max(largest, float(ours.abs().max()))
+        same += int((theirs.argmax(-1) == ours.argmax(-1)).sum())
+        total += len(ids)
+        again = tokenizer(tokenizer.decode(ids), add_special_tokens=False)["input_ids"]
+        if again != ids.tolist():
+            raise SystemExit(f"prompt{k}: the tokenizer of the folder reads the prompt as other tokens")
+        k += 1
+    if not k:
+        raise SystemExit(f"{arguments.logits}: holds no prompt0.input_ids")
+    bound = F32_BOUND if dtypes == {"F32"} else ROUNDED_SHARE * largest
+    versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in ("torch", "transformers", "tokenizers", "safetensors"))
+    verdict = "agrees with" if worst <= bound else "DIFFERS from"
+    print(
+        f"{arguments.model} ({', '.join(sorted(dtypes))}) {verdict} the checkpoint in transformers: {k} prompts, largest difference "
+        f"of a logit {worst:.2e} (bound {bound:.2e}, largest logit {largest:.1f}), the most likely token agrees at {same} of {total} "
+        f"positions, the prompts' tokens are the same ({versions})"
+    )
+    return 0 if worst <= bound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
