@@ -29,6 +29,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     let output = args.output.as_deref().unwrap_or(Path::new(""));
     match args.to {
         ExportFormat::Peft => {
+            config.language_model()?;
             let scaling = match args.neutral {
                 true => Scaling::Neutral,
                 false => Scaling::AsConfigured,

@@ -3,6 +3,8 @@
 //! Rows are aligned at their right ends: a batch of prompts of different lengths then appends
 //! every new token at the same column, and one mask hides what lies left of the shorter ones.
 
+use std::ops::Range;
+
 use burn::tensor::{Int, Tensor, TensorData};
 use tooltune_kernels::attention::{self, Causality, Columns};
 
@@ -25,23 +27,61 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    fn new(decoder: &Decoder, prompt_lens: &[usize], n_new: usize) -> Self {
+    /// Rows of `lens` tokens with room for `n_new` more; the first ones are the rows `kept` of
+    /// `old`, if there is one, and the others are still to be read.
+    fn new(
+        decoder: &Decoder,
+        lens: &[usize],
+        n_new: usize,
+        old: Option<(KvCache, &[usize])>,
+    ) -> Self {
         let (config, device) = (&decoder.config, decoder.device());
         let dtype = decoder.compute_dtype().dtype();
-        let longest = prompt_lens.iter().copied().max().unwrap_or(0);
+        let longest = lens.iter().copied().max().unwrap_or(0);
         let shape = [
-            prompt_lens.len(),
+            lens.len(),
             config.num_key_value_heads,
             longest + n_new,
             config.head_dim,
         ];
-        let layers =
-            || (0..config.num_hidden_layers).map(|_| Tensor::zeros(shape, (&device, dtype)));
+        let moved = old
+            .as_ref()
+            .map(|(old, kept)| old.moved(kept, longest, shape));
+        let (old_keys, old_values) = match old {
+            Some((old, _)) => (old.keys, old.values),
+            None => (Vec::new(), Vec::new()),
+        };
+        // Layer after layer, so that no more than one is there twice.
+        let layers = |old: Vec<Tensor<4>>| {
+            let mut old = old.into_iter();
+            (0..config.num_hidden_layers)
+                .map(|_| {
+                    let empty = Tensor::zeros(shape, (&device, dtype));
+                    match (old.next(), &moved) {
+                        (Some(layer), Some(moved)) => moved.copy(layer, empty),
+                        _ => empty,
+                    }
+                })
+                .collect()
+        };
         Self {
-            keys: layers().collect(),
-            values: layers().collect(),
-            starts: prompt_lens.iter().map(|len| longest - len).collect(),
+            keys: layers(old_keys),
+            values: layers(old_values),
+            starts: lens.iter().map(|len| longest - len).collect(),
             filled: longest,
+        }
+    }
+
+    /// Where the rows `kept` go in a cache of `shape` whose rows end at column `end`. All move by as
+    /// many columns, because both are aligned at the right.
+    fn moved(&self, kept: &[usize], end: usize, shape: [usize; 4]) -> Moved {
+        let width = self.longest(kept);
+        let ids: Vec<i32> = kept.iter().map(|&row| row as i32).collect();
+        let device = self.keys[0].device();
+        Moved {
+            rows: Tensor::from_data(TensorData::new(ids, [kept.len()]), &device),
+            columns: self.filled - width..self.filled,
+            to: [0..kept.len(), 0..shape[1], end - width..end, 0..shape[3]],
         }
     }
 
@@ -49,28 +89,6 @@ impl KvCache {
     pub fn longest(&self, rows: &[usize]) -> usize {
         let lens = rows.iter().map(|&row| self.filled - self.starts[row]);
         lens.max().unwrap_or(0)
-    }
-
-    /// Puts the rows `kept` of `old` in the place of the first rows. All move by as many columns,
-    /// because both are aligned at the right; each layer of `old` goes when it is copied.
-    fn take_over(&mut self, old: KvCache, kept: &[usize]) {
-        let width = old.longest(kept);
-        let [_, n_kv_heads, _, head_dim] = self.keys[0].dims();
-        let device = self.keys[0].device();
-        let ids: Vec<i32> = kept.iter().map(|&row| row as i32).collect();
-        let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [kept.len()]), &device);
-        let ranges = [
-            0..kept.len(),
-            0..n_kv_heads,
-            self.filled - width..self.filled,
-            0..head_dim,
-        ];
-        let old_layers = old.keys.into_iter().chain(old.values);
-        for (cache, old_layer) in self.keys.iter_mut().chain(&mut self.values).zip(old_layers) {
-            let columns = old_layer.narrow(2, old.filled - width, width);
-            let rows = columns.select(0, ids.clone());
-            cache.inplace(|cache| cache.slice_assign(ranges.clone(), rows));
-        }
     }
 
     /// Puts one row's prompt, `[len, g, c]`, at the right end of the prompt columns.
@@ -97,6 +115,20 @@ impl KvCache {
     }
 }
 
+/// Rows of one cache on their way to another.
+struct Moved {
+    rows: Tensor<1, Int>,
+    columns: Range<usize>,
+    to: [Range<usize>; 4],
+}
+
+impl Moved {
+    fn copy(&self, layer: Tensor<4>, empty: Tensor<4>) -> Tensor<4> {
+        let columns = layer.narrow(2, self.columns.start, self.columns.len());
+        empty.slice_assign(self.to.clone(), columns.select(0, self.rows.clone()))
+    }
+}
+
 impl Decoder {
     /// The rows `kept` of `cache`, in that order, and behind them `prompts`, which are read, with
     /// room for `n_new` tokens in each; and the normed hidden state of each prompt's last token,
@@ -116,10 +148,8 @@ impl Decoder {
         let mut lens: Vec<usize> = kept_lens.collect();
         let n_kept = lens.len();
         lens.extend(prompts.iter().map(|prompt| prompt.len()));
-        let mut cache = KvCache::new(self, &lens, n_new);
-        if let Some(old) = old {
-            cache.take_over(old, kept);
-        }
+        let old = old.map(|old| (old, kept));
+        let mut cache = KvCache::new(self, &lens, n_new, old);
         if prompts.is_empty() {
             return (cache, None);
         }
@@ -131,7 +161,7 @@ impl Decoder {
     /// state of each prompt's last token, `[b, d]`.
     pub fn prefill(&self, prompts: &[&[u32]], n_new: usize) -> (KvCache, Tensor<2>) {
         let lens: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
-        let mut cache = KvCache::new(self, &lens, n_new);
+        let mut cache = KvCache::new(self, &lens, n_new, None);
         let hidden = self.read_prompts(prompts, 0, &mut cache);
         (cache, hidden)
     }

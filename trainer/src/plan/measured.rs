@@ -56,6 +56,10 @@ pub(super) const ENCODER_STREAMS: f64 = 8.0;
 /// for the next: gradient, clipped gradient, new parameters.
 pub(super) const RETRIEVER_COPIES: f64 = 3.0;
 
+/// The same of a save, which has given the memory of activations back: two moments, and the one that
+/// is being copied.
+pub(super) const RETRIEVER_SAVE_COPIES: f64 = 3.0;
+
 /// A block that is differentiated: what it keeps, and gradients on their way. Most are alive when
 /// down is done: the stream's twice, and those of what down read, of gate and of up.
 pub(super) const TRAINING: BlockWidths = BlockWidths {

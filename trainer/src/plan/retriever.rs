@@ -11,7 +11,7 @@ use tooltune_kernels::ComputeDtype;
 use super::CHECKPOINT_TEXT_BYTES;
 use super::measured::{
     ADAPTER_COPIES, ENCODER, ENCODER_STREAMS, EXAMPLE_BYTES_PER_TOKEN, PROGRAM_BYTES,
-    RETRIEVER_COPIES, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY,
+    RETRIEVER_COPIES, RETRIEVER_SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY,
 };
 use super::memory::{MemoryPlan, Part, of_phases, part};
 use crate::config::{Config, RetrieverTraining};
@@ -169,7 +169,8 @@ impl RetrieverNeeds {
     /// Its phases, where steps of a language model take `kept_bytes`.
     pub(super) fn phases(&self, kept_bytes: f64) -> [(&'static str, Vec<Part>); 2] {
         let name = "copies of the retriever on their way to the disk";
-        let saving = self.beside(kept_bytes, name, SAVE_COPIES);
+        let copies = RETRIEVER_SAVE_COPIES * F32 * self.n_parameters() as f64;
+        let saving = vec![part(name, copies)];
         [
             (LEARNING, self.step(kept_bytes)),
             ("saving the retriever", saving),
