@@ -37,7 +37,7 @@ pub enum Command {
     /// Train, or go on with a run that was interrupted.
     Train(TrainArgs),
     /// Generate and score a suite with the base model or a checkpoint.
-    Eval(EvalArgs),
+    Eval(Box<EvalArgs>),
     /// Compute metrics over JSON Lines from any source.
     Score(ScoreArgs),
     /// Rank the checkpoints of a run by a metric and move its BEST pointer.

@@ -92,7 +92,7 @@ impl PromptText<'_> {
 #[derive(Debug, Clone)]
 pub enum TextConstraint {
     /// For the model here.
-    Grammar(Grammar),
+    Grammar(Box<Grammar>),
     /// For a server, which enforces it in its own way.
     Schema(Value),
 }
@@ -244,7 +244,7 @@ impl Writer<'_> {
             .map(|schema| {
                 let grammar = || {
                     Grammar::json_schema(&vocabulary, schema, &GrammarOptions::default())
-                        .map(TextConstraint::Grammar)
+                        .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
                         .map_err(|error: GrammarError| error.to_string())
                 };
                 compiled
