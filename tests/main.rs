@@ -12,6 +12,7 @@ mod recipes;
 mod retriever;
 mod runs;
 mod suites;
+mod tool_suites;
 
 mod configs;
 mod guide;
