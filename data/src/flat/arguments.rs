@@ -10,7 +10,7 @@ use super::error::{FlatError, shown_path};
 use super::flatten::FlatSchema;
 use super::shape::{Field, Shape};
 use crate::json::PathStep;
-use crate::tools::did_you_mean;
+use crate::tools::{did_you_mean, kind_of};
 
 impl FlatSchema {
     /// Nested arguments to flat ones, in document order.
@@ -93,19 +93,8 @@ impl FlatSchema {
 /// - they are none
 pub(super) fn as_arguments(value: &Value) -> Result<&Map<String, Value>, FlatError> {
     value.as_object().ok_or_else(|| FlatError::NotAnObject {
-        found: type_name(value),
+        found: kind_of(value),
     })
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
 
 struct Flattening<'s> {
@@ -204,10 +193,7 @@ impl Flattening<'_> {
     fn wrong_shape(&self, found: &Value, expected: &str) -> FlatError {
         FlatError::UnknownPath {
             path: shown_path(&self.path),
-            reason: format!(
-                "it is {}, where the schema has {expected}",
-                type_name(found)
-            ),
+            reason: format!("it is {}, where the schema has {expected}", kind_of(found)),
         }
     }
 }

@@ -151,7 +151,8 @@ pub(crate) fn wrong_type(field: &str, value: &Value, expected: &'static str) -> 
     }
 }
 
-fn kind_of(value: &Value) -> &'static str {
+/// What a value is, in words, for messages.
+pub(crate) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

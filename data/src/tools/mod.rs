@@ -39,4 +39,4 @@ pub use trajectory::{Derived, Trajectory, TrajectoryCall};
 pub use trajectory_rows::{TrajectoryReader, read_trajectories};
 
 pub(crate) use error::did_you_mean;
-pub(crate) use fields::Fields;
+pub(crate) use fields::{Fields, kind_of};
