@@ -92,7 +92,8 @@ fn cached_decoding_equals_reading_the_whole_text() {
         .iter()
         .map(|text| &text[..text.len() - n_new])
         .collect();
-    let (mut cache, mut hidden) = decoder.prefill(&prompts, n_new);
+    let (mut cache, hidden) = decoder.refill(None, &[], &prompts, n_new);
+    let mut hidden = hidden.unwrap();
     for step in 0..n_new {
         let cached: Vec<f32> = decoder.logits(hidden).into_data().iter::<f32>().collect();
         for (row, (text, prompt)) in texts.iter().zip(&prompts).enumerate() {

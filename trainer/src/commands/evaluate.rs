@@ -26,7 +26,7 @@ use crate::eval::in_loop::encoder;
 use crate::eval::journal::{JOURNAL_FILE, Journal};
 use crate::eval::retrieval::RetrievalSuite;
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
-use crate::eval::writer::{EndpointWriter, ModelWriter, Prompted, Writer};
+use crate::eval::writer::{EndpointWriter, ModelWriter, Prompted, Writer, Written};
 use crate::export::CheckpointChoice;
 use crate::lora::{Adapters, LoraSpec};
 use crate::models::Decoder;
@@ -62,13 +62,10 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
     let rows = sft::eval_rows(config, device)?;
     let encoder = encoder(config, device)?;
     let evaluation = match &args.predictions {
-        Some(path) => {
-            let evaluation = slot::score(&rows, read_predictions(path)?, encoder.as_ref())?;
-            write_files(args, &evaluation.files()?)?;
-            evaluation
-        }
+        Some(path) => slot::score(&rows, read_predictions(path)?, encoder.as_ref())?,
         None => slot_generated(args, config, &rows, encoder.as_ref(), device)?,
     };
+    write_files(args, &evaluation.files()?)?;
     print(args, &evaluation)
 }
 
@@ -82,7 +79,7 @@ fn slot_generated(
     let max_new_tokens = config.eval.max_new_tokens;
     let freely = Constraints::default();
     let free = slot::prompts(rows, &freely, max_new_tokens);
-    let mut texts = journal(args, &Followed::of(args, config, &free)?)?;
+    let mut texts = journal(args, config, &free)?;
     let found = generated(args, config, rows.len(), device, |writer, watch| {
         let constraints = match config.eval.constrained {
             true => Constraints::compile(rows, &writer)?,
@@ -99,52 +96,58 @@ fn slot_generated(
             watch,
         )
     });
-    let evaluation = kept(found, &texts, args)?;
-    write_files(args, &evaluation.files()?)?;
-    Ok(evaluation)
+    kept(found, &texts, args)
 }
 
-/// A digest of everything that the texts of an evaluation follow from.
-pub(super) struct Followed(String);
-
-impl Followed {
-    pub(super) fn of(
-        args: &EvalArgs,
-        config: &Config,
-        prompts: &[Prompted<'_>],
-    ) -> Result<Self, Error> {
-        let weights = match (args.checkpoint.as_str(), &args.endpoint) {
-            ("base", _) => "base".to_string(),
-            (_, Some(_)) => String::new(),
-            _ => {
-                let adapter = checkpoint(args, config)?.join("adapter_model.safetensors");
-                sha256_file(&adapter)?
-            }
-        };
-        let settings = config.to_toml();
-        let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
-        let mut followed = format!("{weights}\n{:?}\n{settings}\n", args.endpoint);
-        for prompt in prompts {
-            followed.push_str(&format!("{} {}\n", prompt.id, prompt.text.digest()));
-        }
-        Ok(Self(sha256_bytes(followed.as_bytes())))
-    }
+/// The texts after prompts, kept in the folder of the output as they come.
+pub(super) fn texts(
+    args: &EvalArgs,
+    config: &Config,
+    prompts: &[Prompted<'_>],
+    device: &Device,
+) -> Result<Vec<Written>, Error> {
+    let mut texts = journal(args, config, prompts)?;
+    let found = generated(args, config, prompts.len(), device, |writer, watch| {
+        writer.write(prompts, texts.as_mut(), watch)
+    });
+    kept(found, &texts, args)
 }
 
 /// The texts of an evaluation with `--output` that was interrupted, or a new file for them.
-pub(super) fn journal(args: &EvalArgs, followed: &Followed) -> Result<Option<Journal>, Error> {
-    let output = args.output.as_ref();
-    output
-        .map(|output| Journal::open(output, &followed.0))
-        .transpose()
+fn journal(
+    args: &EvalArgs,
+    config: &Config,
+    prompts: &[Prompted<'_>],
+) -> Result<Option<Journal>, Error> {
+    let Some(output) = &args.output else {
+        return Ok(None);
+    };
+    Journal::open(output, &digest(args, config, prompts)?).map(Some)
+}
+
+/// A digest of everything that the texts of an evaluation follow from.
+fn digest(args: &EvalArgs, config: &Config, prompts: &[Prompted<'_>]) -> Result<String, Error> {
+    let server = (&args.endpoint, &args.endpoint_model);
+    let weights = match (args.checkpoint.as_str(), &args.endpoint) {
+        ("base", _) => "base".to_string(),
+        (_, Some(_)) => String::new(),
+        _ => {
+            let adapter = checkpoint(args, config)?.join("adapter_model.safetensors");
+            sha256_file(&adapter)?
+        }
+    };
+    let settings = config.to_toml();
+    let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
+    let mut followed = format!("{weights}\n{server:?}\n{settings}\n");
+    for prompt in prompts {
+        let (id, n, text) = (prompt.id, prompt.max_new_tokens, prompt.text.digest());
+        followed.push_str(&format!("{id} {n} {text}\n"));
+    }
+    Ok(sha256_bytes(followed.as_bytes()))
 }
 
 /// What was found, or the news that the texts so far are kept.
-pub(super) fn kept<R>(
-    found: Result<R, Error>,
-    texts: &Option<Journal>,
-    args: &EvalArgs,
-) -> Result<R, Error> {
+fn kept<R>(found: Result<R, Error>, texts: &Option<Journal>, args: &EvalArgs) -> Result<R, Error> {
     match (found, texts, &args.output) {
         (Err(Error::Stopped), Some(texts), Some(output)) => Err(Error::StoppedWithTexts {
             n_texts: texts.len(),

@@ -10,7 +10,7 @@ use tooltune_data::benchmarks::nestful::{
 };
 use tooltune_data::tools::JsonLines;
 
-use super::evaluate::{Followed, generated, journal, kept, write_files};
+use super::evaluate::{texts, write_files};
 use super::{say, say_aside};
 use crate::cli::EvalArgs;
 use crate::config::Config;
@@ -119,11 +119,7 @@ fn written(
             constraint: None,
         })
         .collect();
-    let mut texts = journal(args, &Followed::of(args, config, &asked)?)?;
-    let found = generated(args, config, rows.len(), device, |writer, watch| {
-        writer.write(&asked, texts.as_mut(), watch)
-    });
-    let written = kept(found, &texts, args)?;
+    let written = texts(args, config, &asked, device)?;
     let predictions = rows.iter().zip(written).map(|(row, written)| Prediction {
         id: row.sample_id.clone(),
         prediction: written.text,

@@ -9,7 +9,7 @@ use tooltune_data::benchmarks::toolqa::{
 use tooltune_data::sandbox::Requirement;
 use tooltune_data::text::Conversation;
 
-use super::evaluate::{Followed, generated, journal, kept, write_files};
+use super::evaluate::{texts, write_files};
 use super::{say, say_aside};
 use crate::cli::{EvalArgs, PromptReduction, ToolQaArgs, ToolQaSetting};
 use crate::config::Config;
@@ -131,12 +131,7 @@ fn predictions(
             constraint: None,
         })
         .collect();
-    let followed = Followed::of(args, config, &asked)?;
-    let mut texts = journal(args, &followed)?;
-    let found = generated(args, config, rows.len(), device, |writer, watch| {
-        writer.write(&asked, texts.as_mut(), watch)
-    });
-    let written = kept(found, &texts, args)?;
+    let written = texts(args, config, &asked, device)?;
     let predictions = rows
         .iter()
         .zip(written)

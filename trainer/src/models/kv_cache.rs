@@ -157,15 +157,6 @@ impl Decoder {
         (cache, Some(hidden))
     }
 
-    /// Reads `prompts` and returns the cache with room for `n_new` tokens, and the normed hidden
-    /// state of each prompt's last token, `[b, d]`.
-    pub fn prefill(&self, prompts: &[&[u32]], n_new: usize) -> (KvCache, Tensor<2>) {
-        let lens: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
-        let mut cache = KvCache::new(self, &lens, n_new, None);
-        let hidden = self.read_prompts(prompts, 0, &mut cache);
-        (cache, hidden)
-    }
-
     /// Reads prompts into the rows from `first_row` on.
     fn read_prompts(&self, prompts: &[&[u32]], first_row: usize, cache: &mut KvCache) -> Tensor<2> {
         let lens: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
