@@ -223,3 +223,32 @@ fn a_specification_becomes_documents() {
     assert_eq!(documents[0]["api_name"], "GET /weather");
     assert_eq!(documents[0]["required_parameters"][0]["name"], "city");
 }
+
+#[test]
+fn constrained_agents_plan_and_call_what_they_are_shown() {
+    let workplace = workplace();
+    let eval = "eval global.toml --suite goat --checkpoint base --set eval.max_new_tokens=400";
+    for (constrained, folder) in [("false", "free"), ("true", "held")] {
+        let set = format!("eval.constrained={constrained}");
+        let arguments = eval.split(' ').chain(["--set", &set, "--output", folder]);
+        workplace.run(arguments).success();
+    }
+    let outcomes = |folder: &str| lines(&workplace.read(&format!("{folder}/predictions.jsonl")));
+    // A random model plans nothing by itself.
+    for row in outcomes("free") {
+        assert!(row["outcome"].get("plan").is_none(), "{row}");
+    }
+    for row in outcomes("held") {
+        let outcome = &row["outcome"];
+        let shown = &outcome["retrievals"][0]["documents"];
+        let plan = outcome["plan"].as_array().unwrap();
+        assert!(!plan.is_empty(), "{row}");
+        for (name, call) in plan.iter().zip(outcome["calls"].as_array().unwrap()) {
+            assert!(
+                shown.as_array().unwrap().contains(name),
+                "{name} of {shown}"
+            );
+            assert_eq!(&call["name"], name, "the call of the plan");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::server::{Reply, Server};
 use crate::workplace::Workplace;
 
 fn lines(rows: &[Value]) -> String {
@@ -60,6 +61,14 @@ fn gold_sequences_win_and_those_that_need_python_are_counted() {
             format!("{eval} --checkpoint base --family {family} --n-examples 1 --output {family}");
         workplace.run(base.split(' ')).success();
         assert_eq!(metrics(&workplace, family)["n"], 2);
+    }
+    // Held to the tools on offer it writes lists of calls of them, as far as its tokens reach.
+    let held = format!("{eval} --checkpoint base --output held --set eval.constrained=true");
+    workplace.run(held.split(' ')).success();
+    for line in workplace.read("held/predictions.jsonl").lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let text = line["prediction"].as_str().unwrap();
+        assert!(text.starts_with("[{\"name\": \""), "{text}");
     }
     let swapped: Vec<Value> = golds.iter().rev().cloned().collect();
     workplace.write("swapped.jsonl", lines(&swapped));
@@ -145,4 +154,192 @@ fn questions_about_outputs_are_asked_and_scored() {
     let answer = workplace.run("eval config.toml --suite toolqa --data questions.jsonl".split(' '));
     assert_eq!(answer.status, Some(2));
     assert!(answer.stderr.contains("--responses"), "{}", answer.stderr);
+}
+
+const TABLES: &str = r#"
+[eval.nestful]
+data = ["nestful.jsonl"]
+n_examples = 0
+[eval.toolqa]
+data = ["questions.jsonl"]
+responses = "responses.jsonl"
+"#;
+
+/// The workplace's config with both suites and their tables.
+fn selecting(workplace: &Workplace, metric: &str) {
+    let config = workplace.read("config.toml");
+    let config = config
+        .replace("suites = [\"slot\"]", "suites = [\"nestful\", \"toolqa\"]")
+        .replace("slot.mean", metric)
+        .replace("[checkpoint]", &format!("{TABLES}[checkpoint]"));
+    workplace.write("config.toml", config);
+}
+
+#[test]
+fn a_run_selects_by_both_suites() {
+    let workplace = Workplace::new();
+    hotels(&workplace);
+    workplace.write("nestful.jsonl", lines(&quay()));
+    let metric = "0.5*nestful.win_strict - 0.5*toolqa.parse_error_rate";
+    selecting(&workplace, metric);
+    workplace.run(["train", "config.toml"]).success();
+    let evaluated: Vec<Value> = workplace
+        .read("run/metrics.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|line: &Value| line.to_string().contains("nestful.win_strict"))
+        .collect();
+    // Before the first step, in the middle and at the end.
+    assert_eq!(evaluated.len(), 3, "{evaluated:?}");
+    for name in ["nestful.partial", "toolqa.exact_match_strict"] {
+        assert!(evaluated[0].to_string().contains(name), "{name}");
+    }
+    for suite in ["nestful", "toolqa"] {
+        let predictions = format!("run/checkpoint-000004/eval.{suite}.predictions.jsonl");
+        assert_eq!(workplace.read(&predictions).lines().count(), 2);
+    }
+    let said = workplace
+        .run(["select", "run", "--metric", "toolqa.contains"])
+        .success();
+    assert!(said.contains("checkpoint-"), "{said}");
+
+    // What no evaluation would have is found before the run.
+    for (set, expected) in [
+        (
+            "eval.nestful.react=true",
+            "no suite of this config measures",
+        ),
+        ("eval.nestful.data=[]", "eval.nestful.data"),
+        ("eval.toolqa.setting=code", "run_code = true"),
+        ("eval.toolqa.setting=anser", "did you mean \"answer\""),
+        ("eval.nestful.exec_dir=nowhere", "nowhere"),
+    ] {
+        let answer = workplace.run([
+            "train",
+            "config.toml",
+            "--set",
+            "eval.metric_for_best_model=nestful.partial",
+            "--set",
+            "train.output_dir=other",
+            "--set",
+            set,
+        ]);
+        assert_eq!(answer.status, Some(2), "{set}");
+        assert!(answer.stderr.contains(expected), "{set}: {}", answer.stderr);
+    }
+}
+
+#[test]
+fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
+    let workplace = Workplace::new();
+    let tools = workplace.path("functions");
+    std::fs::create_dir(&tools).unwrap();
+    let code = "def tide_at(hour, berth):\n    return [hour, berth][berth] * 2\n";
+    std::fs::write(tools.join("tides.py"), code).unwrap();
+    std::fs::write(tools.join("basic_functions.py"), "").unwrap();
+    std::fs::write(
+        tools.join("func_file_map.json"),
+        r#"{"tide_at": "tides.py"}"#,
+    )
+    .unwrap();
+    workplace.write("nestful.jsonl", lines(&quay()));
+    // A model that asks for the product, then for the sum with it, and so on.
+    let server = Server::start(|request, _| {
+        let action = |name: &str, left: i32, right: i32| {
+            let arguments = json!({"arg_0": left, "arg_1": right});
+            format!(
+                "Thought: next\nAction: {}",
+                json!({"name": name, "arguments": arguments})
+            )
+        };
+        let body = &request.body;
+        Reply::chat(&match () {
+            () if body.contains("Observation: 27") => "Finish: 27".to_owned(),
+            () if body.contains("Observation: 24") => action("add", 24, 3),
+            () if body.contains("Observation: 2") => "Finish: 2".to_owned(),
+            () if body.contains("How long") => action("multiply", 2, 12),
+            () => action("tide_at", 4, 1),
+        })
+    });
+    let eval = format!(
+        "eval config.toml --suite nestful --data nestful.jsonl --react --exec-dir functions \
+         --endpoint {}/v1 --endpoint-model scripted --output looped",
+        server.url()
+    );
+    workplace
+        .run(eval.split(' ').filter(|word| !word.is_empty()))
+        .success();
+    let report = metrics(&workplace, "looped");
+    assert_eq!(report["n_run"], 2);
+    assert_eq!(report["win_strict"]["value"], 1.0, "{report}");
+    assert_eq!(report["steps"]["value"], 2.5);
+    let predictions = workplace.read("looped/predictions.jsonl");
+    let first: Value = serde_json::from_str(predictions.lines().next().unwrap()).unwrap();
+    assert_eq!(first["answer"], "27");
+    assert_eq!(first["steps"][1]["result"], "27");
+
+    // Without the folder the second row has no win; a random model writes no call at all.
+    let random = "eval config.toml --suite nestful --data nestful.jsonl --react --checkpoint base \
+                  --output random --set eval.nestful.max_steps=2";
+    workplace
+        .run(random.split(' ').filter(|word| !word.is_empty()))
+        .success();
+    let report = metrics(&workplace, "random");
+    assert_eq!((&report["n"], &report["n_run"]), (&json!(2), &json!(1)));
+    assert_eq!(report["win_strict"]["value"], 0.0);
+    assert_eq!(report["steps"]["value"], 2.0);
+}
+
+#[test]
+fn answers_are_judged_and_questions_classified() {
+    let workplace = Workplace::new();
+    hotels(&workplace);
+    let golds = [
+        json!({"uid": "a", "model_output": "It is the Old Mill, of course"}),
+        json!({"uid": "b", "model_output": "no idea"}),
+    ];
+    workplace.write("answers.jsonl", lines(&golds));
+    let server = Server::start(|request, _| {
+        let body = &request.body;
+        Reply::chat(match () {
+            () if body.contains("of course") => "True, both name the mill.",
+            () if body.contains("no idea") => "False",
+            () => "category: extractive",
+        })
+    });
+    let judge = format!(
+        "eval.toolqa.judge={{ base_url = \"{}/v1\", model = \"scripted\" }}",
+        server.url()
+    );
+    let judged = TOOLQA.split(' ').chain([
+        "--predictions",
+        "answers.jsonl",
+        "--output",
+        "judged",
+        "--set",
+        &judge,
+    ]);
+    let said = workplace.run(judged).success();
+    assert!(said.contains("scripted judged 2 answers"), "{said}");
+    let report = metrics(&workplace, "judged");
+    assert_eq!(report["judged"]["value"], 0.5);
+    assert_eq!(report["judge"]["n_unparsed"], 0);
+    assert_eq!(workplace.read("judged/judge.jsonl").lines().count(), 2);
+
+    let url = format!("{}/v1", server.url());
+    let classified = TOOLQA.split(' ').chain([
+        "--classify",
+        "--endpoint",
+        &url,
+        "--endpoint-model",
+        "scripted",
+        "--output",
+        "classified",
+    ]);
+    let said = workplace.run(classified).success();
+    assert!(
+        said.contains("accuracy                         1.0000"),
+        "{said}"
+    );
+    assert_eq!(metrics(&workplace, "classified")["n"], 2);
 }

@@ -13,6 +13,7 @@ use super::options::AgentLimits;
 use super::outcome::{AttemptedCall, EndReason, Failure, Outcome, Retrieval};
 use super::prompts::{Prompt, ShownCall, Task, one_line};
 use super::reading::{self, UnreadableCall, WrittenCall, WrittenStep};
+use super::text_schema::text_schema;
 use crate::executors::CallResult;
 use crate::json::{self, Style};
 use crate::text::Conversation;
@@ -125,6 +126,22 @@ impl<'a> Agent<'a> {
             },
             Next::Done => AgentRequest::Done(self.outcome.clone()),
         }
+    }
+
+    /// The JSON Schema of the text that the loop asks for, where that is JSON alone: a plan of
+    /// documents that are shown, sub-queries, or the call of a document that is shown.
+    pub fn text_schema(&self) -> Option<Value> {
+        let Next::Generate(task) = self.next else {
+            return None;
+        };
+        let planned = self.outcome.plan.get(self.calls.len());
+        let planned = planned.and_then(|name| self.known_name(name));
+        text_schema(
+            task,
+            &self.documents,
+            planned.as_deref(),
+            self.limits.max_calls,
+        )
     }
 
     /// Whether the loop has ended.

@@ -19,6 +19,7 @@ mod prompts;
 mod reading;
 mod rows;
 mod shown_documents;
+mod text_schema;
 
 #[cfg(test)]
 mod tests;

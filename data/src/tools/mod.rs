@@ -5,6 +5,7 @@
 //! The decision to question: a call is known by `tool/api`, because API names alone repeat between
 //! tools.
 
+mod call_schema;
 mod catalogue;
 mod check;
 mod cut_output;

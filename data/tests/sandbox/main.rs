@@ -17,6 +17,8 @@ mod limits;
 #[cfg(target_os = "linux")]
 mod machines;
 #[cfg(target_os = "linux")]
+mod nestful;
+#[cfg(target_os = "linux")]
 mod refusals;
 #[cfg(target_os = "linux")]
 mod results;
@@ -38,7 +40,13 @@ fn trials() -> Vec<Trial> {
     let mut trials = refusals::trials();
     let machines = machines::isolating();
     for machine in machines {
-        let tests = [escapes::TESTS, limits::TESTS, results::TESTS].concat();
+        let tests = [
+            escapes::TESTS,
+            limits::TESTS,
+            results::TESTS,
+            nestful::TESTS,
+        ]
+        .concat();
         trials.extend(tests.into_iter().map(|(name, test)| {
             let machine = machine.clone();
             Trial::test(format!("{}::{name}", machine.name), move || {

@@ -221,6 +221,8 @@ pub struct EvalArgs {
     pub toolqa: ToolQaArgs,
     #[command(flatten)]
     pub nestful: NestfulArgs,
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
 }
 
 /// `tooltune score predictions.jsonl > scores.jsonl`

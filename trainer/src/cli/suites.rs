@@ -1,39 +1,12 @@
-//! The options of single suites of `eval`.
+//! The options of single suites of `eval`, which are laid over the config's tables.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use tooltune_data::benchmarks::toolqa::Setting;
 
-/// How a response is shortened in prompts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PromptReduction {
-    /// As the benchmark does: a list item stays if it brings a new key.
-    Official,
-    /// The first item of a list, and those that bring a new path of keys.
-    Paths,
-}
-
-/// Prompt settings of the tool-output benchmark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum ToolQaSetting {
-    /// The response; the model answers.
-    Answer,
-    /// The response and its schema; the model answers.
-    AnswerSchema,
-    /// The same, with reasoning first.
-    CotAnswerSchema,
-    /// The response; the model writes a function.
-    Code,
-    /// The response and its schema; the model writes a function.
-    CodeSchema,
-    /// The schema alone; the model writes a function.
-    CodeSchemaNoResponse,
-    /// A shortened response and the schema; the model writes a function.
-    CodeSchemaReduced,
-    /// Response and schema, with reasoning before the function.
-    CotCodeSchema,
-}
+use crate::config::{NestfulConfig, ResponseReduction, SandboxConfig, ToolQaConfig};
 
 /// Options of the suite toolqa.
 #[derive(Debug, Args)]
@@ -42,42 +15,120 @@ pub struct ToolQaArgs {
     /// JSON Lines file of the responses that the questions are about.
     #[arg(long)]
     pub responses: Option<PathBuf>,
-    /// What the prompt shows and asks for.
-    #[arg(long, value_enum, default_value = "answer")]
-    pub setting: ToolQaSetting,
+    /// What the prompt shows and asks for; "answer" by default.
+    #[arg(long, value_parser = setting_parser())]
+    pub setting: Option<Setting>,
     /// Folder of released schemas by endpoint; inferred from each response by default.
     #[arg(long)]
     pub schemas: Option<PathBuf>,
     /// Shorten responses in every setting, for models whose context does not hold the whole.
     #[arg(long, value_enum)]
-    pub reduce: Option<PromptReduction>,
+    pub reduce: Option<ResponseReduction>,
     /// Show responses to code settings as Python writes them, as in the published runs.
     #[arg(long)]
     pub python_repr: bool,
     /// Run the functions that the model writes, each in a sandbox; settings for code need it.
     #[arg(long)]
     pub run_code: bool,
-    /// Run them even where the machine cannot isolate them: only code that is trusted, or a machine
-    /// that is thrown away.
-    #[arg(long, requires = "run_code")]
-    pub allow_unisolated: bool,
-    /// The Python that runs them, a path or a name in PATH.
-    #[arg(long, default_value = "python3")]
-    pub python: String,
+    /// Ask for the type of each question instead of its answer, as the paper's classifier does.
+    #[arg(long, conflicts_with_all = ["predictions", "run_code"])]
+    pub classify: bool,
 }
 
 /// Options of the suite nestful.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Suite nestful")]
 pub struct NestfulArgs {
-    /// The prompt and the parser of this model family: json_list, granite31, llama, hammer, hermes,
-    /// xlam, tool_ace or lenient, or a name in the file of --prompts.
-    #[arg(long, default_value = "json_list")]
-    pub family: String,
-    /// Examples in the prompt, 0, 1 and 3 in the paper.
-    #[arg(long, default_value_t = 3)]
-    pub n_examples: usize,
+    /// The prompt and the parser of this model family: json_list (the default), granite31, llama,
+    /// hammer, hermes, xlam, tool_ace or lenient, or a name in the file of --prompts.
+    #[arg(long)]
+    pub family: Option<String>,
+    /// Examples in the prompt: 0, 1 and 3 in the paper, 3 by default.
+    #[arg(long)]
+    pub n_examples: Option<usize>,
     /// Write the tools as a JSON string that holds JSON, as the published scripts do.
     #[arg(long)]
     pub tools_twice: bool,
+    /// Have the model call one function after another, each result shown before the next (ReAct).
+    #[arg(long)]
+    pub react: bool,
+    /// The benchmark's data_v2/executable_functions, run in the sandbox; without it only rows of
+    /// arithmetic have win rates.
+    #[arg(long)]
+    pub exec_dir: Option<PathBuf>,
+}
+
+/// What runs functions for these suites.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sandbox of toolqa and nestful")]
+pub struct SandboxArgs {
+    /// Run functions even where the machine cannot isolate them: only code that is trusted, or a
+    /// machine that is thrown away.
+    #[arg(long)]
+    pub allow_unisolated: bool,
+    /// The Python that runs them, a path or a name in PATH; python3 by default.
+    #[arg(long)]
+    pub python: Option<String>,
+}
+
+fn setting_parser() -> impl TypedValueParser<Value = Setting> {
+    let names = PossibleValuesParser::new(Setting::ALL.map(Setting::name));
+    names.try_map(|name| Setting::named(&name).ok_or("no setting has this name"))
+}
+
+impl clap::ValueEnum for ResponseReduction {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Official, Self::Paths]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::Official => "As the benchmark does: a list item stays if it brings a new key",
+            Self::Paths => "The first item of a list, and those that bring a new path of keys",
+        };
+        Some(PossibleValue::new(self.as_str()).help(help))
+    }
+}
+
+impl ToolQaArgs {
+    /// The config's table with what was typed in place of its own; `prompts` is `--prompts`.
+    pub fn over(&self, table: Option<&ToolQaConfig>, prompts: Option<&PathBuf>) -> ToolQaConfig {
+        let table = table.cloned().unwrap_or_default();
+        ToolQaConfig {
+            responses: self.responses.clone().or(table.responses),
+            setting: self.setting.unwrap_or(table.setting),
+            schemas: self.schemas.clone().or(table.schemas),
+            reduce: self.reduce.or(table.reduce),
+            python_repr: self.python_repr || table.python_repr,
+            run_code: self.run_code || table.run_code,
+            prompts: prompts.cloned().or(table.prompts),
+            ..table
+        }
+    }
+}
+
+impl NestfulArgs {
+    /// The config's table with what was typed in place of its own; `prompts` is `--prompts`.
+    pub fn over(&self, table: Option<&NestfulConfig>, prompts: Option<&PathBuf>) -> NestfulConfig {
+        let table = table.cloned().unwrap_or_default();
+        NestfulConfig {
+            family: self.family.clone().unwrap_or(table.family),
+            n_examples: self.n_examples.unwrap_or(table.n_examples),
+            tools_twice: self.tools_twice || table.tools_twice,
+            react: self.react || table.react,
+            exec_dir: self.exec_dir.clone().or(table.exec_dir),
+            prompts: prompts.cloned().or(table.prompts),
+            ..table
+        }
+    }
+}
+
+impl SandboxArgs {
+    /// The config's table with what was typed in place of its own.
+    pub fn over(&self, table: &SandboxConfig) -> SandboxConfig {
+        SandboxConfig {
+            python: self.python.clone().unwrap_or_else(|| table.python.clone()),
+            allow_unisolated: self.allow_unisolated || table.allow_unisolated,
+        }
+    }
 }

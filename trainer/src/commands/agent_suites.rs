@@ -19,7 +19,7 @@ use crate::eval::agents::{AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, read_
 use crate::eval::apibank::ApiBankSuite;
 use crate::eval::executor::open_executor;
 use crate::eval::goat::GoatSuite;
-use crate::eval::judge::Judge;
+use crate::eval::judge::{GOAT_JUDGE, Judge};
 use crate::eval::report_files::json_lines;
 use crate::eval::restbench::RestBenchSuite;
 use crate::progress::Progress;
@@ -94,7 +94,9 @@ impl<'a> Evaluation<'a> {
         Ok(Self {
             args,
             config,
-            judge: judge.map(Judge::open).transpose()?,
+            judge: judge
+                .map(|judge| Judge::open(GOAT_JUDGE, judge))
+                .transpose()?,
             loops,
         })
     }

@@ -19,6 +19,7 @@ use crate::base_model::BaseModel;
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
+use crate::eval::agents::eval_files;
 use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::generate::GenerationProgress;
@@ -114,7 +115,7 @@ pub(super) fn texts(
 }
 
 /// The texts of an evaluation with `--output` that was interrupted, or a new file for them.
-fn journal(
+pub(super) fn journal(
     args: &EvalArgs,
     config: &Config,
     prompts: &[Prompted<'_>],
@@ -147,13 +148,30 @@ fn digest(args: &EvalArgs, config: &Config, prompts: &[Prompted<'_>]) -> Result<
 }
 
 /// What was found, or the news that the texts so far are kept.
-fn kept<R>(found: Result<R, Error>, texts: &Option<Journal>, args: &EvalArgs) -> Result<R, Error> {
+pub(super) fn kept<R>(
+    found: Result<R, Error>,
+    texts: &Option<Journal>,
+    args: &EvalArgs,
+) -> Result<R, Error> {
     match (found, texts, &args.output) {
         (Err(Error::Stopped), Some(texts), Some(output)) => Err(Error::StoppedWithTexts {
             n_texts: texts.len(),
             dir: output.display().to_string(),
         }),
         (found, ..) => found,
+    }
+}
+
+/// The files of a suite that has a table of its own: those of `--data`, else the table's, else
+/// `data.eval`.
+pub(super) fn suite_files<'a>(
+    args: &EvalArgs,
+    config: &'a Config,
+    own: &'a [PathBuf],
+) -> Result<&'a [PathBuf], Error> {
+    match args.data.is_empty() && !own.is_empty() {
+        true => Ok(own),
+        false => eval_files(config),
     }
 }
 
@@ -229,6 +247,7 @@ fn target_config(args: &EvalArgs) -> Result<Config, Error> {
     if args.max_samples.is_some() {
         config.eval.max_samples = args.max_samples;
     }
+    config.eval.sandbox = args.sandbox.over(&config.eval.sandbox);
     Ok(config)
 }
 

@@ -1,157 +1,103 @@
 //! `eval --suite toolqa`: questions about outputs of tools to answers or functions, and their score.
 
 use burn::tensor::Device;
-use tooltune_data::benchmarks::toolqa::{
-    CodeRule, CodeRunner, PromptOptions, PromptSet, Reduction, ResponseText, Schemas, ScoreOptions,
-    Setting, ToolQaPrediction, ToolQaRow, ToolResponses, read_predictions, read_questions,
-    score_predictions, toolqa_table,
-};
-use tooltune_data::sandbox::Requirement;
-use tooltune_data::text::Conversation;
+use serde::Serialize;
+use tooltune_data::benchmarks::toolqa::{read_predictions, toolqa_table};
 
-use super::evaluate::{texts, write_files};
+use super::evaluate::{suite_files, texts, write_files};
 use super::{say, say_aside};
-use crate::cli::{EvalArgs, PromptReduction, ToolQaArgs, ToolQaSetting};
+use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::agents::eval_files;
-use crate::eval::code::SandboxedCode;
 use crate::eval::report_files::report_files;
-use crate::eval::writer::{PromptText, Prompted};
-
-/// Functions that run at once.
-const CONCURRENCY: usize = 4;
+use crate::eval::toolqa::{Asked, ToolQaSuite};
+use crate::progress::Progress;
+use crate::recipes::interrupt::Interrupt;
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
-    let options = &args.toolqa;
-    let setting = setting(options.setting);
-    let rows = rows(args, config)?;
-    let code = code_runner(options, setting)?;
+    let options = args
+        .toolqa
+        .over(config.eval.toolqa.as_ref(), args.prompts.as_ref());
+    let files = suite_files(args, config, &options.data)?;
+    let suite = ToolQaSuite::open(&options, &config.eval, files)?;
+    if args.toolqa.classify {
+        return classify(args, config, &suite, device);
+    }
     let predictions = match &args.predictions {
         Some(path) => read_predictions(path)?,
-        None => predictions(args, config, (&rows, setting), device)?,
+        None => {
+            let (published, most) = (suite.published_max_new_tokens(), config.eval.max_new_tokens);
+            if most < published {
+                say_aside(&format!(
+                    "answers are cut at eval.max_new_tokens = {most}; the published runs write up \
+                     to {published}"
+                ))?;
+            }
+            let asked = suite.questions(most)?;
+            suite.predictions(written(args, config, &asked, device)?.into_iter())
+        }
     };
-    let score = ScoreOptions {
-        setting,
-        code_rule: CodeRule::Official,
-        concurrency: CONCURRENCY,
-    };
-    let runner = code.as_ref().map(|code| code as &dyn CodeRunner);
-    let run = score_predictions(&rows, &predictions, &score, runner, &mut |_| true)?;
-    write_files(args, &report_files(&run.report, &run.samples)?)?;
-    say(&toolqa_table(&run.report))
+    let interrupt = Interrupt::listen()?;
+    let mut progress = Progress::generation(suite.rows().len());
+    let evaluation = suite.score(&predictions, &mut |state| {
+        progress.generated(state);
+        !interrupt.is_set()
+    });
+    progress.finish();
+    let evaluation = evaluation?;
+    write_files(args, evaluation.files())?;
+    say(&toolqa_table(&evaluation.run.report))?;
+    match &evaluation.judge {
+        None => Ok(()),
+        Some(judge) => say(&format!(
+            "{} judged {} answers; {} replies could not be read and count as wrong",
+            judge.model, judge.n, judge.n_unparsed
+        )),
+    }
 }
 
-fn rows(args: &EvalArgs, config: &Config) -> Result<Vec<ToolQaRow>, Error> {
-    let path = args.toolqa.responses.as_ref().ok_or_else(|| {
-        Error::Usage(
-            "the suite toolqa asks about responses of tools: name their file with --responses"
-                .to_string(),
-        )
-    })?;
-    let responses = ToolResponses::read(path)?;
-    let mut rows = Vec::new();
-    for file in eval_files(config)? {
-        rows.extend(read_questions(file, &responses)?);
-    }
-    rows.truncate(config.eval.max_samples.unwrap_or(usize::MAX));
-    Ok(rows)
-}
-
-/// What runs the functions of the model; settings for answers have none.
-fn code_runner(options: &ToolQaArgs, setting: Setting) -> Result<Option<SandboxedCode>, Error> {
-    if !setting.is_code() {
-        return Ok(None);
-    }
-    if !options.run_code {
-        return Err(Error::Usage(format!(
-            "the setting {} runs functions that the model writes; allow that with --run-code, which \
-             runs each in a sandbox",
-            setting.name()
-        )));
-    }
-    let requirement = match options.allow_unisolated {
-        true => Requirement::AllowUnisolated,
-        false => Requirement::Isolated,
-    };
-    SandboxedCode::open(&options.python, requirement).map(Some)
-}
-
-/// What the model writes after each prompt; kept in the folder of the output as it comes.
-fn predictions(
+fn written(
     args: &EvalArgs,
     config: &Config,
-    (rows, setting): (&[ToolQaRow], Setting),
+    asked: &Asked,
     device: &Device,
-) -> Result<Vec<ToolQaPrediction>, Error> {
-    let options = &args.toolqa;
-    let prompts = match &args.prompts {
-        Some(path) => PromptSet::read(path)?,
-        None => PromptSet::default(),
-    };
-    let schemas = match &options.schemas {
-        Some(folder) => Schemas::read(folder)?,
-        None => Schemas::Inferred,
-    };
-    let reduction = match options.reduce {
-        Some(PromptReduction::Paths) => Reduction::Paths,
-        _ => Reduction::Official,
-    };
-    let shown = PromptOptions {
-        response_text: match options.python_repr {
-            true => ResponseText::PythonRepr,
-            false => ResponseText::Json,
-        },
-        reduction,
-        reduce_all: options.reduce.map(|_| reduction),
-    };
-    let conversations = rows
-        .iter()
-        .map(|row| {
-            Ok(Conversation::new(
-                prompts.messages(row, setting, &schemas, shown)?,
-            ))
-        })
-        .collect::<Result<Vec<_>, Error>>()?;
-    let max_new_tokens = setting.max_new_tokens().min(config.eval.max_new_tokens);
-    if max_new_tokens < setting.max_new_tokens() {
-        say_aside(&format!(
-            "answers are cut at eval.max_new_tokens = {max_new_tokens}; the published runs write up \
-             to {}",
-            setting.max_new_tokens()
-        ))?;
-    }
-    let asked: Vec<Prompted<'_>> = rows
-        .iter()
-        .zip(&conversations)
-        .map(|(row, conversation)| Prompted {
-            id: &row.uid,
-            text: PromptText::Chat(conversation),
-            max_new_tokens,
-            constraint: None,
-        })
-        .collect();
-    let written = texts(args, config, &asked, device)?;
-    let predictions = rows
-        .iter()
-        .zip(written)
-        .map(|(row, written)| ToolQaPrediction {
-            uid: row.uid.clone(),
-            model_output: Some(written.text),
-            context_exceeded: false,
-        });
-    Ok(predictions.collect())
+) -> Result<Vec<String>, Error> {
+    let written = texts(args, config, &asked.prompts(), device)?;
+    Ok(written.into_iter().map(|written| written.text).collect())
 }
 
-fn setting(name: ToolQaSetting) -> Setting {
-    match name {
-        ToolQaSetting::Answer => Setting::Answer,
-        ToolQaSetting::AnswerSchema => Setting::AnswerSchema,
-        ToolQaSetting::CotAnswerSchema => Setting::CotAnswerSchema,
-        ToolQaSetting::Code => Setting::Code,
-        ToolQaSetting::CodeSchema => Setting::CodeSchema,
-        ToolQaSetting::CodeSchemaNoResponse => Setting::CodeSchemaNoResponse,
-        ToolQaSetting::CodeSchemaReduced => Setting::CodeSchemaReduced,
-        ToolQaSetting::CotCodeSchema => Setting::CotCodeSchema,
+/// What a model says of a question's type; a line of `predictions.jsonl`.
+#[derive(Serialize)]
+struct Classified<'a> {
+    uid: &'a str,
+    task_type: &'a str,
+    model_output: &'a str,
+}
+
+fn classify(
+    args: &EvalArgs,
+    config: &Config,
+    suite: &ToolQaSuite,
+    device: &Device,
+) -> Result<(), Error> {
+    let asked = suite.classifier_questions(config.eval.max_new_tokens)?;
+    let texts = written(args, config, &asked, device)?;
+    let report = suite.classified(&texts)?;
+    let lines = suite.rows().iter().zip(&texts);
+    let lines = lines.map(|(row, text)| Classified {
+        uid: &row.uid,
+        task_type: row.task_type.name(),
+        model_output: text,
+    });
+    write_files(args, &report_files(&report, lines)?)?;
+    say(&format!("{:<32} {:.4}", "accuracy", report.accuracy.value))?;
+    for (task_type, accuracy) in &report.by_type {
+        let name = format!("accuracy, {}", task_type.name());
+        say(&format!("{name:<32} {:.4}", accuracy.value))?;
     }
+    say(&format!(
+        "{:<32} {}",
+        "outputs without a type", report.n_parse_errors
+    ))?;
+    say(&format!("{:<32} {}", "n", report.n))
 }

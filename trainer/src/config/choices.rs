@@ -9,6 +9,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tooltune_data::benchmarks::retrieval::RetrievalMetrics;
+use tooltune_data::benchmarks::toolqa::ToolQaNumbers;
 
 use super::document::{Node, Value};
 use super::names;
@@ -277,7 +278,8 @@ choices! {
 }
 
 choices! {
-    /// A benchmark that the run can evaluate on `data.eval`.
+    /// A benchmark that the run can evaluate on: slot and goat on `data.eval`, the others on files of
+    /// their own tables.
     Suite {
         /// Text to JSON by schema.
         Slot = "slot",
@@ -285,6 +287,20 @@ choices! {
         Goat = "goat",
         /// Queries to a ranking of documents.
         Retrieval = "retrieval",
+        /// Questions to sequences of calls that use each other's results.
+        Nestful = "nestful",
+        /// Questions about outputs of tools.
+        Toolqa = "toolqa",
+    }
+}
+
+choices! {
+    /// How a response is shortened in prompts.
+    ResponseReduction {
+        /// As the benchmark does: a list item stays if it brings a new key.
+        Official = "official",
+        /// The first item of a list, and those that bring a new path of keys.
+        Paths = "paths",
     }
 }
 
@@ -295,6 +311,8 @@ impl Suite {
             Self::Slot => "slot.mean",
             Self::Goat => "goat.ia",
             Self::Retrieval => "retrieval.recall_at_5",
+            Self::Nestful => "nestful.win_strict",
+            Self::Toolqa => "toolqa.exact_match_strict",
         }
     }
 
@@ -322,6 +340,16 @@ impl Suite {
                 "recall_at_5",
             ],
             Self::Retrieval => &RetrievalMetrics::<f64>::NAMES,
+            Self::Nestful => &[
+                "partial",
+                "full",
+                "win_official",
+                "win_strict",
+                "alternate_trajectory",
+                "parse_error_rate",
+                "steps",
+            ],
+            Self::Toolqa => &ToolQaNumbers::NAMES,
         }
     }
 }

@@ -4,6 +4,8 @@
 //! optimizer and schedule are transformers', except where its choice suits full fine-tuning only
 //! (the learning rate) or hides mistakes (what is too long is an error).
 
+use tooltune_data::benchmarks::toolqa::Setting;
+
 use super::choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, Distractors, GoatMethod, GradientCheckpointing,
     LrSchedulerType, OnEmpty, OnOverflow, Optim, Packing, RecordedSet, ReportTo, Straddle,
@@ -76,6 +78,14 @@ pub(crate) const HARD_NEGATIVES: usize = 0;
 pub(crate) const EVAL_STEPS: u64 = 100;
 pub(crate) const MAX_NEW_TOKENS: usize = 512;
 pub(crate) const EVAL_BATCH_SIZE: usize = 8;
+
+pub(crate) const NESTFUL_FAMILY: &str = "json_list";
+/// The paper's best column.
+pub(crate) const NESTFUL_EXAMPLES: usize = 3;
+/// The paper's.
+pub(crate) const NESTFUL_STEPS: usize = 10;
+pub(crate) const TOOLQA_SETTING: Setting = Setting::Answer;
+pub(crate) const PYTHON: &str = "python3";
 
 pub(crate) const SAVE_STEPS: u64 = 100;
 pub(crate) const SAVE_TOTAL_LIMIT: usize = 3;

@@ -9,6 +9,7 @@
 //! the circle.
 
 mod check;
+mod check_eval;
 mod check_goat;
 mod check_retriever;
 mod choices;
@@ -24,6 +25,7 @@ mod presets;
 mod raw;
 mod raw_goat;
 mod raw_retriever;
+mod raw_tool_suites;
 mod read;
 mod resolved;
 mod rules;
@@ -32,6 +34,7 @@ mod services;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod tool_suites;
 mod yaml;
 
 use std::fs;
@@ -40,8 +43,8 @@ use std::path::Path;
 pub use choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Distractors, EvalStrategy,
     ExecutorKind, GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty,
-    OnOverflow, Optim, Packing, RecordedSet, ReportTo, RetrieverData, Span, Straddle, Suite,
-    TrainOn,
+    OnOverflow, Optim, Packing, RecordedSet, ReportTo, ResponseReduction, RetrieverData, Span,
+    Straddle, Suite, TrainOn,
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
 pub use metric::MetricExpression;
@@ -49,15 +52,16 @@ pub use patterns::Patterns;
 pub use presets::Preset;
 pub use raw::{
     RawCheckpoint, RawConfig, RawData, RawEval, RawExecutor, RawGoat, RawJudge, RawKindWeights,
-    RawLog, RawLora, RawMask, RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight, RawTrain,
+    RawLog, RawLora, RawMask, RawModel, RawNestful, RawRetriever, RawRetrieverLora, RawSandbox,
+    RawSpanWeight, RawToolQa, RawTrain,
 };
 pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;
 pub use settings::{
     CheckpointConfig, Config, DataConfig, Device, EvalConfig, ExecutorConfig, GoatConfig,
     HttpExecutorConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig, ModelConfig,
-    NoLanguageModel, RetrieverConfig, RetrieverLora, RetrieverTraining, RunLength, Sampling,
-    SpanWeight, TargetModules, TrainConfig, Warmup,
+    NestfulConfig, NoLanguageModel, RetrieverConfig, RetrieverLora, RetrieverTraining, RunLength,
+    Sampling, SandboxConfig, SpanWeight, TargetModules, ToolQaConfig, TrainConfig, Warmup,
 };
 
 use document::Table;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::choices::RetrieverData;
-use super::settings::Config;
+use super::settings::{Config, NestfulConfig, ToolQaConfig};
 
 /// Every path that a config names and that must exist before the run, with its setting.
 pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
@@ -64,5 +64,7 @@ pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
             .iter()
             .map(|f| ("eval.encoder".to_owned(), f)),
     );
+    files.extend(config.eval.nestful.iter().flat_map(NestfulConfig::files));
+    files.extend(config.eval.toolqa.iter().flat_map(ToolQaConfig::files));
     files
 }

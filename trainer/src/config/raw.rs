@@ -17,6 +17,7 @@ use super::defaults;
 use super::patterns::Patterns;
 pub use super::raw_goat::{RawExecutor, RawGoat, RawJudge, RawKindWeights};
 pub use super::raw_retriever::{RawRetriever, RawRetrieverLora};
+pub use super::raw_tool_suites::{RawNestful, RawSandbox, RawToolQa};
 use super::read::{RawTable, reads};
 
 /// The one setting outside the tables.
@@ -392,7 +393,8 @@ pub struct RawEval {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub kv_cache_tokens: Option<usize>,
-    /// Whether the suite slot allows only tokens that keep to a row's JSON Schema.
+    /// Whether the suite slot allows only tokens that keep to a row's JSON Schema, and the suites of
+    /// calls only tokens of calls of the tools on offer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = false))]
     pub constrained: Option<bool>,
@@ -411,8 +413,8 @@ pub struct RawEval {
     /// Texts that end an answer, besides the model's own end of turn; they are cut off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_strings: Option<Vec<String>>,
-    /// What the best checkpoint is chosen by: "loss" or "suite.metric"; "slot.mean" if the suite
-    /// slot runs, otherwise "loss".
+    /// What the best checkpoint is chosen by: "loss", "suite.metric" or a weighted sum of such; by
+    /// default the first suite's main metric, otherwise "loss".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric_for_best_model: Option<String>,
     /// Whether more is better; by default false for "loss" and true for all else.
@@ -421,6 +423,15 @@ pub struct RawEval {
     /// Folder of the MiniLM encoder that content similarity is computed with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder: Option<PathBuf>,
+    /// The suite nestful.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nestful: Option<RawNestful>,
+    /// The suite toolqa.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toolqa: Option<RawToolQa>,
+    /// What runs functions for these two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<RawSandbox>,
 }
 reads!(RawEval {
     eval_strategy,
@@ -439,6 +450,9 @@ reads!(RawEval {
     metric_for_best_model,
     greater_is_better,
     encoder,
+    nestful,
+    toolqa,
+    sandbox,
 });
 
 /// When the run is saved.

@@ -15,8 +15,8 @@ use super::raw::{
     RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight, RawTrain,
 };
 use super::settings::{
-    Config, GoatConfig, JudgeConfig, LoraConfig, MaskConfig, RetrieverConfig, RunLength,
-    TargetModules, TrainConfig, Warmup,
+    Config, GoatConfig, JudgeConfig, LoraConfig, MaskConfig, NestfulConfig, RetrieverConfig,
+    RunLength, TargetModules, ToolQaConfig, TrainConfig, Warmup,
 };
 
 /// Settings and tables that change no number of the training itself.
@@ -188,6 +188,9 @@ fn raw_of(config: &Config) -> RawConfig {
             metric_for_best_model: Some(eval.metric_for_best_model),
             greater_is_better: Some(eval.greater_is_better),
             encoder: eval.encoder,
+            nestful: eval.nestful.as_ref().map(NestfulConfig::raw),
+            toolqa: eval.toolqa.as_ref().map(ToolQaConfig::raw),
+            sandbox: Some(eval.sandbox.raw()),
         }),
         checkpoint: Some(RawCheckpoint {
             save_steps: Some(checkpoint.save_steps),

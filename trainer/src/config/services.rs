@@ -173,17 +173,18 @@ impl Checker<'_> {
         http
     }
 
-    pub(super) fn judge(&mut self, raw: RawJudge) -> JudgeConfig {
-        let of = |key: &str| format!("goat.judge.{key}");
+    /// Checks a table of a judge, which stands at `table`.
+    pub(super) fn judge(&mut self, table: &str, raw: RawJudge) -> JudgeConfig {
+        let of = |key: &str| format!("{table}.{key}");
         let judge = JudgeConfig {
             base_url: self.required(
                 raw.base_url,
-                "goat.judge.base_url",
+                &of("base_url"),
                 "say where the server is: base_url = \"http://127.0.0.1:8000/v1\"",
             ),
             model: self.required(
                 raw.model,
-                "goat.judge.model",
+                &of("model"),
                 "give the server's name of the model: model = \"gpt-4.1\"",
             ),
             api_key_env: raw.api_key_env,
@@ -195,7 +196,7 @@ impl Checker<'_> {
             total_secs: raw.total_secs.unwrap_or(defaults::JUDGE_TOTAL_SECS),
             in_loop: raw.in_loop.unwrap_or(defaults::JUDGE_IN_LOOP),
         };
-        self.url("goat.judge.base_url", &judge.base_url);
+        self.url(&of("base_url"), &judge.base_url);
         self.count_within(&of("attempts"), judge.attempts, 1..=20);
         self.count_within(&of("concurrency"), judge.concurrency, 1..=64);
         self.count_within(&of("retries"), judge.retries, 0..=20);

@@ -13,6 +13,7 @@ use super::choices::{
 };
 use super::patterns::Patterns;
 pub use super::services::{ExecutorConfig, HttpExecutorConfig, JudgeConfig};
+pub use super::tool_suites::{NestfulConfig, SandboxConfig, ToolQaConfig};
 
 /// A checked config.
 #[derive(Debug, Clone, PartialEq)]
@@ -388,6 +389,12 @@ pub struct EvalConfig {
     pub greater_is_better: bool,
     /// Folder of the encoder for content similarity.
     pub encoder: Option<PathBuf>,
+    /// The suite nestful.
+    pub nestful: Option<NestfulConfig>,
+    /// The suite toolqa.
+    pub toolqa: Option<ToolQaConfig>,
+    /// What runs functions for these two.
+    pub sandbox: SandboxConfig,
 }
 
 /// How a token is chosen among the likely ones.

@@ -20,7 +20,7 @@ use super::documents::{DocumentIndex, texts_of};
 use super::encoder::MiniLmEncoder;
 use super::generate::GenerationProgress;
 use super::report_files::{json_lines, report_files};
-use super::writer::{PromptText, Prompted, Writer};
+use super::writer::{Constrainer, PromptText, Prompted, TextConstraint, Writer};
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::goat_options;
@@ -45,6 +45,8 @@ pub struct AgentLoops {
     limits: AgentLimits,
     /// Seconds that a loop may take.
     max_time: Option<f64>,
+    /// Whether plans, sub-queries and calls keep to their schemas.
+    constrained: bool,
 }
 
 /// A suite that scores what became of queries.
@@ -205,6 +207,7 @@ impl AgentLoops {
             method: options.method,
             limits: options.limits(),
             max_time: config.eval.max_time,
+            constrained: config.eval.constrained,
         })
     }
 
@@ -239,6 +242,10 @@ impl AgentLoops {
             .iter()
             .map(|task| Agent::new(self.method, &task.query, catalogue, self.limits))
             .collect();
+        let constrainer = match self.constrained {
+            true => Some(writer.constrainer()?),
+            false => None,
+        };
         let mut n_tokens = 0;
         let mut seconds = vec![0.0; agents.len()];
         loop {
@@ -250,13 +257,15 @@ impl AgentLoops {
             }
             let n_done = agents.iter().filter(|agent| agent.is_done()).count();
             let n_total = agents.len();
+            let constraints = constraints(constrainer.as_ref(), &wanted);
             let prompts: Vec<Prompted<'_>> = wanted
                 .iter()
-                .map(|wanted| Prompted {
+                .zip(&constraints)
+                .map(|(wanted, constraint)| Prompted {
                     id: &tasks[wanted.agent].id,
                     text: PromptText::Chat(&wanted.conversation),
                     max_new_tokens: wanted.max_new_tokens,
-                    constraint: None,
+                    constraint: constraint.as_ref(),
                 })
                 .collect();
             let mut tokens_of_round = 0;
@@ -343,6 +352,29 @@ struct Wanted {
     agent: usize,
     conversation: Conversation,
     max_new_tokens: usize,
+    schema: Option<Value>,
+}
+
+/// What each text keeps to; nothing where it is free, or its schema cannot be enforced.
+fn constraints(
+    constrainer: Option<&Constrainer>,
+    wanted: &[Wanted],
+) -> Vec<Option<TextConstraint>> {
+    let mut constraints = vec![None; wanted.len()];
+    let Some(constrainer) = constrainer else {
+        return constraints;
+    };
+    let asked = wanted.iter().enumerate();
+    let (places, schemas): (Vec<usize>, Vec<&Value>) = asked
+        .filter_map(|(i, wanted)| Some((i, wanted.schema.as_ref()?)))
+        .unzip();
+    for (place, compiled) in places.into_iter().zip(constrainer.constraints(&schemas)) {
+        match compiled {
+            Ok(constraint) => constraints[place] = Some(constraint),
+            Err(reason) => tracing::warn!("a text is generated freely: {reason}"),
+        }
+    }
+    constraints
 }
 
 fn wanted_texts(agents: &[Agent<'_>]) -> Vec<Wanted> {
@@ -359,6 +391,7 @@ fn wanted_texts(agents: &[Agent<'_>]) -> Vec<Wanted> {
             agent,
             conversation,
             max_new_tokens,
+            schema: state.text_schema(),
         })
     });
     wanted.collect()

@@ -5,6 +5,7 @@ use tooltune_data::benchmarks::toolqa::{CodeFailure, CodeRunner, ExtractedCode};
 use tooltune_data::json::{self, Style};
 use tooltune_data::sandbox::{Failure, Launcher, Limits, PythonRunner, Requirement, Sandbox};
 
+use crate::config::SandboxConfig;
 use crate::error::Error;
 
 /// The hidden first argument with which this program becomes a stage of the sandbox.
@@ -22,19 +23,32 @@ impl SandboxedCode {
     ///
     /// # Errors
     ///
-    /// A machine that cannot isolate what `requirement` asks for, or no Python.
-    pub fn open(python: &str, requirement: Requirement) -> Result<Self, Error> {
-        let launcher = Launcher {
-            program: std::env::current_exe()
-                .map_err(|error| Error::Usage(format!("this program cannot be found: {error}")))?,
-            arguments: vec![SANDBOX_STAGE.to_owned()],
-        };
-        let sandbox = Sandbox::new(launcher, requirement)?;
+    /// As [`python_runner`].
+    pub fn open(config: &SandboxConfig) -> Result<Self, Error> {
         Ok(Self {
-            runner: PythonRunner::new(sandbox, python)?,
+            runner: python_runner(config)?,
             limits: Limits::default(),
         })
     }
+}
+
+/// A Python whose processes this program isolates.
+///
+/// # Errors
+///
+/// A machine that cannot isolate what the config asks for, or no Python.
+pub fn python_runner(config: &SandboxConfig) -> Result<PythonRunner, Error> {
+    let launcher = Launcher {
+        program: std::env::current_exe()
+            .map_err(|error| Error::Usage(format!("this program cannot be found: {error}")))?,
+        arguments: vec![SANDBOX_STAGE.to_owned()],
+    };
+    let requirement = match config.allow_unisolated {
+        true => Requirement::AllowUnisolated,
+        false => Requirement::Isolated,
+    };
+    let sandbox = Sandbox::new(launcher, requirement)?;
+    Ok(PythonRunner::new(sandbox, &config.python)?)
 }
 
 impl CodeRunner for SandboxedCode {

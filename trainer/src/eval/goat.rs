@@ -15,7 +15,7 @@ use super::documents::{DocumentIndex, no_retriever};
 use super::encoder::MiniLmEncoder;
 use super::executor::open_executor;
 use super::generate::{GenerationOptions, GenerationProgress};
-use super::judge::{Judge, Judged};
+use super::judge::{GOAT_JUDGE, Judge, Judged};
 use super::report_files::json_value;
 use super::writer::{ModelWriter, Writer};
 use crate::base_model::BaseModel;
@@ -216,7 +216,9 @@ impl GoatInLoop {
         Ok(Self {
             loops: untrained.map(seen_by).transpose()?,
             config: config.clone(),
-            judge: judge.map(Judge::open).transpose()?,
+            judge: judge
+                .map(|judge| Judge::open(GOAT_JUDGE, judge))
+                .transpose()?,
             suite,
         })
     }

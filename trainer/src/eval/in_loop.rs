@@ -11,8 +11,10 @@ use super::documents::{no_retriever, untrained};
 use super::encoder::MiniLmEncoder;
 use super::generate::{GenerationOptions, GenerationProgress};
 use super::goat::GoatInLoop;
+use super::nestful::NestfulSuite;
 use super::retrieval::RetrievalSuite;
 use super::slot::Constraints;
+use super::toolqa::ToolQaSuite;
 use super::writer::{ModelWriter, Writer};
 use super::{loss, slot};
 use crate::base_model::BaseModel;
@@ -37,6 +39,10 @@ pub struct Evaluator {
     goat: Option<GoatInLoop>,
     /// Present where rankings are evaluated.
     retrieval: Option<RetrievalSuite>,
+    /// Present where sequences of calls are evaluated.
+    nestful: Option<NestfulSuite>,
+    /// Present where answers about outputs of tools are evaluated.
+    toolqa: Option<ToolQaSuite>,
     /// Ranks documents where the run trains no retriever.
     untrained: Option<MiniLmEncoder>,
 }
@@ -87,15 +93,16 @@ impl Evaluator {
         if config.eval.eval_strategy == EvalStrategy::No {
             return Ok(None);
         }
-        if preparation.eval_rows.is_empty() && config.eval.suites != [Suite::Retrieval] {
+        let asks = |suite: Suite| config.eval.suites.contains(&suite);
+        let needs_loss = config.eval.suites.is_empty() || selects_by_loss(config);
+        let reads_rows = needs_loss || asks(Suite::Slot) || asks(Suite::Goat);
+        if preparation.eval_rows.is_empty() && reads_rows {
             return Err(Error::Usage(
                 "eval.eval_strategy is \"steps\" and data.eval has no rows; \
                  name a file in data.eval or set eval.eval_strategy = \"no\""
                     .to_string(),
             ));
         }
-        let asks = |suite: Suite| config.eval.suites.contains(&suite);
-        let needs_loss = config.eval.suites.is_empty() || selects_by_loss(config);
         let examples = match needs_loss {
             true => held_out(config, preparation)?,
             false => Vec::new(),
@@ -117,6 +124,14 @@ impl Evaluator {
             true => Some(RetrievalSuite::open(config)?),
             false => None,
         };
+        let nestful = match asks(Suite::Nestful) {
+            true => Some(nestful(config)?),
+            false => None,
+        };
+        let toolqa = match asks(Suite::Toolqa) {
+            true => Some(toolqa(config)?),
+            false => None,
+        };
         Ok(Some(Self {
             rows: preparation.eval_rows.clone(),
             examples,
@@ -126,6 +141,8 @@ impl Evaluator {
             encoder,
             goat,
             retrieval,
+            nestful,
+            toolqa,
             untrained,
         }))
     }
@@ -147,6 +164,11 @@ impl Evaluator {
         } = present;
         let mut metrics = BTreeMap::new();
         let mut files = BTreeMap::new();
+        let writer = Writer::Model(ModelWriter {
+            decoder,
+            base,
+            options: &self.options,
+        });
         if !self.examples.is_empty() {
             let n_total = self.examples.len();
             let mut watch_loss = |n_done| {
@@ -162,11 +184,6 @@ impl Evaluator {
             };
         }
         if let Some(encoder) = &self.encoder {
-            let writer = Writer::Model(ModelWriter {
-                decoder,
-                base,
-                options: &self.options,
-            });
             let evaluation = slot::evaluate(
                 &writer,
                 (&self.rows, self.constraints(&writer)?),
@@ -179,8 +196,7 @@ impl Evaluator {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             metrics.extend(evaluation.metrics());
-            let named = |(name, bytes)| (format!("eval.slot.{name}"), bytes);
-            files.extend(evaluation.files()?.into_iter().map(named));
+            files.extend(named("slot", evaluation.files()?));
         }
         if let Some(suite) = &self.goat {
             let model = (decoder, base);
@@ -188,16 +204,29 @@ impl Evaluator {
             let Some(scores) = evaluation else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
-            let named = |(name, bytes)| (format!("eval.goat.{name}"), bytes);
-            files.extend(scores.files()?.into_iter().map(named));
+            files.extend(named("goat", scores.files()?));
             metrics.extend(scores.metrics);
         }
         if let Some(suite) = &self.retrieval {
             let encoder = retriever.or(self.untrained.as_ref());
             let evaluation = suite.evaluate(encoder.ok_or_else(no_retriever)?)?;
             metrics.extend(evaluation.metrics());
-            let named = |(name, bytes)| (format!("eval.retrieval.{name}"), bytes);
-            files.extend(evaluation.files()?.into_iter().map(named));
+            files.extend(named("retrieval", evaluation.files()?));
+        }
+        if let Some(suite) = &self.nestful {
+            let Some(evaluation) = suite.evaluate(&writer, None, watch)? else {
+                return Ok(EvaluationOutcome::Interrupted);
+            };
+            metrics.extend(evaluation.metrics());
+            files.extend(named("nestful", evaluation.files().clone()));
+        }
+        if let Some(suite) = &self.toolqa {
+            let max_new_tokens = self.options.max_new_tokens;
+            let Some(evaluation) = suite.evaluate(&writer, max_new_tokens, watch)? else {
+                return Ok(EvaluationOutcome::Interrupted);
+            };
+            metrics.extend(evaluation.metrics());
+            files.extend(named("toolqa", evaluation.files().clone()));
         }
         Ok(EvaluationOutcome::Done { metrics, files })
     }
@@ -216,6 +245,26 @@ impl Evaluator {
         constraints.warn(self.rows.len());
         Ok(self.constraints.get_or_init(|| constraints))
     }
+}
+
+/// The files of a suite by their names in a checkpoint.
+fn named(
+    suite: &'static str,
+    files: BTreeMap<String, Vec<u8>>,
+) -> impl Iterator<Item = (String, Vec<u8>)> {
+    let named = move |(name, bytes)| (format!("eval.{suite}.{name}"), bytes);
+    files.into_iter().map(named)
+}
+
+fn nestful(config: &Config) -> Result<NestfulSuite, Error> {
+    let suite = config.eval.nestful.clone().unwrap_or_default();
+    NestfulSuite::open(&suite, &config.eval, &suite.data)
+}
+
+fn toolqa(config: &Config) -> Result<ToolQaSuite, Error> {
+    let mut suite = config.eval.toolqa.clone().unwrap_or_default();
+    suite.judge = suite.judge.filter(|judge| judge.in_loop);
+    ToolQaSuite::open(&suite, &config.eval, &suite.data)
 }
 
 fn selects_by_loss(config: &Config) -> bool {

@@ -1,11 +1,12 @@
-//! The table `[goat.judge]` to verdicts on the outcomes of loops.
+//! A table of a judge to verdicts on the outcomes of loops and on answers.
 
 use serde::Serialize;
 use tooltune_data::agents::Outcome;
 use tooltune_data::benchmarks::goat::{
     JudgeError, JudgeOptions, JudgeSample, JudgeVerdict, judge_samples, n_unparsed,
 };
-use tooltune_data::endpoint::{ChatEndpoint, ChatOptions, EndpointOptions};
+use tooltune_data::benchmarks::toolqa::{self, ToolQaSample, judge_answers};
+use tooltune_data::endpoint::{ChatEndpoint, ChatOptions, EndpointOptions, EndpointProgress};
 
 use super::agents::{AgentScores, AgentTask};
 use super::generate::GenerationProgress;
@@ -13,7 +14,10 @@ use super::report_files::json_value;
 use crate::config::JudgeConfig;
 use crate::error::Error;
 
-/// A model behind an endpoint that says which queries are solved.
+/// Where the judge of agents stands in a config.
+pub const GOAT_JUDGE: &str = "goat.judge";
+
+/// A model behind an endpoint that says which queries are solved, or which answers are right.
 #[derive(Debug)]
 pub struct Judge {
     endpoint: ChatEndpoint,
@@ -41,12 +45,12 @@ pub struct Judged {
 }
 
 impl Judge {
-    /// Nothing is sent yet.
+    /// Nothing is sent yet; `table` is where the config stands, for messages.
     ///
     /// # Errors
     ///
     /// An address that is none, or the variable of the key is not set.
-    pub fn open(config: &JudgeConfig) -> Result<Self, Error> {
+    pub fn open(table: &str, config: &JudgeConfig) -> Result<Self, Error> {
         let options = EndpointOptions {
             api_key_env: config.api_key_env.clone(),
             timeout_secs: config.timeout_secs,
@@ -55,7 +59,7 @@ impl Judge {
             ..EndpointOptions::new(config.base_url.clone(), config.model.clone())
         };
         let endpoint = ChatEndpoint::new(&options)
-            .map_err(|error| Error::Usage(format!("goat.judge: {error}")))?;
+            .map_err(|error| Error::Usage(format!("{table}: {error}")))?;
         let defaults = JudgeOptions::default();
         Ok(Self {
             endpoint,
@@ -83,27 +87,30 @@ impl Judge {
             .zip(outcomes)
             .map(|(task, outcome)| JudgeSample::of_outcome(&task.id, &task.query, outcome))
             .collect();
-        let mut watch = |progress: tooltune_data::endpoint::EndpointProgress| {
-            watch(GenerationProgress {
-                n_done: progress.n_done,
-                n_total: progress.n_all,
-                n_tokens: 0,
-            })
-        };
-        let (verdicts, failure) =
-            match judge_samples(&self.endpoint, &samples, &self.options, &mut watch) {
-                Ok(verdicts) => (verdicts, None),
-                Err(JudgeError::Stopped { judged }) => (judged, Some(Error::Stopped)),
-                Err(error) => {
-                    let failure = Error::Judge(error.to_string());
-                    let judged = match error {
-                        JudgeError::Endpoint { judged, .. } => judged,
-                        _ => Vec::new(),
-                    };
-                    (judged, Some(failure))
-                }
-            };
-        Judged { verdicts, failure }
+        let mut watch = |progress| watch(as_generation(progress));
+        Judged::of(judge_samples(
+            &self.endpoint,
+            &samples,
+            &self.options,
+            &mut watch,
+        ))
+    }
+
+    /// Has every answer judged by the question's gold.
+    pub fn judge_answers(
+        &self,
+        samples: &[ToolQaSample],
+        prompts: &toolqa::PromptSet,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Judged {
+        let mut watch = |progress| watch(as_generation(progress));
+        Judged::of(judge_answers(
+            &self.endpoint,
+            samples,
+            prompts,
+            &self.options,
+            &mut watch,
+        ))
     }
 
     /// What is to be said of verdicts.
@@ -129,5 +136,31 @@ impl Judge {
         scores.report.insert("judge", summary);
         scores.verdicts = Some(verdicts);
         Ok(())
+    }
+}
+
+impl Judged {
+    fn of(judged: Result<Vec<JudgeVerdict>, JudgeError>) -> Self {
+        let (verdicts, failure) = match judged {
+            Ok(verdicts) => (verdicts, None),
+            Err(JudgeError::Stopped { judged }) => (judged, Some(Error::Stopped)),
+            Err(error) => {
+                let failure = Error::Judge(error.to_string());
+                let judged = match error {
+                    JudgeError::Endpoint { judged, .. } => judged,
+                    _ => Vec::new(),
+                };
+                (judged, Some(failure))
+            }
+        };
+        Self { verdicts, failure }
+    }
+}
+
+fn as_generation(progress: EndpointProgress) -> GenerationProgress {
+    GenerationProgress {
+        n_done: progress.n_done,
+        n_total: progress.n_all,
+        n_tokens: 0,
     }
 }

@@ -109,7 +109,7 @@ impl Constraints {
             .map(|row| slot_fields(row).map(|slot| &slot.json_schema))
             .collect::<Result<Vec<_>, _>>()?;
         let mut constraints = Self::default();
-        for (row, compiled) in rows.iter().zip(writer.constraints(&schemas)?) {
+        for (row, compiled) in rows.iter().zip(writer.constrainer()?.constraints(&schemas)) {
             match compiled {
                 Ok(constraint) => constraints.by_row.push(Some(constraint)),
                 Err(reason) => {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tooltune_data::endpoint::{
@@ -95,6 +96,15 @@ pub enum TextConstraint {
     Grammar(Box<Grammar>),
     /// For a server, which enforces it in its own way.
     Schema(Value),
+}
+
+/// Schemas to what a writer enforces them with.
+#[derive(Debug)]
+pub enum Constrainer {
+    /// Grammars over the tokens of the model here.
+    Model(Vocabulary),
+    /// Schemas as they are.
+    Endpoint,
 }
 
 /// A text that was written.
@@ -221,38 +231,48 @@ fn of_server(text: String) -> Written {
     }
 }
 
+impl Constrainer {
+    /// What each schema becomes, or why it cannot be enforced; equal schemas are compiled once.
+    pub fn constraints(&self, schemas: &[&Value]) -> Vec<Result<TextConstraint, String>> {
+        let Self::Model(vocabulary) = self else {
+            let of = |schema: &&Value| Ok(TextConstraint::Schema((*schema).clone()));
+            return schemas.iter().map(of).collect();
+        };
+        let texts: Vec<String> = schemas.iter().map(|schema| schema.to_string()).collect();
+        let distinct: HashMap<&str, &Value> = texts
+            .iter()
+            .zip(schemas)
+            .map(|(text, schema)| (text.as_str(), *schema))
+            .collect();
+        let compiled: HashMap<&str, Result<TextConstraint, String>> = distinct
+            .into_par_iter()
+            .map(|(text, schema)| {
+                let grammar = Grammar::json_schema(vocabulary, schema, &GrammarOptions::default())
+                    .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
+                    .map_err(|error: GrammarError| error.to_string());
+                (text, grammar)
+            })
+            .collect();
+        texts
+            .iter()
+            .map(|text| compiled[text.as_str()].clone())
+            .collect()
+    }
+}
+
 impl Writer<'_> {
-    /// What each schema becomes for this writer, or why it cannot be enforced; equal schemas are
-    /// compiled once.
+    /// What turns schemas into constraints for this writer.
     ///
     /// # Errors
     ///
     /// A tokenizer that cannot be constrained.
-    pub fn constraints(
-        &self,
-        schemas: &[&Value],
-    ) -> Result<Vec<Result<TextConstraint, String>>, Error> {
+    pub fn constrainer(&self) -> Result<Constrainer, Error> {
         let Writer::Model(model) = self else {
-            let of = |schema: &&Value| Ok(TextConstraint::Schema((*schema).clone()));
-            return Ok(schemas.iter().map(of).collect());
+            return Ok(Constrainer::Endpoint);
         };
         let base = model.base;
         let vocabulary = Vocabulary::new(&base.tokenizer, base.config.vocab_size, &base.stop_ids)?;
-        let mut compiled: HashMap<String, Result<TextConstraint, String>> = HashMap::new();
-        Ok(schemas
-            .iter()
-            .map(|schema| {
-                let grammar = || {
-                    Grammar::json_schema(&vocabulary, schema, &GrammarOptions::default())
-                        .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
-                        .map_err(|error: GrammarError| error.to_string())
-                };
-                compiled
-                    .entry(schema.to_string())
-                    .or_insert_with(grammar)
-                    .clone()
-            })
-            .collect())
+        Ok(Constrainer::Model(vocabulary))
     }
 
     /// The text after each prompt, those that `journal` has already taken from there; `None` if

@@ -365,3 +365,45 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn texts_of_json_alone_have_schemas_of_what_is_shown() {
+    let catalogue = catalogue();
+    let limits = AgentLimits::default();
+    let allows = |agent: &Agent<'_>, text: Value| {
+        let schema = agent.text_schema().unwrap();
+        jsonschema::is_valid(&schema, &text)
+    };
+    let quote = json!({"name": "Stocks/Quote", "arguments": {"symbol": "A"}});
+    let search = json!({"name": "Films/Search", "arguments": {"query": "A"}});
+
+    let mut global = Agent::new(Method::Global, "Q?", &catalogue, limits);
+    assert_eq!(global.text_schema(), None);
+    global.feed_documents(&[0, 2]);
+    assert!(allows(&global, json!(["Films/Search", "Stocks/Quote"])));
+    assert!(!allows(&global, json!(["Stocks/Convert"])));
+    assert!(!allows(&global, json!([])));
+    let too_many = vec!["Films/Search"; limits.max_calls + 1];
+    assert!(!allows(&global, json!(too_many)));
+    global.feed_text("[\"Stocks/Quote\"]");
+    // The planned call and no other, with all of its arguments.
+    assert!(allows(&global, quote.clone()));
+    assert!(!allows(&global, search.clone()));
+    assert!(!allows(
+        &global,
+        json!({"name": "Stocks/Quote", "arguments": {}})
+    ));
+    global.feed_text(&quote.to_string());
+    global.feed_result(CallResult::success(json!(1)));
+    assert_eq!(global.text_schema(), None);
+
+    let mut with_id = Agent::new(Method::GlobalId, "Q?", &catalogue, limits);
+    assert!(allows(&with_id, json!(["What is it?"])));
+    with_id.feed_text("[\"What is it?\"]");
+    with_id.feed_documents(&[0, 2]);
+    assert!(allows(&with_id, quote) && allows(&with_id, search));
+
+    let mut react = Agent::new(Method::React, "Q?", &catalogue, limits);
+    react.feed_documents(&[0]);
+    assert_eq!(react.text_schema(), None);
+}

@@ -12,6 +12,7 @@ use crate::tools::{ApiCatalogue, ApiDocument, Derived, Trajectory, TrajectoryCal
 mod examples;
 mod loops;
 mod replay;
+mod schemas;
 mod weighted_rows;
 
 const METHODS: [Method; 4] = [

@@ -1,5 +1,7 @@
 //! What keeps a row of NESTFUL, or a set of them, from being used.
 
+use std::path::PathBuf;
+
 use crate::python::PythonJsonError;
 use crate::tools::ToolsError;
 
@@ -63,6 +65,17 @@ pub enum NestfulError {
     #[error("the prompts cannot be used: {reason}")]
     Prompts {
         /// What is wrong, and what is needed.
+        reason: String,
+    },
+    /// A folder of functions has not the form of one.
+    #[error(
+        "{}: {reason}; give the benchmark's data_v2/executable_functions",
+        folder.display()
+    )]
+    Functions {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
         reason: String,
     },
     /// The process that runs tools cannot be used.

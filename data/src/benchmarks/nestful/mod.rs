@@ -6,11 +6,11 @@
 //! numbers are what papers report; `win_strict` beside it says what a reader expects. They differ in
 //! failed executions (`False`, which equals a gold of zero), in arguments (by position, by name), in
 //! golds printed with an exponent, and in booleans (equal to 1 and 0).
-//! The 40 functions of arithmetic run here, all others in a [`ToolRunner`] that has Python; rows that
-//! need tools which the runner lacks have no win, and reports say how many.
+//! The 40 functions of arithmetic run here, all others by [`PythonTools`]; rows that need tools which the runner lacks have no win, and reports say how many.
 //! Macro F1 are computed as published and say little: most function names occur in one sample.
 
 mod call_texts;
+mod calls_schema;
 mod compare;
 mod dag;
 mod error;
@@ -22,6 +22,7 @@ mod math_tools;
 mod parse;
 mod prompts;
 mod python_calls;
+mod python_tools;
 mod react;
 mod react_report;
 mod replay;
@@ -46,6 +47,7 @@ pub use macro_f1::{MacroF1, MacroF1Counter};
 pub use math_tools::{MathTool, MathToolError, math_tool, math_tools};
 pub use parse::{ParsedCalls, Parser};
 pub use prompts::{NestfulPrompt, PromptOptions, PromptSet, ToolsEncoding, parser_of_family};
+pub use python_tools::{BASIC_FUNCTIONS_FILE, FUNCTION_MAP_FILE, PythonTools};
 pub use react::{ReactEnd, ReactLimits, ReactLoop, ReactOutcome, ReactRequest, ReactStep};
 pub use react_report::{ReactReport, ReactScore, score_react};
 pub use replay::{GoldReplay, replay_gold};

@@ -7,7 +7,7 @@ const JUDGE: &str = "goat.judge={ base_url = \"http://127.0.0.1:1/v1\", model = 
 #[test]
 fn the_resolved_config_is_complete_and_means_the_same() {
     let odd = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
-    let rows: [(&str, &[&str]); 10] = [
+    let rows: [(&str, &[&str]); 11] = [
         (
             SLOT,
             &["train.learning_rate=0.1", "train.adam_epsilon=1e-300", odd],
@@ -47,6 +47,18 @@ fn the_resolved_config_is_complete_and_means_the_same() {
         (
             Preset::Goat.text(),
             &["goat.executor={ kind = \"canned\", responses = \"c\" }"],
+        ),
+        (
+            SLOT,
+            &[
+                "eval.nestful={ data = [\"n\"], family = \"hermes\", react = true, exec_dir = \"f\" }",
+                "eval.toolqa={ data = [\"q\"], responses = \"r\", setting = \"code\", run_code = true }",
+                "eval.toolqa.judge={ base_url = \"http://127.0.0.1:1/v1\", model = \"m\" }",
+                "eval.toolqa.reduce=paths",
+                "eval.sandbox={ python = \"python3.12\", allow_unisolated = true }",
+                "eval.suites=[\"nestful\", \"toolqa\"]",
+                "eval.metric_for_best_model=nestful.steps - toolqa.judged",
+            ],
         ),
         (
             Preset::Goat.text(),
@@ -99,6 +111,8 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             "mini_batch_size",
             "max_seq_length",
             "lora",
+            "nestful",
+            "toolqa",
         ];
         for key in keys
             .iter()

@@ -1,0 +1,256 @@
+//! The suites nestful and toolqa and their sandbox: from what was typed to what it means, and back.
+
+use std::path::PathBuf;
+
+use tooltune_data::benchmarks::toolqa::Setting;
+
+use super::choices::{ResponseReduction, Suite};
+use super::defaults;
+use super::names;
+use super::raw_tool_suites::{RawNestful, RawSandbox, RawToolQa};
+use super::rules::Checker;
+use super::settings::{EvalConfig, JudgeConfig};
+
+/// The suite nestful.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NestfulConfig {
+    /// Files in the benchmark's format.
+    pub data: Vec<PathBuf>,
+    /// The model family of prompt and parser.
+    pub family: String,
+    /// Examples in the prompt.
+    pub n_examples: usize,
+    /// Whether the tools are a JSON string that holds JSON.
+    pub tools_twice: bool,
+    /// A file of prompts.
+    pub prompts: Option<PathBuf>,
+    /// Whether the model sees the result of each call before the next.
+    pub react: bool,
+    /// Texts of such a loop, at least 1.
+    pub max_steps: usize,
+    /// The benchmark's Python functions.
+    pub exec_dir: Option<PathBuf>,
+}
+
+/// The suite toolqa.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolQaConfig {
+    /// Files of questions.
+    pub data: Vec<PathBuf>,
+    /// The responses that they are about.
+    pub responses: Option<PathBuf>,
+    /// What the prompt shows and asks for.
+    pub setting: Setting,
+    /// A folder of released schemas.
+    pub schemas: Option<PathBuf>,
+    /// How responses are shortened in every setting.
+    pub reduce: Option<ResponseReduction>,
+    /// Whether settings for code show responses as Python writes them.
+    pub python_repr: bool,
+    /// A file of prompts.
+    pub prompts: Option<PathBuf>,
+    /// Whether functions that the model writes are run.
+    pub run_code: bool,
+    /// Says which answers mean the same as the gold.
+    pub judge: Option<JudgeConfig>,
+}
+
+/// What runs functions in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// The Python, a path or a name in `PATH`.
+    pub python: String,
+    /// Whether they run where the machine cannot isolate them.
+    pub allow_unisolated: bool,
+}
+
+impl Default for NestfulConfig {
+    fn default() -> Self {
+        nestful(RawNestful::default())
+    }
+}
+
+impl Default for ToolQaConfig {
+    fn default() -> Self {
+        Self {
+            data: Vec::new(),
+            responses: None,
+            setting: defaults::TOOLQA_SETTING,
+            schemas: None,
+            reduce: None,
+            python_repr: false,
+            prompts: None,
+            run_code: false,
+            judge: None,
+        }
+    }
+}
+
+fn nestful(raw: RawNestful) -> NestfulConfig {
+    NestfulConfig {
+        data: raw.data.unwrap_or_default(),
+        family: raw
+            .family
+            .unwrap_or_else(|| defaults::NESTFUL_FAMILY.to_owned()),
+        n_examples: raw.n_examples.unwrap_or(defaults::NESTFUL_EXAMPLES),
+        tools_twice: raw.tools_twice.unwrap_or(false),
+        prompts: raw.prompts,
+        react: raw.react.unwrap_or(false),
+        max_steps: raw.max_steps.unwrap_or(defaults::NESTFUL_STEPS),
+        exec_dir: raw.exec_dir,
+    }
+}
+
+pub(super) fn sandbox(raw: RawSandbox) -> SandboxConfig {
+    SandboxConfig {
+        python: raw.python.unwrap_or_else(|| defaults::PYTHON.to_owned()),
+        allow_unisolated: raw.allow_unisolated.unwrap_or(false),
+    }
+}
+
+impl Checker<'_> {
+    pub(super) fn nestful(&mut self, raw: RawNestful) -> NestfulConfig {
+        let config = nestful(raw);
+        self.at_least("eval.nestful.max_steps", config.max_steps as u64, 1);
+        config
+    }
+
+    pub(super) fn toolqa(&mut self, raw: RawToolQa) -> ToolQaConfig {
+        let setting = match raw.setting {
+            None => defaults::TOOLQA_SETTING,
+            Some(name) => Setting::named(&name).unwrap_or_else(|| {
+                let known = Setting::ALL.map(Setting::name);
+                let help = match names::nearest(&name, &known) {
+                    Some(near) => format!("did you mean {near:?}?"),
+                    None => format!("it can be {}", names::list(&known)),
+                };
+                let message = format!("`eval.toolqa.setting` cannot be {name:?}");
+                self.report("eval.toolqa.setting", message, help);
+                defaults::TOOLQA_SETTING
+            }),
+        };
+        let judge = raw.judge.map(|raw| self.judge("eval.toolqa.judge", raw));
+        ToolQaConfig {
+            data: raw.data.unwrap_or_default(),
+            responses: raw.responses,
+            setting,
+            schemas: raw.schemas,
+            reduce: raw.reduce,
+            python_repr: raw.python_repr.unwrap_or(false),
+            prompts: raw.prompts,
+            run_code: raw.run_code.unwrap_or(false),
+            judge,
+        }
+    }
+
+    /// What a run needs that evaluates these suites.
+    pub(super) fn tool_suites_need(&mut self, eval: &EvalConfig) {
+        let asks = |suite: Suite| eval.suites.contains(&suite);
+        if asks(Suite::Nestful) && eval.nestful.as_ref().is_none_or(|n| n.data.is_empty()) {
+            let help = "name the benchmark's rows: [eval.nestful] data = [\"nestful_data.jsonl\"]";
+            self.missing("eval.nestful.data", help);
+        }
+        if !asks(Suite::Toolqa) {
+            return;
+        }
+        let toolqa = eval.toolqa.clone().unwrap_or_default();
+        if toolqa.data.is_empty() {
+            let help = "name the questions: [eval.toolqa] data = [\"qa.jsonl\"]";
+            self.missing("eval.toolqa.data", help);
+        }
+        if toolqa.responses.is_none() {
+            let help = "name the responses: [eval.toolqa] responses = \"responses.jsonl\"";
+            self.missing("eval.toolqa.responses", help);
+        }
+        if toolqa.setting.is_code() && !toolqa.run_code {
+            let setting = toolqa.setting.name();
+            let message = format!("the setting {setting} runs functions that the model writes");
+            let help = "allow that with run_code = true, which runs each in a sandbox";
+            self.report("eval.toolqa.setting", message, help);
+        }
+    }
+
+    /// A loop of calls has wins and steps, but no matches with the gold calls.
+    pub(super) fn is_measured(eval: &EvalConfig, metric: &str) -> bool {
+        let loops = eval.nestful.as_ref().is_some_and(|nestful| nestful.react);
+        match metric.strip_prefix("nestful.") {
+            Some("steps") => loops,
+            Some("partial" | "full" | "alternate_trajectory") => !loops,
+            _ => true,
+        }
+    }
+}
+
+impl NestfulConfig {
+    pub(super) fn raw(&self) -> RawNestful {
+        RawNestful {
+            data: Some(self.data.clone()),
+            family: Some(self.family.clone()),
+            n_examples: Some(self.n_examples),
+            tools_twice: Some(self.tools_twice),
+            prompts: self.prompts.clone(),
+            react: Some(self.react),
+            max_steps: Some(self.max_steps),
+            exec_dir: self.exec_dir.clone(),
+        }
+    }
+
+    /// The files that it reads, with their settings.
+    pub(super) fn files(&self) -> Vec<(String, &PathBuf)> {
+        let data = listed("eval.nestful.data", &self.data);
+        let others = [("prompts", &self.prompts), ("exec_dir", &self.exec_dir)];
+        data.chain(named("eval.nestful", others)).collect()
+    }
+}
+
+impl ToolQaConfig {
+    pub(super) fn raw(&self) -> RawToolQa {
+        RawToolQa {
+            data: Some(self.data.clone()),
+            responses: self.responses.clone(),
+            setting: Some(self.setting.name().to_owned()),
+            schemas: self.schemas.clone(),
+            reduce: self.reduce,
+            python_repr: Some(self.python_repr),
+            prompts: self.prompts.clone(),
+            run_code: Some(self.run_code),
+            judge: self.judge.as_ref().map(JudgeConfig::raw),
+        }
+    }
+
+    /// The files that it reads, with their settings.
+    pub(super) fn files(&self) -> Vec<(String, &PathBuf)> {
+        let data = listed("eval.toolqa.data", &self.data);
+        let others = [
+            ("responses", &self.responses),
+            ("schemas", &self.schemas),
+            ("prompts", &self.prompts),
+        ];
+        data.chain(named("eval.toolqa", others)).collect()
+    }
+}
+
+impl SandboxConfig {
+    pub(super) fn raw(&self) -> RawSandbox {
+        RawSandbox {
+            python: Some(self.python.clone()),
+            allow_unisolated: Some(self.allow_unisolated),
+        }
+    }
+}
+
+fn listed<'a>(
+    setting: &'a str,
+    files: &'a [PathBuf],
+) -> impl Iterator<Item = (String, &'a PathBuf)> {
+    let named = move |(i, file)| (format!("{setting}[{i}]"), file);
+    files.iter().enumerate().map(named)
+}
+
+fn named<'a, const N: usize>(
+    table: &str,
+    files: [(&str, &'a Option<PathBuf>); N],
+) -> impl Iterator<Item = (String, &'a PathBuf)> {
+    let named = files.map(|(key, file)| Some((format!("{table}.{key}"), file.as_ref()?)));
+    named.into_iter().flatten()
+}

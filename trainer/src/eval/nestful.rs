@@ -1,0 +1,393 @@
+//! The suite nestful: questions to sequences of calls, or to loops of single calls, and their wins.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tooltune_data::benchmarks::nestful::{
+    MathRunner, NestfulPrompt, NestfulReport, NestfulRow, Parser, PromptOptions, PromptSet,
+    PythonTools, ReactEnd, ReactLimits, ReactLoop, ReactOutcome, ReactReport, ReactRequest,
+    ReactScore, SampleScore, ToolRunner, ToolsEncoding, parser_of_family, read_nestful_rows,
+    score_react, score_rows,
+};
+use tooltune_data::python::dumps;
+
+use super::code::python_runner;
+use super::generate::GenerationProgress;
+use super::journal::Journal;
+use super::report_files::report_files;
+use super::writer::{PromptText, Prompted, TextConstraint, Writer};
+use crate::config::{EvalConfig, NestfulConfig};
+use crate::error::Error;
+
+/// Rows, their prompts, and what runs their tools.
+#[derive(Debug)]
+pub struct NestfulSuite {
+    rows: Vec<NestfulRow>,
+    prompts: Vec<NestfulPrompt>,
+    parser: Parser,
+    tools: Tools,
+    max_new_tokens: usize,
+    /// Present where each call is answered before the next is written.
+    react: Option<ReactLimits>,
+    /// Whether sequences are held to the tools on offer.
+    constrained: bool,
+}
+
+/// What runs calls.
+#[derive(Debug)]
+enum Tools {
+    Arithmetic(MathRunner),
+    Python(Box<PythonTools>),
+}
+
+/// A sequence that a model wrote for a row; a line of `predictions.jsonl`, with its score once it
+/// has one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NestfulPrediction {
+    /// The row's `sample_id`.
+    pub id: String,
+    /// The text.
+    pub prediction: String,
+    /// What it is worth.
+    #[serde(default, skip_deserializing)]
+    pub score: Option<SampleScore>,
+}
+
+/// What became of the loop of a row; a line of `predictions.jsonl`.
+#[derive(Debug, Clone, Serialize)]
+struct LoopPrediction {
+    id: String,
+    steps: Vec<LoopStep>,
+    answer: Option<String>,
+    end: &'static str,
+    score: ReactScore,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct LoopStep {
+    text: String,
+    result: Option<String>,
+    error: Option<String>,
+}
+
+/// The numbers of an evaluation and the lines that they were counted from.
+#[derive(Debug, Clone)]
+pub struct NestfulEvaluation {
+    /// The numbers.
+    pub report: NestfulNumbers,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+/// The numbers of sequences, or of loops.
+#[derive(Debug, Clone)]
+pub enum NestfulNumbers {
+    /// Calls that were written at once.
+    Direct(Box<NestfulReport>),
+    /// Calls one after another.
+    React(ReactReport),
+}
+
+impl NestfulSuite {
+    /// Reads the rows of `files`, makes their prompts, and finds what runs their tools.
+    ///
+    /// # Errors
+    ///
+    /// Rows or prompts that cannot be read, a family without a prompt, or a folder of functions
+    /// that this machine cannot run in isolation.
+    pub fn open(
+        config: &NestfulConfig,
+        eval: &EvalConfig,
+        files: &[PathBuf],
+    ) -> Result<Self, Error> {
+        let mut rows = Vec::new();
+        for file in files {
+            for row in read_nestful_rows(file)? {
+                rows.push(row?);
+            }
+        }
+        rows.truncate(eval.max_samples.unwrap_or(usize::MAX));
+        let set = match &config.prompts {
+            Some(path) => PromptSet::read(path)?,
+            None => PromptSet::own(),
+        };
+        let options = PromptOptions {
+            n_examples: config.n_examples,
+            tools: match config.tools_twice {
+                true => ToolsEncoding::Twice,
+                false => ToolsEncoding::Once,
+            },
+        };
+        let prompts = rows
+            .iter()
+            .map(|row| set.prompt(row, &config.family, options))
+            .collect::<Result<_, _>>()?;
+        let tools = match &config.exec_dir {
+            Some(folder) => {
+                let runner = python_runner(&eval.sandbox)?;
+                Tools::Python(Box::new(PythonTools::open(folder, runner)?))
+            }
+            None => Tools::Arithmetic(MathRunner),
+        };
+        Ok(Self {
+            rows,
+            prompts,
+            parser: parser_of_family(&config.family),
+            tools,
+            max_new_tokens: eval.max_new_tokens,
+            constrained: eval.constrained,
+            react: config.react.then(|| ReactLimits {
+                max_steps: config.max_steps,
+                max_new_tokens: eval.max_new_tokens,
+                ..ReactLimits::default()
+            }),
+        })
+    }
+
+    /// The rows, in order.
+    pub fn rows(&self) -> &[NestfulRow] {
+        &self.rows
+    }
+
+    /// Whether calls are written one after another, so that there are no prompts beforehand.
+    pub fn is_react(&self) -> bool {
+        self.react.is_some()
+    }
+
+    /// A prompt for each row, for all of its calls at once, with what they keep to; free where
+    /// `constraints` has nothing for the row.
+    fn prompts_within<'a>(
+        &'a self,
+        constraints: &'a [Option<TextConstraint>],
+    ) -> Vec<Prompted<'a>> {
+        self.rows
+            .iter()
+            .zip(&self.prompts)
+            .enumerate()
+            .map(|(i, (row, prompt))| Prompted {
+                id: &row.sample_id,
+                text: match prompt {
+                    NestfulPrompt::Chat(conversation) => PromptText::Chat(conversation),
+                    NestfulPrompt::Raw(text) => PromptText::Raw(text),
+                },
+                max_new_tokens: self.max_new_tokens,
+                constraint: constraints.get(i).and_then(Option::as_ref),
+            })
+            .collect()
+    }
+
+    /// The prompts without what their texts keep to.
+    pub fn prompts(&self) -> Vec<Prompted<'_>> {
+        self.prompts_within(&[])
+    }
+
+    /// What the sequences of each row keep to.
+    fn constraints(&self, writer: &Writer<'_>) -> Result<Vec<Option<TextConstraint>>, Error> {
+        if !self.constrained {
+            return Ok(Vec::new());
+        }
+        if !matches!(self.parser, Parser::JsonList | Parser::Lenient) {
+            tracing::warn!(
+                "sequences are written freely: the family {} writes more than JSON",
+                self.parser.name()
+            );
+            return Ok(Vec::new());
+        }
+        let schemas: Vec<Value> = self.rows.iter().map(NestfulRow::calls_schema).collect();
+        let schemas: Vec<&Value> = schemas.iter().collect();
+        let compiled = writer.constrainer()?.constraints(&schemas);
+        let kept = self.rows.iter().zip(compiled).map(|(row, compiled)| {
+            let warned = |reason: &String| {
+                let id = &row.sample_id;
+                tracing::warn!("{id} is written freely: {reason}");
+            };
+            compiled.inspect_err(warned).ok()
+        });
+        Ok(kept.collect())
+    }
+
+    /// Has the calls written, except for texts that `journal` has, and scores them; `None` if
+    /// `watch` ended the work. Loops are not kept in a journal.
+    ///
+    /// # Errors
+    ///
+    /// A prompt that the template refuses, a tokenizer that cannot be constrained, or tools that
+    /// cannot be run at all.
+    pub fn evaluate(
+        &self,
+        writer: &Writer<'_>,
+        journal: Option<&mut Journal>,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<NestfulEvaluation>, Error> {
+        if let Some(limits) = self.react {
+            let Some(outcomes) = self.loops(limits, writer, watch)? else {
+                return Ok(None);
+            };
+            return self.score_loops(&outcomes).map(Some);
+        }
+        let constraints = self.constraints(writer)?;
+        let prompts = self.prompts_within(&constraints);
+        let Some(written) = writer.write(&prompts, journal, watch)? else {
+            return Ok(None);
+        };
+        let texts = written.into_iter().map(|written| written.text);
+        self.score(texts.collect()).map(Some)
+    }
+
+    /// Scores texts that are in the order of the rows.
+    ///
+    /// # Errors
+    ///
+    /// Not as many texts as rows, no row, or tools that cannot be run at all.
+    pub fn score(&self, texts: Vec<String>) -> Result<NestfulEvaluation, Error> {
+        let completions: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let (report, scores) =
+            score_rows(&self.rows, &completions, self.parser, self.tools.runner())?;
+        let lines = self.rows.iter().zip(texts).zip(scores);
+        let lines = lines.map(|((row, prediction), score)| NestfulPrediction {
+            id: row.sample_id.clone(),
+            prediction,
+            score: Some(score),
+        });
+        Ok(NestfulEvaluation {
+            files: report_files(&report, lines)?,
+            report: NestfulNumbers::Direct(Box::new(report)),
+        })
+    }
+
+    /// Runs a loop for each row to its end; a round writes the next text of every loop together.
+    fn loops(
+        &self,
+        limits: ReactLimits,
+        writer: &Writer<'_>,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<Vec<ReactOutcome>>, Error> {
+        let begun = self.rows.iter().map(|row| ReactLoop::new(row, limits));
+        let mut loops: Vec<ReactLoop<'_>> = begun.collect();
+        let mut n_tokens = 0;
+        loop {
+            for one in &mut loops {
+                while let ReactRequest::Run(sequence) = one.next() {
+                    one.feed_result(self.tools.runner().run(&sequence)?);
+                }
+            }
+            let mut wanted = Vec::new();
+            for (i, one) in loops.iter().enumerate() {
+                if let ReactRequest::Generate {
+                    conversation,
+                    max_new_tokens,
+                } = one.next()
+                {
+                    wanted.push((i, conversation, max_new_tokens));
+                }
+            }
+            if wanted.is_empty() {
+                break;
+            }
+            let asked = wanted.iter().map(|(i, conversation, n)| Prompted {
+                id: &self.rows[*i].sample_id,
+                text: PromptText::Chat(conversation),
+                max_new_tokens: *n,
+                constraint: None,
+            });
+            let asked: Vec<Prompted<'_>> = asked.collect();
+            let n_done = loops.iter().filter(|one| one.is_done()).count();
+            let mut tokens_of_round = 0;
+            let texts = writer.write(&asked, None, &mut |progress| {
+                tokens_of_round = progress.n_tokens;
+                watch(GenerationProgress {
+                    n_done,
+                    n_total: loops.len(),
+                    n_tokens: n_tokens + progress.n_tokens,
+                })
+            })?;
+            let Some(texts) = texts else {
+                return Ok(None);
+            };
+            n_tokens += tokens_of_round;
+            for ((i, ..), written) in wanted.iter().zip(texts) {
+                loops[*i].feed_text(&written.text);
+            }
+        }
+        let outcomes = loops.iter().filter_map(|one| match one.next() {
+            ReactRequest::Done(outcome) => Some(outcome),
+            _ => None,
+        });
+        Ok(Some(outcomes.collect()))
+    }
+
+    fn score_loops(&self, outcomes: &[ReactOutcome]) -> Result<NestfulEvaluation, Error> {
+        let pairs = || self.rows.iter().zip(outcomes);
+        let scores = pairs()
+            .map(|(row, outcome)| score_react(row, outcome, self.tools.runner()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let report = ReactReport::new(&scores)?;
+        let lines = pairs().zip(scores);
+        let lines = lines.map(|((row, outcome), score)| LoopPrediction::new(row, outcome, score));
+        Ok(NestfulEvaluation {
+            files: report_files(&report, lines)?,
+            report: NestfulNumbers::React(report),
+        })
+    }
+}
+
+impl Tools {
+    fn runner(&self) -> &dyn ToolRunner {
+        match self {
+            Self::Arithmetic(runner) => runner,
+            Self::Python(runner) => runner.as_ref(),
+        }
+    }
+}
+
+impl LoopPrediction {
+    fn new(row: &NestfulRow, outcome: &ReactOutcome, score: ReactScore) -> Self {
+        let steps = outcome.steps.iter().map(|step| LoopStep {
+            text: step.text.clone(),
+            result: step
+                .result
+                .as_ref()
+                .and_then(|result| Some(dumps(result.as_ref().ok()?))),
+            error: step.result.as_ref().and_then(|r| r.as_ref().err().cloned()),
+        });
+        Self {
+            id: row.sample_id.clone(),
+            steps: steps.collect(),
+            answer: outcome.answer.clone(),
+            end: match outcome.end {
+                ReactEnd::Finished => "finished",
+                ReactEnd::StepLimit => "step_limit",
+                ReactEnd::Stopped => "stopped",
+            },
+            score,
+        }
+    }
+}
+
+impl NestfulEvaluation {
+    /// Means by name, such as `nestful.win_strict`; those that no row has are left out.
+    pub fn metrics(&self) -> BTreeMap<String, f64> {
+        let found: Vec<(&str, Option<f64>)> = match &self.report {
+            NestfulNumbers::Direct(report) => NestfulReport::NAMES
+                .into_iter()
+                .map(|name| (name, report.value(name).map(|estimate| estimate.value)))
+                .collect(),
+            NestfulNumbers::React(report) => vec![
+                ("win_official", report.win_official.map(|win| win.value)),
+                ("win_strict", report.win_strict.map(|win| win.value)),
+                ("parse_error_rate", Some(report.parse_error_rate.value)),
+                ("steps", Some(report.steps.value)),
+            ],
+        };
+        let named = found.into_iter();
+        named
+            .filter_map(|(name, value)| Some((format!("nestful.{name}"), value?)))
+            .collect()
+    }
+
+    /// `metrics.json` and `predictions.jsonl` with a line for each row.
+    pub fn files(&self) -> &BTreeMap<String, Vec<u8>> {
+        &self.files
+    }
+}

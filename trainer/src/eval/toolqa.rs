@@ -1,0 +1,303 @@
+//! The suite toolqa: questions about outputs of tools to answers or functions, and their scores.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use tooltune_data::benchmarks::toolqa::{
+    ClassifierReport, CodeRule, CodeRunner, PromptOptions, PromptSet, Reduction, ResponseText,
+    Schemas, ScoreOptions, Setting, ToolQaNumbers, ToolQaPrediction, ToolQaReport, ToolQaRow,
+    ToolQaRun, ToolResponses, read_questions, score_predictions,
+};
+use tooltune_data::text::{Conversation, Message, Role};
+
+use super::agents::JUDGE_FILE;
+use super::code::SandboxedCode;
+use super::generate::GenerationProgress;
+use super::judge::{Judge, JudgeSummary, Judged};
+use super::report_files::{json_lines, report_files};
+use super::writer::{PromptText, Prompted, Writer};
+use crate::config::{EvalConfig, ResponseReduction, ToolQaConfig};
+use crate::error::Error;
+
+/// Functions that run at once.
+const CONCURRENCY: usize = 4;
+
+/// Questions, what is asked about them, and what scores the answers.
+#[derive(Debug)]
+pub struct ToolQaSuite {
+    rows: Vec<ToolQaRow>,
+    set: PromptSet,
+    schemas: Schemas,
+    shown: PromptOptions,
+    setting: Setting,
+    /// Runs the functions of the model; settings for answers have none.
+    code: Option<SandboxedCode>,
+    judge: Option<Judge>,
+}
+
+/// What is shown to the model, row by row.
+#[derive(Debug)]
+pub struct Asked {
+    ids: Vec<String>,
+    conversations: Vec<Conversation>,
+    max_new_tokens: usize,
+}
+
+/// The numbers of an evaluation and the lines that they were counted from.
+#[derive(Debug)]
+pub struct ToolQaEvaluation {
+    /// The scored rows.
+    pub run: ToolQaRun,
+    /// What is to be said of the judging, if there was some.
+    pub judge: Option<JudgeSummary>,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+/// `metrics.json`: the numbers, and what is to be said of the judging.
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(flatten)]
+    report: &'a ToolQaReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    judge: Option<&'a JudgeSummary>,
+}
+
+impl ToolQaSuite {
+    /// Reads questions, responses, prompts and schemas, and opens sandbox and judge.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, a setting for code that is not allowed to run it, or a machine
+    /// that cannot isolate it.
+    pub fn open(
+        config: &ToolQaConfig,
+        eval: &EvalConfig,
+        files: &[PathBuf],
+    ) -> Result<Self, Error> {
+        let path = config.responses.as_ref().ok_or_else(|| {
+            Error::Usage(
+                "the suite toolqa asks about responses of tools: name their file with --responses \
+                 or in eval.toolqa.responses"
+                    .to_string(),
+            )
+        })?;
+        let responses = ToolResponses::read(path)?;
+        let mut rows = Vec::new();
+        for file in files {
+            rows.extend(read_questions(file, &responses)?);
+        }
+        rows.truncate(eval.max_samples.unwrap_or(usize::MAX));
+        let reduction = |reduction| match reduction {
+            ResponseReduction::Paths => Reduction::Paths,
+            ResponseReduction::Official => Reduction::Official,
+        };
+        let reduce_all = config.reduce.map(reduction);
+        Ok(Self {
+            rows,
+            set: match &config.prompts {
+                Some(path) => PromptSet::read(path)?,
+                None => PromptSet::default(),
+            },
+            schemas: match &config.schemas {
+                Some(folder) => Schemas::read(folder)?,
+                None => Schemas::Inferred,
+            },
+            shown: PromptOptions {
+                response_text: match config.python_repr {
+                    true => ResponseText::PythonRepr,
+                    false => ResponseText::Json,
+                },
+                reduction: reduce_all.unwrap_or_default(),
+                reduce_all,
+            },
+            setting: config.setting,
+            code: code_runner(config, eval)?,
+            judge: match &config.judge {
+                Some(judge) => Some(Judge::open("eval.toolqa.judge", judge)?),
+                None => None,
+            },
+        })
+    }
+
+    /// The rows, in order.
+    pub fn rows(&self) -> &[ToolQaRow] {
+        &self.rows
+    }
+
+    /// The questions as the setting asks them; answers may have `max_new_tokens`, and no more than
+    /// the published runs allow.
+    ///
+    /// # Errors
+    ///
+    /// A schema that is shown and not there.
+    pub fn questions(&self, max_new_tokens: usize) -> Result<Asked, Error> {
+        let conversations = self.rows.iter().map(|row| {
+            let messages = self
+                .set
+                .messages(row, self.setting, &self.schemas, self.shown)?;
+            Ok(Conversation::new(messages))
+        });
+        Ok(Asked {
+            ids: self.rows.iter().map(|row| row.uid.clone()).collect(),
+            conversations: conversations.collect::<Result<_, Error>>()?,
+            max_new_tokens: self.setting.max_new_tokens().min(max_new_tokens),
+        })
+    }
+
+    /// What asks for the type of each question.
+    ///
+    /// # Errors
+    ///
+    /// A schema that is not there.
+    pub fn classifier_questions(&self, max_new_tokens: usize) -> Result<Asked, Error> {
+        let conversations = self.rows.iter().map(|row| {
+            let prompt = self.set.classifier(&row.question, &self.schemas.text(row)?);
+            Ok(Conversation::new(vec![Message::new(Role::User, prompt)]))
+        });
+        Ok(Asked {
+            ids: self.rows.iter().map(|row| row.uid.clone()).collect(),
+            conversations: conversations.collect::<Result<_, Error>>()?,
+            max_new_tokens,
+        })
+    }
+
+    /// How often the types that the texts name are those of the questions.
+    ///
+    /// # Errors
+    ///
+    /// There is no row.
+    pub fn classified(&self, texts: &[String]) -> Result<ClassifierReport, Error> {
+        let outputs = self.rows.iter().zip(texts);
+        let outputs = outputs.map(|(row, text)| (row.task_type, text.as_str()));
+        Ok(ClassifierReport::new(&outputs.collect::<Vec<_>>())?)
+    }
+
+    /// The tokens that the published runs allow an answer.
+    pub fn published_max_new_tokens(&self) -> usize {
+        self.setting.max_new_tokens()
+    }
+
+    /// Has the answers written, runs and judges them; `None` if `watch` ended the work.
+    ///
+    /// # Errors
+    ///
+    /// A prompt that the template refuses, or a judge that does not answer.
+    pub fn evaluate(
+        &self,
+        writer: &Writer<'_>,
+        max_new_tokens: usize,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<ToolQaEvaluation>, Error> {
+        let asked = self.questions(max_new_tokens)?;
+        let Some(written) = writer.write(&asked.prompts(), None, watch)? else {
+            return Ok(None);
+        };
+        let texts = written.into_iter().map(|written| written.text);
+        match self.score(&self.predictions(texts), watch) {
+            Err(Error::Stopped) => Ok(None),
+            scored => scored.map(Some),
+        }
+    }
+
+    /// The texts of a model, in the order of the rows, as predictions.
+    pub fn predictions(&self, texts: impl Iterator<Item = String>) -> Vec<ToolQaPrediction> {
+        let predictions = self.rows.iter().zip(texts);
+        predictions
+            .map(|(row, text)| ToolQaPrediction {
+                uid: row.uid.clone(),
+                model_output: Some(text),
+                context_exceeded: false,
+            })
+            .collect()
+    }
+
+    /// Runs, scores and judges predictions.
+    ///
+    /// # Errors
+    ///
+    /// Predictions of other rows, a judge that does not answer, or [`Error::Stopped`] if `watch`
+    /// ended the judging.
+    pub fn score(
+        &self,
+        predictions: &[ToolQaPrediction],
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<ToolQaEvaluation, Error> {
+        let options = ScoreOptions {
+            setting: self.setting,
+            code_rule: CodeRule::Official,
+            concurrency: CONCURRENCY,
+        };
+        let runner = self.code.as_ref().map(|code| code as &dyn CodeRunner);
+        let run = score_predictions(&self.rows, predictions, &options, runner, &mut |_| true)?;
+        let Some(judge) = &self.judge else {
+            return ToolQaEvaluation::new(run, None);
+        };
+        let Judged { verdicts, failure } = judge.judge_answers(&run.samples, &self.set, watch);
+        match failure {
+            Some(failure) => Err(failure),
+            None => ToolQaEvaluation::new(
+                run.with_verdicts(&verdicts)?,
+                Some((judge.summary(&verdicts), json_lines(&verdicts)?)),
+            ),
+        }
+    }
+}
+
+impl Asked {
+    /// A prompt for each row.
+    pub fn prompts(&self) -> Vec<Prompted<'_>> {
+        self.ids
+            .iter()
+            .zip(&self.conversations)
+            .map(|(id, conversation)| Prompted {
+                id,
+                text: PromptText::Chat(conversation),
+                max_new_tokens: self.max_new_tokens,
+                constraint: None,
+            })
+            .collect()
+    }
+}
+
+impl ToolQaEvaluation {
+    fn new(run: ToolQaRun, judged: Option<(JudgeSummary, Vec<u8>)>) -> Result<Self, Error> {
+        let (judge, verdicts) = judged.unzip();
+        let written = Written {
+            report: &run.report,
+            judge: judge.as_ref(),
+        };
+        let mut files = report_files(&written, &run.samples)?;
+        files.extend(verdicts.map(|lines| (JUDGE_FILE.to_string(), lines)));
+        Ok(Self { run, judge, files })
+    }
+
+    /// Means by name, such as `toolqa.exact_match`; those that no row has are left out.
+    pub fn metrics(&self) -> BTreeMap<String, f64> {
+        let value = |name: &str| {
+            let estimate = self.run.report.overall.value(name)?;
+            Some((format!("toolqa.{name}"), estimate.value))
+        };
+        ToolQaNumbers::NAMES.into_iter().filter_map(value).collect()
+    }
+
+    /// `metrics.json`, `predictions.jsonl` with a line for each row, and the judge's verdicts where
+    /// there are some.
+    pub fn files(&self) -> &BTreeMap<String, Vec<u8>> {
+        &self.files
+    }
+}
+
+fn code_runner(config: &ToolQaConfig, eval: &EvalConfig) -> Result<Option<SandboxedCode>, Error> {
+    if !config.setting.is_code() {
+        return Ok(None);
+    }
+    if !config.run_code {
+        return Err(Error::Usage(format!(
+            "the setting {} runs functions that the model writes; allow that with --run-code or \
+             eval.toolqa.run_code, which runs each in a sandbox",
+            config.setting.name()
+        )));
+    }
+    SandboxedCode::open(&eval.sandbox).map(Some)
+}
