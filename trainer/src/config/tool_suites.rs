@@ -143,21 +143,31 @@ impl Checker<'_> {
         }
     }
 
+    /// The rows of a suite, which its table must name.
+    fn rows_of_suite(&mut self, path: &str, data: &[PathBuf], help: &str) {
+        if !data.is_empty() {
+            return;
+        }
+        match self.is_typed(path) {
+            true => self.report(path, format!("`{path}` is an empty list"), help),
+            false => self.missing(path, help),
+        }
+    }
+
     /// What a run needs that evaluates these suites.
     pub(super) fn tool_suites_need(&mut self, eval: &EvalConfig) {
         let asks = |suite: Suite| eval.suites.contains(&suite);
-        if asks(Suite::Nestful) && eval.nestful.as_ref().is_none_or(|n| n.data.is_empty()) {
+        if asks(Suite::Nestful) {
             let help = "name the benchmark's rows: [eval.nestful] data = [\"nestful_data.jsonl\"]";
-            self.missing("eval.nestful.data", help);
+            let nestful = eval.nestful.clone().unwrap_or_default();
+            self.rows_of_suite("eval.nestful.data", &nestful.data, help);
         }
         if !asks(Suite::Toolqa) {
             return;
         }
         let toolqa = eval.toolqa.clone().unwrap_or_default();
-        if toolqa.data.is_empty() {
-            let help = "name the questions: [eval.toolqa] data = [\"qa.jsonl\"]";
-            self.missing("eval.toolqa.data", help);
-        }
+        let help = "name the questions: [eval.toolqa] data = [\"qa.jsonl\"]";
+        self.rows_of_suite("eval.toolqa.data", &toolqa.data, help);
         if toolqa.responses.is_none() {
             let help = "name the responses: [eval.toolqa] responses = \"responses.jsonl\"";
             self.missing("eval.toolqa.responses", help);
