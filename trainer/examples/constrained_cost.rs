@@ -1,0 +1,152 @@
+//! What a constraint adds to decoding: our side of `scripts/bench/constrained`.
+//!
+//! The same number of tokens is written after the same prompts, freely and held to the rows'
+//! schemas, in turns; then the constraints alone are asked for the masks of the tokens that were
+//! written. Prints one JSON line for each batch.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program of its own, which answers on standard output"
+)]
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::json;
+use tooltune::base_model::BaseModel;
+use tooltune::config::LoadedConfig;
+use tooltune::device;
+use tooltune::eval::generate::{Generation, GenerationOptions, GenerationProgress, Jobs, complete};
+use tooltune::models::Decoder;
+use tooltune::recipes::sft;
+use tooltune_data::grammar::{Constraint, Grammar, GrammarOptions, Vocabulary};
+use tooltune_data::text::prompt_ids;
+use tooltune_kernels::ComputeDtype;
+
+const USAGE: &str = "\
+Measures constrained decoding; started by scripts/bench/constrained.
+
+    constrained_cost CONFIG DTYPE NEW_TOKENS ROUNDS BATCH...    CONFIG: of a SLOT run, whose data.eval
+                                                                has at least BATCH rows";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [config, dtype, numbers @ ..] = arguments.as_slice() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let numbers: Option<Vec<usize>> = numbers.iter().map(|word| word.parse().ok()).collect();
+    let Some([n_new, rounds, batches @ ..]) = numbers.as_deref() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match measure(Path::new(config), dtype, (*n_new, *rounds), batches) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("constrained_cost: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(
+    config: &Path,
+    dtype: &str,
+    (n_new, rounds): (usize, usize),
+    batches: &[usize],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let config = LoadedConfig::load(config, &[])?.config;
+    let device = device::open(config.device)?;
+    let compute_dtype = match dtype {
+        "f32" => ComputeDtype::F32,
+        _ => ComputeDtype::Bf16,
+    };
+    let template = config.data.chat_template.as_deref();
+    let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
+    let decoder = base.decoder(compute_dtype, &device)?;
+    let vocabulary = Vocabulary::new(&base.tokenizer, base.config.vocab_size, &base.stop_ids)?;
+    let rows = sft::eval_rows(&config, &device)?;
+    let mut prompts = Vec::new();
+    let mut constraints = Vec::new();
+    for row in rows.iter().take(batches.iter().copied().max().unwrap_or(0)) {
+        let schema = &row
+            .slot
+            .as_ref()
+            .ok_or("the rows are no SLOT rows")?
+            .json_schema;
+        let grammar = Grammar::json_schema(&vocabulary, schema, &GrammarOptions::default())?;
+        constraints.push(Some(grammar.constraint()));
+        prompts.push(prompt_ids(row, &base.template, &base.tokenizer)?);
+    }
+    for &batch in batches {
+        let (prompts, constraints) = prompts
+            .get(..batch)
+            .zip(constraints.get(..batch))
+            .ok_or("data.eval has fewer rows than the batch")?;
+        let mut seconds: [Vec<f64>; 3] = Default::default();
+        for _ in 0..rounds {
+            let (free, _) = decode(&decoder, prompts, &[], n_new)?;
+            let (held, written) = decode(&decoder, prompts, constraints, n_new)?;
+            let started = Instant::now();
+            replay(constraints, &written)?;
+            let alone = started.elapsed().as_secs_f64();
+            for (all, one) in seconds.iter_mut().zip([free, held, alone]) {
+                all.push(one);
+            }
+        }
+        let [free, held, alone] = seconds;
+        println!(
+            "{}",
+            json!({"batch": batch, "steps": n_new - 1, "free": free, "held": held, "alone": alone})
+        );
+    }
+    Ok(())
+}
+
+/// Seconds from the first token of each row to the last, and the tokens. No token ends a row.
+fn decode(
+    decoder: &Decoder,
+    prompts: &[Vec<u32>],
+    constraints: &[Option<Constraint>],
+    n_new: usize,
+) -> Result<(f64, Vec<Generation>), Box<dyn std::error::Error>> {
+    let options = GenerationOptions::greedy(n_new, prompts.len(), Vec::new());
+    let jobs = Jobs {
+        prompts,
+        constraints,
+        streams: &[],
+        stop: None,
+    };
+    let mut first = None;
+    let mut watch = |_: GenerationProgress| {
+        first.get_or_insert_with(Instant::now);
+        true
+    };
+    let written = complete(decoder, jobs, &options, &mut &mut watch)?.unwrap_or_default();
+    let ended = Instant::now();
+    if let Some(short) = written.iter().find(|one| one.ids.len() < n_new) {
+        let n = short.ids.len();
+        return Err(format!("an answer ended after {n} tokens; ask for fewer").into());
+    }
+    let decoding = first.map(|first| ended.duration_since(first).as_secs_f64());
+    Ok((decoding.unwrap_or_default(), written))
+}
+
+/// Asks for the masks of tokens that were written.
+fn replay(
+    constraints: &[Option<Constraint>],
+    written: &[Generation],
+) -> Result<(), Box<dyn std::error::Error>> {
+    for (constraint, generation) in constraints.iter().zip(written) {
+        let mut constraint = constraint.clone().ok_or("a row has no constraint")?;
+        for &token in &generation.ids {
+            if !constraint.mask()?.is_allowed(token) {
+                return Err("a token that was written is not allowed".into());
+            }
+            constraint.consume(token)?;
+        }
+    }
+    Ok(())
+}
