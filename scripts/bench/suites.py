@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Evaluates runs on every suite, freely and constrained, and writes benchmarks/suites.md; started by scripts/bench/suites.
+
+A run is evaluated on `slot` or `goat` by the format of its rows, on `retrieval` if it has a retriever, and on `nestful` and
+`toolqa` where their files are given. An evaluation that is there already is not made again.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from machine import ROOT, report_head, say, shown_arguments
+
+# What is shown of each suite: names in metrics.json, and whether a constraint can change it.
+METRICS = {
+    "slot": (["parse_rate", "schema_accuracy", "strict_keys_accuracy", "content_similarity", "exact_match_f", "exact_match"], True),
+    "goat": (["sa", "ia", "sr", "correct_path", "parse_error_rate"], True),
+    "nestful": (["partial", "full", "win_strict", "parse_error_rate"], True),
+    "toolqa": (["exact_match", "exact_match_strict", "contains"], False),
+    "retrieval": (["recall_at_gt", "recall_at_5", "mrr_at_10"], False),
+}
+# The columns: a checkpoint, and whether it is constrained.
+SIDES = [("base", False), ("base", True), ("best", False), ("best", True)]
+
+
+def options_of(arguments, suite: str) -> list:
+    rows = [] if suite == "retrieval" else ["--max-samples", str(arguments.rows)]
+    if suite == "nestful":
+        return [*rows, "--data", arguments.nestful, "--n-examples", "1"]
+    if suite == "toolqa":
+        return [*rows, "--data", arguments.toolqa, "--responses", arguments.responses, "--reduce", "paths"]
+    return rows + (["--data", arguments.slot] if suite == "slot" and arguments.slot else [])
+
+
+def suites_of(arguments, run: Path) -> list:
+    config = tomllib.loads((run / "config.resolved.toml").read_text())
+    suites = [name for name in ("slot", "goat") if config.get("data", {}).get("format") == name]
+    suites += ["nestful"] if arguments.nestful else []
+    suites += ["toolqa"] if arguments.toolqa and arguments.responses else []
+    return suites + (["retrieval"] if "retriever" in config else [])
+
+
+def evaluated(arguments, run: Path, suite: str, checkpoint: str, constrained: bool) -> dict:
+    folder = ROOT / "runs/bench-suites" / run.name / f"{suite}-{checkpoint}-{'constrained' if constrained else 'free'}"
+    metrics = folder / "metrics.json"
+    if not metrics.exists():
+        say(f"{run}: {suite}, {checkpoint}{', constrained' if constrained else ''}")
+        command = [arguments.tooltune, "eval", str(run), "--suite", suite, "--checkpoint", checkpoint, "--output", str(folder),
+                   *options_of(arguments, suite)]
+        command += ["--set", "eval.constrained=true"] if constrained else []
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            raise SystemExit(done.stderr)
+    unsupported = folder / "unsupported_schemas.jsonl"
+    found = json.loads(metrics.read_text())
+    found["n_unsupported"] = len(unsupported.read_text().splitlines()) if unsupported.exists() else 0
+    return found
+
+
+def estimate(report: dict, suite: str, name: str):
+    """The value of a metric, which agents have under the name of their suite."""
+    found = report.get(suite, report).get(name)
+    return found["value"] if isinstance(found, dict) else found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tooltune", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("runs", nargs="+", type=Path, help="run directories")
+    parser.add_argument("--rows", type=int, default=40, help="rows of each suite, the first ones")
+    parser.add_argument("--slot", default="", help="SLOT rows in place of the run's data.eval, such as unseen ones")
+    parser.add_argument("--nestful", default="", help="rows in NESTFUL's format")
+    parser.add_argument("--toolqa", default="", help="questions about outputs of tools")
+    parser.add_argument("--responses", default="", help="the responses that they are about")
+    parser.add_argument("--output", default="benchmarks/suites.md")
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    lines = []
+    notes = []
+    for run in arguments.runs:
+        for suite in suites_of(arguments, run):
+            names, is_constrained = METRICS[suite]
+            sides = [side for side in SIDES if is_constrained or not side[1]]
+            reports = {side: evaluated(arguments, run, suite, *side) for side in sides}
+            for name in names:
+                cells = [estimate(reports[side], suite, name) if side in reports else None for side in SIDES]
+                if all(cell is None for cell in cells):
+                    continue
+                shown = ["-" if cell is None else f"{cell * 100:.1f}" for cell in cells]
+                lines.append(f"| {run.name} | {suite} | {name} | " + " | ".join(shown) + " |")
+            unsupported = [report["n_unsupported"] for side, report in reports.items() if side[1]]
+            if suite == "slot":
+                notes.append(f"- {run.name}: {unsupported[0]} of {arguments.rows} rows have a schema that is not enforced")
+    files = {arguments.slot, arguments.nestful, arguments.toolqa, arguments.responses}
+    given = ["FILE" if argument in files else argument for argument in shown_arguments({"--tooltune"})]
+    report = [
+        "# Suites by adapters, free and constrained",
+        "",
+        *report_head("scripts/bench/suites", given, load, "greedy; per cent; the model without an adapter and the best checkpoint"),
+        f"- at most {arguments.rows} rows of each suite; prompts of nestful with one example, responses of toolqa reduced by paths",
+        *notes,
+        "",
+        "| run | suite | metric | base | base, constrained | best | best, constrained |",
+        "|---|---|---|--:|--:|--:|--:|",
+        *lines,
+        "",
+    ]
+    (ROOT / arguments.output).write_text("\n".join(report), encoding="utf-8")
+    print("\n".join(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
