@@ -202,6 +202,16 @@ fn a_run_selects_by_both_suites() {
         .run(["select", "run", "--metric", "toolqa.contains"])
         .success();
     assert!(said.contains("checkpoint-"), "{said}");
+    workplace.run(["report", "run"]).success();
+    let page = workplace.read("run/report.html");
+    for shown in [
+        "How long is it?",
+        "What does the Pier cost?",
+        "alternate",
+        "EXTRACTIVE",
+    ] {
+        assert!(page.contains(shown), "{shown}");
+    }
 
     // What no evaluation would have is found before the run.
     for (set, expected) in [

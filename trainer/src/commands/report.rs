@@ -29,7 +29,7 @@ const N_PREVIEWS: usize = 3;
 const N_SAMPLES: usize = 25;
 
 /// The suites that a run may evaluate, as their files are named in a checkpoint.
-const SUITES: [&str; 3] = ["slot", "goat", "retrieval"];
+const SUITES: [&str; 5] = ["slot", "goat", "nestful", "toolqa", "retrieval"];
 
 pub(super) fn run(args: &ReportArgs, place: &Place) -> Result<(), Error> {
     let runs = [Some(&args.run), args.other.as_ref()];
@@ -163,7 +163,7 @@ fn previews(config: &Config, device: &Device) -> Result<Vec<PreviewRow>, Error> 
 /// The samples of a checkpoint that score least.
 fn samples(checkpoint: &Checkpoint, rows: &[Row]) -> Result<Vec<SampleView>, Error> {
     let mut samples = Vec::new();
-    for suite in ["slot", "goat"] {
+    for suite in SUITES {
         let path = checkpoint
             .path
             .join(format!("eval.{suite}.predictions.jsonl"));
@@ -177,24 +177,36 @@ fn samples(checkpoint: &Checkpoint, rows: &[Row]) -> Result<Vec<SampleView>, Err
 }
 
 fn sample(suite: &str, line: &Value, rows: &[Row]) -> SampleView {
-    let id = line["id"].as_str().unwrap_or_default();
+    let id = line["id"].as_str().or(line["uid"].as_str());
+    let id = id.unwrap_or_default();
     let row = rows.iter().find(|row| row.id == id);
     let message = |at: fn(&Row) -> Option<&tooltune_data::text::Message>| {
         let content = row.and_then(at).and_then(|message| message.content.clone());
         content.unwrap_or_default()
     };
-    let query = line["query"].as_str().map(str::to_owned);
-    let written = line["prediction"].as_str().map(str::to_owned);
+    // Lines of suites other than slot say themselves what was asked for.
+    let text = |keys: &[&str]| {
+        let mut found = keys.iter().filter_map(|key| line[*key].as_str());
+        found.next().map(str::to_owned)
+    };
+    let query = text(&["query", "question"]);
+    let written = text(&["prediction", "model_output"]);
+    let gold = text(&["gold", "gold_answer"]);
+    let done = [&line["outcome"], &line["steps"]];
+    let done = done.into_iter().find(|done| !done.is_null());
     SampleView {
         suite: suite.to_owned(),
         id: id.to_owned(),
         prompt: query.unwrap_or_else(|| message(|row| row.conversation.prompt().last())),
-        prediction: written.unwrap_or_else(|| pretty(&line["outcome"])),
-        gold: message(|row| {
-            let messages = &row.conversation.messages;
-            messages.get(row.conversation.completion_start..)?.first()
+        prediction: written.unwrap_or_else(|| done.map(pretty).unwrap_or_default()),
+        gold: gold.unwrap_or_else(|| {
+            message(|row| {
+                let messages = &row.conversation.messages;
+                messages.get(row.conversation.completion_start..)?.first()
+            })
         }),
-        scores: scores(&line["score"]),
+        // The scores of some stand among the other fields.
+        scores: scores(line.get("score").unwrap_or(line)),
         notes: notes(line),
     }
 }

@@ -48,6 +48,12 @@ enum Tools {
 pub struct NestfulPrediction {
     /// The row's `sample_id`.
     pub id: String,
+    /// What was asked.
+    #[serde(default, skip_deserializing)]
+    pub question: String,
+    /// The gold calls.
+    #[serde(default, skip_deserializing)]
+    pub gold: String,
     /// The text.
     pub prediction: String,
     /// What it is worth.
@@ -59,6 +65,8 @@ pub struct NestfulPrediction {
 #[derive(Debug, Clone, Serialize)]
 struct LoopPrediction {
     id: String,
+    question: String,
+    gold: String,
     steps: Vec<LoopStep>,
     answer: Option<String>,
     end: &'static str,
@@ -247,6 +255,8 @@ impl NestfulSuite {
         let lines = self.rows.iter().zip(texts).zip(scores);
         let lines = lines.map(|((row, prediction), score)| NestfulPrediction {
             id: row.sample_id.clone(),
+            question: row.input.clone(),
+            gold: row.completion(),
             prediction,
             score: Some(score),
         });
@@ -353,6 +363,8 @@ impl LoopPrediction {
         });
         Self {
             id: row.sample_id.clone(),
+            question: row.input.clone(),
+            gold: row.completion(),
             steps: steps.collect(),
             answer: outcome.answer.clone(),
             end: match outcome.end {
