@@ -69,6 +69,48 @@ fn a_row_becomes_the_same_in_any_company() {
 }
 
 #[test]
+fn no_text_goes_beyond_the_context() {
+    let mut decoder = load_base(&fixture("models/llama31"));
+    let free = {
+        let prompts = prompts(6, 256);
+        generated(
+            &decoder,
+            &prompts,
+            &GenerationOptions::greedy(8, 3, Vec::new()),
+        )
+    };
+    decoder.config.max_position_embeddings = 36;
+    let prompts = prompts(6, 256);
+    let held = generated(
+        &decoder,
+        &prompts,
+        &GenerationOptions::greedy(8, 3, Vec::new()),
+    );
+    let lens: Vec<usize> = prompts.iter().map(Vec::len).collect();
+    assert_eq!(lens, [1, 18, 35, 12, 29, 6]);
+    for ((held, free), len) in held.iter().zip(&free).zip(lens) {
+        let room = 8.min(36 - len);
+        assert_eq!(
+            (held.finish, &held.ids[..]),
+            (FinishReason::Length, &free.ids[..room])
+        );
+    }
+    decoder.config.max_position_embeddings = 18;
+    let none = generated(
+        &decoder,
+        &prompts,
+        &GenerationOptions::greedy(8, 3, Vec::new()),
+    );
+    let finished: Vec<FinishReason> = none.iter().map(|generation| generation.finish).collect();
+    use FinishReason::{Context, Length};
+    assert_eq!(
+        finished,
+        [Length, Context, Context, Length, Context, Length]
+    );
+    assert!(none[1].ids.is_empty());
+}
+
+#[test]
 fn the_real_model_writes_the_same_alone_and_in_company() {
     let decoder = load_base(&model("smollm2-135m-instruct.gguf"));
     let prompts = prompts(6, 20_000);

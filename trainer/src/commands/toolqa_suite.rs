@@ -10,7 +10,7 @@ use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::report_files::report_files;
-use crate::eval::toolqa::{Asked, ToolQaSuite};
+use crate::eval::toolqa::ToolQaSuite;
 use crate::progress::Progress;
 use crate::recipes::interrupt::Interrupt;
 
@@ -34,7 +34,7 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
                 ))?;
             }
             let asked = suite.questions(most)?;
-            suite.predictions(written(args, config, &asked, device)?.into_iter())
+            suite.predictions(texts(args, config, &asked.prompts(), device)?)
         }
     };
     let interrupt = Interrupt::listen()?;
@@ -56,16 +56,6 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
     }
 }
 
-fn written(
-    args: &EvalArgs,
-    config: &Config,
-    asked: &Asked,
-    device: &Device,
-) -> Result<Vec<String>, Error> {
-    let written = texts(args, config, &asked.prompts(), device)?;
-    Ok(written.into_iter().map(|written| written.text).collect())
-}
-
 /// What a model says of a question's type; a line of `predictions.jsonl`.
 #[derive(Serialize)]
 struct Classified<'a> {
@@ -81,7 +71,8 @@ fn classify(
     device: &Device,
 ) -> Result<(), Error> {
     let asked = suite.classifier_questions(config.eval.max_new_tokens)?;
-    let texts = written(args, config, &asked, device)?;
+    let written = texts(args, config, &asked.prompts(), device)?;
+    let texts: Vec<String> = written.into_iter().map(|written| written.text).collect();
     let report = suite.classified(&texts)?;
     let lines = suite.rows().iter().zip(&texts);
     let lines = lines.map(|(row, text)| Classified {

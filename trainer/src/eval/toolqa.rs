@@ -13,10 +13,10 @@ use tooltune_data::text::{Conversation, Message, Role};
 
 use super::agents::JUDGE_FILE;
 use super::code::SandboxedCode;
-use super::generate::GenerationProgress;
+use super::generate::{FinishReason, GenerationProgress};
 use super::judge::{Judge, JudgeSummary, Judged};
 use super::report_files::{json_lines, report_files};
-use super::writer::{PromptText, Prompted, Writer};
+use super::writer::{PromptText, Prompted, Writer, Written as Text};
 use crate::config::{EvalConfig, ResponseReduction, ToolQaConfig};
 use crate::error::Error;
 
@@ -193,21 +193,23 @@ impl ToolQaSuite {
         let Some(written) = writer.write(&asked.prompts(), None, watch)? else {
             return Ok(None);
         };
-        let texts = written.into_iter().map(|written| written.text);
-        match self.score(&self.predictions(texts), watch) {
+        match self.score(&self.predictions(written), watch) {
             Err(Error::Stopped) => Ok(None),
             scored => scored.map(Some),
         }
     }
 
     /// The texts of a model, in the order of the rows, as predictions.
-    pub fn predictions(&self, texts: impl Iterator<Item = String>) -> Vec<ToolQaPrediction> {
+    pub fn predictions(&self, texts: Vec<Text>) -> Vec<ToolQaPrediction> {
         let predictions = self.rows.iter().zip(texts);
         predictions
-            .map(|(row, text)| ToolQaPrediction {
-                uid: row.uid.clone(),
-                model_output: Some(text),
-                context_exceeded: false,
+            .map(|(row, text)| {
+                let context_exceeded = text.finish_reason == FinishReason::Context.name();
+                ToolQaPrediction {
+                    uid: row.uid.clone(),
+                    model_output: (!context_exceeded).then_some(text.text),
+                    context_exceeded,
+                }
             })
             .collect()
     }

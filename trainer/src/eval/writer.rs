@@ -12,7 +12,8 @@ use tooltune_data::grammar::{Grammar, GrammarError, GrammarOptions, Vocabulary};
 use tooltune_data::text::{Conversation, Message, Row, prompt_ids};
 
 use super::generate::{
-    Generation, GenerationOptions, GenerationProgress, Jobs, Observer, StopStrings, complete,
+    FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer, StopStrings,
+    complete,
 };
 use super::journal::Journal;
 use crate::base_model::BaseModel;
@@ -112,7 +113,7 @@ pub enum Constrainer {
 pub struct Written {
     /// Without the stop token or stop string.
     pub text: String,
-    /// `stop`, `length`, `time` or `constraint`; empty where a server wrote it.
+    /// `stop`, `length`, `context`, `time` or `constraint`; empty where a server wrote it.
     pub finish_reason: String,
     /// Tokens of the text; 0 where a server wrote it.
     pub n_tokens: usize,
@@ -356,6 +357,7 @@ impl ModelWriter<'_> {
             finished,
         };
         let generations = complete(self.decoder, jobs, &options, &mut told)?;
+        self.warn_of_overlong(prompts, generations.as_deref().unwrap_or_default());
         let written = |generations: Vec<Generation>| {
             let written = generations
                 .iter()
@@ -363,6 +365,24 @@ impl ModelWriter<'_> {
             written.collect::<Result<Vec<_>, _>>()
         };
         generations.map(written).transpose()
+    }
+
+    /// Says which prompts have no text because the model could not hold them.
+    fn warn_of_overlong(&self, prompts: &[Prompted<'_>], generations: &[Generation]) {
+        let pairs = prompts.iter().zip(generations);
+        let overlong: Vec<&str> = pairs
+            .filter(|(_, generation)| generation.finish == FinishReason::Context)
+            .map(|(prompt, _)| prompt.id)
+            .collect();
+        if let Some(first) = overlong.first() {
+            tracing::warn!(
+                "{} of {} prompts have no answer, such as {first}: they fill the model's context of \
+                 {} tokens; shorten them, or take a model that holds more",
+                overlong.len(),
+                prompts.len(),
+                self.base.config.max_position_embeddings
+            );
+        }
     }
 
     fn prompt_ids(&self, prompt: &Prompted<'_>) -> Result<Vec<u32>, Error> {

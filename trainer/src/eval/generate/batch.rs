@@ -38,6 +38,8 @@ struct Row {
     /// The last token.
     token: u32,
     since: Instant,
+    /// Tokens that the completion may have before the model's context is full.
+    room: usize,
     is_live: bool,
     /// Whether its constraint has met a limit: there is no next token.
     is_stuck: bool,
@@ -84,6 +86,7 @@ impl<'a> Batch<'a> {
     /// Adds a token to each row, or lets prompts join and adds their first tokens; `false` once
     /// every prompt has its completion.
     pub(super) fn advance(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
+        self.drop_overlong(observer)?;
         let n_live = self.rows.iter().filter(|row| row.is_live).count();
         let (first, hidden) = if 4 * n_live <= 3 * self.rows.len() {
             let Some(joined) = self.refill(n_live) else {
@@ -100,6 +103,24 @@ impl<'a> Batch<'a> {
         self.choose(first, hidden);
         self.take_tokens(first, observer)?;
         Ok(true)
+    }
+
+    /// Ends the prompts that leave no room in the model's context; they stand at the queue's end.
+    fn drop_overlong(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        while let Some(&prompt) = self.queue.back()
+            && self.room_after(prompt) == 0
+        {
+            self.queue.pop_back();
+            self.generations[prompt].finish = FinishReason::Context;
+            self.n_done += 1;
+            observer.finished(prompt, &self.generations[prompt])?;
+        }
+        Ok(())
+    }
+
+    fn room_after(&self, prompt: usize) -> usize {
+        let context = self.decoder.config.max_position_embeddings;
+        context.saturating_sub(self.jobs.prompts[prompt].len())
     }
 
     /// Removes the rows that have ended and lets prompts take their places; the first of the new
@@ -155,6 +176,7 @@ impl<'a> Batch<'a> {
             random: SeededRandom::new(self.options.seed, stream.unwrap_or(prompt as u64)),
             token: 0,
             since,
+            room: self.room_after(prompt),
             is_live: true,
             is_stuck: false,
         }
@@ -236,7 +258,7 @@ impl Row {
             return Ok(Some(FinishReason::Stop));
         }
         let is_late = |most| self.since.elapsed() >= most;
-        Ok(if ids.len() == options.max_new_tokens {
+        Ok(if ids.len() == options.max_new_tokens.min(self.room) {
             Some(FinishReason::Length)
         } else if options.max_time.is_some_and(is_late) {
             Some(FinishReason::Time)

@@ -63,9 +63,11 @@ impl GenerationOptions {
 pub enum FinishReason {
     /// By a stop token or a stop string.
     Stop,
-    /// At `max_new_tokens`.
+    /// At `max_new_tokens`, or where the model's context is full.
     #[default]
     Length,
+    /// Before it began: the prompt fills the model's context (`max_position_embeddings`).
+    Context,
     /// At `max_time`.
     Time,
     /// At a limit of its constraint: the text is not complete.
@@ -78,6 +80,7 @@ impl FinishReason {
         match self {
             Self::Stop => "stop",
             Self::Length => "length",
+            Self::Context => "context",
             Self::Time => "time",
             Self::Constraint => "constraint",
         }
