@@ -69,6 +69,7 @@ pub struct FlattenReport {
     /// Those that stayed nested, by [`Kept::name`].
     pub kept: BTreeMap<&'static str, usize>,
     /// Each of those, in the order of the rows.
+    #[serde(skip)]
     pub kept_schemas: Vec<KeptSchema>,
 }
 

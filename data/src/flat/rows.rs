@@ -49,11 +49,12 @@ pub struct FlatSlotRow {
 }
 
 /// A completion as it is scored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NestedCompletion {
     /// The nested JSON text, or what stands for a malformed completion.
     pub text: String,
     /// `not_json`, or [`FlatError::kind`](super::FlatError::kind), of a malformed one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub malformed: Option<&'static str>,
 }
 

@@ -9,6 +9,7 @@
 //! the circle.
 
 mod check;
+mod check_flatten;
 mod check_goat;
 mod check_retriever;
 mod choices;
@@ -39,9 +40,9 @@ use std::path::Path;
 
 pub use choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Distractors, EvalStrategy,
-    ExecutorKind, GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty,
-    OnOverflow, Optim, Packing, RecordedSet, ReportTo, RetrieverData, Span, Straddle, Suite,
-    TrainOn,
+    ExecutorKind, Flatten, FlattenCollisions, GoatMethod, GradientCheckpointing, LrSchedulerType,
+    ModulePattern, OnEmpty, OnOverflow, Optim, Packing, RecordedSet, ReportTo, RetrieverData, Span,
+    Straddle, Suite, TrainOn,
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
 pub use metric::MetricExpression;
@@ -54,10 +55,10 @@ pub use raw::{
 pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;
 pub use settings::{
-    CheckpointConfig, Config, DataConfig, Device, EvalConfig, ExecutorConfig, GoatConfig,
-    HttpExecutorConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig, ModelConfig,
-    NoLanguageModel, RetrieverConfig, RetrieverLora, RetrieverTraining, RunLength, Sampling,
-    SpanWeight, TargetModules, TrainConfig, Warmup,
+    CheckpointConfig, Config, DataConfig, Device, EvalConfig, ExecutorConfig, FlattenConfig,
+    GoatConfig, HttpExecutorConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig,
+    ModelConfig, NoLanguageModel, RetrieverConfig, RetrieverLora, RetrieverTraining, RunLength,
+    Sampling, SpanWeight, TargetModules, TrainConfig, Warmup,
 };
 
 use document::Table;

@@ -9,6 +9,7 @@ use tooltune_data::text::{Row, TokenizedExample, prepare};
 
 use super::documents::{no_retriever, untrained};
 use super::encoder::MiniLmEncoder;
+use super::flat_forms::FlatForms;
 use super::generate::{GenerationOptions, GenerationProgress};
 use super::goat::GoatInLoop;
 use super::retrieval::RetrievalSuite;
@@ -25,6 +26,8 @@ use crate::recipes::sft::Preparation;
 /// Rows, options and encoder of a run's evaluations.
 pub struct Evaluator {
     rows: Vec<Row>,
+    /// Their flat forms, where the suite slot is asked for.
+    forms: FlatForms,
     /// Present where the loss is asked for.
     examples: Vec<TokenizedExample>,
     options: GenerationOptions,
@@ -104,6 +107,10 @@ impl Evaluator {
             true => Some(encoder(config, device)?),
             false => None,
         };
+        let forms = match asks(Suite::Slot) {
+            true => FlatForms::of(&preparation.eval_rows, &config.data.flatten)?,
+            false => FlatForms::default(),
+        };
         let ranks = asks(Suite::Goat) || asks(Suite::Retrieval);
         let untrained = match ranks && config.retriever_training().is_none() {
             true => Some(untrained(config, device)?),
@@ -119,6 +126,7 @@ impl Evaluator {
         };
         Ok(Some(Self {
             rows: preparation.eval_rows.clone(),
+            forms,
             examples,
             constrained: config.eval.constrained,
             constraints: OnceCell::new(),
@@ -169,7 +177,7 @@ impl Evaluator {
             });
             let evaluation = slot::evaluate(
                 &writer,
-                (&self.rows, self.constraints(&writer)?),
+                (&self.rows, &self.forms, self.constraints(&writer)?),
                 self.options.max_new_tokens,
                 None,
                 encoder.as_ref(),
@@ -210,7 +218,7 @@ impl Evaluator {
             return Ok(constraints);
         }
         let constraints = match self.constrained {
-            true => Constraints::compile(&self.rows, writer)?,
+            true => Constraints::compile((&self.rows, &self.forms), writer)?,
             false => Constraints::default(),
         };
         constraints.warn(self.rows.len());
