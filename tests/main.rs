@@ -5,6 +5,7 @@ mod agents;
 mod bad_input;
 mod commands;
 mod exports;
+mod flat;
 mod generation;
 mod parity;
 mod planning;

@@ -6,8 +6,8 @@
 //! split, because `a_b` may be one key or two.
 //!
 //! [`FlatSchema`] holds the schema, its mapping and both directions, [`advise`] says where the
-//! transform is worth it, and [`flatten_slot_row`] and [`flatten_tool_row`] apply it to training
-//! rows, with what the evaluation needs to undo it.
+//! transform is worth it, and [`flatten_slot_row`] and [`flatten_tool_row`] apply it to rows, with
+//! what the evaluation needs to undo it; [`flatten_rows`] does so while rows are read.
 //!
 //! # Source
 //!
@@ -22,6 +22,8 @@ mod inline;
 mod minimal;
 mod missing;
 mod names;
+mod reading;
+mod report;
 mod rows;
 mod shape;
 #[cfg(test)]
@@ -33,5 +35,7 @@ pub use error::FlatError;
 pub use flatten::{FlatSchema, FlattenOptions};
 pub use minimal::flatten_minimal;
 pub use names::OnCollision;
-pub use rows::{FlatSlotRow, FlattenReport, Kept, UnflattenReport, flatten_slot_row};
+pub use reading::flatten_rows;
+pub use report::{FlattenReport, Kept, KeptSchema, UnflattenReport};
+pub use rows::{FlatSlotRow, FlattenWhen, NestedCompletion, RowFlattening, flatten_slot_row};
 pub use tool_rows::{FlatToolRow, flatten_tool_row};

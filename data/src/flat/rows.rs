@@ -5,93 +5,38 @@
 //! against the nested gold.
 //! The decision to question: lists get as many slots as the row's own longest list needs, so a
 //! schema of one slot tells the model that there is one item. Where that must not be,
-//! [`FlattenOptions::slots`] gives every row as many slots at least.
+//! [`FlattenOptions::slots`] gives every row as many slots at least, and
+//! [`FlattenReport::n_widened`] counts the rows that needed more.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::advice::{Audience, Reason, advise};
 use super::arguments::as_arguments;
-use super::error::FlatError;
 use super::flatten::{FlatSchema, FlattenOptions};
+use super::report::{FlattenReport, Kept, UnflattenReport};
 use crate::json::{self, Style};
 use crate::text::SlotRow;
 
-/// Why a schema and its targets stay nested.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
-    /// [`advise`] is against it.
-    Advised(Reason),
-    /// The schema or a target has no flat form.
-    Refused(FlatError),
-    /// A target would come back changed: it holds an empty object, an empty list of objects, or a
-    /// null where the schema allows none.
-    Lossy,
+/// Which schemas of rows are flattened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlattenWhen {
+    /// Those that [`advise`] is for.
+    #[default]
+    Advised,
+    /// All that have a nested level and a flat form.
+    Always,
 }
 
-impl Kept {
-    /// Stable name of the reason.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Advised(Reason::Recursive) => "recursive",
-            Self::Advised(Reason::UserFacing) => "user_facing",
-            Self::Advised(Reason::AlreadyFlat) => "already_flat",
-            Self::Advised(Reason::Simple) => "simple",
-            // Never a reason to keep a schema nested, but still what was advised.
-            Self::Advised(Reason::Nested) => "nested",
-            Self::Refused(error) => error.kind(),
-            Self::Lossy => "lossy",
-        }
-    }
-}
-
-/// How many schemas of training rows were flattened, and why the others were not.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct FlattenReport {
-    /// Schemas with their targets: one for a SLOT row, one for each tool of a tool row.
-    pub n_schemas: usize,
-    /// Those that were flattened.
-    pub n_flattened: usize,
-    /// Those that stayed nested, by [`Kept::name`].
-    pub kept: BTreeMap<String, usize>,
-}
-
-/// How many predictions were brought back to the nested form.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct UnflattenReport {
-    /// All predictions, those of rows that stayed nested included.
-    pub n_predictions: usize,
-    /// Those that are no JSON object, or have a key that the flat schema does not have.
-    pub n_malformed: usize,
-    /// The malformed ones, by `not_json` or [`FlatError::kind`].
-    pub malformed: BTreeMap<String, usize>,
-}
-
-impl FlattenReport {
-    pub(super) fn record<T>(&mut self, outcome: &Result<T, Kept>) {
-        self.n_schemas += 1;
-        match outcome {
-            Ok(_) => self.n_flattened += 1,
-            Err(kept) => *self.kept.entry(kept.name().to_owned()).or_default() += 1,
-        }
-    }
-}
-
-impl UnflattenReport {
-    /// Share of malformed predictions, 0 to 1; none without predictions.
-    pub fn malformed_rate(&self) -> Option<f64> {
-        (self.n_predictions > 0).then(|| self.n_malformed as f64 / self.n_predictions as f64)
-    }
-
-    pub(super) fn record(&mut self, fault: Option<&str>) {
-        self.n_predictions += 1;
-        if let Some(kind) = fault {
-            self.n_malformed += 1;
-            *self.malformed.entry(kind.to_owned()).or_default() += 1;
-        }
-    }
+/// Which schemas of rows are flattened, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RowFlattening {
+    /// Which.
+    pub when: FlattenWhen,
+    /// How. Lists get the slots of the longest one in a row, at least those given here; with 0
+    /// they stay as they are.
+    pub options: FlattenOptions,
 }
 
 /// A SLOT row as the model is to see it.
@@ -103,80 +48,115 @@ pub struct FlatSlotRow {
     pub flat_schema: Option<FlatSchema>,
 }
 
-/// Flattens schema and gold of a SLOT row where [`advise`] is for it and nothing is lost.
-///
-/// Lists get the slots of the row's longest one, at least those of `options`; with 0 there lists
-/// stay as they are.
+/// A completion as it is scored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NestedCompletion {
+    /// The nested JSON text, or what stands for a malformed completion.
+    pub text: String,
+    /// `not_json`, or [`FlatError::kind`](super::FlatError::kind), of a malformed one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub malformed: Option<&'static str>,
+}
+
+/// Flattens schema and gold of a SLOT row where it is wanted and nothing is lost.
 pub fn flatten_slot_row(
     row: &SlotRow,
-    options: &FlattenOptions,
+    flattening: &RowFlattening,
     report: &mut FlattenReport,
 ) -> FlatSlotRow {
     let outcome = match as_arguments(&row.gold) {
-        Ok(gold) => flat_form(&row.json_schema, &[gold], options),
+        Ok(gold) => flat_form(&row.json_schema, &[gold], flattening),
         Err(error) => Err(Kept::Refused(error)),
     };
-    report.record(&outcome);
-    let (flat_schema, gold) = match outcome {
-        Ok((flat_schema, golds)) => (flat_schema, golds.into_iter().next().unwrap_or_default()),
-        Err(_) => {
-            return FlatSlotRow {
-                row: row.clone(),
-                flat_schema: None,
-            };
-        }
+    let counted = outcome.as_ref().map(|form| form.is_widened);
+    report.record(&row.id, None, counted);
+    let Ok(form) = outcome else {
+        return FlatSlotRow {
+            row: row.clone(),
+            flat_schema: None,
+        };
     };
     FlatSlotRow {
         row: SlotRow {
             id: row.id.clone(),
             input_text: row.input_text.clone(),
-            json_schema: flat_schema.schema().clone(),
-            gold: Value::Object(gold),
+            json_schema: form.flat_schema.schema().clone(),
+            gold: Value::Object(form.targets.into_iter().next().unwrap_or_default()),
         },
-        flat_schema: Some(flat_schema),
+        flat_schema: Some(form.flat_schema),
     }
 }
 
 impl FlatSlotRow {
+    /// The schema that a completion of the row can keep to, for constrained decoding.
+    ///
+    /// A flat one is closed, though it is not shown so: a key that the mapping does not have
+    /// could not be brought back.
+    pub fn enforced_schema(&self) -> Value {
+        let mut schema = self.row.json_schema.clone();
+        if let (Some(fields), Some(_)) = (schema.as_object_mut(), &self.flat_schema) {
+            fields.insert("additionalProperties".to_owned(), Value::Bool(false));
+        }
+        schema
+    }
+
     /// The completion to score against the nested row.
     ///
     /// A completion that is no JSON stays as it is, and one that the mapping refuses becomes the
     /// empty text: neither parses, so both score zero. Completions of a row that stayed nested are
     /// returned as they are, and counted as malformed by the same rule.
-    pub fn nested_completion(&self, raw: &str, report: &mut UnflattenReport) -> String {
-        let Ok(value) = json::parse(raw) else {
-            report.record(Some("not_json"));
-            return raw.to_owned();
+    pub fn nested_completion(&self, raw: &str, report: &mut UnflattenReport) -> NestedCompletion {
+        let (text, malformed) = match json::parse(raw) {
+            Err(_) => (raw.to_owned(), Some("not_json")),
+            Ok(value) => self.nested_value(raw, &value),
         };
-        let nested = as_arguments(&value).and_then(|given| match &self.flat_schema {
-            Some(flat_schema) => flat_schema.unflatten_arguments(given).map(Some),
-            None => Ok(None),
-        });
-        report.record(nested.as_ref().err().map(FlatError::kind));
-        match (nested, &self.flat_schema) {
-            (Ok(Some(nested)), _) => json::dumps(&Value::Object(nested), Style::Python),
-            (Ok(None), _) | (Err(_), None) => raw.to_owned(),
-            (Err(_), Some(_)) => String::new(),
+        report.record(malformed);
+        NestedCompletion { text, malformed }
+    }
+
+    fn nested_value(&self, raw: &str, value: &Value) -> (String, Option<&'static str>) {
+        let given = as_arguments(value);
+        let Some(flat_schema) = &self.flat_schema else {
+            return (raw.to_owned(), given.err().map(|error| error.kind()));
+        };
+        match given.and_then(|given| flat_schema.unflatten_arguments(given)) {
+            Ok(nested) => (json::dumps(&Value::Object(nested), Style::Python), None),
+            Err(error) => (String::new(), Some(error.kind())),
         }
     }
 }
 
 /// A schema and everything that is written under it, flat.
+pub(super) struct FlatForm {
+    pub(super) flat_schema: FlatSchema,
+    /// In the order of the nested ones.
+    pub(super) targets: Vec<Map<String, Value>>,
+    /// Whether a list needed more slots than the options give.
+    pub(super) is_widened: bool,
+}
+
 pub(super) fn flat_form(
     schema: &Value,
     targets: &[&Map<String, Value>],
-    options: &FlattenOptions,
-) -> Result<(FlatSchema, Vec<Map<String, Value>>), Kept> {
-    let advice = advise(schema, Audience::Model).map_err(Kept::Refused)?;
-    if !advice.flatten {
-        return Err(Kept::Advised(advice.reason));
+    flattening: &RowFlattening,
+) -> Result<FlatForm, Kept> {
+    if flattening.when == FlattenWhen::Advised {
+        let advice = advise(schema, Audience::Model).map_err(Kept::Refused)?;
+        if !advice.flatten {
+            return Err(Kept::Advised(advice.reason));
+        }
     }
+    let options = &flattening.options;
     let mut flat_schema = FlatSchema::new(schema, options).map_err(Kept::Refused)?;
+    if flat_schema.mapping().all(|(_, path)| path.len() < 2) {
+        return Err(Kept::Advised(Reason::AlreadyFlat));
+    }
     let lengths = targets
         .iter()
         .map(|target| flat_schema.longest_list(target));
     let longest = lengths.max().unwrap_or(0);
-    if options.slots > 0 && longest > options.slots {
+    let is_widened = options.slots > 0 && longest > options.slots;
+    if is_widened {
         let options = FlattenOptions {
             slots: longest,
             ..options.clone()
@@ -191,5 +171,9 @@ pub(super) fn flat_form(
         let arguments = flat_schema.flatten_arguments(target);
         flat.push(arguments.map_err(Kept::Refused)?);
     }
-    Ok((flat_schema, flat))
+    Ok(FlatForm {
+        flat_schema,
+        targets: flat,
+        is_widened,
+    })
 }

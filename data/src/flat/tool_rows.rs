@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::error::FlatError;
-use super::flatten::{FlatSchema, FlattenOptions};
-use super::rows::{FlattenReport, UnflattenReport, flat_form};
+use super::flatten::FlatSchema;
+use super::report::{FlattenReport, Kept, UnflattenReport};
+use super::rows::{RowFlattening, flat_form};
 use crate::json::PathStep;
 use crate::text::{Conversation, ToolCall};
 
@@ -22,20 +23,22 @@ pub struct FlatToolRow {
     pub flat_schemas: BTreeMap<String, FlatSchema>,
 }
 
-/// Flattens the tools of a conversation, and their calls in every message.
+/// Flattens the tools of a conversation, the row `id`, and their calls in every message.
 ///
-/// Each tool is judged on its own by [`advise`](super::advise); its lists get the slots of the
-/// longest one in any of its calls, at least those of `options`. A tool stays nested, too, if one
-/// of its calls would be refused or changed. Calls that messages hold as text are not touched.
+/// Each tool is judged on its own; its lists get the slots of the longest one in any of its calls,
+/// at least those of the options. A tool stays nested, too, if one of its calls would be refused
+/// or changed, or if another has its name. Calls that messages hold as text are not touched.
 pub fn flatten_tool_row(
+    id: &str,
     conversation: &Conversation,
-    options: &FlattenOptions,
+    flattening: &RowFlattening,
     report: &mut FlattenReport,
 ) -> FlatToolRow {
     let mut flat = FlatToolRow {
         conversation: conversation.clone(),
         flat_schemas: BTreeMap::new(),
     };
+    let shared = shared_names(conversation);
     for tool in flat.conversation.tools.iter_mut().flatten() {
         let Some((name, parameters)) = declared_tool(tool) else {
             continue;
@@ -46,11 +49,15 @@ pub fn flatten_tool_row(
             .filter(|call| call.name == name)
             .map(|call| &call.arguments)
             .collect();
-        let outcome = flat_form(parameters, &targets, options);
-        report.record(&outcome);
-        if let Ok((flat_schema, _)) = outcome {
-            *parameters = flat_schema.schema().clone();
-            flat.flat_schemas.insert(name, flat_schema);
+        let outcome = match shared.contains(name.as_str()) {
+            true => Err(Kept::SharedName),
+            false => flat_form(parameters, &targets, flattening),
+        };
+        let counted = outcome.as_ref().map(|form| form.is_widened);
+        report.record(id, Some(&name), counted);
+        if let Ok(form) = outcome {
+            *parameters = form.flat_schema.schema().clone();
+            flat.flat_schemas.insert(name, form.flat_schema);
         }
     }
     for message in &mut flat.conversation.messages {
@@ -62,6 +69,14 @@ pub fn flatten_tool_row(
         }
     }
     flat
+}
+
+/// The names that more than one tool has.
+fn shared_names(conversation: &Conversation) -> BTreeSet<&str> {
+    let mut seen = BTreeSet::new();
+    let tools = conversation.tools.iter().flatten();
+    let names = tools.filter_map(|tool| tool.get("function").unwrap_or(tool).get("name")?.as_str());
+    names.filter(|name| !seen.insert(*name)).collect()
 }
 
 /// The name and the parameters of `{"function": {...}}` or of the inner object alone.

@@ -39,7 +39,8 @@ pub struct Row {
     pub conversation: Conversation,
     /// What the weights of its tokens are multiplied with; 1 for a row like any other.
     pub weight: f32,
-    /// The row's own fields, for the metrics, where the format is SLOT.
+    /// The row's own fields, for the metrics, where the format is SLOT; nested, even where the
+    /// conversation shows a flat schema.
     pub slot: Option<SlotRow>,
 }
 

@@ -50,6 +50,30 @@ pub struct FlatFormArgs {
     /// What joins the names on the way to a leaf.
     #[arg(long, default_value = "_")]
     pub separator: String,
+    /// Which schemas are flattened.
+    #[arg(long, value_enum, default_value = "advised")]
+    pub when: FlattenWhenName,
+    /// What becomes of names that collide.
+    #[arg(long, value_enum, default_value = "number")]
+    pub collisions: CollisionsName,
+}
+
+/// Which schemas are flattened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FlattenWhenName {
+    /// Those where it helps a model: with several nested levels, or five leaves.
+    Advised,
+    /// All that have a flat form.
+    Always,
+}
+
+/// What becomes of names that collide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CollisionsName {
+    /// All but the first are numbered.
+    Number,
+    /// The schema stays nested.
+    Error,
 }
 
 /// `tooltune data unflatten predictions.jsonl --rows nested.jsonl --output nested-predictions.jsonl`

@@ -8,7 +8,10 @@ use tooltune_data::benchmarks::slot::import::{
     E2eRows, Imported, import_e2e, import_issues, import_totto, import_webnlg, import_wikibio,
 };
 use tooltune_data::benchmarks::toolqa::{Reduction, reduce};
-use tooltune_data::flat::{FlattenOptions, FlattenReport, UnflattenReport, flatten_slot_row};
+use tooltune_data::flat::{
+    FlattenOptions, FlattenReport, FlattenWhen, OnCollision, RowFlattening, UnflattenReport,
+    flatten_slot_row,
+};
 use tooltune_data::text::{DataFormat, SlotRow, read_rows};
 use tooltune_data::tools::JsonLines;
 use tooltune_data::truncation::{PruneOptions, filter, prune, truncate_text};
@@ -17,8 +20,8 @@ use super::data::write_lines;
 use super::evaluate::read_predictions;
 use super::{say, say_aside};
 use crate::cli::{
-    E2eRowsName, FlatFormArgs, FlattenArgs, ImportArgs, ImportFormat, ReduceArgs, ReductionName,
-    UnflattenArgs,
+    CollisionsName, E2eRowsName, FlatFormArgs, FlattenArgs, FlattenWhenName, ImportArgs,
+    ImportFormat, ReduceArgs, ReductionName, UnflattenArgs,
 };
 use crate::error::Error;
 use crate::eval::slot::Prediction;
@@ -90,38 +93,43 @@ fn slot_rows(path: &Path) -> Result<Vec<SlotRow>, Error> {
     Ok(rows.into_iter().filter_map(|row| row.slot).collect())
 }
 
-fn options(form: &FlatFormArgs) -> FlattenOptions {
-    FlattenOptions {
-        slots: form.slots,
-        separator: form.separator.clone(),
-        ..FlattenOptions::default()
+fn flattening(form: &FlatFormArgs) -> RowFlattening {
+    RowFlattening {
+        when: match form.when {
+            FlattenWhenName::Advised => FlattenWhen::Advised,
+            FlattenWhenName::Always => FlattenWhen::Always,
+        },
+        options: FlattenOptions {
+            slots: form.slots,
+            separator: form.separator.clone(),
+            on_collision: match form.collisions {
+                CollisionsName::Number => OnCollision::Number,
+                CollisionsName::Error => OnCollision::Error,
+            },
+        },
     }
 }
 
 pub(super) fn flatten(args: &FlattenArgs) -> Result<(), Error> {
-    let (options, mut report) = (options(&args.form), FlattenReport::default());
+    let (flattening, mut report) = (flattening(&args.form), FlattenReport::default());
     let rows = slot_rows(&args.file)?;
     let flat: Vec<SlotRow> = rows
         .iter()
-        .map(|row| flatten_slot_row(row, &options, &mut report).row)
+        .map(|row| flatten_slot_row(row, &flattening, &mut report).row)
         .collect();
     write_lines(
         "rows",
         flat.iter().map(SlotLine::from),
         args.output.as_deref(),
     )?;
-    say_aside(&format!(
-        "{} of {} schemas are flat now",
-        report.n_flattened, report.n_schemas
-    ))?;
-    for (reason, n) in &report.kept {
-        say_aside(&format!("{n} stayed as they were: {reason}"))?;
+    for line in report.lines() {
+        say_aside(&line)?;
     }
     Ok(())
 }
 
 pub(super) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> {
-    let options = options(&args.form);
+    let flattening = flattening(&args.form);
     let rows = slot_rows(&args.rows)?;
     let predictions = read_predictions(&args.predictions)?;
     if rows.len() != predictions.len() {
@@ -137,9 +145,11 @@ pub(super) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> {
         .iter()
         .zip(predictions)
         .map(|(row, prediction)| {
-            let flat = flatten_slot_row(row, &options, &mut flattened);
+            let flat = flatten_slot_row(row, &flattening, &mut flattened);
             Prediction {
-                prediction: flat.nested_completion(&prediction.prediction, &mut report),
+                prediction: flat
+                    .nested_completion(&prediction.prediction, &mut report)
+                    .text,
                 ..prediction
             }
         })

@@ -12,9 +12,10 @@ use tooltune_data::benchmarks::slot::{
     DatasetScore, SentenceEncoder, before_after_rows, markdown_table,
 };
 use tooltune_data::endpoint::EndpointOptions;
+use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::Row;
 
-use super::{Place, agent_suites, nestful_suite, say, toolqa_suite};
+use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite};
 use crate::base_model::BaseModel;
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::{Config, LoadedConfig};
@@ -22,6 +23,7 @@ use crate::error::Error;
 use crate::eval::agents::eval_files;
 use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
+use crate::eval::flat_forms::FlatForms;
 use crate::eval::generate::GenerationProgress;
 use crate::eval::in_loop::encoder;
 use crate::eval::journal::{JOURNAL_FILE, Journal};
@@ -60,11 +62,16 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
 }
 
 fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
-    let rows = sft::eval_rows(config, device)?;
+    let rows = sft::eval_rows(config, device, &mut FlattenReport::default())?;
+    let forms = FlatForms::of(&rows, &config.data.flatten)?;
+    for line in forms.lines() {
+        say_aside(&line)?;
+    }
+    let rows = (rows.as_slice(), &forms);
     let encoder = encoder(config, device)?;
     let evaluation = match &args.predictions {
-        Some(path) => slot::score(&rows, read_predictions(path)?, encoder.as_ref())?,
-        None => slot_generated(args, config, &rows, encoder.as_ref(), device)?,
+        Some(path) => slot::score(rows, read_predictions(path)?, encoder.as_ref())?,
+        None => slot_generated(args, config, rows, encoder.as_ref(), device)?,
     };
     write_files(args, &evaluation.files()?)?;
     print(args, &evaluation)
@@ -73,7 +80,7 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
 fn slot_generated(
     args: &EvalArgs,
     config: &Config,
-    rows: &[Row],
+    (rows, forms): (&[Row], &FlatForms),
     encoder: &dyn SentenceEncoder,
     device: &Device,
 ) -> Result<SlotEvaluation, Error> {
@@ -83,11 +90,11 @@ fn slot_generated(
     let mut texts = journal(args, config, &free)?;
     let found = generated(args, config, rows.len(), device, |writer, watch| {
         let constraints = match config.eval.constrained {
-            true => Constraints::compile(rows, &writer)?,
+            true => Constraints::compile((rows, forms), &writer)?,
             false => Constraints::default(),
         };
         constraints.warn(rows.len());
-        let rows = (rows, &constraints);
+        let rows = (rows, forms, &constraints);
         slot::evaluate(
             &writer,
             rows,

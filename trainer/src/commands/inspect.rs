@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 
+use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::{InspectedRow, InspectedToken, Row, inspect_row};
 
 use super::{Place, load_config, say};
@@ -17,7 +18,8 @@ pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
     let template = config.data.chat_template.as_deref();
     let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
-    let shown = with_rows(&config, &config.data.train, &device, |rows| {
+    let files = (config.data.train.as_slice(), &device);
+    let shown = with_rows(&config, files, &mut FlattenReport::default(), |rows| {
         let mut shown = 0;
         for row in rows {
             let row = row?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
+use super::train::say_flattened;
 use super::{Place, load_config, say};
 use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
@@ -45,6 +46,7 @@ pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
             rows.counts(&config, &preparation, &plan);
             rows.say()?;
             print_dropped(&preparation)?;
+            say_flattened(&preparation)?;
             print_memory(&config, &plan.memory, available_memory_bytes())?;
             probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))
         }
@@ -402,6 +404,7 @@ fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Val
         "rows": preparation.report.n_rows,
         "examples": preparation.examples.len(),
         "dropped": preparation.report.dropped,
+        "flattened": preparation.flattened,
         "tokens": training.n_tokens,
         "trained_tokens": training.n_trained_tokens,
         "largest_micro_batch_tokens":

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
+use tooltune_data::flat::FlattenReport;
 use tooltune_data::report::{
     BestCheckpoint, PreviewRow, ReportRun, SampleScoreView, SampleView, SuiteResult, render,
 };
@@ -61,7 +62,7 @@ fn report_run(run: &Path, place: &Place) -> Result<ReportRun, Error> {
     let mask_preview = or_nothing(found, "the rows that it learned from")?;
     let samples = match shown {
         Some(checkpoint) => {
-            let rows = sft::eval_rows(&config, &device);
+            let rows = sft::eval_rows(&config, &device, &mut FlattenReport::default());
             samples(checkpoint, &or_nothing(rows, "the rows of data.eval")?)?
         }
         None => Vec::new(),
@@ -150,7 +151,8 @@ fn previews(config: &Config, device: &Device) -> Result<Vec<PreviewRow>, Error> 
     let template = config.data.chat_template.as_deref();
     let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
     let options = settings::prepare_options(config, &base.stop_ids);
-    with_rows(config, &config.data.train, device, |rows| {
+    let files = (config.data.train.as_slice(), device);
+    with_rows(config, files, &mut FlattenReport::default(), |rows| {
         rows.take(N_PREVIEWS)
             .map(|row| {
                 let row = inspect_row(&row?, &base.template, &base.tokenizer, &options)?;
@@ -235,8 +237,11 @@ fn scores(score: &Value) -> Vec<SampleScoreView> {
 fn notes(line: &Value) -> Vec<String> {
     let reason = line["finish_reason"].as_str().unwrap_or_default();
     let cut = (!matches!(reason, "" | "stop")).then(|| format!("cut by its limit of {reason}"));
+    let malformed = line["scored"]["malformed"].as_str();
+    let malformed = malformed.map(|kind| format!("malformed: {kind}"));
     let failures = line["outcome"]["failures"].as_array().into_iter().flatten();
     cut.into_iter()
+        .chain(malformed)
         .chain(failures.map(|failure| json!(failure).to_string()))
         .collect()
 }

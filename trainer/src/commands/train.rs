@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::resume::Resume;
 use crate::recipes::retriever::{self, RetrieverPreparation};
-use crate::recipes::sft::{prepare_run, train};
+use crate::recipes::sft::{Preparation, prepare_run, train};
 use crate::recipes::summary::RunSummary;
 
 pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
@@ -79,10 +79,27 @@ fn train_model(
     for dropped in &report.dropped {
         say(&format!("dropped {}: {:?}", dropped.id, dropped.reason))?;
     }
+    say_flattened(&preparation)?;
     if let Some(retriever) = &preparation.retriever {
         say_pairs(retriever)?;
     }
     train(config, &preparation, resume, device, interrupt)
+}
+
+/// What became of nested schemas, where the config flattens them.
+pub(super) fn say_flattened(preparation: &Preparation) -> Result<(), Error> {
+    let Some(flattened) = &preparation.flattened else {
+        return Ok(());
+    };
+    for (files, report) in [
+        ("data.train", &flattened.train),
+        ("data.eval", &flattened.eval),
+    ] {
+        for line in report.lines() {
+            say(&format!("{files}: {line}"))?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {

@@ -13,6 +13,7 @@ use tooltune_checkpoints::adapter::{
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::weights::HostTensor;
 use tooltune_data::benchmarks::slot::SentenceEncoder;
+use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::prompt_ids;
 use tooltune_kernels::ComputeDtype;
 
@@ -167,7 +168,7 @@ fn prompts(
     n: usize,
     device: &Device,
 ) -> Result<Vec<Vec<u32>>, Error> {
-    let rows = sft::eval_rows(config, device)?;
+    let rows = sft::eval_rows(config, device, &mut FlattenReport::default())?;
     rows.iter()
         .take(n)
         .map(|row| Ok(prompt_ids(row, &base.template, &base.tokenizer)?))

@@ -4,6 +4,7 @@
 //! with a stand-in value, so that one pass finds everything; the stand-ins never leave this file,
 //! because any report refuses the config.
 
+use super::check_flatten;
 use super::choices::{
     CheckpointingMode, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType,
     ModulePattern, Packing, TrainOn,
@@ -70,6 +71,7 @@ fn no_data() -> DataConfig {
         on_overflow: defaults::ON_OVERFLOW,
         packing: defaults::PACKING,
         chat_template: None,
+        flatten: check_flatten::flattening(&RawData::default()),
     }
 }
 
@@ -174,6 +176,7 @@ impl Checker<'_> {
                 "name at least one file",
             );
         }
+        let flatten = self.flatten(&raw);
         let train = self.required(
             raw.train,
             "data.train",
@@ -188,6 +191,7 @@ impl Checker<'_> {
             DataFormat::Messages
         });
         let data = DataConfig {
+            flatten,
             train,
             eval: raw.eval.unwrap_or_default(),
             format,

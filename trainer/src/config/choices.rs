@@ -174,6 +174,28 @@ choices! {
 }
 
 choices! {
+    /// Which nested JSON Schemas of rows are shown flat.
+    Flatten {
+        /// None.
+        None = "none",
+        /// Those where it helps a model: with several nested levels, or five leaves.
+        Advised = "advised",
+        /// All that have a flat form.
+        Always = "always",
+    }
+}
+
+choices! {
+    /// What becomes of parts of a schema whose flat names collide.
+    FlattenCollisions {
+        /// All but the first are numbered.
+        Number = "number",
+        /// The schema stays nested.
+        Error = "error",
+    }
+}
+
+choices! {
     /// Which part of a row is learned.
     TrainOn {
         /// Every turn of the assistant.

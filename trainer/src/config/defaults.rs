@@ -7,8 +7,9 @@
 use tooltune_data::benchmarks::toolqa::Setting;
 
 use super::choices::{
-    ArgumentMask, CheckpointingMode, ComputeDtype, Distractors, GoatMethod, GradientCheckpointing,
-    LrSchedulerType, OnEmpty, OnOverflow, Optim, Packing, RecordedSet, ReportTo, Straddle,
+    ArgumentMask, CheckpointingMode, ComputeDtype, Distractors, Flatten, FlattenCollisions,
+    GoatMethod, GradientCheckpointing, LrSchedulerType, OnEmpty, OnOverflow, Optim, Packing,
+    RecordedSet, ReportTo, Straddle,
 };
 use super::settings::Device;
 
@@ -25,6 +26,10 @@ pub(crate) const USE_RSLORA: bool = false;
 pub(crate) const MAX_LENGTH: usize = 2048;
 pub(crate) const ON_OVERFLOW: OnOverflow = OnOverflow::Error;
 pub(crate) const PACKING: Packing = Packing::None;
+pub(crate) const FLATTEN: Flatten = Flatten::None;
+pub(crate) const FLATTEN_SLOTS: usize = 1;
+pub(crate) const FLATTEN_SEPARATOR: &str = "_";
+pub(crate) const FLATTEN_COLLISIONS: FlattenCollisions = FlattenCollisions::Number;
 
 pub(crate) const ARGUMENTS: ArgumentMask = ArgumentMask::None;
 pub(crate) const STRADDLE: Straddle = Straddle::Mask;

@@ -10,6 +10,7 @@
 
 mod check;
 mod check_eval;
+mod check_flatten;
 mod check_goat;
 mod check_retriever;
 mod choices;
@@ -42,9 +43,9 @@ use std::path::Path;
 
 pub use choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Distractors, EvalStrategy,
-    ExecutorKind, GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty,
-    OnOverflow, Optim, Packing, RecordedSet, ReportTo, ResponseReduction, RetrieverData, Span,
-    Straddle, Suite, TrainOn,
+    ExecutorKind, Flatten, FlattenCollisions, GoatMethod, GradientCheckpointing, LrSchedulerType,
+    ModulePattern, OnEmpty, OnOverflow, Optim, Packing, RecordedSet, ReportTo, ResponseReduction,
+    RetrieverData, Span, Straddle, Suite, TrainOn,
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
 pub use metric::MetricExpression;
@@ -58,10 +59,11 @@ pub use raw::{
 pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;
 pub use settings::{
-    CheckpointConfig, Config, DataConfig, Device, EvalConfig, ExecutorConfig, GoatConfig,
-    HttpExecutorConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig, ModelConfig,
-    NestfulConfig, NoLanguageModel, RetrieverConfig, RetrieverLora, RetrieverTraining, RunLength,
-    Sampling, SandboxConfig, SpanWeight, TargetModules, ToolQaConfig, TrainConfig, Warmup,
+    CheckpointConfig, Config, DataConfig, Device, EvalConfig, ExecutorConfig, FlattenConfig,
+    GoatConfig, HttpExecutorConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig,
+    ModelConfig, NestfulConfig, NoLanguageModel, RetrieverConfig, RetrieverLora, RetrieverTraining,
+    RunLength, Sampling, SandboxConfig, SpanWeight, TargetModules, ToolQaConfig, TrainConfig,
+    Warmup,
 };
 
 use document::Table;

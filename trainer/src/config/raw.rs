@@ -10,8 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choices::{
-    ArgumentMask, ComputeDtype, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType,
-    ModulePattern, OnEmpty, OnOverflow, Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
+    ArgumentMask, ComputeDtype, DataFormat, EvalStrategy, Flatten, FlattenCollisions,
+    GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim, Packing,
+    ReportTo, Span, Straddle, Suite, TrainOn,
 };
 use super::defaults;
 use super::patterns::Patterns;
@@ -181,6 +182,24 @@ pub struct RawData {
     /// A Jinja file to render conversations with, in place of the model's own template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<PathBuf>,
+    /// Which nested JSON Schemas, of slot rows or of tools, are shown flat, with answers or calls
+    /// to match; answers are unflattened before they are scored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::FLATTEN))]
+    pub flatten: Option<Flatten>,
+    /// Numbered copies of the items of a list of objects, as many at least; a longer list of a row
+    /// gets as many as it needs, and 0 leaves lists as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::FLATTEN_SLOTS))]
+    pub flatten_slots: Option<usize>,
+    /// What joins the names on the way to a leaf.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::FLATTEN_SEPARATOR))]
+    pub flatten_separator: Option<String>,
+    /// What becomes of flat names that collide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::FLATTEN_COLLISIONS))]
+    pub flatten_collisions: Option<FlattenCollisions>,
 }
 reads!(RawData {
     train,
@@ -189,7 +208,11 @@ reads!(RawData {
     max_length,
     on_overflow,
     packing,
-    chat_template
+    chat_template,
+    flatten,
+    flatten_slots,
+    flatten_separator,
+    flatten_collisions,
 });
 
 /// Which tokens are learned, and how much.

@@ -7,9 +7,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::choices::{
-    ArgumentMask, ComputeDtype, DataFormat, Distractors, EvalStrategy, GoatMethod,
-    GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim, Packing,
-    ReportTo, RetrieverData, Span, Straddle, Suite, TrainOn,
+    ArgumentMask, ComputeDtype, DataFormat, Distractors, EvalStrategy, Flatten, FlattenCollisions,
+    GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim,
+    Packing, ReportTo, RetrieverData, Span, Straddle, Suite, TrainOn,
 };
 use super::patterns::Patterns;
 pub use super::services::{ExecutorConfig, HttpExecutorConfig, JudgeConfig};
@@ -152,6 +152,21 @@ pub struct DataConfig {
     pub packing: Packing,
     /// A template in place of the model's own.
     pub chat_template: Option<PathBuf>,
+    /// How nested schemas are shown.
+    pub flatten: FlattenConfig,
+}
+
+/// How nested schemas are shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlattenConfig {
+    /// Which are shown flat.
+    pub which: Flatten,
+    /// Numbered copies of the items of lists of objects, at least; 0 leaves lists as they are.
+    pub slots: usize,
+    /// What joins the names on the way to a leaf.
+    pub separator: String,
+    /// What becomes of names that collide.
+    pub collisions: FlattenCollisions,
 }
 
 /// The learned tokens.

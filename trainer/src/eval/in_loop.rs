@@ -9,6 +9,7 @@ use tooltune_data::text::{Row, TokenizedExample, prepare};
 
 use super::documents::{no_retriever, untrained};
 use super::encoder::MiniLmEncoder;
+use super::flat_forms::FlatForms;
 use super::generate::{GenerationOptions, GenerationProgress};
 use super::goat::GoatInLoop;
 use super::nestful::NestfulSuite;
@@ -27,6 +28,8 @@ use crate::recipes::sft::Preparation;
 /// Rows, options and encoder of a run's evaluations.
 pub struct Evaluator {
     rows: Vec<Row>,
+    /// Their flat forms, where the suite slot is asked for.
+    forms: FlatForms,
     /// Present where the loss is asked for.
     examples: Vec<TokenizedExample>,
     options: GenerationOptions,
@@ -111,6 +114,10 @@ impl Evaluator {
             true => Some(encoder(config, device)?),
             false => None,
         };
+        let forms = match asks(Suite::Slot) {
+            true => FlatForms::of(&preparation.eval_rows, &config.data.flatten)?,
+            false => FlatForms::default(),
+        };
         let ranks = asks(Suite::Goat) || asks(Suite::Retrieval);
         let untrained = match ranks && config.retriever_training().is_none() {
             true => Some(untrained(config, device)?),
@@ -134,6 +141,7 @@ impl Evaluator {
         };
         Ok(Some(Self {
             rows: preparation.eval_rows.clone(),
+            forms,
             examples,
             constrained: config.eval.constrained,
             constraints: OnceCell::new(),
@@ -186,7 +194,7 @@ impl Evaluator {
         if let Some(encoder) = &self.encoder {
             let evaluation = slot::evaluate(
                 &writer,
-                (&self.rows, self.constraints(&writer)?),
+                (&self.rows, &self.forms, self.constraints(&writer)?),
                 self.options.max_new_tokens,
                 None,
                 encoder.as_ref(),
@@ -239,7 +247,7 @@ impl Evaluator {
             return Ok(constraints);
         }
         let constraints = match self.constrained {
-            true => Constraints::compile(&self.rows, writer)?,
+            true => Constraints::compile((&self.rows, &self.forms), writer)?,
             false => Constraints::default(),
         };
         constraints.warn(self.rows.len());

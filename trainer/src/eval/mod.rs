@@ -6,6 +6,7 @@ pub mod code;
 pub mod documents;
 pub mod encoder;
 pub mod executor;
+pub mod flat_forms;
 pub mod generate;
 pub mod goat;
 pub mod in_loop;

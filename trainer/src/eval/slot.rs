@@ -5,11 +5,14 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tooltune_data::benchmarks::slot::{
     DatasetScore, Metrics, RowScore, SentenceEncoder, SlotRow, score_dataset,
 };
+use tooltune_data::flat::NestedCompletion;
 use tooltune_data::text::Row;
 
+use super::flat_forms::{FlatCounts, FlatForms, Unflattened};
 use super::generate::GenerationProgress;
 use super::journal::Journal;
 use super::report_files::{json_lines, report_files};
@@ -42,28 +45,50 @@ pub struct SlotEvaluation {
     pub predictions: Vec<Prediction>,
     /// Where schemas were enforced, the rows whose schema was not.
     pub unsupported: Option<Vec<Unsupported>>,
+    /// Where schemas were flat, what was scored in place of the completions.
+    pub unflattened: Option<Unflattened>,
 }
 
 impl SlotEvaluation {
-    /// Means by name: `slot.schema_accuracy` and so on.
+    /// Means by name: `slot.schema_accuracy` and so on, and `slot.malformed_rate` where schemas
+    /// were flat.
     pub fn metrics(&self) -> BTreeMap<String, f64> {
-        Metrics::<f64>::NAMES
-            .iter()
-            .zip(self.score.overall.columns())
+        let columns = self.score.overall.columns();
+        let means = Metrics::<f64>::NAMES.iter().zip(columns);
+        let mut metrics: BTreeMap<String, f64> = means
             .map(|(name, estimate)| (format!("slot.{name}"), estimate.value))
-            .collect()
+            .collect();
+        let flat = self.unflattened.as_ref();
+        if let Some(rate) = flat.and_then(|flat| flat.predictions.malformed_rate()) {
+            metrics.insert("slot.malformed_rate".to_string(), rate);
+        }
+        metrics
     }
 
-    /// `metrics.json`, `predictions.jsonl` with a line of text and scores for each row, and
-    /// `unsupported_schemas.jsonl` where schemas were enforced.
+    /// `metrics.json`, `predictions.jsonl` with a line of text and scores for each row,
+    /// `unsupported_schemas.jsonl` where schemas were enforced, and `nested_schemas.jsonl` with
+    /// those that stayed so where schemas were flat.
     ///
     /// # Errors
     ///
     /// Never for scores that were computed here; serialisation has no other failure.
     pub fn files(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
-        let lines = self.predictions.iter().zip(&self.rows);
-        let lines = lines.map(|(prediction, score)| ScoredPrediction { prediction, score });
-        let mut files = report_files(&self.score, lines)?;
+        let flat = self.unflattened.as_ref();
+        let lines = self.predictions.iter().zip(&self.rows).enumerate();
+        let lines = lines.map(|(i, (prediction, score))| ScoredPrediction {
+            prediction,
+            scored: flat.and_then(|flat| flat.completions.get(i)),
+            score,
+        });
+        let report = Report {
+            score: &self.score,
+            flat: flat.map(Unflattened::counts),
+        };
+        let mut files = report_files(&report, lines)?;
+        if let Some(flat) = flat {
+            let name = "nested_schemas.jsonl".to_string();
+            files.insert(name, json_lines(&flat.schemas.kept_schemas)?);
+        }
         if let Some(unsupported) = &self.unsupported {
             let name = "unsupported_schemas.jsonl".to_string();
             files.insert(name, json_lines(unsupported)?);
@@ -73,9 +98,20 @@ impl SlotEvaluation {
 }
 
 #[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    score: &'a DatasetScore,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flat: Option<FlatCounts<'a>>,
+}
+
+#[derive(Serialize)]
 struct ScoredPrediction<'a> {
     #[serde(flatten)]
     prediction: &'a Prediction,
+    /// What was scored in its place, where schemas were flat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scored: Option<&'a NestedCompletion>,
     score: &'a RowScore,
 }
 
@@ -98,16 +134,17 @@ pub struct Constraints {
 }
 
 impl Constraints {
-    /// Compiles the schemas of `rows` for `writer`.
+    /// Compiles the schemas of `rows`, in the forms that they are shown in, for `writer`.
     ///
     /// # Errors
     ///
     /// A tokenizer that cannot be constrained, or a row that is no SLOT row.
-    pub fn compile(rows: &[Row], writer: &Writer<'_>) -> Result<Self, Error> {
-        let schemas = rows
-            .iter()
-            .map(|row| slot_fields(row).map(|slot| &slot.json_schema))
-            .collect::<Result<Vec<_>, _>>()?;
+    pub fn compile(
+        (rows, forms): (&[Row], &FlatForms),
+        writer: &Writer<'_>,
+    ) -> Result<Self, Error> {
+        let schemas = forms.enforced_schemas(rows)?;
+        let schemas: Vec<&Value> = schemas.iter().collect();
         let mut constraints = Self::default();
         for (row, compiled) in rows.iter().zip(writer.constrainer()?.constraints(&schemas)) {
             match compiled {
@@ -144,7 +181,7 @@ impl Constraints {
 /// answer, or an encoder that fails.
 pub fn evaluate(
     writer: &Writer<'_>,
-    (rows, constraints): (&[Row], &Constraints),
+    (rows, forms, constraints): (&[Row], &FlatForms, &Constraints),
     max_new_tokens: usize,
     journal: Option<&mut Journal>,
     encoder: &dyn SentenceEncoder,
@@ -160,7 +197,7 @@ pub fn evaluate(
         finish_reason: written.finish_reason,
         n_tokens: written.n_tokens,
     });
-    let mut evaluation = score(rows, predictions.collect(), encoder)?;
+    let mut evaluation = score((rows, forms), predictions.collect(), encoder)?;
     if !constraints.by_row.is_empty() {
         evaluation.unsupported = Some(constraints.unsupported.clone());
     }
@@ -182,7 +219,7 @@ pub fn prompts<'a>(
     rows.iter().enumerate().map(prompted).collect()
 }
 
-fn slot_fields(row: &Row) -> Result<&tooltune_data::text::SlotRow, Error> {
+pub(super) fn slot_fields(row: &Row) -> Result<&tooltune_data::text::SlotRow, Error> {
     row.slot.as_ref().ok_or_else(|| {
         Error::Usage(format!(
             "{}: the suite slot needs rows with input_text, json_schema and gold; \
@@ -192,14 +229,14 @@ fn slot_fields(row: &Row) -> Result<&tooltune_data::text::SlotRow, Error> {
     })
 }
 
-/// Scores completions that exist already, in the order of `rows`.
+/// Scores completions that exist already, in the order of `rows`; flat ones in the nested form.
 ///
 /// # Errors
 ///
 /// A row that is no SLOT row, a number of predictions other than that of the rows, a schema that
 /// cannot be used, or an encoder that fails.
 pub fn score(
-    rows: &[Row],
+    (rows, forms): (&[Row], &FlatForms),
     predictions: Vec<Prediction>,
     encoder: &dyn SentenceEncoder,
 ) -> Result<SlotEvaluation, Error> {
@@ -210,13 +247,25 @@ pub fn score(
             rows.len()
         )));
     }
+    let unflattened = forms.unflattened(&predictions);
+    let scored: Vec<&str> = match &unflattened {
+        Some(flat) => flat
+            .completions
+            .iter()
+            .map(|one| one.text.as_str())
+            .collect(),
+        None => predictions
+            .iter()
+            .map(|one| one.prediction.as_str())
+            .collect(),
+    };
     let slot_rows = rows
         .iter()
-        .zip(&predictions)
-        .map(|(row, prediction)| {
+        .zip(scored)
+        .map(|(row, raw)| {
             let slot = slot_fields(row)?;
             Ok(SlotRow {
-                raw: &prediction.prediction,
+                raw,
                 schema: &slot.json_schema,
                 gold: &slot.gold,
             })
@@ -228,5 +277,6 @@ pub fn score(
         rows: row_scores,
         predictions,
         unsupported: None,
+        unflattened,
     })
 }

@@ -1,13 +1,15 @@
 //! The data files of a config to rows, whatever their format.
 //!
 //! Trajectories are no rows: each is expanded to several, with API documents beside the right ones
-//! that chance or a retriever chooses. All other formats are rows as they are.
+//! that chance or a retriever chooses. All other formats are rows as they are, or with flat schemas
+//! where the config flattens.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use burn::tensor::Device;
 use tooltune_data::agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
+use tooltune_data::flat::{FlattenReport, flatten_rows};
 use tooltune_data::text::{DataError, Row, read_rows};
 use tooltune_data::tools::{ApiCatalogue, Trajectory, read_trajectories};
 
@@ -21,15 +23,16 @@ pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
 
 /// Calls `work` with the rows of `files`, which have the format of the config.
 ///
-/// `device` computes the retriever where it chooses documents.
+/// `device` computes the retriever where it chooses documents, and `flattened` says what became of
+/// the schemas of the rows that `work` has read, where the config flattens them.
 ///
 /// # Errors
 ///
 /// A file that cannot be opened, documents or a retriever that cannot be read, or what `work` says.
 pub fn with_rows<R>(
     config: &Config,
-    files: &[PathBuf],
-    device: &Device,
+    (files, device): (&[PathBuf], &Device),
+    flattened: &mut FlattenReport,
     work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
     let Some(format) = settings::data_format(config.data.format) else {
@@ -39,7 +42,11 @@ pub fn with_rows<R>(
         .iter()
         .map(|path| read_rows(path, format))
         .collect::<Result<Vec<_>, _>>()?;
-    work(&mut readers.into_iter().flatten())
+    let mut rows = readers.into_iter().flatten();
+    match settings::flattening(&config.data.flatten) {
+        None => work(&mut rows),
+        Some(flattening) => work(&mut flatten_rows(rows, &flattening, flattened)),
+    }
 }
 
 fn with_examples<R>(

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
+use tooltune_data::flat::FlattenReport;
 
-use super::sft::Preparation;
+use super::sft::{Flattened, Preparation};
 use crate::config::{Change, Config, LoadedConfig, OnResume, RetrieverData, diff};
 use crate::error::Error;
 
 const CONFIG_FILE: &str = "config.resolved.toml";
 const LOCK_FILE: &str = "run.lock.json";
+const FLATTEN_FILE: &str = "flatten.json";
 
 /// Writes `config.resolved.toml` and `run.lock.json`, if this is the run's beginning.
 ///
@@ -30,6 +32,21 @@ pub fn write(config: &Config, lock: Value, run_dir: &Path) -> Result<(), Error> 
         write_atomic(&lock_path, &bytes)?;
     }
     Ok(write_atomic(&run_dir.join(CONFIG_FILE), text.as_bytes())?)
+}
+
+/// Writes `flatten.json`: how many schemas the model sees flat, and each that stayed nested.
+///
+/// # Errors
+///
+/// The file cannot be written.
+pub fn write_flattened(flattened: &Flattened, run_dir: &Path) -> Result<(), Error> {
+    let part = |flattened: &FlattenReport| -> Value {
+        json!({"schemas": flattened, "nested": flattened.kept_schemas})
+    };
+    let parts = json!({"train": part(&flattened.train), "eval": part(&flattened.eval)});
+    let mut bytes = serde_json::to_vec_pretty(&parts).expect("a JSON value serialises");
+    bytes.push(b'\n');
+    Ok(write_atomic(&run_dir.join(FLATTEN_FILE), &bytes)?)
 }
 
 /// Hashes of everything that a run of a language model is made from.

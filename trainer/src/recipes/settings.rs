@@ -5,6 +5,7 @@ use std::time::Duration;
 use burn::tensor::Device;
 use tooltune_data::agents::{Distractors, GoatOptions, KindWeights, Method};
 use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
+use tooltune_data::flat::{FlattenOptions, FlattenWhen, OnCollision, RowFlattening};
 use tooltune_data::text::{self, MaskConfig, PrepareOptions};
 use tooltune_kernels::{AdamW, ComputeDtype, Distillation};
 
@@ -44,6 +45,26 @@ pub fn data_format(format: config::DataFormat) -> Option<text::DataFormat> {
         config::DataFormat::Messages => Some(text::DataFormat::Messages),
         config::DataFormat::Goat => None,
     }
+}
+
+/// How the schemas of rows are flattened, if they are.
+pub fn flattening(config: &config::FlattenConfig) -> Option<RowFlattening> {
+    let when = match config.which {
+        config::Flatten::None => return None,
+        config::Flatten::Advised => FlattenWhen::Advised,
+        config::Flatten::Always => FlattenWhen::Always,
+    };
+    Some(RowFlattening {
+        when,
+        options: FlattenOptions {
+            separator: config.separator.clone(),
+            slots: config.slots,
+            on_collision: match config.collisions {
+                config::FlattenCollisions::Number => OnCollision::Number,
+                config::FlattenCollisions::Error => OnCollision::Error,
+            },
+        },
+    })
 }
 
 /// The `[goat]` table.

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
+use serde::Serialize;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_data::batches::{Example, Padding, StepBatch, StepOrder, collate};
+use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::{PrepareReport, Row, TokenizedExample, prepare};
 
 use super::interrupt::Interrupt;
@@ -22,7 +24,7 @@ use super::settings;
 use super::summary::{RunSummary, note_best};
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::base_model::BaseModel;
-use crate::config::{Config, RunLength};
+use crate::config::{Config, Flatten, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present};
 use crate::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec};
@@ -42,6 +44,8 @@ pub struct Preparation {
     pub examples: Vec<TokenizedExample>,
     /// What became of the training rows.
     pub report: PrepareReport,
+    /// What became of the schemas of the rows, where the config flattens them.
+    pub flattened: Option<Flattened>,
     /// Rows to evaluate on, at most `eval.max_samples`.
     pub eval_rows: Vec<Row>,
     /// Adapter settings.
@@ -52,6 +56,15 @@ pub struct Preparation {
     pub total_steps: u64,
     /// What a retriever beside the model learns from, if one is trained.
     pub retriever: Option<RetrieverPreparation>,
+}
+
+/// What became of nested schemas.
+#[derive(Debug, Default, Serialize)]
+pub struct Flattened {
+    /// Those of the training rows.
+    pub train: FlattenReport,
+    /// Those of the rows to evaluate on.
+    pub eval: FlattenReport,
 }
 
 /// Reads and checks everything but the weights. `device` computes the retriever where it chooses
@@ -66,10 +79,12 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     let lora = settings::lora(&config.lora);
     lora.slots(&base.config)?;
     let options = settings::prepare_options(config, &base.stop_ids);
-    let prepared = with_rows(config, &config.data.train, device, |rows| {
+    let mut flattened = Flattened::default();
+    let files = (config.data.train.as_slice(), device);
+    let prepared = with_rows(config, files, &mut flattened.train, |rows| {
         Ok(prepare(rows, &base.template, &base.tokenizer, &options)?)
     })?;
-    let eval_rows = eval_rows(config, device)?;
+    let eval_rows = eval_rows(config, device, &mut flattened.eval)?;
     let lengths: Vec<usize> = prepared
         .examples
         .iter()
@@ -94,6 +109,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         base,
         examples: prepared.examples,
         report: prepared.report,
+        flattened: (config.data.flatten.which != Flatten::None).then_some(flattened),
         eval_rows,
         lora,
         order,
@@ -102,14 +118,20 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     })
 }
 
-/// The first `eval.max_samples` rows of the evaluation files.
+/// The first `eval.max_samples` rows of the evaluation files; `flattened` says what became of their
+/// schemas, where the config flattens them.
 ///
 /// # Errors
 ///
 /// A file or row that cannot be read.
-pub fn eval_rows(config: &Config, device: &Device) -> Result<Vec<Row>, Error> {
+pub fn eval_rows(
+    config: &Config,
+    device: &Device,
+    flattened: &mut FlattenReport,
+) -> Result<Vec<Row>, Error> {
     let limit = config.eval.max_samples.unwrap_or(usize::MAX);
-    with_rows(config, &config.data.eval, device, |rows| {
+    let files = (config.data.eval.as_slice(), device);
+    with_rows(config, files, flattened, |rows| {
         Ok(rows.take(limit).collect::<Result<Vec<_>, _>>()?)
     })
 }
@@ -263,6 +285,9 @@ impl<'a> Run<'a> {
             run_files::lock(config, preparation)?,
             run_dir.path(),
         )?;
+        if let Some(flattened) = &preparation.flattened {
+            run_files::write_flattened(flattened, run_dir.path())?;
+        }
         let evaluator = Evaluator::new(config, preparation, device)?;
         adapters.slots.shrink_to_fit();
         Ok(Self {

@@ -1,6 +1,7 @@
 //! Schemas that are hard to flatten, and arguments that are hard to bring back.
 
 mod hostile;
+mod reading;
 mod round_trips;
 mod rows;
 

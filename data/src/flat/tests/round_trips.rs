@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// A schema and arguments that it allows, without anything that cannot survive.
-fn schema_and_value() -> impl Strategy<Value = (Value, Value)> {
+pub(super) fn schema_and_value() -> impl Strategy<Value = (Value, Value)> {
     let leaf = prop_oneof![
         any::<i64>().prop_map(|n| (json!({"type": "integer"}), json!(n))),
         "\\PC{0,6}".prop_map(|text| (json!({"type": "string"}), json!(text))),

@@ -4,6 +4,15 @@ use super::*;
 use crate::json::{Style, dumps};
 use crate::text::{Conversation, Message, Role, SlotRow, ToolCall};
 
+const ID: &str = "rows.jsonl:1";
+
+fn flattening(n_slots: usize) -> RowFlattening {
+    RowFlattening {
+        options: slots(n_slots),
+        ..RowFlattening::default()
+    }
+}
+
 fn trip_schema() -> Value {
     of(json!({
         "who": of(json!({"name": {"type": "string"}, "born": of(json!({"year": {"type": "integer"}}))})),
@@ -17,7 +26,7 @@ fn trip() -> Value {
 
 fn row(json_schema: Value, gold: Value) -> SlotRow {
     SlotRow {
-        id: "rows.jsonl:1".to_owned(),
+        id: ID.to_owned(),
         input_text: "Ida, born 1887, went to A and B.".to_owned(),
         json_schema,
         gold,
@@ -27,7 +36,7 @@ fn row(json_schema: Value, gold: Value) -> SlotRow {
 #[test]
 fn a_slot_row_takes_the_slots_of_its_longest_list() {
     let mut report = FlattenReport::default();
-    let flat_row = flatten_slot_row(&row(trip_schema(), trip()), &slots(1), &mut report);
+    let flat_row = flatten_slot_row(&row(trip_schema(), trip()), &flattening(1), &mut report);
     let expected = json!({
         "who_name": "Ida", "who_born_year": 1887, "stops_0_city": "A", "stops_1_city": "B",
     });
@@ -39,12 +48,13 @@ fn a_slot_row_takes_the_slots_of_its_longest_list() {
         Some(4)
     );
     assert_eq!(flat_row.row.input_text, "Ida, born 1887, went to A and B.");
-    let more = flatten_slot_row(&row(trip_schema(), trip()), &slots(5), &mut report);
+    let more = flatten_slot_row(&row(trip_schema(), trip()), &flattening(5), &mut report);
     assert_eq!(
         more.row.json_schema["properties"].as_object().map(Map::len),
         Some(7)
     );
     assert_eq!((report.n_schemas, report.n_flattened), (2, 2));
+    assert_eq!(report.n_widened, 1);
 }
 
 #[test]
@@ -64,11 +74,11 @@ fn rows_that_stay_nested_are_counted_by_reason() {
         row(json!({"type": "array"}), json!([1])),
     ];
     for row in &rows {
-        let same = flatten_slot_row(row, &slots(1), &mut report);
+        let same = flatten_slot_row(row, &flattening(1), &mut report);
         assert_eq!(&same.row, row);
         assert!(same.flat_schema.is_none());
     }
-    let kept: Vec<(&str, usize)> = report.kept.iter().map(|(k, n)| (k.as_str(), *n)).collect();
+    let kept: Vec<(&str, usize)> = report.kept.iter().map(|(k, n)| (*k, *n)).collect();
     let once = [
         "already_flat",
         "lossy",
@@ -88,23 +98,112 @@ fn rows_that_stay_nested_are_counted_by_reason() {
         ]
     );
     assert_eq!((report.n_schemas, report.n_flattened), (7, 0));
+    assert_eq!(report.kept_schemas.len(), 7);
+    let lines = report.lines();
+    assert_eq!(lines[0], "0 of 7 schemas are flat now");
+    let refused = "1 stayed as they were, unknown_path: rows.jsonl:1 (other: ";
+    assert!(
+        lines.iter().any(|line| line.starts_with(refused)),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn always_takes_apart_what_is_simple_and_keeps_what_has_no_flat_form() {
+    let always = RowFlattening {
+        when: FlattenWhen::Always,
+        ..flattening(1)
+    };
+    let list = of(json!({"a": {"type": "array", "items": of(json!({"b": {}}))}}));
+    let cases = [
+        (
+            of(json!({"a": of(json!({"b": {}}))})),
+            json!({"a": {"b": 1}}),
+            None,
+        ),
+        (of(json!({"a": {}})), json!({"a": 1}), Some("already_flat")),
+        (
+            json!({"type": "object", "properties": {"a": {"$ref": "#"}}}),
+            json!({}),
+            Some("recursive"),
+        ),
+        (list.clone(), json!({"a": [{"b": 1}, {"b": 2}]}), None),
+        (list.clone(), json!({"a": []}), Some("lossy")),
+    ];
+    for (schema, gold, reason) in cases {
+        let mut report = FlattenReport::default();
+        let flat = flatten_slot_row(&row(schema.clone(), gold), &always, &mut report);
+        assert_eq!(flat.flat_schema.is_none(), reason.is_some(), "{schema}");
+        let kept = report.kept_schemas.first().map(|kept| kept.reason);
+        assert_eq!(kept, reason, "{schema}");
+    }
+    let mut report = FlattenReport::default();
+    let whole_lists = RowFlattening {
+        options: slots(0),
+        ..always
+    };
+    let row = row(list, json!({"a": [{"b": 1}]}));
+    let same = flatten_slot_row(&row, &whole_lists, &mut report);
+    assert!(same.flat_schema.is_none());
+    assert_eq!(report.kept.get("already_flat"), Some(&1));
+}
+
+#[test]
+fn names_that_must_not_collide_keep_a_row_nested_and_say_which_parts_they_are() {
+    let strict = RowFlattening {
+        options: FlattenOptions {
+            on_collision: OnCollision::Error,
+            ..slots(1)
+        },
+        ..flattening(1)
+    };
+    let schema = of(json!({
+        "a": of(json!({"b": {}, "c": of(json!({"d": {}}))})),
+        "a_b": {},
+    }));
+    let gold = json!({"a": {"b": 1, "c": {"d": 2}}, "a_b": 3});
+    let mut report = FlattenReport::default();
+    let kept = flatten_slot_row(&row(schema.clone(), gold.clone()), &strict, &mut report);
+    assert!(kept.flat_schema.is_none());
+    let message = report.kept_schemas[0].message.as_deref().expect("a fault");
+    assert!(message.contains("a.b and a_b are both called"), "{message}");
+    let numbered = flatten_slot_row(&row(schema, gold), &flattening(1), &mut report);
+    assert_eq!(numbered.row.gold, json!({"a_b": 1, "a_c_d": 2, "a_b_2": 3}));
+}
+
+#[test]
+fn what_constrained_decoding_enforces_has_no_key_that_could_not_come_back() {
+    let mut report = FlattenReport::default();
+    let flat = flatten_slot_row(&row(trip_schema(), trip()), &flattening(1), &mut report);
+    let shown = flat.row.json_schema.as_object().expect("a schema");
+    assert!(!shown.contains_key("additionalProperties"));
+    assert_eq!(flat.enforced_schema()["additionalProperties"], false);
+    assert_eq!(flat.enforced_schema()["properties"], shown["properties"]);
+    let nested = row(of(json!({"a": {}})), json!({"a": 1}));
+    let kept = flatten_slot_row(&nested, &flattening(1), &mut report);
+    assert_eq!(kept.enforced_schema(), nested.json_schema);
 }
 
 #[test]
 fn completions_come_back_nested_and_malformed_ones_parse_nowhere() {
     let mut flattened = FlattenReport::default();
     let nested_row = row(trip_schema(), trip());
-    let flat_row = flatten_slot_row(&nested_row, &slots(1), &mut flattened);
+    let flat_row = flatten_slot_row(&nested_row, &flattening(1), &mut flattened);
     let mut report = UnflattenReport::default();
     let right = dumps(&flat_row.row.gold, Style::Python);
-    assert_eq!(
-        flat_row.nested_completion(&right, &mut report),
-        dumps(&trip(), Style::Python)
-    );
-    assert_eq!(flat_row.nested_completion("{oops", &mut report), "{oops");
-    assert_eq!(flat_row.nested_completion("[]", &mut report), "");
     let nested = dumps(&trip(), Style::Python);
-    assert_eq!(flat_row.nested_completion(&nested, &mut report), "");
+    for (raw, text, malformed) in [
+        (right.as_str(), nested.as_str(), None),
+        ("{oops", "{oops", Some("not_json")),
+        ("[]", "", Some("not_an_object")),
+        (nested.as_str(), "", Some("unknown_key")),
+    ] {
+        let completion = flat_row.nested_completion(raw, &mut report);
+        assert_eq!(
+            (completion.text.as_str(), completion.malformed),
+            (text, malformed)
+        );
+    }
     assert_eq!((report.n_predictions, report.n_malformed), (4, 3));
     assert_eq!(report.malformed_rate(), Some(0.75));
     assert_eq!(
@@ -113,12 +212,12 @@ fn completions_come_back_nested_and_malformed_ones_parse_nowhere() {
     );
     let kept = flatten_slot_row(
         &row(of(json!({"a": {}})), json!({"a": 1})),
-        &slots(1),
+        &flattening(1),
         &mut flattened,
     );
     let mut report = UnflattenReport::default();
     for raw in ["{\"a\":  2}", "[]", "x"] {
-        assert_eq!(kept.nested_completion(raw, &mut report), raw);
+        assert_eq!(kept.nested_completion(raw, &mut report).text, raw);
     }
     assert_eq!((report.n_predictions, report.n_malformed), (3, 2));
 }
@@ -156,7 +255,7 @@ fn tools_and_their_calls_are_flattened_together() {
         call("unknown", json!({"x": {}}), &[]),
     ]);
     let mut report = FlattenReport::default();
-    let flat_row = flatten_tool_row(&nested, &slots(1), &mut report);
+    let flat_row = flatten_tool_row(ID, &nested, &flattening(1), &mut report);
     let tools = flat_row.conversation.tools.as_ref().expect("tools");
     let parameters = &tools[0]["function"]["parameters"];
     assert_eq!(parameters["properties"].as_object().map(Map::len), Some(4));
@@ -185,7 +284,22 @@ fn a_tool_stays_nested_with_all_its_calls_if_one_would_be_lost() {
         call("book", json!({"who": {}}), &[]),
     ]);
     let mut report = FlattenReport::default();
-    let flat_row = flatten_tool_row(&nested, &slots(1), &mut report);
+    let flat_row = flatten_tool_row(ID, &nested, &flattening(1), &mut report);
     assert_eq!(flat_row.conversation, nested);
     assert_eq!(report.kept.get("lossy"), Some(&1));
+}
+
+#[test]
+fn tools_of_one_name_stay_nested_because_a_call_does_not_say_whose_it_is() {
+    let mut nested = conversation(vec![call("book", trip(), &[])]);
+    let tools = nested.tools.as_mut().expect("tools");
+    tools.push(json!({"name": "book"}));
+    let mut report = FlattenReport::default();
+    let flat_row = flatten_tool_row(ID, &nested, &flattening(1), &mut report);
+    assert_eq!(flat_row.conversation, nested);
+    let kept = &report.kept_schemas[0];
+    assert_eq!(
+        (kept.reason, kept.tool.as_deref()),
+        ("shared_name", Some("book"))
+    );
 }

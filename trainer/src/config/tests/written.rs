@@ -7,7 +7,7 @@ const JUDGE: &str = "goat.judge={ base_url = \"http://127.0.0.1:1/v1\", model = 
 #[test]
 fn the_resolved_config_is_complete_and_means_the_same() {
     let odd = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
-    let rows: [(&str, &[&str]); 11] = [
+    let rows: [(&str, &[&str]); 12] = [
         (
             SLOT,
             &["train.learning_rate=0.1", "train.adam_epsilon=1e-300", odd],
@@ -15,6 +15,15 @@ fn the_resolved_config_is_complete_and_means_the_same() {
         (
             Preset::Sft.text(),
             &["train.max_steps=3", "train.warmup_steps=1", "device=cuda:1"],
+        ),
+        (
+            SLOT,
+            &[
+                "data.flatten=always",
+                "data.flatten_slots=0",
+                "data.flatten_separator=\".\"",
+                "data.flatten_collisions=error",
+            ],
         ),
         (
             QUICKSTART,
@@ -160,6 +169,7 @@ fn a_diff_tells_what_may_change_on_resume() {
         "train.seed=1",
         "train.learning_rate=1e-5",
         "data.max_length=8",
+        "data.flatten=advised",
         "train.max_steps=9",
         "mask.weights=[{ span = \"assistant\", weight = 0.3 }]",
     ] {
