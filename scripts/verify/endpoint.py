@@ -3,10 +3,11 @@
 
 The servers are llama.cpp's own and llama-cpp-python's. Each loads the base as a GGUF in f32 and the exported adapter, and keeps its
 cache in f32, so that it computes what tooltune computes in f32 (scripts/verify/llama-cpp has the logits). Every row must be
-answered. Greedy texts must be tooltune's, which they are only if server and tooltune render the same prompt. With
-`eval.constrained` the schema goes to the server as `response_format`; every text must be valid under its schema by Python's
-jsonschema. Those texts need not be tooltune's: each server has rules of its own for the order of keys. `--record` writes the
-result into a Markdown file.
+answered. Greedy texts of llama.cpp's server must be tooltune's, which they are only if both render the same prompt; those of
+llama-cpp-python's are counted, since it makes repeated tokens unlikely (`repeat_penalty` 1.1) where a request does not forbid it,
+and no field of the protocol does. With `eval.constrained` the schema goes to the server as `response_format`; every text must be
+valid under its schema by Python's jsonschema. Those texts need not be tooltune's: each server has rules of its own for the order
+of keys. `--record` writes the result into a Markdown file.
 """
 
 import argparse
@@ -35,6 +36,7 @@ from dequantised_gguf import write_dequantised
 from verification_section import record
 
 NAME = "tuned"
+OWN, PYTHON = "llama.cpp", "llama-cpp-python"
 # A tie of two tokens may go either way, and the text after it is another one.
 SAME_SHARE = 0.75
 READY_SECONDS = 300
@@ -48,8 +50,8 @@ def commands(base: Path, adapter: Path, port: int, threads: int) -> dict:
     python += ["--host", "127.0.0.1", "--n_ctx", 4096, "--type_k", 0, "--type_v", 0, "--logits_all", "false"]
     python += ["--n_threads", threads, "--n_threads_batch", threads]
     return {
-        "llama.cpp's own server": [sys.executable, *map(str, own)],
-        "llama-cpp-python's server": [sys.executable, *map(str, python)],
+        OWN: [sys.executable, *map(str, own)],
+        PYTHON: [sys.executable, *map(str, python)],
     }
 
 
@@ -95,13 +97,17 @@ def first_rows(run: Path, n: int) -> list:
     return lines[:n]
 
 
+class Failed(Exception):
+    """An evaluation that ended with an error."""
+
+
 def evaluated(arguments, output: Path, *more: str) -> list:
-    """The predictions of an evaluation."""
+    """The predictions of an evaluation; raises `Failed` with what it said."""
     command = [arguments.tooltune, "eval", arguments.run, "--suite", "slot", "--data", arguments.data, "--output", output]
     command += ["--set", "model.compute_dtype=f32", *more]
     done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}\nended with status {done.returncode}:\n{done.stderr[-2000:]}")
+        raise Failed(f"{' '.join(map(str, command))}\nended with status {done.returncode}:\n{done.stderr[-2000:]}")
     return [json.loads(line) for line in (output / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
@@ -117,13 +123,17 @@ def n_same(ours: list, theirs: list) -> int:
     return sum(a["prediction"] == b["prediction"] for a, b in zip(ours, theirs))
 
 
-def asked(arguments, command: list, port: int, folder: Path, ours: dict, schemas: list) -> dict:
+def asked(arguments, name: str, command: list, port: int, folder: Path, ours: dict, schemas: list) -> dict:
     """Counts of one server's texts, and what is wrong with them as lines."""
     found, wrong = {}, []
     with serving(command, port, folder / "server.log") as url:
         for way, settings in (("plain", []), ("constrained", ["--set", "eval.constrained=true"])):
             where = ["--endpoint", url, "--endpoint-model", NAME, "--concurrency", "2"]
-            texts = evaluated(arguments, folder / way, *where, *settings)
+            try:
+                texts = evaluated(arguments, folder / way, *where, *settings)
+            except Failed as failure:
+                wrong.append(f"{way}: {failure}")
+                continue
             if [row["id"] for row in texts] != [row["id"] for row in ours[way]]:
                 wrong.append(f"{way}: not every row has an answer")
             found[way] = {
@@ -136,10 +146,11 @@ def asked(arguments, command: list, port: int, folder: Path, ours: dict, schemas
                 if way == "constrained" and not is_valid(row["prediction"], schema):
                     wrong.append(f"{row['id']} breaks its schema: {row['prediction']!r}")
             for mine, row in zip(ours[way], texts):
-                if way == "plain" and mine["prediction"] != row["prediction"]:
+                if (name, way) == (OWN, "plain") and mine["prediction"] != row["prediction"]:
                     print(f"{row['id']}\n  here    {mine['prediction']}\n  served  {row['prediction']}", file=sys.stderr)
-    if found["plain"]["same"] < SAME_SHARE * len(schemas):
-        wrong.append(f"only {found['plain']['same']} of {len(schemas)} greedy texts are the same as here")
+    n_plain = found["plain"]["same"] if "plain" in found else 0
+    if name == OWN and n_plain < SAME_SHARE * len(schemas):
+        wrong.append(f"only {n_plain} of {len(schemas)} greedy texts are the same as here")
     return {"found": found, "wrong": wrong}
 
 
@@ -157,10 +168,12 @@ def compare(arguments, schemas: list, folder: Path) -> tuple:
     }
     found = {}
     port = free_port()
-    for number, (name, command) in enumerate(commands(base, adapter, port, arguments.threads).items()):
-        of_server = folder / f"server-{number}"
+    for name, command in commands(base, adapter, port, arguments.threads).items():
+        if name not in arguments.servers:
+            continue
+        of_server = folder / name
         of_server.mkdir()
-        found[name] = asked(arguments, command, port, of_server, ours, schemas)
+        found[name] = asked(arguments, name, command, port, of_server, ours, schemas)
     return ours, found
 
 
@@ -169,16 +182,21 @@ def report(arguments, ours: dict, found: dict, n: int) -> str:
     lines = [
         f"Run `{arguments.run}`, checkpoint {arguments.checkpoint}, {n} rows, {datetime.date.today().isoformat()}; {versions}.",
         "",
-        "| server | rows answered | greedy texts as here | valid | with `response_format`: valid | the same as constrained here |",
-        "|---|---|---|---|---|---|",
+        "| server | texts at temperature 0 as here | valid | valid with `response_format` | the same as constrained here |",
+        "|---|---|---|---|---|",
     ]
     for name, server in found.items():
-        plain, constrained = server["found"]["plain"], server["found"]["constrained"]
-        lines.append(
-            f"| {name} | {n} of {n}, twice | {plain['same']} of {n} | {plain['valid']} | {constrained['valid']} of {n} | {constrained['same']} of {n} |"
-        )
+        plain, constrained = (server["found"].get(way) for way in ("plain", "constrained"))
+        cells = [plain and plain["same"], plain and plain["valid"], constrained and constrained["valid"], constrained and constrained["same"]]
+        shown = ["no answer" if cell is None else f"{cell} of {n}" for cell in cells]
+        lines.append(f"| {name} | {' | '.join(shown)} |")
     n_base = n_same(ours["base"], ours["plain"])
-    lines += ["", f"Without the adapter {n - n_base} of {n} greedy texts are others."]
+    lines += [
+        "",
+        f"Without the adapter {n - n_base} of {n} greedy texts are others.",
+        "llama-cpp-python's server penalises repeated tokens (`repeat_penalty` 1.1) unless a request says otherwise, so that its texts "
+        "at temperature 0 are not the likeliest ones. With a schema both servers write required keys before optional ones.",
+    ]
     return "\n".join(lines)
 
 
@@ -188,6 +206,7 @@ def main() -> int:
     parser.add_argument("--checkpoint", default="best", help="best, last, or a checkpoint directory")
     parser.add_argument("--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="the run's base, a GGUF")
     parser.add_argument("--rows", type=int, default=8, help="rows that are asked for (8)")
+    parser.add_argument("--servers", nargs="+", choices=[OWN, PYTHON], default=[OWN, PYTHON], help="those to ask (both)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of a server")
     default = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "release/tooltune"
     parser.add_argument("--tooltune", type=Path, default=default, help=f"the program ({default})")

@@ -28,9 +28,9 @@ from llama_cpp_model import EXACT, LlamaCppModel, versions
 from logits_file import read_prompts
 from verification_section import record
 
-# f32 leaves either side within 1e-4 of the exact function (scripts/verify/peft measures that for ours). llama.cpp's exponentials
-# in softmax and SiLU are polynomials with an error of their own, which is of the same size.
-BOUND = 5e-4
+# Ours is at most 1e-4 from the exact function; another f32 implementation, with sums and exponentials of its own, was measured at
+# 1.4e-4 from it (both by scripts/verify/peft), and gets 2e-4.
+BOUND = 3e-4
 
 
 def read_texts(path: Path, n: int) -> list:
