@@ -150,11 +150,16 @@ def commit() -> str:
     return output_of(["git", "rev-parse", "--short=12", "HEAD"]) + dirty
 
 
+def package_versions(python: str, names: str) -> str:
+    """Versions of the packages `names` of that Python."""
+    code = f"import importlib.metadata as m; print(', '.join(n + ' ' + m.version(n) for n in '{names}'.split()))"
+    return output_of([python, "-c", code])
+
+
 def versions(python: str, names: str) -> str:
     """Versions of the Python packages `names`, of Burn and of rustc."""
-    code = f"import importlib.metadata as m; print(', '.join(n + ' ' + m.version(n) for n in '{names}'.split()))"
     burn = re.search(r'name = "burn"\nversion = "([^"]+)"', (ROOT / "Cargo.lock").read_text())
-    return f"{output_of([python, '-c', code])}; burn {burn.group(1) if burn else '?'}, {output_of(['rustc', '--version'])}"
+    return f"{package_versions(python, names)}; burn {burn.group(1) if burn else '?'}, {output_of(['rustc', '--version'])}"
 
 
 def shown_arguments(hidden: set) -> list:

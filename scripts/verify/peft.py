@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Loads an exported adapter in peft, on the base model in transformers, and compares logits with those tooltune wrote.
 
-The logits file is safetensors with `prompt<k>.input_ids` [n] (integers) and `prompt<k>.logits` [n, vocab] (f32). Both sides
-compute in f32. The comparison is of every logit; the change that the adapter makes is printed beside the difference, since
-agreement means nothing for an adapter that does nothing. `--record` writes the result into a Markdown file.
+Both sides compute in f32. The comparison is of every logit; the change that the adapter makes is printed beside the difference,
+since agreement means nothing for an adapter that does nothing. `--record` writes the result into a Markdown file.
 """
 
 import argparse
@@ -20,36 +19,15 @@ sys.path[0] = str(ROOT / "scripts")
 
 import torch
 from peft import PeftModel
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 import hf_from_gguf
+from logits_file import read_prompts
+from verification_section import record
 
 TOLERANCE = 1e-4
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "gguf")
-BEGIN, END = "<!-- written by scripts/verify/peft -->", "<!-- end of scripts/verify/peft -->"
-
-
-def read_prompts(path: Path) -> list:
-    """[(input_ids [n], logits [n, vocab])], or an exit that says what is wrong with the file."""
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise SystemExit(f"{path}: not a readable safetensors file: {error}")
-    prompts = []
-    while f"prompt{len(prompts)}.input_ids" in tensors:
-        k = len(prompts)
-        ids, logits = tensors[f"prompt{k}.input_ids"].long(), tensors.get(f"prompt{k}.logits")
-        if logits is None or logits.dim() != 2 or ids.shape != logits.shape[:1]:
-            raise SystemExit(f"{path}: prompt{k}.logits must be [n, vocab] beside prompt{k}.input_ids [n]")
-        if not torch.isfinite(logits).all():
-            raise SystemExit(f"{path}: prompt{k}.logits holds values that are not finite")
-        prompts.append((ids, logits.float()))
-    if not prompts:
-        raise SystemExit(f"{path}: holds no prompt0.input_ids; it has {', '.join(sorted(tensors)[:5]) or 'no tensors'}")
-    return prompts
 
 
 def load_base(path: Path):
@@ -125,19 +103,6 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def record(path: Path, text: str) -> None:
-    """Replaces the section of this script in a Markdown file, or adds it at the end."""
-    section = f"{BEGIN}\n## The exported adapter in peft\n\nWritten by `scripts/verify/peft`.\n\n{text}\n{END}\n"
-    old = path.read_text(encoding="utf-8") if path.exists() else "# Verification\n\n"
-    start, end = old.find(BEGIN), old.find(END)
-    if start >= 0 and end > start:
-        new = old[:start] + section + old[end + len(END) :].lstrip("\n")
-    else:
-        new = old.rstrip("\n") + "\n\n" + section
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(new, encoding="utf-8")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("adapter", type=Path, help="directory with adapter_config.json and adapter_model.safetensors")
@@ -152,12 +117,13 @@ def main() -> int:
     if not arguments.base.exists():
         raise SystemExit(f"{arguments.base}: no such base model; scripts/fetch-models fetches SmolLM2")
     logging.disable_progress_bar()
-    rows = compare(arguments.base, arguments.adapter, read_prompts(arguments.logits))
+    prompts = [(torch.from_numpy(ids), torch.from_numpy(logits)) for ids, logits in read_prompts(arguments.logits)]
+    rows = compare(arguments.base, arguments.adapter, prompts)
     passed = worst(rows) <= TOLERANCE
     text = report(arguments, rows, passed)
     print(text)
     if arguments.record and passed:
-        record(arguments.record, text)
+        record(arguments.record, "scripts/verify/peft", "The exported adapter in peft", text)
     if not any(row["change"] > 100 * TOLERANCE for row in rows):
         print("The adapter hardly changes a logit: this run proves little.", file=sys.stderr)
     return 0 if passed else 1

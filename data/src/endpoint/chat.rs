@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ureq::http::{Request, Uri, header};
 
 use super::error::EndpointError;
+use super::formats;
 use super::options::{ChatOptions, EndpointOptions};
 use super::pool::in_parallel;
 use super::waits::{Backoff, retry_after, wait};
@@ -32,6 +33,8 @@ pub struct ChatEndpoint {
     total: Duration,
     retries: usize,
     backoff: Backoff,
+    /// Whether the server has refused `json_schema` and is asked in the older spelling.
+    is_older: AtomicBool,
 }
 
 /// How far many requests are.
@@ -68,6 +71,8 @@ enum Attempt {
     Text(String),
     /// Another attempt may do better, after this wait if the server names one.
     Again(String, Option<Duration>),
+    /// The server knows another spelling of the format.
+    OtherFormat(EndpointError),
     Never(EndpointError),
 }
 
@@ -128,6 +133,7 @@ impl ChatEndpoint {
                 first: checked_secs("first_wait_secs", options.first_wait_secs)?,
                 longest: checked_secs("max_wait_secs", options.max_wait_secs)?,
             },
+            is_older: AtomicBool::new(false),
         })
     }
 
@@ -145,7 +151,9 @@ impl ChatEndpoint {
     ///
     /// Too many requests (429), a fault of the server (5xx), a timeout and a broken connection
     /// are tried again, after the wait that the server asks for in `Retry-After` or else one
-    /// that doubles.
+    /// that doubles. A server that refuses `json_schema` and names `json_object` is from then on
+    /// given the schema beside that type; whether it keeps to the schema is for the caller to
+    /// check, as always.
     ///
     /// # Errors
     ///
@@ -227,7 +235,8 @@ impl ChatEndpoint {
         is_stopped: &AtomicBool,
     ) -> Result<String, EndpointError> {
         let deadline = Instant::now() + self.total;
-        let body = wire::request(&self.model, messages, options).to_string();
+        let mut is_older = self.is_older.load(Ordering::Relaxed);
+        let mut body = self.body(messages, options, is_older);
         let mut n_attempts = 0;
         loop {
             if is_stopped.load(Ordering::Relaxed) {
@@ -238,6 +247,16 @@ impl ChatEndpoint {
             let (reason, asked) = match self.attempt(body.clone(), left.min(self.timeout)) {
                 Attempt::Text(text) => return Ok(text),
                 Attempt::Never(error) => return Err(error),
+                Attempt::OtherFormat(error) => {
+                    let format = options.response_format.as_ref();
+                    if is_older || format.and_then(formats::older).is_none() {
+                        return Err(error);
+                    }
+                    is_older = true;
+                    self.is_older.store(true, Ordering::Relaxed);
+                    body = self.body(messages, options, is_older);
+                    continue;
+                }
                 Attempt::Again(reason, asked) => (reason, asked),
             };
             let no_answer = |reason| EndpointError::NoAnswer {
@@ -260,6 +279,15 @@ impl ChatEndpoint {
                 return Err(self.stopped());
             }
         }
+    }
+
+    /// The request, with its format in the older spelling if there is one and `is_older`.
+    fn body(&self, messages: &[Message], options: &ChatOptions, is_older: bool) -> String {
+        let mut request = wire::request(&self.model, messages, options);
+        if is_older && let Some(format) = request.get_mut("response_format") {
+            *format = formats::older(format).unwrap_or_else(|| format.take());
+        }
+        request.to_string()
     }
 
     fn stopped(&self) -> EndpointError {
@@ -293,18 +321,22 @@ impl ChatEndpoint {
             said if said.is_empty() => "with an empty body".to_owned(),
             said => format!("with: {said}"),
         };
+        let refused = EndpointError::Refused {
+            url: self.url.clone(),
+            status,
+            said: said.clone(),
+            hint: hint(status),
+        };
+        if !reply.status.is_success() && formats::names_older(&body) {
+            return Attempt::OtherFormat(refused);
+        }
         if status == 429 || reply.status.is_server_error() {
             let asked = reply.header(&header::RETRY_AFTER);
             let asked = asked.and_then(|text| retry_after(text, SystemTime::now()));
             return Attempt::Again(format!("the status {status} {said}"), asked);
         }
         if !reply.status.is_success() {
-            return Attempt::Never(EndpointError::Refused {
-                url: self.url.clone(),
-                status,
-                said,
-                hint: hint(status),
-            });
+            return Attempt::Never(refused);
         }
         if reply.is_cut {
             let limit = reply.body.len();

@@ -6,6 +6,7 @@
 
 mod chat;
 mod error;
+mod formats;
 mod options;
 mod pool;
 mod waits;

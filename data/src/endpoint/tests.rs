@@ -75,6 +75,53 @@ fn the_server_reads_the_messages_and_its_text_comes_back() {
     );
 }
 
+/// What llama-cpp-python's server says of `json_schema`.
+const KNOWS_JSON_OBJECT: &str = "1 validation error:\n  {'type': 'literal_error', \
+    'loc': ('body', 'response_format', 'type'), 'msg': \"Input should be 'text' or 'json_object'\", \
+    'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}";
+
+#[test]
+fn a_server_that_knows_only_json_object_gets_the_schema_beside_it() {
+    let server = chat_server(
+        |request, _| match request["response_format"]["type"].as_str() {
+            Some("json_schema") => {
+                Answer::json(500, &json!({"error": {"message": KNOWS_JSON_OBJECT}}))
+            }
+            _ => completion(&request["response_format"].to_string()),
+        },
+    );
+    let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"a": 1}}});
+    let asking = ChatOptions {
+        response_format: Some(format),
+        ..ChatOptions::default()
+    };
+    let endpoint = endpoint(&options(&server.url()));
+    let expected = json!({"type": "json_object", "schema": {"a": 1}}).to_string();
+    // The refusal is met once, and without a wait.
+    for n_requests in [2, 3] {
+        let text = endpoint.complete(&ask("x"), &asking);
+        assert_eq!(text.as_deref(), Ok(expected.as_str()));
+        assert_eq!(server.received().len(), n_requests);
+    }
+}
+
+#[test]
+fn a_server_that_refuses_both_spellings_is_not_asked_a_third_time() {
+    let refuses = || chat_server(|_, _| Answer::json(400, &json!({"error": KNOWS_JSON_OBJECT})));
+    let json_schema = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {}}});
+    for (format, n_requests) in [(json_schema, 2), (json!({"type": "text"}), 1)] {
+        let server = refuses();
+        let asking = ChatOptions {
+            response_format: Some(format),
+            ..ChatOptions::default()
+        };
+        let refused = endpoint(&options(&server.url())).complete(&ask("x"), &asking);
+        let refused = refused.expect_err("refused").to_string();
+        assert!(refused.contains("answered 400 with: "), "{refused}");
+        assert_eq!(server.received().len(), n_requests);
+    }
+}
+
 #[test]
 fn what_may_pass_is_tried_again() {
     let broken = |bytes: &[u8]| Answer::Raw(bytes.to_vec());

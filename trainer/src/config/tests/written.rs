@@ -3,14 +3,14 @@
 use super::*;
 
 const JUDGE: &str = "goat.judge={ base_url = \"http://127.0.0.1:1/v1\", model = \"m\" }";
+const ODD: &str = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
 
-#[test]
-fn the_resolved_config_is_complete_and_means_the_same() {
-    let odd = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
-    let rows: [(&str, &[&str]); 12] = [
+/// Configs that use settings of every table, with overrides.
+fn configs() -> [(&'static str, &'static [&'static str]); 12] {
+    [
         (
             SLOT,
-            &["train.learning_rate=0.1", "train.adam_epsilon=1e-300", odd],
+            &["train.learning_rate=0.1", "train.adam_epsilon=1e-300", ODD],
         ),
         (
             Preset::Sft.text(),
@@ -77,8 +77,12 @@ fn the_resolved_config_is_complete_and_means_the_same() {
                 "goat.executor.timeout_secs=1.5",
             ],
         ),
-    ];
-    for (text, overrides) in rows {
+    ]
+}
+
+#[test]
+fn the_resolved_config_is_complete_and_means_the_same() {
+    for (text, overrides) in configs() {
         let config = good(text, overrides);
         let resolved = config.to_toml().unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(good(&resolved, &[]), config, "{resolved}");

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Loads an adapter in GGUF in llama.cpp, on its base model, and compares logits and greedy texts with tooltune's.
+
+The base is written as a GGUF in f32 first, since llama.cpp multiplies quantised weights by quantised activations, which is another
+function; its cache is in f32 too. Then both sides compute the same function in f32, in sums of another order. The same base as it
+is, with llama.cpp's own choices, is measured beside it and decides nothing. The prompts are token ids, so that no template takes
+part; that llama.cpp's tokenizer reads their text as the same ids is checked. `--record` writes the result into a Markdown file.
+"""
+
+import argparse
+import datetime
+import hashlib
+import json
+import platform
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# In place of the directory of this file, whose name would hide the package of that name.
+sys.path[0] = str(ROOT / "scripts")
+
+import numpy
+
+from dequantised_gguf import write_dequantised
+from llama_cpp_model import EXACT, LlamaCppModel, versions
+from logits_file import read_prompts
+from verification_section import record
+
+# Ours is at most 1e-4 from the exact function; another f32 implementation, with sums and exponentials of its own, was measured at
+# 1.4e-4 from it (both by scripts/verify/peft), and gets 2e-4.
+BOUND = 3e-4
+
+
+def read_texts(path: Path, n: int) -> list:
+    """The first `n` lines of a predictions.jsonl: text, number of tokens and reason of the end of each."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[:n]]
+    if len(rows) < n:
+        raise SystemExit(f"{path}: has {len(rows)} texts, the logits {n} prompts; evaluate as many rows")
+    if any(row.get("finish_reason") not in ("stop", "length") for row in rows):
+        raise SystemExit(f"{path}: a text neither ended by itself nor at the limit of tokens; evaluate greedily, without a server")
+    return rows
+
+
+def greedy(model: LlamaCppModel, logits: numpy.ndarray, n_prompt: int, n_most: int) -> tuple:
+    """(ids after the prompt that the model has just read, whether they ended by themselves, the lead of each best token).
+
+    `logits` [vocab] are those after the prompt; a lead is that of a best logit over the second best.
+    """
+    ids, leads = [], []
+    while True:
+        second, best = numpy.partition(logits, -2)[-2:]
+        leads.append(float(best - second))
+        token = int(logits.argmax())
+        if model.ends(token) or len(ids) == n_most:
+            return ids, model.ends(token), leads
+        ids.append(token)
+        logits = model.logits([(token, n_prompt + len(ids) - 1, 0, True)])[-1]
+
+
+def same_text(model: LlamaCppModel, logits: numpy.ndarray, n_prompt: int, ours: dict) -> tuple:
+    """(what llama.cpp's text after the prompt it has just read is beside ours: "same", "tie" or "other", its text)"""
+    ids, ended, leads = greedy(model, logits, n_prompt, ours["n_tokens"] + (ours["finish_reason"] == "stop"))
+    text, wanted = model.text(ids), ours["prediction"].encode()
+    shown = text.decode(errors="replace")
+    if text == wanted and ended >= (ours["finish_reason"] == "stop"):
+        return "same", shown
+    # The first token that our text does not go on with, or the end of the shorter one.
+    n_same = 0
+    while n_same < len(ids) and wanted.startswith(model.text(ids[: n_same + 1])):
+        n_same += 1
+    return ("tie" if leads[n_same] < 2 * BOUND else "other"), shown
+
+
+def measured(model: LlamaCppModel, prompts: list, texts: list) -> list:
+    """Of each prompt: logits, their difference from ours, the share of the same best token, and llama.cpp's text beside ours."""
+    rows = []
+    for k, (ids, ours) in enumerate(prompts):
+        theirs = model.all_logits(ids)
+        if theirs.shape != ours.shape:
+            raise SystemExit(f"prompt{k}: llama.cpp gives logits {list(theirs.shape)}, the file has {list(ours.shape)}")
+        if not numpy.isfinite(theirs).all():
+            raise SystemExit(f"prompt{k}: llama.cpp gives logits that are not finite; look at the adapter's tensors")
+        verdict, text = same_text(model, theirs[-1], len(ids), texts[k]) if texts else ("", "")
+        rows.append(
+            {
+                "logits": theirs,
+                "difference": float(numpy.abs(theirs - ours).max()),
+                "same_best": float((theirs.argmax(-1) == ours.argmax(-1)).mean()),
+                "verdict": verdict,
+                "text": text,
+                "reads_same": model.ids(model.text(ids, special=True)) == ids.tolist(),
+            }
+        )
+    return rows
+
+
+def compare(arguments, prompts: list, texts: list) -> dict:
+    """What was measured of each kind: `exact` in f32, `alone` the same without the adapter, `served` as llama.cpp runs the base."""
+    n_ctx = max(len(ids) for ids, _ in prompts) + max((row["n_tokens"] for row in texts), default=0) + 8
+    settings = {"n_ctx": n_ctx, "threads": arguments.threads}
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder) / "f32.gguf"
+        write_dequantised(arguments.base, base, "f32")
+        sides = {
+            "exact": {"path": base, "adapter": arguments.adapter, "context": EXACT},
+            "alone": {"path": base, "context": EXACT},
+            "served": {"path": arguments.base, "adapter": arguments.adapter},
+        }
+        found = {}
+        for kind, side in sides.items():
+            with closing(LlamaCppModel(**side, **settings)) as model:
+                found[kind] = measured(model, prompts, texts)
+    return found
+
+
+def faults(found: dict) -> list:
+    """What is wrong, as lines."""
+    lines = []
+    for k, (exact, alone) in enumerate(zip(found["exact"], found["alone"])):
+        if exact["difference"] > BOUND:
+            lines.append(f"prompt{k}: a logit differs by {exact['difference']:.2e}, the limit is {BOUND:.0e}")
+        if exact["verdict"] == "other":
+            lines.append(f"prompt{k}: llama.cpp writes another text: {exact['text']!r}")
+        if not exact["reads_same"]:
+            lines.append(f"prompt{k}: llama.cpp's tokenizer reads the prompt as other tokens")
+        if alone["difference"] < 100 * BOUND:
+            lines.append(f"prompt{k}: without the adapter logits differ by {alone['difference']:.2e} only; train more, this proves little")
+    if found["alone"][0]["verdict"] and all(row["verdict"] == "same" for row in found["alone"]):
+        lines.append("without the adapter all texts are the same; train more, or give more prompts: this proves little")
+    return lines
+
+
+def report(arguments, prompts: list, found: dict, wrong: list) -> str:
+    digest = hashlib.sha256(arguments.adapter.read_bytes()).hexdigest()[:16]
+    lines = [
+        f"Adapter `{arguments.adapter}` (sha256 `{digest}`) on `{arguments.base}`, {datetime.date.today().isoformat()}.",
+        f"Python {platform.python_version()}, {versions()}.",
+        "",
+        "| prompt | tokens | difference, both in f32 | same best token | text | change by the adapter | largest logit "
+        "| difference, base as it is | same best token | text |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for k, ((ids, ours), exact, alone, served) in enumerate(zip(prompts, *(found[kind] for kind in ("exact", "alone", "served")))):
+        change = float(numpy.abs(exact["logits"] - alone["logits"]).max())
+        lines.append(
+            f"| {k} | {len(ids)} | {exact['difference']:.2e} | {exact['same_best']:.2%} | {exact['verdict'] or '–'} | {change:.3f} "
+            f"| {float(numpy.abs(ours).max()):.2f} | {served['difference']:.3f} | {served['same_best']:.2%} | {served['verdict'] or '–'} |"
+        )
+    n_changed = sum(row["verdict"] not in ("", "same") for row in found["alone"])
+    verdict = "DIFFERS from" if wrong else "agrees with"
+    worst = max(row["difference"] for row in found["exact"])
+    lines += [
+        "",
+        f"llama.cpp {verdict} tooltune: the largest difference of a logit is {worst:.2e}, the limit {BOUND:.0e}.",
+        f"Without the adapter {n_changed} of {len(prompts)} texts are others." if found["alone"][0]["verdict"] else "No texts were compared.",
+        "The base as it is means quantised weights, by activations that llama.cpp quantises too, and a cache in f16.",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("adapter", type=Path, help="what `tooltune export RUN --to gguf` wrote")
+    parser.add_argument("logits", type=Path, help="what `tooltune verify RUN --logits FILE` wrote")
+    parser.add_argument("--texts", type=Path, help="predictions.jsonl of the same rows, generated greedily in f32")
+    parser.add_argument("--base", type=Path, default=Path("models/smollm2-135m-instruct.gguf"), help="a GGUF; default SmolLM2")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--record", type=Path, help="Markdown file whose section is to be replaced")
+    arguments = parser.parse_args()
+    for path in (arguments.adapter, arguments.base):
+        if not path.is_file():
+            raise SystemExit(f"{path}: no such file")
+    prompts = read_prompts(arguments.logits)
+    texts = read_texts(arguments.texts, len(prompts)) if arguments.texts else []
+    found = compare(arguments, prompts, texts)
+    wrong = faults(found)
+    text = report(arguments, prompts, found, wrong)
+    print(text)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    if arguments.record and not wrong:
+        record(arguments.record, "scripts/verify/llama-cpp", "The exported adapter in llama.cpp", text)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
