@@ -29,6 +29,8 @@ SIDES = [("base", False), ("base", True), ("best", False), ("best", True)]
 
 def options_of(arguments, suite: str) -> list:
     rows = [] if suite == "retrieval" else ["--max-samples", str(arguments.rows)]
+    if suite in ("nestful", "toolqa"):
+        rows += ["--set", f"eval.max_new_tokens={arguments.max_new_tokens}"]
     if suite == "nestful":
         return [*rows, "--data", arguments.nestful, "--n-examples", "1"]
     if suite == "toolqa":
@@ -72,6 +74,7 @@ def main() -> int:
     parser.add_argument("--tooltune", required=True, help=argparse.SUPPRESS)
     parser.add_argument("runs", nargs="+", type=Path, help="run directories")
     parser.add_argument("--rows", type=int, default=40, help="rows of each suite, the first ones")
+    parser.add_argument("--max-new-tokens", type=int, default=256, help="of answers of nestful and toolqa")
     parser.add_argument("--slot", default="", help="SLOT rows in place of the run's data.eval, such as unseen ones")
     parser.add_argument("--nestful", default="", help="rows in NESTFUL's format")
     parser.add_argument("--toolqa", default="", help="questions about outputs of tools")
@@ -101,7 +104,8 @@ def main() -> int:
         "# Suites by adapters, free and constrained",
         "",
         *report_head("scripts/bench/suites", given, load, "greedy; per cent; the model without an adapter and the best checkpoint"),
-        f"- at most {arguments.rows} rows of each suite; prompts of nestful with one example, responses of toolqa reduced by paths",
+        f"- at most {arguments.rows} rows of each suite; prompts of nestful with one example, responses of toolqa reduced by paths; "
+        f"their answers have at most {arguments.max_new_tokens} tokens",
         *notes,
         "",
         "| run | suite | metric | base | base, constrained | best | best, constrained |",
