@@ -40,7 +40,7 @@ OWN, PYTHON = "llama.cpp", "llama-cpp-python"
 # A tie of two tokens may go either way, and the text after it is another one.
 SAME_SHARE = 0.75
 READY_SECONDS = 300
-PACKAGES = ("xllamacpp", "llama-cpp-python", "jsonschema")
+PACKAGES = {OWN: "xllamacpp", PYTHON: "llama-cpp-python"}
 
 
 def commands(base: Path, adapter: Path, port: int, threads: int) -> dict:
@@ -178,7 +178,7 @@ def compare(arguments, schemas: list, folder: Path) -> tuple:
 
 
 def report(arguments, ours: dict, found: dict, n: int) -> str:
-    versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in PACKAGES)
+    versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in (*map(PACKAGES.get, found), "jsonschema"))
     lines = [
         f"Run `{arguments.run}`, checkpoint {arguments.checkpoint}, {n} rows, {datetime.date.today().isoformat()}; {versions}.",
         "",
@@ -194,9 +194,13 @@ def report(arguments, ours: dict, found: dict, n: int) -> str:
     lines += [
         "",
         f"Without the adapter {n - n_base} of {n} greedy texts are others.",
-        "llama-cpp-python's server penalises repeated tokens (`repeat_penalty` 1.1) unless a request says otherwise, so that its texts "
-        "at temperature 0 are not the likeliest ones. With a schema both servers write required keys before optional ones.",
+        "With a schema the server writes required keys before optional ones.",
     ]
+    if PYTHON in found:
+        lines.append(
+            "llama-cpp-python's server penalises repeated tokens (`repeat_penalty` 1.1) unless a request says otherwise, so that its "
+            "texts at temperature 0 are not the likeliest ones."
+        )
     return "\n".join(lines)
 
 
