@@ -307,7 +307,8 @@ fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
         )
     };
     let command = format!(
-        "{CONSTRAINED} --endpoint {}/v1 --endpoint-model m --concurrency 1 --output out",
+        "{CONSTRAINED} --endpoint {}/v1 --endpoint-model m --concurrency 1 --output out \
+         --extra-body {{\"repeat_penalty\":1.0}}",
         server.url()
     );
     let answer = workplace.run(command.split(' '));
@@ -326,6 +327,7 @@ fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
         let body: Value = serde_json::from_str(&request.body).unwrap();
         assert_eq!(body["response_format"]["type"], "json_schema");
         assert!(body["response_format"]["json_schema"]["schema"].is_object());
+        assert_eq!(body["repeat_penalty"], 1.0);
         assert_eq!(
             (&body["max_tokens"], &body["temperature"]),
             (&json!(12), &json!(0.0))

@@ -207,6 +207,10 @@ pub struct EvalArgs {
     /// Requests to the server at once.
     #[arg(long, default_value_t = 8, requires = "endpoint")]
     pub concurrency: usize,
+    /// A JSON object of further fields of every request, for what a server adds to the protocol, such
+    /// as '{"repeat_penalty": 1.0}'.
+    #[arg(long, value_name = "JSON", value_parser = json_object, requires = "endpoint")]
+    pub extra_body: Option<serde_json::Map<String, serde_json::Value>>,
     /// Folder for predictions and metrics; it must not hold any yet. Texts are kept there as they
     /// come, so that the same command goes on after an interruption.
     #[arg(long)]
@@ -223,6 +227,10 @@ pub struct EvalArgs {
     pub nestful: NestfulArgs,
     #[command(flatten)]
     pub sandbox: SandboxArgs,
+}
+
+fn json_object(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("this is no JSON object: {error}"))
 }
 
 /// `tooltune score predictions.jsonl > scores.jsonl`

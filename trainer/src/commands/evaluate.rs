@@ -135,7 +135,7 @@ pub(super) fn journal(
 
 /// A digest of everything that the texts of an evaluation follow from.
 fn digest(args: &EvalArgs, config: &Config, prompts: &[Prompted<'_>]) -> Result<String, Error> {
-    let server = (&args.endpoint, &args.endpoint_model);
+    let server = (&args.endpoint, &args.endpoint_model, &args.extra_body);
     let weights = match (args.checkpoint.as_str(), &args.endpoint) {
         ("base", _) => "base".to_string(),
         (_, Some(_)) => String::new(),
@@ -316,6 +316,7 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWrite
         &options,
         args.concurrency,
         settings::generation(config, &[]),
+        args.extra_body.clone().unwrap_or_default(),
     )
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tooltune_data::endpoint::{
     Answered, ChatEndpoint, ChatOptions, ChatRequest, EndpointError, EndpointOptions,
 };
@@ -46,6 +46,8 @@ pub struct EndpointWriter {
     endpoint: ChatEndpoint,
     concurrency: usize,
     options: GenerationOptions,
+    /// Further fields of every request.
+    extra_body: Map<String, Value>,
 }
 
 /// A prompt that is to be gone on with.
@@ -120,7 +122,7 @@ pub struct Written {
 }
 
 impl EndpointWriter {
-    /// Nothing is sent yet.
+    /// Nothing is sent yet; `extra_body` is added to every request.
     ///
     /// # Errors
     ///
@@ -129,6 +131,7 @@ impl EndpointWriter {
         options: &EndpointOptions,
         concurrency: usize,
         generation: GenerationOptions,
+        extra_body: Map<String, Value>,
     ) -> Result<Self, Error> {
         let endpoint = ChatEndpoint::new(options)
             .map_err(|error| Error::Usage(format!("--endpoint: {error}")))?;
@@ -136,12 +139,13 @@ impl EndpointWriter {
             endpoint,
             concurrency,
             options: generation,
+            extra_body,
         })
     }
 
     fn chat_options(&self, prompt: &Prompted<'_>) -> ChatOptions {
         let sampling = self.options.sampling;
-        let mut extra = serde_json::Map::new();
+        let mut extra = self.extra_body.clone();
         if sampling.temperature > 0.0 {
             extra.insert("top_p".to_owned(), json!(sampling.top_p));
             extra.insert("seed".to_owned(), json!(self.options.seed));
