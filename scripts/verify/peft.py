@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Loads an exported adapter in peft, on the base model in transformers, and compares logits with those tooltune wrote.
 
-The logits file is safetensors with `prompt<k>.input_ids` [n] (integers) and `prompt<k>.logits` [n, vocab] (f32). Both sides
-compute in f32. The comparison is of every logit; the change that the adapter makes is printed beside the difference, since
+The logits file is that of `tooltune verify ADAPTER --logits FILE`. Both sides compute in f32. The comparison is of every logit; the change that the adapter makes is printed beside the difference, since
 agreement means nothing for an adapter that does nothing. `--record` writes the result into a Markdown file.
 """
 
@@ -20,47 +19,21 @@ sys.path[0] = str(ROOT / "scripts")
 
 import torch
 from peft import PeftModel
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 import hf_from_gguf
+from logits_file import logits_of, read_prompts
 
 TOLERANCE = 1e-4
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "gguf")
 BEGIN, END = "<!-- written by scripts/verify/peft -->", "<!-- end of scripts/verify/peft -->"
 
 
-def read_prompts(path: Path) -> list:
-    """[(input_ids [n], logits [n, vocab])], or an exit that says what is wrong with the file."""
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise SystemExit(f"{path}: not a readable safetensors file: {error}")
-    prompts = []
-    while f"prompt{len(prompts)}.input_ids" in tensors:
-        k = len(prompts)
-        ids, logits = tensors[f"prompt{k}.input_ids"].long(), tensors.get(f"prompt{k}.logits")
-        if logits is None or logits.dim() != 2 or ids.shape != logits.shape[:1]:
-            raise SystemExit(f"{path}: prompt{k}.logits must be [n, vocab] beside prompt{k}.input_ids [n]")
-        if not torch.isfinite(logits).all():
-            raise SystemExit(f"{path}: prompt{k}.logits holds values that are not finite")
-        prompts.append((ids, logits.float()))
-    if not prompts:
-        raise SystemExit(f"{path}: holds no prompt0.input_ids; it has {', '.join(sorted(tensors)[:5]) or 'no tensors'}")
-    return prompts
-
-
 def load_base(path: Path):
     if path.suffix == ".gguf":
         return hf_from_gguf.load_model(path, attention="eager")
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
-
-
-def logits_of(model, ids: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return model(input_ids=ids[None], use_cache=False).logits[0].float()
 
 
 def compare(base_path: Path, adapter: Path, prompts: list) -> list:
