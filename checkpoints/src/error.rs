@@ -195,7 +195,10 @@ pub enum CheckpointError {
     },
 
     /// A JSON file does not parse or lacks its outer form.
-    #[error("{path}:{line}:{column}: {problem}", path = path.display())]
+    #[error(
+        "{path}:{line}:{column}: {problem}; bring back a whole copy of the file",
+        path = path.display()
+    )]
     Json {
         /// File concerned.
         path: PathBuf,
@@ -346,11 +349,17 @@ impl CheckpointError {
     /// For `map_err`: a [`Json`](Self::Json) error with the parser's position.
     pub fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> CheckpointError {
         let path = path.to_owned();
-        move |e| CheckpointError::Json {
-            path,
-            line: e.line(),
-            column: e.column(),
-            problem: e.to_string(),
+        move |e| {
+            let (line, column) = (e.line(), e.column());
+            let problem = e.to_string();
+            // The place is said before.
+            let own_place = format!(" at line {line} column {column}");
+            CheckpointError::Json {
+                path,
+                line,
+                column,
+                problem: problem.trim_end_matches(&own_place).to_owned(),
+            }
         }
     }
 

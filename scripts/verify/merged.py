@@ -16,9 +16,10 @@ sys.path[0] = str(ROOT / "scripts")
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
+
+from hf_logits import logits_of, prompts_of
 
 F32_BOUND, ROUNDED_SHARE = 1e-4, 0.02
 
@@ -42,12 +43,10 @@ def main() -> int:
         raise SystemExit(f"{arguments.model}: no safetensors; write them with `tooltune export RUN --to merged --output DIR`")
     model = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32, attn_implementation="eager").eval()
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    tensors, worst, largest, k = load_file(arguments.logits), 0.0, 0.0, 0
+    prompts, worst, largest = prompts_of(arguments.logits), 0.0, 0.0
     same = total = 0
-    while f"prompt{k}.input_ids" in tensors:
-        ids, ours = tensors[f"prompt{k}.input_ids"].long(), tensors[f"prompt{k}.logits"].float()
-        with torch.no_grad():
-            theirs = model(input_ids=ids[None], use_cache=False).logits[0].float()
+    for k, (ids, ours) in enumerate(prompts):
+        theirs = logits_of(model, ids)
         worst = max(worst, float((theirs - ours).abs().max()))
         largest = max(largest, float(ours.abs().max()))
         same += int((theirs.argmax(-1) == ours.argmax(-1)).sum())
@@ -55,14 +54,11 @@ def main() -> int:
         again = tokenizer(tokenizer.decode(ids), add_special_tokens=False)["input_ids"]
         if again != ids.tolist():
             raise SystemExit(f"prompt{k}: the tokenizer of the folder reads the prompt as other tokens")
-        k += 1
-    if not k:
-        raise SystemExit(f"{arguments.logits}: holds no prompt0.input_ids")
     bound = F32_BOUND if dtypes == {"F32"} else ROUNDED_SHARE * largest
     versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in ("torch", "transformers", "tokenizers", "safetensors"))
     verdict = "agrees with" if worst <= bound else "DIFFERS from"
     print(
-        f"{arguments.model} ({', '.join(sorted(dtypes))}) {verdict} the checkpoint in transformers: {k} prompts, largest difference "
+        f"{arguments.model} ({', '.join(sorted(dtypes))}) {verdict} the checkpoint in transformers: {len(prompts)} prompts, largest difference "
         f"of a logit {worst:.2e} (bound {bound:.2e}, largest logit {largest:.1f}), the most likely token agrees at {same} of {total} "
         f"positions, the prompts' tokens are the same ({versions})"
     )

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 import hf_from_gguf
-from logits_file import read_prompts
+from hf_logits import logits_of, prompts_of
 from verification_section import record
 
 TOLERANCE = 1e-4
@@ -34,11 +34,6 @@ def load_base(path: Path):
     if path.suffix == ".gguf":
         return hf_from_gguf.load_model(path, attention="eager")
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
-
-
-def logits_of(model, ids: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return model(input_ids=ids[None], use_cache=False).logits[0].float()
 
 
 def compare(base_path: Path, adapter: Path, prompts: list) -> list:
@@ -117,7 +112,7 @@ def main() -> int:
     if not arguments.base.exists():
         raise SystemExit(f"{arguments.base}: no such base model; scripts/fetch-models fetches SmolLM2")
     logging.disable_progress_bar()
-    prompts = [(torch.from_numpy(ids), torch.from_numpy(logits)) for ids, logits in read_prompts(arguments.logits)]
+    prompts = prompts_of(arguments.logits)
     rows = compare(arguments.base, arguments.adapter, prompts)
     passed = worst(rows) <= TOLERANCE
     text = report(arguments, rows, passed)

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use consumers::{
-    Compatibility, CompatibilityRow, Consumer, Verdict, VllmLoad, compatibility, converter_rules,
-    peft_rules, sglang_rules, vllm_rules,
+    Compatibility, CompatibilityRow, Consumer, PeftRules, Verdict, VllmLoad, compatibility,
+    converter_rules, peft_rules, sglang_rules, vllm_rules,
 };
 pub use gguf::{GgufAdapter, GgufArchitecture, GgufBase, read_gguf_adapter, write_gguf_adapter};
 pub use peft_config::{InitLoraWeights, Patterns, PeftConfig, TargetModules};

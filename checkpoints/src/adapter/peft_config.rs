@@ -271,7 +271,7 @@ impl PeftConfig {
     /// # Errors
     ///
     /// - the file is absent or no JSON object, or a field has a wrong type
-    /// - `r` is 0 or `lora_alpha` is not finite
+    /// - `r` is 0, or `lora_alpha` or a value of `alpha_pattern` is not finite in f32
     /// - it asks for what cannot be computed here; the error names the field
     pub fn load(path: &Path) -> Result<PeftConfig, CheckpointError> {
         let text = fs::read(path).map_err(CheckpointError::io("read", path))?;
@@ -283,8 +283,19 @@ impl PeftConfig {
         if config.r == 0 {
             return Err(CheckpointError::field(path, "r", "must be at least 1"));
         }
-        if !config.lora_alpha.is_finite() {
-            return Err(CheckpointError::field(path, "lora_alpha", "must be finite"));
+        // Scalings are f32 where they multiply.
+        let overflows = |alpha: f64| !(alpha as f32).is_finite();
+        if overflows(config.lora_alpha) {
+            return Err(CheckpointError::field(
+                path,
+                "lora_alpha",
+                "must be finite in f32",
+            ));
+        }
+        let mut patterns = config.alpha_pattern.0.iter();
+        if let Some((pattern, _)) = patterns.find(|(_, alpha)| overflows(*alpha)) {
+            let problem = format!("the value of {pattern:?} must be finite in f32");
+            return Err(CheckpointError::field(path, "alpha_pattern", problem));
         }
         config.unrecognised = unrecognised(&fields);
         Ok(config)

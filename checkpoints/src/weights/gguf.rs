@@ -21,6 +21,9 @@ pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
 const MAX_DIMS: u32 = 4;
 /// Arrays of arrays are allowed by the format and used by nobody.
 const MAX_NESTING: usize = 4;
+/// Items of all arrays together: an item takes one byte in the file and 32 in memory. The largest
+/// vocabularies have a million tokens, each in a handful of arrays.
+const MAX_ITEMS: u64 = 1 << 24;
 
 /// A tensor as the header describes it, dimensions already outermost first.
 #[derive(Debug)]
@@ -48,6 +51,7 @@ impl GgufFile {
             reader: BufReader::new(source.file()),
             source: &source,
             at: 0,
+            n_items: 0,
         };
         let (n_tensors, n_entries) = header.counts()?;
         let mut entries = BTreeMap::new();
@@ -216,6 +220,8 @@ struct HeaderReader<'a> {
     source: &'a SourceFile,
     /// Bytes consumed so far.
     at: u64,
+    /// Items of the arrays so far.
+    n_items: u64,
 }
 
 impl HeaderReader<'_> {
@@ -341,6 +347,11 @@ impl HeaderReader<'_> {
             _ => 8,
         };
         let n = self.count(least_bytes, key)?;
+        self.n_items += n;
+        if self.n_items > MAX_ITEMS {
+            let problem = format!("its metadata lists more than {MAX_ITEMS} items");
+            return Err(CheckpointError::malformed(self.source.path(), key, problem));
+        }
         let items = (0..n).map(|_| self.value(kind, key, nesting + 1));
         Ok(GgufValue::Array(items.collect::<Result<_, _>>()?))
     }

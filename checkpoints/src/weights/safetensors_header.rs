@@ -62,11 +62,21 @@ fn tensor_infos(
     let mut infos = BTreeMap::new();
     for (name, value) in fields {
         let info = TensorInfo::deserialize(value).map_err(|e| {
-            CheckpointError::malformed(path, format!("tensor {name} of the header"), e.to_string())
+            let at = format!("tensor {} of the header", excerpt(&name));
+            CheckpointError::malformed(path, at, excerpt(&e.to_string()))
         })?;
         infos.insert(name, info);
     }
     Ok((infos, 8 + header_len))
+}
+
+/// The beginning of a text of the file, which may have the size of the whole header.
+fn excerpt(text: &str) -> String {
+    const N_CHARACTERS: usize = 200;
+    match text.char_indices().nth(N_CHARACTERS) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
 }
 
 fn header_len(source: &SourceFile) -> Result<u64, CheckpointError> {

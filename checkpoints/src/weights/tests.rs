@@ -435,6 +435,33 @@ fn lengths_far_beyond_the_file_cost_no_memory() {
 }
 
 #[test]
+fn metadata_of_millions_of_items_is_refused_before_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    // One byte each in the file, and the file has them all.
+    let n_items = (1_u64 << 24) + 1;
+    let mut bytes = GgufWriter::new().texts("flags", &["a"]).bytes();
+    let at = 24 + 8 + "flags".len() + 4;
+    bytes[at..at + 4].copy_from_slice(&7_u32.to_le_bytes());
+    bytes[at + 4..at + 12].copy_from_slice(&n_items.to_le_bytes());
+    bytes.resize(bytes.len() + n_items as usize, 0);
+    fs::write(&path, bytes).unwrap();
+    let error = open_error(&path);
+    assert!(error.contains("flags: its metadata lists more"), "{error}");
+}
+
+#[test]
+fn a_long_text_of_a_header_is_not_repeated_in_its_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = "x".repeat(1_000_000);
+    for header in [format!(r#"{{"a":"{long}"}}"#), format!(r#"{{"{long}":1}}"#)] {
+        let error = open_error(&write_header(&dir, &header, 0));
+        assert!(error.contains("of the header"), "{}", &error[..500]);
+        assert!(error.len() < 1_000, "{} bytes", error.len());
+    }
+}
+
+#[test]
 fn heads_that_do_not_divide_the_rows_are_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");

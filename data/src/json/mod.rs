@@ -15,6 +15,7 @@ mod float;
 mod order;
 mod parse;
 mod render;
+mod schema_paths;
 
 pub use decimal::Decimal;
 pub use exact::{ExactJson, parse_exact};
@@ -22,3 +23,4 @@ pub use float::python_float_repr;
 pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};
 pub use render::{Part, PathStep, Place, Style, dumps, dumps_with_places, dumps_with_scalars};
+pub(crate) use schema_paths::endless_work;

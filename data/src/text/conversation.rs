@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::error::DataError;
 use crate::json;
+use crate::tools::kind_of;
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -140,12 +141,12 @@ impl Conversation {
 
 /// Reads a JSON array of messages; `field` is its name in errors.
 pub(super) fn parse_messages(value: &Value, field: &str) -> Result<Vec<Message>, DataError> {
-    let items = as_array(value, field, "an array of messages")?;
+    let items = as_array(value, field, "a list of messages")?;
     if items.is_empty() {
         return Err(DataError::WrongType {
             field: field.to_owned(),
             found: "an empty array",
-            expected: "an array of at least one message",
+            expected: "a list of at least one message",
         });
     }
     items
@@ -204,7 +205,7 @@ fn parse_role(fields: &Map<String, Value>, field: &str) -> Result<Role, DataErro
 fn parse_tool_calls(value: Option<&Value>, field: &str) -> Result<Vec<ToolCall>, DataError> {
     match value {
         None | Some(Value::Null) => Ok(Vec::new()),
-        Some(value) => as_array(value, field, "an array of tool calls")?
+        Some(value) => as_array(value, field, "a list of tool calls")?
             .iter()
             .enumerate()
             .map(|(call_idx, call)| parse_tool_call(call, &format!("{field}[{call_idx}]")))
@@ -249,7 +250,7 @@ fn parse_derived(
     arguments: &Map<String, Value>,
     field: &str,
 ) -> Result<BTreeSet<String>, DataError> {
-    const EXPECTED: &str = "an array of argument names, or an object with such keys";
+    const EXPECTED: &str = "a list of argument names, or an object with such keys";
     let names: Vec<&String> = match value {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Object(origins)) => origins.keys().collect(),
@@ -287,7 +288,7 @@ fn parse_arguments(value: &Value, field: &str) -> Result<Map<String, Value>, Dat
                 _ => Err(refused("it does not survive a round trip".to_owned())),
             }
         }
-        other => Err(refused(format!("it is {}", type_name(&other)))),
+        other => Err(refused(format!("it is {}", kind_of(&other)))),
     }
 }
 
@@ -319,7 +320,7 @@ pub(super) fn missing(field: &str, needed: &'static str) -> DataError {
 pub(super) fn wrong_type(field: &str, found: &Value, expected: &'static str) -> DataError {
     DataError::WrongType {
         field: field.to_owned(),
-        found: type_name(found),
+        found: kind_of(found),
         expected,
     }
 }
@@ -338,16 +339,5 @@ pub(super) fn as_array<'a>(
     match value {
         Value::Array(items) => Ok(items),
         other => Err(wrong_type(field, other, expected)),
-    }
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
     }
 }

@@ -194,7 +194,7 @@ fn prompt_completion(fields: &Map<String, Value>) -> Result<Conversation, DataEr
         None => Err(missing(name, NEEDED)),
         Some(Value::String(text)) => Ok(vec![Message::new(role, text.clone())]),
         Some(value @ Value::Array(_)) => parse_messages(value, name),
-        Some(other) => Err(wrong_type(name, other, "a text or an array of messages")),
+        Some(other) => Err(wrong_type(name, other, "a text or a list of messages")),
     };
     let mut all = part("prompt", Role::User)?;
     let completion_start = all.len();
@@ -231,7 +231,7 @@ fn with_tools(
 ) -> Result<Conversation, DataError> {
     let list = |name: &str| match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => as_array(value, name, "an array of objects").map(|items| {
+        Some(value) => as_array(value, name, "a list of objects").map(|items| {
             let all = items.to_vec();
             (!all.is_empty()).then_some(all)
         }),

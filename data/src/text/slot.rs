@@ -76,7 +76,8 @@ const MAX_KEPT_SCHEMAS: usize = 512;
 impl GoldCheck {
     /// # Errors
     ///
-    /// - the schema does not compile, or refers to another document
+    /// - the schema does not compile, refers to another document, or could be validated only in
+    ///   endless work
     /// - the gold does not satisfy it (2020-12 unless `$schema` says otherwise, formats not
     ///   asserted); the first fault is reported
     pub(super) fn check(&mut self, gold: &Value, json_schema: &Value) -> Result<(), DataError> {
@@ -93,6 +94,10 @@ impl GoldCheck {
         let key = json::dumps(json_schema, Style::Compact);
         if let Some(kept) = self.validators.get(&key) {
             return Ok(Arc::clone(kept));
+        }
+        if let Some(reason) = json::endless_work(json_schema) {
+            let pointer = String::new();
+            return Err(DataError::BadSchema { pointer, reason });
         }
         let mut options = jsonschema::options().should_validate_formats(false);
         if json_schema.get("$schema").is_none() {

@@ -11,8 +11,7 @@ mod servers;
 mod verdict;
 
 pub use compatibility::{Compatibility, CompatibilityRow, compatibility};
-pub(crate) use peft::PeftRules;
-pub use peft::peft_rules;
+pub use peft::{PeftRules, peft_rules};
 pub use servers::{VllmLoad, converter_rules, sglang_rules, vllm_rules};
 pub use verdict::{Consumer, Verdict};
 

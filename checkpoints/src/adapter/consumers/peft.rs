@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use super::HEAD;
@@ -17,6 +17,11 @@ use crate::error::CheckpointError;
 const DEFAULT_TARGETS: [&str; 2] = ["q_proj", "v_proj"];
 const ALL_LINEAR: &str = "all-linear";
 
+/// Entries of a pattern table. A model of 405 billion parameters has 882 linear layers.
+const MAX_PATTERNS: usize = 4096;
+/// Memory of one compiled entry of such a table; one that names modules takes a twentieth.
+const PATTERN_BYTES: usize = 1 << 18;
+
 /// Rank and scaling of every module that PEFT applies.
 ///
 /// Tensors outside the config's targets are left out, since PEFT loads an adapter without them.
@@ -24,7 +29,8 @@ const ALL_LINEAR: &str = "all-linear";
 /// # Errors
 ///
 /// - a tensor is no factor or lacks its other half
-/// - a rank in the config is not that of the tensors, which PEFT refuses
+/// - a rank in the config is not that of the tensors, or no tensor is among the targets, which PEFT
+///   refuses
 /// - `layers_to_transform` beside targets given as one pattern, which PEFT refuses
 /// - a pattern that is no regular expression here
 pub fn peft_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
@@ -49,12 +55,20 @@ pub fn peft_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
         let scaling = rules.scaling(pair.module, rank);
         scalings.insert(pair.module.to_owned(), ModuleScaling { rank, scaling });
     }
+    if scalings.is_empty() {
+        return Err(CheckpointError::RefusedBy {
+            consumer: "PEFT",
+            problem: "the config's target_modules name none of the modules that have factors"
+                .to_owned(),
+            mend: "correct target_modules, or export the adapter again".to_owned(),
+        });
+    }
     Ok(scalings)
 }
 
 /// A config with its patterns compiled.
 #[derive(Debug)]
-pub(crate) struct PeftRules<'a> {
+pub struct PeftRules<'a> {
     config: &'a PeftConfig,
     targets: Choice,
     excluded: Option<Choice>,
@@ -65,7 +79,13 @@ pub(crate) struct PeftRules<'a> {
 
 impl<'a> PeftRules<'a> {
     /// Compiles the patterns of `config`.
-    pub(crate) fn new(config: &'a PeftConfig) -> Result<PeftRules<'a>, CheckpointError> {
+    ///
+    /// # Errors
+    ///
+    /// - a pattern that is no regular expression here, or a table of more than 4096
+    /// - `layers_to_transform` or `layers_pattern` of a wrong type, or beside targets given as one
+    ///   pattern, which PEFT refuses
+    pub fn new(config: &'a PeftConfig) -> Result<PeftRules<'a>, CheckpointError> {
         let targets = match &config.target_modules {
             Some(targets) => Choice::new("target_modules", targets)?,
             None => Choice::Names(DEFAULT_TARGETS.map(str::to_owned).to_vec()),
@@ -95,7 +115,7 @@ impl<'a> PeftRules<'a> {
     }
 
     /// Whether the config puts factors on the module of this path.
-    pub(crate) fn targets(&self, module: &str) -> bool {
+    pub fn targets(&self, module: &str) -> bool {
         if self.excluded.as_ref().is_some_and(|e| e.matches(module)) {
             return false;
         }
@@ -110,14 +130,34 @@ impl<'a> PeftRules<'a> {
     }
 
     /// Rank by the config.
-    pub(crate) fn rank(&self, module: &str) -> usize {
+    pub fn rank(&self, module: &str) -> usize {
         first_match(&self.ranks, module).unwrap_or(self.config.r)
     }
 
     /// `alpha / rank`, or `alpha / √rank` under `use_rslora`.
-    pub(crate) fn scaling(&self, module: &str, rank: usize) -> f64 {
+    pub fn scaling(&self, module: &str, rank: usize) -> f64 {
         let alpha = first_match(&self.alphas, module).unwrap_or(self.config.lora_alpha);
         alpha / divisor(self.config, rank)
+    }
+
+    /// The first entry or pattern of the config that no module matches, with its field.
+    ///
+    /// PEFT passes over those; what is about to be trained would be less than the config says.
+    pub fn unmatched(&self, modules: &[String]) -> Option<(&'static str, String)> {
+        let of_choice = |field, choice: &Choice| Some((field, choice.unmatched(modules)?));
+        let unused = |pattern: &Regex| !modules.iter().any(|module| pattern.is_match(module));
+        let patterns = &self.config.rank_pattern.0;
+        let ranks = self.ranks.iter().zip(patterns);
+        let rank = ranks.filter(|((pattern, _), _)| unused(pattern));
+        let rank = rank.map(|(_, (written, _))| ("rank_pattern", written.clone()));
+        let patterns = &self.config.alpha_pattern.0;
+        let alphas = self.alphas.iter().zip(patterns);
+        let alpha = alphas.filter(|((pattern, _), _)| unused(pattern));
+        let alpha = alpha.map(|(_, (written, _))| ("alpha_pattern", written.clone()));
+        let excluded = self.excluded.as_ref();
+        of_choice("target_modules", &self.targets)
+            .or_else(|| of_choice("exclude_modules", excluded?))
+            .or_else(|| rank.chain(alpha).next())
     }
 }
 
@@ -134,7 +174,8 @@ pub(super) fn divisor(config: &PeftConfig, rank: usize) -> f64 {
 enum Choice {
     AllLinear,
     Names(Vec<String>),
-    Full(Regex),
+    /// With the pattern as it was written.
+    Full(Regex, String),
 }
 
 impl Choice {
@@ -142,7 +183,8 @@ impl Choice {
         match choice {
             TargetModules::Pattern(all) if all == ALL_LINEAR => Ok(Choice::AllLinear),
             TargetModules::Pattern(pattern) => {
-                regex(field, pattern, &format!("^(?:{pattern})$")).map(Choice::Full)
+                let full = regex(field, pattern, &format!("^(?:{pattern})$"))?;
+                Ok(Choice::Full(full, pattern.clone()))
             }
             TargetModules::Names(names) => Ok(Choice::Names(names.clone())),
         }
@@ -151,13 +193,30 @@ impl Choice {
     fn matches(&self, module: &str) -> bool {
         match self {
             Choice::AllLinear => module != HEAD,
-            Choice::Full(pattern) => pattern.is_match(module),
-            Choice::Names(names) => names.iter().any(|name| {
-                let head = module.strip_suffix(name.as_str());
-                head.is_some_and(|head| head.is_empty() || head.ends_with('.'))
-            }),
+            Choice::Full(pattern, _) => pattern.is_match(module),
+            Choice::Names(names) => names.iter().any(|name| is_named(module, name)),
         }
     }
+
+    /// The first part of the choice that no module matches.
+    fn unmatched(&self, modules: &[String]) -> Option<String> {
+        let used = |matches: &dyn Fn(&str) -> bool| modules.iter().any(|module| matches(module));
+        match self {
+            Choice::AllLinear => None,
+            Choice::Full(full, _) if used(&|module| full.is_match(module)) => None,
+            Choice::Full(_, pattern) => Some(pattern.clone()),
+            Choice::Names(names) => {
+                let unused = |name: &&String| !used(&|module| is_named(module, name));
+                names.iter().find(unused).cloned()
+            }
+        }
+    }
+}
+
+/// Whether `name` is the module's path, or the end of it from a component on.
+fn is_named(module: &str, name: &str) -> bool {
+    let head = module.strip_suffix(name);
+    head.is_some_and(|head| head.is_empty() || head.ends_with('.'))
 }
 
 /// `layers_to_transform` with `layers_pattern`.
@@ -212,21 +271,32 @@ fn one_or_many(value: &Value) -> Vec<&Value> {
 }
 
 fn regex(field: &str, pattern: &str, anchored: &str) -> Result<Regex, CheckpointError> {
-    Regex::new(anchored).map_err(|e| {
-        let problem = format!("\"{pattern}\" is no regular expression that is read here: {e}");
-        CheckpointError::field(Path::new(CONFIG_FILE), field, problem)
-    })
+    Regex::new(anchored).map_err(|error| unreadable(field, pattern, &error))
+}
+
+fn unreadable(field: &str, pattern: &str, error: &regex::Error) -> CheckpointError {
+    let problem = format!("{pattern:?} is no regular expression that is read here: {error}");
+    CheckpointError::field(Path::new(CONFIG_FILE), field, problem)
 }
 
 fn compiled<T: Copy>(
     field: &str,
     patterns: &[(String, T)],
 ) -> Result<Vec<(Regex, T)>, CheckpointError> {
+    if patterns.len() > MAX_PATTERNS {
+        let problem = format!("has more than {MAX_PATTERNS} entries; say them with fewer patterns");
+        return Err(CheckpointError::field(
+            Path::new(CONFIG_FILE),
+            field,
+            problem,
+        ));
+    }
     let compile = |(pattern, value): &(String, T)| {
-        Ok((
-            regex(field, pattern, &format!(r"^(?:.*\.)?(?:{pattern})$"))?,
-            *value,
-        ))
+        let suffix = RegexBuilder::new(&format!(r"^(?:.*\.)?(?:{pattern})$"))
+            .size_limit(PATTERN_BYTES)
+            .build();
+        let suffix = suffix.map_err(|error| unreadable(field, pattern, &error))?;
+        Ok((suffix, *value))
     };
     patterns.iter().map(compile).collect()
 }

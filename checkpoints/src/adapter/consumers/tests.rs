@@ -85,7 +85,6 @@ fn peft_goes_by_the_targets_of_the_config() {
         modules(&|c| c.target_modules = pattern("all-linear")),
         [Q, V]
     );
-    assert_eq!(modules(&|c| c.target_modules = pattern("v_proj")), [""; 0]);
     assert_eq!(
         modules(&|c| c.target_modules = pattern(".*v_proj|lm_.*")),
         [head, V]
@@ -140,6 +139,38 @@ fn what_peft_refuses_is_an_error_that_says_so() {
         error.contains("layers_to_transform: must be layer indices"),
         "{error}"
     );
+}
+
+#[test]
+fn patterns_that_would_fill_the_memory_are_refused() {
+    let mut adapter = adapter(&[(Q, 4)]);
+    let patterns = |n: usize, pattern: &str| Patterns(vec![(pattern.to_owned(), 2.0); n]);
+    for (patterns, said) in [
+        (patterns(1, "(.{1,500}){1,500}"), "size limit"),
+        (patterns(5_000, "q_proj"), "more than 4096 entries"),
+    ] {
+        adapter.config.alpha_pattern = patterns;
+        let error = peft_rules(&adapter).unwrap_err().to_string();
+        assert!(error.contains(said), "no {said:?} in: {error}");
+    }
+    adapter.config.alpha_pattern = patterns(4_096, r"model\.layers\.\d+\.self_attn\.q_proj");
+    peft_rules(&adapter).unwrap();
+}
+
+#[test]
+fn targets_without_any_factors_are_refused() {
+    let mut adapter = adapter(&[(Q, 4)]);
+    for targets in [
+        names(&[]),
+        names(&["../../etc/passwd"]),
+        names(&["v_proj"]),
+        // A pattern must match the whole path.
+        TargetModules::Pattern("q_proj".to_owned()),
+    ] {
+        adapter.config.target_modules = Some(targets);
+        let error = peft_rules(&adapter).unwrap_err().to_string();
+        assert!(error.contains("correct target_modules"), "{error}");
+    }
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! The calls of a sequence as a graph of data: how deep it is, and of which shape.
 //!
-//! A label means the last call before that it was given to. References count wherever they stand,
-//! also inside lists and objects, since the question is what flows, not what an executor resolves.
+//! The nodes are the calls of functions and the edges the dependencies of data between them, as the
+//! paper has it (section 4.5): `var_result`, with which the first release of the benchmark names what a
+//! sequence returns, is no call. A label means the last call before that it was given to.
+//! References count wherever they stand, also inside lists, objects and longer texts such as
+//! `5 * $var1.rate$`, since the question is what flows, not what an executor resolves.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -70,7 +73,7 @@ pub fn dag_statistics(calls: &[PyValue]) -> DagStatistics {
     for (call_idx, call) in calls.iter().enumerate() {
         let arguments = call.get("arguments").or_else(|| call.get("parameters"));
         let mut labels = Vec::new();
-        collect_labels(arguments.unwrap_or(&PyValue::None), &mut labels);
+        collect_labels(arguments.unwrap_or(&PyValue::None), &producers, &mut labels);
         graph.references += labels.len();
         for label in labels {
             match producers.get(&label) {
@@ -88,22 +91,51 @@ pub fn dag_statistics(calls: &[PyValue]) -> DagStatistics {
 }
 
 /// The labels of all references of a value.
-fn collect_labels(value: &PyValue, labels: &mut Vec<String>) {
+fn collect_labels(value: &PyValue, known: &HashMap<String, usize>, labels: &mut Vec<String>) {
     match value {
-        PyValue::Text(text) => {
-            let label = reference(text).map(|inside| inside.split('.').next().unwrap_or(inside));
-            // What has a blank is a text about money, not a label.
-            let label = label.filter(|label| !label.is_empty() && !label.contains(' '));
-            labels.extend(label.map(str::to_owned));
-        }
+        PyValue::Text(text) => match reference(text) {
+            // One that begins and ends as a reference may hold two: `$var1.a$ - $var2.a$`.
+            Some(inside) if !inside.contains('$') => {
+                labels.extend(label(inside).map(str::to_owned));
+            }
+            _ => labels.extend(embedded(text, known)),
+        },
         PyValue::List(items) | PyValue::Tuple(items) => {
-            items.iter().for_each(|item| collect_labels(item, labels));
+            items
+                .iter()
+                .for_each(|item| collect_labels(item, known, labels));
         }
         PyValue::Dict(fields) => fields
             .values()
-            .for_each(|field| collect_labels(field, labels)),
+            .for_each(|field| collect_labels(field, known, labels)),
         _ => {}
     }
+}
+
+/// The label of what stands between the marks of a reference.
+fn label(inside: &str) -> Option<&str> {
+    let label = inside.split('.').next().unwrap_or(inside);
+    // What has a blank is a text about money, not a label.
+    (!label.is_empty() && !label.contains(' ')).then_some(label)
+}
+
+/// The labels of earlier calls that are enclosed in marks within a text; other marks are money.
+fn embedded(text: &str, known: &HashMap<String, usize>) -> Vec<String> {
+    let mut labels = Vec::new();
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('$') {
+        let enclosed = after.split_once('$');
+        let found = enclosed.and_then(|(inside, behind)| Some((label(inside)?, behind)));
+        rest = match found {
+            Some((label, behind)) if known.contains_key(label) => {
+                labels.push(label.to_owned());
+                behind
+            }
+            // The mark may be that of a price, and the next one begin a reference.
+            _ => after,
+        };
+    }
+    labels
 }
 
 #[derive(Debug, Default)]

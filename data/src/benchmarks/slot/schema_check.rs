@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::error::ScoreError;
 use super::strict_keys::strict_keys;
+use crate::json::endless_work;
 
 /// Which form of the schema a value is held to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +46,15 @@ impl SchemaChecker {
     ///
     /// - the schema is neither an object nor a boolean, or breaks its draft's meta-schema
     /// - a reference leads nowhere or outside the schema, or a pattern is no regular expression
+    /// - its branches multiply so that validating would not come to an end
     pub fn new(schema: &Value, mode: SchemaMode) -> Result<Self, ScoreError> {
         let schema = match mode {
             SchemaMode::Schema => schema.clone(),
             SchemaMode::StrictKeys => strict_keys(schema),
         };
+        if let Some(reason) = endless_work(&schema) {
+            return Err(ScoreError::Schema { reason });
+        }
         let (schema, draft) = with_known_draft(schema);
         let options = jsonschema::options()
             .with_draft(draft)

@@ -140,7 +140,7 @@ fn missing_fields_and_wrong_types_name_the_field() {
             Slot,
             "json_schema is a text",
         ),
-        (r#"[1]"#, Slot, "the line is an array"),
+        (r#"[1]"#, Slot, "the line is a list"),
         (
             r#"{"prompt": "x"}"#,
             PromptCompletion,
@@ -185,7 +185,7 @@ fn missing_fields_and_wrong_types_name_the_field() {
         (
             r#"{"messages": [{"role": "user", "content": ["x"]}]}"#,
             Messages,
-            "messages[0].content is an array",
+            "messages[0].content is a list",
         ),
         (
             r#"{"messages": [{"role": "user", "content": "x", "tool_calls": [{"name": "f", "arguments": {}}]}]}"#,
@@ -210,7 +210,7 @@ fn missing_fields_and_wrong_types_name_the_field() {
         (
             r#"{"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "[1]"}]}]}"#,
             Messages,
-            "(it is an array)",
+            "(it is a list)",
         ),
         (
             r#"{"messages": [{"role": "user", "content": "x"}], "tools": {}}"#,

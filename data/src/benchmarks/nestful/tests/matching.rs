@@ -232,6 +232,17 @@ fn the_shape_of_a_sequence_is_measured() {
         (counts(dangling), dangling.pattern),
         ((1, 1, 2, 1, 1, 0), DagPattern::Chain)
     );
+    let within = measure(&[
+        call(1, &[]),
+        call(2, &[]),
+        call(3, &["\"for $5: 2 * $var_1.a b$ - $var_2.c$ or $var_9.d$\""]),
+        call(4, &["\"$var_1.a$ - $var_3.a$\"", "\"$5\"", "\"$varé\""]),
+    ]);
+    assert_eq!(
+        (counts(within), within.pattern),
+        ((2, 4, 5, 1, 1, 0), DagPattern::Mixed)
+    );
     let result = r#"[{"name": "var_result", "arguments": {"r": "$var_1.result$"}}]"#;
-    assert_eq!(dag_statistics(&calls(result)).calls, 0);
+    let returned = dag_statistics(&calls(result));
+    assert_eq!((returned.calls, returned.references), (0, 0));
 }
