@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use tooltune_data::benchmarks::toolqa::Setting;
 
 /// How a response is shortened in prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -13,26 +15,10 @@ pub enum PromptReduction {
     Paths,
 }
 
-/// Prompt settings of the tool-output benchmark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum ToolQaSetting {
-    /// The response; the model answers.
-    Answer,
-    /// The response and its schema; the model answers.
-    AnswerSchema,
-    /// The same, with reasoning first.
-    CotAnswerSchema,
-    /// The response; the model writes a function.
-    Code,
-    /// The response and its schema; the model writes a function.
-    CodeSchema,
-    /// The schema alone; the model writes a function.
-    CodeSchemaNoResponse,
-    /// A shortened response and the schema; the model writes a function.
-    CodeSchemaReduced,
-    /// Response and schema, with reasoning before the function.
-    CotCodeSchema,
+/// The settings of the tool-output benchmark by their names.
+fn setting() -> impl TypedValueParser<Value = Setting> {
+    let names = PossibleValuesParser::new(Setting::ALL.map(Setting::name));
+    names.try_map(|name| Setting::named(&name).ok_or("no such setting"))
 }
 
 /// Options of the suite toolqa.
@@ -43,8 +29,8 @@ pub struct ToolQaArgs {
     #[arg(long)]
     pub responses: Option<PathBuf>,
     /// What the prompt shows and asks for.
-    #[arg(long, value_enum, default_value = "answer")]
-    pub setting: ToolQaSetting,
+    #[arg(long, value_parser = setting(), default_value = Setting::Answer.name())]
+    pub setting: Setting,
     /// Folder of released schemas by endpoint; inferred from each response by default.
     #[arg(long)]
     pub schemas: Option<PathBuf>,

@@ -11,20 +11,20 @@ use tooltune_data::text::Conversation;
 
 use super::evaluate::{texts, write_files};
 use super::{say, say_aside};
-use crate::cli::{EvalArgs, PromptReduction, ToolQaArgs, ToolQaSetting};
+use crate::cli::{EvalArgs, PromptReduction, ToolQaArgs};
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::agents::eval_files;
 use crate::eval::code::SandboxedCode;
 use crate::eval::report_files::report_files;
-use crate::eval::writer::{PromptText, Prompted};
+use crate::eval::writer::{BEYOND_CONTEXT, PromptText, Prompted};
 
 /// Functions that run at once.
 const CONCURRENCY: usize = 4;
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     let options = &args.toolqa;
-    let setting = setting(options.setting);
+    let setting = options.setting;
     let rows = rows(args, config)?;
     let code = code_runner(options, setting)?;
     let predictions = match &args.predictions {
@@ -137,21 +137,8 @@ fn predictions(
         .zip(written)
         .map(|(row, written)| ToolQaPrediction {
             uid: row.uid.clone(),
+            context_exceeded: written.finish_reason == BEYOND_CONTEXT,
             model_output: Some(written.text),
-            context_exceeded: false,
         });
     Ok(predictions.collect())
-}
-
-fn setting(name: ToolQaSetting) -> Setting {
-    match name {
-        ToolQaSetting::Answer => Setting::Answer,
-        ToolQaSetting::AnswerSchema => Setting::AnswerSchema,
-        ToolQaSetting::CotAnswerSchema => Setting::CotAnswerSchema,
-        ToolQaSetting::Code => Setting::Code,
-        ToolQaSetting::CodeSchema => Setting::CodeSchema,
-        ToolQaSetting::CodeSchemaNoResponse => Setting::CodeSchemaNoResponse,
-        ToolQaSetting::CodeSchemaReduced => Setting::CodeSchemaReduced,
-        ToolQaSetting::CotCodeSchema => Setting::CotCodeSchema,
-    }
 }

@@ -18,6 +18,9 @@ use crate::base_model::BaseModel;
 use crate::error::Error;
 use crate::models::Decoder;
 
+/// Why a text is empty whose prompt the model has no positions for.
+pub const BEYOND_CONTEXT: &str = "context";
+
 /// What writes the texts of suites.
 #[derive(Debug, Clone, Copy)]
 pub enum Writer<'a> {
@@ -102,7 +105,8 @@ pub enum TextConstraint {
 pub struct Written {
     /// Without the stop token or stop string.
     pub text: String,
-    /// `stop`, `length`, `time` or `constraint`; empty where a server wrote it.
+    /// `stop`, `length`, `time` or `constraint`; `context` where the prompt does not fit the model;
+    /// empty where a server wrote it.
     pub finish_reason: String,
     /// Tokens of the text; 0 where a server wrote it.
     pub n_tokens: usize,
@@ -312,14 +316,22 @@ impl ModelWriter<'_> {
             .iter()
             .map(|prompt| self.prompt_ids(prompt))
             .collect::<Result<Vec<_>, Error>>()?;
-        let constraints: Vec<_> = prompts
+        let fitting = self.fitting(prompts, &ids);
+        let mut texts = vec![beyond_context(); prompts.len()];
+        let fits = |number: &usize| fitting.binary_search(number).is_ok();
+        for number in (0..prompts.len()).filter(|number| !fits(number)) {
+            finished(number, &texts[number])?;
+        }
+        let constraints: Vec<_> = fitting
             .iter()
-            .map(|prompt| match prompt.constraint {
+            .map(|&number| match prompts[number].constraint {
                 Some(TextConstraint::Grammar(grammar)) => Some(grammar.constraint()),
                 _ => None,
             })
             .collect();
-        let streams: Vec<u64> = places.iter().map(|&place| place as u64).collect();
+        let streams: Vec<u64> = fitting.iter().map(|&n| places[n] as u64).collect();
+        let ids = ids.into_iter().enumerate();
+        let ids: Vec<Vec<u32>> = ids.filter(|(n, _)| fits(n)).map(|(_, ids)| ids).collect();
         let stop = StopStrings {
             tokenizer: &self.base.tokenizer,
             strings: &self.options.stop_strings,
@@ -334,15 +346,34 @@ impl ModelWriter<'_> {
             stop,
             watch,
             finished,
+            numbers: &fitting,
         };
-        let generations = complete(self.decoder, jobs, &options, &mut told)?;
-        let written = |generations: Vec<Generation>| {
-            let written = generations
-                .iter()
-                .map(|generation| written(generation, stop));
-            written.collect::<Result<Vec<_>, _>>()
+        let Some(generations) = complete(self.decoder, jobs, &options, &mut told)? else {
+            return Ok(None);
         };
-        generations.map(written).transpose()
+        for (&number, generation) in fitting.iter().zip(&generations) {
+            texts[number] = written(generation, stop)?;
+        }
+        Ok(Some(texts))
+    }
+
+    /// The prompts that the model has positions for, in their order. One that does not fit costs a suite its row,
+    /// not the evaluation: prompts of agents grow from round to round.
+    fn fitting(&self, prompts: &[Prompted<'_>], ids: &[Vec<u32>]) -> Vec<usize> {
+        let context = self.base.config.max_position_embeddings;
+        let fits = |number: &usize| ids[*number].len() < context;
+        let fitting: Vec<usize> = (0..ids.len()).filter(fits).collect();
+        if let Some(first) = (0..ids.len()).find(|number| !fits(number)) {
+            tracing::warn!(
+                "{} of {} prompts do not fit the model's context of {context} tokens and stay \
+                 without an answer, such as {} with {} tokens; shorten them, or take another model",
+                ids.len() - fitting.len(),
+                ids.len(),
+                prompts[first].id,
+                ids[first].len()
+            );
+        }
+        fitting
     }
 
     fn prompt_ids(&self, prompt: &Prompted<'_>) -> Result<Vec<u32>, Error> {
@@ -368,11 +399,22 @@ fn written(generation: &Generation, stop: StopStrings<'_>) -> Result<Written, Er
     })
 }
 
+/// What is written after a prompt that the model has no positions for.
+fn beyond_context() -> Written {
+    Written {
+        text: String::new(),
+        finish_reason: BEYOND_CONTEXT.to_owned(),
+        n_tokens: 0,
+    }
+}
+
 /// Hands completions on as texts.
 struct Told<'a> {
     stop: StopStrings<'a>,
     watch: &'a mut dyn FnMut(GenerationProgress) -> bool,
     finished: &'a mut dyn FnMut(usize, &Written) -> Result<(), Error>,
+    /// The prompt of each job.
+    numbers: &'a [usize],
 }
 
 impl Observer for Told<'_> {
@@ -381,6 +423,6 @@ impl Observer for Told<'_> {
     }
 
     fn finished(&mut self, prompt: usize, generation: &Generation) -> Result<(), Error> {
-        (self.finished)(prompt, &written(generation, self.stop)?)
+        (self.finished)(self.numbers[prompt], &written(generation, self.stop)?)
     }
 }
