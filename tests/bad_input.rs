@@ -12,9 +12,9 @@ use crate::support::model;
 use crate::workplace::{Answer, Workplace, tooltune};
 
 /// Exit statuses.
-const FILES: i32 = 1;
-const CONFIG: i32 = 2;
-const ROWS: i32 = 3;
+pub(crate) const FILES: i32 = 1;
+pub(crate) const CONFIG: i32 = 2;
+pub(crate) const ROWS: i32 = 3;
 
 /// Every file below a folder with its bytes.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -38,7 +38,12 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// The command ends with `status`, says each of `said`, and leaves every file as it was.
-fn assert_refused(workplace: &Workplace, arguments: &[&str], status: i32, said: &[&str]) {
+pub(crate) fn assert_refused(
+    workplace: &Workplace,
+    arguments: &[&str],
+    status: i32,
+    said: &[&str],
+) {
     let before = snapshot(workplace.folder());
     let answer = workplace.run(arguments.iter().copied());
     assert_complains(&answer, status, said);
@@ -61,11 +66,21 @@ fn assert_complains(answer: &Answer, status: i32, said: &[&str]) {
 }
 
 /// The first row of `train.jsonl`, changed.
-fn row(workplace: &Workplace, change: impl Fn(&mut Value)) -> String {
+pub(crate) fn row(workplace: &Workplace, change: impl Fn(&mut Value)) -> String {
     let rows = workplace.read("train.jsonl");
     let mut row = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
     change(&mut row);
     row.to_string()
+}
+
+/// Forty definitions, each of which tries the one before it twice: 2^40 ways to fail.
+fn doubling_schema() -> Value {
+    let mut definitions = json!({"d0": {"type": "string"}});
+    for i in 1..=40 {
+        let before = json!({"$ref": format!("#/$defs/d{}", i - 1)});
+        definitions[format!("d{i}")] = json!({"anyOf": [before, before]});
+    }
+    json!({"$defs": definitions, "additionalProperties": {"$ref": "#/$defs/d40"}})
 }
 
 #[test]
@@ -100,6 +115,14 @@ fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
         (
             changed(|row| row["json_schema"] = json!({"type": "objekt"})),
             &["rows.jsonl:2: ", "json_schema/type", "objekt"],
+        ),
+        (
+            changed(|row| row["json_schema"] = doubling_schema()),
+            &["rows.jsonl:2: ", "100000 ways", "say each branch once"],
+        ),
+        (
+            changed(|row| row["json_schema"] = json!({"$ref": "http://127.0.0.1:9/schema.json"})),
+            &["rows.jsonl:2: ", "http://127.0.0.1:9/schema.json"],
         ),
         (not_utf8, &["rows.jsonl:2: ", "UTF-8 at byte 40", "iconv"]),
         (
@@ -153,7 +176,7 @@ fn truncate(path: &Path, length: u64) {
 }
 
 /// Changes a JSON file of the model.
-fn edit(path: &Path, key: &str, value: Value) {
+pub(crate) fn edit(path: &Path, key: &str, value: Value) {
     let mut json: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     json[key] = value;
     std::fs::write(path, json.to_string()).unwrap();
@@ -162,7 +185,7 @@ fn edit(path: &Path, key: &str, value: Value) {
 #[test]
 fn damaged_model_folders_are_refused_with_file_tensor_and_remedy() {
     type Damage = fn(&Path);
-    let cases: [(&str, Damage, i32, &[&str]); 7] = [
+    let cases: [(&str, Damage, i32, &[&str]); 8] = [
         (
             "half",
             |model| truncate(&model.join("model.safetensors"), 100_000),
@@ -189,6 +212,15 @@ fn damaged_model_folders_are_refused_with_file_tensor_and_remedy() {
                 "layers.0.mlp.down_proj.weight is [32, 64] instead of [32, 48]",
                 "fetch both",
             ],
+        ),
+        (
+            "tall",
+            |model| {
+                let path = model.join("config.json");
+                edit(&path, "num_hidden_layers", json!(4_000_000_000_u64));
+            },
+            FILES,
+            &["tall: ", "num_hidden_layers = 4000000000", "10000 blocks"],
         ),
         (
             "small",

@@ -2,6 +2,7 @@
 //! runs, then what users are given, then the rules of the house.
 
 mod agents;
+mod bad_evaluations;
 mod bad_input;
 mod commands;
 mod exports;

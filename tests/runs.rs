@@ -4,46 +4,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_data::batches::SeededRandom;
 
 use crate::support::place::Place;
-use crate::support::{fixture, model, program};
+use crate::support::{fixture, model};
+use crate::workplace::{Answer, Workplace, tooltune};
 
 /// Optimizer steps of a run; evaluations and saves fall on every tenth and sixth.
 const STEPS: u64 = 30;
 
-/// A folder with a config, rows, and as many run directories as needed.
-struct Workplace(TempDir);
-
-impl Workplace {
-    fn new() -> Self {
-        let workplace = Self(TempDir::new().unwrap());
-        for (split, rows) in [("train", "40"), ("dev", "3")] {
-            let file = workplace.path(&format!("{split}.jsonl"));
-            let status = tooltune()
-                .args([
-                    "data", "synth", "slot", "--rows", rows, "--split", split, "--output",
-                ])
-                .arg(&file)
-                .stdout(Stdio::null())
-                .status()
-                .unwrap();
-            assert!(status.success());
-        }
-        std::fs::write(workplace.path("config.toml"), workplace.config()).unwrap();
-        workplace
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn config(&self) -> String {
-        let show = |path: PathBuf| path.display().to_string();
-        format!(
-            r#"
+/// A folder with a config and rows, for as many run directories as needed.
+fn workplace() -> Workplace {
+    let workplace = Workplace::with_rows("40");
+    let config = format!(
+        r#"
 device = "{device}"
 [model]
 model_name_or_path = "{model}"
@@ -53,14 +28,14 @@ lora_alpha = 4
 lora_dropout = 0.1
 target_modules = "all-linear"
 [data]
-train = ["{train}"]
-eval = ["{dev}"]
+train = ["train.jsonl"]
+eval = ["dev.jsonl"]
 format = "slot"
 max_length = 4096
 [mask]
 train_on = "completion"
 [train]
-output_dir = "{run}"
+output_dir = "run"
 max_steps = {STEPS}
 per_device_train_batch_size = 2
 gradient_accumulation_steps = 2
@@ -77,43 +52,28 @@ encoder = "{encoder}"
 save_steps = 6
 save_total_limit = 3
 "#,
-            device = Place::chosen(),
-            model = show(fixture("tiny_chat_model")),
-            encoder = show(model("all-minilm-l6-v2")),
-            train = show(self.path("train.jsonl")),
-            dev = show(self.path("dev.jsonl")),
-            run = show(self.path("run")),
-        )
-    }
-
-    /// `tooltune train` into the run directory `name`.
-    fn train(&self, name: &str) -> Command {
-        let mut command = tooltune();
-        let run = self.path(name);
-        command
-            .arg("train")
-            .arg(self.path("config.toml"))
-            .arg("--set")
-            .arg(format!("train.output_dir=\"{}\"", run.display()))
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    fn finish(&self, name: &str) {
-        let output = self.train(name).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
-    }
+        device = Place::chosen(),
+        model = fixture("tiny_chat_model").display(),
+        encoder = model("all-minilm-l6-v2").display(),
+    );
+    workplace.write("config.toml", config);
+    workplace
 }
 
-fn tooltune() -> Command {
-    let mut command = Command::new(program());
-    // Two threads on any machine: what is compared must not depend on who computes which part.
+/// `tooltune train` into the run directory `name`.
+fn train(workplace: &Workplace, name: &str) -> Command {
+    let mut command = tooltune();
     command
-        .env("RAYON_NUM_THREADS", "2")
-        .env("RUST_LOG", "error");
+        .current_dir(workplace.folder())
+        .args(["train", "config.toml", "--set"])
+        .arg(format!("train.output_dir=\"{name}\""))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     command
+}
+
+fn finish(workplace: &Workplace, name: &str) {
+    Answer::of(&mut train(workplace, name)).success();
 }
 
 /// What two runs must share: every metrics line and the last adapter and moments.
@@ -180,12 +140,12 @@ fn signal(child: &Child, name: &str) {
 
 #[test]
 fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
-    let workplace = Workplace::new();
-    workplace.finish("whole");
+    let workplace = workplace();
+    finish(&workplace, "whole");
     let expected = outcome(&workplace.path("whole"));
 
     let run = workplace.path("terminated");
-    let mut child = workplace.train("terminated").spawn().unwrap();
+    let mut child = train(&workplace, "terminated").spawn().unwrap();
     wait_for_step(&run, 8, &mut child);
     signal(&child, "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(75));
@@ -193,26 +153,26 @@ fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
         !run.join(format!("checkpoint-{STEPS:06}")).exists(),
         "it was not interrupted"
     );
-    workplace.finish("terminated");
+    finish(&workplace, "terminated");
     assert_same_outcome(&run, &expected);
 
     let run = workplace.path("killed");
-    let mut child = workplace.train("killed").spawn().unwrap();
+    let mut child = train(&workplace, "killed").spawn().unwrap();
     wait_for_step(&run, 14, &mut child);
     signal(&child, "-KILL");
     assert_eq!(child.wait().unwrap().code(), None);
-    workplace.finish("killed");
+    finish(&workplace, "killed");
     assert_same_outcome(&run, &expected);
     // A finished run has nothing left to do.
-    workplace.finish("killed");
+    finish(&workplace, "killed");
     assert_same_outcome(&run, &expected);
 }
 
 #[test]
 fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
-    let workplace = Workplace::new();
+    let workplace = workplace();
     let begun = Instant::now();
-    workplace.finish("whole");
+    finish(&workplace, "whole");
     let whole = begun.elapsed();
     let expected = outcome(&workplace.path("whole"));
     let mut random = SeededRandom::new(5, 0);
@@ -222,7 +182,7 @@ fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
         if kill % 7 == 0 {
             name = format!("killed-{kill}");
         }
-        let mut child = workplace.train(&name).spawn().unwrap();
+        let mut child = train(&workplace, &name).spawn().unwrap();
         std::thread::sleep(whole.mul_f64(random.uniform_f64() * 0.5));
         // It may have ended already; then there is nothing to kill.
         let _ = child.kill();
@@ -236,7 +196,7 @@ fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
         );
         drop(run);
         if kill % 7 == 6 || kill == 19 {
-            workplace.finish(&name);
+            finish(&workplace, &name);
             assert_same_outcome(&workplace.path(&name), &expected);
         }
     }
@@ -244,9 +204,8 @@ fn killing_at_random_moments_never_leaves_a_run_that_cannot_be_resumed() {
 
 #[test]
 fn a_loss_that_stays_not_finite_stops_the_run_with_status_5_and_keeps_its_checkpoints() {
-    let workplace = Workplace::new();
-    let output = workplace
-        .train("overflow")
+    let workplace = workplace();
+    let output = train(&workplace, "overflow")
         .args([
             "--set",
             "lora.lora_alpha=1e38",
@@ -272,11 +231,10 @@ fn a_loss_that_stays_not_finite_stops_the_run_with_status_5_and_keeps_its_checkp
 
 #[test]
 fn a_run_directory_of_another_config_is_refused_and_left_as_it_is() {
-    let workplace = Workplace::new();
-    workplace.finish("run");
+    let workplace = workplace();
+    finish(&workplace, "run");
     let expected = outcome(&workplace.path("run"));
-    let output = workplace
-        .train("run")
+    let output = train(&workplace, "run")
         .args(["--set", "train.learning_rate=5e-4"])
         .output()
         .unwrap();

@@ -15,7 +15,7 @@ use place::Place;
 use safetensors::SafeTensors;
 use tooltune::config;
 use tooltune::device;
-use tooltune::lora::{Adapters, LoraSpec};
+use tooltune::lora::{Adapters, adapter_slots};
 use tooltune::models::{Decoder, ModelConfig, load};
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::model_files::ModelFiles;
@@ -144,9 +144,7 @@ pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder 
 /// A PEFT adapter for `decoder`, attached.
 pub(crate) fn attach_adapter(decoder: &mut Decoder, dir: &Path) -> Adapters {
     let adapter = load_adapter(dir).unwrap();
-    let slots = LoraSpec::from_peft(&adapter.config)
-        .slots(&decoder.config)
-        .unwrap();
+    let slots = adapter_slots(&adapter.config, &decoder.config).unwrap();
     let expected: Vec<_> = slots
         .iter()
         .flat_map(|s| s.tensors())

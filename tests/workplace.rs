@@ -54,14 +54,20 @@ pub(crate) struct Workplace(TempDir);
 
 impl Workplace {
     pub(crate) fn new() -> Self {
+        let workplace = Self::with_rows("24");
+        workplace.write("config.toml", config());
+        workplace
+    }
+
+    /// `n_rows` rows to learn from and three to evaluate on, and no config.
+    pub(crate) fn with_rows(n_rows: &str) -> Self {
         let workplace = Self(TempDir::new().unwrap());
-        for (split, rows) in [("train", "24"), ("dev", "3")] {
+        for (split, rows) in [("train", n_rows), ("dev", "3")] {
             let file = format!("{split}.jsonl");
             let arguments = "data synth slot --split".split(' ');
             let arguments = arguments.chain([split, "--rows", rows, "--output", &file]);
             workplace.run(arguments).success();
         }
-        workplace.write("config.toml", config());
         workplace
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tooltune_data::benchmarks::{PairedOptions, SampleScore, paired_bootstrap};
 use tooltune_data::tools::JsonLines;
 
-use super::say;
+use super::{say, say_aside};
 use crate::cli::CompareArgs;
 use crate::error::Error;
 
@@ -18,8 +18,9 @@ const PREDICTIONS: &str = "predictions.jsonl";
 type Scores = BTreeMap<String, Vec<SampleScore>>;
 
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
-    let before = scores(&predictions(&args.before, args.suite.as_deref())?)?;
-    let after = scores(&predictions(&args.after, args.suite.as_deref())?)?;
+    let (before, ids) = scores(&predictions(&args.before, args.suite.as_deref())?)?;
+    let (after, other_ids) = scores(&predictions(&args.after, args.suite.as_deref())?)?;
+    check_samples(args, &ids, &other_ids)?;
     let mut lines = vec![
         "| score | n | before | after | difference, 95 % | p | better | worse |".to_string(),
         "|---|--:|--:|--:|--:|--:|--:|--:|".to_string(),
@@ -67,6 +68,31 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     Ok(())
 }
 
+/// Says how many samples have no partner, and refuses evaluations of which none has.
+fn check_samples(
+    args: &CompareArgs,
+    before: &BTreeSet<String>,
+    after: &BTreeSet<String>,
+) -> Result<(), Error> {
+    let n_common = before.intersection(after).count();
+    let paths = (args.before.display(), args.after.display());
+    match (before.first(), after.first()) {
+        (Some(first), Some(other)) if n_common == 0 => Err(Error::Usage(format!(
+            "{} and {} have no sample in common, such as {first:?} and {other:?}; compare \
+             evaluations on the same rows",
+            paths.0, paths.1
+        ))),
+        _ if n_common < before.len().max(after.len()) => say_aside(&format!(
+            "{} samples of {} and {} of {} are not in the other, and are left out",
+            before.len() - n_common,
+            paths.0,
+            after.len() - n_common,
+            paths.1
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn shown(ids: &[&str], most: usize) -> String {
     let mut text = ids[..ids.len().min(most)].join(", ");
     if ids.len() > most {
@@ -110,7 +136,8 @@ fn common(before: &[SampleScore], after: &[SampleScore]) -> (Vec<SampleScore>, V
     (of_both(before), of_both(after))
 }
 
-fn scores(path: &Path) -> Result<Scores, Error> {
+/// The scores of a file, and the samples that it has.
+fn scores(path: &Path) -> Result<(Scores, BTreeSet<String>), Error> {
     let mut scores = Scores::new();
     let mut ids = BTreeSet::new();
     for line in JsonLines::open(path)? {
@@ -126,7 +153,7 @@ fn scores(path: &Path) -> Result<Scores, Error> {
         }
         add(&mut scores, id, "", score);
     }
-    Ok(scores)
+    Ok((scores, ids))
 }
 
 /// Numbers and truths of a score, those of objects in it under joined names.

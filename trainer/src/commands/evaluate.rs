@@ -14,6 +14,7 @@ use tooltune_data::benchmarks::slot::{
 use tooltune_data::endpoint::EndpointOptions;
 use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::Row;
+use tooltune_data::tools::JsonLines;
 
 use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite};
 use crate::base_model::BaseModel;
@@ -31,7 +32,7 @@ use crate::eval::retrieval::RetrievalSuite;
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
 use crate::eval::writer::{EndpointWriter, ModelWriter, Prompted, Writer, Written};
 use crate::export::CheckpointChoice;
-use crate::lora::{Adapters, LoraSpec};
+use crate::lora::{Adapters, adapter_slots};
 use crate::models::Decoder;
 use crate::progress::Progress;
 use crate::recipes::interrupt::Interrupt;
@@ -70,7 +71,7 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
     let rows = (rows.as_slice(), &forms);
     let encoder = encoder(config, device)?;
     let evaluation = match &args.predictions {
-        Some(path) => slot::score(rows, read_predictions(path)?, encoder.as_ref())?,
+        Some(path) => slot::score(rows, saved(path, rows.0)?, encoder.as_ref())?,
         None => slot_generated(args, config, rows, encoder.as_ref(), device)?,
     };
     write_files(args, &evaluation.files()?)?;
@@ -288,7 +289,8 @@ pub(super) fn generated<R>(
             let compute_dtype = settings::compute_dtype(model.compute_dtype, device);
             let mut decoder = base.decoder(compute_dtype, device)?;
             if args.checkpoint != "base" {
-                attach(&mut decoder, &checkpoint(args, config)?, device)?;
+                let dir = checkpoint(args, config)?;
+                attach(&mut decoder, &dir, &model.model_name_or_path, device)?;
             }
             let writer = ModelWriter {
                 decoder: &decoder,
@@ -333,8 +335,26 @@ fn checkpoint(args: &EvalArgs, config: &Config) -> Result<PathBuf, Error> {
 /// # Errors
 ///
 /// A damaged directory, or an adapter of another model.
-pub(super) fn attach(decoder: &mut Decoder, dir: &Path, device: &Device) -> Result<(), Error> {
-    attach_adapter(decoder, &load_adapter(dir)?, dir, device)
+pub(super) fn attach(
+    decoder: &mut Decoder,
+    dir: &Path,
+    base_model: &Path,
+    device: &Device,
+) -> Result<(), Error> {
+    let adapter = load_adapter(dir)?;
+    let trained_on = adapter.config.base_model_name_or_path.as_deref();
+    // Copies of a model lie in many places, and their last folder or file mostly has one name.
+    if let Some(other) =
+        trained_on.filter(|name| Path::new(name).file_name() != base_model.file_name())
+    {
+        say_aside(&format!(
+            "{} names {:?} as its base model and is put on {}; are they the same weights?",
+            dir.display(),
+            excerpt(other),
+            base_model.display()
+        ))?;
+    }
+    attach_adapter(decoder, &adapter, dir, device)
 }
 
 /// Loads an adapter into the projections of `decoder`; `path` is its place, for messages.
@@ -348,7 +368,7 @@ pub(super) fn attach_adapter(
     path: &Path,
     device: &Device,
 ) -> Result<(), Error> {
-    let slots = LoraSpec::from_peft(&adapter.config).slots(&decoder.config)?;
+    let slots = adapter_slots(&adapter.config, &decoder.config)?;
     let expected: Vec<(String, Vec<usize>)> = slots
         .iter()
         .flat_map(|slot| slot.tensors())
@@ -359,21 +379,60 @@ pub(super) fn attach_adapter(
     Ok(())
 }
 
+/// The lines of a `predictions.jsonl`, whatever rows they belong to.
+///
+/// # Errors
+///
+/// A file that cannot be read, or a line that is no prediction.
 pub(super) fn read_predictions(path: &Path) -> Result<Vec<Prediction>, Error> {
-    let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-        .map(|(i, line)| {
-            serde_json::from_str(line).map_err(|error| {
-                Error::Usage(format!(
-                    "{}:{}: {error}; each line is {{\"id\": ..., \"prediction\": ...}}",
-                    path.display(),
-                    i + 1
-                ))
-            })
-        })
-        .collect()
+    let mut predictions = Vec::new();
+    for line in JsonLines::open(path)? {
+        let (place, line) = line?;
+        predictions.push(serde_json::from_value(line).map_err(|error| {
+            Error::Usage(format!(
+                "{place}: {error}; each line is {{\"id\": ..., \"prediction\": ...}}"
+            ))
+        })?);
+    }
+    Ok(predictions)
+}
+
+/// The predictions of `rows` from a file, with a word on those that another row is named for: they
+/// are in the order of the rows, but files are renamed and rows of one order have many forms.
+fn saved(path: &Path, rows: &[Row]) -> Result<Vec<Prediction>, Error> {
+    let predictions = read_predictions(path)?;
+    if predictions.len() != rows.len() {
+        return Err(Error::Usage(format!(
+            "{}: {} predictions for {} rows; give one line for each row, in their order",
+            path.display(),
+            predictions.len(),
+            rows.len()
+        )));
+    }
+    let pairs = predictions.iter().zip(rows);
+    let others = pairs.filter(|(prediction, row)| in_file(&prediction.id) != in_file(&row.id));
+    let others: Vec<_> = others.collect();
+    if let Some((prediction, row)) = others.first() {
+        say_aside(&format!(
+            "{} of {} predictions are named for other rows, such as {:?}, which is scored against \
+             {}; are they of these rows, in their order?",
+            others.len(),
+            rows.len(),
+            excerpt(&prediction.id),
+            row.id
+        ))?;
+    }
+    Ok(predictions)
+}
+
+/// The file and line of a row, wherever the file lies.
+fn in_file(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or(id)
+}
+
+/// The beginning of a text, for a message.
+fn excerpt(text: &str) -> String {
+    text.chars().take(100).collect()
 }
 
 fn print(args: &EvalArgs, evaluation: &SlotEvaluation) -> Result<(), Error> {

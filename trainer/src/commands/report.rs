@@ -1,11 +1,13 @@
 //! `report`: the files of one or two runs to one HTML page.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use burn::tensor::Device;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_data::flat::FlattenReport;
@@ -130,8 +132,7 @@ fn suites(checkpoints: &[Checkpoint], best: Option<u64>) -> Result<Vec<SuiteResu
                 continue;
             }
             let metrics = serde_json::from_str(&text(&path)?);
-            let metrics: Value =
-                metrics.map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+            let metrics: Value = metrics.map_err(CheckpointError::json(&path))?;
             let is_best = Some(checkpoint.step) == best;
             results.push(SuiteResult {
                 suite: suite.to_owned(),
@@ -164,13 +165,14 @@ fn previews(config: &Config, device: &Device) -> Result<Vec<PreviewRow>, Error> 
 
 /// The samples of a checkpoint that score least.
 fn samples(checkpoint: &Checkpoint, rows: &[Row]) -> Result<Vec<SampleView>, Error> {
+    let rows: HashMap<&str, &Row> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
     let mut samples = Vec::new();
     for suite in SUITES {
         let path = checkpoint
             .path
             .join(format!("eval.{suite}.predictions.jsonl"));
         let predictions = lines(&path)?;
-        samples.extend(predictions.iter().map(|line| sample(suite, line, rows)));
+        samples.extend(predictions.iter().map(|line| sample(suite, line, &rows)));
     }
     let total = |sample: &SampleView| -> f64 { sample.scores.iter().map(|s| s.value).sum() };
     samples.sort_by(|a, b| total(a).total_cmp(&total(b)));
@@ -178,10 +180,10 @@ fn samples(checkpoint: &Checkpoint, rows: &[Row]) -> Result<Vec<SampleView>, Err
     Ok(samples)
 }
 
-fn sample(suite: &str, line: &Value, rows: &[Row]) -> SampleView {
+fn sample(suite: &str, line: &Value, rows: &HashMap<&str, &Row>) -> SampleView {
     let id = line["id"].as_str().or(line["uid"].as_str());
     let id = id.unwrap_or_default();
-    let row = rows.iter().find(|row| row.id == id);
+    let row = rows.get(id).copied();
     let message = |at: fn(&Row) -> Option<&tooltune_data::text::Message>| {
         let content = row.and_then(at).and_then(|message| message.content.clone());
         content.unwrap_or_default()

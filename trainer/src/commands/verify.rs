@@ -62,9 +62,10 @@ fn against(
     device: &Device,
 ) -> Result<(), Error> {
     let template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
+    let model = &config.language_model()?.model_name_or_path;
+    let base = BaseModel::open(model, template)?;
     let mut trained = base.decoder(ComputeDtype::F32, device)?;
-    attach(&mut trained, checkpoint, device)?;
+    attach(&mut trained, checkpoint, model, device)?;
     let prompts = prompts(config, &base, n_rows, device)?;
     let expected: Vec<Vec<f32>> = prompts.iter().map(|ids| logits_of(&trained, ids)).collect();
     drop(trained);
@@ -220,9 +221,10 @@ fn logits(
     device: &Device,
 ) -> Result<(), Error> {
     let template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
+    let model = &config.language_model()?.model_name_or_path;
+    let base = BaseModel::open(model, template)?;
     let mut decoder = base.decoder(ComputeDtype::F32, device)?;
-    attach(&mut decoder, checkpoint, device)?;
+    attach(&mut decoder, checkpoint, model, device)?;
     let prompts: Vec<(Vec<u32>, Vec<f32>)> = prompts(config, &base, rows, device)?
         .into_iter()
         .map(|ids| {

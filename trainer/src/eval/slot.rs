@@ -26,7 +26,9 @@ pub struct Prediction {
     pub id: String,
     /// The completion's text, without the stop token.
     pub prediction: String,
-    /// `stop`, or `length` where `max_new_tokens` cut it.
+    /// `stop`, `length` where `max_new_tokens` cut it, or as [`Written::finish_reason`] says.
+    ///
+    /// [`Written::finish_reason`]: super::writer::Written::finish_reason
     #[serde(default)]
     pub finish_reason: String,
     /// Tokens of the completion.

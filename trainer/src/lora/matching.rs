@@ -2,8 +2,9 @@
 //!
 //! A pattern that matches nothing is an error: the run would otherwise train less than it says.
 
-use regex::Regex;
 use thiserror::Error;
+use tooltune_checkpoints::CheckpointError;
+use tooltune_checkpoints::adapter::{self, PeftConfig, PeftRules};
 
 use super::adapters::AdapterSlot;
 use crate::models::ModelConfig;
@@ -62,148 +63,98 @@ pub enum LoraError {
          because servers load them differently or not at all; name the block's projections"
     )]
     HeadOrEmbedding(String),
-    /// A pattern that is no regular expression.
-    #[error("lora.{key} = {pattern:?} is no regular expression: {cause}")]
-    Pattern {
-        /// Key within `[lora]`.
-        key: &'static str,
-        /// The pattern.
-        pattern: String,
-        /// The parser's words.
-        cause: String,
-    },
-    /// A rank of zero.
-    #[error("lora rank of {module} is 0; it must be at least 1")]
+    /// Settings that select nothing.
+    #[error(
+        "the settings of the adapter select no linear layer of this model; name some in \
+         lora.target_modules, and exclude fewer"
+    )]
+    NoTarget,
+    /// A pattern that is no regular expression, or layers that are none.
+    #[error("lora: {0}")]
+    Rules(#[from] CheckpointError),
+    /// A rank that no adapter has.
+    #[error("lora rank of {module} is {rank}; it must be 1 to {MAX_RANK}")]
     Rank {
         /// Path of the module.
         module: String,
+        /// What was asked for.
+        rank: usize,
     },
 }
+
+/// Ranks beyond this have more parameters than any model they could adapt.
+const MAX_RANK: usize = 1 << 16;
 
 impl LoraSpec {
     /// The adapted projections in the order of the flat buffer: by layer, then as in a block.
     ///
     /// # Errors
     ///
-    /// An entry, an exclusion or a pattern that matches nothing, a pattern that does not parse, a
-    /// rank of zero, the head or the embedding as a target.
-    ///
-    /// # Source
-    ///
-    /// `check_target_module_exists` and `get_pattern_key` of `peft/tuners/tuners_utils.py` and
-    /// `peft/utils/other.py`, peft 0.21.
+    /// As [`adapter_slots`].
     pub fn slots(&self, config: &ModelConfig) -> Result<Vec<AdapterSlot>, LoraError> {
-        let modules = module_paths(config);
-        let target = matcher("target_modules", &self.target_modules, &modules)?;
-        let excluded = match &self.exclude_modules {
-            Some(excluded) => Some(matcher("exclude_modules", excluded, &modules)?),
-            None => None,
-        };
-        let ranks = compile("rank_pattern", &self.rank_pattern, &modules)?;
-        let alphas = compile("alpha_pattern", &self.alpha_pattern, &modules)?;
-        let mut slots = Vec::new();
-        let mut offset = 0;
-        for (layer, index, module) in modules {
-            if !target.matches(&module) || excluded.as_ref().is_some_and(|e| e.matches(&module)) {
-                continue;
-            }
-            let rank = first_match(&ranks, &module).unwrap_or(self.r);
-            let alpha = first_match(&alphas, &module).unwrap_or(self.lora_alpha);
-            if rank == 0 {
-                return Err(LoraError::Rank { module });
-            }
-            let divisor = if self.use_rslora {
-                (rank as f64).sqrt()
-            } else {
-                rank as f64
-            };
-            let (in_features, out_features) = projection_features(config, index);
-            let slot = AdapterSlot {
-                layer,
-                projection: index,
-                module,
-                rank,
-                in_features,
-                out_features,
-                scaling: alpha / divisor,
-                offset,
-            };
-            offset += slot.len();
-            slots.push(slot);
-        }
-        if slots.is_empty() {
-            let pattern = format!("{:?}", self.target_modules);
-            return Err(LoraError::NoMatch {
-                key: "target_modules",
-                pattern,
-            });
-        }
-        Ok(slots)
+        adapter_slots(&self.to_peft(""), config)
     }
 }
 
-/// Compiles a choice of modules and checks that each part of it matches some.
-fn matcher(
-    key: &'static str,
-    choice: &TargetModules,
-    modules: &[(usize, usize, String)],
-) -> Result<Matcher, LoraError> {
-    let no_match = |pattern: &str| LoraError::NoMatch {
-        key,
-        pattern: pattern.to_string(),
-    };
-    match choice {
-        TargetModules::AllLinear => Ok(Matcher::All),
-        TargetModules::Regex(pattern) => {
-            let full = Matcher::Full(regex(key, pattern, &format!("^(?:{pattern})$"))?);
-            match modules.iter().any(|(_, _, module)| full.matches(module)) {
-                true => Ok(full),
-                false => Err(no_match(pattern)),
-            }
-        }
-        TargetModules::List(entries) => {
-            for entry in entries {
-                let single = Matcher::List(vec![entry.clone()]);
-                if HEAD_AND_EMBEDDING.contains(&entry.as_str()) {
-                    return Err(LoraError::HeadOrEmbedding(entry.clone()));
-                }
-                if !modules.iter().any(|(_, _, module)| single.matches(module)) {
-                    return Err(no_match(entry));
-                }
-            }
-            Ok(Matcher::List(entries.clone()))
+/// The projections that an adapter of these settings has, in the order of the flat buffer: by
+/// layer, then as in a block.
+///
+/// # Errors
+///
+/// An entry, an exclusion or a pattern that matches nothing, a pattern that does not parse, a rank
+/// of zero or above 65536, the head or the embedding as a target.
+///
+/// # Source
+///
+/// [`PeftRules`] matches; that every part must match something is our own rule.
+pub fn adapter_slots(
+    adapter: &PeftConfig,
+    config: &ModelConfig,
+) -> Result<Vec<AdapterSlot>, LoraError> {
+    if let Some(adapter::TargetModules::Names(names)) = &adapter.target_modules {
+        let refused = |name: &&String| HEAD_AND_EMBEDDING.contains(&name.as_str());
+        if let Some(name) = names.iter().find(refused) {
+            return Err(LoraError::HeadOrEmbedding(name.clone()));
         }
     }
+    let rules = PeftRules::new(adapter)?;
+    let modules = module_paths(config);
+    let paths: Vec<String> = modules.iter().map(|(_, _, path)| path.clone()).collect();
+    if let Some((key, pattern)) = rules.unmatched(&paths) {
+        return Err(LoraError::NoMatch { key, pattern });
+    }
+    let mut slots = Vec::new();
+    let mut offset = 0;
+    for (layer, index, module) in modules {
+        if !rules.targets(&module) {
+            continue;
+        }
+        let rank = rules.rank(&module);
+        if !(1..=MAX_RANK).contains(&rank) {
+            return Err(LoraError::Rank { module, rank });
+        }
+        let (in_features, out_features) = projection_features(config, index);
+        let slot = AdapterSlot {
+            layer,
+            projection: index,
+            rank,
+            in_features,
+            out_features,
+            scaling: rules.scaling(&module, rank),
+            offset,
+            module,
+        };
+        offset += slot.len();
+        slots.push(slot);
+    }
+    if slots.is_empty() {
+        return Err(LoraError::NoTarget);
+    }
+    Ok(slots)
 }
 
 /// Names of the modules that are no part of a block.
 const HEAD_AND_EMBEDDING: [&str; 3] = ["lm_head", "embed_tokens", "model.embed_tokens"];
-
-enum Matcher {
-    All,
-    List(Vec<String>),
-    Full(Regex),
-}
-
-impl Matcher {
-    fn matches(&self, module: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::List(entries) => listed(entries, module),
-            Self::Full(pattern) => pattern.is_match(module),
-        }
-    }
-}
-
-/// Whether an entry is the path or a suffix of it that begins at a component.
-fn listed(entries: &[String], module: &str) -> bool {
-    entries.iter().any(|entry| {
-        module == entry
-            || module
-                .strip_suffix(entry)
-                .is_some_and(|head| head.ends_with('.'))
-    })
-}
 
 fn module_paths(config: &ModelConfig) -> Vec<(usize, usize, String)> {
     (0..config.num_hidden_layers)
@@ -214,40 +165,6 @@ fn module_paths(config: &ModelConfig) -> Vec<(usize, usize, String)> {
                 .map(move |(index, path)| (layer, index, format!("model.layers.{layer}.{path}")))
         })
         .collect()
-}
-
-fn regex(key: &'static str, pattern: &str, anchored: &str) -> Result<Regex, LoraError> {
-    Regex::new(anchored).map_err(|error| LoraError::Pattern {
-        key,
-        pattern: pattern.to_string(),
-        cause: error.to_string(),
-    })
-}
-
-fn compile<T: Copy>(
-    key: &'static str,
-    patterns: &[(String, T)],
-    modules: &[(usize, usize, String)],
-) -> Result<Vec<(Regex, T)>, LoraError> {
-    let mut compiled = Vec::with_capacity(patterns.len());
-    for (pattern, value) in patterns {
-        let suffix = regex(key, pattern, &format!(r"^(?:.*\.)?(?:{pattern})$"))?;
-        if !modules.iter().any(|(_, _, module)| suffix.is_match(module)) {
-            return Err(LoraError::NoMatch {
-                key,
-                pattern: pattern.clone(),
-            });
-        }
-        compiled.push((suffix, *value));
-    }
-    Ok(compiled)
-}
-
-fn first_match<T: Copy>(patterns: &[(Regex, T)], module: &str) -> Option<T> {
-    patterns
-        .iter()
-        .find(|(pattern, _)| pattern.is_match(module))
-        .map(|(_, value)| *value)
 }
 
 #[cfg(test)]
@@ -320,6 +237,30 @@ mod tests {
         ] {
             let error = spec.slots(&config()).unwrap_err().to_string();
             assert!(error.contains(&format!("{name:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_adapter_has_factors_in_the_layers_that_it_names() {
+        let mut adapter = spec(list(&["q_proj", "v_proj"])).to_peft("");
+        adapter.layers_to_transform = Some(json!([0, 10]));
+        let slots = adapter_slots(&adapter, &config()).unwrap();
+        let layers: Vec<usize> = slots.iter().map(|slot| slot.layer).collect();
+        assert_eq!(layers, [0, 0, 10, 10]);
+        adapter.layers_to_transform = Some(json!([11]));
+        let error = adapter_slots(&adapter, &config()).unwrap_err();
+        assert!(matches!(error, LoraError::NoTarget), "{error}");
+    }
+
+    #[test]
+    fn a_rank_that_no_memory_holds_is_refused() {
+        for r in [0, MAX_RANK + 1, usize::MAX] {
+            let spec = LoraSpec {
+                r,
+                ..spec(TargetModules::AllLinear)
+            };
+            let error = spec.slots(&config()).unwrap_err().to_string();
+            assert!(error.contains(&r.to_string()), "{error}");
         }
     }
 

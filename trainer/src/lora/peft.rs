@@ -1,4 +1,4 @@
-//! Our adapter settings to and from PEFT's `adapter_config.json`.
+//! Our adapter settings to PEFT's `adapter_config.json`.
 
 use tooltune_checkpoints::adapter::{self, Patterns, PeftConfig};
 
@@ -19,22 +19,6 @@ impl LoraSpec {
         config.exclude_modules = self.exclude_modules.as_ref().map(written);
         config
     }
-
-    /// The settings of an adapter that PEFT wrote; absent targets mean PEFT's default for these
-    /// models, q and v.
-    pub fn from_peft(config: &PeftConfig) -> Self {
-        let default = || TargetModules::List(vec!["q_proj".to_string(), "v_proj".to_string()]);
-        Self {
-            r: config.r,
-            lora_alpha: config.lora_alpha,
-            lora_dropout: config.lora_dropout,
-            target_modules: config.target_modules.as_ref().map_or_else(default, read),
-            exclude_modules: config.exclude_modules.as_ref().map(read),
-            use_rslora: config.use_rslora,
-            rank_pattern: config.rank_pattern.0.clone(),
-            alpha_pattern: config.alpha_pattern.0.clone(),
-        }
-    }
 }
 
 fn written(choice: &TargetModules) -> adapter::TargetModules {
@@ -42,16 +26,6 @@ fn written(choice: &TargetModules) -> adapter::TargetModules {
         TargetModules::AllLinear => adapter::TargetModules::Pattern(ALL_LINEAR.to_string()),
         TargetModules::Regex(pattern) => adapter::TargetModules::Pattern(pattern.clone()),
         TargetModules::List(names) => adapter::TargetModules::Names(names.clone()),
-    }
-}
-
-fn read(choice: &adapter::TargetModules) -> TargetModules {
-    match choice {
-        adapter::TargetModules::Pattern(pattern) if pattern == ALL_LINEAR => {
-            TargetModules::AllLinear
-        }
-        adapter::TargetModules::Pattern(pattern) => TargetModules::Regex(pattern.clone()),
-        adapter::TargetModules::Names(names) => TargetModules::List(names.clone()),
     }
 }
 

@@ -35,6 +35,9 @@ pub enum ModelConfigError {
     },
 }
 
+/// Blocks of a model. Lists are made with an entry for each before any tensor is looked for.
+const MAX_LAYERS: usize = 10_000;
+
 /// Shape and constants of a Llama-like decoder, named as in `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
@@ -136,11 +139,11 @@ impl ModelConfig {
             rope_scaling: RopeScaling::from_json(json)?,
             model_type,
         };
-        config.check_divisibility()?;
+        config.check_sizes()?;
         Ok(config)
     }
 
-    fn check_divisibility(&self) -> Result<(), ModelConfigError> {
+    fn check_sizes(&self) -> Result<(), ModelConfigError> {
         let unsupported = |field, value: usize, hint| {
             Err(ModelConfigError::Unsupported {
                 field,
@@ -148,6 +151,10 @@ impl ModelConfig {
                 hint,
             })
         };
+        if self.num_hidden_layers > MAX_LAYERS {
+            let hint = "a model has 10000 blocks at most; fetch or convert it again";
+            return unsupported("num_hidden_layers", self.num_hidden_layers, hint);
+        }
         if self.num_key_value_heads == 0
             || !self
                 .num_attention_heads

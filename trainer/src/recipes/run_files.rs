@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_data::flat::FlattenReport;
@@ -98,8 +99,7 @@ pub fn retriever_lock(config: &Config) -> Result<Value, Error> {
 
 fn check_same_inputs(path: &Path, now: &Value) -> Result<(), Error> {
     let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
-    let then: Value = serde_json::from_slice(&bytes)
-        .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+    let then: Value = serde_json::from_slice(&bytes).map_err(CheckpointError::json(path))?;
     let keys = [
         "base_weights_sha256",
         "tokenizer_sha256",

@@ -1,0 +1,224 @@
+//! Evaluations of what does not belong together: predictions of other rows, adapters of other
+//! models, prompts that no context holds.
+
+use serde_json::{Value, json};
+
+use crate::bad_input::{CONFIG, FILES, ROWS, assert_refused, edit, row};
+use crate::workplace::{Answer, Workplace, tooltune};
+
+/// `eval` of saved predictions for the three rows of `dev.jsonl`.
+const RESCORE: [&str; 6] = [
+    "eval",
+    "config.toml",
+    "--checkpoint",
+    "base",
+    "--predictions",
+    "predictions.jsonl",
+];
+
+#[test]
+fn predictions_that_are_none_or_of_other_rows_are_refused_with_their_place() {
+    let workplace = Workplace::new();
+    let line = |id: &str| json!({"id": id, "prediction": "{}"}).to_string() + "\n";
+    let mut not_utf8 = line("dev.jsonl:1").into_bytes();
+    not_utf8.extend(b"\xff\xfe\n");
+    let cases: [(Vec<u8>, i32, &[&str]); 5] = [
+        (
+            Vec::new(),
+            CONFIG,
+            &["0 predictions for 3 rows", "one line"],
+        ),
+        (
+            line("dev.jsonl:1").repeat(4).into_bytes(),
+            CONFIG,
+            &["predictions.jsonl: 4 predictions for 3 rows"],
+        ),
+        (not_utf8, ROWS, &["predictions.jsonl:2: ", "UTF-8", "iconv"]),
+        (
+            "[".repeat(1_000_000).into_bytes(),
+            ROWS,
+            &["predictions.jsonl:1: ", "nested deeper than 127 levels"],
+        ),
+        (
+            b"{\"id\": \"dev.jsonl:1\"}\n".to_vec(),
+            CONFIG,
+            &["predictions.jsonl:1: ", "missing field `prediction`"],
+        ),
+    ];
+    for (contents, status, said) in cases {
+        workplace.write("predictions.jsonl", contents);
+        assert_refused(&workplace, &RESCORE, status, said);
+    }
+
+    let other = [1, 2, 3].map(|n| line(&format!("elsewhere/test.jsonl:{n}")));
+    workplace.write("predictions.jsonl", other.concat());
+    let answer = workplace.run(RESCORE);
+    let said = "3 of 3 predictions are named for other rows, such as \"elsewhere/test.jsonl:1\"";
+    assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    answer.success();
+    // The same file at another place is the same rows.
+    let moved = [1, 2, 3].map(|n| line(&format!("elsewhere/dev.jsonl:{n}")));
+    workplace.write("predictions.jsonl", moved.concat());
+    let answer = workplace.run(RESCORE);
+    assert!(!answer.stderr.contains("other rows"), "{}", answer.stderr);
+    answer.success();
+}
+
+#[test]
+fn evaluations_of_other_rows_are_not_compared_and_those_of_some_are_counted() {
+    let workplace = Workplace::new();
+    let line = |id: &str| json!({"id": id, "score": {"exact": true}}).to_string() + "\n";
+    workplace.write("a.jsonl", line("dev:1") + &line("dev:2"));
+    workplace.write("b.jsonl", line("test:1") + &line("test:2"));
+    workplace.write("c.jsonl", line("dev:2") + &line("dev:3") + &line("dev:4"));
+    let said = [
+        "a.jsonl and b.jsonl",
+        "no sample in common",
+        "\"dev:1\" and \"test:1\"",
+    ];
+    assert_refused(
+        &workplace,
+        &["compare", "a.jsonl", "b.jsonl"],
+        CONFIG,
+        &said,
+    );
+    let answer = workplace.run(["compare", "a.jsonl", "c.jsonl"]);
+    let said = "1 samples of a.jsonl and 2 of c.jsonl are not in the other";
+    assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    assert!(answer.success().contains("| exact | 1 |"));
+}
+
+#[test]
+fn predictions_that_are_no_json_or_nested_without_end_are_scored_as_such() {
+    let workplace = Workplace::new();
+    let texts = [
+        "[".repeat(1_000_000),
+        "{\"a\":".repeat(500_000),
+        format!("{{\"a\": \"{}\"}}", "x".repeat(10_000_000)),
+    ];
+    let line = |text: &String| json!({"id": "", "prediction": text}).to_string() + "\n";
+    let lines: Vec<String> = texts.iter().map(line).collect();
+    workplace.write("predictions.jsonl", lines.concat());
+    let said = workplace.run(RESCORE).success();
+    let parse_rate = said.lines().find(|line| line.contains("slot.parse_rate"));
+    assert!(
+        parse_rate.is_some_and(|line| line.ends_with("0.3333")),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_prompt_beyond_the_context_costs_its_row_and_not_the_evaluation() {
+    let workplace = Workplace::new();
+    let long = row(&workplace, |row| {
+        row["input_text"] = json!("portions of ".repeat(100_000));
+    });
+    let short = row(&workplace, |_| {});
+    workplace.write("long.jsonl", format!("{short}\n{long}\n{short}\n"));
+    let evaluate = [
+        "eval",
+        "config.toml",
+        "--checkpoint",
+        "base",
+        "--data",
+        "long.jsonl",
+        "--output",
+        "scores",
+    ];
+    let answer = Answer::of(
+        tooltune()
+            .env("RUST_LOG", "warn")
+            .current_dir(workplace.folder())
+            .args(evaluate),
+    );
+    for part in ["1 of 3 prompts", "8192 tokens", "long.jsonl:2 with "] {
+        assert!(answer.stderr.contains(part), "{}", answer.stderr);
+    }
+    answer.success();
+    let reasons: Vec<String> = workplace
+        .read("scores/predictions.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["finish_reason"].to_string())
+        .collect();
+    assert_eq!(reasons[1], "\"context\"");
+    assert!(
+        reasons[0] == reasons[2] && reasons[0] != reasons[1],
+        "{reasons:?}"
+    );
+}
+
+#[test]
+fn adapters_with_hostile_settings_are_refused_and_those_of_another_base_are_named() {
+    let workplace = Workplace::new();
+    let train = ["train", "config.toml", "--set", "train.max_steps=2"];
+    workplace.run(train).success();
+    let last = workplace.path("run/checkpoint-000002");
+    let copy = workplace.path("adapter");
+    std::fs::create_dir(&copy).unwrap();
+    let file = "adapter_model.safetensors";
+    std::fs::copy(last.join(file), copy.join(file)).unwrap();
+    let evaluate = [
+        "eval",
+        "run",
+        "--checkpoint",
+        "adapter",
+        "--max-samples",
+        "1",
+    ];
+    let with = |key: &str, value: Value| {
+        std::fs::copy(
+            last.join("adapter_config.json"),
+            copy.join("adapter_config.json"),
+        )
+        .unwrap();
+        edit(&copy.join("adapter_config.json"), key, value);
+    };
+    let cases: [(&str, Value, i32, &[&str]); 6] = [
+        (
+            "r",
+            json!(0),
+            FILES,
+            &["adapter_config.json: r: ", "at least 1"],
+        ),
+        (
+            "r",
+            json!(1_u64 << 62),
+            CONFIG,
+            &["is 4611686018427387904", "1 to 65536"],
+        ),
+        (
+            "lora_alpha",
+            json!(1e300),
+            FILES,
+            &["lora_alpha: ", "finite in f32"],
+        ),
+        (
+            "rank_pattern",
+            json!({"(((.{1,1000}){1,1000}){1,1000})": 2}),
+            CONFIG,
+            &["rank_pattern: ", "size limit"],
+        ),
+        (
+            "target_modules",
+            json!(["../../etc/passwd"]),
+            CONFIG,
+            &["../../etc/passwd", "matches no linear layer"],
+        ),
+        // PEFT refuses layers beside targets that are one pattern, as `all-linear` is.
+        (
+            "layers_to_transform",
+            json!([0]),
+            CONFIG,
+            &["layers_to_transform needs a list of target_modules"],
+        ),
+    ];
+    for (key, value, status, said) in cases {
+        with(key, value);
+        assert_refused(&workplace, &evaluate, status, said);
+    }
+    with("base_model_name_or_path", json!("org/Another-8B"));
+    let answer = workplace.run(evaluate);
+    let said = "adapter names \"org/Another-8B\" as its base model";
+    assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    answer.success();
+}
