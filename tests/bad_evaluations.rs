@@ -131,7 +131,7 @@ fn a_prompt_beyond_the_context_costs_its_row_and_not_the_evaluation() {
             .current_dir(workplace.folder())
             .args(evaluate),
     );
-    for part in ["1 of 3 prompts", "8192 tokens", "long.jsonl:2 with "] {
+    for part in ["1 of 3 prompts", "8192 tokens", "such as long.jsonl:2:"] {
         assert!(answer.stderr.contains(part), "{}", answer.stderr);
     }
     answer.success();
