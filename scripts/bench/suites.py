@@ -94,7 +94,8 @@ def main() -> int:
                 if all(cell is None for cell in cells):
                     continue
                 shown = ["-" if cell is None else f"{cell * 100:.1f}" for cell in cells]
-                lines.append(f"| {run.name} | {suite} | {name} | " + " | ".join(shown) + " |")
+                n = reports[sides[0]].get(suite, reports[sides[0]])["n"]
+                lines.append(f"| {run.name} | {suite} | {n} | {name} | " + " | ".join(shown) + " |")
             unsupported = [report["n_unsupported"] for side, report in reports.items() if side[1]]
             if suite == "slot":
                 notes.append(f"- {run.name}: {unsupported[0]} of {arguments.rows} rows have a schema that is not enforced")
@@ -108,8 +109,8 @@ def main() -> int:
         f"their answers have at most {arguments.max_new_tokens} tokens",
         *notes,
         "",
-        "| run | suite | metric | base | base, constrained | best | best, constrained |",
-        "|---|---|---|--:|--:|--:|--:|",
+        "| run | suite | rows | metric | base | base, constrained | best | best, constrained |",
+        "|---|---|--:|---|--:|--:|--:|--:|",
         *lines,
         "",
     ]
