@@ -89,10 +89,18 @@ impl NewFile {
 
 /// Replaces or creates a file in one step: readers see the old bytes or the new, never a part.
 ///
+/// What is there and no file, such as `/dev/null`, `/dev/stdout` or a pipe, is written to and stays
+/// what it is: a file in its place would harm every program of the machine.
+///
 /// # Errors
 ///
 /// The file cannot be written completely; the old one is then untouched.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        let written = File::options().write(true).open(path);
+        let written = written.and_then(|mut file| file.write_all(bytes));
+        return written.map_err(write_error(path, bytes.len() as u64));
+    }
     let mut staged_name = std::ffi::OsString::from(".");
     staged_name.push(path.file_name().unwrap_or_default());
     staged_name.push(format!(".tmp-{}", std::process::id()));
@@ -240,5 +248,24 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("No space left"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_written_to_and_not_replaced() {
+        use std::os::unix::fs::FileTypeExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read(pipe).unwrap()
+        });
+        write_atomic(&pipe, b"metrics").unwrap();
+        assert_eq!(reader.join().unwrap(), b"metrics");
+        let still = fs::symlink_metadata(&pipe).unwrap().file_type();
+        assert!(still.is_fifo());
     }
 }
