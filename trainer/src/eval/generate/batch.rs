@@ -196,7 +196,9 @@ impl<'a> Batch<'a> {
             return;
         }
         let [_, vocabulary] = logits.dims();
-        let mut logits: Vec<f32> = logits.into_data().iter::<f32>().collect();
+        // Taken over as they lie: element by element this would cost a tenth of a step.
+        let data = logits.into_data().convert::<f32>();
+        let mut logits: Vec<f32> = data.try_into_vec().expect("numbers that were made f32");
         for (row, logits) in rows.iter_mut().zip(logits.chunks_exact_mut(vocabulary)) {
             if row.is_live {
                 row.choose(logits, draws.then_some(sampling));
