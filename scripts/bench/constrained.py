@@ -2,9 +2,9 @@
 """Runs examples/constrained_cost and writes benchmarks/constrained_cpu.md; started by scripts/bench/constrained.
 
 The same prompts (synthetic SLOT rows) are gone on with by the same number of tokens, freely and held to the rows' schemas, in
-turns; a step is a token of every row. `in the step` is what the constrained steps take longer; `alone` is the time that the
-constraints of the written tokens need by themselves, as a share of a free step: it does not see the logits that a constrained
-step hands to the host, but it is not disturbed by the noise of two large numbers either.
+turns; a step is a token of every row. `in the step` is what the constrained steps take longer, with the least and the most of the
+rounds: the difference of two large numbers. `alone` is the time that masks and choices of the written tokens need by themselves, as
+a share of a free step: all that a constraint adds but the copy of the logits, which a free step reads where they lie.
 """
 
 import argparse
@@ -42,11 +42,12 @@ def line(dtype: str, threads: int, row: dict) -> tuple:
     steps = row["steps"]
     free, held, alone = (statistics.median(row[key]) for key in ("free", "held", "alone"))
     # Turns are compared with their neighbours: the machine changes slowly, its noise does not cancel otherwise.
-    added = statistics.median(h / f - 1 for h, f in zip(row["held"], row["free"]))
+    ratios = [h / f - 1 for h, f in zip(row["held"], row["free"])]
+    added = statistics.median(ratios)
     share = alone / (steps + 1) / (free / steps)
     per_token = alone / ((steps + 1) * row["batch"])
     cells = [dtype, str(threads), str(row["batch"]), f"{free / steps * 1e3:.2f}", f"{held / steps * 1e3:.2f}",
-             f"{added * 100:+.1f} %", f"{share * 100:.2f} %", f"{per_token * 1e6:.1f}"]
+             f"{added * 100:+.1f} % ({min(ratios) * 100:+.1f} to {max(ratios) * 100:+.1f})", f"{share * 100:.2f} %", f"{per_token * 1e6:.1f}"]
     return added, "| " + " | ".join(cells) + " |"
 
 

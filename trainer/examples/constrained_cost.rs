@@ -1,8 +1,8 @@
 //! What a constraint adds to decoding: our side of `scripts/bench/constrained`.
 //!
 //! The same number of tokens is written after the same prompts, freely and held to the rows'
-//! schemas, in turns; then the constraints alone are asked for the masks of the tokens that were
-//! written. Prints one JSON line for each batch.
+//! schemas, in turns; then what the constraints have the host do for these tokens is done alone: the
+//! masks and the choice among the allowed logits. Prints one JSON line for each batch.
 
 #![allow(
     clippy::print_stdout,
@@ -91,7 +91,7 @@ fn measure(
             let (free, _) = decode(&decoder, prompts, &[], n_new)?;
             let (held, written) = decode(&decoder, prompts, constraints, n_new)?;
             let started = Instant::now();
-            replay(constraints, &written)?;
+            replay(constraints, &written, base.config.vocab_size)?;
             let alone = started.elapsed().as_secs_f64();
             for (all, one) in seconds.iter_mut().zip([free, held, alone]) {
                 all.push(one);
@@ -135,17 +135,21 @@ fn decode(
     Ok((decoding.unwrap_or_default(), written))
 }
 
-/// Asks for the masks of tokens that were written.
+/// Asks for the masks of tokens that were written, and chooses among the logits that they allow.
 fn replay(
     constraints: &[Option<Constraint>],
     written: &[Generation],
+    n_logits: usize,
 ) -> Result<(), Box<dyn std::error::Error>> {
+    let mut logits = vec![0.0f32; n_logits];
     for (constraint, generation) in constraints.iter().zip(written) {
         let mut constraint = constraint.clone().ok_or("a row has no constraint")?;
         for &token in &generation.ids {
-            if !constraint.mask()?.is_allowed(token) {
+            logits[token as usize] = 1.0;
+            if constraint.mask()?.most_likely(&logits) != token {
                 return Err("a token that was written is not allowed".into());
             }
+            logits[token as usize] = 0.0;
             constraint.consume(token)?;
         }
     }

@@ -256,6 +256,33 @@ impl<'m> Mask<'m> {
         })
     }
 
+    /// The most likely of the tokens that may come next, the first of equally likely ones; 0 where
+    /// all of them are at negative infinity. What [`Mask::apply`] would leave, without its writes.
+    ///
+    /// # Shapes
+    ///
+    /// - `logits`: one row, f32, an entry for each of the vocabulary's logits
+    pub fn most_likely(&self, logits: &[f32]) -> u32 {
+        let mut best = (f32::NEG_INFINITY, 0);
+        for ((word, logits), first) in self
+            .words
+            .iter()
+            .zip(logits.chunks(32))
+            .zip((0..).step_by(32))
+        {
+            let mut left = *word;
+            while left != 0 {
+                let bit = left.trailing_zeros();
+                left &= left - 1;
+                match logits.get(bit as usize) {
+                    Some(&logit) if logit > best.0 => best = (logit, first + bit),
+                    _ => {}
+                }
+            }
+        }
+        best.1
+    }
+
     /// Sets the logits of all other tokens to negative infinity.
     ///
     /// # Shapes

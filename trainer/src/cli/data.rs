@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::config::FlattenCollisions;
+
 /// Data commands.
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
@@ -55,7 +57,7 @@ pub struct FlatFormArgs {
     pub when: FlattenWhenName,
     /// What becomes of names that collide.
     #[arg(long, value_enum, default_value = "number")]
-    pub collisions: CollisionsName,
+    pub collisions: FlattenCollisions,
 }
 
 /// Which schemas are flattened.
@@ -65,15 +67,6 @@ pub enum FlattenWhenName {
     Advised,
     /// All that have a flat form.
     Always,
-}
-
-/// What becomes of names that collide.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CollisionsName {
-    /// All but the first are numbered.
-    Number,
-    /// The schema stays nested.
-    Error,
 }
 
 /// `tooltune data unflatten predictions.jsonl --rows nested.jsonl --output nested-predictions.jsonl`

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use tooltune_data::benchmarks::toolqa::Setting;
 
 use crate::config::{NestfulConfig, ResponseReduction, SandboxConfig, ToolQaConfig};
@@ -74,20 +74,6 @@ pub struct SandboxArgs {
 fn setting_parser() -> impl TypedValueParser<Value = Setting> {
     let names = PossibleValuesParser::new(Setting::ALL.map(Setting::name));
     names.try_map(|name| Setting::named(&name).ok_or("no setting has this name"))
-}
-
-impl clap::ValueEnum for ResponseReduction {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Official, Self::Paths]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let help = match self {
-            Self::Official => "As the benchmark does: a list item stays if it brings a new key",
-            Self::Paths => "The first item of a list, and those that bring a new path of keys",
-        };
-        Some(PossibleValue::new(self.as_str()).help(help))
-    }
 }
 
 impl ToolQaArgs {

@@ -9,8 +9,7 @@ use tooltune_data::benchmarks::slot::import::{
 };
 use tooltune_data::benchmarks::toolqa::{Reduction, reduce};
 use tooltune_data::flat::{
-    FlattenOptions, FlattenReport, FlattenWhen, OnCollision, RowFlattening, UnflattenReport,
-    flatten_slot_row,
+    FlattenOptions, FlattenReport, FlattenWhen, RowFlattening, UnflattenReport, flatten_slot_row,
 };
 use tooltune_data::text::{DataFormat, SlotRow, read_rows};
 use tooltune_data::tools::JsonLines;
@@ -20,11 +19,12 @@ use super::data::write_lines;
 use super::evaluate::read_predictions;
 use super::{say, say_aside};
 use crate::cli::{
-    CollisionsName, E2eRowsName, FlatFormArgs, FlattenArgs, FlattenWhenName, ImportArgs,
-    ImportFormat, ReduceArgs, ReductionName, UnflattenArgs,
+    E2eRowsName, FlatFormArgs, FlattenArgs, FlattenWhenName, ImportArgs, ImportFormat, ReduceArgs,
+    ReductionName, UnflattenArgs,
 };
 use crate::error::Error;
 use crate::eval::slot::Prediction;
+use crate::recipes::settings;
 
 /// A row as a line of a file.
 #[derive(Serialize)]
@@ -102,10 +102,7 @@ fn flattening(form: &FlatFormArgs) -> RowFlattening {
         options: FlattenOptions {
             slots: form.slots,
             separator: form.separator.clone(),
-            on_collision: match form.collisions {
-                CollisionsName::Number => OnCollision::Number,
-                CollisionsName::Error => OnCollision::Error,
-            },
+            on_collision: settings::on_collision(form.collisions),
         },
     }
 }

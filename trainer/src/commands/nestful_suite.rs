@@ -4,14 +4,13 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use tooltune_data::benchmarks::nestful::nestful_table;
-use tooltune_data::tools::JsonLines;
 
-use super::evaluate::{generated, journal, kept, suite_files, write_files};
+use super::evaluate::{generated, journal, kept, read_predictions, suite_files, write_files};
 use super::{say, say_aside};
 use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::nestful::{NestfulEvaluation, NestfulNumbers, NestfulPrediction, NestfulSuite};
+use crate::eval::nestful::{NestfulEvaluation, NestfulNumbers, NestfulSuite};
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     let options = args
@@ -40,7 +39,7 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
             kept(found, &texts, args)?
         }
     };
-    write_files(args, evaluation.files())?;
+    write_files(args, &evaluation.files)?;
     print(args, &evaluation)
 }
 
@@ -64,16 +63,7 @@ fn print(args: &EvalArgs, evaluation: &NestfulEvaluation) -> Result<(), Error> {
 
 /// The texts of a former evaluation, in the order of the rows.
 fn saved(path: &Path, suite: &NestfulSuite) -> Result<Vec<String>, Error> {
-    let mut saved = Vec::new();
-    for line in JsonLines::open(path)? {
-        let (place, line) = line?;
-        let prediction: NestfulPrediction = serde_json::from_value(line).map_err(|error| {
-            Error::Usage(format!(
-                "{place}: {error}; each line is {{\"id\": ..., \"prediction\": ...}}"
-            ))
-        })?;
-        saved.push(prediction);
-    }
+    let saved = read_predictions(path)?;
     let ids = suite.rows().iter().map(|row| row.sample_id.as_str());
     match ids.eq(saved.iter().map(|prediction| prediction.id.as_str())) {
         true => Ok(saved.into_iter().map(|saved| saved.prediction).collect()),

@@ -20,7 +20,7 @@ use tooltune_data::tools::JsonLines;
 use super::{Place, say, say_aside};
 use crate::base_model::BaseModel;
 use crate::cli::ReportArgs;
-use crate::config::{Config, LoadedConfig};
+use crate::config::{Config, LoadedConfig, Suite};
 use crate::error::Error;
 use crate::recipes::rows::with_rows;
 use crate::recipes::{settings, sft};
@@ -30,9 +30,6 @@ const N_PREVIEWS: usize = 3;
 
 /// Samples that are shown, the worst first.
 const N_SAMPLES: usize = 25;
-
-/// The suites that a run may evaluate, as their files are named in a checkpoint.
-const SUITES: [&str; 5] = ["slot", "goat", "nestful", "toolqa", "retrieval"];
 
 pub(super) fn run(args: &ReportArgs, place: &Place) -> Result<(), Error> {
     let runs = [Some(&args.run), args.other.as_ref()];
@@ -125,7 +122,7 @@ fn written_at(path: &Path) -> Option<String> {
 /// What each kept checkpoint was worth, in their order.
 fn suites(checkpoints: &[Checkpoint], best: Option<u64>) -> Result<Vec<SuiteResult>, Error> {
     let mut results = Vec::new();
-    for suite in SUITES {
+    for &suite in Suite::WORDS {
         for checkpoint in checkpoints {
             let path = checkpoint.path.join(format!("eval.{suite}.metrics.json"));
             if !path.exists() {
@@ -167,7 +164,9 @@ fn previews(config: &Config, device: &Device) -> Result<Vec<PreviewRow>, Error> 
 fn samples(checkpoint: &Checkpoint, rows: &[Row]) -> Result<Vec<SampleView>, Error> {
     let rows: HashMap<&str, &Row> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
     let mut samples = Vec::new();
-    for suite in SUITES {
+    // Rankings have no text to show beside a gold one.
+    let is_written = |suite: &&&str| **suite != Suite::Retrieval.as_str();
+    for suite in Suite::WORDS.iter().filter(is_written) {
         let path = checkpoint
             .path
             .join(format!("eval.{suite}.predictions.jsonl"));

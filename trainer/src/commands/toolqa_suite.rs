@@ -45,7 +45,7 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
     });
     progress.finish();
     let evaluation = evaluation?;
-    write_files(args, evaluation.files())?;
+    write_files(args, &evaluation.files)?;
     say(&toolqa_table(&evaluation.run.report))?;
     match &evaluation.judge {
         None => Ok(()),

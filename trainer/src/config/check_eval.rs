@@ -156,9 +156,11 @@ impl Checker<'_> {
             _ => vec!["loss".to_owned()],
         };
         for suite in &eval.suites {
-            let named = suite.metrics().iter();
-            let named = named.map(|metric| format!("{suite}.{metric}"));
-            known.extend(named.filter(|metric| Self::is_measured(eval, metric)));
+            let metrics = match (suite, &eval.nestful) {
+                (Suite::Nestful, Some(nestful)) => nestful.metrics(),
+                _ => suite.metrics(),
+            };
+            known.extend(metrics.iter().map(|metric| format!("{suite}.{metric}")));
         }
         let path = "eval.metric_for_best_model";
         let expression = match MetricExpression::parse(&eval.metric_for_best_model) {

@@ -1,13 +1,16 @@
 //! The words a setting can take.
 //!
 //! Every closed choice of the config is an enum made by [`choices!`](choices), which keeps the
-//! word in the file, the serde name and the list shown in error messages in one line. The settings
+//! word in the file and on the command line, the serde name and the list shown in error messages in
+//! one line. The settings
 //! whose values are of mixed kinds (a word or a number, a list or a pattern) follow below.
 
 use std::fmt;
 
+use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tooltune_data::benchmarks::nestful::NestfulReport;
 use tooltune_data::benchmarks::retrieval::RetrievalMetrics;
 use tooltune_data::benchmarks::toolqa::ToolQaNumbers;
 
@@ -21,9 +24,9 @@ macro_rules! choices {
         $($(#[$variant_doc:meta])* $variant:ident = $word:literal),* $(,)?
     }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
         pub enum $name {
-            $($(#[$variant_doc])* #[serde(rename = $word)] $variant),*
+            $($(#[$variant_doc])* #[serde(rename = $word)] #[value(name = $word)] $variant),*
         }
 
         impl $name {
@@ -362,15 +365,7 @@ impl Suite {
                 "recall_at_5",
             ],
             Self::Retrieval => &RetrievalMetrics::<f64>::NAMES,
-            Self::Nestful => &[
-                "partial",
-                "full",
-                "win_official",
-                "win_strict",
-                "alternate_trajectory",
-                "parse_error_rate",
-                "steps",
-            ],
+            Self::Nestful => &NestfulReport::NAMES,
             Self::Toolqa => &ToolQaNumbers::NAMES,
         }
     }

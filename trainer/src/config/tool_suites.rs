@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use tooltune_data::benchmarks::nestful::{NestfulReport, ReactReport};
 use tooltune_data::benchmarks::toolqa::Setting;
 
 use super::choices::{ResponseReduction, Suite};
@@ -72,17 +73,21 @@ impl Default for NestfulConfig {
 
 impl Default for ToolQaConfig {
     fn default() -> Self {
-        Self {
-            data: Vec::new(),
-            responses: None,
-            setting: defaults::TOOLQA_SETTING,
-            schemas: None,
-            reduce: None,
-            python_repr: false,
-            prompts: None,
-            run_code: false,
-            judge: None,
-        }
+        toolqa(RawToolQa::default(), defaults::TOOLQA_SETTING, None)
+    }
+}
+
+fn toolqa(raw: RawToolQa, setting: Setting, judge: Option<JudgeConfig>) -> ToolQaConfig {
+    ToolQaConfig {
+        data: raw.data.unwrap_or_default(),
+        responses: raw.responses,
+        setting,
+        schemas: raw.schemas,
+        reduce: raw.reduce,
+        python_repr: raw.python_repr.unwrap_or(false),
+        prompts: raw.prompts,
+        run_code: raw.run_code.unwrap_or(false),
+        judge,
     }
 }
 
@@ -115,8 +120,8 @@ impl Checker<'_> {
         config
     }
 
-    pub(super) fn toolqa(&mut self, raw: RawToolQa) -> ToolQaConfig {
-        let setting = match raw.setting {
+    pub(super) fn toolqa(&mut self, mut raw: RawToolQa) -> ToolQaConfig {
+        let setting = match raw.setting.take() {
             None => defaults::TOOLQA_SETTING,
             Some(name) => Setting::named(&name).unwrap_or_else(|| {
                 let known = Setting::ALL.map(Setting::name);
@@ -129,18 +134,9 @@ impl Checker<'_> {
                 defaults::TOOLQA_SETTING
             }),
         };
-        let judge = raw.judge.map(|raw| self.judge("eval.toolqa.judge", raw));
-        ToolQaConfig {
-            data: raw.data.unwrap_or_default(),
-            responses: raw.responses,
-            setting,
-            schemas: raw.schemas,
-            reduce: raw.reduce,
-            python_repr: raw.python_repr.unwrap_or(false),
-            prompts: raw.prompts,
-            run_code: raw.run_code.unwrap_or(false),
-            judge,
-        }
+        let judge = raw.judge.take();
+        let judge = judge.map(|judge| self.judge("eval.toolqa.judge", judge));
+        toolqa(raw, setting, judge)
     }
 
     /// The rows of a suite, which its table must name.
@@ -179,19 +175,17 @@ impl Checker<'_> {
             self.report("eval.toolqa.setting", message, help);
         }
     }
-
-    /// A loop of calls has wins and steps, but no matches with the gold calls.
-    pub(super) fn is_measured(eval: &EvalConfig, metric: &str) -> bool {
-        let loops = eval.nestful.as_ref().is_some_and(|nestful| nestful.react);
-        match metric.strip_prefix("nestful.") {
-            Some("steps") => loops,
-            Some("partial" | "full" | "alternate_trajectory") => !loops,
-            _ => true,
-        }
-    }
 }
 
 impl NestfulConfig {
+    /// The metrics of the suite: a loop of calls has wins and steps, but no matches with the gold.
+    pub(super) fn metrics(&self) -> &'static [&'static str] {
+        match self.react {
+            true => &ReactReport::NAMES,
+            false => &NestfulReport::NAMES,
+        }
+    }
+
     pub(super) fn raw(&self) -> RawNestful {
         RawNestful {
             data: Some(self.data.clone()),

@@ -20,7 +20,7 @@ use super::documents::{DocumentIndex, texts_of};
 use super::encoder::MiniLmEncoder;
 use super::generate::GenerationProgress;
 use super::report_files::{json_lines, report_files};
-use super::writer::{Constrainer, PromptText, Prompted, TextConstraint, Writer};
+use super::writer::{Constrainer, PromptText, Prompted, Rounds, TextConstraint, Writer};
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::goat_options;
@@ -246,7 +246,7 @@ impl AgentLoops {
             true => Some(writer.constrainer()?),
             false => None,
         };
-        let mut n_tokens = 0;
+        let mut rounds = Rounds::of(agents.len());
         let mut seconds = vec![0.0; agents.len()];
         loop {
             serve(&mut agents, &self.index, executor, &mut seconds)?;
@@ -256,7 +256,6 @@ impl AgentLoops {
                 break;
             }
             let n_done = agents.iter().filter(|agent| agent.is_done()).count();
-            let n_total = agents.len();
             let constraints = constraints(constrainer.as_ref(), &wanted);
             let prompts: Vec<Prompted<'_>> = wanted
                 .iter()
@@ -268,20 +267,10 @@ impl AgentLoops {
                     constraint: constraint.as_ref(),
                 })
                 .collect();
-            let mut tokens_of_round = 0;
             let started = Instant::now();
-            let texts = writer.write(&prompts, None, &mut |progress| {
-                tokens_of_round = progress.n_tokens;
-                watch(GenerationProgress {
-                    n_done,
-                    n_total,
-                    n_tokens: n_tokens + progress.n_tokens,
-                })
-            })?;
-            let Some(texts) = texts else {
+            let Some(texts) = rounds.write(&writer, &prompts, n_done, watch)? else {
                 return Ok(None);
             };
-            n_tokens += tokens_of_round;
             // What is generated together is shared by those that it is for.
             let share = started.elapsed().as_secs_f64() / wanted.len() as f64;
             for (wanted, written) in wanted.iter().zip(&texts) {

@@ -226,7 +226,7 @@ impl Evaluator {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             metrics.extend(evaluation.metrics());
-            files.extend(named("nestful", evaluation.files().clone()));
+            files.extend(named("nestful", evaluation.files));
         }
         if let Some(suite) = &self.toolqa {
             let max_new_tokens = self.options.max_new_tokens;
@@ -234,7 +234,7 @@ impl Evaluator {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             metrics.extend(evaluation.metrics());
-            files.extend(named("toolqa", evaluation.files().clone()));
+            files.extend(named("toolqa", evaluation.files));
         }
         Ok(EvaluationOutcome::Done { metrics, files })
     }

@@ -1,9 +1,10 @@
 //! The suite nestful: questions to sequences of calls, or to loops of single calls, and their wins.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use tooltune_data::benchmarks::nestful::{
     MathRunner, NestfulPrompt, NestfulReport, NestfulRow, Parser, PromptOptions, PromptSet,
@@ -17,7 +18,7 @@ use super::code::python_runner;
 use super::generate::GenerationProgress;
 use super::journal::Journal;
 use super::report_files::report_files;
-use super::writer::{PromptText, Prompted, TextConstraint, Writer};
+use super::writer::{PromptText, Prompted, Rounds, TextConstraint, Writer};
 use crate::config::{EvalConfig, NestfulConfig};
 use crate::error::Error;
 
@@ -31,8 +32,9 @@ pub struct NestfulSuite {
     max_new_tokens: usize,
     /// Present where each call is answered before the next is written.
     react: Option<ReactLimits>,
-    /// Whether sequences are held to the tools on offer.
+    /// Whether sequences are held to the tools on offer, and what each then keeps to.
     constrained: bool,
+    constraints: OnceCell<Vec<Option<TextConstraint>>>,
 }
 
 /// What runs calls.
@@ -42,23 +44,14 @@ enum Tools {
     Python(Box<PythonTools>),
 }
 
-/// A sequence that a model wrote for a row; a line of `predictions.jsonl`, with its score once it
-/// has one.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct NestfulPrediction {
-    /// The row's `sample_id`.
-    pub id: String,
-    /// What was asked.
-    #[serde(default, skip_deserializing)]
-    pub question: String,
-    /// The gold calls.
-    #[serde(default, skip_deserializing)]
-    pub gold: String,
-    /// The text.
-    pub prediction: String,
-    /// What it is worth.
-    #[serde(default, skip_deserializing)]
-    pub score: Option<SampleScore>,
+/// A sequence that a model wrote for a row; a line of `predictions.jsonl`.
+#[derive(Debug, Clone, Serialize)]
+struct NestfulPrediction {
+    id: String,
+    question: String,
+    gold: String,
+    prediction: String,
+    score: SampleScore,
 }
 
 /// What became of the loop of a row; a line of `predictions.jsonl`.
@@ -85,7 +78,8 @@ struct LoopStep {
 pub struct NestfulEvaluation {
     /// The numbers.
     pub report: NestfulNumbers,
-    files: BTreeMap<String, Vec<u8>>,
+    /// `metrics.json` and `predictions.jsonl` with a line for each row.
+    pub files: BTreeMap<String, Vec<u8>>,
 }
 
 /// The numbers of sequences, or of loops.
@@ -145,6 +139,7 @@ impl NestfulSuite {
             tools,
             max_new_tokens: eval.max_new_tokens,
             constrained: eval.constrained,
+            constraints: OnceCell::new(),
             react: config.react.then(|| ReactLimits {
                 max_steps: config.max_steps,
                 max_new_tokens: eval.max_new_tokens,
@@ -190,11 +185,19 @@ impl NestfulSuite {
         self.prompts_within(&[])
     }
 
-    /// What the sequences of each row keep to.
-    fn constraints(&self, writer: &Writer<'_>) -> Result<Vec<Option<TextConstraint>>, Error> {
-        if !self.constrained {
-            return Ok(Vec::new());
+    /// What the sequences of each row keep to, compiled at the first evaluation.
+    fn constraints(&self, writer: &Writer<'_>) -> Result<&[Option<TextConstraint>], Error> {
+        if let Some(constraints) = self.constraints.get() {
+            return Ok(constraints);
         }
+        let constraints = match self.constrained {
+            true => self.compiled(writer)?,
+            false => Vec::new(),
+        };
+        Ok(self.constraints.get_or_init(|| constraints))
+    }
+
+    fn compiled(&self, writer: &Writer<'_>) -> Result<Vec<Option<TextConstraint>>, Error> {
         if !matches!(self.parser, Parser::JsonList | Parser::Lenient) {
             tracing::warn!(
                 "sequences are written freely: the family {} writes more than JSON",
@@ -234,8 +237,7 @@ impl NestfulSuite {
             };
             return self.score_loops(&outcomes).map(Some);
         }
-        let constraints = self.constraints(writer)?;
-        let prompts = self.prompts_within(&constraints);
+        let prompts = self.prompts_within(self.constraints(writer)?);
         let Some(written) = writer.write(&prompts, journal, watch)? else {
             return Ok(None);
         };
@@ -258,7 +260,7 @@ impl NestfulSuite {
             question: row.input.clone(),
             gold: row.completion(),
             prediction,
-            score: Some(score),
+            score,
         });
         Ok(NestfulEvaluation {
             files: report_files(&report, lines)?,
@@ -275,7 +277,7 @@ impl NestfulSuite {
     ) -> Result<Option<Vec<ReactOutcome>>, Error> {
         let begun = self.rows.iter().map(|row| ReactLoop::new(row, limits));
         let mut loops: Vec<ReactLoop<'_>> = begun.collect();
-        let mut n_tokens = 0;
+        let mut rounds = Rounds::of(loops.len());
         loop {
             for one in &mut loops {
                 while let ReactRequest::Run(sequence) = one.next() {
@@ -303,19 +305,9 @@ impl NestfulSuite {
             });
             let asked: Vec<Prompted<'_>> = asked.collect();
             let n_done = loops.iter().filter(|one| one.is_done()).count();
-            let mut tokens_of_round = 0;
-            let texts = writer.write(&asked, None, &mut |progress| {
-                tokens_of_round = progress.n_tokens;
-                watch(GenerationProgress {
-                    n_done,
-                    n_total: loops.len(),
-                    n_tokens: n_tokens + progress.n_tokens,
-                })
-            })?;
-            let Some(texts) = texts else {
+            let Some(texts) = rounds.write(writer, &asked, n_done, watch)? else {
                 return Ok(None);
             };
-            n_tokens += tokens_of_round;
             for ((i, ..), written) in wanted.iter().zip(texts) {
                 loops[*i].feed_text(&written.text);
             }
@@ -380,26 +372,17 @@ impl LoopPrediction {
 impl NestfulEvaluation {
     /// Means by name, such as `nestful.win_strict`; those that no row has are left out.
     pub fn metrics(&self) -> BTreeMap<String, f64> {
-        let found: Vec<(&str, Option<f64>)> = match &self.report {
-            NestfulNumbers::Direct(report) => NestfulReport::NAMES
-                .into_iter()
-                .map(|name| (name, report.value(name).map(|estimate| estimate.value)))
-                .collect(),
-            NestfulNumbers::React(report) => vec![
-                ("win_official", report.win_official.map(|win| win.value)),
-                ("win_strict", report.win_strict.map(|win| win.value)),
-                ("parse_error_rate", Some(report.parse_error_rate.value)),
-                ("steps", Some(report.steps.value)),
-            ],
+        let names = match &self.report {
+            NestfulNumbers::Direct(_) => &NestfulReport::NAMES[..],
+            NestfulNumbers::React(_) => &ReactReport::NAMES[..],
         };
-        let named = found.into_iter();
-        named
-            .filter_map(|(name, value)| Some((format!("nestful.{name}"), value?)))
+        let value = |name: &&str| match &self.report {
+            NestfulNumbers::Direct(report) => report.value(name),
+            NestfulNumbers::React(report) => report.value(name),
+        };
+        names
+            .iter()
+            .filter_map(|name| Some((format!("nestful.{name}"), value(name)?.value)))
             .collect()
-    }
-
-    /// `metrics.json` and `predictions.jsonl` with a line for each row.
-    pub fn files(&self) -> &BTreeMap<String, Vec<u8>> {
-        &self.files
     }
 }

@@ -51,7 +51,9 @@ pub struct ToolQaEvaluation {
     pub run: ToolQaRun,
     /// What is to be said of the judging, if there was some.
     pub judge: Option<JudgeSummary>,
-    files: BTreeMap<String, Vec<u8>>,
+    /// `metrics.json`, `predictions.jsonl` with a line for each row, and the judge's verdicts where
+    /// there are some.
+    pub files: BTreeMap<String, Vec<u8>>,
 }
 
 /// `metrics.json`: the numbers, and what is to be said of the judging.
@@ -132,16 +134,12 @@ impl ToolQaSuite {
     ///
     /// A schema that is shown and not there.
     pub fn questions(&self, max_new_tokens: usize) -> Result<Asked, Error> {
-        let conversations = self.rows.iter().map(|row| {
+        let max_new_tokens = self.setting.max_new_tokens().min(max_new_tokens);
+        self.asked(max_new_tokens, |row| {
             let messages = self
                 .set
                 .messages(row, self.setting, &self.schemas, self.shown)?;
             Ok(Conversation::new(messages))
-        });
-        Ok(Asked {
-            ids: self.rows.iter().map(|row| row.uid.clone()).collect(),
-            conversations: conversations.collect::<Result<_, Error>>()?,
-            max_new_tokens: self.setting.max_new_tokens().min(max_new_tokens),
         })
     }
 
@@ -151,13 +149,25 @@ impl ToolQaSuite {
     ///
     /// A schema that is not there.
     pub fn classifier_questions(&self, max_new_tokens: usize) -> Result<Asked, Error> {
-        let conversations = self.rows.iter().map(|row| {
-            let prompt = self.set.classifier(&row.question, &self.schemas.text(row)?);
+        self.asked(max_new_tokens, |row| {
+            let schema = self.schemas.text(row)?;
+            let prompt = self.set.classifier(&row.question, &schema);
             Ok(Conversation::new(vec![Message::new(Role::User, prompt)]))
-        });
+        })
+    }
+
+    fn asked(
+        &self,
+        max_new_tokens: usize,
+        conversation: impl Fn(&ToolQaRow) -> Result<Conversation, Error>,
+    ) -> Result<Asked, Error> {
         Ok(Asked {
             ids: self.rows.iter().map(|row| row.uid.clone()).collect(),
-            conversations: conversations.collect::<Result<_, Error>>()?,
+            conversations: self
+                .rows
+                .iter()
+                .map(conversation)
+                .collect::<Result<_, _>>()?,
             max_new_tokens,
         })
     }
@@ -281,12 +291,6 @@ impl ToolQaEvaluation {
             Some((format!("toolqa.{name}"), estimate.value))
         };
         ToolQaNumbers::NAMES.into_iter().filter_map(value).collect()
-    }
-
-    /// `metrics.json`, `predictions.jsonl` with a line for each row, and the judge's verdicts where
-    /// there are some.
-    pub fn files(&self) -> &BTreeMap<String, Vec<u8>> {
-        &self.files
     }
 }
 

@@ -321,6 +321,49 @@ impl Writer<'_> {
     }
 }
 
+/// Rounds of texts for loops that each ask for one after another, with the progress of all.
+#[derive(Debug)]
+pub struct Rounds {
+    n_loops: usize,
+    n_tokens: usize,
+}
+
+impl Rounds {
+    /// Before the first round of so many loops.
+    pub fn of(n_loops: usize) -> Self {
+        Self {
+            n_loops,
+            n_tokens: 0,
+        }
+    }
+
+    /// The texts of a round, in which `n_done` loops have ended already; `None` if `watch` ended
+    /// the work.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::write`].
+    pub fn write(
+        &mut self,
+        writer: &Writer<'_>,
+        prompts: &[Prompted<'_>],
+        n_done: usize,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<Vec<Written>>, Error> {
+        let mut n_tokens = self.n_tokens;
+        let texts = writer.write(prompts, None, &mut |progress| {
+            n_tokens = self.n_tokens + progress.n_tokens;
+            watch(GenerationProgress {
+                n_done,
+                n_total: self.n_loops,
+                n_tokens,
+            })
+        })?;
+        self.n_tokens = n_tokens;
+        Ok(texts)
+    }
+}
+
 impl ModelWriter<'_> {
     fn write(
         &self,

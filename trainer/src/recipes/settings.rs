@@ -59,12 +59,17 @@ pub fn flattening(config: &config::FlattenConfig) -> Option<RowFlattening> {
         options: FlattenOptions {
             separator: config.separator.clone(),
             slots: config.slots,
-            on_collision: match config.collisions {
-                config::FlattenCollisions::Number => OnCollision::Number,
-                config::FlattenCollisions::Error => OnCollision::Error,
-            },
+            on_collision: on_collision(config.collisions),
         },
     })
+}
+
+/// What becomes of flat names that collide.
+pub fn on_collision(collisions: config::FlattenCollisions) -> OnCollision {
+    match collisions {
+        config::FlattenCollisions::Number => OnCollision::Number,
+        config::FlattenCollisions::Error => OnCollision::Error,
+    }
 }
 
 /// The `[goat]` table.

@@ -68,6 +68,21 @@ pub fn score_react(
 }
 
 impl ReactReport {
+    /// Names that [`ReactReport::value`] knows.
+    pub const NAMES: [&'static str; 4] =
+        ["win_official", "win_strict", "parse_error_rate", "steps"];
+
+    /// The estimate of that name; none if the name is unknown or the run has no such number.
+    pub fn value(&self, name: &str) -> Option<Estimate> {
+        match name {
+            "win_official" => self.win_official,
+            "win_strict" => self.win_strict,
+            "parse_error_rate" => Some(self.parse_error_rate),
+            "steps" => Some(self.steps),
+            _ => None,
+        }
+    }
+
     /// Gathers the scores of a run.
     ///
     /// # Errors

@@ -37,6 +37,26 @@ fn a_mask_has_a_bit_for_each_logit_and_none_beyond() {
 }
 
 #[test]
+fn the_most_likely_token_is_the_one_that_a_masked_row_has() {
+    let mut constraint = grammar(&ticket()).constraint();
+    let n_logits = vocabulary().n_logits();
+    for step in 0..12 {
+        let mask = constraint.mask().unwrap();
+        // Ties, numbers below zero, and a best that is mostly forbidden.
+        let logit = |id: usize| ((id * 31 + step * 17) % 23) as f32 - 11.0;
+        let logits: Vec<f32> = (0..n_logits).map(logit).collect();
+        let mut masked = logits.clone();
+        mask.apply(&mut masked);
+        let largest = masked.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let first = masked.iter().position(|&logit| logit == largest).unwrap();
+        let chosen = mask.most_likely(&logits);
+        assert_eq!(chosen as usize, first, "step {step}");
+        assert_eq!(mask.most_likely(&vec![f32::NEG_INFINITY; n_logits]), 0);
+        constraint.consume(chosen).unwrap();
+    }
+}
+
+#[test]
 fn special_tokens_are_no_text_and_the_turn_ends_where_the_text_is_complete() {
     let mut constraint = grammar(&json!({"type": "string"})).constraint();
     let specials = ["<|endoftext|>", "<|im_start|>"].map(|t| tokenizer().token_to_id(t).unwrap());
