@@ -214,8 +214,8 @@ class Bench:
 
     def limit_seconds(self, threads: int, case: Case, dtype: str) -> float:
         """The longer of the arithmetic and the memory traffic, each at its peak."""
-        # Without an instruction for bf16, its products are made of f32 ones.
-        flops = self.peaks.get((threads, f"peak {dtype}")) or self.peaks[(threads, "peak f32")]
+        # Products of bf16 can be made of f32 ones, where there is no instruction for them or a slow one.
+        flops = max(self.peaks.get((threads, f"peak {name}"), 0.0) for name in (dtype, "f32"))
         # The loop that moves at least as many bytes; a cold product reads one weight of many.
         moved = 2 if case.memory == "copy" else 1
         needed = float("inf") if case.kind == "linear_cold" else case.bytes(dtype)

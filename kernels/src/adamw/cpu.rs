@@ -12,8 +12,9 @@ use crate::cpu::buffer::{floats, is_own, owned, with_layout_of};
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
-use crate::cpu::rows::for_tasks;
+use crate::cpu::rows::{for_tasks, map_tasks};
 use crate::cpu::shared::Shared;
+use crate::cpu::sum::sum_of_pairs;
 
 /// Elements of one task.
 const TASK: usize = 1 << 15;
@@ -76,6 +77,40 @@ impl Pass<'_> {
                 }
             }
         });
+    }
+}
+
+/// `Σ xᵢ²`, in f32 within a task and in f64 over tasks, in an order that no thread changes.
+pub(super) fn sum_of_squares(x: &[f32]) -> f64 {
+    let tasks: Vec<&[f32]> = x.chunks(TASK).collect();
+    let partial = map_tasks(&tasks, |x| f64::from(squares(x)));
+    partial.into_iter().sum()
+}
+
+/// All parts, one behind the other.
+pub(super) fn joined(parts: &[&[f32]]) -> Buffer<f32> {
+    let mut start = 0;
+    let mut tasks = Vec::new();
+    for part in parts {
+        for from in part.chunks(TASK) {
+            tasks.push((start, from));
+            start += from.len();
+        }
+    }
+    // SAFETY: the tasks are disjoint and cover all elements.
+    unsafe {
+        Buffer::filled(start, |to| {
+            let to = Shared::new(to);
+            for_tasks(&tasks, |&(start, from)| {
+                to.slice(start, from.len()).write_copy_of_slice(from);
+            });
+        })
+    }
+}
+
+for_each_isa! {
+    fn squares(x: &[f32]) -> f32 {
+        sum_of_pairs(x, x, |a, b| a * b)
     }
 }
 

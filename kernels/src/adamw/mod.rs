@@ -11,7 +11,7 @@ pub mod reference;
 use burn::backend::Flex;
 use burn::tensor::{DType, Tensor};
 
-use crate::cpu::buffer::contiguous;
+use crate::cpu::buffer::{contiguous, plain, tensor};
 use crate::route::is_served_by_cpu;
 
 /// Hyper-parameters, with PyTorch's meaning.
@@ -128,13 +128,42 @@ impl AdamW {
     }
 }
 
-/// Euclidean norm of all gradients together, in f32 sums.
+/// Euclidean norm of all gradients together.
 pub fn global_norm(gradient: &Tensor<1>) -> f64 {
     #[cfg(feature = "cube")]
     if let Some(norm) = cuda::norm_of(gradient) {
         return norm;
     }
-    f64::from(gradient.clone().square().sum().into_scalar::<f32>()).sqrt()
+    match plain(gradient, DType::F32) {
+        Some(gradient) => cpu::sum_of_squares(gradient.numbers()).sqrt(),
+        None => f64::from(gradient.clone().square().sum().into_scalar::<f32>()).sqrt(),
+    }
+}
+
+/// Tensors one behind the other: the gradient of a buffer from those of its parts.
+///
+/// # Shapes
+///
+/// - `parts`: f32, any shapes
+/// - returns: `[p]`, the sum of their sizes
+///
+/// # Panics
+///
+/// If there is no part: a bug of the caller.
+pub fn joined(parts: Vec<Tensor<2>>) -> Tensor<1> {
+    let plain: Option<Vec<_>> = parts.iter().map(|part| plain(part, DType::F32)).collect();
+    match plain {
+        Some(plain) => {
+            let numbers: Vec<&[f32]> = plain.iter().map(|part| part.numbers()).collect();
+            let joined = cpu::joined(&numbers);
+            let n = joined.len();
+            Tensor::from_primitive::<Flex>(tensor(joined, [n]))
+        }
+        None => Tensor::cat(
+            parts.into_iter().map(|part| part.flatten(0, 1)).collect(),
+            0,
+        ),
+    }
 }
 
 /// Factor that brings a gradient of `norm` down to `max_norm`, 1 when it is below.

@@ -19,7 +19,8 @@ macro_rules! with_arithmetic {
             $crate::cpu::isa::Isa::Avx512
                 if <$t>::DTYPE == burn::tensor::DType::BF16
                     && $c % 2 == 0
-                    && $crate::cpu::isa::has_pairs() =>
+                    && $crate::cpu::isa::has_pairs()
+                    && !$crate::cpu::isa::widens_pairs() =>
             {
                 type $a = $crate::attention::cpu_tile_avx512::Pairs;
                 $work

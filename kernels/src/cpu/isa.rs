@@ -2,8 +2,9 @@
 
 use std::sync::OnceLock;
 
-/// Names a smaller instruction set than the CPU's best: `avx512`, `avx2` or `portable`. For tests of
-/// what other CPUs run, and for comparing results between machines.
+/// Names a smaller instruction set than the CPU's best: `avx512`, `avx2` or `portable`; or, where it
+/// multiplies pairs of bf16, whether tiles do (`pairs`) or widen them (`widened`). For tests of what
+/// other CPUs run, and for comparing results between machines.
 pub const LIMIT_VARIABLE: &str = "TOOLTUNE_ISA";
 
 /// Instruction sets with code of their own, the smaller first.
@@ -24,6 +25,7 @@ pub(crate) enum Isa {
 struct Used {
     isa: Isa,
     has_pairs: bool,
+    widens_pairs: bool,
 }
 
 impl Used {
@@ -44,11 +46,33 @@ impl Used {
         let has_bf16 = isa == Isa::Avx512 && is_x86_feature_detected!("avx512bf16");
         #[cfg(not(target_arch = "x86_64"))]
         let has_bf16 = false;
+        let has_pairs = has_bf16 && limit != Some("avx512");
+        let widens = match limit {
+            Some("pairs") => false,
+            Some("widened") => true,
+            _ => pairs_are_slow(),
+        };
         Self {
             isa,
-            has_pairs: has_bf16 && limit != Some("avx512"),
+            has_pairs,
+            widens_pairs: has_pairs && widens,
         }
     }
+}
+
+/// Whether the instruction for pairs of bf16 takes longer than the four of f32 that do as much.
+///
+/// It does on Intel, where one of them starts every other cycle but two of f32 in each: on Emerald
+/// Rapids pairs came to 80 GFLOP/s a core and f32 to 160. On Zen 5 pairs are twice as fast as f32.
+fn pairs_are_slow() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let vendor = std::arch::x86_64::__cpuid(0);
+        let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+        name.as_flattened() == b"GenuineIntel"
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 impl Isa {
@@ -81,12 +105,20 @@ pub(crate) fn has_pairs() -> bool {
     Used::get().has_pairs
 }
 
+/// Whether products of bf16 are faster with numbers widened to f32 than in pairs; only where there
+/// are pairs, so that either way can be taken.
+pub(crate) fn widens_pairs() -> bool {
+    Used::get().widens_pairs
+}
+
 /// The instructions that operations on this CPU use, for people to read.
 pub fn instruction_set() -> &'static str {
     match Isa::detect() {
         Isa::Portable => "portable loops",
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => "AVX2 with FMA",
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 if widens_pairs() => "AVX-512, BF16 widened",
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 if has_pairs() => "AVX-512 with BF16",
         #[cfg(target_arch = "x86_64")]

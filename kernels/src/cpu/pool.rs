@@ -23,6 +23,10 @@ const SMALLEST: usize = 1 << 16;
 /// Blocks start at cache lines.
 const ALIGNMENT: usize = 64;
 
+/// Bytes of a huge page. A block of several such pages starts with one, and asks for them: clearing
+/// and finding 512 small ones costs a step of an encoder a tenth of its time.
+const HUGE_PAGE: usize = 2 << 20;
+
 static POOL: Pool = Pool::new();
 
 /// Gives all memory that no tensor uses back to the allocator, and forgets the peak.
@@ -137,11 +141,25 @@ impl Memory {
         // SAFETY: sizes of blocks are not zero.
         let first = unsafe { alloc(layout) };
         let first = NonNull::new(first).unwrap_or_else(|| handle_alloc_error(layout));
+        #[cfg(target_os = "linux")]
+        if layout.align() == HUGE_PAGE {
+            // SAFETY: whole pages of this memory alone, whose contents the advice leaves as they
+            // are. Without huge pages it is refused, and the small ones do.
+            let _ = unsafe {
+                let whole = bytes / HUGE_PAGE * HUGE_PAGE;
+                let advice = rustix::mm::Advice::LinuxHugepage;
+                rustix::mm::madvise(first.as_ptr().cast(), whole, advice)
+            };
+        }
         Self { first, bytes }
     }
 
     fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(bytes, ALIGNMENT).expect("a size that memory can have")
+        let align = match bytes >= 2 * HUGE_PAGE {
+            true => HUGE_PAGE,
+            false => ALIGNMENT,
+        };
+        Layout::from_size_align(bytes, align).expect("a size that memory can have")
     }
 }
 
@@ -318,7 +336,7 @@ fn block_size(bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALIGNMENT, AllocationController, Block, Pool, SMALLEST, block_size};
+    use super::{ALIGNMENT, AllocationController, Block, HUGE_PAGE, Pool, SMALLEST, block_size};
 
     fn pool() -> &'static Pool {
         Box::leak(Box::new(Pool::new()))
@@ -394,6 +412,16 @@ mod tests {
         let pool = pool();
         drop([pool.take(0), pool.take(SMALLEST - ALIGNMENT)]);
         assert_eq!(state(pool), [0; 3]);
+    }
+
+    #[test]
+    fn large_blocks_begin_with_a_huge_page() {
+        let pool = pool();
+        for bytes in [2 * HUGE_PAGE, 5 * HUGE_PAGE + 1, 33 * HUGE_PAGE] {
+            let mut block = pool.take(bytes);
+            assert!(address(&block).is_multiple_of(HUGE_PAGE));
+            block.bytes()[bytes - 1].write(1);
+        }
     }
 
     #[test]

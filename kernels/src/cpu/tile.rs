@@ -5,7 +5,8 @@
 
 use wide::f32x4;
 
-/// One tile: `c[rows, columns] (+)= a[rows, depth] b[depth, COLUMNS]`.
+/// One tile: `c[rows, columns] = a[rows, depth] b[depth, COLUMNS] + sums + bias + residual`, of which
+/// those that are null are left out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TileJob {
     /// Element `(0, 0)` of A; element `(i, p)` is `i * a_row_stride + p * a_depth_stride` on.
@@ -16,16 +17,55 @@ pub(crate) struct TileJob {
     pub(crate) b: *const f32,
     /// [`Tile::COLUMNS`] for a packed panel; more where B is read where it lies.
     pub(crate) b_line_stride: usize,
-    /// Element `(0, 0)` of C, whose columns are contiguous.
+    /// Element `(0, 0)` of the sum of the depths before, which may be C itself.
+    pub(crate) sums: *const f32,
+    pub(crate) sums_row_stride: usize,
+    /// One number a column.
+    pub(crate) bias: *const f32,
+    /// Element `(0, 0)` of what is added last, which may be C itself.
+    pub(crate) residual: *const f32,
+    pub(crate) residual_row_stride: usize,
+    /// Element `(0, 0)` of C, whose columns are contiguous; it may be uninitialised.
     pub(crate) c: *mut f32,
     pub(crate) c_row_stride: usize,
+    /// Whether C probably lies in no cache, so that its lines are better asked for beforehand.
+    pub(crate) c_is_far: bool,
     /// At least 1, at most [`Tile::ROWS`].
     pub(crate) rows: usize,
     /// At least 1, at most [`Tile::COLUMNS`].
     pub(crate) columns: usize,
     pub(crate) depth: usize,
-    /// Whether C holds a sum to add to; if not it may be uninitialised.
-    pub(crate) adds: bool,
+}
+
+impl TileJob {
+    /// Ends row `row` of the tile, whose products are `line`, by plain loops.
+    ///
+    /// # Safety
+    ///
+    /// The pointers are valid for the job's shape, and the row is one of its rows.
+    #[inline(always)]
+    pub(crate) unsafe fn finish(&self, row: usize, line: &mut [f32]) {
+        let line = &mut line[..self.columns];
+        // SAFETY: `columns` numbers lie from each of them on.
+        unsafe {
+            if !self.sums.is_null() {
+                let sums = self.sums.add(row * self.sums_row_stride);
+                let sums = std::slice::from_raw_parts(sums, line.len());
+                line.iter_mut().zip(sums).for_each(|(v, sum)| *v += sum);
+            }
+            if !self.bias.is_null() {
+                let bias = std::slice::from_raw_parts(self.bias, line.len());
+                line.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
+            }
+            if !self.residual.is_null() {
+                let residual = self.residual.add(row * self.residual_row_stride);
+                let residual = std::slice::from_raw_parts(residual, line.len());
+                line.iter_mut().zip(residual).for_each(|(v, r)| *v += r);
+            }
+            let c = self.c.add(row * self.c_row_stride);
+            c.copy_from_nonoverlapping(line.as_ptr(), line.len());
+        }
+    }
 }
 
 /// Tiles of one instruction set.
@@ -84,11 +124,8 @@ unsafe fn portable<const MR: usize>(job: &TileJob) {
             }
         }
         for (i, sum) in sums.into_iter().enumerate() {
-            let sum = sum.map(f32x4::to_array);
-            for (j, &value) in sum.as_flattened().iter().enumerate().take(job.columns) {
-                let c = job.c.add(i * job.c_row_stride + j);
-                *c = if job.adds { *c + value } else { value };
-            }
+            let mut sum = sum.map(f32x4::to_array);
+            job.finish(i, sum.as_flattened_mut());
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The innermost product for CPUs with AVX2 and FMA: up to 6 rows by 16 columns in registers.
 
 use std::arch::x86_64::{
-    _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps,
-    _mm256_storeu_ps,
+    _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps,
 };
 
 use super::tile::{Tile, TileJob};
@@ -38,8 +37,8 @@ impl Tile for Avx2 {
 /// AVX2 and FMA; `job` as [`TileJob`] demands, with `job.rows == MR`.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn tile<const MR: usize>(job: &TileJob) {
-    // SAFETY: A holds `MR` rows of `depth` elements under its strides, B `depth` lines of 16. C is
-    // touched within its rows and columns: whole lines only when all 16 columns exist.
+    // SAFETY: A holds `MR` rows of `depth` elements under its strides, B `depth` lines of 16. What
+    // is added and C have the rows and columns of the job.
     unsafe {
         let mut sums = [[_mm256_setzero_ps(); 2]; MR];
         let (mut a, mut b) = (job.a, job.b);
@@ -55,24 +54,17 @@ unsafe fn tile<const MR: usize>(job: &TileJob) {
             b = b.wrapping_add(job.b_line_stride);
         }
         for (i, sum) in sums.iter().enumerate() {
-            let c = job.c.add(i * job.c_row_stride);
-            if job.columns == COLUMNS {
-                for (half, &value) in sum.iter().enumerate() {
-                    let c = c.add(8 * half);
-                    let value = if job.adds {
-                        _mm256_add_ps(_mm256_loadu_ps(c), value)
-                    } else {
-                        value
-                    };
-                    _mm256_storeu_ps(c, value);
+            let mut line = [0.0f32; COLUMNS];
+            _mm256_storeu_ps(line.as_mut_ptr(), sum[0]);
+            _mm256_storeu_ps(line.as_mut_ptr().add(8), sum[1]);
+            // A number of columns that the compiler knows becomes whole registers.
+            match job.columns {
+                COLUMNS => TileJob {
+                    columns: COLUMNS,
+                    ..*job
                 }
-            } else {
-                let mut line = [0.0f32; COLUMNS];
-                _mm256_storeu_ps(line.as_mut_ptr(), sum[0]);
-                _mm256_storeu_ps(line.as_mut_ptr().add(8), sum[1]);
-                for (j, &value) in line.iter().enumerate().take(job.columns) {
-                    *c.add(j) = if job.adds { *c.add(j) + value } else { value };
-                }
+                .finish(i, &mut line),
+                _ => job.finish(i, &mut line),
             }
         }
     }

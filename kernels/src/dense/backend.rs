@@ -10,6 +10,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
 
+use super::cpu::Read;
 use super::{Reading, cpu, gelu};
 use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
 use crate::cpu::packed::convert::narrowed;
@@ -53,32 +54,17 @@ pub(crate) trait DenseGradients: DenseOps {
 }
 
 /// Numbers of the type of a product: those of the tensor, or narrowed ones.
-fn read<T: Operand>(x: &FlexTensor) -> Cow<'_, [T]> {
+fn numbers_of<T: Operand>(x: &FlexTensor) -> Cow<'_, [T]> {
     match T::slice(x) {
         Some(x) => Cow::Borrowed(x),
         None => Cow::Owned(narrowed(floats(x))),
     }
 }
 
-/// What the map multiplies: the input, or GELU of it.
-enum Operands<'a, T: Operand> {
-    Plain(Cow<'a, [T]>),
-    Gelu(Buffer<T>),
-}
-
-impl<'a, T: Operand> Operands<'a, T> {
-    fn of(x: &'a FlexTensor, reading: Reading) -> Self {
-        match reading {
-            Reading::Plain => Self::Plain(read(x)),
-            Reading::Gelu => Self::Gelu(gelu::gelu(numbers(x), dims::<2>(x)[1])),
-        }
-    }
-
-    fn numbers(&self) -> &[T] {
-        match self {
-            Self::Plain(x) => x,
-            Self::Gelu(x) => x,
-        }
+fn read<T: Operand>(x: &FlexTensor, reading: Reading) -> Read<'_, T> {
+    match reading {
+        Reading::Plain => Read::Plain(numbers_of(x)),
+        Reading::Gelu => Read::Gelu(numbers(x), dims::<2>(x)[1]),
     }
 }
 
@@ -87,16 +73,15 @@ fn forward<T: Operand>(
     (bias, residual): (&FlexTensor, Option<&FlexTensor>),
     (matrix, reading): (&PackedMatrix<T>, Reading),
 ) -> FlexTensor {
-    let operands = Operands::<T>::of(x, reading);
-    let (x_read, weight) = (operands.numbers(), matrix.forward());
+    let (x_read, weight) = (read(x, reading), matrix.forward());
     let shape = [dims::<2>(x)[0], weight.columns()];
     let bias = floats(bias);
     match residual {
         Some(residual) => {
             let beside = (bias, Some(floats(residual)));
-            tensor(cpu::output::<T, f32>(x_read, weight, beside), shape)
+            tensor(cpu::output::<T, f32>(&x_read, weight, beside), shape)
         }
-        None => tensor(cpu::output::<T, T>(x_read, weight, (bias, None)), shape),
+        None => tensor(cpu::output::<T, T>(&x_read, weight, (bias, None)), shape),
     }
 }
 
@@ -107,7 +92,8 @@ fn backward<T: Operand>(
     wanted: [bool; 3],
 ) -> InputGradients<Flex> {
     let [wants_x, wants_weight, wants_bias] = wanted;
-    let ([_, in_features], [_, out_features]) = (dims::<2>(x), dims::<2>(dy));
+    let (shape, [_, out_features]) = (dims::<2>(x), dims::<2>(dy));
+    let in_features = shape[1];
     let d_bias = wants_bias.then(|| {
         let sums = match T::slice(dy) {
             Some(dy) => cpu::bias_gradient(dy, out_features),
@@ -115,24 +101,18 @@ fn backward<T: Operand>(
         };
         tensor(sums, [out_features])
     });
-    let narrow = read::<T>(dy);
+    let narrow = numbers_of::<T>(dy);
     let d_weight = wants_weight.then(|| {
-        let operands = Operands::<T>::of(x, reading);
-        let both = ((&*narrow, out_features), (operands.numbers(), in_features));
-        tensor(
-            cpu::weight_gradient(both.0, both.1),
-            [out_features, in_features],
-        )
+        let x = read(x, reading);
+        let sums = cpu::weight_gradient((&*narrow, out_features), (&x, in_features));
+        tensor(sums, [out_features, in_features])
     });
     let dx = wants_x.then(|| {
         let weight = matrix.backward();
-        let shape = dims::<2>(x);
         if reading == Reading::Gelu {
-            let d_read: Buffer<T> = cpu::input_gradient(&narrow, &weight);
-            return tensor(
-                gelu::gelu_gradient(numbers::<T>(x), &d_read, in_features),
-                shape,
-            );
+            let mut gradient: Buffer<T> = cpu::input_gradient(&narrow, &weight);
+            gelu::to_input_gradient(numbers(x), &mut gradient);
+            return tensor(gradient, shape);
         }
         match T::slice(x) {
             Some(_) => tensor(cpu::input_gradient::<T, T>(&narrow, &weight), shape),

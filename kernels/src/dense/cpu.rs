@@ -4,16 +4,20 @@
 //! a time, so that both operands of a part stay in cache.
 
 use std::borrow::Cow;
+use std::ops::{Deref, Range};
 
+use super::gelu;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::panels::Panels;
 use crate::cpu::packed::product::{
-    Output, Panelled, Rows, Sum, Term, for_row_blocks, rows_times_panels,
+    Output, Panelled, RowSource, Rows, Sum, Term, for_row_blocks, rows_times_panels,
 };
+use crate::cpu::packed::uninitialised;
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::map_tasks;
+use crate::cpu::scratch::with_numbers;
 use crate::cpu::shared::Shared;
 
 /// Words of tokens whose products are summed at a time.
@@ -22,9 +26,65 @@ const TOKEN_WORDS: usize = 768;
 /// Tokens whose gradients one task sums for the bias.
 const BIAS_TOKENS: usize = 256;
 
-/// `x Wᵀ + b` plus the residual `[n, out]`, with panels of the weight whose depth is `in`.
+/// The input of a map as it is read: numbers that a product needs are made when it needs them.
+#[derive(Debug)]
+pub(super) enum Read<'a, T: Operand> {
+    /// As it is.
+    Plain(Cow<'a, [T]>),
+    /// Through GELU, from rows of so many numbers.
+    Gelu(&'a [T], usize),
+}
+
+impl<T: Operand> Read<'_, T> {
+    /// Numbers `run`, made by all threads.
+    fn part(&self, run: Range<usize>) -> Part<'_, T> {
+        match self {
+            Self::Plain(x) => Part::Lying(&x[run]),
+            Self::Gelu(x, width) => Part::Made(gelu::gelu(&x[run], *width)),
+        }
+    }
+}
+
+impl<T: Operand> RowSource<T> for Read<'_, T> {
+    fn len(&self, width: usize) -> usize {
+        let n = match self {
+            Self::Plain(x) => x.len(),
+            Self::Gelu(x, _) => x.len(),
+        };
+        n.checked_div(width).unwrap_or(0)
+    }
+
+    fn with_numbers<R>(&self, run: Range<usize>, work: impl FnOnce(&[T]) -> R) -> R {
+        match self {
+            Self::Plain(x) => work(&x[run]),
+            Self::Gelu(x, _) => with_numbers(run.len(), |read| {
+                gelu::gelu_to(&x[run], uninitialised(&mut *read));
+                work(read)
+            }),
+        }
+    }
+}
+
+/// Some numbers of an input.
+enum Part<'a, T: Operand> {
+    Lying(&'a [T]),
+    Made(Buffer<T>),
+}
+
+impl<T: Operand> Deref for Part<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Lying(x) => x,
+            Self::Made(x) => x,
+        }
+    }
+}
+
+/// `read(x) Wᵀ + b` plus the residual `[n, out]`, with panels of the weight whose depth is `in`.
 pub(super) fn output<T: Operand, O: Operand>(
-    x: &[T],
+    x: &Read<'_, T>,
     weight: &Panels<T>,
     (bias, residual): (&[f32], Option<&[f32]>),
 ) -> Buffer<O> {
@@ -36,18 +96,18 @@ pub(super) fn input_gradient<T: Operand, O: Operand>(dy: &[T], weight: &Panels<T
     rows_times_panels(dy, weight, None, None)
 }
 
-/// `dyᵀ x`, `[out, in]`, of rows `[n, out]` and `[n, in]`.
+/// `dyᵀ read(x)`, `[out, in]`, of rows `[n, out]` and `[n, in]`.
 pub(super) fn weight_gradient<T: Operand>(
     (dy, out_features): (&[T], usize),
-    (x, in_features): (&[T], usize),
+    (x, in_features): (&Read<'_, T>, usize),
 ) -> Buffer<f32> {
     let n = dy.len().checked_div(out_features).unwrap_or(0);
     let mut sums = Buffer::repeated(0.0, out_features * in_features);
     let part = TOKEN_WORDS * T::DEPTHS;
     for start in (0..n).step_by(part) {
         let tokens = part.min(n - start);
-        let x = &x[start * in_features..(start + tokens) * in_features];
-        let right = Panels::of_matrix(x, [tokens, in_features]);
+        let x = x.part(start * in_features..(start + tokens) * in_features);
+        let right = Panels::of_matrix(&x, [tokens, in_features]);
         let dy = &dy[start * out_features..(start + tokens) * out_features];
         let dy = whole_words(dy, out_features);
         let sums = Shared::new(&mut sums);

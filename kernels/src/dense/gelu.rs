@@ -6,7 +6,11 @@ use crate::cpu::exp::exp;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
-use crate::cpu::rows::write_rows;
+use crate::cpu::rows::{for_tasks, write_rows};
+use crate::cpu::shared::Shared;
+
+/// Numbers of one task.
+const TASK: usize = 1 << 15;
 
 /// `x Φ(x)` of each number, in rows of `width`.
 pub(super) fn gelu<T: Number>(x: &[T], width: usize) -> Buffer<T> {
@@ -19,16 +23,23 @@ pub(super) fn gelu<T: Number>(x: &[T], width: usize) -> Buffer<T> {
     }
 }
 
-/// The gradient of `x` from that of `gelu(x)`, `dy`.
-pub(super) fn gelu_gradient<T: Number>(x: &[T], dy: &[T], width: usize) -> Buffer<T> {
-    let width = width.max(1);
-    // SAFETY: `backward` writes all of its target.
-    unsafe {
-        write_rows([x.len() / width, width], |rows, dx| {
-            let run = rows.start * width..rows.end * width;
-            backward(&x[run.clone()], &dy[run], dx);
-        })
-    }
+/// The same on this thread, to `y`, all of which is written.
+pub(super) fn gelu_to<T: Number>(x: &[T], y: &mut [MaybeUninit<T>]) {
+    assert_eq!(x.len(), y.len(), "as many numbers");
+    forward(x, y);
+}
+
+/// Makes the gradient of `gelu(x)` that of `x`, where it lies.
+pub(super) fn to_input_gradient<T: Number>(x: &[T], gradient: &mut [T]) {
+    assert_eq!(x.len(), gradient.len(), "a gradient of each number");
+    let gradient = Shared::new(gradient);
+    let tasks: Vec<usize> = (0..x.len()).step_by(TASK).collect();
+    for_tasks(&tasks, |&start| {
+        let run = start..(start + TASK).min(x.len());
+        // SAFETY: tasks have parts of their own.
+        let gradient = unsafe { gradient.slice(start, run.len()) };
+        backward(&x[run], gradient);
+    });
 }
 
 /// `Φ(x)` and `e^(-x²/2)`.
@@ -63,13 +74,13 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    fn backward[T: Number](x: &[T], dy: &[T], dx: &mut [MaybeUninit<T>]) {
+    fn backward[T: Number](x: &[T], gradient: &mut [T]) {
         /// `1 / √(2π)`.
         const PEAK: f32 = 0.398_942_3;
-        for ((dx, x), dy) in dx.iter_mut().zip(x).zip(dy) {
+        for (gradient, x) in gradient.iter_mut().zip(x) {
             let x = x.widen();
             let (below, density) = distribution(x);
-            dx.write(T::narrow(dy.widen() * (below + PEAK * x * density)));
+            *gradient = T::narrow(gradient.widen() * (below + PEAK * x * density));
         }
     }
 }

@@ -135,7 +135,8 @@ impl Chunk<'_> {
             [total[0] + row[0], total[1] + row[1]]
         });
         let d_logits = narrowed::<T>(&d_logits);
-        let d_hidden: Buffer<T> = rows_times_panels(&d_logits, matrix.kept_backward(), None, None);
+        let d_hidden: Buffer<T> =
+            rows_times_panels(&d_logits[..], matrix.kept_backward(), None, None);
         let bytes = TensorData::from_bytes(d_hidden.into_bytes(), [m, d], T::DTYPE);
         (sums, Tensor::from_data(bytes, (&device, T::DTYPE)))
     }

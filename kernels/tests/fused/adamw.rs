@@ -1,6 +1,7 @@
 //! AdamW in one pass beside the same in plain tensor operations.
 
-use tooltune_kernels::adamw::reference;
+use burn::tensor::Tensor;
+use tooltune_kernels::adamw::{self, reference};
 use tooltune_kernels::{AdamW, AdamWState};
 
 use crate::support::{Numbers, assert_near, values};
@@ -79,4 +80,27 @@ fn an_update_leaves_tensors_alone_that_others_hold() {
     let second = adamw.update(first, gradient, &mut state, 1e-2);
     assert_eq!(values(&second), values(&again));
     assert_ne!(values(&second), before[0]);
+}
+
+#[test]
+fn gradients_of_parts_are_joined_in_order_and_have_one_norm() {
+    let mut numbers = Numbers::new(53);
+    for shapes in [
+        vec![[1, 1]],
+        vec![[3, 7], [1, 1], [0, 5], [2, 70_000], [129, 257]],
+    ] {
+        let parts: Vec<Tensor<2>> = shapes.iter().map(|&s| numbers.tensor(s)).collect();
+        let expected: Vec<f32> = parts.iter().flat_map(values).collect();
+        let gradient = adamw::joined(parts);
+        assert_eq!(values(&gradient), expected);
+        let squares = expected.iter().map(|&x| f64::from(x) * f64::from(x));
+        let expected = squares.sum::<f64>().sqrt();
+        // Sums of f32 over at most 32,768 numbers, in 32 lanes.
+        let found = adamw::global_norm(&gradient);
+        assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
+    }
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let gradient = Tensor::<1>::from_floats([1.0, bad, 2.0], &numbers.tensor([1]).device());
+        assert!(!adamw::global_norm(&gradient).is_finite(), "{bad}");
+    }
 }

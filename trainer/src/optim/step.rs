@@ -60,7 +60,8 @@ impl Optimizer {
             1.0 => gradient,
             factor => gradient.mul_scalar(factor),
         };
-        let before = parameters.clone();
+        // Taken out, so that parameters without other readers are changed where they lie.
+        let before = std::mem::replace(parameters, gradient.clone());
         *parameters = self
             .adamw
             .update(before, gradient, &mut self.state, learning_rate);

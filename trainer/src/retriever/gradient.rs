@@ -8,6 +8,7 @@
 use burn::tensor::Tensor;
 use tooltune_data::pairs::PairBatch;
 use tooltune_kernels::ComputeDtype;
+use tooltune_kernels::adamw::joined;
 use tooltune_kernels::seed::seed;
 
 use super::info_nce::InfoNce;
@@ -148,8 +149,8 @@ impl Graph {
         let mut gradients = seed(self.embeddings, d_embeddings).backward();
         let parts = self.leaves.iter().map(|leaf| {
             let gradient = leaf.grad_remove(&mut gradients);
-            Ok(gradient.ok_or(StepError::NoEncoderGradient)?.flatten(0, 1))
+            gradient.ok_or(StepError::NoEncoderGradient)
         });
-        Ok(Tensor::cat(parts.collect::<Result<Vec<_>, _>>()?, 0))
+        Ok(joined(parts.collect::<Result<_, _>>()?))
     }
 }

@@ -4,6 +4,7 @@ use burn::tensor::bf16;
 
 use super::tile::{self, TileJob, TileOutput};
 use super::{tall, tile_f32, transpose};
+use crate::cpu::isa::widens_pairs;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::{Isa, has_pairs};
 use crate::cpu::number::Number;
@@ -19,6 +20,16 @@ pub(crate) trait Operand: Number + PartialEq {
 
     /// The number at depth `i` of a word.
     fn of_word(word: u32, i: usize) -> Self;
+
+    /// Whether strips hold these numbers as f32, one line for each depth of a word.
+    fn widens() -> bool {
+        false
+    }
+
+    /// Lines of a strip for one word of its rows.
+    fn strip_lines() -> usize {
+        if Self::widens() { Self::DEPTHS } else { 1 }
+    }
 
     /// Where a tile of such numbers goes.
     fn output(to: *mut Self) -> TileOutput;
@@ -99,6 +110,10 @@ impl Operand for bf16 {
     #[inline(always)]
     fn of_word(word: u32, i: usize) -> Self {
         Self::from_bits((word >> (16 * i)) as u16)
+    }
+
+    fn widens() -> bool {
+        widens_pairs()
     }
 
     fn output(to: *mut Self) -> TileOutput {

@@ -5,6 +5,7 @@
 //! second factor of stacked adapters.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 
 use rayon::prelude::*;
@@ -96,24 +97,32 @@ fn word<T: Operand>(p: usize, depth: usize, at: impl Fn(usize) -> T) -> u32 {
 for_each_isa! {
     /// Lines of one panel, from depths that begin `stride` apart.
     fn fill_lines[T: Operand](
-        lines: &mut [Line],
+        lines: &mut [MaybeUninit<Line>],
         from: (&[T], usize),
         shape: (usize, Range<usize>),
     ) {
         let ((matrix, stride), (depth, held)) = (from, shape);
-        for (p, line) in lines.iter_mut().enumerate() {
+        for (p, to) in lines.iter_mut().enumerate() {
+            let mut line = [0; COLUMNS];
             let first = p * T::DEPTHS * stride + held.start;
+            let last = first + (T::DEPTHS - 1) * stride;
+            // As many columns as the compiler knows become whole registers.
+            let whole = |at: usize| matrix.get(at..)?.first_chunk::<COLUMNS>();
             if (p + 1) * T::DEPTHS > depth {
-                for (to, column) in line.0.iter_mut().zip(held.clone()) {
+                for (to, column) in line.iter_mut().zip(held.clone()) {
                     *to = word(p, depth, |p| matrix[p * stride + column]);
                 }
-                continue;
+            } else if let (COLUMNS, Some(low), Some(high)) = (held.len(), whole(first), whole(last)) {
+                for ((to, &low), &high) in line.iter_mut().zip(low).zip(high) {
+                    *to = T::word(|i| if i == 0 { low } else { high });
+                }
+            } else {
+                let [low, high] = [&matrix[first..][..held.len()], &matrix[last..][..held.len()]];
+                for ((to, &low), &high) in line.iter_mut().zip(low).zip(high) {
+                    *to = T::word(|i| if i == 0 { low } else { high });
+                }
             }
-            let last = first + (T::DEPTHS - 1) * stride;
-            let [low, high] = [&matrix[first..][..held.len()], &matrix[last..][..held.len()]];
-            for ((to, &low), &high) in line.0.iter_mut().zip(low).zip(high) {
-                *to = T::word(|i| if i == 0 { low } else { high });
-            }
+            to.write(Line(line));
         }
     }
 }
@@ -186,7 +195,7 @@ impl<T: Operand> Panels<T> {
         panels
     }
 
-    /// Packs `[depth, columns]` as it lies: a weight, for `dy W`.
+    /// Packs `[depth, columns]` as it lies, in memory on loan.
     pub(crate) fn of_matrix(matrix: &[T], [depth, columns]: [usize; 2]) -> Self {
         assert_eq!(matrix.len(), columns * depth, "a matrix of the shape");
         Self::of_lines(matrix, [depth, columns], columns)
@@ -194,14 +203,18 @@ impl<T: Operand> Panels<T> {
 
     /// The same with depths that begin `stride` apart.
     fn of_lines(matrix: &[T], [depth, columns]: [usize; 2], stride: usize) -> Self {
-        let mut panels = Self::whole(depth, columns);
-        let words = depth.div_ceil(T::DEPTHS).max(1);
-        let lines = panels.lines.par_chunks_mut(words).enumerate();
-        lines.for_each(|(panel, lines)| {
-            let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
-            fill_lines(lines, (matrix, stride), (depth, held));
-        });
-        panels
+        let words = depth.div_ceil(T::DEPTHS);
+        // SAFETY: every line of every panel is written.
+        let lines = unsafe {
+            Buffer::filled(columns.div_ceil(COLUMNS) * words, |lines| {
+                let lines = lines.par_chunks_mut(words.max(1)).enumerate();
+                lines.for_each(|(panel, lines)| {
+                    let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
+                    fill_lines(lines, (matrix, stride), (depth, held));
+                });
+            })
+        };
+        Self::with_lines(Lines::Lent(lines), [depth, columns])
     }
 
     /// Packs `[depth, columns]` given element by element.

@@ -31,6 +31,8 @@ const CHUNK_WORDS: usize = 768;
 const DEEP_WORDS: usize = 2048;
 /// Rows up to which threads share panels, not rows: decoding.
 const FEW_ROWS: usize = 4 * ROWS;
+/// Rows up to which they are not widened: memory is slower than pairs.
+const FEW_WIDENED: usize = 4;
 /// Panels from which on packing the rows pays.
 const MANY_PANELS: usize = 6;
 /// Multiply-adds below which a second thread costs more than it brings.
@@ -330,12 +332,13 @@ impl<T: Operand> Sum<'_, T> {
                 }));
             }
             // Few rows are read once or twice, and where they lie.
-            let is_little = n <= FEW_ROWS || panels.len() < MANY_PANELS;
+            let most = if T::widens() { FEW_WIDENED } else { FEW_ROWS };
+            let is_little = n <= most || panels.len() < MANY_PANELS;
             if is_little && pieces.iter().all(|piece| piece.term.left.has_words()) {
                 self.tiles(&pieces, (panels.clone(), columns), i == 0);
                 continue;
             }
-            let strip_words = n.div_ceil(ROWS) * ROWS;
+            let strip_words = n.div_ceil(ROWS) * ROWS * T::strip_lines();
             let room: usize = pieces.iter().map(|p| p.words.len() * strip_words).sum();
             with_scratch(room, |mut room| {
                 for piece in &mut pieces {
@@ -450,23 +453,16 @@ impl<T: Operand> Piece<'_, T> {
     /// Packs all rows in strips, to `room`.
     fn pack(&mut self, room: &mut [f32]) {
         self.strips = Some(room.as_ptr().cast());
-        if self.words.is_empty() {
-            return;
-        }
         let left = &self.term.left;
-        let strips = room.chunks_exact_mut(self.words.len() * ROWS);
-        for (strip, to) in strips.enumerate() {
-            let row = strip * ROWS;
-            let rows = StripRows {
-                first: left.pointer(row, self.words.start - self.term.words.start),
-                stride: left.stride,
-                depth_stride: left.depth_stride,
-                rows: ROWS.min(left.n - row),
-                words: self.words.len(),
-            };
-            // SAFETY: `Sum::check` found these words within every row.
-            unsafe { strips::pack(rows, to) };
-        }
+        let rows = StripRows {
+            first: left.pointer(0, self.words.start - self.term.words.start),
+            stride: left.stride,
+            depth_stride: left.depth_stride,
+            rows: left.n,
+            words: self.words.len(),
+        };
+        // SAFETY: `Sum::check` found these words within every row.
+        unsafe { strips::pack_all(rows, room) };
     }
 
     /// What a tile reads: the words that both this piece and the panel hold.
@@ -481,9 +477,10 @@ impl<T: Operand> Piece<'_, T> {
                 T::DEPTHS * self.term.left.depth_stride,
             ),
             Some(strips) => {
-                let word = row / ROWS * ROWS * self.words.len() + (start - self.words.start) * ROWS;
-                let a = strips.wrapping_add(word * T::DEPTHS);
-                (a, T::DEPTHS, ROWS * T::DEPTHS)
+                // Of each word's lines, which are as long as those of words, in numbers.
+                let lines = ROWS * T::strip_lines() * T::DEPTHS;
+                let word = row / ROWS * self.words.len() + start - self.words.start;
+                (strips.wrapping_add(word * lines), T::DEPTHS, lines)
             }
         };
         TileTerm {
@@ -496,31 +493,51 @@ impl<T: Operand> Piece<'_, T> {
     }
 }
 
+/// Where the rows of a product come from.
+pub(crate) trait RowSource<T>: Sync {
+    /// Number of rows of `width` numbers.
+    fn len(&self, width: usize) -> usize;
+
+    /// Calls `work` with numbers `run` of all rows, one row behind the other.
+    fn with_numbers<R>(&self, run: Range<usize>, work: impl FnOnce(&[T]) -> R) -> R;
+}
+
+impl<T: Operand> RowSource<T> for [T] {
+    fn len(&self, width: usize) -> usize {
+        <[T]>::len(self).checked_div(width).unwrap_or(0)
+    }
+
+    fn with_numbers<R>(&self, run: Range<usize>, work: impl FnOnce(&[T]) -> R) -> R {
+        work(&self[run])
+    }
+}
+
 /// Rows `[n, depth]` times panels, plus a bias `[columns]` and a residual `[n, columns]`.
 pub(crate) fn rows_times_panels<T: Operand, O: Operand>(
-    rows: &[T],
+    rows: &(impl RowSource<T> + ?Sized),
     panels: &Panels<T>,
     bias: Option<&[f32]>,
     residual: Option<&[f32]>,
 ) -> Buffer<O> {
     let (depth, columns) = (panels.depth(), panels.columns());
-    let n = rows.len().checked_div(depth).unwrap_or(0);
-    let (rows, stride) = evened(rows, depth);
+    let n = rows.len(depth);
     // SAFETY: the sums replace every element.
     unsafe {
         Buffer::filled(n * columns, |to| {
             let to = Shared::new(to);
             for_row_blocks::<T, O>(n, depth, |block, spread| {
                 let place = block.start * columns..block.end * columns;
-                let left = &rows[block.start * stride..block.end * stride];
-                Sum {
-                    terms: &[Term::new(Rows::new(left, stride, 0), panels)],
-                    panels: Panelled::All,
-                    bias,
-                    residual: residual.map(|residual| &residual[place.clone()]),
-                    output: Output::new(to.slice(place.start, place.len()), columns),
-                }
-                .run(spread);
+                rows.with_numbers(block.start * depth..block.end * depth, |rows| {
+                    let (rows, stride) = evened(rows, depth);
+                    Sum {
+                        terms: &[Term::new(Rows::new(&rows, stride, 0), panels)],
+                        panels: Panelled::All,
+                        bias,
+                        residual: residual.map(|residual| &residual[place.clone()]),
+                        output: Output::new(to.slice(place.start, place.len()), columns),
+                    }
+                    .run(spread);
+                });
             });
         })
     }
@@ -559,6 +576,7 @@ fn block_rows<T: Operand, O: Operand>(depth: usize) -> usize {
         true => depth.min(CHUNK_WORDS * T::DEPTHS),
         false => depth,
     };
-    let rows = BLOCK_BYTES / size_of::<T>() / at_a_time.max(1);
+    let bytes = size_of::<f32>() * T::strip_lines() / T::DEPTHS;
+    let rows = BLOCK_BYTES / bytes / at_a_time.max(1);
     rows.clamp(ROWS, 30 * ROWS) / ROWS * ROWS
 }

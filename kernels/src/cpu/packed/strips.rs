@@ -18,34 +18,88 @@ pub(crate) struct StripRows<T> {
     pub(crate) stride: usize,
     /// Numbers from one depth to the next; 1 where a word holds several.
     pub(crate) depth_stride: usize,
-    /// At least 1, at most [`ROWS`].
+    /// At least 1.
     pub(crate) rows: usize,
     /// Words of each row.
     pub(crate) words: usize,
 }
 
-/// Writes `words` lines of [`ROWS`] words each to `to`; rows that do not exist hold any value.
+/// Strips that are packed together where rows lie side by side: more would fall into the same few
+/// lines of the first level of cache, less would read less than a line of each depth.
+const COLUMN_STRIPS: usize = 6;
+
+/// Packs any number of rows in strips, one behind the other.
 ///
 /// # Safety
 ///
 /// Every row holds the depths of `words` words.
-pub(crate) unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
-    assert!(to.len() >= rows.words * ROWS, "room for a strip");
+pub(crate) unsafe fn pack_all<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
+    if rows.words == 0 {
+        return;
+    }
+    let strip = rows.words * ROWS * T::strip_lines();
+    #[cfg(target_arch = "x86_64")]
+    if rows.stride == 1 && Isa::detect() == Isa::Avx512 {
+        for (i, to) in to.chunks_mut(COLUMN_STRIPS * strip).enumerate() {
+            let held = rows.from(i * COLUMN_STRIPS * ROWS, COLUMN_STRIPS * ROWS);
+            // SAFETY: detected; rows are the caller's promise.
+            unsafe { avx512::pack_columns(held, to) };
+        }
+        return;
+    }
+    for (i, to) in to.chunks_exact_mut(strip).enumerate() {
+        // SAFETY: as the caller promises.
+        unsafe { pack(rows.from(i * ROWS, ROWS), to) };
+    }
+}
+
+impl<T> StripRows<T> {
+    /// At most `n` rows from row `first` on.
+    fn from(self, first: usize, n: usize) -> Self {
+        Self {
+            first: self.first.wrapping_add(first * self.stride),
+            rows: n.min(self.rows.saturating_sub(first)),
+            ..self
+        }
+    }
+}
+
+/// Writes [`Operand::strip_lines`] lines of [`ROWS`] words each to `to` for each word of the rows;
+/// rows that do not exist hold any value.
+///
+/// # Safety
+///
+/// At most [`ROWS`] rows, each with the depths of `words` words.
+unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
+    let width = ROWS * T::strip_lines();
+    assert!(to.len() >= rows.words * width, "room for a strip");
     #[cfg(target_arch = "x86_64")]
     if rows.depth_stride == 1 && Isa::detect() == Isa::Avx512 {
         // SAFETY: detected; room was checked, rows are the caller's promise.
-        unsafe { avx512::transpose(rows, to.as_mut_ptr(), (ROWS, ROWS)) };
+        unsafe {
+            match T::widens() {
+                true => avx512::widened(rows, to.as_mut_ptr()),
+                false => avx512::transpose(rows, to.as_mut_ptr(), (ROWS, ROWS)),
+            }
+        }
         return;
     }
     if rows.stride == 1 {
-        for (p, line) in to.chunks_exact_mut(ROWS).take(rows.words).enumerate() {
+        for (p, lines) in to.chunks_exact_mut(width).take(rows.words).enumerate() {
             let depth = |i: usize| {
                 let first = (p * T::DEPTHS + i) * rows.depth_stride;
                 // SAFETY: each depth has a number of every row, side by side.
                 unsafe { std::slice::from_raw_parts(rows.first.wrapping_add(first), rows.rows) }
             };
+            if T::widens() {
+                for (i, line) in lines.chunks_exact_mut(ROWS).enumerate() {
+                    let pairs = line.iter_mut().zip(depth(i));
+                    pairs.for_each(|(to, from)| *to = from.widen());
+                }
+                continue;
+            }
             let [low, high] = [depth(0), depth(T::DEPTHS - 1)];
-            for ((word, &low), &high) in line.iter_mut().zip(low).zip(high) {
+            for ((word, &low), &high) in lines.iter_mut().zip(low).zip(high) {
                 *word = f32::from_bits(T::word(|i| if i == 0 { low } else { high }));
             }
         }
@@ -53,19 +107,27 @@ pub(crate) unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
     }
     for i in 0..rows.rows {
         let row = rows.first.wrapping_add(i * rows.stride);
-        for (p, line) in to.chunks_exact_mut(ROWS).take(rows.words).enumerate() {
+        for (p, lines) in to.chunks_exact_mut(width).take(rows.words).enumerate() {
             // SAFETY: as the caller promises.
-            let word = T::word(|i| unsafe { *row.add((p * T::DEPTHS + i) * rows.depth_stride) });
-            line[i] = f32::from_bits(word);
+            let number = |i| unsafe { *row.add((p * T::DEPTHS + i) * rows.depth_stride) };
+            match T::widens() {
+                true => (0..T::DEPTHS).for_each(|p| lines[p * ROWS + i] = number(p).widen()),
+                false => lines[i] = f32::from_bits(T::word(number)),
+            }
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512 {
-    use std::arch::x86_64::{_mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps};
+    use std::arch::x86_64::{
+        __m512, __m512i, __mmask16, _mm256_maskz_loadu_epi16, _mm512_and_si512,
+        _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_mask_storeu_epi32,
+        _mm512_mask_storeu_ps, _mm512_maskz_loadu_epi32, _mm512_maskz_loadu_ps, _mm512_or_si512,
+        _mm512_set1_epi32, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_srli_epi32,
+    };
 
-    use super::{Operand, StripRows};
+    use super::{Operand, ROWS, StripRows};
     use crate::cpu::tile_avx512::{lanes, transposed_16};
 
     /// Writes a line of `width` words, one of each row, for each word of the rows, every
@@ -83,21 +145,119 @@ pub(super) mod avx512 {
     ) {
         let written = lanes(width);
         for p in (0..rows.words).step_by(16) {
-            let mask = lanes(rows.words - p);
-            let mut block = [_mm512_setzero_ps(); 16];
-            for (i, block) in block.iter_mut().enumerate().take(rows.rows) {
-                let row = rows
-                    .first
-                    .wrapping_add(i * rows.stride + p * T::DEPTHS)
-                    .cast::<f32>();
-                // SAFETY: words outside the mask are not touched.
-                *block = unsafe { _mm512_maskz_loadu_ps(mask, row) };
-            }
-            let columns = transposed_16(block);
+            // SAFETY: as the caller promises.
+            let columns = unsafe { words_of_rows(&rows, p) };
             for (line, column) in columns.into_iter().enumerate().take(rows.words - p) {
                 // SAFETY: a line of `width` words for each word of the rows.
                 unsafe { _mm512_mask_storeu_ps(to.add((p + line) * line_stride), written, column) };
             }
         }
+    }
+
+    /// The same with a line of f32 for each of the two bf16 of a word, in strips.
+    ///
+    /// # Safety
+    ///
+    /// As for [`transpose`], with room for twice as many lines of a strip.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn widened<T: Operand>(rows: StripRows<T>, to: *mut f32) {
+        let written = lanes(ROWS);
+        for p in (0..rows.words).step_by(16) {
+            // SAFETY: as the caller promises.
+            let columns = unsafe { words_of_rows(&rows, p) };
+            for (line, column) in columns.into_iter().enumerate().take(rows.words - p) {
+                for (depth, numbers) in widened_pairs(column).into_iter().enumerate() {
+                    let to = to.wrapping_add((2 * (p + line) + depth) * ROWS);
+                    // SAFETY: two lines for each word of the rows.
+                    unsafe { _mm512_mask_storeu_ps(to, written, numbers) };
+                }
+            }
+        }
+    }
+
+    /// Packs rows that lie side by side in strips, depth after depth, so that what is read lies in
+    /// one piece.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512F, BW and VL; `rows.stride` is 1, and each row has the depths of its words.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    pub(super) unsafe fn pack_columns<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
+        let line_words = ROWS * T::strip_lines();
+        let strip_words = rows.words * line_words;
+        assert!(to.len() >= rows.rows.div_ceil(ROWS) * strip_words, "room");
+        let written = lanes(ROWS);
+        for p in 0..rows.words {
+            for (strip, first) in (0..rows.rows).step_by(ROWS).enumerate() {
+                let held = lanes(ROWS.min(rows.rows - first));
+                let number = |depth: usize| {
+                    let depth = (p * T::DEPTHS + depth) * rows.depth_stride;
+                    // SAFETY: numbers of rows that do not exist are not touched.
+                    unsafe { widened_row(rows.first.wrapping_add(depth + first), held) }
+                };
+                let to = to[strip * strip_words + p * line_words..].as_mut_ptr();
+                // SAFETY: a line of the strip, or one for each depth.
+                unsafe {
+                    if T::DEPTHS == 1 {
+                        _mm512_mask_storeu_epi32(to.cast(), written, number(0));
+                    } else if T::widens() {
+                        _mm512_mask_storeu_epi32(to.cast(), written, number(0));
+                        _mm512_mask_storeu_epi32(to.add(ROWS).cast(), written, number(1));
+                    } else {
+                        let low = _mm512_srli_epi32::<16>(number(0));
+                        let pairs = _mm512_or_si512(low, number(1));
+                        _mm512_mask_storeu_epi32(to.cast(), written, pairs);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Up to 16 numbers that lie side by side, as the bits of f32; others are zero.
+    ///
+    /// # Safety
+    ///
+    /// The numbers of the mask lie from `first` on.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    #[inline]
+    unsafe fn widened_row<T: Operand>(first: *const T, mask: __mmask16) -> __m512i {
+        // SAFETY: numbers outside the mask are not touched.
+        unsafe {
+            if T::DEPTHS == 1 {
+                return _mm512_maskz_loadu_epi32(mask, first.cast());
+            }
+            let halves = _mm256_maskz_loadu_epi16(mask, first.cast());
+            _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))
+        }
+    }
+
+    /// Words `p..p + 16` of up to 16 rows, a register for each word; what does not exist is zero.
+    ///
+    /// # Safety
+    ///
+    /// As for [`transpose`].
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn words_of_rows<T: Operand>(rows: &StripRows<T>, p: usize) -> [__m512; 16] {
+        let mask = lanes(rows.words - p);
+        let mut block = [_mm512_setzero_ps(); 16];
+        for (i, block) in block.iter_mut().enumerate().take(rows.rows) {
+            let row = rows.first.wrapping_add(i * rows.stride + p * T::DEPTHS);
+            // SAFETY: words outside the mask are not touched.
+            *block = unsafe { _mm512_maskz_loadu_ps(mask, row.cast::<f32>()) };
+        }
+        transposed_16(block)
+    }
+
+    /// The low and the high bf16 of 16 words, as f32.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    pub(in super::super) fn widened_pairs(words: __m512) -> [__m512; 2] {
+        let words = _mm512_castps_si512(words);
+        let high = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
+        [
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words)),
+            _mm512_castsi512_ps(_mm512_and_si512(words, high)),
+        ]
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! 24 of the 32 registers accumulate, two hold a line of the panel, and A's pairs are broadcast
 //! from memory: 14 loads for 24 multiplications, which the two load ports sustain.
-//! A tile whose rows were all packed in strips runs with strides that the compiler knows.
+//! A tile whose rows were all packed in strips runs with strides that the compiler knows. Where pairs
+//! are slow, strips hold f32, and a line's pairs are widened when they are loaded: 4 instructions
+//! more for 48 multiply-adds of f32.
 
 use std::arch::x86_64::{
     __m256bh, __m256i, __m512, __m512bh, __m512i, __mmask16, _mm256_mask_storeu_epi16,
-    _mm512_add_ps, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_loadu_si512,
-    _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_epi32, _mm512_setzero_ps,
-    _mm512_setzero_si512, _mm512_storeu_si512,
+    _mm512_add_ps, _mm512_castsi512_ps, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_dpbf16_ps,
+    _mm512_fmadd_ps, _mm512_loadu_si512, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_storeu_si512,
 };
 use std::mem::transmute;
 use std::ops::Range;
@@ -16,21 +19,30 @@ use std::ops::Range;
 use burn::tensor::bf16;
 
 use super::panels::COLUMNS;
+use super::strips::avx512::widened_pairs;
 use super::tile::{ROWS, TERMS, TileJob, TileOutput, TileTerm};
 use crate::cpu::scratch::with_scratch;
+use crate::cpu::tile_avx512::{LINES_AHEAD, STRIP_AHEAD, ask_to_read, ask_to_write};
 
 /// Pairs of depths up to which a tile is summed from end to end in registers.
 const WHOLE: usize = 384;
 /// Most pairs of depths of a part of a deeper one: 256 lines of a panel and of a strip take 44 KiB,
 /// which a first level of cache holds.
 const PART: usize = 256;
+/// The same of a tile whose rows were widened: 38 KiB.
+const WIDENED_PART: usize = 176;
 
 /// # Safety
 ///
 /// As for [`Operand::run_tiles`](super::operand::Operand::run_tiles), and [`has_pairs`](crate::cpu::isa::has_pairs).
 pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     let Some(first) = jobs.first() else { return };
-    if jobs.len() < 2 || first.products().iter().all(|term| term.words <= WHOLE) {
+    let whole = if is_widened(first) {
+        WIDENED_PART
+    } else {
+        WHOLE
+    };
+    if jobs.len() < 2 || first.products().iter().all(|term| term.words <= whole) {
         for job in jobs {
             // SAFETY: as the caller promises.
             unsafe { run(job) };
@@ -38,7 +50,9 @@ pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
         return;
     }
     let parts: Vec<(usize, Range<usize>)> = (0..first.n_terms)
-        .flat_map(|term| parts(first.terms[term].words).map(move |part| (term, part)))
+        .flat_map(|term| {
+            parts(first.terms[term].words, whole.min(PART)).map(move |part| (term, part))
+        })
         .collect();
     with_scratch(jobs.len() * ROWS * COLUMNS, |sums| {
         for (n, (term, part)) in parts.iter().enumerate() {
@@ -63,9 +77,9 @@ pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     });
 }
 
-/// `0..words` in equal parts.
-fn parts(words: usize) -> impl Iterator<Item = Range<usize>> {
-    let n = words.div_ceil(PART).max(1);
+/// `0..words` in equal parts of at most `most`.
+fn parts(words: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let n = words.div_ceil(most).max(1);
     (0..n).map(move |i| words * i / n..words * (i + 1) / n)
 }
 
@@ -75,37 +89,44 @@ fn parts(words: usize) -> impl Iterator<Item = Range<usize>> {
 unsafe fn run(job: &TileJob<bf16>) {
     // SAFETY: as the caller promises; each arm passes the row count that the job states.
     unsafe {
-        if job.columns <= 16 {
-            with_rows::<1>(job);
-        } else {
-            with_rows::<2>(job);
+        match (is_widened(job), job.columns <= 16) {
+            (false, true) => with_rows::<1, false>(job),
+            (false, false) => with_rows::<2, false>(job),
+            (true, true) => with_rows::<1, true>(job),
+            (true, false) => with_rows::<2, true>(job),
         }
     }
 }
 
-unsafe fn with_rows<const V: usize>(job: &TileJob<bf16>) {
+unsafe fn with_rows<const V: usize, const WIDENED: bool>(job: &TileJob<bf16>) {
     // SAFETY: as the caller promises.
     unsafe {
         match job.rows {
-            1 => tile::<1, V, false>(job),
-            2 => tile::<2, V, false>(job),
-            3 => tile::<3, V, false>(job),
-            4 => tile::<4, V, false>(job),
-            5 => tile::<5, V, false>(job),
-            6 => tile::<6, V, false>(job),
-            7 => tile::<7, V, false>(job),
-            8 => tile::<8, V, false>(job),
-            9 => tile::<9, V, false>(job),
-            10 => tile::<10, V, false>(job),
-            11 => tile::<11, V, false>(job),
-            _ if job.products().iter().all(is_strip) => tile::<12, V, true>(job),
-            _ => tile::<12, V, false>(job),
+            1 => tile::<1, V, false, WIDENED>(job),
+            2 => tile::<2, V, false, WIDENED>(job),
+            3 => tile::<3, V, false, WIDENED>(job),
+            4 => tile::<4, V, false, WIDENED>(job),
+            5 => tile::<5, V, false, WIDENED>(job),
+            6 => tile::<6, V, false, WIDENED>(job),
+            7 => tile::<7, V, false, WIDENED>(job),
+            8 => tile::<8, V, false, WIDENED>(job),
+            9 => tile::<9, V, false, WIDENED>(job),
+            10 => tile::<10, V, false, WIDENED>(job),
+            11 => tile::<11, V, false, WIDENED>(job),
+            _ if !WIDENED && job.products().iter().all(is_strip) => tile::<12, V, true, false>(job),
+            _ => tile::<12, V, false, WIDENED>(job),
         }
     }
 }
 
 fn is_strip(term: &TileTerm<bf16>) -> bool {
     (term.row_stride, term.word_stride) == (2, 2 * ROWS)
+}
+
+/// Whether rows lie in strips of f32. All products of a tile are packed, or none is.
+fn is_widened(job: &TileJob<bf16>) -> bool {
+    let mut terms = job.products().iter();
+    terms.any(|term| (term.row_stride, term.word_stride) == (2, 4 * ROWS))
 }
 
 /// A register as pairs of bf16.
@@ -123,16 +144,30 @@ pub(super) fn lanes(n: usize) -> __mmask16 {
 /// # Safety
 ///
 /// As for [`Operand::run_tiles`](super::operand::Operand::run_tiles), with `job.rows == MR`, at most `16 * V` columns,
-/// and strips alone where `STRIPS` says so.
+/// and strips alone, of pairs or of f32, where `STRIPS` or `WIDENED` says so.
 #[target_feature(enable = "avx512f,avx512bf16,avx512bw,avx512vl")]
-unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool>(job: &TileJob<bf16>) {
+unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool, const WIDENED: bool>(
+    job: &TileJob<bf16>,
+) {
     let mut sums = [[_mm512_setzero_ps(); V]; MR];
+    for i in 0..MR {
+        let first = i * job.output_stride;
+        match job.output {
+            TileOutput::F32(to) => ask_to_write::<V>(to.wrapping_add(first)),
+            // 32 numbers are one line, or parts of two.
+            TileOutput::Bf16(to) => {
+                ask_to_write::<1>(to.wrapping_add(first).cast());
+                ask_to_write::<1>(to.wrapping_add(first + COLUMNS - 1).cast());
+            }
+        }
+    }
     for term in job.products() {
         let mut b = term.b;
         let mut a = term.a;
-        let (row_stride, word_stride) = match STRIPS {
-            true => (2, 2 * ROWS),
-            false => (term.row_stride, term.word_stride),
+        let (row_stride, word_stride) = match (STRIPS, WIDENED) {
+            (_, true) => (2, 4 * ROWS),
+            (true, _) => (2, 2 * ROWS),
+            (false, _) => (term.row_stride, term.word_stride),
         };
         for _ in 0..term.words {
             let mut line = [_mm512_setzero_si512(); V];
@@ -141,11 +176,19 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool>(job: &TileJo
                 for (v, line) in line.iter_mut().enumerate() {
                     *line = _mm512_loadu_si512(b.add(16 * v).cast());
                 }
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    let word = a.add(i * row_stride).cast::<i32>().read_unaligned();
-                    let word = pairs(_mm512_set1_epi32(word));
-                    for (sum, &line) in sum.iter_mut().zip(&line) {
-                        *sum = _mm512_dpbf16_ps(*sum, word, pairs(line));
+                ask_to_read::<V>(b.wrapping_add(LINES_AHEAD * COLUMNS).cast());
+                if STRIPS || WIDENED {
+                    ask_to_read::<1>(a.cast::<f32>().wrapping_add(STRIP_AHEAD));
+                }
+                if WIDENED {
+                    add_widened(a.cast(), line, &mut sums);
+                } else {
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        let word = a.add(i * row_stride).cast::<i32>().read_unaligned();
+                        let word = pairs(_mm512_set1_epi32(word));
+                        for (sum, &line) in sum.iter_mut().zip(&line) {
+                            *sum = _mm512_dpbf16_ps(*sum, word, pairs(line));
+                        }
                     }
                 }
             }
@@ -169,6 +212,30 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool>(job: &TileJo
         for (v, value) in sum.into_iter().enumerate() {
             // SAFETY: the masks keep every access within the job's columns.
             unsafe { finish(job, i, 16 * v, value) };
+        }
+    }
+}
+
+/// Adds the products of a line's pairs and of the two lines of a strip of f32.
+///
+/// # Safety
+///
+/// AVX-512F, and two lines at `a`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn add_widened<const MR: usize, const V: usize>(
+    a: *const f32,
+    line: [__m512i; V],
+    sums: &mut [[__m512; V]; MR],
+) {
+    let line = line.map(|words| widened_pairs(_mm512_castsi512_ps(words)));
+    for depth in 0..2 {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: the two lines hold a number of each row.
+            let value = _mm512_set1_ps(unsafe { *a.add(depth * ROWS + i) });
+            for (sum, line) in sum.iter_mut().zip(&line) {
+                *sum = _mm512_fmadd_ps(value, line[depth], *sum);
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::panels::COLUMNS;
 use super::tile::{ROWS, TileJob, TileOutput};
-use crate::cpu::isa::{Isa, for_each_isa};
+use crate::cpu::isa::Isa;
 use crate::cpu::scratch::with_scratch;
 use crate::cpu::tile::{self, Portable, Tile};
 #[cfg(target_arch = "x86_64")]
@@ -40,120 +40,105 @@ pub(super) unsafe fn run(jobs: &[TileJob<f32>]) {
     let columns = jobs.first().map_or(0, |job| job.columns);
     with_scratch(jobs.len() * ROWS * COLUMNS, |sums| {
         // SAFETY: the instruction set was detected; the rest is the caller's promise.
-        unsafe { with_tile!(columns, sum_and_finish(jobs, sums)) }
+        unsafe { with_tile!(columns, sum(jobs, sums)) }
     });
+}
+
+/// Part of the depth of the products of some tiles.
+#[derive(Debug, Clone)]
+struct Part {
+    term: usize,
+    depths: Range<usize>,
+    /// Whether sums were begun before.
+    adds: bool,
+    /// Whether they are complete with it.
+    ends: bool,
 }
 
 /// # Safety
 ///
 /// As for [`run`], with sums of every job, and the CPU has the instructions of `T`.
-unsafe fn sum_and_finish<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
-    let n_terms = jobs.first().map_or(0, |job| job.n_terms);
+unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
+    let Some(first) = jobs.first() else { return };
+    let last = first.products().iter().rposition(|term| term.words > 0);
     let mut adds = false;
-    for term in 0..n_terms {
-        let words = jobs[0].terms[term].words;
+    for term in 0..=last.unwrap_or(0) {
+        let words = first.terms[term].words;
         let step = words.div_ceil(words.div_ceil(DEPTH).max(1)).max(1);
-        for start in (0..words).step_by(step) {
+        // A sum of nothing is one part of no depth.
+        let end = if last.is_none() { 1 } else { words };
+        for start in (0..end).step_by(step) {
+            let depths = start..(start + step).min(words);
+            let ends = Some(term) == last && depths.end == words || last.is_none();
+            let part = Part {
+                term,
+                depths,
+                adds,
+                ends,
+            };
             for (job, sums) in jobs.iter().zip(sums.chunks_exact_mut(ROWS * COLUMNS)) {
-                let depths = start..(start + step).min(words);
                 // SAFETY: as the caller promises.
-                unsafe { add_depths::<T>(job, term, depths, (sums, adds)) };
+                unsafe { run_part::<T>(job, &part, sums) };
             }
             adds = true;
         }
     }
-    if !adds {
-        sums.fill(0.0);
-    }
-    for (job, sums) in jobs.iter().zip(sums.chunks_exact(ROWS * COLUMNS)) {
-        finish(job, sums);
-    }
 }
 
-/// Adds part of a product to the sums of a tile, or replaces them.
+/// Adds part of a product to the sums of a tile, or begins or ends them.
 ///
 /// # Safety
 ///
-/// As for [`sum_and_finish`].
-unsafe fn add_depths<T: Tile>(
-    job: &TileJob<f32>,
-    term: usize,
-    depths: Range<usize>,
-    (sums, adds): (&mut [f32], bool),
-) {
-    let term = &job.terms[term];
+/// As for [`sum`].
+unsafe fn run_part<T: Tile>(job: &TileJob<f32>, part: &Part, sums: &mut [f32]) {
+    let TileOutput::F32(to) = job.output else {
+        unreachable!("products of f32 are f32");
+    };
+    let term = &job.terms[part.term];
+    let null = std::ptr::null();
     for row in (0..job.rows).step_by(T::ROWS) {
         for column in (0..job.columns).step_by(T::COLUMNS) {
-            let a_offset = row * term.row_stride + depths.start * term.word_stride;
+            let a_offset = row * term.row_stride + part.depths.start * term.word_stride;
+            let sums = sums[row * COLUMNS + column..].as_mut_ptr();
+            let held = |from: *const f32, offset: usize| match part.ends && !from.is_null() {
+                true => from.wrapping_add(offset + column),
+                false => null,
+            };
+            let (c, c_row_stride) = match part.ends {
+                true => (
+                    to.wrapping_add(row * job.output_stride + column),
+                    job.output_stride,
+                ),
+                false => (sums, COLUMNS),
+            };
             let tile = tile::TileJob {
                 a: term.a.wrapping_add(a_offset),
                 a_row_stride: term.row_stride,
                 a_depth_stride: term.word_stride,
-                b: term.b.wrapping_add(depths.start * COLUMNS + column).cast(),
+                b: term
+                    .b
+                    .wrapping_add(part.depths.start * COLUMNS + column)
+                    .cast(),
                 b_line_stride: COLUMNS,
-                c: sums[row * COLUMNS + column..].as_mut_ptr(),
-                c_row_stride: COLUMNS,
+                sums: if part.adds { sums } else { null },
+                sums_row_stride: COLUMNS,
+                bias: held(job.bias, 0),
+                residual: held(job.residual, row * job.residual_stride),
+                residual_row_stride: job.residual_stride,
+                c,
+                c_row_stride,
+                c_is_far: part.ends,
                 rows: (job.rows - row).min(T::ROWS),
-                columns: T::COLUMNS,
-                depth: depths.len(),
-                adds,
+                columns: match part.ends {
+                    true => (job.columns - column).min(T::COLUMNS),
+                    false => T::COLUMNS,
+                },
+                depth: part.depths.len(),
             };
             // SAFETY: `COLUMNS` is a multiple of the tile's columns, so that it stays within
-            // the panel and the sums; rows and depths are the caller's promise.
+            // the panel and the sums; the rest is the caller's promise.
             unsafe { T::run(&tile) };
         }
-    }
-}
-
-for_each_isa! {
-    fn finish(job: &TileJob<f32>, sums: &[f32]) {
-        let TileOutput::F32(to) = job.output else {
-            unreachable!("products of f32 are f32");
-        };
-        for (i, sum) in sums.chunks_exact(COLUMNS).enumerate().take(job.rows) {
-            if job.columns == COLUMNS {
-                // SAFETY: as below; the number of columns is known to the compiler here.
-                unsafe { finish_whole_row(job, i, sum, to) };
-                continue;
-            }
-            let offset = i * job.output_stride;
-            let mut values: [f32; COLUMNS] = sum.try_into().expect("a row of sums");
-            // SAFETY: bias, residual and output have `columns` numbers from here on.
-            unsafe {
-                if !job.bias.is_null() {
-                    let bias = std::slice::from_raw_parts(job.bias, job.columns);
-                    values.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
-                }
-                if !job.residual.is_null() {
-                    let residual = job.residual.add(i * job.residual_stride);
-                    let residual = std::slice::from_raw_parts(residual, job.columns);
-                    values.iter_mut().zip(residual).for_each(|(v, r)| *v += r);
-                }
-                let to = std::slice::from_raw_parts_mut(to.add(offset), job.columns);
-                to.copy_from_slice(&values[..job.columns]);
-            }
-        }
-    }
-}
-
-/// # Safety
-///
-/// `job` is as [`run`] demands and has all columns of a panel; it has a row `i`, with sums `sum`.
-#[inline(always)]
-unsafe fn finish_whole_row(job: &TileJob<f32>, i: usize, sum: &[f32], to: *mut f32) {
-    type Row = [f32; COLUMNS];
-    // SAFETY: bias, residual and output have as many numbers from here on.
-    unsafe {
-        let mut values = *sum.as_ptr().cast::<Row>();
-        if !job.bias.is_null() {
-            let bias = &*job.bias.cast::<Row>();
-            values.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
-        }
-        if !job.residual.is_null() {
-            let residual = &*job.residual.add(i * job.residual_stride).cast::<Row>();
-            values.iter_mut().zip(residual).for_each(|(v, r)| *v += r);
-        }
-        *to.add(i * job.output_stride).cast::<Row>() = values;
     }
 }
 
@@ -179,18 +164,24 @@ unsafe fn steps<T: Tile>(
     for start in (0..tokens).step_by(step) {
         for row in (0..rank).step_by(T::ROWS.min(ROWS)) {
             for column in (0..COLUMNS).step_by(T::COLUMNS) {
+                let sums = sums[row * COLUMNS + column..].as_mut_ptr();
                 let tile = tile::TileJob {
                     a: left[start * rank + row..].as_ptr().cast(),
                     a_row_stride: 1,
                     a_depth_stride: rank,
                     b: x.wrapping_add(start * stride + column),
                     b_line_stride: stride,
-                    c: sums[row * COLUMNS + column..].as_mut_ptr(),
+                    sums,
+                    sums_row_stride: COLUMNS,
+                    bias: std::ptr::null(),
+                    residual: std::ptr::null(),
+                    residual_row_stride: 0,
+                    c: sums,
                     c_row_stride: COLUMNS,
+                    c_is_far: false,
                     rows: (rank - row).min(T::ROWS),
                     columns: T::COLUMNS,
                     depth: step.min(tokens - start),
-                    adds: true,
                 };
                 // SAFETY: rows of x hold 32 numbers, `left` a word of each row for every token.
                 unsafe { T::run(&tile) };
