@@ -23,15 +23,45 @@ pub(crate) trait LayerNormOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// The backward pass, on tensors without a graph.
+/// A forward pass.
+#[derive(Debug, Clone)]
+pub(crate) struct Normed<B: Backend> {
+    y: FloatTensor<B>,
+    /// Inverse standard deviations of the rows of the input, `[n]`.
+    scales: FloatTensor<B>,
+    /// Whether the output can stand for the input in the backward pass.
+    is_invertible: bool,
+}
+
+/// What normed rows are found by.
+#[derive(Debug, Clone)]
+enum Kept<B: Backend> {
+    Input(FloatTensor<B>),
+    /// The output, which the layer behind keeps anyway, and its scales.
+    Output([FloatTensor<B>; 2]),
+}
+
+/// What the backward pass needs besides the gradient of the output.
+#[derive(Debug, Clone)]
+pub(crate) struct Saved<B: Backend> {
+    kept: Kept<B>,
+    weight: FloatTensor<B>,
+    bias: FloatTensor<B>,
+    eps: f32,
+}
+
+/// Both passes, on tensors without a graph.
 pub(crate) trait LayerNormGradients: LayerNormOps {
-    /// Gradients of `x`, weight and bias.
-    fn layer_norm_gradients(
+    /// The forward pass with what the backward pass can begin with.
+    fn layer_norm_forward(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
         eps: f32,
-        dy: FloatTensor<Self>,
-    ) -> [FloatTensor<Self>; 3];
+    ) -> Normed<Self>;
+
+    /// Gradients of `x`, weight and bias.
+    fn layer_norm_gradients(saved: Saved<Self>, dy: FloatTensor<Self>) -> [FloatTensor<Self>; 3];
 }
 
 impl LayerNormOps for Flex {
@@ -41,23 +71,44 @@ impl LayerNormOps for Flex {
         bias: FlexTensor,
         eps: f32,
     ) -> FlexTensor {
-        let [x, weight, bias] = [x, weight, bias].map(contiguous);
-        let y = cpu::layer_norm(floats(&x), floats(&weight), floats(&bias), eps);
-        tensor(y, dims::<2>(&x))
+        Self::layer_norm_forward(x, weight, bias, eps).y
     }
 }
 
 impl LayerNormGradients for Flex {
-    fn layer_norm_gradients(
+    fn layer_norm_forward(
         x: FlexTensor,
         weight: FlexTensor,
+        bias: FlexTensor,
         eps: f32,
-        dy: FlexTensor,
-    ) -> [FlexTensor; 3] {
-        let [x, weight, dy] = [x, weight, dy].map(contiguous);
-        let [dx, d_weight, d_bias] =
-            cpu::layer_norm_gradients(floats(&x), floats(&weight), eps, floats(&dy));
-        let [n, d] = dims(&x);
+    ) -> Normed<Self> {
+        let [x, weight, bias] = [x, weight, bias].map(contiguous);
+        let (weight, bias) = (floats(&weight), floats(&bias));
+        let [n, d] = dims::<2>(&x);
+        let [y, scales] = cpu::layer_norm(floats(&x), weight, bias, eps);
+        Normed {
+            y: tensor(y, [n, d]),
+            scales: tensor(scales, [n]),
+            is_invertible: cpu::is_invertible(weight, bias),
+        }
+    }
+
+    fn layer_norm_gradients(saved: Saved<Self>, dy: FlexTensor) -> [FlexTensor; 3] {
+        let [weight, bias, dy] = [saved.weight, saved.bias, dy].map(contiguous);
+        let [n, d] = dims(&dy);
+        let numbers =
+            |kept| cpu::layer_norm_gradients(kept, floats(&weight), saved.eps, floats(&dy));
+        let [dx, d_weight, d_bias] = match saved.kept {
+            Kept::Input(x) => numbers(cpu::Kept::Input(floats(&contiguous(x)))),
+            Kept::Output(kept) => {
+                let [y, scales] = kept.map(contiguous);
+                numbers(cpu::Kept::Output(
+                    floats(&y),
+                    floats(&scales),
+                    floats(&bias),
+                ))
+            }
+        };
         [
             tensor(dx, [n, d]),
             tensor(d_weight, [d]),
@@ -70,13 +121,11 @@ impl LayerNormGradients for Flex {
 struct LayerNormBackward;
 
 impl<B: LayerNormGradients> Backward<B, 3> for LayerNormBackward {
-    /// `x`, the weight and epsilon.
-    type State = (FloatTensor<B>, FloatTensor<B>, f32);
+    type State = Saved<B>;
 
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let dy = gradients.consume::<B>(&ops.node);
-        let (x, weight, eps) = ops.state;
-        let found = B::layer_norm_gradients(x, weight, eps, dy);
+        let found = B::layer_norm_gradients(ops.state, dy);
         for (node, gradient) in ops.parents.into_iter().zip(found) {
             if let Some(node) = node {
                 gradients.register::<B>(node.id, gradient);
@@ -97,9 +146,22 @@ impl<B: LayerNormGradients, C: CheckpointStrategy> LayerNormOps for Autodiff<B, 
             .compute_bound()
             .stateful();
         let [x, weight, bias] = [x, weight, bias].map(|tensor| tensor.into_primitive());
-        let y = B::trained_layer_norm(x.clone(), weight.clone(), bias, eps);
+        let normed = B::layer_norm_forward(x.clone(), weight.clone(), bias.clone(), eps);
+        let y = normed.y.clone();
         match prepared {
-            OpsKind::Tracked(prep) => prep.finish((x, weight, eps), y),
+            OpsKind::Tracked(prep) => {
+                let kept = match normed.is_invertible {
+                    true => Kept::Output([normed.y, normed.scales]),
+                    false => Kept::Input(x),
+                };
+                let saved = Saved {
+                    kept,
+                    weight,
+                    bias,
+                    eps,
+                };
+                prep.finish(saved, y)
+            }
             OpsKind::UnTracked(prep) => prep.finish(y),
         }
     }

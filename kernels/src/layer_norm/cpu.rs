@@ -1,5 +1,5 @@
-//! Layer norm on slices; the backward pass computes mean and variance again instead of keeping
-//! them.
+//! Layer norm on slices. The backward pass needs the normed rows: it computes them again from the
+//! input, or from the output, which the layer behind keeps anyway.
 
 use std::mem::MaybeUninit;
 
@@ -12,26 +12,51 @@ use crate::cpu::sum::sum_of_pairs;
 /// Rows whose sums for weight and bias one task keeps.
 const TASK_ROWS: usize = 256;
 
-/// `[n, d]` to `[n, d]`.
-pub(super) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Buffer<f32> {
+/// Largest quotient of a bias and its weight with which normed values are computed from the output:
+/// the rounding of the sum comes back as often, here as at most 4e-6 of a standard deviation.
+const LARGEST_SHIFT: f32 = 64.0;
+
+/// What the backward pass finds the normed rows by.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kept<'a> {
+    /// The input, `[n, d]`.
+    Input(&'a [f32]),
+    /// The output, `[n, d]`, the inverse standard deviations of the input, `[n]`, and the bias.
+    Output(&'a [f32], &'a [f32], &'a [f32]),
+}
+
+/// Whether the normed values follow from the output with hardly a digit less.
+pub(super) fn is_invertible(weight: &[f32], bias: &[f32]) -> bool {
+    let mut both = weight.iter().zip(bias);
+    both.all(|(w, b)| w.is_normal() && b.abs() <= LARGEST_SHIFT * w.abs())
+}
+
+/// `[n, d]` to `[n, d]`, and the inverse standard deviations, `[n]`.
+pub(super) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> [Buffer<f32>; 2] {
     let d = weight.len();
-    // SAFETY: `forward` writes every element of its target.
-    unsafe {
-        write_rows([x.len() / d.max(1), d], |rows, y| {
-            forward(&x[rows.start * d..rows.end * d], (weight, bias), eps, y);
+    let n = x.len() / d.max(1);
+    let mut scales = Buffer::repeated(0.0, n);
+    let all_scales = Shared::new(&mut scales);
+    // SAFETY: `forward` writes every element of its target; rows of scales are the run's own.
+    let y = unsafe {
+        write_rows([n, d], |rows, y| {
+            let scales = all_scales.slice(rows.start, rows.len());
+            let x = &x[rows.start * d..rows.end * d];
+            forward(x, (weight, bias), eps, (y, scales));
         })
-    }
+    };
+    [y, scales]
 }
 
 /// Gradients of `x`, `[n, d]`, of the weight and of the bias, `[d]`.
 pub(super) fn layer_norm_gradients(
-    x: &[f32],
+    kept: Kept<'_>,
     weight: &[f32],
     eps: f32,
     dy: &[f32],
 ) -> [Buffer<f32>; 3] {
     let d = weight.len();
-    let n = x.len() / d.max(1);
+    let n = dy.len() / d.max(1);
     let tasks: Vec<usize> = (0..n).step_by(TASK_ROWS).collect();
     let mut partial = Vec::new();
     // SAFETY: the tasks cover all rows, and `backward` writes every element of its target.
@@ -39,10 +64,17 @@ pub(super) fn layer_norm_gradients(
         Buffer::filled(n * d, |dx| {
             let dx = Shared::new(dx);
             partial = map_tasks(&tasks, |&first| {
-                let run = first * d..(first + TASK_ROWS).min(n) * d;
+                let rows = first..(first + TASK_ROWS).min(n);
+                let run = rows.start * d..rows.end * d;
                 let mut sums = vec![0.0f32; 2 * d];
                 let dx = dx.slice(run.start, run.len());
-                backward(&x[run.clone()], weight, eps, &dy[run], (dx, &mut sums));
+                let kept = match kept {
+                    Kept::Input(x) => Kept::Input(&x[run.clone()]),
+                    Kept::Output(y, scales, bias) => {
+                        Kept::Output(&y[run.clone()], &scales[rows], bias)
+                    }
+                };
+                backward(kept, weight, eps, &dy[run], (dx, &mut sums));
                 sums
             });
         })
@@ -72,12 +104,13 @@ for_each_isa! {
         x: &[f32],
         affine: (&[f32], &[f32]),
         eps: f32,
-        y: &mut [MaybeUninit<f32>],
+        to: (&mut [MaybeUninit<f32>], &mut [f32]),
     ) {
-        let (weight, bias) = affine;
+        let ((weight, bias), (y, scales)) = (affine, to);
         let d = weight.len();
-        for (x, y) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)) {
+        for ((x, y), kept) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(scales) {
             let (mean, scale) = moments(x, eps);
+            *kept = scale;
             for (((y, &x), &w), &b) in y.iter_mut().zip(x).zip(weight).zip(bias) {
                 y.write((x - mean) * scale * w + b);
             }
@@ -88,7 +121,7 @@ for_each_isa! {
 for_each_isa! {
     /// Writes the gradient of `x`, and adds to the sums of the weight and, behind them, the bias.
     fn backward(
-        x: &[f32],
+        kept: Kept<'_>,
         weight: &[f32],
         eps: f32,
         dy: &[f32],
@@ -96,22 +129,36 @@ for_each_isa! {
     ) {
         let d = weight.len();
         let (dx, (d_weight, d_bias)) = (to.0, to.1.split_at_mut(d));
-        let rows = x.chunks_exact(d).zip(dy.chunks_exact(d));
-        for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(d)) {
-            let (mean, scale) = moments(x, eps);
+        let inverse: Vec<f32> = weight.iter().map(|w| 1.0 / w).collect();
+        let mut normed = vec![0.0f32; d];
+        let rows = dy.chunks_exact(d).zip(dx.chunks_exact_mut(d));
+        for (row, (dy, dx)) in rows.enumerate() {
+            let run = row * d..(row + 1) * d;
+            let scale = match kept {
+                Kept::Input(x) => {
+                    let (mean, scale) = moments(&x[run.clone()], eps);
+                    let values = normed.iter_mut().zip(&x[run]);
+                    values.for_each(|(normed, x)| *normed = (x - mean) * scale);
+                    scale
+                }
+                Kept::Output(y, scales, bias) => {
+                    let values = normed.iter_mut().zip(&y[run]).zip(bias).zip(&inverse);
+                    values.for_each(|(((normed, y), b), inverse)| *normed = (y - b) * inverse);
+                    scales[row]
+                }
+            };
             // `dx` holds the gradient of the normed value until the row's sums are known.
             for (i, dx) in dx.iter_mut().enumerate() {
-                let normed = (x[i] - mean) * scale;
-                d_weight[i] += dy[i] * normed;
+                d_weight[i] += dy[i] * normed[i];
                 d_bias[i] += dy[i];
                 dx.write(dy[i] * weight[i]);
             }
             // SAFETY: the loop above wrote the whole row.
             let dx = unsafe { dx.assume_init_mut() };
-            let average = sum_of_pairs(dx, x, |g, _| g) / d as f32;
-            let along = sum_of_pairs(dx, x, |g, x| g * (x - mean)) * scale * scale / d as f32;
-            for (dx, &x) in dx.iter_mut().zip(x) {
-                *dx = scale * (*dx - average - (x - mean) * along);
+            let average = sum_of_pairs(dx, &normed, |g, _| g) / d as f32;
+            let along = sum_of_pairs(dx, &normed, |g, x| g * x) / d as f32;
+            for (dx, &normed) in dx.iter_mut().zip(&normed) {
+                *dx = scale * (*dx - average - normed * along);
             }
         }
     }

@@ -156,9 +156,18 @@ fn nan_and_infinity_reach_every_gradient_that_they_touch() {
 #[test]
 fn layer_norm_agrees_with_the_reference() {
     let mut numbers = Numbers::new(84);
-    for [n, d] in [[1, 3], [1, 384], [5, 33], [17, 31], [300, 384], [600, 96]] {
+    let shapes = [[1, 3], [1, 384], [5, 33], [17, 31], [300, 384], [600, 96]];
+    // Weights far from 0 let the backward pass begin with the output, others with the input.
+    for ([n, d], far_from_zero) in shapes
+        .into_iter()
+        .flat_map(|shape| [(shape, true), (shape, false)])
+    {
         let x = numbers.tensor([n, d]).mul_scalar(2.0).add_scalar(0.5);
         let (weight, bias) = (numbers.tensor([d]), numbers.tensor([d]));
+        let weight = match far_from_zero {
+            true => weight.abs().add_scalar(0.5),
+            false => weight.mul_scalar(1e-4),
+        };
         let dy = numbers.tensor([n, d]);
         let results = [true, false].map(|ours| {
             let (x, w, b) = (leaf(&x), leaf(&weight), leaf(&bias));
@@ -177,7 +186,11 @@ fn layer_norm_agrees_with_the_reference() {
             ]
         });
         for (i, (ours, expected)) in results[0].iter().zip(&results[1]).enumerate() {
-            assert_near(&format!("{n} {d} result {i}"), ours, expected);
+            assert_near(
+                &format!("{n} {d} {far_from_zero} result {i}"),
+                ours,
+                expected,
+            );
         }
     }
 }
@@ -186,7 +199,10 @@ fn layer_norm_agrees_with_the_reference() {
 fn layer_norm_does_not_depend_on_the_threads_and_lets_nan_through() {
     let mut numbers = Numbers::new(85);
     let (x, dy) = (numbers.tensor([1000, 48]), numbers.tensor([1000, 48]));
-    let (weight, bias) = (numbers.tensor([48]), numbers.tensor([48]));
+    let (weight, bias) = (
+        numbers.tensor([48]).abs().add_scalar(0.5),
+        numbers.tensor([48]),
+    );
     let run = || {
         let (x, w, b) = (leaf(&x), leaf(&weight), leaf(&bias));
         let found = gradients(layer_norm(x.clone(), &w, &b, 1e-5), &dy);
