@@ -38,23 +38,23 @@ pub(super) const SAVE_COPIES: f64 = 7.0;
 pub(super) const LOGITS_COPIES: f64 = 1.1;
 
 /// What a block of a retriever's encoder keeps for the backward pass: of the hidden size in f32
-/// what the block reads and, of its two norms, what they read and the first one's output; in the type
-/// of products queries, keys, values, what attention gives, and what GELU reads.
+/// what the block reads and its first norm's output, by which the norms find what they need; in the
+/// type of products queries, keys, values, what attention gives, and what GELU reads.
 pub(super) const ENCODER: BlockWidths = BlockWidths {
-    stream: 4.0,
+    stream: 2.0,
     hidden: 4.0,
     queries: 0.0,
     key_values: 0.0,
     intermediate: 1.0,
 };
 
-/// Rows of the hidden size in f32 that each token takes beside the blocks: what the first norm reads,
-/// what the mean reads, and what comes and goes.
-pub(super) const ENCODER_STREAMS: f64 = 8.0;
+/// Rows of the hidden size in f32 that each token takes beside the blocks: what the mean reads, and
+/// what comes and goes.
+pub(super) const ENCODER_STREAMS: f64 = 7.0;
 
 /// Copies of a retriever's parameters that a step makes while the memory of its activations is kept
-/// for the next: gradient, clipped gradient, new parameters.
-pub(super) const RETRIEVER_COPIES: f64 = 3.0;
+/// for the next: gradient and clipped gradient.
+pub(super) const RETRIEVER_COPIES: f64 = 2.0;
 
 /// The same of a save, which has given the memory of activations back: two moments, and the one that
 /// is being copied.
