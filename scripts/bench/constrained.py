@@ -4,7 +4,7 @@
 The same prompts (synthetic SLOT rows) are gone on with by the same number of tokens, freely and held to the rows' schemas, in
 turns; a step is a token of every row. `in the step` is what the constrained steps take longer, with the least and the most of the
 rounds: the difference of two large numbers. `alone` is the time that masks and choices of the written tokens need by themselves, as
-a share of a free step: all that a constraint adds but the copy of the logits, which a free step reads where they lie.
+a share of a free step: all that a constraint adds, but with nothing else in the caches.
 """
 
 import argparse

@@ -146,10 +146,6 @@ pub fn global_norm(gradient: &Tensor<1>) -> f64 {
 ///
 /// - `parts`: f32, any shapes
 /// - returns: `[p]`, the sum of their sizes
-///
-/// # Panics
-///
-/// If there is no part: a bug of the caller.
 pub fn joined(parts: Vec<Tensor<2>>) -> Tensor<1> {
     let plain: Option<Vec<_>> = parts.iter().map(|part| plain(part, DType::F32)).collect();
     match plain {

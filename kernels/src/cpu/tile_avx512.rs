@@ -5,12 +5,13 @@
 //! written are asked for beforehand: without that a tenth of the time is spent waiting.
 
 use std::arch::x86_64::{
-    __m512, __mmask16, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps,
+    __m512, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps,
     _mm512_castps_pd, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
     _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4,
     _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
+use super::lanes_avx512::lanes;
 use super::tile::{Tile, TileJob};
 
 /// Tiles of `V` registers, 16 columns each: 2, or 1 where C has few columns.
@@ -43,11 +44,6 @@ impl<const V: usize> Tile for Avx512<V> {
             }
         }
     }
-}
-
-/// Bits of the first `n` of 16 lanes.
-pub(crate) fn lanes(n: usize) -> __mmask16 {
-    if n >= 16 { !0 } else { (1 << n) - 1 }
 }
 
 /// Lines of a panel from the one that is read to the one that is asked for.

@@ -111,7 +111,7 @@ fn backward<T: Operand>(
         let weight = matrix.backward();
         if reading == Reading::Gelu {
             let mut gradient: Buffer<T> = cpu::input_gradient(&narrow, &weight);
-            gelu::to_input_gradient(numbers(x), &mut gradient);
+            gelu::to_input_gradient(numbers(x), &mut gradient, in_features);
             return tensor(gradient, shape);
         }
         match T::slice(x) {

@@ -6,11 +6,7 @@ use crate::cpu::exp::exp;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
-use crate::cpu::rows::{for_tasks, write_rows};
-use crate::cpu::shared::Shared;
-
-/// Numbers of one task.
-const TASK: usize = 1 << 15;
+use crate::cpu::rows::{for_rows, write_rows};
 
 /// `x Φ(x)` of each number, in rows of `width`.
 pub(super) fn gelu<T: Number>(x: &[T], width: usize) -> Buffer<T> {
@@ -29,16 +25,11 @@ pub(super) fn gelu_to<T: Number>(x: &[T], y: &mut [MaybeUninit<T>]) {
     forward(x, y);
 }
 
-/// Makes the gradient of `gelu(x)` that of `x`, where it lies.
-pub(super) fn to_input_gradient<T: Number>(x: &[T], gradient: &mut [T]) {
+/// Makes the gradient of `gelu(x)` that of `x`, where it lies, in rows of `width`.
+pub(super) fn to_input_gradient<T: Number>(x: &[T], gradient: &mut [T], width: usize) {
     assert_eq!(x.len(), gradient.len(), "a gradient of each number");
-    let gradient = Shared::new(gradient);
-    let tasks: Vec<usize> = (0..x.len()).step_by(TASK).collect();
-    for_tasks(&tasks, |&start| {
-        let run = start..(start + TASK).min(x.len());
-        // SAFETY: tasks have parts of their own.
-        let gradient = unsafe { gradient.slice(start, run.len()) };
-        backward(&x[run], gradient);
+    for_rows(gradient, width.max(1), |rows, gradient| {
+        backward(&x[rows.start * width..rows.end * width], gradient);
     });
 }
 

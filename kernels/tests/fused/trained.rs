@@ -153,21 +153,26 @@ fn nan_and_infinity_reach_every_gradient_that_they_touch() {
     }
 }
 
+/// Weights far from 0 let the backward pass begin with the output; one of 0, with the input.
+fn weight_for(far_from_zero: bool, weight: Tensor<1>) -> Tensor<1> {
+    if far_from_zero {
+        return weight.abs().add_scalar(0.5);
+    }
+    let rest = weight.clone().narrow(0, 1, weight.dims()[0] - 1);
+    Tensor::cat(vec![weight.narrow(0, 0, 1).zeros_like(), rest], 0)
+}
+
 #[test]
 fn layer_norm_agrees_with_the_reference() {
     let mut numbers = Numbers::new(84);
     let shapes = [[1, 3], [1, 384], [5, 33], [17, 31], [300, 384], [600, 96]];
-    // Weights far from 0 let the backward pass begin with the output, others with the input.
     for ([n, d], far_from_zero) in shapes
         .into_iter()
         .flat_map(|shape| [(shape, true), (shape, false)])
     {
         let x = numbers.tensor([n, d]).mul_scalar(2.0).add_scalar(0.5);
         let (weight, bias) = (numbers.tensor([d]), numbers.tensor([d]));
-        let weight = match far_from_zero {
-            true => weight.abs().add_scalar(0.5),
-            false => weight.mul_scalar(1e-4),
-        };
+        let weight = weight_for(far_from_zero, weight);
         let dy = numbers.tensor([n, d]);
         let results = [true, false].map(|ours| {
             let (x, w, b) = (leaf(&x), leaf(&weight), leaf(&bias));
@@ -199,12 +204,9 @@ fn layer_norm_agrees_with_the_reference() {
 fn layer_norm_does_not_depend_on_the_threads_and_lets_nan_through() {
     let mut numbers = Numbers::new(85);
     let (x, dy) = (numbers.tensor([1000, 48]), numbers.tensor([1000, 48]));
-    let (weight, bias) = (
-        numbers.tensor([48]).abs().add_scalar(0.5),
-        numbers.tensor([48]),
-    );
-    let run = || {
-        let (x, w, b) = (leaf(&x), leaf(&weight), leaf(&bias));
+    let (weight, bias) = (numbers.tensor([48]), numbers.tensor([48]));
+    let run = |weight: &Tensor<1>| {
+        let (x, w, b) = (leaf(&x), leaf(weight), leaf(&bias));
         let found = gradients(layer_norm(x.clone(), &w, &b, 1e-5), &dy);
         [
             gradient(&x, &found),
@@ -212,7 +214,13 @@ fn layer_norm_does_not_depend_on_the_threads_and_lets_nan_through() {
             gradient(&b, &found),
         ]
     };
-    assert_eq!(on_threads(1, run), on_threads(3, run));
+    for far_from_zero in [true, false] {
+        let weight = weight_for(far_from_zero, weight.clone());
+        assert_eq!(
+            on_threads(1, || run(&weight)),
+            on_threads(3, || run(&weight))
+        );
+    }
     let row = Tensor::<2>::from_data([[1.0, f32::NAN], [1.0, 2.0]], &test_device());
     let ones = Tensor::ones([2], &test_device());
     let y = values(&layer_norm(row, &ones, &ones, 1e-5));

@@ -94,6 +94,14 @@ fn word<T: Operand>(p: usize, depth: usize, at: impl Fn(usize) -> T) -> u32 {
     })
 }
 
+/// Words of the first and the last depth of a line, which are the same where a word holds one.
+#[inline(always)]
+fn fill_line<T: Operand>(line: &mut [u32; COLUMNS], low: &[T], high: &[T]) {
+    for ((to, &low), &high) in line.iter_mut().zip(low).zip(high) {
+        *to = T::word(|i| if i == 0 { low } else { high });
+    }
+}
+
 for_each_isa! {
     /// Lines of one panel, from depths that begin `stride` apart.
     fn fill_lines[T: Operand](
@@ -106,21 +114,16 @@ for_each_isa! {
             let mut line = [0; COLUMNS];
             let first = p * T::DEPTHS * stride + held.start;
             let last = first + (T::DEPTHS - 1) * stride;
-            // As many columns as the compiler knows become whole registers.
-            let whole = |at: usize| matrix.get(at..)?.first_chunk::<COLUMNS>();
             if (p + 1) * T::DEPTHS > depth {
                 for (to, column) in line.iter_mut().zip(held.clone()) {
                     *to = word(p, depth, |p| matrix[p * stride + column]);
                 }
-            } else if let (COLUMNS, Some(low), Some(high)) = (held.len(), whole(first), whole(last)) {
-                for ((to, &low), &high) in line.iter_mut().zip(low).zip(high) {
-                    *to = T::word(|i| if i == 0 { low } else { high });
-                }
+            } else if held.len() == COLUMNS {
+                // As many columns as the compiler knows become whole registers.
+                fill_line(&mut line, &matrix[first..][..COLUMNS], &matrix[last..][..COLUMNS]);
             } else {
-                let [low, high] = [&matrix[first..][..held.len()], &matrix[last..][..held.len()]];
-                for ((to, &low), &high) in line.iter_mut().zip(low).zip(high) {
-                    *to = T::word(|i| if i == 0 { low } else { high });
-                }
+                let n = held.len();
+                fill_line(&mut line, &matrix[first..][..n], &matrix[last..][..n]);
             }
             to.write(Line(line));
         }

@@ -84,22 +84,16 @@ unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
         }
         return;
     }
+    assert!(!T::widens(), "rows or columns that lie in one piece");
     if rows.stride == 1 {
-        for (p, lines) in to.chunks_exact_mut(width).take(rows.words).enumerate() {
+        for (p, line) in to.chunks_exact_mut(ROWS).take(rows.words).enumerate() {
             let depth = |i: usize| {
                 let first = (p * T::DEPTHS + i) * rows.depth_stride;
                 // SAFETY: each depth has a number of every row, side by side.
                 unsafe { std::slice::from_raw_parts(rows.first.wrapping_add(first), rows.rows) }
             };
-            if T::widens() {
-                for (i, line) in lines.chunks_exact_mut(ROWS).enumerate() {
-                    let pairs = line.iter_mut().zip(depth(i));
-                    pairs.for_each(|(to, from)| *to = from.widen());
-                }
-                continue;
-            }
             let [low, high] = [depth(0), depth(T::DEPTHS - 1)];
-            for ((word, &low), &high) in lines.iter_mut().zip(low).zip(high) {
+            for ((word, &low), &high) in line.iter_mut().zip(low).zip(high) {
                 *word = f32::from_bits(T::word(|i| if i == 0 { low } else { high }));
             }
         }
@@ -107,13 +101,10 @@ unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
     }
     for i in 0..rows.rows {
         let row = rows.first.wrapping_add(i * rows.stride);
-        for (p, lines) in to.chunks_exact_mut(width).take(rows.words).enumerate() {
+        for (p, line) in to.chunks_exact_mut(ROWS).take(rows.words).enumerate() {
             // SAFETY: as the caller promises.
-            let number = |i| unsafe { *row.add((p * T::DEPTHS + i) * rows.depth_stride) };
-            match T::widens() {
-                true => (0..T::DEPTHS).for_each(|p| lines[p * ROWS + i] = number(p).widen()),
-                false => lines[i] = f32::from_bits(T::word(number)),
-            }
+            let word = T::word(|i| unsafe { *row.add((p * T::DEPTHS + i) * rows.depth_stride) });
+            line[i] = f32::from_bits(word);
         }
     }
 }
@@ -128,7 +119,8 @@ pub(super) mod avx512 {
     };
 
     use super::{Operand, ROWS, StripRows};
-    use crate::cpu::tile_avx512::{lanes, transposed_16};
+    use crate::cpu::lanes_avx512::lanes;
+    use crate::cpu::tile_avx512::transposed_16;
 
     /// Writes a line of `width` words, one of each row, for each word of the rows, every
     /// `line_stride` words; rows that do not exist are zero.

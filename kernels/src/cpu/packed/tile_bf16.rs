@@ -7,8 +7,8 @@
 //! more for 48 multiply-adds of f32.
 
 use std::arch::x86_64::{
-    __m256bh, __m256i, __m512, __m512bh, __m512i, __mmask16, _mm256_mask_storeu_epi16,
-    _mm512_add_ps, _mm512_castsi512_ps, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_dpbf16_ps,
+    __m256bh, __m256i, __m512, __m512bh, __m512i, _mm256_mask_storeu_epi16, _mm512_add_ps,
+    _mm512_castsi512_ps, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_dpbf16_ps,
     _mm512_fmadd_ps, _mm512_loadu_si512, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
     _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
     _mm512_storeu_si512,
@@ -21,6 +21,7 @@ use burn::tensor::bf16;
 use super::panels::COLUMNS;
 use super::strips::avx512::widened_pairs;
 use super::tile::{ROWS, TERMS, TileJob, TileOutput, TileTerm};
+use crate::cpu::lanes_avx512::lanes;
 use crate::cpu::scratch::with_scratch;
 use crate::cpu::tile_avx512::{LINES_AHEAD, STRIP_AHEAD, ask_to_read, ask_to_write};
 
@@ -134,11 +135,6 @@ fn is_widened(job: &TileJob<bf16>) -> bool {
 pub(super) fn pairs(x: __m512i) -> __m512bh {
     // SAFETY: both are 512 bits of anything.
     unsafe { transmute::<__m512i, __m512bh>(x) }
-}
-
-/// Bits of the first `n` of 16 lanes.
-pub(super) fn lanes(n: usize) -> __mmask16 {
-    if n >= 16 { !0 } else { (1 << n) - 1 }
 }
 
 /// # Safety

@@ -60,29 +60,32 @@ struct Part {
 /// As for [`run`], with sums of every job, and the CPU has the instructions of `T`.
 unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
     let Some(first) = jobs.first() else { return };
-    let last = first.products().iter().rposition(|term| term.words > 0);
+    let terms = first.products().iter().enumerate();
+    let mut parts = terms.flat_map(|(i, term)| parts(term.words).map(move |depths| (i, depths)));
+    // A sum of nothing is one part of no depth.
+    let mut next = Some(parts.next().unwrap_or((0, 0..0)));
     let mut adds = false;
-    for term in 0..=last.unwrap_or(0) {
-        let words = first.terms[term].words;
-        let step = words.div_ceil(words.div_ceil(DEPTH).max(1)).max(1);
-        // A sum of nothing is one part of no depth.
-        let end = if last.is_none() { 1 } else { words };
-        for start in (0..end).step_by(step) {
-            let depths = start..(start + step).min(words);
-            let ends = Some(term) == last && depths.end == words || last.is_none();
-            let part = Part {
-                term,
-                depths,
-                adds,
-                ends,
-            };
-            for (job, sums) in jobs.iter().zip(sums.chunks_exact_mut(ROWS * COLUMNS)) {
-                // SAFETY: as the caller promises.
-                unsafe { run_part::<T>(job, &part, sums) };
-            }
-            adds = true;
+    while let Some((term, depths)) = next {
+        next = parts.next();
+        let part = Part {
+            term,
+            depths,
+            adds,
+            ends: next.is_none(),
+        };
+        for (job, sums) in jobs.iter().zip(sums.chunks_exact_mut(ROWS * COLUMNS)) {
+            // SAFETY: as the caller promises.
+            unsafe { run_part::<T>(job, &part, sums) };
         }
+        adds = true;
     }
+}
+
+/// `0..words` in parts of at most [`DEPTH`], all but the last one of the same size.
+fn parts(words: usize) -> impl Iterator<Item = Range<usize>> {
+    let step = words.div_ceil(words.div_ceil(DEPTH).max(1)).max(1);
+    let starts = (0..words).step_by(step);
+    starts.map(move |start| start..(start + step).min(words))
 }
 
 /// Adds part of a product to the sums of a tile, or begins or ends them.

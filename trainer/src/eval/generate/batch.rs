@@ -199,8 +199,8 @@ impl<'a> Batch<'a> {
         let [_, vocabulary] = logits.dims();
         let data = logits.into_data().convert::<f32>();
         let logits: &[f32] = data.as_slice().expect("numbers that were made f32");
-        // The pass over the weights has driven the grammars out of the caches: what takes a row some
-        // microseconds otherwise takes it tens of them here, so that threads share the rows.
+        // The pass over the weights has driven the grammars out of the caches, so that a mask takes
+        // longer than alone: threads share the rows.
         let logits = logits.par_chunks_exact(vocabulary);
         rows.par_iter_mut().zip(logits).for_each(|(row, logits)| {
             if row.is_live {
