@@ -64,6 +64,8 @@ class Ablation:
             f"goat.documents={self.dir / 'documents.jsonl'}",
             "eval.eval_strategy=no",
             "eval.suites=['goat']",
+            # The same numbers as otherwise, sooner.
+            "train.gradient_checkpointing=none",
         ]
         options = [part for setting in settings for part in ("--set", setting)]
         run(self.arguments.tooltune, "train", self.config, *options)

@@ -5,6 +5,8 @@
 //! that no dependency can change. What is kept is not scaled here: `1 / (1 - p)` belongs to the
 //! adapter's scaling, so that bf16 inputs are not rounded again.
 
+#[cfg(target_arch = "x86_64")]
+mod cpu_avx512;
 #[cfg(feature = "cube")]
 pub(crate) mod cuda;
 
@@ -17,6 +19,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 #[cfg(test)]
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Isa;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 #[cfg(test)]
@@ -57,13 +61,28 @@ impl Dropout {
     /// If `first` is not a multiple of 4, of which one draw decides.
     pub(crate) fn keep<T: Number>(self, row: usize, first: usize, from: &[T], to: &mut [T]) {
         assert!(first.is_multiple_of(4), "a draw decides on four columns");
+        assert_eq!(from.len(), to.len(), "as many numbers to write as to read");
         let word = mix(self.state ^ mix(row as u64)).wrapping_add(first as u64 / 4);
+        #[cfg(target_arch = "x86_64")]
+        if Isa::detect() == Isa::Avx512 {
+            // SAFETY: detected; the lengths are compared above.
+            unsafe { cpu_avx512::keep(word, self.threshold, from, to) };
+            return;
+        }
         keep(word, self.threshold, from, to);
     }
 
     /// Adds a row of f32, less what is dropped.
     pub(crate) fn add_kept(self, row: usize, from: &[f32], to: &mut [f32]) {
-        add_kept(mix(self.state ^ mix(row as u64)), self.threshold, from, to);
+        assert_eq!(from.len(), to.len(), "as many numbers to add to as to add");
+        let word = mix(self.state ^ mix(row as u64));
+        #[cfg(target_arch = "x86_64")]
+        if Isa::detect() == Isa::Avx512 {
+            // SAFETY: detected; the lengths are compared above.
+            unsafe { cpu_avx512::add_kept(word, self.threshold, from, to) };
+            return;
+        }
+        add_kept(word, self.threshold, from, to);
     }
 }
 
@@ -89,12 +108,17 @@ impl KeepElements for Flex {
     }
 }
 
+/// Numbers of [`mix`].
+const ADDED: u64 = 0x9E37_79B9_7F4A_7C15;
+const FIRST_FACTOR: u64 = 0xBF58_476D_1CE4_E5B9;
+const SECOND_FACTOR: u64 = 0x94D0_49BB_1331_11EB;
+
 /// The finaliser of SplitMix64 (Steele, Lea and Flood 2014) after one step of its counter.
 #[inline(always)]
 pub fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    let x = x.wrapping_add(ADDED);
+    let x = (x ^ (x >> 30)).wrapping_mul(FIRST_FACTOR);
+    let x = (x ^ (x >> 27)).wrapping_mul(SECOND_FACTOR);
     x ^ (x >> 31)
 }
 
@@ -170,6 +194,24 @@ mod tests {
         // 1.15 million draws with standard deviation 0.46: 6 sigma are 0.0026.
         assert!((kept - 0.7).abs() < 0.0026, "{kept}");
         assert!((kept * f64::from(dropout.scale()) - 1.0).abs() < 0.0037);
+    }
+
+    #[test]
+    fn every_draw_is_that_of_its_four_columns() {
+        let dropout = Dropout {
+            state: 23,
+            threshold: 30_000,
+        };
+        for width in [1, 3, 15, 16, 17, 31, 32, 33, 64, 75, 100] {
+            let values = values(dropout, [2, width]);
+            for (i, value) in values.into_iter().enumerate() {
+                let (row, column) = (i / width, i % width);
+                let word = mix(dropout.state ^ mix(row as u64)).wrapping_add(column as u64 / 4);
+                let draw = (mix(word) >> (16 * (column % 4))) & 0xffff;
+                let kept = draw >= u64::from(dropout.threshold);
+                assert_eq!(value != 0.0, kept, "row {row}, column {column} of {width}");
+            }
+        }
     }
 
     #[test]
