@@ -90,7 +90,8 @@ fn a_flat_run_shows_flat_schemas_and_scores_nested_answers() {
                 \"dogs_0_age\": 0, \"open\": true}";
     assert!(text(true).starts_with(flat), "{}", text(true));
 
-    let train = ["train", "config.toml"];
+    let by_malformed = "eval.metric_for_best_model=slot.malformed_rate";
+    let train = ["train", "config.toml", "--set", by_malformed];
     let said = workplace.run(train.into_iter().chain(RUN_FLAT)).success();
     for line in [
         "data.train: 7 of 8 schemas are flat now",
@@ -106,11 +107,13 @@ fn a_flat_run_shows_flat_schemas_and_scores_nested_answers() {
         report["eval"]["nested"],
         json!([{"id": "dev.jsonl:6", "reason": "recursive"}])
     );
-    assert!(
-        workplace
-            .read("run/config.resolved.toml")
-            .contains("flatten = \"advised\"")
-    );
+    let resolved = workplace.read("run/config.resolved.toml");
+    for setting in ["flatten = \"advised\"", "greater_is_better = false"] {
+        assert!(
+            resolved.contains(setting),
+            "{setting} is not in\n{resolved}"
+        );
+    }
     let measured = workplace.read("run/checkpoint-000004/eval.slot.metrics.json");
     let measured: Value = serde_json::from_str(&measured).unwrap();
     assert_eq!(measured["flat"]["predictions"]["n_predictions"], 6);

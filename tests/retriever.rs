@@ -381,6 +381,11 @@ fn what_a_retriever_cannot_learn_from_is_refused_with_the_remedy() {
     }
     workplace.write("retriever.toml", good);
     workplace.run(["train", "retriever.toml"]).success();
+    let patient = "train retriever.toml --set train.output_dir=early \
+                   --set eval.early_stopping_patience=1 --set eval.early_stopping_threshold=2";
+    let said = workplace.run(patient.split_whitespace()).success();
+    assert!(said.contains("3 steps done"), "{said}");
+    assert!(said.contains("stopped early: 1 evaluations"), "{said}");
     let export = workplace.run("export run --to peft --output adapter".split(' '));
     assert!(
         export.stderr.contains("language model"),

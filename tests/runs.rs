@@ -230,6 +230,37 @@ fn a_loss_that_stays_not_finite_stops_the_run_with_status_5_and_keeps_its_checkp
 }
 
 #[test]
+fn a_run_without_gain_stops_early_and_goes_on_with_more_patience() {
+    let workplace = workplace();
+    finish(&workplace, "whole");
+    let run = workplace.path("stopped");
+    let stop_after = |patience: u64| {
+        let mut command = train(&workplace, "stopped");
+        // No score is better than another by 2.
+        command.args(["--set", "eval.early_stopping_threshold=2", "--set"]);
+        command.arg(format!("eval.early_stopping_patience={patience}"));
+        Answer::of(command.stdout(Stdio::piped())).success()
+    };
+    // The first evaluation is that of step 0, and nothing changes where patience is exhausted.
+    for (patience, steps) in [(1, 10), (1, 10), (2, 20)] {
+        let said = stop_after(patience);
+        assert!(said.contains(&format!("{steps} steps done")), "{said}");
+        let stopped = format!("stopped early: {patience} evaluations in a row");
+        assert!(said.contains(&stopped), "{said}");
+        let latest = RunDir::create_or_open(&run)
+            .unwrap()
+            .latest_valid()
+            .unwrap();
+        assert_eq!(
+            latest.checkpoint.expect("that of the last step").step,
+            steps
+        );
+    }
+    assert!(!stop_after(9).contains("stopped early"));
+    assert_same_outcome(&run, &outcome(&workplace.path("whole")));
+}
+
+#[test]
 fn a_run_directory_of_another_config_is_refused_and_left_as_it_is() {
     let workplace = workplace();
     finish(&workplace, "run");

@@ -254,7 +254,7 @@ pub struct SelectArgs {
     /// Metric to rank by.
     #[arg(long)]
     pub metric: String,
-    /// Rank the smallest value first.
+    /// Rank the smallest value first, as losses and rates of errors are in any case.
     #[arg(long)]
     pub lower_is_better: bool,
 }

@@ -1,6 +1,5 @@
 //! `train` and `select`.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use burn::tensor::Device;
@@ -14,6 +13,7 @@ use crate::error::Error;
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::resume::Resume;
 use crate::recipes::retriever::{self, RetrieverPreparation};
+use crate::recipes::selection::ranked;
 use crate::recipes::sft::{Preparation, prepare_run, train};
 use crate::recipes::summary::RunSummary;
 
@@ -40,6 +40,13 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
         summary.steps,
         summary.run_dir.display()
     ))?;
+    if let Some(evaluations) = summary.stopped_early {
+        say(&format!(
+            "stopped early: {evaluations} evaluations in a row were not better by {} \
+             (eval.early_stopping_patience, of eval.early_stopping_threshold {})",
+            config.eval.metric_for_best_model, config.eval.early_stopping_threshold
+        ))?;
+    }
     match &summary.best {
         Some((path, metric, value)) => say(&format!(
             "best checkpoint {} with {metric} {value:.4}",
@@ -107,23 +114,11 @@ pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {
     let metric = MetricExpression::parse(&args.metric)
         .map_err(|problem| Error::Usage(format!("--metric {}: {problem}", args.metric)))?;
     let lines = MetricsFile::read(&args.run.join("metrics.jsonl"))?;
-    let kept: Vec<u64> = run_dir
-        .list()?
-        .iter()
-        .map(|checkpoint| checkpoint.step)
-        .collect();
-    let mut ranked: Vec<(u64, f64)> = lines
-        .iter()
-        .filter_map(|line| Some((line["step"].as_u64()?, metric.value(&measured(line))?)))
-        .filter(|(step, _)| kept.contains(step))
-        .collect();
+    let greater_is_better = metric.greater_is_better() && !args.lower_is_better;
+    let ranked = ranked(&run_dir, &lines, &metric, greater_is_better)?;
     if ranked.is_empty() {
         return Err(no_such_metric(args, &lines));
     }
-    ranked.sort_by(|a, b| match args.lower_is_better {
-        true => a.1.total_cmp(&b.1),
-        false => b.1.total_cmp(&a.1),
-    });
     for (step, value) in &ranked {
         say(&format!(
             "{value:.4}  {}",
@@ -136,17 +131,6 @@ pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {
         "BEST is now {}",
         run_dir.checkpoint_path(step).display()
     ))
-}
-
-/// The values of an evaluation's line by name.
-fn measured(line: &Value) -> BTreeMap<String, f64> {
-    let values = line.as_object().into_iter().flatten();
-    values
-        .filter_map(|(key, value)| {
-            let name = key.strip_prefix("eval/")?;
-            Some((name.to_owned(), value.as_f64()?))
-        })
-        .collect()
 }
 
 fn no_such_metric(args: &SelectArgs, lines: &[Value]) -> Error {

@@ -1,6 +1,6 @@
 //! The table `[eval]`, and what it needs of the rest.
 
-use super::choices::{DataFormat, EvalStrategy, Suite};
+use super::choices::{DataFormat, EvalStrategy, Flatten, Suite};
 use super::defaults;
 use super::metric::MetricExpression;
 use super::names;
@@ -41,9 +41,11 @@ impl Checker<'_> {
                 .map_or("loss", |suite| suite.default_metric())
                 .to_owned()
         });
-        let greater_is_better = raw
-            .greater_is_better
-            .unwrap_or(metric_for_best_model != "loss");
+        // What cannot be read is reported below.
+        let greater_is_better = raw.greater_is_better.unwrap_or_else(|| {
+            let metric = MetricExpression::parse(&metric_for_best_model);
+            metric.is_ok_and(|metric| metric.greater_is_better())
+        });
         let eval = EvalConfig {
             eval_strategy,
             eval_steps: raw.eval_steps.unwrap_or(defaults::EVAL_STEPS),
@@ -62,6 +64,8 @@ impl Checker<'_> {
             stop_strings: raw.stop_strings.unwrap_or_default(),
             metric_for_best_model,
             greater_is_better,
+            early_stopping_patience: raw.early_stopping_patience,
+            early_stopping_threshold: raw.early_stopping_threshold.unwrap_or(0.0),
             encoder: raw.encoder,
             nestful: raw.nestful.map(|raw| self.nestful(raw)),
             toolqa: raw.toolqa.map(|raw| self.toolqa(raw)),
@@ -79,7 +83,8 @@ impl Checker<'_> {
         );
         self.at_least("eval.max_new_tokens", eval.max_new_tokens as u64, 1);
         self.at_least("eval.batch_size", eval.batch_size as u64, 1);
-        self.metric(&eval);
+        self.metric(&eval, data);
+        self.early_stopping(&eval);
         if eval.eval_strategy == EvalStrategy::Steps {
             self.evaluation_needs(&eval, data, has_model);
         }
@@ -150,7 +155,34 @@ impl Checker<'_> {
         self.tool_suites_need(eval);
     }
 
-    fn metric(&mut self, eval: &EvalConfig) {
+    fn early_stopping(&mut self, eval: &EvalConfig) {
+        let (patience, threshold) = (
+            "eval.early_stopping_patience",
+            "eval.early_stopping_threshold",
+        );
+        self.at_least(patience, eval.early_stopping_patience.unwrap_or(1), 1);
+        let least = eval.early_stopping_threshold;
+        if !(least >= 0.0 && least.is_finite()) {
+            let message = format!("`{threshold}` is {least}; it must be at least 0");
+            self.report(threshold, message, "write 0.0 for any gain");
+        }
+        if eval.early_stopping_patience.is_some() && eval.eval_strategy == EvalStrategy::No {
+            self.report(
+                patience,
+                "the run has no evaluations that could end it: `eval.eval_strategy` is \"no\"",
+                "write eval_strategy = \"steps\", or take `eval.early_stopping_patience` out",
+            );
+        }
+        if eval.early_stopping_patience.is_none() && self.is_typed(threshold) && least > 0.0 {
+            self.report(
+                threshold,
+                "nothing ends the run early: `eval.early_stopping_patience` is missing",
+                "write early_stopping_patience = 3, or another number of evaluations",
+            );
+        }
+    }
+
+    fn metric(&mut self, eval: &EvalConfig, data: &DataConfig) {
         let mut known = match eval.suites.as_slice() {
             [Suite::Retrieval] => Vec::new(),
             _ => vec!["loss".to_owned()],
@@ -161,6 +193,9 @@ impl Checker<'_> {
                 _ => suite.metrics(),
             };
             known.extend(metrics.iter().map(|metric| format!("{suite}.{metric}")));
+        }
+        if eval.suites.contains(&Suite::Slot) && data.flatten.which != Flatten::None {
+            known.push("slot.malformed_rate".to_owned());
         }
         let path = "eval.metric_for_best_model";
         let expression = match MetricExpression::parse(&eval.metric_for_best_model) {

@@ -329,6 +329,15 @@ choices! {
     }
 }
 
+/// Metrics of which less is better, without their suite.
+pub(super) const COSTS: [&str; 5] = [
+    "loss",
+    "delta_len",
+    "malformed_rate",
+    "parse_error_rate",
+    "steps",
+];
+
 impl Suite {
     /// The metric that a checkpoint is selected by unless the config says otherwise.
     pub fn default_metric(self) -> &'static str {

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use super::choices::COSTS;
+
 /// A weighted sum of metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricExpression {
@@ -12,7 +14,7 @@ pub struct MetricExpression {
 }
 
 impl MetricExpression {
-    /// Reads `name`, or `factor * name` terms with `+` and `-` between them.
+    /// Reads `name`, or `factor * name` terms with `+` and `-` between them and `-` before them.
     ///
     /// # Errors
     ///
@@ -22,6 +24,10 @@ impl MetricExpression {
         let mut rest = text.trim();
         let mut sign = 1.0;
         loop {
+            if let Some(unsigned) = rest.strip_prefix('-') {
+                sign = -sign;
+                rest = unsigned.trim_start();
+            }
             let end = rest.find(['+', '-']).unwrap_or(rest.len());
             // A factor may be written with an exponent, as in 1e-3.
             let end = match is_exponent(rest, end) {
@@ -55,6 +61,17 @@ impl MetricExpression {
         terms
             .map(|(factor, name)| Some(factor * metrics.get(name)?))
             .sum()
+    }
+
+    /// False if every term falls as a model gets better, as a loss does.
+    pub fn greater_is_better(&self) -> bool {
+        let falls = |(factor, name): &(f64, String)| {
+            let metric = name
+                .rsplit_once('.')
+                .map_or(name.as_str(), |(_, name)| name);
+            COSTS.contains(&metric) == (*factor > 0.0)
+        };
+        !self.terms.iter().all(falls)
     }
 }
 
@@ -103,6 +120,8 @@ mod tests {
             (" 0.5*goat.sa + 0.25 * loss ", Some(0.75)),
             ("goat.sa - 1e-1*loss", Some(0.3)),
             ("2*goat.sa-loss", Some(-1.0)),
+            ("-loss + 4*goat.sa", Some(0.0)),
+            ("goat.sa + -0.5*loss", Some(-0.5)),
             ("goat.sa + goat.ia", None),
         ] {
             let parsed = MetricExpression::parse(text).expect(text);
@@ -113,6 +132,22 @@ mod tests {
         }
         let sum = MetricExpression::parse("0.5*a.b - c").expect("a sum");
         assert_eq!(sum.names().collect::<Vec<_>>(), ["a.b", "c"]);
+    }
+
+    #[test]
+    fn less_is_better_where_every_term_falls() {
+        for (text, greater) in [
+            ("loss", false),
+            ("goat.delta_len", false),
+            ("2*nestful.steps + loss", false),
+            ("loss - goat.sa", false),
+            ("-1*slot.malformed_rate", true),
+            ("goat.sa", true),
+            ("goat.sa - 0.1*loss", true),
+        ] {
+            let parsed = MetricExpression::parse(text).expect(text);
+            assert_eq!(parsed.greater_is_better(), greater, "{text}");
+        }
     }
 
     #[test]

@@ -440,9 +440,18 @@ pub struct RawEval {
     /// default the first suite's main metric, otherwise "loss".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric_for_best_model: Option<String>,
-    /// Whether more is better; by default false for "loss" and true for all else.
+    /// Whether more is better; by default false for "loss", rates of errors, lengths too many and
+    /// steps, and true for all else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub greater_is_better: Option<bool>,
+    /// Ends the run after this many evaluations in a row without a better one. Never if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub early_stopping_patience: Option<u64>,
+    /// An evaluation is better only if it is by more than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0), extend("default" = 0.0))]
+    pub early_stopping_threshold: Option<f64>,
     /// Folder of the MiniLM encoder that content similarity is computed with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder: Option<PathBuf>,
@@ -472,6 +481,8 @@ reads!(RawEval {
     stop_strings,
     metric_for_best_model,
     greater_is_better,
+    early_stopping_patience,
+    early_stopping_threshold,
     encoder,
     nestful,
     toolqa,

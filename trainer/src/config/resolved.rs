@@ -191,6 +191,8 @@ fn raw_of(config: &Config) -> RawConfig {
             stop_strings: Some(eval.stop_strings),
             metric_for_best_model: Some(eval.metric_for_best_model),
             greater_is_better: Some(eval.greater_is_better),
+            early_stopping_patience: eval.early_stopping_patience,
+            early_stopping_threshold: Some(eval.early_stopping_threshold),
             encoder: eval.encoder,
             nestful: eval.nestful.as_ref().map(NestfulConfig::raw),
             toolqa: eval.toolqa.as_ref().map(ToolQaConfig::raw),

@@ -402,6 +402,10 @@ pub struct EvalConfig {
     pub metric_for_best_model: String,
     /// Whether more of it is better.
     pub greater_is_better: bool,
+    /// Evaluations without a better one that end the run, at least 1; `None` is never.
+    pub early_stopping_patience: Option<u64>,
+    /// By how much an evaluation must be better, at least 0.
+    pub early_stopping_threshold: f64,
     /// Folder of the encoder for content similarity.
     pub encoder: Option<PathBuf>,
     /// The suite nestful.

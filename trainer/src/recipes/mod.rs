@@ -7,6 +7,7 @@ pub mod resume;
 pub mod retriever;
 pub mod rows;
 pub mod run_files;
+pub mod selection;
 pub mod settings;
 pub mod sft;
 pub mod summary;

@@ -20,8 +20,9 @@ use super::resume::{Resume, starting_checkpoint};
 use super::retriever::{RetrieverPreparation, RetrieverRun, RetrieverStep, files};
 use super::rows::with_rows;
 use super::run_files;
+use super::selection;
 use super::settings;
-use super::summary::{RunSummary, note_best};
+use super::summary::RunSummary;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::base_model::BaseModel;
 use crate::config::{Config, Flatten, RunLength};
@@ -165,9 +166,11 @@ struct Run<'a> {
     evaluator: Option<Evaluator>,
     reporter: Reporter,
     interrupt: Interrupt,
+    /// The evaluations without a better one, once they are too many.
+    stopped_early: Option<u64>,
 }
 
-/// Trains to the end of the run, or to the signal that stops it.
+/// Trains to the end of the run, to where it stops early, or to the signal that stops it.
 ///
 /// # Errors
 ///
@@ -182,7 +185,7 @@ pub fn train(
     let mut run = Run::open(config, preparation, resume, device, interrupt)?;
     let schedule = settings::learning_rate(&config.train, preparation.total_steps);
     run.evaluate_and_save_if_due()?;
-    while run.state.step < preparation.total_steps {
+    while run.state.step < preparation.total_steps && run.stopped_early.is_none() {
         let started = Instant::now();
         let cpu_started = cpu_seconds();
         let (examples, next_cursor) = preparation.order.next(run.state.cursor);
@@ -288,6 +291,7 @@ impl<'a> Run<'a> {
         if let Some(flattened) = &preparation.flattened {
             run_files::write_flattened(flattened, run_dir.path())?;
         }
+        let stopped_early = selection::stopped_early(config, &run_dir)?;
         let evaluator = Evaluator::new(config, preparation, device)?;
         adapters.slots.shrink_to_fit();
         Ok(Self {
@@ -304,6 +308,7 @@ impl<'a> Run<'a> {
             evaluator,
             reporter,
             interrupt,
+            stopped_early,
         })
     }
 
@@ -477,7 +482,8 @@ impl<'a> Run<'a> {
         self.state.evaluated = true;
         self.reporter.evaluation(step, &metrics)?;
         self.save(&files)?;
-        note_best(self.config, &self.run_dir, step, &metrics)
+        self.stopped_early = selection::after_evaluation(self.config, &self.run_dir)?;
+        Ok(())
     }
 
     fn save(&mut self, extra: &BTreeMap<String, Vec<u8>>) -> Result<Checkpoint, Error> {
@@ -521,7 +527,9 @@ impl<'a> Run<'a> {
     }
 
     fn finish(self) -> Result<RunSummary, Error> {
-        RunSummary::of(&self.run_dir, self.state.step)
+        let is_whole = self.state.step == self.preparation.total_steps;
+        let stopped_early = self.stopped_early.filter(|_| !is_whole);
+        RunSummary::of(&self.run_dir, self.state.step, stopped_early)
     }
 }
 

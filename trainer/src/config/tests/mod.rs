@@ -292,6 +292,16 @@ fn settings_that_contradict_each_other_are_refused() {
     }
     let slot = |set| check_mistake(SLOT, &[set, "train.seed=1"], &["--set:1:"]);
     slot("eval.metric_for_best_model=slot.men");
+    // Nothing is malformed where schemas stay as they are.
+    slot("eval.metric_for_best_model=slot.malformed_rate");
+    slot("eval.early_stopping_patience=0");
+    slot("eval.early_stopping_threshold=0.1");
+    slot("eval.early_stopping_threshold=-1");
+    check_mistake(
+        SLOT,
+        &["eval.early_stopping_patience=3", "eval.eval_strategy=no"],
+        &["no evaluations that could end it"],
+    );
     check_mistake(
         &SLOT.replace("encoder = ", "# "),
         &[],

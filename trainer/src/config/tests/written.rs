@@ -67,6 +67,8 @@ fn configs() -> [(&'static str, &'static [&'static str]); 12] {
                 "eval.sandbox={ python = \"python3.12\", allow_unisolated = true }",
                 "eval.suites=[\"nestful\", \"toolqa\"]",
                 "eval.metric_for_best_model=nestful.steps - toolqa.judged",
+                "eval.early_stopping_patience=3",
+                "eval.early_stopping_threshold=0.01",
             ],
         ),
         (
@@ -118,6 +120,7 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             "max_time",
             "kv_cache_tokens",
             "top_k",
+            "early_stopping_patience",
             "encoder",
             "documents",
             "steps_per_lm_step",

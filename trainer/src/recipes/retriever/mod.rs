@@ -17,7 +17,8 @@ use super::interrupt::Interrupt;
 use super::reporter::{Reporter, RetrieverTiming, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::run_files;
-use super::summary::{RunSummary, note_best};
+use super::selection;
+use super::summary::RunSummary;
 use crate::config::{Config, EvalStrategy};
 use crate::error::Error;
 use crate::eval::retrieval::RetrievalSuite;
@@ -41,7 +42,7 @@ pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
     }
 }
 
-/// Trains to the end of the run, or to the signal that stops it.
+/// Trains to the end of the run, to where it stops early, or to the signal that stops it.
 ///
 /// # Errors
 ///
@@ -71,6 +72,7 @@ pub fn train(
         EvalStrategy::No => None,
     };
     let mut run = Run {
+        stopped_early: selection::stopped_early(config, &run_dir)?,
         config,
         run_dir,
         suite,
@@ -79,7 +81,7 @@ pub fn train(
     if begun.is_none() {
         run.evaluate_and_save_if_due(&mut retriever)?;
     }
-    while !retriever.is_done() {
+    while !retriever.is_done() && run.stopped_early.is_none() {
         let (started, cpu_started) = (Instant::now(), cpu_seconds());
         let step = retriever.step()?;
         let seconds = started.elapsed().as_secs_f64();
@@ -109,7 +111,8 @@ pub fn train(
             });
         }
     }
-    RunSummary::of(&run.run_dir, retriever.state.step)
+    let stopped_early = run.stopped_early.filter(|_| !retriever.is_done());
+    RunSummary::of(&run.run_dir, retriever.state.step, stopped_early)
 }
 
 /// What surrounds the steps.
@@ -118,6 +121,8 @@ struct Run<'a> {
     run_dir: RunDir,
     suite: Option<RetrievalSuite>,
     reporter: Reporter,
+    /// The evaluations without a better one, once they are too many.
+    stopped_early: Option<u64>,
 }
 
 impl Run<'_> {
@@ -135,7 +140,8 @@ impl Run<'_> {
             let named = |(name, bytes)| (format!("eval.retrieval.{name}"), bytes);
             let files = evaluation.files()?.into_iter().map(named).collect();
             self.save(retriever, &files)?;
-            return note_best(self.config, &self.run_dir, step, &metrics);
+            self.stopped_early = selection::after_evaluation(self.config, &self.run_dir)?;
+            return Ok(());
         }
         if step > 0 && due(self.config.checkpoint.save_steps) {
             self.save(retriever, &BTreeMap::new())?;
