@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Evaluates runs on every suite, freely and constrained, and writes benchmarks/suites.md; started by scripts/bench/suites.
 
-A run is evaluated on `slot` or `goat` by the format of its rows, on `retrieval` if it has a retriever, and on `nestful` and
-`toolqa` where their files are given. An evaluation that is there already is not made again.
+A run with a language model is evaluated on `slot` or `goat` by the format of its rows, and on `nestful` and `toolqa` where their
+files are given; a run with a retriever on `retrieval`. An evaluation that is there already is not made again.
 """
 
 import argparse
@@ -40,9 +40,11 @@ def options_of(arguments, suite: str) -> list:
 
 def suites_of(arguments, run: Path) -> list:
     config = tomllib.loads((run / "config.resolved.toml").read_text())
-    suites = [name for name in ("slot", "goat") if config.get("data", {}).get("format") == name]
-    suites += ["nestful"] if arguments.nestful else []
-    suites += ["toolqa"] if arguments.toolqa and arguments.responses else []
+    suites = []
+    if "model" in config:
+        suites += [name for name in ("slot", "goat") if config["data"]["format"] == name]
+        suites += ["nestful"] if arguments.nestful else []
+        suites += ["toolqa"] if arguments.toolqa and arguments.responses else []
     return suites + (["retrieval"] if "retriever" in config else [])
 
 
