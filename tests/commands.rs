@@ -138,6 +138,51 @@ fn tensors(workplace: &Workplace, name: &str) -> Value {
 }
 
 #[test]
+fn old_checkpoints_are_ranked_by_what_was_not_measured_while_they_were_trained() {
+    let workplace = Workplace::new();
+    workplace.run(["train", "config.toml"]).success();
+    let select = |more: &str| workplace.run(format!("select run {more}").split(' '));
+    let unknown = select("--metric slot.mean-0.1*loss");
+    assert_eq!(unknown.status, Some(2));
+    assert!(unknown.stderr.contains("--evaluate"), "{}", unknown.stderr);
+
+    let measured = select("--metric slot.mean-0.1*loss --evaluate");
+    assert!(
+        measured.stderr.contains("evaluating run/checkpoint-000004"),
+        "{}",
+        measured.stderr
+    );
+    let ranked = measured.success();
+    assert_eq!(ranked.matches("run/checkpoint-").count(), 4, "{ranked}");
+    let best: Value = parse(&workplace.read("run/BEST"));
+    assert_eq!(best["metric"], "slot.mean-0.1*loss");
+    // What is measured again is what was measured then.
+    let lines = workplace.read("run/metrics.jsonl");
+    let then = lines
+        .lines()
+        .map(parse)
+        .find(|line| line["step"] == 4 && line["eval/slot.mean"].is_number());
+    let now = parse(&workplace.read("run/selection/checkpoint-000004/values.json"));
+    let name = "eval/slot.mean";
+    assert_eq!(
+        now["metrics"][&name[5..]],
+        then.expect("an evaluation after the last step")[name]
+    );
+    assert!(now["metrics"]["loss"].as_f64().unwrap() > 0.0, "{now}");
+    // The same settings are not evaluated twice.
+    let again = select("--metric slot.mean-0.1*loss --evaluate");
+    assert!(!again.stderr.contains("evaluating"), "{}", again.stderr);
+    assert_eq!(again.success(), ranked);
+    let foreign = select("--metric nestful.full --evaluate");
+    assert_eq!(foreign.status, Some(2));
+    assert!(
+        foreign.stderr.contains("no suite of this config measures"),
+        "{}",
+        foreign.stderr
+    );
+}
+
+#[test]
 fn a_run_goes_from_training_over_evaluation_and_selection_to_an_exported_adapter() {
     let workplace = Workplace::new();
     let run = |line: &str| workplace.run(line.split(' '));

@@ -64,6 +64,66 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
 }
 
 #[test]
+fn an_adapter_of_another_base_is_not_merged_into_this_one() {
+    let workplace = trained();
+    export(&workplace, "--to peft --output adapter");
+    let config = workplace.read("adapter/adapter_config.json");
+    let config: Value = serde_json::from_str(&config).unwrap();
+    let export_of = |base: &str, output: &str| {
+        let mut config = config.clone();
+        config["base_model_name_or_path"] = base.into();
+        workplace.write("adapter/adapter_config.json", config.to_string());
+        workplace.run([
+            "export",
+            "run",
+            "--checkpoint",
+            "adapter",
+            "--output",
+            output,
+            "--to",
+            "merged",
+        ])
+    };
+    let refused = export_of("other/Model-7B", "merged");
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("other/Model-7B"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!workplace.path("merged").exists());
+    export_of("someone/Tiny_Chat_Model", "merged").success();
+
+    // The run's own checkpoints name their weights by a hash.
+    let resolved = workplace.read("run/config.resolved.toml");
+    let model = crate::support::fixture("tiny_chat_model")
+        .display()
+        .to_string();
+    workplace.write(
+        "run/config.resolved.toml",
+        resolved.replace(&model, "merged"),
+    );
+    for format in ["merged", "gguf"] {
+        let refused = workplace.run([
+            "export",
+            "run",
+            "--checkpoint",
+            "last",
+            "--to",
+            format,
+            "--output",
+            "again",
+        ]);
+        assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("other weights"),
+            "{}",
+            refused.stderr
+        );
+    }
+}
+
+#[test]
 fn scalings_that_a_server_ignores_are_told_before_and_found_after() {
     let workplace = Workplace::new();
     let patterned =

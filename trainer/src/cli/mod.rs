@@ -257,6 +257,13 @@ pub struct SelectArgs {
     /// Rank the smallest value first, as losses and rates of errors are in any case.
     #[arg(long)]
     pub lower_is_better: bool,
+    /// Evaluate every kept checkpoint first, with the suites of the run's config or of --set; results
+    /// lie in RUN/selection and serve again while the settings are the same.
+    #[arg(long)]
+    pub evaluate: bool,
+    /// Replace a setting of the evaluations, as in --set 'eval.suites=["nestful"]'; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "evaluate")]
+    pub overrides: Vec<String>,
 }
 
 /// `tooltune compare before after`

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::weights::FloatDtype;
 
 use super::say;
@@ -14,6 +15,7 @@ use crate::export::{
     CheckpointChoice, Scaling, compatibility_table, export_gguf, export_merged, export_peft,
 };
 use crate::recipes::retriever::files;
+use crate::recipes::run_files;
 
 pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
@@ -37,13 +39,16 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
             export_peft(&checkpoint, scaling, output)?;
         }
         ExportFormat::Gguf => {
-            let dtype = dtype(args.dtype, FloatDtype::F32);
-            export_gguf(&checkpoint, &base()?, dtype, output)?;
+            let (base, dtype) = (base()?, dtype(args.dtype, FloatDtype::F32));
+            check_base(&checkpoint, &base)?;
+            export_gguf(&checkpoint, &base, dtype, output)?;
         }
         ExportFormat::Merged => {
             let dtype = dtype(args.dtype, FloatDtype::BF16);
             let shard = (args.max_shard_size * 1e9) as u64;
-            export_merged(&checkpoint, &base()?, (dtype, shard), output)?;
+            let base = base()?;
+            check_base(&checkpoint, &base)?;
+            export_merged(&checkpoint, &base, (dtype, shard), output)?;
         }
         ExportFormat::SentenceTransformers => {
             let device = device::open(config::Device::Cpu)?;
@@ -78,4 +83,39 @@ fn dtype(typed: Option<ExportDtype>, default: FloatDtype) -> FloatDtype {
         Some(ExportDtype::F16) => FloatDtype::F16,
         Some(ExportDtype::Bf16) => FloatDtype::BF16,
     }
+}
+
+/// Compares `base` with what the adapter was trained on: the weights, by the hash that the run keeps,
+/// or their name where an adapter comes from elsewhere.
+fn check_base(checkpoint: &Path, base: &BaseModel) -> Result<(), Error> {
+    let run = checkpoint.parent().unwrap_or(Path::new(""));
+    if let Some(trained_on) = run_files::base_weights_sha256(run)? {
+        if base.files.fingerprint()? == trained_on {
+            return Ok(());
+        }
+        return Err(Error::Usage(format!(
+            "{}: {} has other weights than those that the adapter was trained on (run.lock.json \
+             has their hash); bring them back",
+            checkpoint.display(),
+            base.path.display()
+        )));
+    }
+    let config = load_adapter(checkpoint)?.config;
+    let named = config.base_model_name_or_path.as_deref();
+    match named.filter(|named| model_name(Path::new(named)) != model_name(&base.path)) {
+        None => Ok(()),
+        Some(other) => Err(Error::Usage(format!(
+            "{}: the adapter was trained on {:?}, and the run's model is {}; if they are the same \
+             weights, write that into base_model_name_or_path of its adapter_config.json",
+            checkpoint.display(),
+            other.chars().take(120).collect::<String>(),
+            base.path.display()
+        ))),
+    }
+}
+
+/// The last folder or file of a model's path, as copies of it are called: without case and suffix.
+fn model_name(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?.to_lowercase();
+    Some(name.strip_suffix(".gguf").unwrap_or(&name).to_owned())
 }

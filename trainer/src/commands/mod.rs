@@ -19,6 +19,7 @@ mod nestful_suite;
 mod plan;
 mod report;
 mod score;
+mod select;
 mod toolqa_suite;
 mod train;
 mod verify;
@@ -53,7 +54,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
         Command::Train(args) => train::run(&args, &place),
         Command::Eval(args) => evaluate::run(&args, &place),
         Command::Score(args) => score::run(args, &place),
-        Command::Select(args) => train::select(&args),
+        Command::Select(args) => select::run(&args, &place),
         Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args, &place),
         Command::Export(args) => export::run(&args),

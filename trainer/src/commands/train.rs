@@ -1,19 +1,16 @@
-//! `train` and `select`.
+//! `train`: a config to a run directory.
 
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use serde_json::Value;
-use tooltune_checkpoints::run_dir::{MetricsFile, RunDir};
 
 use super::{Place, load_config, say};
-use crate::cli::{SelectArgs, TrainArgs};
-use crate::config::{Config, MetricExpression};
+use crate::cli::TrainArgs;
+use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::resume::Resume;
 use crate::recipes::retriever::{self, RetrieverPreparation};
-use crate::recipes::selection::ranked;
 use crate::recipes::sft::{Preparation, prepare_run, train};
 use crate::recipes::summary::RunSummary;
 
@@ -107,45 +104,4 @@ pub(super) fn say_flattened(preparation: &Preparation) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-pub(super) fn select(args: &SelectArgs) -> Result<(), Error> {
-    let run_dir = RunDir::create_or_open(&args.run)?;
-    let metric = MetricExpression::parse(&args.metric)
-        .map_err(|problem| Error::Usage(format!("--metric {}: {problem}", args.metric)))?;
-    let lines = MetricsFile::read(&args.run.join("metrics.jsonl"))?;
-    let greater_is_better = metric.greater_is_better() && !args.lower_is_better;
-    let ranked = ranked(&run_dir, &lines, &metric, greater_is_better)?;
-    if ranked.is_empty() {
-        return Err(no_such_metric(args, &lines));
-    }
-    for (step, value) in &ranked {
-        say(&format!(
-            "{value:.4}  {}",
-            run_dir.checkpoint_path(*step).display()
-        ))?;
-    }
-    let (step, value) = ranked[0];
-    run_dir.set_best(&args.metric, step, value)?;
-    say(&format!(
-        "BEST is now {}",
-        run_dir.checkpoint_path(step).display()
-    ))
-}
-
-fn no_such_metric(args: &SelectArgs, lines: &[Value]) -> Error {
-    let mut known: Vec<&str> = lines
-        .iter()
-        .filter_map(Value::as_object)
-        .flat_map(|line| line.keys())
-        .filter_map(|key| key.strip_prefix("eval/"))
-        .collect();
-    known.sort_unstable();
-    known.dedup();
-    Error::Usage(format!(
-        "--metric {}: no kept checkpoint of {} has it; evaluated are: {}",
-        args.metric,
-        args.run.display(),
-        known.join(", ")
-    ))
 }

@@ -97,9 +97,27 @@ pub fn retriever_lock(config: &Config) -> Result<Value, Error> {
     Ok(lock)
 }
 
-fn check_same_inputs(path: &Path, now: &Value) -> Result<(), Error> {
+/// The hash of the weights that the run of a directory trains an adapter for, if it holds one.
+///
+/// # Errors
+///
+/// `run.lock.json` cannot be read.
+pub fn base_weights_sha256(run_dir: &Path) -> Result<Option<String>, Error> {
+    let path = run_dir.join(LOCK_FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let lock = read_lock(&path)?;
+    Ok(lock["base_weights_sha256"].as_str().map(str::to_owned))
+}
+
+fn read_lock(path: &Path) -> Result<Value, Error> {
     let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
-    let then: Value = serde_json::from_slice(&bytes).map_err(CheckpointError::json(path))?;
+    Ok(serde_json::from_slice(&bytes).map_err(CheckpointError::json(path))?)
+}
+
+fn check_same_inputs(path: &Path, now: &Value) -> Result<(), Error> {
+    let then = read_lock(path)?;
     let keys = [
         "base_weights_sha256",
         "tokenizer_sha256",

@@ -1,0 +1,219 @@
+//! `select`: the checkpoints of a run, ranked by a metric that it measured or that is measured now.
+//!
+//! What is measured afterwards lies in `selection/` of the run directory, a folder for each
+//! checkpoint, in the files that an evaluation during training leaves in the checkpoint.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::Device;
+use serde_json::{Value, json};
+use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_checkpoints::digest::sha256_bytes;
+use tooltune_checkpoints::run_dir::{Checkpoint, MetricsFile, RunDir};
+
+use super::evaluate::attach;
+use super::{Place, say, say_aside};
+use crate::cli::SelectArgs;
+use crate::config::{Config, LoadedConfig, MetricExpression};
+use crate::error::Error;
+use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present};
+use crate::eval::retrieval::RetrievalSuite;
+use crate::models::Decoder;
+use crate::progress::Progress;
+use crate::recipes::interrupt::Interrupt;
+use crate::recipes::retriever::files as retriever_files;
+use crate::recipes::selection::ranked;
+use crate::recipes::settings;
+use crate::recipes::sft::{Preparation, prepare_run};
+
+/// What an evaluation found and from which settings, beside its files.
+const VALUES_FILE: &str = "values.json";
+
+pub(super) fn run(args: &SelectArgs, place: &Place) -> Result<(), Error> {
+    let run_dir = RunDir::create_or_open(&args.run)?;
+    let metric = MetricExpression::parse(&args.metric)
+        .map_err(|problem| Error::Usage(format!("--metric {}: {problem}", args.metric)))?;
+    let lines = match args.evaluate {
+        true => evaluated(args, &run_dir, place)?,
+        false => MetricsFile::read(&args.run.join("metrics.jsonl"))?,
+    };
+    let greater_is_better = metric.greater_is_better() && !args.lower_is_better;
+    let ranked = ranked(&run_dir, &lines, &metric, greater_is_better)?;
+    if ranked.is_empty() {
+        return Err(no_such_metric(args, &lines));
+    }
+    for (step, value) in &ranked {
+        say(&format!(
+            "{value:.4}  {}",
+            run_dir.checkpoint_path(*step).display()
+        ))?;
+    }
+    let (step, value) = ranked[0];
+    run_dir.set_best(&args.metric, step, value)?;
+    say(&format!(
+        "BEST is now {}",
+        run_dir.checkpoint_path(step).display()
+    ))
+}
+
+/// A line for each kept checkpoint, in the form of `metrics.jsonl`, by an evaluation with the
+/// settings of the run and of the command line.
+fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<Value>, Error> {
+    let mut overrides = args.overrides.clone();
+    overrides.push("eval.eval_strategy=steps".to_string());
+    overrides.push(format!("eval.metric_for_best_model={}", args.metric));
+    let loaded = LoadedConfig::load(&args.run.join("config.resolved.toml"), &overrides)?;
+    loaded.check_files()?;
+    let mut config = loaded.config;
+    config.device = place.name(config.device)?;
+    let device = place.open(config.device)?;
+    let settings = config.to_toml();
+    let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
+    let settings = sha256_bytes(settings.as_bytes());
+    let mut evaluation = Evaluation::open(&config, &device)?;
+    let mut lines = Vec::new();
+    for checkpoint in run_dir.list()? {
+        checkpoint.verify()?;
+        let name = run_dir.checkpoint_path(checkpoint.step);
+        let folder = args.run.join("selection");
+        let folder = folder.join(name.file_name().unwrap_or_default());
+        let values = match values_of(&folder, &settings)? {
+            Some(values) => values,
+            None => {
+                say_aside(&format!("evaluating {}", name.display()))?;
+                let (metrics, files) = evaluation.of(&checkpoint)?;
+                write(&folder, &settings, &metrics, &files)?
+            }
+        };
+        let mut line = json!({"step": checkpoint.step});
+        for (name, value) in values.as_object().into_iter().flatten() {
+            line[format!("eval/{name}")] = value.clone();
+        }
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+/// The values in a folder, if they come of the same settings.
+fn values_of(folder: &Path, settings: &str) -> Result<Option<Value>, Error> {
+    let path = folder.join(VALUES_FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+    let mut found: Value = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::Usage(format!("{}: {error}; remove it", path.display())))?;
+    Ok((found["settings"] == settings).then(|| found["metrics"].take()))
+}
+
+fn write(
+    folder: &Path,
+    settings: &str,
+    metrics: &BTreeMap<String, f64>,
+    files: &BTreeMap<String, Vec<u8>>,
+) -> Result<Value, Error> {
+    std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
+    for (name, bytes) in files {
+        write_atomic(&folder.join(name), bytes)?;
+    }
+    // The values come last: they say that the evaluation is complete.
+    let found = json!({"settings": settings, "metrics": metrics});
+    write_atomic(&folder.join(VALUES_FILE), found.to_string().as_bytes())?;
+    Ok(json!(metrics))
+}
+
+/// What evaluates one checkpoint after the other.
+struct Evaluation<'a> {
+    config: &'a Config,
+    device: &'a Device,
+    interrupt: Interrupt,
+    suites: Suites,
+}
+
+enum Suites {
+    /// Those of a run with a language model.
+    Model(Box<(Preparation, Evaluator, Decoder)>),
+    /// That of a retriever alone.
+    Retrieval(RetrievalSuite),
+}
+
+type Found = (BTreeMap<String, f64>, BTreeMap<String, Vec<u8>>);
+
+impl<'a> Evaluation<'a> {
+    fn open(config: &'a Config, device: &'a Device) -> Result<Self, Error> {
+        let suites = match &config.model {
+            None => Suites::Retrieval(RetrievalSuite::open(config)?),
+            Some(model) => {
+                let preparation = prepare_run(config, device)?;
+                let dtype = settings::compute_dtype(model.compute_dtype, device);
+                let decoder = preparation.base.decoder(dtype, device)?;
+                let evaluator = Evaluator::new(config, &preparation, device)?;
+                let evaluator = evaluator
+                    .ok_or_else(|| Error::Usage("the config asks for no evaluation".to_string()))?;
+                Suites::Model(Box::new((preparation, evaluator, decoder)))
+            }
+        };
+        Ok(Self {
+            config,
+            device,
+            interrupt: Interrupt::listen()?,
+            suites,
+        })
+    }
+
+    fn of(&mut self, checkpoint: &Checkpoint) -> Result<Found, Error> {
+        let (config, device) = (self.config, self.device);
+        let retriever = retriever_files::encoder(config, &checkpoint.path, device)?;
+        let (preparation, evaluator, decoder) = match &mut self.suites {
+            Suites::Retrieval(suite) => {
+                let Some(retriever) = &retriever else {
+                    return Err(Error::Usage(format!(
+                        "{} holds no retriever",
+                        checkpoint.path.display()
+                    )));
+                };
+                let evaluation = suite.evaluate(retriever)?;
+                let named = |(name, bytes)| (format!("eval.retrieval.{name}"), bytes);
+                let files = evaluation.files()?.into_iter().map(named).collect();
+                return Ok((evaluation.metrics(), files));
+            }
+            Suites::Model(parts) => (&parts.0, &parts.1, &mut parts.2),
+        };
+        let model = &config.language_model()?.model_name_or_path;
+        attach(decoder, &checkpoint.path, model, device)?;
+        let mut progress = Progress::generation(preparation.eval_rows.len());
+        let mut watch = |state| {
+            progress.generated(state);
+            !self.interrupt.is_set()
+        };
+        let present = Present {
+            decoder,
+            base: &preparation.base,
+            retriever: retriever.as_ref(),
+        };
+        let outcome = evaluator.evaluate(present, &mut watch)?;
+        progress.finish();
+        match outcome {
+            EvaluationOutcome::Done { metrics, files } => Ok((metrics, files)),
+            EvaluationOutcome::Interrupted => Err(Error::Stopped),
+        }
+    }
+}
+
+fn no_such_metric(args: &SelectArgs, lines: &[Value]) -> Error {
+    let mut known: Vec<&str> = lines
+        .iter()
+        .filter_map(Value::as_object)
+        .flat_map(|line| line.keys())
+        .filter_map(|key| key.strip_prefix("eval/"))
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    Error::Usage(format!(
+        "--metric {}: no kept checkpoint of {} has it; evaluated are: {}; --evaluate measures others",
+        args.metric,
+        args.run.display(),
+        known.join(", ")
+    ))
+}
