@@ -8,6 +8,7 @@ mod commands;
 mod exports;
 mod flat;
 mod generation;
+mod interrupted;
 mod parity;
 mod planning;
 mod recipes;

@@ -184,6 +184,16 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
     ];
     workplace.run(base).success();
 
+    let dev = workplace.read("dev.jsonl");
+    let three: Vec<&str> = dev.lines().take(3).collect();
+    workplace.write("three.jsonl", three.join("\n"));
+    let other = "eval run --suite retrieval --output three --data three.jsonl";
+    workplace.run(other.split(' ')).success();
+    let report: Value = serde_json::from_str(&workplace.read("three/metrics.json")).unwrap();
+    assert_eq!(report["n"], 3, "{report}");
+    let missing = workplace.run(other.replace("three", "none").split(' '));
+    assert!(missing.stderr.contains("none.jsonl"), "{}", missing.stderr);
+
     let arguments = "export run --to sentence-transformers --checkpoint last --output exported";
     workplace.run(arguments.split(' ')).success();
     for file in [

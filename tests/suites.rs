@@ -8,7 +8,7 @@ use crate::support::server::{Reply, Server};
 use crate::support::{fixture, model};
 use crate::workplace::{Answer, Workplace, tooltune};
 
-fn config(extra: &str) -> String {
+pub(crate) fn config(extra: &str) -> String {
     format!(
         r#"device = "{device}"
 [model]
@@ -39,7 +39,7 @@ max_new_tokens = 64
 }
 
 /// A specification with two operations, its documents, and queries in RestBench's layout.
-fn workplace() -> Workplace {
+pub(crate) fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let parameter = |name: &str, place: &str| {
         json!({"name": name, "in": place, "required": true, "schema": {"type": "string"},

@@ -10,12 +10,12 @@ use burn::tensor::Device;
 use tooltune_data::agents::Outcome;
 use tooltune_data::benchmarks::goat::JudgeVerdict;
 
-use super::evaluate::{generated, retriever, write_files};
+use super::evaluate::{generated, journal, kept, retriever, write_files};
 use super::say;
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::agents::{AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, read_outcomes};
+use crate::eval::agents::{AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Means, read_outcomes};
 use crate::eval::apibank::ApiBankSuite;
 use crate::eval::executor::open_executor;
 use crate::eval::goat::GoatSuite;
@@ -115,9 +115,17 @@ impl<'a> Evaluation<'a> {
         };
         let mut executor = open_executor(goat_config(self.config)?, suite.catalogue())?;
         let n = suite.tasks().len();
-        generated(self.args, self.config, n, device, |writer, watch| {
-            suite.outcomes(loops, writer, &mut *executor, watch)
-        })
+        // Texts and results are kept under names that say what they follow from.
+        let mut texts = journal(self.args, self.config, &[])?;
+        let found = generated(self.args, self.config, n, device, |writer, watch| {
+            let means = Means {
+                writer,
+                executor: &mut *executor,
+                journal: texts.as_mut(),
+            };
+            suite.outcomes(loops, means, watch)
+        });
+        kept(found, &texts, self.args)
     }
 
     /// The judge's verdicts, if there is a judge.

@@ -249,7 +249,13 @@ fn target_config(args: &EvalArgs) -> Result<Config, Error> {
     };
     let mut config = LoadedConfig::load(&path, &args.overrides)?.config;
     if !args.data.is_empty() {
-        config.data.eval = args.data.clone();
+        let is_ranked = args.suite == SuiteName::Retrieval;
+        let retriever = config.retriever.as_mut().filter(|_| is_ranked);
+        // A retriever with pairs of its own is evaluated on pairs.
+        match retriever.filter(|retriever| !retriever.eval.is_empty()) {
+            Some(retriever) => retriever.eval = args.data.clone(),
+            None => config.data.eval = args.data.clone(),
+        }
         config.eval.max_samples = None;
     }
     if args.max_samples.is_some() {

@@ -27,11 +27,8 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
             ));
         }
         (Some(path), false) => suite.score(saved(path, &suite)?)?,
-        (None, is_react) => {
-            let mut texts = match is_react {
-                true => None,
-                false => journal(args, config, &suite.prompts())?,
-            };
+        (None, _) => {
+            let mut texts = journal(args, config, &suite.prompts())?;
             let n = suite.rows().len();
             let found = generated(args, config, n, device, |writer, watch| {
                 suite.evaluate(&writer, texts.as_mut(), watch)

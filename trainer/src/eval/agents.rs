@@ -9,18 +9,20 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_data::agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outcome};
 use tooltune_data::benchmarks::goat::JudgeVerdict;
-use tooltune_data::executors::Executor;
+use tooltune_data::executors::{CallResult, Executor};
 use tooltune_data::text::Conversation;
 use tooltune_data::tools::{ApiCatalogue, JsonLines};
 
 use super::documents::{DocumentIndex, texts_of};
 use super::encoder::MiniLmEncoder;
 use super::generate::GenerationProgress;
+use super::journal::Journal;
 use super::report_files::{json_lines, report_files};
-use super::writer::{Constrainer, PromptText, Prompted, Rounds, TextConstraint, Writer};
+use super::writer::{Constrainer, PromptText, Prompted, Rounds, TextConstraint, Writer, Written};
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::goat_options;
@@ -49,6 +51,20 @@ pub struct AgentLoops {
     constrained: bool,
 }
 
+/// What loops write and call with.
+#[expect(
+    missing_debug_implementations,
+    reason = "an executor has none, and its state is nobody's to read"
+)]
+pub struct Means<'a> {
+    /// Writes their texts.
+    pub writer: Writer<'a>,
+    /// Answers their calls.
+    pub executor: &'a mut dyn Executor,
+    /// Has the texts and results of an evaluation that was interrupted, and keeps those of this one.
+    pub journal: Option<&'a mut Journal>,
+}
+
 /// A suite that scores what became of queries.
 pub trait AgentSuite {
     /// Its name, which its metrics begin with.
@@ -69,15 +85,14 @@ pub trait AgentSuite {
     ///
     /// # Errors
     ///
-    /// A prompt that the template refuses.
+    /// As [`AgentLoops::run`].
     fn outcomes(
         &self,
         loops: &AgentLoops,
-        writer: Writer<'_>,
-        executor: &mut dyn Executor,
+        means: Means<'_>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Outcome>>, Error> {
-        loops.run((self.catalogue(), self.tasks()), writer, executor, watch)
+        loops.run((self.catalogue(), self.tasks()), means, watch)
     }
 
     /// Scores outcomes that are in the order of the queries, with the judge's verdicts if there
@@ -226,18 +241,23 @@ impl AgentLoops {
         self.limits
     }
 
-    /// Runs a loop for each task to its end; `None` if `watch` ended the work.
+    /// Runs a loop for each task to its end; `None` if `watch` ended the work. What the journal has
+    /// is neither written nor called again, and takes no time.
     ///
     /// # Errors
     ///
-    /// A prompt that the template refuses.
+    /// A prompt that the template refuses, or a journal that cannot be written.
     pub fn run(
         &self,
         (catalogue, tasks): (&ApiCatalogue, &[AgentTask]),
-        writer: Writer<'_>,
-        executor: &mut dyn Executor,
+        means: Means<'_>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Outcome>>, Error> {
+        let Means {
+            writer,
+            executor,
+            mut journal,
+        } = means;
         let mut agents: Vec<Agent<'_>> = tasks
             .iter()
             .map(|task| Agent::new(self.method, &task.query, catalogue, self.limits))
@@ -248,8 +268,13 @@ impl AgentLoops {
         };
         let mut rounds = Rounds::of(agents.len());
         let mut seconds = vec![0.0; agents.len()];
+        let mut calls = Calls {
+            executor,
+            n_made: vec![0; agents.len()],
+        };
         loop {
-            serve(&mut agents, &self.index, executor, &mut seconds)?;
+            let state = (agents.as_mut_slice(), seconds.as_mut_slice());
+            calls.serve((tasks, &self.index), state, journal.as_deref_mut())?;
             self.stop_late(&mut agents, &seconds);
             let wanted = wanted_texts(&agents);
             if wanted.is_empty() {
@@ -268,7 +293,8 @@ impl AgentLoops {
                 })
                 .collect();
             let started = Instant::now();
-            let Some(texts) = rounds.write(&writer, &prompts, n_done, watch)? else {
+            let round = (prompts.as_slice(), n_done);
+            let Some(texts) = rounds.write(&writer, round, journal.as_deref_mut(), watch)? else {
                 return Ok(None);
             };
             // What is generated together is shared by those that it is for.
@@ -302,38 +328,83 @@ impl AgentLoops {
     }
 }
 
-/// Answers retrievals and calls until every loop has ended or wants a text.
-fn serve(
-    agents: &mut [Agent<'_>],
-    index: &DocumentIndex,
-    executor: &mut dyn Executor,
-    seconds: &mut [f64],
-) -> Result<(), Error> {
-    loop {
-        let mut asked: Vec<(usize, String, usize)> = Vec::new();
-        let mut served = false;
-        for (i, agent) in agents.iter_mut().enumerate() {
-            match agent.next() {
-                AgentRequest::Retrieve { text, k } => asked.push((i, text, k)),
-                AgentRequest::Call { name, arguments } => {
-                    let started = Instant::now();
-                    agent.feed_result(executor.call(&name, &arguments));
-                    seconds[i] += started.elapsed().as_secs_f64();
-                    served = true;
+/// What answers the calls of all loops.
+struct Calls<'a> {
+    executor: &'a mut dyn Executor,
+    /// Calls of each loop so far.
+    n_made: Vec<usize>,
+}
+
+impl Calls<'_> {
+    /// Answers retrievals and calls until every loop has ended or wants a text.
+    fn serve(
+        &mut self,
+        (tasks, index): (&[AgentTask], &DocumentIndex),
+        (agents, seconds): (&mut [Agent<'_>], &mut [f64]),
+        mut journal: Option<&mut Journal>,
+    ) -> Result<(), Error> {
+        loop {
+            let mut asked: Vec<(usize, String, usize)> = Vec::new();
+            let mut served = false;
+            for (i, agent) in agents.iter_mut().enumerate() {
+                match agent.next() {
+                    AgentRequest::Retrieve { text, k } => asked.push((i, text, k)),
+                    AgentRequest::Call { name, arguments } => {
+                        let started = Instant::now();
+                        let call = (name.as_str(), &arguments);
+                        let task = (i, tasks[i].id.as_str());
+                        agent.feed_result(self.result(task, call, journal.as_deref_mut())?);
+                        seconds[i] += started.elapsed().as_secs_f64();
+                        served = true;
+                    }
+                    AgentRequest::Generate { .. } | AgentRequest::Done(_) => {}
                 }
-                AgentRequest::Generate { .. } | AgentRequest::Done(_) => {}
+            }
+            let most = asked.iter().map(|(_, _, k)| *k).max().unwrap_or(0);
+            let texts: Vec<String> = asked.iter().map(|(_, text, _)| text.clone()).collect();
+            for ((i, _, k), positions) in asked.iter().zip(index.nearest(&texts, most)?) {
+                agents[*i].feed_documents(&positions[..positions.len().min(*k)]);
+                served = true;
+            }
+            if !served {
+                return Ok(());
             }
         }
-        let most = asked.iter().map(|(_, _, k)| *k).max().unwrap_or(0);
-        let texts: Vec<String> = asked.iter().map(|(_, text, _)| text.clone()).collect();
-        for ((i, _, k), positions) in asked.iter().zip(index.nearest(&texts, most)?) {
-            agents[*i].feed_documents(&positions[..positions.len().min(*k)]);
-            served = true;
-        }
-        if !served {
-            return Ok(());
-        }
     }
+
+    /// The result of a call, which is made only if the journal does not have it: a server would
+    /// book a table twice.
+    fn result(
+        &mut self,
+        (loop_index, id): (usize, &str),
+        (name, arguments): (&str, &Map<String, Value>),
+        journal: Option<&mut Journal>,
+    ) -> Result<CallResult, Error> {
+        self.n_made[loop_index] += 1;
+        let Some(journal) = journal else {
+            return Ok(self.executor.call(name, arguments));
+        };
+        let called = json!([name, arguments]).to_string();
+        let n = self.n_made[loop_index];
+        let key = format!("{id} call {n} {}", sha256_bytes(called.as_bytes()));
+        if let Some(result) = journal.written(&key).and_then(|kept| result_of(&kept.text)) {
+            return Ok(result);
+        }
+        let result = self.executor.call(name, arguments);
+        let kept = Written {
+            text: json!([result.output, result.exception]).to_string(),
+            finish_reason: "call".to_owned(),
+            n_tokens: 0,
+        };
+        journal.add(&key, &kept)?;
+        Ok(result)
+    }
+}
+
+/// What [`Calls::result`] has kept.
+fn result_of(text: &str) -> Option<CallResult> {
+    let (output, exception) = serde_json::from_str(text).ok()?;
+    Some(CallResult { output, exception })
 }
 
 /// A loop that waits for a text.

@@ -8,16 +8,15 @@ use std::path::Path;
 use serde::Serialize;
 use tooltune_data::agents::{ExampleKind, Outcome, dialogue_outcome, dialogue_prompt};
 use tooltune_data::benchmarks::goat::{ApiBankReport, ApiBankScore, JudgeVerdict, api_bank_table};
-use tooltune_data::executors::Executor;
 use tooltune_data::tools::{
     ApiCatalogue, DialogueGold, DialogueStep, GoldCall, import_apibank_dialogues,
     import_apibank_level3, read_text,
 };
 
-use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, eval_files};
+use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Means, eval_files};
 use super::generate::GenerationProgress;
 use super::report_files::json_value;
-use super::writer::{PromptText, Prompted, Writer};
+use super::writer::{PromptText, Prompted};
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::goat_options;
@@ -143,13 +142,17 @@ impl AgentSuite for ApiBankSuite {
     fn outcomes(
         &self,
         loops: &AgentLoops,
-        writer: Writer<'_>,
-        executor: &mut dyn Executor,
+        means: Means<'_>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Outcome>>, Error> {
         if self.steps.is_empty() {
-            return loops.run((&self.catalogue, &self.tasks), writer, executor, watch);
+            return loops.run((&self.catalogue, &self.tasks), means, watch);
         }
+        let Means {
+            writer,
+            executor,
+            journal,
+        } = means;
         let limits = loops.limits();
         let conversations: Vec<_> = self
             .steps
@@ -175,7 +178,7 @@ impl AgentSuite for ApiBankSuite {
             .zip(&conversations)
             .map(prompted)
             .collect();
-        let Some(texts) = writer.write(&prompts, None, watch)? else {
+        let Some(texts) = writer.write(&prompts, journal, watch)? else {
             return Ok(None);
         };
         let outcomes = self.steps.iter().zip(&texts).map(|(step, written)| {

@@ -10,7 +10,7 @@ use tooltune_data::benchmarks::goat::{
 use tooltune_data::benchmarks::retrieval::{RankedGold, RetrievalReport, retrieval_table};
 use tooltune_data::tools::{ApiCatalogue, Trajectory};
 
-use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask};
+use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Means};
 use super::documents::{DocumentIndex, no_retriever};
 use super::encoder::MiniLmEncoder;
 use super::executor::open_executor;
@@ -248,7 +248,12 @@ impl GoatInLoop {
             options,
         });
         let mut executor = open_executor(goat_config(&self.config)?, &self.suite.catalogue)?;
-        let outcomes = self.suite.outcomes(loops, writer, &mut *executor, watch)?;
+        let means = Means {
+            writer,
+            executor: &mut *executor,
+            journal: None,
+        };
+        let outcomes = self.suite.outcomes(loops, means, watch)?;
         let Some(outcomes) = outcomes else {
             return Ok(None);
         };

@@ -219,7 +219,7 @@ impl NestfulSuite {
     }
 
     /// Has the calls written, except for texts that `journal` has, and scores them; `None` if
-    /// `watch` ended the work. Loops are not kept in a journal.
+    /// `watch` ended the work.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl NestfulSuite {
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<NestfulEvaluation>, Error> {
         if let Some(limits) = self.react {
-            let Some(outcomes) = self.loops(limits, writer, watch)? else {
+            let Some(outcomes) = self.loops(limits, writer, journal, watch)? else {
                 return Ok(None);
             };
             return self.score_loops(&outcomes).map(Some);
@@ -273,6 +273,7 @@ impl NestfulSuite {
         &self,
         limits: ReactLimits,
         writer: &Writer<'_>,
+        mut journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<ReactOutcome>>, Error> {
         let begun = self.rows.iter().map(|row| ReactLoop::new(row, limits));
@@ -305,7 +306,8 @@ impl NestfulSuite {
             });
             let asked: Vec<Prompted<'_>> = asked.collect();
             let n_done = loops.iter().filter(|one| one.is_done()).count();
-            let Some(texts) = rounds.write(writer, &asked, n_done, watch)? else {
+            let round = (asked.as_slice(), n_done);
+            let Some(texts) = rounds.write(writer, round, journal.as_deref_mut(), watch)? else {
                 return Ok(None);
             };
             for ((i, ..), written) in wanted.iter().zip(texts) {

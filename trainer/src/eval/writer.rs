@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_data::endpoint::{
     Answered, ChatEndpoint, ChatOptions, ChatRequest, EndpointError, EndpointOptions,
 };
@@ -290,21 +291,26 @@ impl Writer<'_> {
     pub fn write(
         &self,
         prompts: &[Prompted<'_>],
+        journal: Option<&mut Journal>,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<Vec<Written>>, Error> {
+        let keys: Vec<&str> = prompts.iter().map(|prompt| prompt.id).collect();
+        self.write_kept((prompts, &keys), journal, watch)
+    }
+
+    /// [`Self::write`] of prompts that the journal has under names of their own.
+    fn write_kept<K: AsRef<str>>(
+        &self,
+        (prompts, keys): (&[Prompted<'_>], &[K]),
         mut journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Written>>, Error> {
-        let mut texts: Vec<Option<Written>> = prompts
-            .iter()
-            .map(|prompt| {
-                journal
-                    .as_ref()
-                    .and_then(|journal| journal.written(prompt.id))
-            })
-            .collect();
+        let kept = |key: &K| journal.as_ref()?.written(key.as_ref());
+        let mut texts: Vec<Option<Written>> = keys.iter().map(kept).collect();
         let left: Vec<usize> = (0..prompts.len()).filter(|&i| texts[i].is_none()).collect();
         let pending: Vec<Prompted<'_>> = left.iter().map(|&i| prompts[i]).collect();
         let mut finished = |number: usize, written: &Written| match &mut journal {
-            Some(journal) => journal.add(pending[number].id, written),
+            Some(journal) => journal.add(keys[left[number]].as_ref(), written),
             None => Ok(()),
         };
         let new = match self {
@@ -337,8 +343,8 @@ impl Rounds {
         }
     }
 
-    /// The texts of a round, in which `n_done` loops have ended already; `None` if `watch` ended
-    /// the work.
+    /// The texts of a round, in which `n_done` loops have ended already, but for those that
+    /// `journal` has; `None` if `watch` ended the work.
     ///
     /// # Errors
     ///
@@ -346,12 +352,18 @@ impl Rounds {
     pub fn write(
         &mut self,
         writer: &Writer<'_>,
-        prompts: &[Prompted<'_>],
-        n_done: usize,
+        (prompts, n_done): (&[Prompted<'_>], usize),
+        journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Written>>, Error> {
+        // A loop that comes to another prompt than before the interruption has it written anew.
+        let key = |prompt: &Prompted<'_>| {
+            let digest = sha256_bytes(prompt.text.digest().as_bytes());
+            format!("{} {digest}", prompt.id)
+        };
+        let keys: Vec<String> = prompts.iter().map(key).collect();
         let mut n_tokens = self.n_tokens;
-        let texts = writer.write(prompts, None, &mut |progress| {
+        let texts = writer.write_kept((prompts, &keys), journal, &mut |progress| {
             n_tokens = self.n_tokens + progress.n_tokens;
             watch(GenerationProgress {
                 n_done,

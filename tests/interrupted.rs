@@ -1,0 +1,67 @@
+//! Evaluations that end in the middle: what was paid for is not paid for again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::suites::{config, workplace};
+use crate::support::server::{Reply, Server};
+
+#[test]
+fn interrupted_agents_go_on_where_they_were_and_make_no_call_twice() {
+    let workplace = workplace();
+    let is_well = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let is_well = is_well.clone();
+        let action = |city| {
+            format!(
+                "Action: {{\"name\": \"GET /weather\", \"arguments\": {{\"city\": \"{city}\"}}}}"
+            )
+        };
+        let texts = [
+            action("Oslo"),
+            action("Bergen"),
+            "Finish: It is -3.".to_owned(),
+        ];
+        Server::start(move |_, number| {
+            // The second request fails until the server is well; it is asked for again then.
+            let is_well = is_well.load(Ordering::SeqCst);
+            match number {
+                0 => Reply::chat(&texts[0]),
+                number if is_well => Reply::chat(&texts[(number - 1).min(2)]),
+                _ => Reply::Json(400, json!({"error": {"message": "no such model"}})),
+            }
+        })
+    };
+    let called = Server::start(|_, _| Reply::Json(200, json!({"degrees": -3})));
+    let executor = format!(
+        "[goat.executor]\nkind = \"http\"\nspecification = \"sky.json\"\nbase_url = \"{}/v1\"\n",
+        called.url()
+    );
+    workplace.write("sky.toml", config(&executor));
+    let eval = format!(
+        "eval sky.toml --suite restbench --checkpoint base --max-samples 1 --output out \
+         --endpoint {}/v1 --endpoint-model m --concurrency 1",
+        writer.url()
+    );
+    let failed = workplace.run(eval.split_whitespace());
+    assert_eq!(failed.status, Some(1), "{}", failed.stderr);
+    assert_eq!((writer.received().len(), called.received().len()), (2, 1));
+    // The head, a text and the result of its call.
+    assert_eq!(workplace.read("out/texts.partial.jsonl").lines().count(), 3);
+
+    is_well.store(true, Ordering::SeqCst);
+    workplace.run(eval.split_whitespace()).success();
+    assert_eq!((writer.received().len(), called.received().len()), (4, 2));
+    let prediction = workplace.read("out/predictions.jsonl");
+    let prediction: Value = serde_json::from_str(prediction.trim()).unwrap();
+    let calls = prediction["outcome"]["calls"].as_array().unwrap();
+    let cities: Vec<&Value> = calls
+        .iter()
+        .map(|call| &call["arguments"]["city"])
+        .collect();
+    assert_eq!(cities, ["Oslo", "Bergen"], "{prediction}");
+    assert_eq!(calls[0]["output"], json!({"degrees": -3}));
+    assert!(!workplace.path("out/texts.partial.jsonl").exists());
+}
