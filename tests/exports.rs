@@ -37,11 +37,16 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
         &workplace,
         "--to merged --max-shard-size 0.0001 --output merged",
     );
+    export(
+        &workplace,
+        "--to peft --neutral --dtype bf16 --output neutral-bf16",
+    );
     for (reader, export) in [
         ("peft-rules", "peft"),
         ("vllm-rules", "peft"),
         ("peft-rules", "neutral"),
         ("vllm-rules", "neutral"),
+        ("vllm-rules", "neutral-bf16"),
         ("gguf", "adapter.gguf"),
         ("gguf", "adapter-bf16.gguf"),
         ("merged", "merged"),
@@ -49,6 +54,14 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
         let said = verify(&workplace, reader, export).success();
         assert!(said.contains("agrees with"), "{reader} {export}: {said}");
     }
+    let size = |adapter: &str| {
+        let path = workplace.path(&format!("{adapter}/adapter_model.safetensors"));
+        std::fs::metadata(path).unwrap().len()
+    };
+    assert!(
+        size("neutral-bf16") * 3 < size("neutral") * 2,
+        "not half as large"
+    );
     let index = workplace.read("merged/model.safetensors.index.json");
     let index: Value = serde_json::from_str(&index).unwrap();
     let files: std::collections::BTreeSet<&str> = index["weight_map"]

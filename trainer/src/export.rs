@@ -90,20 +90,25 @@ pub enum Scaling {
     Neutral,
 }
 
-/// Writes the adapter of `checkpoint` as the PEFT directory `output`.
+/// Writes the adapter of `checkpoint` as the PEFT directory `output`, with tensors of `dtype`.
 ///
 /// # Errors
 ///
 /// A damaged checkpoint, an adapter whose B factors are all zero (it changes nothing), `output`
 /// that exists, or a disk that is full.
-pub fn export_peft(checkpoint: &Path, scaling: Scaling, output: &Path) -> Result<(), Error> {
+pub fn export_peft(
+    checkpoint: &Path,
+    scaling: Scaling,
+    dtype: FloatDtype,
+    output: &Path,
+) -> Result<(), Error> {
     let mut adapter = learned_adapter(checkpoint)?;
     if scaling == Scaling::Neutral {
         let scalings = peft_rules(&adapter)?;
         adapter = neutral(&adapter.config, &adapter.tensors, &scalings)?;
     }
     let template = chat_template(checkpoint)?;
-    Ok(save_adapter(output, &adapter, template.as_deref())?)
+    Ok(save_adapter(output, &adapter, dtype, template.as_deref())?)
 }
 
 /// Writes the adapter of `checkpoint` as the GGUF file `output`, for llama.cpp beside `base`.

@@ -27,7 +27,9 @@ pub(crate) use scaling::{Pair, scaled_pairs};
 
 use crate::atomic::{write_directory, write_file};
 use crate::error::CheckpointError;
-use crate::weights::{HostTensor, Weights, reject_differences, tensor_differences, write_tensors};
+use crate::weights::{
+    FloatDtype, HostTensor, Weights, reject_differences, tensor_differences, write_tensors_as,
+};
 
 const CONFIG_FILE: &str = "adapter_config.json";
 const TENSORS_FILE: &str = "adapter_model.safetensors";
@@ -46,7 +48,7 @@ pub struct Adapter {
     pub tensors: BTreeMap<String, HostTensor>,
 }
 
-/// Writes an adapter as a new PEFT directory, complete or not at all.
+/// Writes an adapter as a new PEFT directory with tensors of `dtype`, complete or not at all.
 ///
 /// The files are made in a temporary sibling that is renamed to `dir` at the end. A chat template
 /// is written beside them as `chat_template.jinja`.
@@ -54,15 +56,16 @@ pub struct Adapter {
 /// # Errors
 ///
 /// - `dir` exists
-/// - a value is NaN or infinite, or a factor lacks its other half
+/// - a value is NaN or infinite, or is so in `dtype`, or a factor lacks its other half
 /// - a file cannot be written
 pub fn save_adapter(
     dir: &Path,
     adapter: &Adapter,
+    dtype: FloatDtype,
     chat_template: Option<&str>,
 ) -> Result<(), CheckpointError> {
     write_directory(dir, |staging| {
-        write_adapter_files(staging, adapter, chat_template)
+        write_adapter_files(staging, adapter, dtype, chat_template)
     })
 }
 
@@ -75,6 +78,7 @@ pub fn save_adapter(
 pub fn write_adapter_files(
     dir: &Path,
     adapter: &Adapter,
+    dtype: FloatDtype,
     chat_template: Option<&str>,
 ) -> Result<(), CheckpointError> {
     let tensors_path = dir.join(TENSORS_FILE);
@@ -85,7 +89,7 @@ pub fn write_adapter_files(
         .iter()
         .map(|(name, t)| (format!("{KEY_PREFIX}{name}"), t))
         .collect();
-    write_tensors(&tensors_path, &on_disk)?;
+    write_tensors_as(&tensors_path, dtype, &on_disk)?;
     let mut config =
         serde_json::to_vec_pretty(&adapter.config).map_err(CheckpointError::json(&config_path))?;
     config.push(b'\n');

@@ -33,7 +33,7 @@ pub(crate) use open::{INDEX, SINGLE, only_weight_file};
 pub(crate) use row_order::RowOrder;
 use source::SourceFile;
 pub(crate) use write::write_safetensors;
-pub use write::write_tensors;
+pub use write::{write_tensors, write_tensors_as};
 
 /// Bytes fetched at once while a tensor is converted; bounds the extra memory of a read.
 const CHUNK_BYTES: usize = 1 << 20;

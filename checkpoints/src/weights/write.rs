@@ -25,12 +25,25 @@ pub fn write_tensors<T: Borrow<HostTensor>>(
     path: &Path,
     tensors: &BTreeMap<String, T>,
 ) -> Result<(), CheckpointError> {
+    write_tensors_as(path, FloatDtype::F32, tensors)
+}
+
+/// [`write_tensors`] rounded to `dtype`.
+///
+/// # Errors
+///
+/// As [`write_tensors`]; a value that is not finite in `dtype`.
+pub fn write_tensors_as<T: Borrow<HostTensor>>(
+    path: &Path,
+    dtype: FloatDtype,
+    tensors: &BTreeMap<String, T>,
+) -> Result<(), CheckpointError> {
     let mut planned = Vec::with_capacity(tensors.len());
     for (name, tensor) in tensors {
         let new = NewTensor {
             name: name.clone(),
             shape: tensor.borrow().shape.clone(),
-            dtype: FloatDtype::F32,
+            dtype,
         };
         check_values(path, &new, tensor.borrow())?;
         planned.push(new);

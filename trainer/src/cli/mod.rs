@@ -324,8 +324,8 @@ pub struct ExportArgs {
     /// peft.
     #[arg(long)]
     pub neutral: bool,
-    /// Format of the numbers, for gguf (f32 by default) and for merged from a GGUF base (bf16 by
-    /// default); other bases keep their own.
+    /// Format of the numbers, for peft and gguf (f32 by default) and for merged from a GGUF base (bf16
+    /// by default); other bases keep their own.
     #[arg(long, value_enum)]
     pub dtype: Option<ExportDtype>,
     /// Gigabytes of tensors in a file at most, for merged.

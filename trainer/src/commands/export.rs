@@ -36,7 +36,12 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
                 true => Scaling::Neutral,
                 false => Scaling::AsConfigured,
             };
-            export_peft(&checkpoint, scaling, output)?;
+            export_peft(
+                &checkpoint,
+                scaling,
+                dtype(args.dtype, FloatDtype::F32),
+                output,
+            )?;
         }
         ExportFormat::Gguf => {
             let (base, dtype) = (base()?, dtype(args.dtype, FloatDtype::F32));
@@ -67,8 +72,8 @@ fn refuse_unused(args: &ExportArgs) -> Result<(), Error> {
             "--neutral is for --to peft: other formats carry no scaling that a server could ignore",
         );
     }
-    if args.dtype.is_some() && !matches!(args.to, ExportFormat::Gguf | ExportFormat::Merged) {
-        return refused("--dtype is for --to gguf and --to merged");
+    if args.dtype.is_some() && args.to == ExportFormat::SentenceTransformers {
+        return refused("--dtype is for --to peft, gguf and merged; a retriever stays in f32");
     }
     if !(args.max_shard_size > 0.0 && args.max_shard_size <= 1e6) {
         return refused("--max-shard-size is in gigabytes, above 0");

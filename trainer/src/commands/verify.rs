@@ -128,12 +128,15 @@ fn exported(
         }
         Reader::PeftRules => {
             let adapter = load_adapter(export)?;
-            (as_adapter(&adapter.tensors, &peft_rules(&adapter)?)?, false)
+            let is_rounded = has_16_bits(adapter.tensors.values());
+            let scalings = peft_rules(&adapter)?;
+            (as_adapter(&adapter.tensors, &scalings)?, is_rounded)
         }
         Reader::VllmRules => {
             let adapter = load_adapter(export)?;
             let load = vllm_rules(&adapter, None)?;
-            (as_adapter(&adapter.tensors, &load.scalings)?, false)
+            let is_rounded = has_16_bits(adapter.tensors.values());
+            (as_adapter(&adapter.tensors, &load.scalings)?, is_rounded)
         }
         Reader::Gguf => {
             let gguf_base = GgufBase::from_config(&base.path, &base.files.config)?;

@@ -9,7 +9,7 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use tooltune_checkpoints::adapter::{Adapter, load_adapter, write_adapter_files};
-use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
+use tooltune_checkpoints::weights::{FloatDtype, HostTensor, Weights, write_tensors};
 use tooltune_checkpoints::{CheckpointError, atomic};
 use tooltune_data::batches::Cursor;
 
@@ -108,7 +108,7 @@ impl Snapshot<'_> {
             config: self.lora.to_peft(self.base_model),
             tensors: self.adapters.to_tensors(),
         };
-        write_adapter_files(dir, &adapter, Some(self.chat_template))?;
+        write_adapter_files(dir, &adapter, FloatDtype::F32, Some(self.chat_template))?;
         let moments = BTreeMap::from([
             (
                 "first_moment".to_string(),
