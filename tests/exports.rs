@@ -1,9 +1,12 @@
 //! What a run becomes for others: adapters and merged weights that are read again by the rules of
 //! their targets, a page to look at, and a comparison with what was before.
 
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use serde_json::Value;
 
-use crate::workplace::{Answer, Workplace};
+use crate::workplace::{Answer, Workplace, tooltune};
 
 /// A finished run of 4 steps in `run`.
 fn trained() -> Workplace {
@@ -74,6 +77,56 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
     // A merged model is a model: nothing beside it is needed.
     let plain = "eval config.toml --checkpoint base --set model.model_name_or_path=merged";
     workplace.run(plain.split(' ')).success();
+}
+
+/// The most memory that a command has taken, in bytes, as Linux counts it until the command ends.
+fn peak_of(command: &mut Command) -> u64 {
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    loop {
+        let ended = child.try_wait().unwrap();
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        peak = peak.max(kibibytes.map_or(0, |n| n.parse::<u64>().unwrap() * 1024));
+        if let Some(ended) = ended {
+            assert!(ended.success(), "{ended}");
+            return peak;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn merging_takes_the_memory_of_a_tensor_and_not_that_of_the_model() {
+    let workplace = Workplace::new();
+    let model = crate::support::model("smollm2-135m-instruct.gguf");
+    let set = format!("model.model_name_or_path={}", model.display());
+    let train = [
+        "train",
+        "config.toml",
+        "--set",
+        &set,
+        "--set",
+        "train.max_steps=1",
+    ];
+    let unmeasured = ["--set", "eval.eval_strategy=no"];
+    workplace.run(train.into_iter().chain(unmeasured)).success();
+    let export =
+        "export run --checkpoint last --to merged --dtype f32 --max-shard-size 0.1 --output merged";
+    let mut command = tooltune();
+    command
+        .current_dir(workplace.folder())
+        .args(export.split(' '));
+    let peak = peak_of(&mut command);
+    let files = std::fs::read_dir(workplace.path("merged")).unwrap();
+    let written: u64 = files
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(written > 500_000_000, "{written}");
+    // The widest tensor, the embeddings, is 113 MB; the base of 98 MB is read in place.
+    assert!(peak < written / 2, "{peak} bytes for a model of {written}");
 }
 
 #[test]
