@@ -1,4 +1,5 @@
-//! Evaluations that end in the middle: what was paid for is not paid for again.
+//! Evaluations that end in the middle, by a failure or a limit: what was paid for is not paid for
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,4 +65,30 @@ fn interrupted_agents_go_on_where_they_were_and_make_no_call_twice() {
     assert_eq!(cities, ["Oslo", "Bergen"], "{prediction}");
     assert_eq!(calls[0]["output"], json!({"degrees": -3}));
     assert!(!workplace.path("out/texts.partial.jsonl").exists());
+}
+
+#[test]
+fn loops_end_at_their_time_and_at_their_steps() {
+    let workplace = workplace();
+    workplace.write(
+        "sky.toml",
+        config("executor = { kind = \"canned\", responses = \"responses.json\" }"),
+    );
+    let response = json!({"api": "GET /weather", "response": {"degrees": -3}});
+    workplace.write("responses.json", response.to_string());
+    let action = "Action: {\"name\": \"GET /weather\", \"arguments\": {\"city\": \"Oslo\"}}";
+    let writer = Server::start(move |_, _| Reply::chat(action));
+    for (limit, end, n_texts) in [("3600", "step-limit", 10), ("0.000001", "deadline", 1)] {
+        let n_before = writer.received().len();
+        let eval = format!(
+            "eval sky.toml --suite restbench --checkpoint base --max-samples 1 --output {end} \
+             --endpoint {}/v1 --endpoint-model m --set eval.max_time={limit}",
+            writer.url()
+        );
+        workplace.run(eval.split_whitespace()).success();
+        let prediction = workplace.read(&format!("{end}/predictions.jsonl"));
+        let prediction: Value = serde_json::from_str(prediction.trim()).unwrap();
+        assert_eq!(prediction["outcome"]["end"], end, "{prediction}");
+        assert_eq!(writer.received().len() - n_before, n_texts, "{prediction}");
+    }
 }
