@@ -65,30 +65,6 @@ fn predictions_that_are_none_or_of_other_rows_are_refused_with_their_place() {
 }
 
 #[test]
-fn evaluations_of_other_rows_are_not_compared_and_those_of_some_are_counted() {
-    let workplace = Workplace::new();
-    let line = |id: &str| json!({"id": id, "score": {"exact": true}}).to_string() + "\n";
-    workplace.write("a.jsonl", line("dev:1") + &line("dev:2"));
-    workplace.write("b.jsonl", line("test:1") + &line("test:2"));
-    workplace.write("c.jsonl", line("dev:2") + &line("dev:3") + &line("dev:4"));
-    let said = [
-        "a.jsonl and b.jsonl",
-        "no sample in common",
-        "\"dev:1\" and \"test:1\"",
-    ];
-    assert_refused(
-        &workplace,
-        &["compare", "a.jsonl", "b.jsonl"],
-        CONFIG,
-        &said,
-    );
-    let answer = workplace.run(["compare", "a.jsonl", "c.jsonl"]);
-    let said = "1 samples of a.jsonl and 2 of c.jsonl are not in the other";
-    assert!(answer.stderr.contains(said), "{}", answer.stderr);
-    assert!(answer.success().contains("| exact | 1 |"));
-}
-
-#[test]
 fn predictions_that_are_no_json_or_nested_without_end_are_scored_as_such() {
     let workplace = Workplace::new();
     let texts = [

@@ -10,6 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use data::*;
 pub use suites::*;
 
+use crate::config::Suite;
+
 /// LoRA fine-tuning that turns small open language models into reliable tool users.
 #[derive(Debug, Parser)]
 #[command(name = "tooltune", version, propagate_version = true)]
@@ -266,9 +268,9 @@ pub struct CompareArgs {
     pub before: PathBuf,
     /// Another on the same samples.
     pub after: PathBuf,
-    /// The suite, where checkpoints were evaluated by several: slot or goat.
-    #[arg(long)]
-    pub suite: Option<String>,
+    /// The suite, where checkpoints were evaluated by several.
+    #[arg(long, value_enum)]
+    pub suite: Option<Suite>,
     /// Samples that are named for each score, of those that became better and worse.
     #[arg(long, default_value_t = 10)]
     pub show: usize,
