@@ -217,7 +217,8 @@ pub struct EvalArgs {
     /// come, so that the same command goes on after an interruption.
     #[arg(long)]
     pub output: Option<PathBuf>,
-    /// Print the change against this metrics file of an earlier evaluation.
+    /// Print the change against this metrics.json of an earlier evaluation; for the suite slot. For
+    /// others, and for intervals, see `tooltune compare`.
     #[arg(long)]
     pub compare: Option<PathBuf>,
     /// JSON file of prompts in place of our own, such as the published ones, for toolqa and nestful.
