@@ -307,6 +307,14 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWrite
             "--endpoint needs --endpoint-model, the server's name for the model".to_string(),
         )
     })?;
+    let sampling = config.eval.sampling;
+    if let Some(top_k) = sampling.top_k.filter(|_| sampling.temperature > 0.0) {
+        say_aside(&format!(
+            "eval.top_k = {top_k} is sent as the field \"top_k\", which OpenAI's protocol does not \
+             have: vLLM, SGLang and llama.cpp take it; for a server that refuses it or passes over \
+             it, take eval.top_k out of the config"
+        ))?;
+    }
     let options = EndpointOptions {
         api_key_env: args.api_key_env.clone(),
         ..EndpointOptions::new(url, model)
