@@ -50,10 +50,22 @@ fn predictions_that_are_none_or_of_other_rows_are_refused_with_their_place() {
         assert_refused(&workplace, &RESCORE, status, said);
     }
 
-    let other = [1, 2, 3].map(|n| line(&format!("elsewhere/test.jsonl:{n}")));
-    workplace.write("predictions.jsonl", other.concat());
+    let other = [1, 2, 3, 4].map(|n| line(&format!("elsewhere/test.jsonl:{n}")));
+    for n in [3, 4] {
+        workplace.write("predictions.jsonl", other[..n].concat());
+        let none = format!("predictions.jsonl: none of its {n} predictions is of these 3 rows: ");
+        let said = [
+            none.as_str(),
+            "it has \"elsewhere/test.jsonl:1\", \"elsewhere/test.jsonl:2\"",
+            "the rows are \"dev.jsonl:1\", \"dev.jsonl:2\", \"dev.jsonl:3\"",
+            "--data",
+        ];
+        assert_refused(&workplace, &RESCORE, CONFIG, &said);
+    }
+    let some = [other[0].clone(), line("dev.jsonl:2"), line("dev.jsonl:1")];
+    workplace.write("predictions.jsonl", some.concat());
     let answer = workplace.run(RESCORE);
-    let said = "3 of 3 predictions are named for other rows, such as \"elsewhere/test.jsonl:1\"";
+    let said = "2 of 3 predictions are named for other rows, such as \"elsewhere/test.jsonl:1\"";
     assert!(answer.stderr.contains(said), "{}", answer.stderr);
     answer.success();
     // The same file at another place is the same rows.
@@ -65,30 +77,6 @@ fn predictions_that_are_none_or_of_other_rows_are_refused_with_their_place() {
 }
 
 #[test]
-fn evaluations_of_other_rows_are_not_compared_and_those_of_some_are_counted() {
-    let workplace = Workplace::new();
-    let line = |id: &str| json!({"id": id, "score": {"exact": true}}).to_string() + "\n";
-    workplace.write("a.jsonl", line("dev:1") + &line("dev:2"));
-    workplace.write("b.jsonl", line("test:1") + &line("test:2"));
-    workplace.write("c.jsonl", line("dev:2") + &line("dev:3") + &line("dev:4"));
-    let said = [
-        "a.jsonl and b.jsonl",
-        "no sample in common",
-        "\"dev:1\" and \"test:1\"",
-    ];
-    assert_refused(
-        &workplace,
-        &["compare", "a.jsonl", "b.jsonl"],
-        CONFIG,
-        &said,
-    );
-    let answer = workplace.run(["compare", "a.jsonl", "c.jsonl"]);
-    let said = "1 samples of a.jsonl and 2 of c.jsonl are not in the other";
-    assert!(answer.stderr.contains(said), "{}", answer.stderr);
-    assert!(answer.success().contains("| exact | 1 |"));
-}
-
-#[test]
 fn predictions_that_are_no_json_or_nested_without_end_are_scored_as_such() {
     let workplace = Workplace::new();
     let texts = [
@@ -96,8 +84,11 @@ fn predictions_that_are_no_json_or_nested_without_end_are_scored_as_such() {
         "{\"a\":".repeat(500_000),
         format!("{{\"a\": \"{}\"}}", "x".repeat(10_000_000)),
     ];
-    let line = |text: &String| json!({"id": "", "prediction": text}).to_string() + "\n";
-    let lines: Vec<String> = texts.iter().map(line).collect();
+    let line = |(n, text): (usize, &String)| {
+        let id = format!("dev.jsonl:{}", n + 1);
+        json!({"id": id, "prediction": text}).to_string() + "\n"
+    };
+    let lines: Vec<String> = texts.iter().enumerate().map(line).collect();
     workplace.write("predictions.jsonl", lines.concat());
     let said = workplace.run(RESCORE).success();
     let parse_rate = said.lines().find(|line| line.contains("slot.parse_rate"));

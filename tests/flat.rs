@@ -70,7 +70,7 @@ fn workplace() -> Workplace {
 }
 
 fn predictions(texts: &[String]) -> String {
-    let line = |(n, text): (usize, &String)| json!({"id": n.to_string(), "prediction": text});
+    let line = |(n, text): (usize, &String)| json!({"id": format!("dev.jsonl:{}", n + 1), "prediction": text});
     lines(texts.iter().enumerate().map(line))
 }
 

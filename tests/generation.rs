@@ -342,6 +342,40 @@ fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_server_is_asked_to_sample_as_the_config_says() {
+    let workplace = Workplace::new();
+    let server = Server::start(|_, _| Reply::chat("{}"));
+    let greedy = format!(
+        "eval config.toml --checkpoint base --endpoint {}/v1 --endpoint-model m --max-samples 1 \
+         --set eval.top_k=40",
+        server.url()
+    );
+    let sampled = format!("{greedy} --set eval.temperature=0.7 --set eval.top_p=0.9");
+    let news = "eval.top_k = 40 is sent as the field \"top_k\"";
+    for (command, is_sampled) in [(greedy, false), (sampled, true)] {
+        let n_before = server.received().len();
+        let answer = workplace.run(command.split(' '));
+        assert_eq!(
+            answer.stderr.contains(news),
+            is_sampled,
+            "{}",
+            answer.stderr
+        );
+        answer.success();
+        let requests = server.received();
+        assert_eq!(requests.len() - n_before, 1);
+        let body: Value = serde_json::from_str(&requests[n_before].body).unwrap();
+        let sent = |field: &str| body.get(field).and_then(Value::as_f64);
+        let expected = match is_sampled {
+            true => [Some(0.7), Some(0.9), Some(40.0)],
+            false => [Some(0.0), None, None],
+        };
+        let fields = ["temperature", "top_p", "top_k"];
+        assert_eq!(fields.map(sent), expected, "{body}");
+    }
+}
+
+#[test]
 fn texts_of_an_evaluation_with_other_settings_are_not_taken_over() {
     let workplace = Workplace::new();
     std::fs::create_dir(workplace.path("out")).unwrap();

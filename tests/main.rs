@@ -5,6 +5,7 @@ mod agents;
 mod bad_evaluations;
 mod bad_input;
 mod commands;
+mod comparisons;
 mod exports;
 mod flat;
 mod generation;

@@ -70,15 +70,24 @@ fn gold_sequences_win_and_those_that_need_python_are_counted() {
         let text = line["prediction"].as_str().unwrap();
         assert!(text.starts_with("[{\"name\": \""), "{text}");
     }
+    let refused = |predictions: &str, expected: &[&str]| {
+        workplace.write("refused.jsonl", predictions);
+        let answer = workplace.run(format!("{eval} --predictions refused.jsonl").split(' '));
+        assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+        for part in expected {
+            assert!(answer.stderr.contains(part), "{part}: {}", answer.stderr);
+        }
+    };
+    let foreign = json!({"id": "harbour", "prediction": "[]"});
+    let said = [
+        "none of its 1 predictions",
+        "\"harbour\"",
+        "\"quay\"",
+        "--data",
+    ];
+    refused(&lines(&[foreign]), &said);
     let swapped: Vec<Value> = golds.iter().rev().cloned().collect();
-    workplace.write("swapped.jsonl", lines(&swapped));
-    let answer = workplace.run(format!("{eval} --predictions swapped.jsonl").split(' '));
-    assert_eq!(answer.status, Some(2));
-    assert!(
-        answer.stderr.contains("not those of the rows"),
-        "{}",
-        answer.stderr
-    );
+    refused(&lines(&swapped), &["not those of the rows"]);
 }
 
 fn hotels(workplace: &Workplace) {
@@ -151,6 +160,23 @@ fn questions_about_outputs_are_asked_and_scored() {
         .run(format!("{TOOLQA} --predictions golds.jsonl --output golds").split(' '))
         .success();
     assert!(said.contains("100.0"), "{said}");
+    workplace.write(
+        "foreign.jsonl",
+        lines(&[json!({"uid": "z", "model_output": "1"})]),
+    );
+    let answer = workplace.run(format!("{TOOLQA} --predictions foreign.jsonl").split(' '));
+    assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+    for part in ["none of its 1 predictions", "\"z\"", "\"a\", \"b\""] {
+        assert!(answer.stderr.contains(part), "{}", answer.stderr);
+    }
+    // Only the suite slot prints a change beside its scores.
+    for suite in ["toolqa", "nestful", "goat", "retrieval"] {
+        let compare = format!("eval config.toml --suite {suite} --compare golds/metrics.json");
+        let answer = workplace.run(compare.split(' '));
+        assert_eq!(answer.status, Some(2), "{suite}: {}", answer.stderr);
+        let said = "`tooltune compare BEFORE AFTER`";
+        assert!(answer.stderr.contains(said), "{suite}: {}", answer.stderr);
+    }
     let answer = workplace.run("eval config.toml --suite toolqa --data questions.jsonl".split(' '));
     assert_eq!(answer.status, Some(2));
     assert!(answer.stderr.contains("--responses"), "{}", answer.stderr);

@@ -11,6 +11,7 @@ pub mod flat;
 pub mod grammar;
 pub mod http;
 pub mod json;
+mod lines;
 pub mod pairs;
 pub mod python;
 pub mod report;

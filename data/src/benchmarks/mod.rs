@@ -9,6 +9,7 @@ mod llm_judge;
 pub mod nestful;
 mod paired;
 pub mod retrieval;
+mod sample_scores;
 pub mod slot;
 pub mod toolqa;
 
@@ -17,3 +18,4 @@ pub use llm_judge::Judged;
 pub use paired::{
     Flip, PairedComparison, PairedError, PairedOptions, SampleScore, paired_bootstrap,
 };
+pub use sample_scores::{SampleForm, SampleMeasure};

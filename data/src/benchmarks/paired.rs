@@ -18,7 +18,7 @@ const N_SHOWN_IDS: usize = 3;
 pub struct SampleScore {
     /// Unique in its set.
     pub id: String,
-    /// Any finite number; higher is better.
+    /// Any finite number.
     pub score: f64,
 }
 
@@ -64,9 +64,10 @@ pub struct PairedComparison {
     pub difference: Estimate,
     /// Two-sided: how likely a difference as far from zero is, were there none.
     pub p: f64,
-    /// Samples that the second system does better, in order.
+    /// Samples that the second system scores higher, in order; it does them better, unless less of
+    /// the score is better.
     pub won: Vec<Flip>,
-    /// Samples that it does worse, in order.
+    /// Samples that it scores lower, in order.
     pub lost: Vec<Flip>,
 }
 

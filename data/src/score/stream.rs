@@ -12,6 +12,7 @@ use super::encoders::Encoders;
 use super::error::{LineError, StreamError};
 use super::request::Request;
 use crate::json;
+use crate::lines::{Found, MAX_LINE_BYTES, TooLong, read_line};
 
 /// The answer to one line.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,11 +60,7 @@ pub struct Summary {
 
 /// Scores one line; `line_no` counts from 1 and appears in its error.
 pub fn score_line(line: &str, line_no: usize, encoders: &Encoders) -> ScoreLine {
-    let malformed = |reason: String| ScoreLine {
-        id: Value::Null,
-        line_no,
-        outcome: Err(LineError::MalformedLine { reason }),
-    };
+    let malformed = |reason: String| malformed(reason, line_no);
     let fields = match json::parse(line) {
         Ok(Value::Object(fields)) => fields,
         Ok(_) => return malformed("the line is JSON but no object".to_owned()),
@@ -78,6 +75,14 @@ pub fn score_line(line: &str, line_no: usize, encoders: &Encoders) -> ScoreLine 
     }
 }
 
+fn malformed(reason: String, line_no: usize) -> ScoreLine {
+    ScoreLine {
+        id: Value::Null,
+        line_no,
+        outcome: Err(LineError::MalformedLine { reason }),
+    }
+}
+
 /// The reason without the line number within the text, which is always 1 here.
 fn in_line(error: &json::JsonError) -> String {
     match error {
@@ -88,32 +93,45 @@ fn in_line(error: &json::JsonError) -> String {
 
 /// Scores every line of `reader` onto `writer`.
 ///
-/// Each answer is written before the next line is read, and the writer is flushed at the end.
+/// Each answer is written before the next line is read, and the writer is flushed at the end. A line
+/// of more than 256 MiB is malformed, and passed over without being held in memory.
 ///
 /// # Errors
 ///
 /// - the input cannot be read or the output cannot be written; lines in error are no error here
 pub fn score_stream(
+    reader: impl BufRead,
+    writer: impl Write,
+    encoders: &Encoders,
+) -> Result<Summary, StreamError> {
+    score_lines(reader, writer, encoders, MAX_LINE_BYTES)
+}
+
+fn score_lines(
     mut reader: impl BufRead,
     mut writer: impl Write,
     encoders: &Encoders,
+    max_line_bytes: usize,
 ) -> Result<Summary, StreamError> {
     let mut summary = Summary::default();
     let mut bytes = Vec::new();
     loop {
         let line_no = summary.n_lines + 1;
-        bytes.clear();
-        let n_read = reader
-            .read_until(b'\n', &mut bytes)
-            .map_err(|source| StreamError::Read { line_no, source })?;
-        if n_read == 0 {
-            break;
-        }
-        let scored = score_bytes(
-            bytes.strip_suffix(b"\n").unwrap_or(&bytes),
-            line_no,
-            encoders,
-        );
+        let unreadable = |source| StreamError::Read { line_no, source };
+        let scored = match read_line(&mut reader, &mut bytes, max_line_bytes) {
+            Err(source) => return Err(unreadable(source)),
+            Ok(Found::End) => break,
+            Ok(Found::Whole) => {
+                let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+                score_bytes(line, line_no, encoders)
+            }
+            Ok(Found::TooLong) => {
+                if !bytes.ends_with(b"\n") {
+                    reader.skip_until(b'\n').map_err(unreadable)?;
+                }
+                malformed(TooLong::line(max_line_bytes).to_string(), line_no)
+            }
+        };
         writeln!(writer, "{scored}").map_err(|source| StreamError::Write { line_no, source })?;
         summary.n_lines += 1;
         summary.n_malformed += usize::from(scored.is_malformed());
@@ -130,16 +148,11 @@ fn score_bytes(bytes: &[u8], line_no: usize, encoders: &Encoders) -> ScoreLine {
     match std::str::from_utf8(bytes) {
         Ok(line) => score_line(line, line_no, encoders),
         Err(error) => {
-            let reason = format!(
-                "the line is not UTF-8 from byte {} on",
-                error.valid_up_to() + 1
-            );
-            let outcome = Err(LineError::MalformedLine { reason });
-            ScoreLine {
-                id: Value::Null,
+            let byte = error.valid_up_to() + 1;
+            malformed(
+                format!("the line is not UTF-8 from byte {byte} on"),
                 line_no,
-                outcome,
-            }
+            )
         }
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::json::JsonError;
+use crate::lines::TooLong;
 use crate::tools::ToolsError;
 
 /// A reason why text cannot become tokens to train on.
@@ -48,6 +49,10 @@ pub enum DataError {
         /// How many were dropped for which reason.
         reasons: String,
     },
+
+    /// A line has no end in sight.
+    #[error(transparent)]
+    LineTooLong(#[from] TooLong),
 
     /// A line is not UTF-8.
     #[error(

@@ -5,7 +5,7 @@
 //! faults of a file instead of the first.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,7 @@ use super::conversation::{
 use super::error::DataError;
 use super::slot::{GoldCheck, SlotRow};
 use crate::json;
+use crate::lines::{Found, MAX_LINE_BYTES, TooLong, read_line};
 
 /// What a row looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,12 +67,13 @@ impl From<SlotRow> for Row {
 ///
 /// The reader itself yields an error for a file without rows, a line that is not UTF-8 or not one
 /// JSON object, a field that is missing or of another type, and a gold value that its schema
-/// refuses.
+/// refuses; a line of more than 256 MiB is one, too, and the last.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     Ok(RowReader {
         path: path.to_owned(),
         lines: BufReader::with_capacity(1 << 16, file),
+        max_line_bytes: MAX_LINE_BYTES,
         format,
         line_number: 0,
         n_rows: 0,
@@ -85,6 +87,7 @@ pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError
 pub struct RowReader {
     path: PathBuf,
     lines: BufReader<File>,
+    pub(super) max_line_bytes: usize,
     format: DataFormat,
     line_number: usize,
     n_rows: usize,
@@ -126,14 +129,16 @@ impl RowReader {
 
     fn read_line(&mut self) -> Result<Option<Vec<u8>>, DataError> {
         let mut line = Vec::new();
-        let n_bytes = self
-            .lines
-            .read_until(b'\n', &mut line)
+        let found = read_line(&mut self.lines, &mut line, self.max_line_bytes)
             .map_err(|error| unreadable(&self.path, error))?;
-        if n_bytes == 0 {
+        if found == Found::End {
             return Ok(None);
         }
         self.line_number += 1;
+        if found == Found::TooLong {
+            let id = format!("{}:{}", self.path.display(), self.line_number);
+            return Err(DataError::from(TooLong::line(self.max_line_bytes)).at(&id));
+        }
         if self.line_number == 1 && line.starts_with(b"\xEF\xBB\xBF") {
             line.drain(..3);
         }

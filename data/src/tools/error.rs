@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::json::JsonError;
+use crate::lines::TooLong;
 
 /// A reason why documents or trajectories cannot be used.
 #[derive(Debug, Error)]
@@ -40,6 +41,10 @@ pub enum ToolsError {
         /// What was looked for, such as `API documents`.
         what: &'static str,
     },
+
+    /// A line, or a document that is read whole, has no end in sight.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
 
     /// A text is not UTF-8.
     #[error("invalid UTF-8 at byte {byte}; save the file as UTF-8 (iconv -t utf-8 converts)")]

@@ -39,5 +39,7 @@ pub use source::{JsonLines, TextLines, read_json, read_text};
 pub use trajectory::{Derived, Trajectory, TrajectoryCall};
 pub use trajectory_rows::{TrajectoryReader, read_trajectories};
 
+pub use crate::lines::TooLong;
+
 pub(crate) use error::did_you_mean;
 pub(crate) use fields::{Fields, kind_of};

@@ -1,10 +1,11 @@
 //! Files of JSON and of JSON Lines, gzip-compressed or not.
 //!
 //! The first two bytes say whether a file is compressed, so a name with or without `.gz` works.
-//! Lines stream: memory holds one line, however long the file.
+//! Lines stream: memory holds one line, however long the file. Lines and documents have a limit, for
+//! what a compressed file unpacks to is unknown until it is unpacked.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use super::error::ToolsError;
 use crate::json;
+use crate::lines::{Found, MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, TooLong, read_document, read_line};
 
 /// Opens a file for reading, decompressed where it begins as gzip does.
 ///
@@ -33,14 +35,21 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ToolsError> {
 ///
 /// # Errors
 ///
-/// - the file cannot be read or decompressed
+/// - the file cannot be read or decompressed, or has more than 2 GiB
 /// - it is not UTF-8
 pub fn read_text(path: &Path) -> Result<String, ToolsError> {
+    read_text_within(path, MAX_DOCUMENT_BYTES)
+}
+
+fn read_text_within(path: &Path, max_bytes: usize) -> Result<String, ToolsError> {
     let mut bytes = Vec::new();
-    open(path)?
-        .read_to_end(&mut bytes)
+    let found = read_document(&mut *open(path)?, &mut bytes, max_bytes)
         .map_err(|error| unreadable(path, error))?;
-    let text = utf8(&bytes).map_err(|error| error.at(path.display().to_string()))?;
+    let place = || path.display().to_string();
+    if found == Found::TooLong {
+        return Err(ToolsError::from(TooLong::document(max_bytes)).at(place()));
+    }
+    let text = utf8(&bytes).map_err(|error| error.at(place()))?;
     Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
@@ -55,10 +64,11 @@ pub fn read_json(path: &Path) -> Result<Value, ToolsError> {
 }
 
 /// The lines of a text file in order, each with its place as `file:line`; blank ones are passed
-/// over.
+/// over. One of more than 256 MiB is an error and the last.
 pub struct TextLines {
     path: PathBuf,
     lines: Box<dyn BufRead + Send>,
+    max_line_bytes: usize,
     line_number: usize,
     is_done: bool,
 }
@@ -83,6 +93,7 @@ impl TextLines {
         Ok(Self {
             path: path.to_owned(),
             lines: open(path)?,
+            max_line_bytes: MAX_LINE_BYTES,
             line_number: 0,
             is_done: false,
         })
@@ -93,16 +104,21 @@ impl TextLines {
         &self.path
     }
 
+    fn place(&self) -> String {
+        format!("{}:{}", self.path.display(), self.line_number)
+    }
+
     fn next_line(&mut self) -> Result<Option<Vec<u8>>, ToolsError> {
         let mut line = Vec::new();
-        let n_bytes = self
-            .lines
-            .read_until(b'\n', &mut line)
+        let found = read_line(&mut *self.lines, &mut line, self.max_line_bytes)
             .map_err(|error| unreadable(&self.path, error))?;
-        if n_bytes == 0 {
+        if found == Found::End {
             return Ok(None);
         }
         self.line_number += 1;
+        if found == Found::TooLong {
+            return Err(ToolsError::from(TooLong::line(self.max_line_bytes)).at(self.place()));
+        }
         if self.line_number == 1 && line.starts_with(b"\xEF\xBB\xBF") {
             line.drain(..3);
         }
@@ -123,7 +139,7 @@ impl Iterator for TextLines {
                 Ok(None) => self.is_done = true,
                 Ok(Some(line)) if line.trim_ascii().is_empty() => {}
                 Ok(Some(line)) => {
-                    let place = format!("{}:{}", self.path.display(), self.line_number);
+                    let place = self.place();
                     return Some(match utf8(&line) {
                         Ok(text) => Ok((place, text.trim_end_matches(['\r', '\n']).to_owned())),
                         Err(error) => Err(error.at(place)),
@@ -247,6 +263,44 @@ mod tests {
             .to_string();
         assert!(error.contains(":4: invalid UTF-8 at byte 0"), "{error}");
         assert!(lines.next().is_none());
+    }
+
+    #[test]
+    fn a_bomb_of_gzip_is_an_error_that_names_line_limit_and_remedy() {
+        // A thousandth of its size, as two good lines and one without end.
+        let text = format!("{{}}\n{{}}\n{}", "[".repeat(4 << 20));
+        for bytes in [gzip(&text), text.into_bytes()] {
+            let file = file(&bytes);
+            let mut lines = TextLines::open(file.path()).expect("opens");
+            lines.max_line_bytes = 1 << 16;
+            let read: Vec<_> = JsonLines { lines }.collect();
+            assert_eq!(read.len(), 3);
+            assert!(read[0].is_ok() && read[1].is_ok());
+            let error = read[2].as_ref().expect_err("a bomb").to_string();
+            let said = ":3: the line has more than 65536 bytes, the most that is read of one; give";
+            assert!(error.contains(said), "{error}");
+
+            let error = read_text_within(file.path(), 1 << 16).expect_err("a bomb");
+            let error = error.to_string();
+            let said =
+                ": the document has more than 65536 bytes, the most that is read of one; split";
+            assert!(error.contains(said), "{error}");
+            assert!(read_text_within(file.path(), 6 + (4 << 20)).is_ok());
+        }
+    }
+
+    #[test]
+    fn json_that_nests_a_million_deep_is_an_error_in_lines_and_in_documents() {
+        let deep = "[".repeat(1_000_000);
+        for bytes in [gzip(&deep), deep.into_bytes()] {
+            let file = file(&bytes);
+            let mut lines = JsonLines::open(file.path()).expect("opens");
+            let of_line = lines.next().expect("a line").expect_err("deep").to_string();
+            let of_document = read_json(file.path()).expect_err("deep").to_string();
+            for error in [of_line, of_document] {
+                assert!(error.contains("nested deeper than 127 levels"), "{error}");
+            }
+        }
     }
 
     #[test]

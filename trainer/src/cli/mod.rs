@@ -10,6 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use data::*;
 pub use suites::*;
 
+use crate::config::Suite;
+
 /// LoRA fine-tuning that turns small open language models into reliable tool users.
 #[derive(Debug, Parser)]
 #[command(name = "tooltune", version, propagate_version = true)]
@@ -215,7 +217,8 @@ pub struct EvalArgs {
     /// come, so that the same command goes on after an interruption.
     #[arg(long)]
     pub output: Option<PathBuf>,
-    /// Print the change against this metrics file of an earlier evaluation.
+    /// Print the change against this metrics.json of an earlier evaluation; for the suite slot. For
+    /// others, and for intervals, see `tooltune compare`.
     #[arg(long)]
     pub compare: Option<PathBuf>,
     /// JSON file of prompts in place of our own, such as the published ones, for toolqa and nestful.
@@ -273,9 +276,9 @@ pub struct CompareArgs {
     pub before: PathBuf,
     /// Another on the same samples.
     pub after: PathBuf,
-    /// The suite, where checkpoints were evaluated by several: slot or goat.
-    #[arg(long)]
-    pub suite: Option<String>,
+    /// The suite, where checkpoints were evaluated by several.
+    #[arg(long, value_enum)]
+    pub suite: Option<Suite>,
     /// Samples that are named for each score, of those that became better and worse.
     #[arg(long, default_value_t = 10)]
     pub show: usize,

@@ -79,9 +79,6 @@ impl<'a> Evaluation<'a> {
         suite: &dyn AgentSuite,
         device: &Device,
     ) -> Result<Self, Error> {
-        if args.compare.is_some() {
-            return Err(Error::Usage("--compare is for the suite slot".to_string()));
-        }
         let judge = goat_config(config)?.judge.as_ref();
         let judge = judge.filter(|_| suite.has_answers());
         let loops = match &args.predictions {

@@ -3,59 +3,60 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-use tooltune_data::benchmarks::{PairedOptions, SampleScore, paired_bootstrap};
+use tooltune_data::benchmarks::{
+    Flip, PairedComparison, PairedOptions, SampleForm, SampleMeasure, SampleScore, paired_bootstrap,
+};
 use tooltune_data::tools::JsonLines;
 
 use super::{say, say_aside};
 use crate::cli::CompareArgs;
+use crate::config::Suite;
 use crate::error::Error;
 
 /// The file of samples in the folder of an evaluation.
 const PREDICTIONS: &str = "predictions.jsonl";
 
-/// Scores of samples by the name of the score.
-type Scores = BTreeMap<String, Vec<SampleScore>>;
+/// The samples of an evaluation.
+struct Samples {
+    form: &'static SampleForm,
+    ids: BTreeSet<String>,
+    /// Of the samples that have one, by the name of the measure.
+    scores: BTreeMap<&'static str, Vec<SampleScore>>,
+}
 
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
-    let (before, ids) = scores(&predictions(&args.before, args.suite.as_deref())?)?;
-    let (after, other_ids) = scores(&predictions(&args.after, args.suite.as_deref())?)?;
-    check_samples(args, &ids, &other_ids)?;
+    let before = samples(&predictions(&args.before, args.suite)?)?;
+    let after = samples(&predictions(&args.after, args.suite)?)?;
+    check_samples(args, &before, &after)?;
     let mut lines = vec![
         "| score | n | before | after | difference, 95 % | p | better | worse |".to_string(),
         "|---|--:|--:|--:|--:|--:|--:|--:|".to_string(),
     ];
     let mut flips = Vec::new();
-    for (name, before) in &before {
-        let Some(after) = after.get(name) else {
+    for measure in before.form.measures {
+        let name = measure.name;
+        let scores = (before.scores.get(name), after.scores.get(name));
+        let (Some(before), Some(after)) = scores else {
             continue;
         };
         let (before, after) = common(before, after);
+        if before.is_empty() {
+            say_aside(&format!("{name}: no sample has it in both evaluations"))?;
+            continue;
+        }
         let found = paired_bootstrap(&before, &after, PairedOptions::default())
             .map_err(|error| Error::Usage(format!("{name}: {error}")))?;
-        let difference = found.difference;
-        lines.push(format!(
-            "| {name} | {} | {:.3} | {:.3} | {:+.3} [{:+.3}, {:+.3}] | {:.4} | {} | {} |",
-            found.n,
-            found.before,
-            found.after,
-            difference.value,
-            difference.low,
-            difference.high,
-            found.p,
-            found.won.len(),
-            found.lost.len(),
-        ));
-        for (what, samples) in [("better", &found.won), ("worse", &found.lost)] {
-            let ids: Vec<&str> = samples.iter().map(|flip| flip.id.as_str()).collect();
-            if !ids.is_empty() {
-                flips.push(format!("{name}, {what}: {}", shown(&ids, args.show)));
+        lines.push(table_line(measure, &found));
+        let [better, worse] = better_and_worse(measure, &found);
+        for (what, samples) in [("better", better), ("worse", worse)] {
+            if !samples.is_empty() {
+                flips.push(format!("{name}, {what}: {}", shown(samples, args.show)));
             }
         }
     }
     if lines.len() == 2 {
         return Err(Error::Usage(format!(
-            "{} and {} have no score in common; compare evaluations of one suite",
+            "{} and {} have no score in common; compare evaluations of the same kind",
             args.before.display(),
             args.after.display()
         )));
@@ -68,14 +69,48 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Says how many samples have no partner, and refuses evaluations of which none has.
-fn check_samples(
-    args: &CompareArgs,
-    before: &BTreeSet<String>,
-    after: &BTreeSet<String>,
-) -> Result<(), Error> {
-    let n_common = before.intersection(after).count();
+fn table_line(measure: &SampleMeasure, found: &PairedComparison) -> String {
+    let note = match measure.greater_is_better {
+        true => "",
+        false => " (less is better)",
+    };
+    let difference = found.difference;
+    let [better, worse] = better_and_worse(measure, found);
+    format!(
+        "| {}{note} | {} | {:.3} | {:.3} | {:+.3} [{:+.3}, {:+.3}] | {:.4} | {} | {} |",
+        measure.name,
+        found.n,
+        found.before,
+        found.after,
+        difference.value,
+        difference.low,
+        difference.high,
+        found.p,
+        better.len(),
+        worse.len(),
+    )
+}
+
+/// The samples that flipped, by the direction of the measure.
+fn better_and_worse<'f>(measure: &SampleMeasure, found: &'f PairedComparison) -> [&'f [Flip]; 2] {
+    match measure.greater_is_better {
+        true => [&found.won, &found.lost],
+        false => [&found.lost, &found.won],
+    }
+}
+
+/// Refuses evaluations of two suites and those without a sample in common, and says how many
+/// samples have no partner.
+fn check_samples(args: &CompareArgs, before: &Samples, after: &Samples) -> Result<(), Error> {
     let paths = (args.before.display(), args.after.display());
+    if before.form.suite != after.form.suite {
+        return Err(Error::Usage(format!(
+            "{} is an evaluation of {} and {} one of {}; compare evaluations of one suite",
+            paths.0, before.form.suite, paths.1, after.form.suite
+        )));
+    }
+    let (before, after) = (&before.ids, &after.ids);
+    let n_common = before.intersection(after).count();
     match (before.first(), after.first()) {
         (Some(first), Some(other)) if n_common == 0 => Err(Error::Usage(format!(
             "{} and {} have no sample in common, such as {first:?} and {other:?}; compare \
@@ -93,34 +128,47 @@ fn check_samples(
     }
 }
 
-fn shown(ids: &[&str], most: usize) -> String {
-    let mut text = ids[..ids.len().min(most)].join(", ");
-    if ids.len() > most {
-        text.push_str(&format!(" and {} more", ids.len() - most));
+/// The first `most` samples by their names; those that are sentences, as queries are, in quotes.
+fn shown(samples: &[Flip], most: usize) -> String {
+    let name = |flip: &Flip| match flip.id.contains(char::is_whitespace) {
+        true => format!("{:?}", flip.id),
+        false => flip.id.clone(),
+    };
+    let names: Vec<String> = samples.iter().take(most).map(name).collect();
+    let mut text = names.join(", ");
+    if samples.len() > most {
+        text.push_str(&format!(" and {} more", samples.len() - most));
     }
     text
 }
 
 /// A file as it is, or that of the folder of an evaluation or of a checkpoint.
-fn predictions(path: &Path, suite: Option<&str>) -> Result<PathBuf, Error> {
+fn predictions(path: &Path, suite: Option<Suite>) -> Result<PathBuf, Error> {
     if path.is_file() {
         return Ok(path.to_owned());
     }
     let of_suite = |suite: &str| path.join(format!("eval.{suite}.{PREDICTIONS}"));
-    let candidates = match suite {
-        Some(suite) => vec![of_suite(suite)],
-        None => vec![path.join(PREDICTIONS), of_suite("slot"), of_suite("goat")],
-    };
-    candidates
-        .into_iter()
-        .find(|file| file.is_file())
-        .ok_or_else(|| {
-            Error::Usage(format!(
-                "{} holds no {PREDICTIONS}; name the --output of an evaluation, a checkpoint, or \
-                 the file",
-                path.display()
-            ))
-        })
+    let own = path.join(PREDICTIONS);
+    if suite.is_none() && own.is_file() {
+        return Ok(own);
+    }
+    let mut suites = Suite::WORDS.to_vec();
+    suites.retain(|word| suite.is_none_or(|suite| suite.as_str() == *word));
+    suites.retain(|word| of_suite(word).is_file());
+    match suites.as_slice() {
+        [suite] => Ok(of_suite(suite)),
+        [] => Err(Error::Usage(format!(
+            "{} holds no {PREDICTIONS}{}; name the --output of an evaluation, a checkpoint that \
+             was evaluated, or the file",
+            path.display(),
+            suite.map_or_else(String::new, |suite| format!(" of {suite}"))
+        ))),
+        several => Err(Error::Usage(format!(
+            "{} was evaluated by {}; choose one with --suite",
+            path.display(),
+            several.join(", ")
+        ))),
+    }
 }
 
 /// The samples that both have a score for: some scores are not defined for every sample.
@@ -136,48 +184,47 @@ fn common(before: &[SampleScore], after: &[SampleScore]) -> (Vec<SampleScore>, V
     (of_both(before), of_both(after))
 }
 
-/// The scores of a file, and the samples that it has.
-fn scores(path: &Path) -> Result<(Scores, BTreeSet<String>), Error> {
-    let mut scores = Scores::new();
-    let mut ids = BTreeSet::new();
+/// The samples of a file, which has the lines of one suite.
+fn samples(path: &Path) -> Result<Samples, Error> {
+    let mut read: Option<Samples> = None;
     for line in JsonLines::open(path)? {
         let (place, line) = line?;
-        let (Some(id), Some(score)) = (line["id"].as_str(), line.get("score")) else {
+        let found = SampleForm::of(&line).and_then(|form| Some((form, form.id(&line)?)));
+        let Some((form, id)) = found else {
+            let suites: Vec<&str> = SampleForm::suites().collect();
             return Err(Error::Usage(format!(
-                "{place}: no id or no score; each line is {{\"id\": ..., \"score\": {{...}}}}, as \
-                 `tooltune eval --output` writes it"
+                "{place}: the line has no sample with scores, as `tooltune eval --output` writes \
+                 them for {}; score predictions first, with `tooltune eval RUN --predictions FILE \
+                 --output DIR`",
+                suites.join(", ")
             )));
         };
-        if !ids.insert(id.to_owned()) {
+        let samples = read.get_or_insert_with(|| Samples {
+            form,
+            ids: BTreeSet::new(),
+            scores: BTreeMap::new(),
+        });
+        if samples.form.suite != form.suite {
+            return Err(Error::Usage(format!(
+                "{place}: a line of {} after lines of {}; keep the lines of one evaluation",
+                form.suite, samples.form.suite
+            )));
+        }
+        if !samples.ids.insert(id.to_owned()) {
             return Err(Error::Usage(format!("{place}: {id:?} has a line already")));
         }
-        add(&mut scores, id, "", score);
-    }
-    Ok((scores, ids))
-}
-
-/// Numbers and truths of a score, those of objects in it under joined names.
-fn add(scores: &mut Scores, id: &str, name: &str, value: &Value) {
-    let number = match value {
-        Value::Bool(is) => f64::from(u8::from(*is)),
-        Value::Number(number) => number.as_f64().unwrap_or(f64::NAN),
-        Value::Object(fields) => {
-            for (field, value) in fields {
-                let name = match name {
-                    "" => field.clone(),
-                    name => format!("{name}.{field}"),
-                };
-                add(scores, id, &name, value);
+        for measure in form.measures {
+            if let Some(score) = measure.value(&line) {
+                let id = id.to_owned();
+                let scores = samples.scores.entry(measure.name).or_default();
+                scores.push(SampleScore { id, score });
             }
-            return;
         }
-        _ => return,
-    };
-    scores
-        .entry(name.to_owned())
-        .or_default()
-        .push(SampleScore {
-            id: id.to_owned(),
-            score: number,
-        });
+    }
+    read.ok_or_else(|| {
+        Error::Usage(format!(
+            "{}: there is no sample to compare; give the predictions of an evaluation",
+            path.display()
+        ))
+    })
 }

@@ -143,10 +143,11 @@ pub(super) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> {
         .zip(predictions)
         .map(|(row, prediction)| {
             let flat = flatten_slot_row(row, &flattening, &mut flattened);
+            let nested = flat.nested_completion(&prediction.prediction, &mut report);
             Prediction {
-                prediction: flat
-                    .nested_completion(&prediction.prediction, &mut report)
-                    .text,
+                // The prediction is of the nested row now, against which it will be scored.
+                id: row.id.clone(),
+                prediction: nested.text,
                 ..prediction
             }
         })

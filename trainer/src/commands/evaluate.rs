@@ -14,7 +14,7 @@ use tooltune_data::benchmarks::slot::{
 use tooltune_data::endpoint::EndpointOptions;
 use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::Row;
-use tooltune_data::tools::JsonLines;
+use tooltune_data::tools::{JsonLines, read_text};
 
 use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite};
 use crate::base_model::BaseModel;
@@ -29,6 +29,7 @@ use crate::eval::generate::GenerationProgress;
 use crate::eval::in_loop::encoder;
 use crate::eval::journal::{JOURNAL_FILE, Journal};
 use crate::eval::retrieval::RetrievalSuite;
+use crate::eval::saved::{check_ids, excerpt, in_file};
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
 use crate::eval::writer::{EndpointWriter, ModelWriter, Prompted, Writer, Written};
 use crate::export::CheckpointChoice;
@@ -40,6 +41,13 @@ use crate::recipes::retriever::files;
 use crate::recipes::{settings, sft};
 
 pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
+    if args.compare.is_some() && args.suite != SuiteName::Slot {
+        return Err(Error::Usage(
+            "--compare is for the suite slot; evaluate each time with --output, and run `tooltune \
+             compare BEFORE AFTER`, which compares two evaluations of any suite"
+                .to_string(),
+        ));
+    }
     let mut config = target_config(args)?;
     config.device = place.name(config.device)?;
     if let Some(output) = &args.output
@@ -183,21 +191,6 @@ pub(super) fn suite_files<'a>(
     }
 }
 
-/// Refuses options that rankings have no use for.
-fn without_predictions(args: &EvalArgs) -> Result<(), Error> {
-    for (given, option) in [
-        (args.predictions.is_some(), "--predictions"),
-        (args.compare.is_some(), "--compare"),
-    ] {
-        if given {
-            return Err(Error::Usage(format!(
-                "{option} is not for the suite retrieval; take it out"
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// The retriever of the chosen checkpoint, if one was trained; else that of the config.
 pub(super) fn retriever(
     args: &EvalArgs,
@@ -214,7 +207,11 @@ pub(super) fn retriever(
 }
 
 fn retrieval_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
-    without_predictions(args)?;
+    if args.predictions.is_some() {
+        return Err(Error::Usage(
+            "--predictions is not for the suite retrieval; take it out".to_string(),
+        ));
+    }
     let suite = RetrievalSuite::open(config)?;
     let evaluation = suite.evaluate(&retriever(args, config, device)?)?;
     write_files(args, &evaluation.files()?)?;
@@ -316,6 +313,14 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWrite
             "--endpoint needs --endpoint-model, the server's name for the model".to_string(),
         )
     })?;
+    let sampling = config.eval.sampling;
+    if let Some(top_k) = sampling.top_k.filter(|_| sampling.temperature > 0.0) {
+        say_aside(&format!(
+            "eval.top_k = {top_k} is sent as the field \"top_k\", which OpenAI's protocol does not \
+             have: vLLM, SGLang and llama.cpp take it; for a server that refuses it or passes over \
+             it, take eval.top_k out of the config"
+        ))?;
+    }
     let options = EndpointOptions {
         api_key_env: args.api_key_env.clone(),
         ..EndpointOptions::new(url, model)
@@ -403,10 +408,12 @@ pub(super) fn read_predictions(path: &Path) -> Result<Vec<Prediction>, Error> {
     Ok(predictions)
 }
 
-/// The predictions of `rows` from a file, with a word on those that another row is named for: they
-/// are in the order of the rows, but files are renamed and rows of one order have many forms.
+/// The predictions of `rows` from a file, in the order of the rows, with a word on those that are
+/// named for another row.
 fn saved(path: &Path, rows: &[Row]) -> Result<Vec<Prediction>, Error> {
     let predictions = read_predictions(path)?;
+    let ids = predictions.iter().map(|prediction| prediction.id.as_str());
+    check_ids(path, ids, rows.iter().map(|row| row.id.as_str()))?;
     if predictions.len() != rows.len() {
         return Err(Error::Usage(format!(
             "{}: {} predictions for {} rows; give one line for each row, in their order",
@@ -431,16 +438,6 @@ fn saved(path: &Path, rows: &[Row]) -> Result<Vec<Prediction>, Error> {
     Ok(predictions)
 }
 
-/// The file and line of a row, wherever the file lies.
-fn in_file(id: &str) -> &str {
-    id.rsplit('/').next().unwrap_or(id)
-}
-
-/// The beginning of a text, for a message.
-fn excerpt(text: &str) -> String {
-    text.chars().take(100).collect()
-}
-
 fn print(args: &EvalArgs, evaluation: &SlotEvaluation) -> Result<(), Error> {
     let Some(earlier) = &args.compare else {
         for (name, value) in evaluation.metrics() {
@@ -448,8 +445,7 @@ fn print(args: &EvalArgs, evaluation: &SlotEvaluation) -> Result<(), Error> {
         }
         return say(&format!("{:<32} {}", "n", evaluation.score.n));
     };
-    let bytes = std::fs::read(earlier).map_err(Error::io(earlier, "read"))?;
-    let before: DatasetScore = serde_json::from_slice(&bytes).map_err(|error| {
+    let before: DatasetScore = serde_json::from_str(&read_text(earlier)?).map_err(|error| {
         let earlier = earlier.display();
         Error::Usage(format!(
             "{earlier}: {error}; --compare takes the metrics.json of an evaluation"

@@ -11,6 +11,7 @@ use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::nestful::{NestfulEvaluation, NestfulNumbers, NestfulSuite};
+use crate::eval::saved::check_ids;
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     let options = args
@@ -61,8 +62,10 @@ fn print(args: &EvalArgs, evaluation: &NestfulEvaluation) -> Result<(), Error> {
 /// The texts of a former evaluation, in the order of the rows.
 fn saved(path: &Path, suite: &NestfulSuite) -> Result<Vec<String>, Error> {
     let saved = read_predictions(path)?;
-    let ids = suite.rows().iter().map(|row| row.sample_id.as_str());
-    match ids.eq(saved.iter().map(|prediction| prediction.id.as_str())) {
+    let rows = || suite.rows().iter().map(|row| row.sample_id.as_str());
+    let ids = || saved.iter().map(|prediction| prediction.id.as_str());
+    check_ids(path, ids(), rows())?;
+    match rows().eq(ids()) {
         true => Ok(saved.into_iter().map(|saved| saved.prediction).collect()),
         false => Err(Error::Usage(format!(
             "{}: the ids are not those of the rows; give one line for each row, in their order",

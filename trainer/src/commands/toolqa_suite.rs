@@ -10,6 +10,7 @@ use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::report_files::report_files;
+use crate::eval::saved::check_ids;
 use crate::eval::toolqa::ToolQaSuite;
 use crate::progress::Progress;
 use crate::recipes::interrupt::Interrupt;
@@ -24,7 +25,12 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
         return classify(args, config, &suite, device);
     }
     let predictions = match &args.predictions {
-        Some(path) => read_predictions(path)?,
+        Some(path) => {
+            let saved = read_predictions(path)?;
+            let rows = suite.rows().iter().map(|row| row.uid.as_str());
+            check_ids(path, saved.iter().map(|one| one.uid.as_str()), rows)?;
+            saved
+        }
         None => {
             let (published, most) = (suite.published_max_new_tokens(), config.eval.max_new_tokens);
             if most < published {

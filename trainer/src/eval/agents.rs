@@ -4,7 +4,7 @@
 //! together, makes all calls, and completes all prompts in one batch. Outcomes are kept as they
 //! were, so that scoring can be repeated without a model.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -22,6 +22,7 @@ use super::encoder::MiniLmEncoder;
 use super::generate::GenerationProgress;
 use super::journal::Journal;
 use super::report_files::{json_lines, report_files};
+use super::saved::check_ids;
 use super::writer::{Constrainer, PromptText, Prompted, Rounds, TextConstraint, Writer, Written};
 use crate::config::Config;
 use crate::error::Error;
@@ -165,7 +166,8 @@ struct SavedOutcome {
 ///
 /// # Errors
 ///
-/// A line that is no prediction, an id that comes twice, or a task without a line.
+/// A line that is no prediction, an id that comes twice, a task without a line, or no line of any
+/// task.
 pub fn read_outcomes(path: &Path, tasks: &[AgentTask]) -> Result<(Vec<Outcome>, usize), Error> {
     let mut saved = HashMap::new();
     for line in JsonLines::open(path)? {
@@ -181,6 +183,8 @@ pub fn read_outcomes(path: &Path, tasks: &[AgentTask]) -> Result<(Vec<Outcome>, 
             return Err(Error::Usage(format!("{place}: {id:?} has a line already")));
         }
     }
+    let ids = saved.keys().map(String::as_str).collect::<BTreeSet<_>>();
+    check_ids(path, ids, tasks.iter().map(|task| task.id.as_str()))?;
     let n_saved = saved.len();
     let outcomes: Vec<Outcome> = tasks
         .iter()

@@ -17,6 +17,7 @@ pub mod nestful;
 pub mod report_files;
 pub mod restbench;
 pub mod retrieval;
+pub mod saved;
 pub mod slot;
 pub mod toolqa;
 pub mod writer;

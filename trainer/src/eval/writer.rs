@@ -150,6 +150,12 @@ impl EndpointWriter {
         if sampling.temperature > 0.0 {
             extra.insert("top_p".to_owned(), json!(sampling.top_p));
             extra.insert("seed".to_owned(), json!(self.options.seed));
+            // No part of the protocol, but vLLM, SGLang and llama.cpp take it by this name, and a
+            // server that is strict about fields refuses it by name. To leave it out would sample
+            // otherwise than the config says, and nobody would see it.
+            if let Some(top_k) = sampling.top_k {
+                extra.insert("top_k".to_owned(), json!(top_k));
+            }
         }
         if !self.options.stop_strings.is_empty() {
             extra.insert("stop".to_owned(), json!(self.options.stop_strings));

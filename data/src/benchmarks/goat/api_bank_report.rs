@@ -60,8 +60,10 @@ impl ApiBankScore {
         }
     }
 
-    fn is_right(&self) -> bool {
-        self.n_right == self.n_pred && self.n_right == self.n_gold
+    /// Whether the calls are all right and all made; none without gold calls.
+    pub fn has_right_calls(&self) -> Option<bool> {
+        let is_right = self.n_right == self.n_pred && self.n_right == self.n_gold;
+        (self.n_gold > 0).then_some(is_right)
     }
 }
 
@@ -109,7 +111,7 @@ impl ApiBankReport {
         };
         // Without any call nothing is right, as in API-Bank.
         let correctness = ratio_estimate(&counts).unwrap_or(none_right);
-        let right = with_calls().map(|score| Some(indicator(score.is_right())));
+        let right = with_calls().map(|score| score.has_right_calls().map(indicator));
         let parse_errors: Vec<[f64; 1]> =
             scores.iter().map(|s| [indicator(s.parse_error)]).collect();
         let [parse_error_rate] = estimates(&parse_errors);

@@ -220,3 +220,31 @@ fn a_reader_that_breaks_off_is_an_error_with_its_line() {
         "line 2: the input cannot be read: unplugged"
     );
 }
+
+#[test]
+fn a_line_without_end_is_answered_in_its_place_and_the_next_ones_are_scored() {
+    let good = r#"{"op": "slot.parse", "input": {"raw": "1"}}"#;
+    // One byte beyond the limit, which is the line's end, and then far beyond it.
+    let lines = [
+        good.to_owned(),
+        " ".repeat(100),
+        "[".repeat(1_000_000),
+        good.to_owned(),
+    ];
+    let mut output = Vec::new();
+    let input = lines.join("\n");
+    let summary = score_lines(input.as_bytes(), &mut output, &Encoders::hash_only(), 100).unwrap();
+    assert_eq!((summary.n_lines, summary.n_malformed), (4, 2));
+    let output = String::from_utf8(output).unwrap();
+    let answers: Vec<Value> = output.lines().map(|l| json::parse(l).unwrap()).collect();
+    for answer in [0, 3].map(|place| &answers[place]) {
+        assert_eq!(answer["value"], json!(true));
+    }
+    for (place, line_no) in [(1, 2), (2, 3)] {
+        let error = &answers[place]["error"];
+        assert_eq!(error["kind"], "malformed_line");
+        let said = format!("line {line_no}: the line has more than 100 bytes, the most that");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.starts_with(&said), "{message}");
+    }
+}

@@ -352,3 +352,18 @@ fn formats_are_spelled_as_in_configurations() {
         );
     }
 }
+
+#[test]
+fn a_line_without_end_is_an_error_with_its_place_and_the_last() {
+    let content = format!("{SLOT}\n{SLOT}{}\n{SLOT}\n", " ".repeat(5_000));
+    let file = file(content.as_bytes());
+    let mut reader = read_rows(file.path(), DataFormat::Slot).unwrap();
+    reader.max_line_bytes = 1_000;
+    let rows: Vec<_> = reader.collect();
+    assert_eq!(rows.len(), 2);
+    assert!(rows[0].is_ok());
+    let error = rows[1].as_ref().unwrap_err().to_string();
+    let said =
+        ":2: the line has more than 1000 bytes, the most that is read of one; give one value";
+    assert!(error.contains(said), "{error}");
+}

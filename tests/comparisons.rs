@@ -1,0 +1,211 @@
+//! `compare` through the program: evaluations of every suite, paired by their samples.
+
+use serde_json::{Value, json};
+
+use crate::bad_input::{CONFIG, assert_refused};
+use crate::workplace::Workplace;
+
+fn lines(rows: &[Value]) -> String {
+    rows.iter().map(|row| format!("{row}\n")).collect()
+}
+
+/// A sample of the suite nestful that computes its answer, or cannot be read.
+fn sequence(id: &str, is_right: bool) -> Value {
+    let win = json!({"scored": {"official": is_right, "strict": is_right}});
+    json!({"id": id, "gold": "[]", "prediction": "", "score": {"parse_error": !is_right,
+        "n_pred": 2 * usize::from(is_right), "partial": 0.5, "full": is_right, "win": win,
+        "gold_dag": {"n_calls": 2, "depth": 1}}})
+}
+
+fn answer(uid: &str, is_right: bool) -> Value {
+    json!({"uid": uid, "task_type": "FILTERING", "model_output": "", "answer": null,
+        "status": "answered", "exact_match": is_right, "exact_match_strict": is_right,
+        "contains": true, "judged": null})
+}
+
+fn outcome(id: &str, is_solved: bool) -> Value {
+    json!({"id": id, "query": "?", "outcome": {}, "score": {"sa": 0.5, "ia": 0.5,
+        "ia_strict": 0.5, "success": is_solved, "correct_path": true, "delta_len": -2,
+        "parse_error": !is_solved}})
+}
+
+fn sample(id: &str, is_right: bool) -> Value {
+    json!({"id": id, "score": {"rouge_l": 0.25, "n_gold": 1, "n_pred": 1,
+        "n_right": usize::from(is_right), "rouge_l_plain": null, "success": null,
+        "parse_error": false}})
+}
+
+fn path(id: &str, is_right: bool) -> Value {
+    json!({"id": id, "gold": [], "outcome": {}, "score": {"sa": 0.5, "correct_path": is_right,
+        "success": null, "delta_len": 3, "parse_error": false}})
+}
+
+/// A query whose right document stands first, or second.
+fn ranking(query: &str, is_first: bool) -> Value {
+    let ranked = if is_first { [4, 1, 2] } else { [1, 4, 2] };
+    json!({"query": query, "gold": [4], "ranked": ranked})
+}
+
+fn completion(id: &str, parses: bool) -> Value {
+    let agreement = json!({"precision": 0.5, "recall": 0.5, "f": 0.5});
+    json!({"id": id, "prediction": "", "score": {"parses": parses, "schema": false,
+        "strict_keys": false, "content": agreement, "exact": agreement, "exact_match": false,
+        "gold_depth": 1 + usize::from(parses), "violations": []}})
+}
+
+#[test]
+fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
+    // What the two systems make of the samples `one` and `two`: the second does `one` better.
+    type Row = fn(&str, bool) -> Value;
+    let gain = "| 2 | 0.000 | 0.500 | +0.500 [";
+    let cases: [(&str, Row, &str, &[&str]); 7] = [
+        ("slot", completion, "parses", &["schema", "exact_match"]),
+        ("goat", outcome, "success", &["sa", "correct_path"]),
+        ("restbench", path, "correct_path", &["sa"]),
+        ("apibank", sample, "sample_accuracy", &["rouge_l"]),
+        ("nestful", sequence, "win_strict", &["full", "partial"]),
+        ("toolqa", answer, "exact_match", &["contains"]),
+        ("retrieval", ranking, "recall_at_1", &["mrr_at_10"]),
+    ];
+    let workplace = Workplace::with_rows("1");
+    for (suite, row, measure, others) in cases {
+        let names = match suite {
+            "retrieval" => ["what is one?", "what is two?"],
+            _ => ["one", "two"],
+        };
+        workplace.write("before.jsonl", lines(&names.map(|name| row(name, false))));
+        let after = [row(names[1], false), row(names[0], true)];
+        workplace.write("after.jsonl", lines(&after));
+        let said = workplace
+            .run(["compare", "before.jsonl", "after.jsonl"])
+            .success();
+        let line = said
+            .lines()
+            .find(|line| line.starts_with(&format!("| {measure} |")));
+        let line = line.unwrap_or_else(|| panic!("{suite}: no {measure}: {said}"));
+        assert!(line.contains(gain) && line.ends_with("| 1 | 0 |"), "{line}");
+        for other in others {
+            assert!(
+                said.contains(&format!("| {other} | 2 |")),
+                "{suite}: {said}"
+            );
+        }
+        let better = match suite {
+            "retrieval" => format!("{measure}, better: \"what is one?\""),
+            _ => format!("{measure}, better: one"),
+        };
+        assert!(said.contains(&better), "{said}");
+        for no_score in ["gold_depth", "gold_dag", "n_pred", "n_right", "n_tokens"] {
+            assert!(!said.contains(no_score), "{suite}: {said}");
+        }
+        if let "goat" | "nestful" = suite {
+            let errors = "| parse_error (less is better) | 2 | 1.000 | 0.500 | -0.500 [";
+            let line = said.lines().find(|line| line.starts_with(errors));
+            assert!(
+                line.is_some_and(|line| line.ends_with("| 1 | 0 |")),
+                "{said}"
+            );
+            assert!(said.contains("parse_error, better: one"), "{said}");
+            assert!(!said.contains("worse: one"), "{said}");
+        }
+    }
+    // Nobody solved the same query twice, so that there are no lengths to compare.
+    workplace.write(
+        "before.jsonl",
+        lines(&[outcome("one", true), outcome("two", false)]),
+    );
+    workplace.write(
+        "after.jsonl",
+        lines(&[outcome("one", false), outcome("two", true)]),
+    );
+    let answer = workplace.run(["compare", "before.jsonl", "after.jsonl"]);
+    assert!(
+        answer.stderr.contains("delta_len: no sample"),
+        "{}",
+        answer.stderr
+    );
+    assert!(!answer.success().contains("delta_len"));
+}
+
+#[test]
+fn a_checkpoint_of_several_suites_asks_for_one_and_suites_are_not_mixed() {
+    let workplace = Workplace::with_rows("1");
+    for (folder, is_right) in [("a", false), ("b", true)] {
+        std::fs::create_dir(workplace.path(folder)).unwrap();
+        for (suite, row) in [
+            ("toolqa", answer("one", is_right)),
+            ("slot", completion("one", is_right)),
+        ] {
+            let file = format!("{folder}/eval.{suite}.predictions.jsonl");
+            workplace.write(&file, lines(&[row]));
+        }
+    }
+    let said = ["a was evaluated by slot, toolqa", "--suite"];
+    assert_refused(&workplace, &["compare", "a", "b"], CONFIG, &said);
+    let said = ["a holds no predictions.jsonl of nestful"];
+    let nestful = ["compare", "a", "b", "--suite", "nestful"];
+    assert_refused(&workplace, &nestful, CONFIG, &said);
+    let unknown = ["compare", "a", "b", "--suite", "tools"];
+    assert_refused(&workplace, &unknown, CONFIG, &["tools", "toolqa"]);
+    let table = workplace
+        .run(["compare", "a", "b", "--suite", "toolqa"])
+        .success();
+    assert!(
+        table.contains("| exact_match | 1 | 0.000 | 1.000 |"),
+        "{table}"
+    );
+
+    let (slot, toolqa) = (
+        "a/eval.slot.predictions.jsonl",
+        "b/eval.toolqa.predictions.jsonl",
+    );
+    let said = ["an evaluation of slot", "one of toolqa", "of one suite"];
+    assert_refused(&workplace, &["compare", slot, toolqa], CONFIG, &said);
+    let mixed = lines(&[completion("one", true), answer("two", true)]);
+    workplace.write("mixed.jsonl", mixed);
+    let said = ["mixed.jsonl:2: a line of toolqa after lines of slot"];
+    assert_refused(&workplace, &["compare", "mixed.jsonl", slot], CONFIG, &said);
+    workplace.write(
+        "bare.jsonl",
+        lines(&[json!({"id": "one", "prediction": "{}"})]),
+    );
+    let said = [
+        "bare.jsonl:1: ",
+        "no sample with scores",
+        "--predictions FILE",
+    ];
+    assert_refused(&workplace, &["compare", slot, "bare.jsonl"], CONFIG, &said);
+    workplace.write("empty.jsonl", "");
+    let said = ["empty.jsonl: there is no sample"];
+    assert_refused(&workplace, &["compare", slot, "empty.jsonl"], CONFIG, &said);
+}
+
+#[test]
+fn evaluations_of_other_rows_are_not_compared_and_those_of_some_are_counted() {
+    let workplace = Workplace::with_rows("1");
+    let of = |ids: &[&str]| {
+        lines(
+            &ids.iter()
+                .map(|id| completion(id, true))
+                .collect::<Vec<_>>(),
+        )
+    };
+    workplace.write("a.jsonl", of(&["dev:1", "dev:2"]));
+    workplace.write("b.jsonl", of(&["test:1", "test:2"]));
+    workplace.write("c.jsonl", of(&["dev:2", "dev:3", "dev:4"]));
+    let said = [
+        "a.jsonl and b.jsonl",
+        "no sample in common",
+        "\"dev:1\" and \"test:1\"",
+    ];
+    assert_refused(
+        &workplace,
+        &["compare", "a.jsonl", "b.jsonl"],
+        CONFIG,
+        &said,
+    );
+    let answer = workplace.run(["compare", "a.jsonl", "c.jsonl"]);
+    let said = "1 samples of a.jsonl and 2 of c.jsonl are not in the other";
+    assert!(answer.stderr.contains(said), "{}", answer.stderr);
+    assert!(answer.success().contains("| parses | 1 |"));
+}
