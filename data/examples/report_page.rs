@@ -189,6 +189,7 @@ fn mask_preview() -> Vec<PreviewRow> {
 fn samples(pace: f64) -> Vec<SampleView> {
     let sample = |id: u32, prediction: &str, similarity: f64, notes: &[&str]| SampleView {
         suite: "slot".to_owned(),
+        result: "best".to_owned(),
         id: format!("data/slot/test.jsonl:{id}"),
         prompt: "Extract the departure as JSON.\n\nText: The ferry Aurelia leaves berth 4 at \
                  06:40 with 212 passengers on board; the pilot is M. Ostrander.\n\nSchema: \
@@ -197,7 +198,11 @@ fn samples(pace: f64) -> Vec<SampleView> {
             .to_owned(),
         prediction: prediction.to_owned(),
         gold: r#"{"ferry": "Aurelia", "berth": 4, "pilot": "M. Ostrander"}"#.to_owned(),
-        scores: [("schema", 0.0), ("content_similarity", similarity)]
+        rank: Some(SampleScoreView {
+            name: "mean of schema and content.f".to_owned(),
+            value: similarity / 2.0,
+        }),
+        scores: [("schema", 0.0), ("content.f", similarity)]
             .map(|(name, value)| SampleScoreView {
                 name: name.to_owned(),
                 value,
@@ -210,12 +215,20 @@ fn samples(pace: f64) -> Vec<SampleView> {
         "{\"ferry\": \"Aurelia\", ".repeat(260)
     );
     let mut samples = vec![
-        sample(17, &cut, 0.0, &["json: expected `,` or `}` at line 2"]),
+        sample(
+            17,
+            &cut,
+            0.0,
+            &["breaks json: expected `,` or `}` at line 2"],
+        ),
         sample(
             42,
             r#"{"ferry": "Aurelia", "berth": "4", "captain": "Ostrander"}"#,
             0.61 / pace,
-            &["type: /berth is no integer", "required: /pilot"],
+            &[
+                "breaks type at /berth: \"4\" is not of type \"integer\"",
+                "breaks required: \"pilot\" is a required property",
+            ],
         ),
         sample(
             71,
