@@ -112,9 +112,14 @@ fn suites(pace: f64) -> Vec<SuiteResult> {
     let metrics = |level: f64| {
         let depth = |depth: usize, n: usize| {
             let fall = level * (1.1 - 0.15 * depth as f64);
-            json!({"depth": depth, "n": n, "schema_accuracy": fall,
-                   "strict_keys_accuracy": 0.9 * fall, "content_similarity": 0.8 * fall,
-                   "exact_match": 0.5 * fall})
+            json!({"depth": depth, "n": n, "schema_accuracy": estimate(fall),
+                   "strict_keys_accuracy": estimate(0.9 * fall),
+                   "content_similarity": estimate(0.8 * fall),
+                   "exact_match": estimate(0.5 * fall)})
+        };
+        let third = |range: &str, n: usize, share: f64| {
+            json!({"complexity": range, "n": n, "schema_accuracy": estimate(level * share),
+                   "content_similarity": estimate(level * share * 0.9)})
         };
         let kind = |n: usize, share: f64| {
             json!({"n": n, "exact_match_f": estimate(level * share),
@@ -129,6 +134,8 @@ fn suites(pace: f64) -> Vec<SuiteResult> {
             "exact_match": estimate(level * 0.44),
             "mean": estimate(level * 0.9),
             "by_depth": [depth(1, 92), depth(2, 71), depth(3, 37)],
+            "by_complexity": [third("4.2 to 11.6", 68, 1.1), third("11.7 to 19.0", 66, 1.0),
+                              third("19.3 to 64.8", 66, 0.85)],
             "by_question_type": {"entity": kind(88, 0.7), "date": kind(54, 0.5),
                                  "quantity": kind(58, 0.4)},
             "violations": {"additionalProperties": 14, "json": 3, "required": 9},
