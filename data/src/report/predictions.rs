@@ -39,6 +39,24 @@ pub fn ranked_samples(
         .collect()
 }
 
+/// The suite whose `metrics.json` this is, by the fields that only its own has.
+pub fn suite_of(metrics: &Value) -> Option<&'static str> {
+    // A report of goat holds one of the retriever, too, under that suite's name.
+    let fields = [
+        ("schema_accuracy", "slot"),
+        ("win_strict", "nestful"),
+        ("n_parse_errors", "toolqa"),
+        ("goat", "goat"),
+        ("restbench", "restbench"),
+        ("apibank", "apibank"),
+        ("recall_at_gt", "retrieval"),
+    ];
+    let own = fields
+        .iter()
+        .find(|(field, _)| metrics.get(field).is_some());
+    own.map(|(_, suite)| *suite)
+}
+
 /// The scores whose mean ranks a line, those that it has; none for a suite without a text.
 ///
 /// For slot the mean is that which chooses checkpoints. A sequence of calls wins or does not, which

@@ -1,6 +1,6 @@
-//! `report`: the files of one or two runs to one HTML page.
+//! `report`: the files of one or two runs, and of further evaluations, to one HTML page.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use burn::tensor::Device;
@@ -24,17 +24,19 @@ use crate::config::{Config, LoadedConfig, Suite};
 use crate::error::Error;
 use crate::recipes::rows::with_rows;
 use crate::recipes::{settings, sft};
+use evaluations::{Evaluation, evaluations};
+
+mod evaluations;
 
 /// Training rows whose tokens are shown.
 const N_PREVIEWS: usize = 3;
 
 pub(super) fn run(args: &ReportArgs, place: &Place) -> Result<(), Error> {
-    let runs = [Some(&args.run), args.other.as_ref()];
-    let runs = runs
-        .into_iter()
-        .flatten()
-        .map(|run| report_run(run, place))
-        .collect::<Result<Vec<_>, Error>>()?;
+    let evaluations = evaluations(&args.eval)?;
+    let mut runs = vec![report_run(&args.run, &evaluations, place)?];
+    if let Some(other) = &args.other {
+        runs.push(report_run(other, &[], place)?);
+    }
     let page = render(&runs)?;
     let output = args.output.clone();
     let output = output.unwrap_or_else(|| args.run.join("report.html"));
@@ -42,7 +44,7 @@ pub(super) fn run(args: &ReportArgs, place: &Place) -> Result<(), Error> {
     say(&format!("{} bytes in {}", page.len(), output.display()))
 }
 
-fn report_run(run: &Path, place: &Place) -> Result<ReportRun, Error> {
+fn report_run(run: &Path, evaluations: &[Evaluation], place: &Place) -> Result<ReportRun, Error> {
     let resolved = run.join("config.resolved.toml");
     let config = LoadedConfig::load(&resolved, &[])?.config;
     let run_dir = RunDir::open_to_read(run)?;
@@ -56,14 +58,19 @@ fn report_run(run: &Path, place: &Place) -> Result<ReportRun, Error> {
     // What a run has learned from may have moved since; the rest of the page does not need it.
     let found = previews(&config, &device);
     let mask_preview = or_nothing(found, "the rows that it learned from")?;
-    let samples = match shown {
-        Some(checkpoint) => {
-            let rows = sft::eval_rows(&config, &device, &mut FlattenReport::default());
-            let rows = or_nothing(rows, "the rows of data.eval")?;
-            samples(checkpoint, &label(checkpoint, best_step), &rows)?
-        }
+    let rows = match (shown, evaluations) {
+        (None, []) => Vec::new(),
+        _ => rows(&config, evaluations, &device)?,
+    };
+    let rows: HashMap<&str, &Row> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
+    let mut samples = match shown {
+        Some(checkpoint) => samples(checkpoint, &label(checkpoint, best_step), &rows)?,
         None => Vec::new(),
     };
+    let further = evaluations.iter();
+    samples.extend(further.flat_map(|evaluation| evaluation.samples(&rows)));
+    let mut suites = suites(&checkpoints, best_step)?;
+    suites.extend(evaluations.iter().map(Evaluation::result));
     Ok(ReportRun {
         name: name.to_string_lossy().into_owned(),
         date: written_at(&resolved),
@@ -76,12 +83,31 @@ fn report_run(run: &Path, place: &Place) -> Result<ReportRun, Error> {
                 value: best.value?,
             })
         }),
-        suites: suites(&checkpoints, best_step)?,
+        suites,
         mask_preview,
         samples,
         config_toml: text(&resolved)?,
         lock_json: text(&run.join("run.lock.json"))?,
     })
+}
+
+/// The rows that were evaluated: those of `data.eval`, and those of other files that predictions of
+/// `evaluations` are named for.
+fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<Vec<Row>, Error> {
+    let found = sft::eval_rows(config, device, &mut FlattenReport::default());
+    let mut rows = or_nothing(found, "the rows of data.eval")?;
+    let known: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    let files = evaluations.iter().flat_map(|one| one.row_files(&known));
+    let files: BTreeSet<_> = files.collect();
+    for file in files {
+        let what = format!("prompts and golds of {}", file.display());
+        let mut config = config.clone();
+        config.data.eval = vec![file];
+        config.eval.max_samples = None;
+        let found = sft::eval_rows(&config, device, &mut FlattenReport::default());
+        rows.extend(or_nothing(found, &what)?);
+    }
+    Ok(rows)
 }
 
 fn or_nothing<T: Default>(found: Result<T, Error>, what: &str) -> Result<T, Error> {
@@ -162,14 +188,17 @@ fn previews(config: &Config, device: &Device) -> Result<Vec<PreviewRow>, Error> 
 }
 
 /// The samples of a checkpoint with its predictions, those of each suite ranked by what it scores.
-fn samples(checkpoint: &Checkpoint, result: &str, rows: &[Row]) -> Result<Vec<SampleView>, Error> {
-    let rows: HashMap<&str, &Row> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
+fn samples(
+    checkpoint: &Checkpoint,
+    result: &str,
+    rows: &HashMap<&str, &Row>,
+) -> Result<Vec<SampleView>, Error> {
     let mut samples = Vec::new();
     for suite in Suite::WORDS {
         let path = checkpoint
             .path
             .join(format!("eval.{suite}.predictions.jsonl"));
-        samples.extend(ranked_samples((suite, result), &lines(&path)?, &rows));
+        samples.extend(ranked_samples((suite, result), &lines(&path)?, rows));
     }
     Ok(samples)
 }

@@ -231,3 +231,37 @@ fn what_a_line_lacks_comes_from_its_row() {
     assert_eq!(samples[0].prompt, "system:\nBe brief.\n\nuser:\nWhen?");
     assert_eq!(samples[0].gold, "Now.");
 }
+
+#[test]
+fn a_metrics_file_tells_its_suite() {
+    for (suite, metrics) in [
+        (
+            "slot",
+            json!({"n": 2, "schema_accuracy": {"value": 0.5}, "mean": {"value": 0.5}}),
+        ),
+        (
+            "nestful",
+            json!({"n": 2, "partial": {"value": 0.5}, "win_strict": null}),
+        ),
+        (
+            "toolqa",
+            json!({"n": 2, "contains": {"value": 0.5}, "n_parse_errors": 0}),
+        ),
+        (
+            "toolqa",
+            json!({"n": 2, "accuracy": {"value": 0.5}, "n_parse_errors": 0}),
+        ),
+        (
+            "goat",
+            json!({"goat": {"sa": 1.0}, "retrieval": {"recall_at_gt": 1.0}}),
+        ),
+        ("restbench", json!({"restbench": {"sa": 1.0}, "judge": {}})),
+        ("apibank", json!({"apibank": {"correctness": null}})),
+        ("retrieval", json!({"n": 2, "recall_at_gt": {"value": 0.5}})),
+    ] {
+        assert_eq!(suite_of(&metrics), Some(suite));
+    }
+    for foreign in [json!({"accuracy": 1.0}), json!([1]), json!(null)] {
+        assert_eq!(suite_of(&foreign), None);
+    }
+}
