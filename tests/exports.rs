@@ -275,3 +275,71 @@ fn options_that_a_format_has_no_use_for_are_refused() {
         assert!(answer.stderr.contains(said), "{more}: {}", answer.stderr);
     }
 }
+
+/// Writes `predictions` of two test rows and evaluates them in `output`.
+fn evaluated(workplace: &Workplace, predictions: [&str; 2], output: &str) {
+    let line = |(i, text): (usize, &&str)| {
+        let line = serde_json::json!({"id": format!("test.jsonl:{}", i + 1), "prediction": text});
+        format!("{line}\n")
+    };
+    let lines: String = predictions.iter().enumerate().map(line).collect();
+    workplace.write("texts.jsonl", lines);
+    let eval = "eval run --data test.jsonl --predictions texts.jsonl --output";
+    workplace.run(eval.split(' ').chain([output])).success();
+}
+
+#[test]
+fn a_report_shows_further_evaluations_with_their_worst_sample_first() {
+    let workplace = trained();
+    let synth = "data synth slot --split test --rows 2 --output test.jsonl";
+    workplace.run(synth.split(' ')).success();
+    let rows: Vec<Value> = workplace
+        .read("test.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let gold = |i: usize| serde_json::to_string(&rows[i]["gold"]).unwrap();
+    evaluated(&workplace, [&gold(0), "Sorry."], "eval/plain");
+    evaluated(&workplace, [&gold(0), &gold(1)], "eval/constrained");
+
+    let report = "report run --output page.html --eval eval/plain eval/constrained";
+    workplace.run(report.split(' ')).success();
+    let page = workplace.read("page.html");
+    for part in [
+        "Suite slot, further evaluations",
+        "<caption>by complexity</caption>",
+        "<span>plain</span>",
+        "<span>constrained</span>",
+        "breaks json: ",
+        "ranked by <span>mean of schema and content.f</span> <b>0.000</b>",
+    ] {
+        assert!(page.contains(part), "{part} is not in the page");
+    }
+    // The row that is no JSON in one of them is before the row that is right in both.
+    let at = |id: &str| page.find(&format!("<h3><code>{id}</code></h3>"));
+    let (worst, right) = (at("test.jsonl:2").unwrap(), at("test.jsonl:1").unwrap());
+    assert!(worst < right);
+    let card = &page[worst..right];
+    assert!(card.contains("Sorry"), "{card}");
+    let (_, prompt) = card.split_once("\"Prompt of test.jsonl:2\">").unwrap();
+    let (prompt, _) = prompt.split_once("</div>").unwrap();
+    let asked = rows[1]["input_text"].as_str().unwrap();
+    let words = asked.split(|sign: char| !sign.is_alphanumeric());
+    let longest = words.max_by_key(|word| word.len()).unwrap();
+    assert!(prompt.contains(longest), "{longest} is not in {prompt}");
+
+    let refused = |arguments: &str| {
+        let answer = workplace.run(arguments.split(' '));
+        assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+        answer.stderr
+    };
+    let said = refused("report run --eval eval");
+    assert!(
+        said.contains("eval holds no metrics.json; name the --output"),
+        "{said}"
+    );
+    refused("report run run --eval eval/plain");
+    workplace.write("eval/metrics.json", r#"{"accuracy": 1.0}"#);
+    let said = refused("report run --eval eval");
+    assert!(said.contains("the metrics of no suite"), "{said}");
+}

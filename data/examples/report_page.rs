@@ -112,9 +112,14 @@ fn suites(pace: f64) -> Vec<SuiteResult> {
     let metrics = |level: f64| {
         let depth = |depth: usize, n: usize| {
             let fall = level * (1.1 - 0.15 * depth as f64);
-            json!({"depth": depth, "n": n, "schema_accuracy": fall,
-                   "strict_keys_accuracy": 0.9 * fall, "content_similarity": 0.8 * fall,
-                   "exact_match": 0.5 * fall})
+            json!({"depth": depth, "n": n, "schema_accuracy": estimate(fall),
+                   "strict_keys_accuracy": estimate(0.9 * fall),
+                   "content_similarity": estimate(0.8 * fall),
+                   "exact_match": estimate(0.5 * fall)})
+        };
+        let third = |range: &str, n: usize, share: f64| {
+            json!({"complexity": range, "n": n, "schema_accuracy": estimate(level * share),
+                   "content_similarity": estimate(level * share * 0.9)})
         };
         let kind = |n: usize, share: f64| {
             json!({"n": n, "exact_match_f": estimate(level * share),
@@ -129,6 +134,8 @@ fn suites(pace: f64) -> Vec<SuiteResult> {
             "exact_match": estimate(level * 0.44),
             "mean": estimate(level * 0.9),
             "by_depth": [depth(1, 92), depth(2, 71), depth(3, 37)],
+            "by_complexity": [third("4.2 to 11.6", 68, 1.1), third("11.7 to 19.0", 66, 1.0),
+                              third("19.3 to 64.8", 66, 0.85)],
             "by_question_type": {"entity": kind(88, 0.7), "date": kind(54, 0.5),
                                  "quantity": kind(58, 0.4)},
             "violations": {"additionalProperties": 14, "json": 3, "required": 9},
@@ -189,6 +196,7 @@ fn mask_preview() -> Vec<PreviewRow> {
 fn samples(pace: f64) -> Vec<SampleView> {
     let sample = |id: u32, prediction: &str, similarity: f64, notes: &[&str]| SampleView {
         suite: "slot".to_owned(),
+        result: "best".to_owned(),
         id: format!("data/slot/test.jsonl:{id}"),
         prompt: "Extract the departure as JSON.\n\nText: The ferry Aurelia leaves berth 4 at \
                  06:40 with 212 passengers on board; the pilot is M. Ostrander.\n\nSchema: \
@@ -197,7 +205,11 @@ fn samples(pace: f64) -> Vec<SampleView> {
             .to_owned(),
         prediction: prediction.to_owned(),
         gold: r#"{"ferry": "Aurelia", "berth": 4, "pilot": "M. Ostrander"}"#.to_owned(),
-        scores: [("schema", 0.0), ("content_similarity", similarity)]
+        rank: Some(SampleScoreView {
+            name: "mean of schema and content.f".to_owned(),
+            value: similarity / 2.0,
+        }),
+        scores: [("schema", 0.0), ("content.f", similarity)]
             .map(|(name, value)| SampleScoreView {
                 name: name.to_owned(),
                 value,
@@ -210,12 +222,20 @@ fn samples(pace: f64) -> Vec<SampleView> {
         "{\"ferry\": \"Aurelia\", ".repeat(260)
     );
     let mut samples = vec![
-        sample(17, &cut, 0.0, &["json: expected `,` or `}` at line 2"]),
+        sample(
+            17,
+            &cut,
+            0.0,
+            &["breaks json: expected `,` or `}` at line 2"],
+        ),
         sample(
             42,
             r#"{"ferry": "Aurelia", "berth": "4", "captain": "Ostrander"}"#,
             0.61 / pace,
-            &["type: /berth is no integer", "required: /pilot"],
+            &[
+                "breaks type at /berth: \"4\" is not of type \"integer\"",
+                "breaks required: \"pilot\" is a required property",
+            ],
         ),
         sample(
             71,

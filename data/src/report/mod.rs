@@ -12,6 +12,7 @@ mod curves;
 mod error;
 mod number;
 mod page;
+mod predictions;
 mod preview;
 mod results;
 mod run;
@@ -23,6 +24,7 @@ mod words;
 
 pub use error::ReportError;
 pub use page::render;
+pub use predictions::{ranked_samples, suite_of};
 pub use run::{
     BestCheckpoint, PreviewRow, PreviewToken, ReportRun, SampleScoreView, SampleView, SuiteResult,
 };

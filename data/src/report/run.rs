@@ -22,7 +22,7 @@ pub struct ReportRun {
     pub suites: Vec<SuiteResult>,
     /// Training rows, token by token.
     pub mask_preview: Vec<PreviewRow>,
-    /// Samples with their predictions, the worst first.
+    /// Samples with their predictions: those of one result together, the worst first.
     pub samples: Vec<SampleView>,
     /// The text of `config.resolved.toml`.
     pub config_toml: String,
@@ -89,7 +89,9 @@ impl From<&InspectedRow> for PreviewRow {
 pub struct SampleView {
     /// Name of the suite that it belongs to.
     pub suite: String,
-    /// Unique in its suite; two runs' predictions of a sample are shown together.
+    /// What was evaluated, such as `step 300`, as in [`SuiteResult::label`].
+    pub result: String,
+    /// Unique in its suite and result; all predictions of a sample are shown together.
     pub id: String,
     /// What the model read.
     pub prompt: String,
@@ -97,6 +99,8 @@ pub struct SampleView {
     pub prediction: String,
     /// What it should have written.
     pub gold: String,
+    /// What it is ranked by among those of its suite and result, if by anything.
+    pub rank: Option<SampleScoreView>,
     /// Its scores.
     pub scores: Vec<SampleScoreView>,
     /// Further remarks, such as a broken rule of the schema.

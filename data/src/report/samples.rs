@@ -1,9 +1,14 @@
-//! Samples of all runs to cards: one prompt, and each run's prediction beside the gold.
+//! Samples of all runs to cards: one prompt, and each prediction beside the gold.
+//!
+//! Suites share the places evenly, and so do the results of a suite, since no score of one can be
+//! compared with a score of another.
+
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
 use super::number::{count, estimate};
-use super::run::{ReportRun, SampleView};
+use super::run::{ReportRun, SampleScoreView, SampleView};
 use super::shortened::{MAX_TEXT, cell, shortened};
 use super::words::{Piece, differences};
 
@@ -30,6 +35,9 @@ struct Card {
 #[derive(Debug, Clone, Serialize)]
 struct Answer {
     run: usize,
+    /// Which of the run's results it belongs to, if it says so.
+    result: String,
+    rank: Option<Score>,
     scores: Vec<Score>,
     notes: Vec<String>,
     prediction: Vec<Piece>,
@@ -44,32 +52,105 @@ struct Score {
     value: String,
 }
 
-/// Cards in the order of the first run's samples, then those that only the second has.
+/// The worst samples of every suite, the suites in the order in which they first come.
 pub(super) fn samples(runs: &[ReportRun]) -> Samples {
-    let mut shown: Vec<Vec<(usize, &SampleView)>> = Vec::new();
-    for (idx, run) in runs.iter().enumerate() {
-        for sample in &run.samples {
-            let is_of_this = |others: &&mut Vec<(usize, &SampleView)>| {
-                let is_new = others.iter().all(|(run, _)| *run != idx);
-                let is_same =
-                    |other: &SampleView| (&other.suite, &other.id) == (&sample.suite, &sample.id);
-                is_new && others.first().is_some_and(|(_, other)| is_same(other))
-            };
-            match shown.iter_mut().find(is_of_this) {
-                Some(others) => others.push((idx, sample)),
-                None => shown.push(vec![(idx, sample)]),
+    let (shown, rankings) = by_sample(runs);
+    let orders = orders(&rankings);
+    let lengths: Vec<usize> = orders.iter().map(Vec::len).collect();
+    let chosen = orders.iter().zip(shares(&lengths));
+    let chosen = chosen.flat_map(|(order, n)| order.iter().take(n));
+    let cards: Vec<Card> = chosen.filter_map(|at| card(shown.get(*at)?)).collect();
+    let n_more = (shown.len() - cards.len()) as u64;
+    Samples {
+        note: (n_more > 0).then(|| format!("{} more samples not shown", count(n_more))),
+        cards,
+    }
+}
+
+/// The predictions of one sample, each with its run.
+type Shown<'s> = Vec<(usize, &'s SampleView)>;
+
+/// One result's samples of a suite as positions among all, the worst first.
+#[derive(Debug)]
+struct Ranking<'s> {
+    suite: &'s str,
+    run: usize,
+    result: &'s str,
+    places: Vec<usize>,
+}
+
+/// All samples in the order in which they first come, and how each result ranks its own.
+fn by_sample(runs: &[ReportRun]) -> (Vec<Shown<'_>>, Vec<Ranking<'_>>) {
+    let mut shown: Vec<Shown<'_>> = Vec::new();
+    let mut rankings: Vec<Ranking<'_>> = Vec::new();
+    let mut named: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
+    let samples = runs.iter().enumerate();
+    let samples = samples.flat_map(|(run, of)| of.samples.iter().map(move |sample| (run, sample)));
+    for (run, sample) in samples {
+        let (suite, result) = (sample.suite.as_str(), sample.result.as_str());
+        // An id that comes twice in a result names two samples.
+        let has_room = |at: &usize| {
+            let mut others = shown.get(*at).into_iter().flatten();
+            others.all(|(of, other)| (*of, other.result.as_str()) != (run, result))
+        };
+        let same = named.entry((suite, &sample.id)).or_default();
+        let at = same.iter().copied().find(has_room).unwrap_or_else(|| {
+            same.push(shown.len());
+            shown.len()
+        });
+        match shown.get_mut(at) {
+            Some(others) => others.push((run, sample)),
+            None => shown.push(vec![(run, sample)]),
+        }
+        let of_this =
+            |one: &&mut Ranking<'_>| (one.suite, one.run, one.result) == (suite, run, result);
+        match rankings.iter_mut().find(of_this) {
+            Some(ranking) => ranking.places.push(at),
+            None => rankings.push(Ranking {
+                suite,
+                run,
+                result,
+                places: vec![at],
+            }),
+        }
+    }
+    (shown, rankings)
+}
+
+/// The samples of each suite, each once: the worst of every result, then the next of every result.
+fn orders(rankings: &[Ranking<'_>]) -> Vec<Vec<usize>> {
+    let mut suites: Vec<(&str, Vec<&[usize]>)> = Vec::new();
+    for ranking in rankings {
+        match suites.iter_mut().find(|(suite, _)| *suite == ranking.suite) {
+            Some((_, results)) => results.push(&ranking.places),
+            None => suites.push((ranking.suite, vec![&ranking.places])),
+        }
+    }
+    let order = |(_, results): &(&str, Vec<&[usize]>)| {
+        let longest = results.iter().map(|places| places.len()).max();
+        let mut seen = HashSet::new();
+        let ranks = (0..longest.unwrap_or(0)).flat_map(|rank| {
+            let of_rank = results.iter().filter_map(move |places| places.get(rank));
+            of_rank.copied()
+        });
+        ranks.filter(|at| seen.insert(*at)).collect()
+    };
+    suites.iter().map(order).collect()
+}
+
+/// How many cards each suite has: suites with so many samples take turns until all places are taken.
+fn shares(lengths: &[usize]) -> Vec<usize> {
+    let mut shares = vec![0; lengths.len()];
+    let mut n_free = MAX_SAMPLES.min(lengths.iter().sum());
+    while n_free > 0 {
+        for (share, length) in shares.iter_mut().zip(lengths) {
+            if n_free > 0 && *share < *length {
+                *share += 1;
+                n_free -= 1;
             }
         }
     }
-    let n_more = shown.len().saturating_sub(MAX_SAMPLES) as u64;
-    Samples {
-        cards: shown
-            .iter()
-            .take(MAX_SAMPLES)
-            .filter_map(|of_runs| card(of_runs))
-            .collect(),
-        note: (n_more > 0).then(|| format!("{} more samples not shown", count(n_more))),
-    }
+    shares
 }
 
 fn card(of_runs: &[(usize, &SampleView)]) -> Option<Card> {
@@ -91,12 +172,14 @@ fn answer(run: usize, sample: &SampleView) -> Answer {
     let (prediction, prediction_note) = shortened(&sample.prediction, MAX_TEXT);
     let (gold, gold_note) = shortened(&sample.gold, MAX_TEXT);
     let (prediction, gold) = differences(prediction, gold);
-    let score = |score: &super::run::SampleScoreView| Score {
+    let score = |score: &SampleScoreView| Score {
         name: cell(&score.name),
         value: estimate(score.value),
     };
     Answer {
         run,
+        result: cell(&sample.result),
+        rank: sample.rank.as_ref().map(score),
         scores: sample.scores.iter().map(score).collect(),
         notes: sample.notes.iter().map(|note| cell(note)).collect(),
         prediction,
@@ -128,10 +211,71 @@ mod tests {
         let found = samples(&[run(0..15), run(10..30)]);
         assert_eq!(found.cards.len(), MAX_SAMPLES);
         assert_eq!(found.note.as_deref(), Some("10 more samples not shown"));
-        let n_answers: Vec<usize> = found.cards.iter().map(|card| card.answers.len()).collect();
-        assert_eq!(n_answers, [[1; 10].as_slice(), &[2; 5], &[1; 5]].concat());
-        assert_eq!(found.cards[15].answers[0].run, 1);
+        // The worst of both runs in turn; the first ranks 10 to 14 last, the second first.
+        let ids: Vec<&str> = found.cards.iter().map(|card| card.id.as_str()).collect();
+        assert_eq!(ids[..6], ["0", "10", "1", "11", "2", "12"]);
+        assert_eq!(ids[18..], ["9", "19"]);
+        let n_answers = |card: &Card| (card.id.clone(), card.answers.len());
+        let shared = |id: &str| {
+            found
+                .cards
+                .iter()
+                .map(n_answers)
+                .any(|one| one == (id.into(), 2))
+        };
+        assert!(["10", "11", "12", "13", "14"].into_iter().all(shared));
+        assert!(!shared("0") && !shared("15"));
+        assert_eq!(found.cards[1].answers[1].run, 1);
         let note = found.cards[0].answers[0].prediction_note.as_deref();
         assert_eq!(note, Some("1,000 more characters not shown"));
+    }
+
+    #[test]
+    fn suites_share_the_places_and_results_of_a_run_share_a_card() {
+        let mut run = run(0..30);
+        for (n, suite) in [(2, "goat"), (30, "nestful")] {
+            run.samples.extend((0..n).map(|id| SampleView {
+                suite: suite.to_owned(),
+                id: id.to_string(),
+                ..SampleView::default()
+            }));
+        }
+        run.samples.push(SampleView {
+            suite: "goat".to_owned(),
+            result: "base".to_owned(),
+            id: "1".to_owned(),
+            ..SampleView::default()
+        });
+        let found = samples(&[run]);
+        let cards: Vec<(&str, &str)> = found
+            .cards
+            .iter()
+            .map(|card| (card.suite.as_str(), card.id.as_str()))
+            .collect();
+        assert_eq!(cards.len(), MAX_SAMPLES);
+        assert_eq!(
+            cards[8..12],
+            [
+                ("slot", "8"),
+                ("goat", "0"),
+                ("goat", "1"),
+                ("nestful", "0")
+            ]
+        );
+        let results: Vec<&str> = found.cards[10]
+            .answers
+            .iter()
+            .map(|answer| answer.result.as_str())
+            .collect();
+        assert_eq!(results, ["", "base"]);
+        assert_eq!(shares(&[30, 2, 30]), [9, 2, 9]);
+        assert_eq!(shares(&[1, 0]), [1, 0]);
+    }
+
+    #[test]
+    fn an_id_that_comes_twice_in_a_result_has_two_cards() {
+        let mut twice = run(0..1);
+        twice.samples.extend(run(0..1).samples);
+        assert_eq!(samples(&[twice]).cards.len(), 2);
     }
 }

@@ -46,10 +46,15 @@ fn run(name: &str) -> ReportRun {
         }],
         samples: vec![SampleView {
             suite: "slot".to_owned(),
+            result: "step 20, best".to_owned(),
             id: "eval.jsonl:7".to_owned(),
             prompt: "Extract the tide.".to_owned(),
             prediction: r#"{"tide": "low"}"#.to_owned(),
             gold: r#"{"tide": "high"}"#.to_owned(),
+            rank: Some(SampleScoreView {
+                name: "mean of schema and content.f".to_owned(),
+                value: 0.25,
+            }),
             scores: vec![SampleScoreView {
                 name: "content_similarity".to_owned(),
                 value: 0.5,
@@ -84,10 +89,15 @@ fn attacked() -> ReportRun {
     run.mask_preview[0].tokens[0].text = text();
     run.samples = vec![SampleView {
         suite: text(),
+        result: text(),
         id: text(),
         prompt: text(),
         prediction: text(),
         gold: text(),
+        rank: Some(SampleScoreView {
+            name: text(),
+            value: 1.0,
+        }),
         scores: vec![SampleScoreView {
             name: text(),
             value: 1.0,
@@ -120,6 +130,8 @@ fn the_page_holds_every_part_of_a_run() {
         "<h4>Training loss</h4>",
         "<caption>by depth</caption>",
         "<code>content_similarity</code> <b>0.500</b>",
+        "ranked by <span>mean of schema and content.f</span> <b>0.250</b>",
+        "<span>step 20, best</span>",
         r#"<mark class="missed">high</mark>"#,
         r#"<mark class="wrong">low</mark>"#,
         r#"<span class="t trained"> {</span>"#,

@@ -291,6 +291,10 @@ pub struct ReportArgs {
     pub run: PathBuf,
     /// Another run directory, to be shown beside it.
     pub other: Option<PathBuf>,
+    /// Folders of `tooltune eval --output`, whose results and samples are shown under their names,
+    /// such as base and best on test rows; with one run only.
+    #[arg(long, value_name = "FOLDER", num_args = 1.., conflicts_with = "other")]
+    pub eval: Vec<PathBuf>,
     /// HTML file to write; report.html in the run directory by default.
     #[arg(long)]
     pub output: Option<PathBuf>,

@@ -1,10 +1,10 @@
-//! `report`: the files of one or two runs to one HTML page.
+//! `report`: the files of one or two runs, and of further evaluations, to one HTML page.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use burn::tensor::Device;
-use serde_json::{Value, json};
+use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tooltune_checkpoints::CheckpointError;
@@ -12,7 +12,7 @@ use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_data::flat::FlattenReport;
 use tooltune_data::report::{
-    BestCheckpoint, PreviewRow, ReportRun, SampleScoreView, SampleView, SuiteResult, render,
+    BestCheckpoint, PreviewRow, ReportRun, SampleView, SuiteResult, ranked_samples, render,
 };
 use tooltune_data::text::{Row, inspect_row};
 use tooltune_data::tools::JsonLines;
@@ -24,20 +24,19 @@ use crate::config::{Config, LoadedConfig, Suite};
 use crate::error::Error;
 use crate::recipes::rows::with_rows;
 use crate::recipes::{settings, sft};
+use evaluations::{Evaluation, evaluations};
+
+mod evaluations;
 
 /// Training rows whose tokens are shown.
 const N_PREVIEWS: usize = 3;
 
-/// Samples that are shown, the worst first.
-const N_SAMPLES: usize = 25;
-
 pub(super) fn run(args: &ReportArgs, place: &Place) -> Result<(), Error> {
-    let runs = [Some(&args.run), args.other.as_ref()];
-    let runs = runs
-        .into_iter()
-        .flatten()
-        .map(|run| report_run(run, place))
-        .collect::<Result<Vec<_>, Error>>()?;
+    let evaluations = evaluations(&args.eval)?;
+    let mut runs = vec![report_run(&args.run, &evaluations, place)?];
+    if let Some(other) = &args.other {
+        runs.push(report_run(other, &[], place)?);
+    }
     let page = render(&runs)?;
     let output = args.output.clone();
     let output = output.unwrap_or_else(|| args.run.join("report.html"));
@@ -45,7 +44,7 @@ pub(super) fn run(args: &ReportArgs, place: &Place) -> Result<(), Error> {
     say(&format!("{} bytes in {}", page.len(), output.display()))
 }
 
-fn report_run(run: &Path, place: &Place) -> Result<ReportRun, Error> {
+fn report_run(run: &Path, evaluations: &[Evaluation], place: &Place) -> Result<ReportRun, Error> {
     let resolved = run.join("config.resolved.toml");
     let config = LoadedConfig::load(&resolved, &[])?.config;
     let run_dir = RunDir::open_to_read(run)?;
@@ -59,13 +58,19 @@ fn report_run(run: &Path, place: &Place) -> Result<ReportRun, Error> {
     // What a run has learned from may have moved since; the rest of the page does not need it.
     let found = previews(&config, &device);
     let mask_preview = or_nothing(found, "the rows that it learned from")?;
-    let samples = match shown {
-        Some(checkpoint) => {
-            let rows = sft::eval_rows(&config, &device, &mut FlattenReport::default());
-            samples(checkpoint, &or_nothing(rows, "the rows of data.eval")?)?
-        }
+    let rows = match (shown, evaluations) {
+        (None, []) => Vec::new(),
+        _ => rows(&config, evaluations, &device)?,
+    };
+    let rows: HashMap<&str, &Row> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
+    let mut samples = match shown {
+        Some(checkpoint) => samples(checkpoint, &label(checkpoint, best_step), &rows)?,
         None => Vec::new(),
     };
+    let further = evaluations.iter();
+    samples.extend(further.flat_map(|evaluation| evaluation.samples(&rows)));
+    let mut suites = suites(&checkpoints, best_step)?;
+    suites.extend(evaluations.iter().map(Evaluation::result));
     Ok(ReportRun {
         name: name.to_string_lossy().into_owned(),
         date: written_at(&resolved),
@@ -78,12 +83,31 @@ fn report_run(run: &Path, place: &Place) -> Result<ReportRun, Error> {
                 value: best.value?,
             })
         }),
-        suites: suites(&checkpoints, best_step)?,
+        suites,
         mask_preview,
         samples,
         config_toml: text(&resolved)?,
         lock_json: text(&run.join("run.lock.json"))?,
     })
+}
+
+/// The rows that were evaluated: those of `data.eval`, and those of other files that predictions of
+/// `evaluations` are named for.
+fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<Vec<Row>, Error> {
+    let found = sft::eval_rows(config, device, &mut FlattenReport::default());
+    let mut rows = or_nothing(found, "the rows of data.eval")?;
+    let known: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    let files = evaluations.iter().flat_map(|one| one.row_files(&known));
+    let files: BTreeSet<_> = files.collect();
+    for file in files {
+        let what = format!("prompts and golds of {}", file.display());
+        let mut config = config.clone();
+        config.data.eval = vec![file];
+        config.eval.max_samples = None;
+        let found = sft::eval_rows(&config, device, &mut FlattenReport::default());
+        rows.extend(or_nothing(found, &what)?);
+    }
+    Ok(rows)
 }
 
 fn or_nothing<T: Default>(found: Result<T, Error>, what: &str) -> Result<T, Error> {
@@ -130,19 +154,22 @@ fn suites(checkpoints: &[Checkpoint], best: Option<u64>) -> Result<Vec<SuiteResu
             }
             let metrics = serde_json::from_str(&text(&path)?);
             let metrics: Value = metrics.map_err(CheckpointError::json(&path))?;
-            let is_best = Some(checkpoint.step) == best;
             results.push(SuiteResult {
                 suite: suite.to_owned(),
-                label: match is_best {
-                    true => format!("step {}, best", checkpoint.step),
-                    false => format!("step {}", checkpoint.step),
-                },
+                label: label(checkpoint, best),
                 // Reports of agents hold their suite's table under its name.
                 metrics: metrics.get(suite).cloned().unwrap_or(metrics),
             });
         }
     }
     Ok(results)
+}
+
+fn label(checkpoint: &Checkpoint, best: Option<u64>) -> String {
+    match Some(checkpoint.step) == best {
+        true => format!("step {}, best", checkpoint.step),
+        false => format!("step {}", checkpoint.step),
+    }
 }
 
 fn previews(config: &Config, device: &Device) -> Result<Vec<PreviewRow>, Error> {
@@ -160,89 +187,18 @@ fn previews(config: &Config, device: &Device) -> Result<Vec<PreviewRow>, Error> 
     })
 }
 
-/// The samples of a checkpoint that score least.
-fn samples(checkpoint: &Checkpoint, rows: &[Row]) -> Result<Vec<SampleView>, Error> {
-    let rows: HashMap<&str, &Row> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
+/// The samples of a checkpoint with its predictions, those of each suite ranked by what it scores.
+fn samples(
+    checkpoint: &Checkpoint,
+    result: &str,
+    rows: &HashMap<&str, &Row>,
+) -> Result<Vec<SampleView>, Error> {
     let mut samples = Vec::new();
-    // Rankings have no text to show beside a gold one.
-    let is_written = |suite: &&&str| **suite != Suite::Retrieval.as_str();
-    for suite in Suite::WORDS.iter().filter(is_written) {
+    for suite in Suite::WORDS {
         let path = checkpoint
             .path
             .join(format!("eval.{suite}.predictions.jsonl"));
-        let predictions = lines(&path)?;
-        samples.extend(predictions.iter().map(|line| sample(suite, line, &rows)));
+        samples.extend(ranked_samples((suite, result), &lines(&path)?, rows));
     }
-    let total = |sample: &SampleView| -> f64 { sample.scores.iter().map(|s| s.value).sum() };
-    samples.sort_by(|a, b| total(a).total_cmp(&total(b)));
-    samples.truncate(N_SAMPLES);
     Ok(samples)
-}
-
-fn sample(suite: &str, line: &Value, rows: &HashMap<&str, &Row>) -> SampleView {
-    let id = line["id"].as_str().or(line["uid"].as_str());
-    let id = id.unwrap_or_default();
-    let row = rows.get(id).copied();
-    let message = |at: fn(&Row) -> Option<&tooltune_data::text::Message>| {
-        let content = row.and_then(at).and_then(|message| message.content.clone());
-        content.unwrap_or_default()
-    };
-    // Lines of suites other than slot say themselves what was asked for.
-    let text = |keys: &[&str]| {
-        let mut found = keys.iter().filter_map(|key| line[*key].as_str());
-        found.next().map(str::to_owned)
-    };
-    let query = text(&["query", "question"]);
-    let written = text(&["prediction", "model_output"]);
-    let gold = text(&["gold", "gold_answer"]);
-    let done = [&line["outcome"], &line["steps"]];
-    let done = done.into_iter().find(|done| !done.is_null());
-    SampleView {
-        suite: suite.to_owned(),
-        id: id.to_owned(),
-        prompt: query.unwrap_or_else(|| message(|row| row.conversation.prompt().last())),
-        prediction: written.unwrap_or_else(|| done.map(pretty).unwrap_or_default()),
-        gold: gold.unwrap_or_else(|| {
-            message(|row| {
-                let messages = &row.conversation.messages;
-                messages.get(row.conversation.completion_start..)?.first()
-            })
-        }),
-        // The scores of some stand among the other fields.
-        scores: scores(line.get("score").unwrap_or(line)),
-        notes: notes(line),
-    }
-}
-
-fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default()
-}
-
-/// Numbers and truths of a sample's score.
-fn scores(score: &Value) -> Vec<SampleScoreView> {
-    let fields = score.as_object().into_iter().flatten();
-    fields
-        .filter_map(|(name, value)| {
-            let value = match value {
-                Value::Bool(is) => f64::from(u8::from(*is)),
-                value => value.as_f64()?,
-            };
-            Some(SampleScoreView {
-                name: name.clone(),
-                value,
-            })
-        })
-        .collect()
-}
-
-fn notes(line: &Value) -> Vec<String> {
-    let reason = line["finish_reason"].as_str().unwrap_or_default();
-    let cut = (!matches!(reason, "" | "stop")).then(|| format!("cut by its limit of {reason}"));
-    let malformed = line["scored"]["malformed"].as_str();
-    let malformed = malformed.map(|kind| format!("malformed: {kind}"));
-    let failures = line["outcome"]["failures"].as_array().into_iter().flatten();
-    cut.into_iter()
-        .chain(malformed)
-        .chain(failures.map(|failure| json!(failure).to_string()))
-        .collect()
 }

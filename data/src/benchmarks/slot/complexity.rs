@@ -86,7 +86,8 @@ fn count(value: &Value, counts: &mut Complexity) {
     }
 }
 
-fn schema_complexity(value: &Value) -> f64 {
+/// [`Complexity::schema_complexity`] alone.
+pub(super) fn schema_complexity(value: &Value) -> f64 {
     match value {
         Value::String(text) => 1.0 + text.chars().count().min(100) as f64 / 10.0,
         Value::Object(fields) => {

@@ -21,7 +21,7 @@ mod strict_keys;
 
 pub use super::bootstrap::Estimate;
 pub use complexity::{Complexity, json_complexity, json_depth};
-pub use dataset::{DatasetScore, DepthScore, SlotRow, score_dataset};
+pub use dataset::{ComplexityScore, DatasetScore, DepthScore, GroupMean, SlotRow, score_dataset};
 pub(crate) use encoder::Embeddings;
 pub use encoder::{HashEncoder, SentenceEncoder};
 pub use error::ScoreError;

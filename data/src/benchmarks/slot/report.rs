@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::dataset::DatasetScore;
+use super::dataset::{DatasetScore, GroupMean};
 use super::row::Metrics;
 use crate::benchmarks::bootstrap::Estimate;
 
@@ -34,7 +34,7 @@ pub struct ReportRow {
     pub depth: Option<usize>,
     /// Number of rows behind the line, of the run that has more.
     pub n: usize,
-    /// Value before training; the interval is that of all rows and absent by depth.
+    /// Value before training.
     pub before: Option<Cell>,
     /// Value after training.
     pub after: Option<Cell>,
@@ -45,7 +45,7 @@ pub struct ReportRow {
 pub struct Cell {
     /// Fraction in 0..=1.
     pub value: f64,
-    /// Ends of the 95 % interval.
+    /// Ends of the 95 % interval, where the score has one.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -55,6 +55,18 @@ impl From<Estimate> for Cell {
         Self {
             value,
             interval: Some((low, high)),
+        }
+    }
+}
+
+impl From<GroupMean> for Cell {
+    fn from(mean: GroupMean) -> Self {
+        match mean {
+            GroupMean::Estimate(estimate) => estimate.into(),
+            GroupMean::Value(value) => Self {
+                value,
+                interval: None,
+            },
         }
     }
 }
@@ -96,15 +108,7 @@ fn depth_row(
             .by_depth
             .iter()
             .find(|one| one.depth == depth)
-            .map(|one| {
-                (
-                    one.n,
-                    Cell {
-                        value: one.metrics.columns()[column],
-                        interval: None,
-                    },
-                )
-            })
+            .map(|one| (one.n, Cell::from(one.metrics.columns()[column])))
     };
     let (before, after) = (at_depth(before), at_depth(after));
     ReportRow {
@@ -203,14 +207,14 @@ mod tests {
                 "exact-match F | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
                 "exact match | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
                 "mean of schema and content | 2 | 0.0 [0.0, 0.0] | 75.0 [50.0, 100.0] | +75.0",
-                "schema accuracy, depth 1 | 1 | 0.0 | 100.0 | +100.0",
-                "schema accuracy, strict keys, depth 1 | 1 | 0.0 | 100.0 | +100.0",
-                "content similarity, depth 1 | 1 | 0.0 | 100.0 | +100.0",
-                "exact-match F, depth 1 | 1 | 0.0 | 100.0 | +100.0",
-                "schema accuracy, depth 2 | 1 | 0.0 | 100.0 | +100.0",
-                "schema accuracy, strict keys, depth 2 | 1 | 0.0 | 100.0 | +100.0",
-                "content similarity, depth 2 | 1 | 0.0 | 0.0 | +0.0",
-                "exact-match F, depth 2 | 1 | 0.0 | 0.0 | +0.0",
+                "schema accuracy, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "schema accuracy, strict keys, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "content similarity, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "exact-match F, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "schema accuracy, depth 2 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "schema accuracy, strict keys, depth 2 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "content similarity, depth 2 | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | +0.0",
+                "exact-match F, depth 2 | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | +0.0",
             ]
         );
     }
@@ -227,7 +231,7 @@ mod tests {
             "{table}"
         );
         assert!(
-            table.contains("| content similarity, depth 2 | 1 | - | 0.0 | - |\n"),
+            table.contains("| content similarity, depth 2 | 1 | - | 0.0 [0.0, 0.0] | - |\n"),
             "{table}"
         );
     }

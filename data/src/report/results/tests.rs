@@ -43,9 +43,9 @@ fn slot_metrics() -> Value {
 }
 
 #[test]
-fn the_report_of_slot_is_a_table_of_metrics_one_of_depths_and_one_of_rules() {
+fn the_report_of_slot_is_a_table_of_metrics_two_of_groups_and_one_of_rules() {
     let tables = shown(&[&[("best", slot_metrics())]]);
-    assert_eq!(tables.as_array().map(Vec::len), Some(3));
+    assert_eq!(tables.as_array().map(Vec::len), Some(4));
     let overall = &tables[0];
     assert_eq!(
         (&overall["title"], &overall["has_n"]),
@@ -70,7 +70,23 @@ fn the_report_of_slot_is_a_table_of_metrics_one_of_depths_and_one_of_rules() {
     assert_eq!(depths["metrics"].as_array().map(Vec::len), Some(7));
     assert_eq!(depths["rows"][1]["name"], "2");
     assert_eq!(depths["rows"][1]["cells"][0]["n"], "1");
-    let rules = &tables[2];
+    let schema_accuracy = &depths["rows"][1]["cells"][0]["values"][1];
+    assert_eq!(schema_accuracy["interval"], "0.000 to 0.000");
+    let thirds = &tables[2];
+    assert_eq!(
+        (&thirds["title"], &thirds["label"]),
+        (&json!("by_complexity"), &json!("complexity"))
+    );
+    assert_eq!(thirds["metrics"].as_array().map(Vec::len), Some(7));
+    // A text of one character below a key, and a number below two.
+    let names = [&thirds["rows"][0]["name"], &thirds["rows"][1]["name"]];
+    assert_eq!(names, [&json!("3.1 to 3.1"), &json!("5.0 to 5.0")]);
+    let parse_rate = &thirds["rows"][0]["cells"][0]["values"][0];
+    assert_eq!(
+        (&parse_rate["value"], &parse_rate["interval"]),
+        (&json!("1.000"), &json!("1.000 to 1.000"))
+    );
+    let rules = &tables[3];
     assert_eq!(rules["rows"][0]["name"], "additionalProperties");
     assert_eq!(rules["rows"][0]["cells"][0]["value"], "2");
     assert_eq!(rules["has_interval"], false);
