@@ -86,6 +86,23 @@ fn gold_sequences_win_and_those_that_need_python_are_counted() {
         "--data",
     ];
     refused(&lines(&[foreign]), &said);
+    for (family, opening) in [
+        ("hermes", "<tool_call>"),
+        ("xlam", "{\"tool_calls\": [{\"name\": \""),
+        ("llama", "[{\"name\": \""),
+    ] {
+        let held = format!(
+            "{eval} --checkpoint base --family {family} --n-examples 1 --output held-{family} \
+             --set eval.constrained=true"
+        );
+        workplace.run(held.split(' ')).success();
+        let predictions = workplace.read(&format!("held-{family}/predictions.jsonl"));
+        for line in predictions.lines() {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let text = line["prediction"].as_str().unwrap();
+            assert!(text.starts_with(opening), "{family}: {text}");
+        }
+    }
     let swapped: Vec<Value> = golds.iter().rev().cloned().collect();
     refused(&lines(&swapped), &["not those of the rows"]);
 }

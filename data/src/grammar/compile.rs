@@ -1,5 +1,6 @@
 //! A schema or a list of tools to a grammar, within bounded time and stack.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 
 use llguidance::Matcher;
@@ -11,6 +12,7 @@ use super::constraint::{Constraint, first_line};
 use super::error::GrammarError;
 use super::lower::Lowerer;
 use super::options::GrammarOptions;
+use super::unwritten::Unwritten;
 use super::vocabulary::Vocabulary;
 
 /// Compilation recurses over the schema; this holds what the limits of `lower` allow.
@@ -21,6 +23,7 @@ const STACK_BYTES: usize = 256 << 20;
 pub struct Grammar {
     vocabulary: Vocabulary,
     matcher: Matcher,
+    unwritten: Arc<Unwritten>,
 }
 
 impl Grammar {
@@ -50,7 +53,8 @@ impl Grammar {
         Self::compile(vocabulary, lowered, CallFormat::Plain.frame(), options)
     }
 
-    /// Compiles one call of one of the tools, in the model's own format.
+    /// Compiles one call of one of the tools, in the model's own format, or one call or more where
+    /// the format is a [`CallFormat::Sequence`].
     ///
     /// Tools are written as templates take them. With [`Keys::Declared`] a call has no argument
     /// that its tool does not declare.
@@ -79,7 +83,8 @@ impl Grammar {
 
     /// The constraint of a completion that has not begun.
     pub fn constraint(&self) -> Constraint {
-        Constraint::new(self.vocabulary.clone(), self.matcher.clone())
+        let unwritten = Arc::clone(&self.unwritten);
+        Constraint::new(self.vocabulary.clone(), self.matcher.clone(), unwritten)
     }
 
     /// The vocabulary that the grammar is compiled for.
@@ -97,8 +102,13 @@ impl Grammar {
     ) -> Result<Self, GrammarError> {
         let (sender, receiver) = mpsc::channel();
         let (layout, own) = (options.layout, vocabulary.clone());
+        let marks = frame.unwritten().map(str::to_owned);
+        let texts: Vec<String> = options.unwritten.iter().cloned().chain(marks).collect();
+        let unwritten = Arc::new(Unwritten::new(vocabulary, &texts));
+        let checked = Arc::clone(&unwritten);
         let work = move || {
             let compiled = lowered().and_then(|mut schema| {
+                schema.values().try_for_each(|part| checked.check(part))?;
                 schema.insert("x-guidance".to_owned(), layout.settings());
                 build(&own, &frame, Value::Object(schema))
             });
@@ -116,6 +126,7 @@ impl Grammar {
             Ok(matcher) => Ok(Self {
                 vocabulary: vocabulary.clone(),
                 matcher: matcher?,
+                unwritten,
             }),
             Err(RecvTimeoutError::Timeout) => Err(GrammarError::TooLarge {
                 reason: format!("compiling took over {:?}", options.max_compile_time),
@@ -138,22 +149,35 @@ impl std::fmt::Debug for Grammar {
 /// The frame of the JSON in llguidance's dialect of Lark.
 fn frame_text(vocabulary: &Vocabulary, frame: &Frame) -> String {
     let marker = |text: &str| match vocabulary.special(text) {
-        Some(id) => format!("<[{id}]>"),
-        None => literal(text),
+        Some(id) if frame.takes_special_tokens() => format!("<[{id}]>"),
+        _ => literal(text),
     };
     let blank = match vocabulary.drops_leading_blank() {
         true => "\" \"?",
         false => "",
     };
-    let start = [
-        blank,
-        &marker(frame.marker),
-        &literal(frame.opening),
-        "@json",
-        &literal(frame.closing),
-        &marker(frame.end_marker),
-    ];
-    format!("start: {}\n", start.join(" "))
+    match frame {
+        Frame::Once {
+            marker: before,
+            opening,
+            closing,
+            end_marker,
+        } => format!(
+            "start: {blank} {} {} @json {} {}\n",
+            marker(before),
+            literal(opening),
+            literal(closing),
+            marker(end_marker)
+        ),
+        Frame::Marked(mark) => format!("start: {blank} ({})? @json\n", marker(mark)),
+        Frame::Tagged(open, close) => format!(
+            "start: {blank} call (gap call)*\n\
+             call: {} gap @json gap {}\n\
+             gap: (\" \" | \"\\n\")?\n",
+            marker(open),
+            marker(close)
+        ),
+    }
 }
 
 /// A text between quotes; nothing for the empty text.

@@ -1,11 +1,13 @@
 //! One completion so far to the tokens that may come next.
 
 use std::fmt;
+use std::sync::Arc;
 
 use llguidance::Matcher;
 
 use super::error::GrammarError;
 use super::numbers::JsonPlace;
+use super::unwritten::Unwritten;
 use super::vocabulary::Vocabulary;
 use crate::json::MAX_LEVELS;
 
@@ -17,6 +19,7 @@ use crate::json::MAX_LEVELS;
 pub struct Constraint {
     vocabulary: Vocabulary,
     matcher: Matcher,
+    unwritten: Arc<Unwritten>,
     place: JsonPlace,
     /// The mask of this step, once it was asked for.
     mask: Option<Vec<u32>>,
@@ -31,11 +34,12 @@ pub struct Mask<'m> {
 }
 
 impl Constraint {
-    pub(super) fn new(vocabulary: Vocabulary, matcher: Matcher) -> Self {
+    pub(super) fn new(vocabulary: Vocabulary, matcher: Matcher, unwritten: Arc<Unwritten>) -> Self {
         Self {
             vocabulary,
             matcher,
-            place: JsonPlace::default(),
+            place: JsonPlace::new(Arc::clone(&unwritten)),
+            unwritten,
             mask: None,
             is_ended: false,
         }
@@ -151,7 +155,7 @@ impl Constraint {
     /// - the parser has met a limit before; make a new constraint of the grammar
     pub fn reset(&mut self) -> Result<(), GrammarError> {
         self.matcher.reset().map_err(stuck)?;
-        self.place = JsonPlace::default();
+        self.place = JsonPlace::new(Arc::clone(&self.unwritten));
         self.mask = None;
         self.is_ended = false;
         Ok(())
@@ -180,20 +184,21 @@ impl Constraint {
         {
             *last &= (1 << (n_logits % 32)) - 1;
         }
-        self.hold_back_large_numbers(&mut words);
+        self.hold_back(&mut words);
         if words.iter().all(|&word| word == 0) {
             return Err(self.dead_end());
         }
         Ok(words)
     }
 
-    fn hold_back_large_numbers(&self, words: &mut [u32]) {
+    /// Takes out the tokens that the grammar allows and no reader takes as they are meant.
+    fn hold_back(&self, words: &mut [u32]) {
         let n_longest = self.vocabulary.trie().max_token_len();
         let suspects = match self.place.is_near_the_limit(n_longest) {
             true => self.vocabulary.with_digits(),
             false => self.vocabulary.with_exponents(),
         };
-        for &id in suspects {
+        for &id in suspects.iter().chain(self.unwritten.suspects()) {
             let Some(word) = words.get_mut(id as usize / 32) else {
                 continue;
             };

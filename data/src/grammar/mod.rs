@@ -18,12 +18,13 @@ mod lower;
 mod numbers;
 mod options;
 mod token_bytes;
+mod unwritten;
 mod vocabulary;
 
 #[cfg(test)]
 mod tests;
 
-pub use calls::CallFormat;
+pub use calls::{CallFormat, SequenceFormat};
 pub use compile::Grammar;
 pub use constraint::{Constraint, Mask};
 pub use error::GrammarError;

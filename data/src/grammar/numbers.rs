@@ -1,14 +1,22 @@
-//! The text so far to whether a token would write a number that no reader can hold.
+//! The text so far to whether a token would write a number that no reader can hold, or a text that
+//! no string may hold.
 //!
 //! A grammar counts no digits: it allows `1e999`, which RFC 8259 permits and a reader of 64-bit
 //! floats refuses. A digit is held back where the number would leave that range. There always is
 //! another way on: the number before that digit is one, or `0` may follow its exponent's sign.
 
+use std::sync::Arc;
+
+use super::unwritten::Unwritten;
+
 /// Where a text of JSON stands: in a string, in a number, and how deep.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct JsonPlace {
+    unwritten: Arc<Unwritten>,
     is_in_string: bool,
     is_escaped: bool,
+    /// The last bytes of the string, as many as decide whether it holds a text of `unwritten`.
+    tail: Vec<u8>,
     number: Vec<u8>,
     n_levels: usize,
 }
@@ -17,7 +25,19 @@ pub(super) struct JsonPlace {
 const N_SAFE_BYTES: usize = 300;
 
 impl JsonPlace {
-    /// Goes on by the bytes of a token; `false` if one of them makes a number too large.
+    pub(super) fn new(unwritten: Arc<Unwritten>) -> Self {
+        Self {
+            unwritten,
+            is_in_string: false,
+            is_escaped: false,
+            tail: Vec::new(),
+            number: Vec::new(),
+            n_levels: 0,
+        }
+    }
+
+    /// Goes on by the bytes of a token; `false` if one of them makes a number too large, or ends a
+    /// text that no string may hold.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> bool {
         bytes.iter().all(|&byte| self.byte(byte))
     }
@@ -37,10 +57,14 @@ impl JsonPlace {
             match byte {
                 _ if self.is_escaped => self.is_escaped = false,
                 b'\\' => self.is_escaped = true,
-                b'"' => self.is_in_string = false,
+                b'"' => {
+                    self.is_in_string = false;
+                    self.tail.clear();
+                    return true;
+                }
                 _ => {}
             }
-            return true;
+            return self.unwritten.goes_on(&mut self.tail, byte);
         }
         match byte {
             b'0'..=b'9' => {

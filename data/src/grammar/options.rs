@@ -49,6 +49,9 @@ pub struct GrammarOptions {
     pub keys: Keys,
     /// What `format` means.
     pub formats: Formats,
+    /// Texts that no string may hold, because the reader of the whole text takes them for marks.
+    /// [`CallFormat`](super::CallFormat) adds those of its own.
+    pub unwritten: Vec<String>,
     /// Time after which a schema that is still being compiled is refused.
     pub max_compile_time: Duration,
 }
@@ -59,6 +62,7 @@ impl Default for GrammarOptions {
             layout: Layout::default(),
             keys: Keys::default(),
             formats: Formats::default(),
+            unwritten: Vec::new(),
             max_compile_time: Duration::from_secs(10),
         }
     }

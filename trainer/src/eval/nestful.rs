@@ -12,6 +12,7 @@ use tooltune_data::benchmarks::nestful::{
     ReactScore, SampleScore, ToolRunner, ToolsEncoding, parser_of_family, read_nestful_rows,
     score_react, score_rows,
 };
+use tooltune_data::grammar::GrammarOptions;
 use tooltune_data::python::dumps;
 
 use super::code::python_runner;
@@ -198,16 +199,20 @@ impl NestfulSuite {
     }
 
     fn compiled(&self, writer: &Writer<'_>) -> Result<Vec<Option<TextConstraint>>, Error> {
-        if !matches!(self.parser, Parser::JsonList | Parser::Lenient) {
+        let Some(format) = self.parser.call_format() else {
             tracing::warn!(
-                "sequences are written freely: the family {} writes more than JSON",
+                "sequences are written freely: the family {} writes calls that are no JSON",
                 self.parser.name()
             );
             return Ok(Vec::new());
-        }
-        let schemas: Vec<Value> = self.rows.iter().map(NestfulRow::calls_schema).collect();
-        let schemas: Vec<&Value> = schemas.iter().collect();
-        let compiled = writer.constrainer()?.constraints(&schemas);
+        };
+        let cutting = self.parser.cutting_texts();
+        let options = GrammarOptions {
+            unwritten: cutting.iter().map(|text| (*text).to_owned()).collect(),
+            ..GrammarOptions::default()
+        };
+        let tools: Vec<Vec<Value>> = self.rows.iter().map(NestfulRow::call_tools).collect();
+        let compiled = writer.constrainer()?.calls(&tools, format, &options);
         let kept = self.rows.iter().zip(compiled).map(|(row, compiled)| {
             let warned = |reason: &String| {
                 let id = &row.sample_id;
@@ -232,6 +237,9 @@ impl NestfulSuite {
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<NestfulEvaluation>, Error> {
         if let Some(limits) = self.react {
+            if self.constrained {
+                tracing::warn!("loops are written freely: their steps have words around each call");
+            }
             let Some(outcomes) = self.loops(limits, writer, journal, watch)? else {
                 return Ok(None);
             };

@@ -90,6 +90,12 @@ impl ToolQaSuite {
             rows.extend(read_questions(file, &responses)?);
         }
         rows.truncate(eval.max_samples.unwrap_or(usize::MAX));
+        if eval.constrained {
+            tracing::warn!(
+                "eval.constrained does not change the suite toolqa: its answers are words or code, \
+                 for which there is no schema"
+            );
+        }
         let reduction = |reduction| match reduction {
             ResponseReduction::Paths => Reduction::Paths,
             ResponseReduction::Official => Reduction::Official,

@@ -9,7 +9,7 @@ use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_data::endpoint::{
     Answered, ChatEndpoint, ChatOptions, ChatRequest, EndpointError, EndpointOptions,
 };
-use tooltune_data::grammar::{Grammar, GrammarError, GrammarOptions, Vocabulary};
+use tooltune_data::grammar::{CallFormat, Grammar, GrammarError, GrammarOptions, Vocabulary};
 use tooltune_data::text::{Conversation, Message, Row, prompt_ids};
 
 use super::generate::{
@@ -269,6 +269,29 @@ impl Constrainer {
             .iter()
             .map(|text| compiled[text.as_str()].clone())
             .collect()
+    }
+
+    /// What each list of tools becomes in a format of calls, or why that cannot be enforced.
+    pub fn calls(
+        &self,
+        tools: &[Vec<Value>],
+        format: CallFormat,
+        options: &GrammarOptions,
+    ) -> Vec<Result<TextConstraint, String>> {
+        let of_server = |tools: &Vec<Value>| match format.server_schema(tools) {
+            Ok(Some(schema)) => Ok(TextConstraint::Schema(schema)),
+            Ok(None) => Err("no JSON Schema says for a server what its calls are".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let Self::Model(vocabulary) = self else {
+            return tools.iter().map(of_server).collect();
+        };
+        let compiled = tools.par_iter().map(|tools| {
+            Grammar::tool_call(vocabulary, tools, format, options)
+                .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
+                .map_err(|error: GrammarError| error.to_string())
+        });
+        compiled.collect()
     }
 }
 

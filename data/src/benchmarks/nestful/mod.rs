@@ -10,7 +10,7 @@
 //! Macro F1 are computed as published and say little: most function names occur in one sample.
 
 mod call_texts;
-mod calls_schema;
+mod call_tools;
 mod compare;
 mod dag;
 mod error;
