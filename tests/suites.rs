@@ -527,6 +527,76 @@ fn documents_become_tasks_and_trajectories_pairs() {
     );
 }
 
+/// `scripts/fixtures/subgraphs.py` found the sub-graphs with networkx.
+#[test]
+fn every_sub_graph_is_listed_even_without_an_order_of_calls() {
+    let workplace = Workplace::new();
+    let folder = fixture("subgraphs");
+    let file = |name: &str| folder.join(name).display().to_string();
+    let said = workplace.run([
+        "data",
+        "graph",
+        &file("documents.jsonl"),
+        "--from-edges",
+        &file("edges.jsonl"),
+        "--subgraphs",
+        "subgraphs.jsonl",
+        "--output",
+        "tasks.jsonl",
+    ]);
+    let said = said.success();
+    let listed = workplace.read("subgraphs.jsonl");
+    let expected = std::fs::read_to_string(folder.join("subgraphs.jsonl")).unwrap();
+    assert_eq!(listed, expected);
+    let (n_listed, n_tasks) = (
+        listed.lines().count(),
+        workplace.read("tasks.jsonl").lines().count(),
+    );
+    assert!(n_tasks < n_listed, "the graph has cycles: {n_tasks}");
+    let counted = format!(
+        "{n_listed} sub-graphs, of which {} have no order of calls",
+        n_listed - n_tasks
+    );
+    assert!(said.contains(&counted), "{said}");
+}
+
+#[test]
+fn request_bodies_of_a_specification_are_left_out_on_request() {
+    let workplace = Workplace::new();
+    let body = json!({"required": true, "content": {"application/json": {"schema": {
+        "type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}}}});
+    let user =
+        json!({"name": "user", "in": "path", "required": true, "schema": {"type": "string"}});
+    let specification = json!({
+        "openapi": "3.0.0", "info": {"title": "Lists", "version": "1"},
+        "paths": {"/lists/{user}": {"post": {"summary": "Makes a list.", "parameters": [user],
+            "requestBody": body, "responses": {"200": {"description": "A list."}}}}},
+    });
+    workplace.write("lists.json", specification.to_string());
+    for (more, expected) in [
+        ("", ["user", "name"].as_slice()),
+        (" --no-bodies", &["user"]),
+    ] {
+        let import = format!("data import openapi lists.json --output documents.jsonl{more}");
+        workplace.run(import.split(' ')).success();
+        let documents = lines(&workplace.read("documents.jsonl"));
+        let parameters = documents[0]["required_parameters"].as_array().unwrap();
+        let names: Vec<&str> = parameters
+            .iter()
+            .map(|parameter| parameter["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, expected, "{more}");
+    }
+    let import = "data import stabletoolbench documents.jsonl --no-bodies --output again.jsonl";
+    let refused = workplace.run(import.split(' '));
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    assert!(
+        refused
+            .stderr
+            .contains("--no-bodies is for the layout openapi")
+    );
+}
+
 #[test]
 fn a_run_asks_the_judge_only_where_it_is_told_to() {
     let workplace = workplace();

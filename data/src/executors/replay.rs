@@ -56,14 +56,17 @@ impl ReplayExecutor {
         if !set.holds(&row.set) {
             return Ok(());
         }
-        if self.catalogue.get(&row.name).is_none() {
+        // Documents of all levels name the set where a name stands in both.
+        let of_set = format!("{}/{}", row.set, row.name);
+        let is_known = |name: &&String| self.catalogue.get(name).is_some();
+        let Some(name) = [&row.name, &of_set].into_iter().find(is_known).cloned() else {
             return Err(ToolsError::UnknownApi {
                 field: "api_name".to_owned(),
                 hint: self.catalogue.hint(&row.name),
                 name: row.name,
             });
-        }
-        let calls = self.recorded.entry(row.name).or_default();
+        };
+        let calls = self.recorded.entry(name).or_default();
         calls.entry(canonical(&row.arguments)).or_insert(row.result);
         Ok(())
     }
@@ -251,6 +254,21 @@ mod tests {
         }
         let failed = call(" Fail ", json!({"on": "True"}));
         assert_eq!(failed.shown(), json!({"error": "it is raining"}));
+    }
+
+    #[test]
+    fn a_name_of_both_sets_is_answered_by_the_recording_of_its_set() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("replay.jsonl");
+        let row = |set: &str, output: i64| json!({"set": set, "api_name": "Add", "input": {}, "output": output, "exception": null});
+        fs::write(&path, format!("{}\n{}\n", row("lv1_lv2", 1), row("lv3", 3))).expect("written");
+        let documents = ["lv1_lv2", "lv3"].map(|set| ApiDocument::new(set, "Add"));
+        let catalogue = ApiCatalogue::new(documents.to_vec()).expect("two names");
+        let mut executor = ReplayExecutor::read(&path, ApiBankSet::All, catalogue).expect("reads");
+        for (name, output) in [("lv1_lv2/Add", 1), ("lv3/Add", 3)] {
+            let answered = executor.call(name, &Map::new());
+            assert_eq!(answered, CallResult::success(json!(output)), "{name}");
+        }
     }
 
     #[test]

@@ -196,8 +196,11 @@ pub struct SynthGoatArgs {
 /// Layouts of API documentation, and public data sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ImportFormat {
-    /// An OpenAPI 3 specification, JSON or YAML; request bodies become parameters.
+    /// An OpenAPI 3 specification, JSON or YAML; fields of request bodies become parameters.
     Openapi,
+    /// API-Bank's documents of all levels; the four names that stand in both of its sets are called
+    /// lv1_lv2/NAME and lv3/NAME.
+    Apibank,
     /// API-Bank's documents of level 3.
     ApibankLevel3,
     /// API-Bank's documents of levels 1 and 2.
@@ -239,6 +242,10 @@ pub struct ImportArgs {
     /// Rows of E2E.
     #[arg(long, value_enum, default_value = "every")]
     pub e2e_rows: E2eRowsName,
+    /// Leave the fields of request bodies out of an OpenAPI specification's parameters, as the
+    /// published counts of RestBench do.
+    #[arg(long)]
+    pub no_bodies: bool,
     /// JSON Lines file to write.
     #[arg(long)]
     pub output: PathBuf,
@@ -298,7 +305,11 @@ pub struct GraphArgs {
     /// JSON Lines file to write the edges to, for a filter of your own.
     #[arg(long)]
     pub edges: Option<PathBuf>,
-    /// Read the edges from such a file instead of comparing texts.
+    /// JSON Lines file to write every sub-graph to, those without an order of calls too: {"apis":
+    /// names in ascending order}.
+    #[arg(long)]
+    pub subgraphs: Option<PathBuf>,
+    /// Read the edges from such a file as --edges writes instead of comparing texts.
     #[arg(long, conflicts_with_all = ["edges", "threshold"])]
     pub from_edges: Option<PathBuf>,
 }

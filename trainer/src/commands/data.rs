@@ -57,6 +57,11 @@ pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
 }
 
 pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
+    if args.no_bodies && args.format != ImportFormat::Openapi {
+        return Err(Error::Usage(
+            "--no-bodies is for the layout openapi; no other one has request bodies".to_string(),
+        ));
+    }
     if import_rows(args)?.is_some() {
         return Ok(());
     }
@@ -66,11 +71,16 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
             args.files.len()
         )));
     };
+    let bodies = match args.no_bodies {
+        true => RequestBodies::LeftOut,
+        false => RequestBodies::AsParameters,
+    };
     let documents = match args.format {
+        ImportFormat::Apibank => import_apibank(file, ApiBankSet::All),
         ImportFormat::ApibankLevel3 => import_apibank(file, ApiBankSet::Level3),
         ImportFormat::ApibankLevel12 => import_apibank(file, ApiBankSet::Levels1And2),
         ImportFormat::Stabletoolbench => import_stabletoolbench(file),
-        _ => import_openapi_file(file, RequestBodies::AsParameters),
+        _ => import_openapi_file(file, bodies),
     }?;
     let (catalogue, repeated) = ApiCatalogue::without_repeats(documents);
     if !repeated.is_empty() {

@@ -31,6 +31,12 @@ struct NamedEdge {
     parameter: String,
 }
 
+/// APIs that hang together, in the order of their names; a line of the list of sub-graphs.
+#[derive(Debug, Serialize)]
+struct Subgraph<'a> {
+    apis: Vec<&'a str>,
+}
+
 /// The calls of a task before they have arguments; a line of the output.
 #[derive(Debug, Serialize)]
 struct Task {
@@ -56,6 +62,15 @@ pub(super) fn graph(args: &GraphArgs, place: &Place) -> Result<(), Error> {
         limit: args.limit,
     };
     let subgraphs = connected_subgraphs(&graph, &sizes)?;
+    if let Some(path) = &args.subgraphs {
+        let named = |nodes: &Vec<usize>| Subgraph {
+            apis: nodes
+                .iter()
+                .map(|&api| graph.names()[api].as_str())
+                .collect(),
+        };
+        write_lines("sub-graphs", subgraphs.iter().map(named), Some(path))?;
+    }
     let mut random = SeededRandom::new(args.seed, 0);
     let tasks: Vec<Task> = subgraphs
         .iter()

@@ -166,9 +166,14 @@ impl Enumeration {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::batches::SeededRandom;
     use crate::synth::graph::Edge;
+    use crate::tools::{ApiCatalogue, JsonLines};
 
     fn graph(n_nodes: usize, pairs: &[(usize, usize)]) -> DependencyGraph {
         let apis: Vec<(String, usize)> = (0..n_nodes)
@@ -244,6 +249,47 @@ mod tests {
             let found = connected_subgraphs(&graph, &wanted).expect("few");
             assert_eq!(found, by_trial(&graph, &wanted), "{pairs:?} {wanted:?}");
         }
+    }
+
+    /// `scripts/fixtures/subgraphs.py` found them with networkx, which tests every set of nodes.
+    #[test]
+    fn the_sub_graphs_of_eighteen_apis_are_those_of_networkx() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/subgraphs");
+        let rows = |name: &str| -> Vec<Value> {
+            let lines = JsonLines::open(&folder.join(name)).expect("the fixture");
+            lines.map(|line| line.expect("a line").1).collect()
+        };
+        let catalogue = ApiCatalogue::read(&folder.join("documents.jsonl")).expect("documents");
+        let position = |name: &Value| {
+            let name = name.as_str().expect("a name");
+            catalogue.position(name).expect("a document")
+        };
+        let edges: Vec<Edge> = rows("edges.jsonl")
+            .iter()
+            .map(|edge| Edge {
+                source: position(&edge["source"]),
+                target: position(&edge["target"]),
+                parameter: catalogue.documents()[position(&edge["target"])]
+                    .parameters()
+                    .position(|parameter| edge["parameter"] == parameter.name)
+                    .expect("a parameter"),
+            })
+            .collect();
+        let apis: Vec<(String, usize)> = catalogue
+            .iter()
+            .map(|document| (document.call_name(), document.parameters().count()))
+            .collect();
+        let graph = DependencyGraph::new(&apis, &edges).expect("fit edges");
+        assert_eq!(graph.edges().len(), 32);
+        let found = connected_subgraphs(&graph, &SubgraphSizes::default()).expect("few");
+        let named: Vec<Value> = found
+            .iter()
+            .map(|nodes| {
+                let names: Vec<&str> = nodes.iter().map(|&n| graph.names()[n].as_str()).collect();
+                json!({ "apis": names })
+            })
+            .collect();
+        assert_eq!(named, rows("subgraphs.jsonl"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! API-Bank does not say which parameters may be left out, so all are required. `ToolSearcher`
 //! is an API like the others here; metrics leave its calls out, not the catalogue.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -18,7 +19,8 @@ const LAYOUT: &str = "an API-Bank document needs name, description and input_par
 /// Which of API-Bank's APIs are meant: four names stand in both sets, with different meanings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiBankSet {
-    /// All of both sets, the four names twice.
+    /// All of both sets; where the four names are told apart, they are `lv1_lv2/NAME` and
+    /// `lv3/NAME`.
     All,
     /// `lv1_lv2`: the APIs of levels 1 and 2.
     Levels1And2,
@@ -39,8 +41,9 @@ impl ApiBankSet {
 
 /// Reads the documents of one set, in order, from JSON Lines.
 ///
-/// The category is the set's name, and there is no tool: calls name the API alone. Types stay as
-/// API-Bank spells them (`str`, `list(str)`); `output_description` is made of the outputs as
+/// The category is the set's name, and there is no tool: calls name the API alone. Of
+/// [`ApiBankSet::All`] a name that stands in both sets belongs to the set as its tool, in both: a
+/// plain name would not say which is meant. Types stay as API-Bank spells them (`str`, `list(str)`); `output_description` is made of the outputs as
 /// `name: description; ...`.
 ///
 /// # Errors
@@ -60,7 +63,22 @@ pub fn import_apibank(path: &Path, set: ApiBankSet) -> Result<Vec<ApiDocument>, 
         let what = "API documents of the set";
         return Err(ToolsError::Empty { what }.at(path.display().to_string()));
     }
+    tell_sets_apart(&mut documents);
     Ok(documents)
+}
+
+/// Makes the set the tool of each document whose name stands in another set, too.
+fn tell_sets_apart(documents: &mut [ApiDocument]) {
+    let mut sets: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for document in documents.iter() {
+        let sets = sets.entry(document.api_name.clone()).or_default();
+        sets.insert(document.category_name.clone());
+    }
+    for document in documents {
+        if sets[&document.api_name].len() > 1 {
+            document.tool_name.clone_from(&document.category_name);
+        }
+    }
 }
 
 fn document(value: &Value) -> Result<ApiDocument, ToolsError> {
@@ -117,6 +135,8 @@ mod tests {
     const LINES: &str = r#"{"set": "lv3", "name": "QueryMeeting", "description": "Meetings of a user.", "input_parameters": {"user_name": {"type": "str", "description": "Name."}}, "output_parameters": {"meetings": {"type": "list", "description": "List of meetings."}}}
 {"set": "lv1_lv2", "name": "QueryMeeting", "description": "Other.", "input_parameters": {}}
 "#;
+    const PLAIN: &str = r#"{"set": "lv3", "name": "Translate", "description": "Words.", "input_parameters": {}}
+"#;
 
     #[test]
     fn a_set_is_read_alone_and_all_its_parameters_are_required() {
@@ -131,8 +151,13 @@ mod tests {
             documents[0].output_description,
             "meetings: List of meetings."
         );
+        fs::write(&path, [LINES, PLAIN].concat()).expect("written");
         let all = import_apibank(&path, ApiBankSet::All).expect("imports");
-        assert_eq!(all.len(), 2);
+        let names: Vec<String> = all.iter().map(ApiDocument::call_name).collect();
+        assert_eq!(
+            names,
+            ["lv3/QueryMeeting", "lv1_lv2/QueryMeeting", "Translate"]
+        );
         assert_eq!(all[1].parameters().count(), 0);
         fs::write(&path, LINES.replace("lv3", "lv9")).expect("written");
         let error = import_apibank(&path, ApiBankSet::Level3).expect_err("none");
