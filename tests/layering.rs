@@ -5,6 +5,7 @@
 //! ARCHITECTURE.md together.
 
 mod crates;
+mod gpu;
 mod places;
 mod sources;
 mod writing;

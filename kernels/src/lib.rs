@@ -5,6 +5,11 @@
 //! Every weight keeps the layout of its checkpoint, `[out_features, in_features]`, so that loading,
 //! training and saving never transpose.
 //!
+//! Gradients are of the first order: a backward pass gives numbers without a graph of their own.
+//! Whoever calls `backward` on what was computed of a gradient alone, as for a gradient penalty,
+//! is refused by Burn with "Tensor::backward requires a tracked autodiff tensor": nothing in that
+//! sum is tracked, and there is no second order that could be switched on. Zeros never come back.
+//!
 //! Shape letters: `n` tokens of all documents of a micro-batch, `d` hidden size, `h` query heads,
 //! `g` key/value heads, `c` head size, `r` LoRA rank, `v` vocabulary.
 

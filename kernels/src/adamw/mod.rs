@@ -83,6 +83,10 @@ impl Numbers {
 impl AdamW {
     /// Returns the parameters after one update and moves the moments on.
     ///
+    /// Numbers are not looked at: a gradient of NaN or infinity makes its own parameter and moments
+    /// not finite for good, and no others, and the step counts. Callers ask [`global_norm`] first
+    /// and leave out an update whose norm is not finite.
+    ///
     /// # Shapes
     ///
     /// - `parameters`, `gradient`: `[p]`, f32

@@ -1,6 +1,9 @@
 //! Token ids to rows of the embedding.
 
-use burn::tensor::{DType, Int, Tensor, TensorData};
+mod cpu;
+pub mod reference;
+
+use burn::tensor::Tensor;
 
 use crate::frozen_weight::{FrozenWeight, Storage};
 
@@ -23,15 +26,7 @@ pub fn embedding(table: &FrozenWeight, ids: &[u32]) -> Tensor<2> {
         "token ids within the vocabulary"
     );
     match table.storage() {
-        Storage::Packed(packed) => {
-            let values = packed.rows(ids.iter().map(|&id| id as usize));
-            Tensor::from_data(TensorData::new(values, [ids.len(), d]), table.device())
-        }
-        Storage::Dense(dense) => {
-            let indices: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
-            let indices = TensorData::new(indices, [ids.len()]);
-            let indices = Tensor::<1, Int>::from_data(indices, table.device());
-            dense.as_ref().clone().select(0, indices).cast(DType::F32)
-        }
+        Storage::Packed(packed) => cpu::embedding((packed, d), ids, table.device()),
+        Storage::Dense(dense) => reference::embedding(dense, ids),
     }
 }

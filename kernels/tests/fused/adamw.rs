@@ -83,6 +83,49 @@ fn an_update_leaves_tensors_alone_that_others_hold() {
 }
 
 #[test]
+fn a_gradient_that_is_not_finite_spoils_its_own_parameter_and_no_other() {
+    let adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: 0.1,
+    };
+    let mut numbers = Numbers::new(54);
+    const N: usize = 70_001;
+    let (start, good) = (numbers.tensor([N]), numbers.tensor([N]));
+    let updates = [
+        |adamw: &AdamW, p, g, state: &mut AdamWState| adamw.update(p, g, state, 1e-2),
+        |adamw: &AdamW, p, g, state: &mut AdamWState| reference::update(adamw, p, g, state, 1e-2),
+    ];
+    for update in updates {
+        let moved = |gradient: Tensor<1>| {
+            let mut state = AdamWState::new(&start);
+            // Moments that are not 0.
+            let p = update(&adamw, start.clone(), good.clone(), &mut state);
+            let p = update(&adamw, p, gradient, &mut state);
+            assert_eq!(state.step, 2);
+            [p, state.first_moment, state.second_moment].map(|x| values(&x))
+        };
+        let expected = moved(good.clone());
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let place = [0, 40_000, N - 1];
+            let mut floats = values(&good);
+            place.iter().for_each(|&i| floats[i] = bad);
+            let gradient = Tensor::<1>::from_floats(floats.as_slice(), &start.device());
+            assert!(!adamw::global_norm(&gradient).is_finite());
+            for (which, (found, expected)) in moved(gradient).iter().zip(&expected).enumerate() {
+                for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+                    match place.contains(&i) {
+                        true => assert!(!found.is_finite(), "{bad}, result {which}, {i}"),
+                        false => assert_eq!(found, expected, "{bad}, result {which}, {i}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn gradients_of_parts_are_joined_in_order_and_have_one_norm() {
     let mut numbers = Numbers::new(53);
     for shapes in [

@@ -195,9 +195,45 @@ fn a_turn_of_nan_stays_in_its_pair() {
     floats[1] = f32::NAN;
     let x = Tensor::<3>::from_data(TensorData::new(floats, [2, 1, 8]), &test_device());
     for dtype in BOTH_TYPES {
-        let y = values(&rope(x.clone().cast(dtype), &table, 1));
-        for (i, value) in y.iter().enumerate() {
-            assert_eq!(value.is_nan(), [1, 5].contains(&i));
+        let given = x.clone().cast(dtype);
+        let tracked = leaf(&Tensor::<3>::ones([2, 1, 8], &test_device()).cast(dtype));
+        let y = rope(tracked.clone(), &table, 1);
+        let dx = gradient(&tracked, &gradients(y, &given));
+        for values in [values(&rope(given, &table, 1)), dx] {
+            for (i, value) in values.iter().enumerate() {
+                assert_eq!(value.is_nan(), [1, 5].contains(&i), "{dtype:?}, number {i}");
+            }
+        }
+    }
+}
+
+#[test]
+fn infinity_turns_both_numbers_of_its_pair_and_no_others() {
+    let mut numbers = Numbers::new(38);
+    // No angle whose sine or cosine is 0: infinity times that is NaN.
+    let table = RopeTable::new(&[3, 4], &[1.0, 0.1, 0.01, 0.001], 1.0, &test_device());
+    for bad in [f32::INFINITY, f32::NEG_INFINITY] {
+        // The second number of pair 2 in the second row.
+        let mut floats = numbers.floats(2 * 8);
+        floats[8 + 6] = bad;
+        let given = Tensor::<3>::from_data(TensorData::new(floats, [2, 1, 8]), &test_device());
+        for dtype in BOTH_TYPES {
+            let given = given.clone().cast(dtype);
+            let turned = |rotation: Rotation| {
+                let x = leaf(&Tensor::<3>::ones([2, 1, 8], &test_device()).cast(dtype));
+                let dx = gradient(&x, &gradients(rotation(x.clone(), &table, 1), &given));
+                [values(&rotation(given.clone(), &table, 1)), dx]
+            };
+            let (ours, expected) = (turned(rope), turned(rope::reference::rope));
+            for (ours, expected) in ours.iter().zip(&expected) {
+                let pairs = ours.iter().zip(expected).enumerate();
+                for (i, (ours, expected)) in pairs {
+                    let is_bad = [8 + 2, 8 + 6].contains(&i);
+                    assert_eq!(ours.is_infinite(), is_bad, "{dtype:?}, {bad}, number {i}");
+                    assert!(!ours.is_nan(), "{dtype:?}, {bad}, number {i}");
+                    assert!(!is_bad || ours == expected, "{dtype:?}, {bad}, number {i}");
+                }
+            }
         }
     }
 }

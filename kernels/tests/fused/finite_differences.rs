@@ -103,6 +103,14 @@ fn layer_norm() {
             let bias = of(x.clone(), &bias);
             norm(x, &weight, &bias)
         });
+        check(&mut numbers, &name, bias.clone(), &|bias| {
+            let x = match bias.is_autodiff() {
+                true => Tensor::from_inner(x.clone()),
+                false => x.clone(),
+            };
+            let weight = of(x.clone(), &weight);
+            norm(x, &weight, &bias)
+        });
     }
 }
 
@@ -238,7 +246,8 @@ fn linear_cross_entropy() {
 fn attention() {
     let mut numbers = Numbers::new(64);
     for causality in [Causality::Causal, Causality::Bidirectional] {
-        for [h, g, c] in [[1, 1, 1], [4, 2, 6], [9, 3, 4]] {
+        // The last two are the heads of Llama 3 and of Qwen2-0.5B.
+        for [h, g, c] in [[1, 1, 1], [4, 2, 6], [9, 3, 4], [32, 8, 2], [14, 2, 2]] {
             let documents = Documents::new(&[0, 1, 8, 8, 21], 23);
             let qkv = doubles(&mut numbers, [23, h + 2 * g, c]);
             let name = format!("{h} {g} {c} {causality:?}");

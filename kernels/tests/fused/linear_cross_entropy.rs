@@ -134,6 +134,34 @@ fn nan_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
 }
 
 #[test]
+fn infinity_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
+    let mut numbers = Numbers::new(26);
+    let weight = numbers.tensor([700, 8]);
+    let by = supervision(&mut numbers, 4, 700);
+    // A head of one sign makes all logits of the row the same infinity.
+    for weight in [weight.clone(), weight.abs().add_scalar(0.1)] {
+        for bad in [f32::INFINITY, f32::NEG_INFINITY] {
+            let mut floats = numbers.floats(4 * 8);
+            floats[2 * 8 + 3] = bad;
+            let data = burn::tensor::TensorData::new(floats, [4, 8]);
+            let hidden = Tensor::<2>::from_data(data, &test_device());
+            for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+                let (hidden, head) = (hidden.clone().cast(dtype.dtype()), head(&weight, dtype));
+                let ours = linear_cross_entropy(hidden.clone(), &head, &by, 0.125, 3);
+                let name = format!("{bad}, {dtype:?}");
+                assert!(!ours.loss_sum.is_finite(), "{name}");
+                let alone = linear_cross_entropy_loss(hidden, &head, &by, 3);
+                assert!(!alone.is_finite(), "{name}");
+                for (i, row) in values(&ours.d_hidden).chunks(8).enumerate() {
+                    let is_finite = row.iter().all(|v| v.is_finite());
+                    assert_eq!(is_finite, i != 2, "row {i}, {name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let mut numbers = Numbers::new(24);
     let hidden = numbers.tensor([60, 40]);

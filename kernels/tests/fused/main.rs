@@ -7,6 +7,7 @@ mod bounds;
 mod decode;
 mod distilled;
 mod elementwise;
+mod embedding;
 mod finite_differences;
 mod gemm;
 mod linear_cross_entropy;

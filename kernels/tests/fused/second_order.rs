@@ -1,21 +1,32 @@
 //! Gradients have no graph: a second backward pass is refused instead of giving zeros.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, attention};
 use tooltune_kernels::dense::{Reading, dense};
 use tooltune_kernels::layer_norm::layer_norm;
+use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
+use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
+use tooltune_kernels::lora_linear::{Beside, lora_linear};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::rope;
 use tooltune_kernels::swiglu::swiglu;
-use tooltune_kernels::{ComputeDtype, Dense, RopeTable};
+use tooltune_kernels::{
+    AdapterLayout, AdapterPart, ComputeDtype, Dense, Distillation, FrozenWeight, RopeTable,
+    StackedAdapter, StackedLinear, Supervision,
+};
 
-use crate::support::{Numbers, leaf};
+use crate::support::{Numbers, leaf, test_device};
 
 fn check<const D: usize, const E: usize>(x: &Tensor<D>, f: &dyn Fn(Tensor<D>) -> Tensor<E>) {
     let x = leaf(x);
     let gradient = x.grad(&f(x.clone()).sum().backward()).expect("a leaf");
+    assert_refused(gradient);
+}
+
+fn assert_refused<const D: usize>(gradient: Tensor<D>) {
     assert!(!gradient.is_tracked());
     let refused = catch_unwind(AssertUnwindSafe(|| gradient.sum().backward()));
     let message = refused.err().expect("a refusal");
@@ -46,4 +57,41 @@ fn a_gradient_of_a_gradient_is_refused_by_every_operation() {
     check(&heads, &|x| {
         attention(x, 2, &Documents::single(3), Causality::Causal)
     });
+}
+
+#[test]
+fn a_gradient_of_a_gradient_is_refused_by_adapted_maps() {
+    let mut numbers = Numbers::new(72);
+    let parts = [4, 2].map(|rank| Some(AdapterPart { rank, scaling: 1.5 }));
+    let layout = Arc::new(AdapterLayout::new(8, &[5, 3], &parts));
+    let (x, factors) = (numbers.tensor([3, 8]), numbers.tensor([layout.len()]));
+    let weight = numbers.floats(8 * 8);
+    let map = |x: Tensor<2>, factors: Tensor<1>| {
+        let linear = StackedLinear {
+            weight: FrozenWeight::new(weight.clone(), [8, 8], ComputeDtype::F32, &test_device()),
+            bias: None,
+            out_features: [5, 3].into(),
+            adapter: Some(StackedAdapter::new(factors, layout.clone())),
+        };
+        lora_linear(x, &linear, Beside::default())
+    };
+    check(&x, &|x| map(x, leaf(&factors)));
+    check(&factors, &|factors| map(leaf(&x), factors));
+}
+
+#[test]
+fn the_gradient_that_a_loss_returns_is_refused() {
+    let mut numbers = Numbers::new(73);
+    let [student, teacher] = [0, 1].map(|_| numbers.tensor([3, 8]));
+    let weight = numbers.floats(20 * 8);
+    let head = FrozenWeight::new(weight, [20, 8], ComputeDtype::F32, &test_device());
+    let by = Supervision::new(&[4, 0, 19], &[1.0; 3]);
+    let ours = linear_cross_entropy(student.clone(), &head, &by, 0.5, 2);
+    assert_refused(ours.d_hidden);
+    let how = Distillation {
+        alpha: 0.5,
+        temperature: 2.0,
+    };
+    let ours = distilled_cross_entropy([student, teacher], &head, &by, how, (0.5, 2));
+    assert_refused(ours.d_hidden);
 }

@@ -1,0 +1,85 @@
+//! Rows of an embedding that is packed, beside those of the same table as a tensor.
+
+use burn::tensor::{Tensor, TensorData};
+use tooltune_kernels::embedding::{embedding, reference};
+use tooltune_kernels::{ComputeDtype, FrozenWeight};
+
+use crate::support::{Numbers, test_device, values};
+
+const BOTH_TYPES: [ComputeDtype; 2] = [ComputeDtype::F32, ComputeDtype::Bf16];
+
+/// The table as its device stores it, and as a tensor that was never packed.
+fn tables(floats: &[f32], shape: [usize; 2], dtype: ComputeDtype) -> (FrozenWeight, Tensor<2>) {
+    let device = test_device();
+    let dense = Tensor::<2>::from_data(TensorData::new(floats.to_vec(), shape), &device);
+    (
+        FrozenWeight::new(floats.to_vec(), shape, dtype, &device),
+        dense.cast(dtype.dtype()),
+    )
+}
+
+#[test]
+fn rows_of_a_packed_table_are_those_of_the_tensor() {
+    let mut numbers = Numbers::new(81);
+    // Fewer, as many and more rows than a panel has columns; odd and even widths.
+    for [v, d] in [[1, 1], [11, 6], [16, 32], [33, 7], [300, 65]] {
+        let floats = numbers.floats(v * d);
+        let last = v as u32 - 1;
+        let many: Vec<u32> = (0..40).map(|_| numbers.below(v) as u32).collect();
+        for dtype in BOTH_TYPES {
+            let (table, dense) = tables(&floats, [v, d], dtype);
+            for ids in [&[0][..], &[last], &[last, 0, last, last], &many] {
+                let ours = embedding(&table, ids);
+                let expected = reference::embedding(&dense, ids);
+                assert_eq!(ours.dims(), [ids.len(), d]);
+                assert_eq!(ours.dtype(), expected.dtype());
+                assert_eq!(
+                    values(&ours),
+                    values(&expected),
+                    "{v} rows of {d}, {dtype:?}, {ids:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_is_the_one_that_its_id_names() {
+    for dtype in BOTH_TYPES {
+        // Exact in bf16: a hundred rows of three, each of its own number.
+        let floats: Vec<f32> = (0..300).map(|i| (i / 3) as f32).collect();
+        let (table, _) = tables(&floats, [100, 3], dtype);
+        let found = values(&embedding(&table, &[99, 4, 4, 17]));
+        let expected = [99.0, 4.0, 4.0, 17.0].map(|number| [number; 3]);
+        assert_eq!(found, expected.concat());
+    }
+}
+
+#[test]
+fn nan_and_infinity_stay_in_their_row() {
+    let mut numbers = Numbers::new(82);
+    let mut floats = numbers.floats(20 * 9);
+    (floats[5 * 9 + 2], floats[6 * 9]) = (f32::NAN, f32::NEG_INFINITY);
+    for dtype in BOTH_TYPES {
+        let (table, dense) = tables(&floats, [20, 9], dtype);
+        let ids = [5, 4, 6, 5];
+        let ours = values(&embedding(&table, &ids));
+        let expected = values(&reference::embedding(&dense, &ids));
+        for (i, (ours, expected)) in ours.iter().zip(&expected).enumerate() {
+            let is_bad = [2, 3 * 9 + 2].contains(&i);
+            assert_eq!(ours.is_nan(), is_bad, "{dtype:?}, number {i}");
+            assert!(is_bad || ours == expected, "{dtype:?}, number {i}");
+        }
+        assert_eq!(ours[2 * 9], f32::NEG_INFINITY, "{dtype:?}");
+    }
+}
+
+#[test]
+fn an_id_beyond_the_table_is_refused() {
+    let (table, _) = tables(&[0.5; 12], [4, 3], ComputeDtype::F32);
+    let refused =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| embedding(&table, &[4])));
+    let message = refused.expect_err("a refusal");
+    let message = message.downcast_ref::<&str>().expect("a text");
+    assert!(message.contains("within the vocabulary"), "{message}");
+}

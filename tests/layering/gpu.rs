@@ -1,0 +1,65 @@
+//! `scripts/gpu/run` takes every integration test that computes to the GPU.
+
+use std::collections::BTreeSet;
+
+use super::assert_none;
+use super::sources::{files, read, regex};
+
+/// The modules that `tests/main.rs` lists, each with the texts of its files.
+fn modules() -> Vec<(String, Vec<String>)> {
+    let main = read("tests/main.rs");
+    let all = files();
+    regex(r"(?m)^mod (\w+);")
+        .captures_iter(&main)
+        .map(|found| {
+            let name = found[1].to_owned();
+            let (file, folder) = (format!("tests/{name}.rs"), format!("tests/{name}/"));
+            let own = all
+                .iter()
+                .filter(|path| **path == file || path.starts_with(&folder));
+            let texts = own.filter(|path| path.ends_with(".rs"));
+            let texts = texts.map(|path| read(path)).collect();
+            (name, texts)
+        })
+        .collect()
+}
+
+/// What `scripts/gpu/run` runs when it is not told otherwise.
+fn modules_on_a_gpu() -> BTreeSet<String> {
+    let script = read("scripts/gpu/run.py");
+    let list = regex(r"(?m)^TEST_MODULES = \[([^\]]*)\]")
+        .captures(&script)
+        .expect("TEST_MODULES in scripts/gpu/run.py")[1]
+        .to_owned();
+    let name = regex(r#""(\w+)""#);
+    name.captures_iter(&list)
+        .map(|found| found[1].to_owned())
+        .collect()
+}
+
+#[test]
+fn every_integration_test_that_computes_runs_on_a_gpu() {
+    // The device itself, a run folder whose config names it, or a model that is loaded to it.
+    let computes = regex(
+        r"\buse (?:crate|super)::(?:workplace|support)\b[^;]*\b(?:Place|Workplace|test_device|load_base(?:_in)?)\b",
+    );
+    let places = ["support", "workplace"];
+    let expected: BTreeSet<String> = modules()
+        .into_iter()
+        .filter(|(name, _)| !places.contains(&name.as_str()))
+        .filter(|(_, texts)| texts.iter().any(|text| computes.is_match(text)))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(expected.len() >= 10, "{expected:?}");
+    let listed = modules_on_a_gpu();
+    let missing = expected.difference(&listed);
+    let needless = listed.difference(&expected);
+    let violations: Vec<String> = missing
+        .map(|name| format!("tests/{name}.rs:1: computes and is not in the list"))
+        .chain(needless.map(|name| format!("{name}: is in the list and computes nothing")))
+        .collect();
+    assert_none(
+        "TEST_MODULES of scripts/gpu/run.py are the modules that compute",
+        &violations,
+    );
+}
