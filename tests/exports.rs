@@ -262,7 +262,10 @@ fn options_that_a_format_has_no_use_for_are_refused() {
             "--to gguf --neutral --output a",
             "--neutral is for --to peft",
         ),
-        ("--to peft --dtype f16 --output a", "--dtype is for"),
+        (
+            "--to sentence-transformers --dtype f16 --output a",
+            "--dtype is for",
+        ),
         (
             "--to merged --max-shard-size 0 --output a",
             "--max-shard-size",

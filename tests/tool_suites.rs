@@ -100,7 +100,9 @@ fn gold_sequences_win_and_those_that_need_python_are_counted() {
         for line in predictions.lines() {
             let line: Value = serde_json::from_str(line).unwrap();
             let text = line["prediction"].as_str().unwrap();
-            assert!(text.starts_with(opening), "{family}: {text}");
+            // A text may be cut before its first name.
+            let begins = text.starts_with(opening) || opening.starts_with(text);
+            assert!(begins && !text.is_empty(), "{family}: {text}");
         }
     }
     let swapped: Vec<Value> = golds.iter().rev().cloned().collect();

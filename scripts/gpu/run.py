@@ -41,6 +41,7 @@ TEST_MODULES = [
     "exports",
     "planning",
     "bad_evaluations",
+    "comparisons",
     "bad_input",
 ]
 PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_those_of_f32"
