@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tooltune::config::LoadedConfig;
+use tooltune::config::{Config, LoadedConfig, Optim, RunLength, TargetModules};
 
 use crate::support::{fixture, root};
 use crate::workplace::{Answer, tooltune};
@@ -97,6 +97,56 @@ fn every_recipe_of_the_folder_is_planned_here() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let is_planned = RECIPES.iter().any(|(recipe, ..)| *recipe == name);
         assert_eq!(is_folder, is_planned, "{name}");
+    }
+}
+
+/// The recipes of [`RECIPES`] whose names begin with a paper's, as they load.
+fn recipes_of(paper: &str) -> Vec<(&'static str, Config)> {
+    let names = RECIPES.iter().map(|(name, ..)| *name);
+    names
+        .filter(|name| name.starts_with(paper))
+        .map(|name| {
+            let path = root().join("configs").join(name);
+            (name, LoadedConfig::load(&path, &[]).unwrap().config)
+        })
+        .collect()
+}
+
+/// GOAT, appendix B.
+#[test]
+fn recipes_of_goat_hold_the_settings_of_the_paper() {
+    let recipes = recipes_of("goat");
+    assert_eq!(recipes.len(), 5);
+    for (name, config) in recipes {
+        let lora = &config.lora;
+        let of_lora = (lora.r, lora.lora_alpha, lora.lora_dropout);
+        assert_eq!(of_lora, (8, 16.0, 0.05), "{name}");
+        assert!(!lora.use_rslora, "{name}");
+        assert_eq!(lora.target_modules, TargetModules::AllLinear, "{name}");
+        assert_eq!(config.train.length, RunLength::Epochs(3.0), "{name}");
+    }
+}
+
+/// SLOT, Table 4. Temperature 0 takes the most likely token, whatever top-p and top-k are.
+#[test]
+fn recipes_of_slot_hold_the_settings_of_the_paper() {
+    let recipes = recipes_of("slot");
+    assert_eq!(recipes.len(), 3);
+    for (name, config) in recipes {
+        let (lora, train, eval) = (&config.lora, &config.train, &config.eval);
+        let of_lora = (lora.r, lora.lora_alpha, lora.lora_dropout);
+        assert_eq!(of_lora, (32, 64.0, 0.05), "{name}");
+        assert!(!lora.use_rslora, "{name}");
+        assert_eq!(train.learning_rate, 1e-5, "{name}");
+        assert_eq!(train.length, RunLength::Epochs(2.0), "{name}");
+        assert_eq!(train.per_device_train_batch_size, 2, "{name}");
+        assert_eq!(train.gradient_accumulation_steps, 2, "{name}");
+        assert_eq!(config.data.max_length, 16_384, "{name}");
+        assert_eq!(train.optim, Optim::PagedAdamw32bit, "{name}");
+        assert_eq!(train.max_grad_norm, Some(0.1), "{name}");
+        assert_eq!(eval.max_new_tokens, 2048, "{name}");
+        assert_eq!(eval.sampling.temperature, 0.0, "{name}");
+        assert_eq!(eval.max_time, Some(60.0), "{name}");
     }
 }
 

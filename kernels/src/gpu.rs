@@ -21,7 +21,8 @@ pub enum Library {
     Driver,
     /// libnvrtc, the compiler of the kernels.
     Nvrtc,
-    /// libcublasLt, the matrix products of frozen weights.
+    /// libcublasLt, NVIDIA's matrix products. Nothing calls it: Burn's products are kernels that
+    /// NVRTC compiles, as ours are.
     CublasLt,
 }
 
@@ -59,8 +60,8 @@ impl Library {
     /// elsewhere it is the name alone.
     pub fn find(self) -> Option<PathBuf> {
         let (stem, is_open) = match self {
-            // SAFETY: opening a library runs its initialisers. These three are NVIDIA's and the
-            // backend opens them itself; `culib` panics only for a library that is not present.
+            // SAFETY: opening a library runs its initialisers. These three are NVIDIA's, made to be
+            // opened at run time; `culib` panics only for a library that is not present.
             Self::Driver => ("libcuda.so", unsafe {
                 use cudarc::driver::sys::{culib, is_culib_present};
                 is_culib_present() && {

@@ -278,15 +278,16 @@ fn cuda(device: Device) -> Vec<Finding> {
     findings
 }
 
-/// cuBLASLt is quicker than what takes its place where it is missing.
+/// Whether cuBLASLt is there, which nothing calls.
 #[cfg(feature = "cuda")]
 fn matrix_products() -> Option<Finding> {
     let path = tooltune_kernels::gpu::Library::CublasLt.find();
     Some(match path {
-        Some(path) => Finding::good("cuBLASLt", path.display().to_string()),
+        Some(path) => Finding::good("cuBLASLt", format!("{}; not called", path.display())),
         None => Finding::note(
             "cuBLASLt",
-            "libcublasLt.so cannot be loaded; on a GPU slower kernels take its place".to_owned(),
+            "libcublasLt.so cannot be loaded; nothing calls it: NVRTC compiles all products"
+                .to_owned(),
         ),
     })
 }
