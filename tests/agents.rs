@@ -160,9 +160,12 @@ fn trajectories_that_cannot_be_learned_are_refused_with_place_and_remedy() {
     let mut row: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
     let name = row["calls"][0]["name"].clone();
     for (change, expected) in [
-        ("unknown", "No Such/Api"),
-        ("arguments", "arguments"),
-        ("derived", "derive"),
+        ("unknown", "calls[0].name: no API is called \"No Such/Api\""),
+        ("arguments", "calls[0].arguments is a text"),
+        (
+            "derived",
+            "takes its value from calls[0], which is the call itself",
+        ),
     ] {
         let mut bad = row.clone();
         match change {
@@ -180,6 +183,11 @@ fn trajectories_that_cannot_be_learned_are_refused_with_place_and_remedy() {
         assert_eq!(answer.status, Some(3), "{change}: {}", answer.stderr);
         assert!(
             answer.stderr.contains(expected),
+            "{change}: {}",
+            answer.stderr
+        );
+        assert!(
+            answer.stderr.contains("train.jsonl:1: "),
             "{change}: {}",
             answer.stderr
         );
@@ -222,6 +230,90 @@ fn a_specification_becomes_documents() {
     assert_eq!(documents.len(), 1);
     assert_eq!(documents[0]["api_name"], "GET /weather");
     assert_eq!(documents[0]["required_parameters"][0]["name"], "city");
+}
+
+/// Neither model nor retriever is there, so that nothing else can be what is refused first.
+fn unopened(workplace: &Workplace) {
+    let missing = config("global", "")
+        .replace(
+            &fixture("tiny_chat_model").display().to_string(),
+            "no_such_model",
+        )
+        .replace(
+            &model("all-minilm-l6-v2").display().to_string(),
+            "no_such_retriever",
+        );
+    workplace.write("unopened.toml", missing);
+}
+
+#[test]
+fn gold_calls_that_cannot_be_right_are_refused_by_file_line_and_id() {
+    let workplace = workplace();
+    unopened(&workplace);
+    let rows = lines(&workplace.read("goat/train.jsonl"));
+    let derived = |row: &&Value| row["calls"][1]["derived"].is_object();
+    let row = rows.iter().find(derived).unwrap();
+    let id = row["id"].as_str().unwrap();
+    let changed = |pointer: &str, value: Value| {
+        let mut row = row.clone();
+        *row.pointer_mut(pointer).unwrap() = value;
+        row
+    };
+    let origins = row["calls"][1]["derived"].as_object().unwrap();
+    let path = format!("/calls/1/derived/{}/path", origins.keys().next().unwrap());
+    let mut argument = row.clone();
+    argument["calls"][0]["arguments"]["harbour_moon"] = 1.into();
+    for (bad, expected) in [
+        (
+            changed("/calls/0/name", "No Such/Api".into()),
+            "calls[0].name: no API is called",
+        ),
+        (
+            changed(&path, "no.such".into()),
+            "has nothing at \"no.such\"",
+        ),
+        (argument, "calls[0].arguments.harbour_moon: "),
+    ] {
+        workplace.write("rows.jsonl", format!("{row}\n\n{bad}\n"));
+        let place = format!("rows.jsonl:3: {id}: ");
+        let eval = "eval unopened.toml --suite goat --checkpoint base --data rows.jsonl";
+        let pairs = "data pairs rows.jsonl --documents goat/documents.jsonl";
+        for verb in [eval, pairs] {
+            let refused = workplace.run(verb.split(' '));
+            assert_eq!(refused.status, Some(3), "{verb}: {}", refused.stderr);
+            for part in [place.as_str(), expected] {
+                assert!(refused.stderr.contains(part), "{verb}: {}", refused.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_trajectory_that_comes_twice_is_not_evaluated() {
+    let workplace = workplace();
+    unopened(&workplace);
+    let rows = workplace.read("goat/dev.jsonl");
+    workplace.write("twice.jsonl", rows.repeat(2));
+    let eval = "eval unopened.toml --suite goat --checkpoint base --data twice.jsonl";
+    let refused = workplace.run(eval.split(' '));
+    assert_eq!(refused.status, Some(3), "{}", refused.stderr);
+    for part in ["twice.jsonl:5: id ", "twice.jsonl:1 already"] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn an_executor_that_does_not_fit_is_refused_before_the_retriever_is_opened() {
+    let workplace = workplace();
+    unopened(&workplace);
+    let foreign = r#"{"tool_name": "Harbour", "api_name": "Tides"}"#;
+    let documents = workplace.read("goat/documents.jsonl");
+    workplace.write("goat/documents.jsonl", format!("{documents}{foreign}\n"));
+    let eval = "eval unopened.toml --suite goat --checkpoint base";
+    let refused = workplace.run(eval.split(' '));
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    let expected = "nothing executes \"Harbour/Tides\"";
+    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
 }
 
 #[test]

@@ -413,6 +413,24 @@ fn recorded_calls_answer_api_bank() {
     assert_eq!(loops["sample_accuracy"]["value"], 0.0);
     assert_eq!(loops["n_response_samples"], 1);
 
+    // Published samples contradict their documents here and there, and are scored all the same.
+    let misfit =
+        workplace
+            .read("dialogues.jsonl")
+            .replacen("{\"city\":\"Oslo\"}", "{\"town\":\"Oslo\"}", 1);
+    workplace.write("misfit.jsonl", misfit);
+    workplace.write("saved.jsonl", workplace.read("steps/predictions.jsonl"));
+    let eval = "eval bank.toml --suite apibank --data misfit.jsonl --predictions saved.jsonl";
+    let said = workplace.run(eval.split(' ')).success();
+    assert!(
+        said.contains("1 of 2 gold calls do not fit the documents of their APIs"),
+        "{said}"
+    );
+    assert!(
+        said.contains("GET /weather has no such parameter"),
+        "{said}"
+    );
+
     let both = "eval bank.toml --suite apibank --data level3.json --data dialogues.jsonl";
     let refused = workplace.run(both.split(' '));
     assert_eq!(refused.status, Some(2), "{}", refused.stderr);

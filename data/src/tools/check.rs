@@ -1,8 +1,11 @@
-//! Whether a trajectory says something that can be learned: its APIs exist, and what is derived
-//! comes from a call made before.
+//! Whether a trajectory says something that can be learned: its APIs exist and take its arguments,
+//! and what is derived comes from the output of a call made before.
+
+use serde_json::{Map, Value};
 
 use super::catalogue::ApiCatalogue;
-use super::error::ToolsError;
+use super::document::ApiDocument;
+use super::error::{ToolsError, did_you_mean};
 use super::trajectory::{Trajectory, TrajectoryCall};
 
 impl Trajectory {
@@ -15,12 +18,26 @@ impl Trajectory {
     /// - a derived argument is not among the arguments of its call
     /// - an argument is derived from its own call, a later one, or one that does not exist;
     ///   derivations that form a cycle are found by this, since one of them must point forward
+    /// - the earlier output has nothing where the argument is said to come from; what is inside of
+    ///   a text is not known, so that it may be there
+    /// - a call has an argument that its API does not take, or lacks one that the API requires
+    ///   and has no default for
     pub fn check(&self, catalogue: &ApiCatalogue) -> Result<(), ToolsError> {
         self.check_meaning(catalogue)
             .map_err(|error| match self.id.as_str() {
                 "" => error,
                 id => error.at(id),
             })
+    }
+
+    /// As [`Trajectory::check`], for the row that stands at `place` of a file.
+    pub(super) fn check_at(&self, place: &str, catalogue: &ApiCatalogue) -> Result<(), ToolsError> {
+        self.check_meaning(catalogue).map_err(|error| {
+            if self.id.is_empty() || self.id == place {
+                return error.at(place);
+            }
+            error.at(format!("{place}: {}", self.id))
+        })
     }
 
     fn check_meaning(&self, catalogue: &ApiCatalogue) -> Result<(), ToolsError> {
@@ -34,14 +51,16 @@ impl Trajectory {
             return Err(ToolsError::NoCalls);
         }
         for (i, call) in self.calls.iter().enumerate() {
-            if catalogue.get(&call.name).is_none() {
+            let Some(document) = catalogue.get(&call.name) else {
                 return Err(ToolsError::UnknownApi {
                     field: format!("calls[{i}].name"),
                     name: call.name.clone(),
                     hint: catalogue.hint(&call.name),
                 });
-            }
+            };
             self.check_derived(i, call)?;
+            let field = format!("calls[{i}].arguments");
+            document.check_arguments(&call.arguments, &field)?;
         }
         Ok(())
     }
@@ -50,16 +69,18 @@ impl Trajectory {
         for (argument, origin) in &call.derived {
             let field = format!("calls[{i}].derived.{argument}");
             if !call.arguments.contains_key(argument) {
-                let names: Vec<&str> = call.arguments.keys().map(String::as_str).collect();
-                let arguments = if names.is_empty() {
-                    "none".to_owned()
-                } else {
-                    names.join(", ")
-                };
+                let arguments = listed(call.arguments.keys().map(String::as_str));
                 return Err(ToolsError::DerivedWithoutArgument { field, arguments });
             }
             let reason = match origin.call {
-                from if from < i => continue,
+                from if from < i => {
+                    let path = origin.path.trim();
+                    if leads_somewhere(&self.calls[from].output, path) {
+                        continue;
+                    }
+                    let path = path.to_owned();
+                    return Err(ToolsError::DerivedFromNothing { field, from, path });
+                }
                 from if from == i => "which is the call itself",
                 from if from < self.calls.len() => "which is made later",
                 _ => "which does not exist",
@@ -74,17 +95,107 @@ impl Trajectory {
     }
 }
 
+impl ApiDocument {
+    /// Checks the arguments of a call, which stand at `field`, against the parameters.
+    ///
+    /// # Errors
+    ///
+    /// - there is no parameter of an argument's name
+    /// - a required parameter without a default has no argument
+    pub fn check_arguments(
+        &self,
+        arguments: &Map<String, Value>,
+        field: &str,
+    ) -> Result<(), ToolsError> {
+        let names = || self.parameters().map(|parameter| parameter.name.as_str());
+        if let Some(name) = arguments.keys().find(|name| self.parameter(name).is_none()) {
+            return Err(ToolsError::UnknownArgument {
+                field: format!("{field}.{name}"),
+                api: self.call_name(),
+                hint: did_you_mean(name, names()),
+                known: listed(names()),
+            });
+        }
+        let has_default = |default: &Value| !default.is_null() && default.as_str() != Some("");
+        let missing = self.required_parameters.iter().find(|parameter| {
+            !arguments.contains_key(&parameter.name) && !has_default(&parameter.default)
+        });
+        match missing {
+            None => Ok(()),
+            Some(parameter) => Err(ToolsError::MissingArgument {
+                field: field.to_owned(),
+                api: self.call_name(),
+                name: parameter.name.clone(),
+            }),
+        }
+    }
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    names.join(", ")
+}
+
+/// Whether a path such as `results[].currency` may lead to something in `value`.
+///
+/// Keys are parted by points and may hold some themselves; `[]` is any item of a list, `[2]` one,
+/// and a list without brackets is gone through item by item. Nothing is known of the inside of a
+/// text, which may be an output that was cut.
+fn leads_somewhere(value: &Value, path: &str) -> bool {
+    if path.is_empty() {
+        return true;
+    }
+    match value {
+        Value::String(_) => true,
+        Value::Array(items) => {
+            let bracketed = path.strip_prefix('[').and_then(|path| path.split_once(']'));
+            let Some((index, rest)) = bracketed else {
+                return items.iter().any(|item| leads_somewhere(item, path));
+            };
+            let rest = rest.strip_prefix('.').unwrap_or(rest);
+            let mut items = items.iter();
+            match index.parse::<usize>() {
+                Ok(index) => items
+                    .nth(index)
+                    .is_some_and(|item| leads_somewhere(item, rest)),
+                Err(_) => items.any(|item| leads_somewhere(item, rest)),
+            }
+        }
+        Value::Object(map) => map.iter().any(|(key, value)| {
+            let rest = path.strip_prefix(key.as_str()).and_then(behind_key);
+            rest.is_some_and(|rest| leads_somewhere(value, rest))
+        }),
+        _ => false,
+    }
+}
+
+/// What follows a key in a path, if the key ends there.
+fn behind_key(rest: &str) -> Option<&str> {
+    match rest.strip_prefix('.') {
+        Some(rest) => Some(rest),
+        None => (rest.is_empty() || rest.starts_with('[')).then_some(rest),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-    use crate::tools::ApiDocument;
 
     fn catalogue() -> ApiCatalogue {
-        let names = ["Find", "Singer"];
-        ApiCatalogue::new(names.map(|name| ApiDocument::new("Tune", name)).to_vec())
-            .expect("two names")
+        let api = |name: &str, required: Value| {
+            let document = json!({"tool_name": "Tune", "api_name": name,
+                "required_parameters": required,
+                "optional_parameters": [{"name": "q"}, {"name": "limit"}]});
+            ApiDocument::try_from(document).expect("a document")
+        };
+        let required = json!([{"name": "id"}, {"name": "lang", "default": "en"}]);
+        let documents = vec![api("Find", json!([])), api("Singer", required)];
+        ApiCatalogue::new(documents).expect("two names")
     }
 
     fn trajectory(derived_from: usize) -> Value {
@@ -160,5 +271,63 @@ mod tests {
         let mut row = trajectory(0);
         row["calls"] = json!([]);
         assert!(fault(row).contains("calls is empty"));
+    }
+
+    #[test]
+    fn an_argument_must_be_a_parameter_and_a_required_one_must_be_there() {
+        let mut row = trajectory(0);
+        row["calls"][1]["arguments"] = json!({"id": 3, "lmit": 2});
+        assert_eq!(
+            fault(row),
+            "r1: calls[1].arguments.lmit: Tune/Singer has no such parameter, did you mean \
+             \"limit\"?; it has id, lang, q, limit; mend the call or the API's document"
+        );
+        let mut row = trajectory(0);
+        row["calls"][1]["arguments"] = json!({"q": 3, "lang": "de"});
+        row["calls"][1]["derived"] = json!({});
+        let message = fault(row.clone());
+        let expected = "calls[1].arguments: Tune/Singer requires \"id\", which has no default";
+        assert!(message.contains(expected), "{message}");
+        row["calls"][1]["arguments"] = json!({"id": 3});
+        let row = Trajectory::try_from(row).expect("a trajectory");
+        row.check(&catalogue()).expect("lang has a default");
+    }
+
+    #[test]
+    fn a_derived_argument_must_come_from_something_in_the_output() {
+        let output = json!({"results": [{"a.b": 1}, {"id": 3, "tags": ["x", "y"]}], "none": [],
+            "cut": "{\"id\": 3, ..."});
+        for (path, is_there) in [
+            ("", true),
+            ("results", true),
+            ("results[]", true),
+            ("results[].id", true),
+            ("results[1].id", true),
+            ("results.id", true),
+            ("results[].a.b", true),
+            ("results[].tags[1]", true),
+            ("cut.id", true),
+            ("results[0].id", false),
+            ("results[2].id", false),
+            ("results[].tags[2]", false),
+            ("results[].ids", false),
+            ("result", false),
+            ("resultsid", false),
+            ("none[].id", false),
+            ("results[].id.x", false),
+            ("[].id", false),
+        ] {
+            let mut row = trajectory(0);
+            row["calls"][0]["output"] = output.clone();
+            row["calls"][1]["derived"]["id"]["path"] = json!(path);
+            if is_there {
+                let row = Trajectory::try_from(row).expect("a trajectory");
+                row.check(&catalogue()).expect(path);
+                continue;
+            }
+            let message = fault(row);
+            let expected = format!("the output of calls[0] has nothing at {path:?}");
+            assert!(message.contains(&expected), "{message}");
+        }
     }
 }

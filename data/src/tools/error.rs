@@ -196,6 +196,58 @@ pub enum ToolsError {
         /// Why that call cannot be the origin.
         reason: &'static str,
     },
+
+    /// An argument is derived from a place that the earlier output does not have.
+    #[error(
+        "{field}: the output of calls[{from}] has nothing at {path:?}; write its keys with points between them, [] for the items of a list, and nothing for the whole output"
+    )]
+    DerivedFromNothing {
+        /// Where the derivation is, such as `calls[1].derived.amount`.
+        field: String,
+        /// The call named as the origin.
+        from: usize,
+        /// The place in its output.
+        path: String,
+    },
+
+    /// A call has an argument that its API does not take.
+    #[error(
+        "{field}: {api} has no such parameter{hint}; it has {known}; mend the call or the API's document"
+    )]
+    UnknownArgument {
+        /// Where the argument is, such as `calls[1].arguments.amount`.
+        field: String,
+        /// The API's call name.
+        api: String,
+        /// `, did you mean "..."?`, or empty.
+        hint: String,
+        /// The parameters that the API has.
+        known: String,
+    },
+
+    /// A call lacks an argument that its API requires.
+    #[error(
+        "{field}: {api} requires {name:?}, which has no default; add the argument, or make the parameter optional in the API's document"
+    )]
+    MissingArgument {
+        /// Where the arguments are, such as `calls[1].arguments`.
+        field: String,
+        /// The API's call name.
+        api: String,
+        /// The parameter.
+        name: String,
+    },
+
+    /// Two trajectories of an evaluation have one id.
+    #[error(
+        "id {id:?} stands at {first} already; predictions are known by their ids, so give each trajectory one of its own"
+    )]
+    DuplicateTrajectory {
+        /// The id.
+        id: String,
+        /// Where it stands first.
+        first: String,
+    },
 }
 
 impl ToolsError {

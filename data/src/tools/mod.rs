@@ -37,7 +37,10 @@ pub use import::{
 };
 pub use source::{JsonLines, TextLines, read_json, read_text};
 pub use trajectory::{Derived, Trajectory, TrajectoryCall};
-pub use trajectory_rows::{TrajectoryReader, read_trajectories};
+pub use trajectory_rows::{
+    CheckedTrajectories, TrajectoryReader, read_checked_trajectories, read_distinct_trajectories,
+    read_trajectories,
+};
 
 pub use crate::lines::TooLong;
 

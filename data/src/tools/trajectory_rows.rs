@@ -3,8 +3,10 @@
 //! A fault names file, line and field, and the reader stands at the next line afterwards, so
 //! that a caller can list all faults of a file instead of the first.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
+use super::catalogue::ApiCatalogue;
 use super::error::ToolsError;
 use super::source::JsonLines;
 use super::trajectory::Trajectory;
@@ -34,10 +36,88 @@ pub struct TrajectoryReader {
     n_rows: usize,
 }
 
+/// Opens a file of trajectories whose rows are checked by [`Trajectory::check`], too; a fault
+/// names file, line and id.
+///
+/// # Errors
+///
+/// As [`read_trajectories`].
+pub fn read_checked_trajectories<'c>(
+    path: &Path,
+    catalogue: &'c ApiCatalogue,
+) -> Result<CheckedTrajectories<'c>, ToolsError> {
+    Ok(CheckedTrajectories {
+        rows: read_trajectories(path)?,
+        catalogue,
+    })
+}
+
+/// Reads the trajectories of several files, at most `limit`, checked and each with an id of its
+/// own, as predictions need that are known by it.
+///
+/// # Errors
+///
+/// - a file or a row cannot be read, or a row does not fit `catalogue`
+/// - two rows have one id; the error names both lines
+pub fn read_distinct_trajectories(
+    paths: &[PathBuf],
+    catalogue: &ApiCatalogue,
+    limit: usize,
+) -> Result<Vec<Trajectory>, ToolsError> {
+    let mut places: HashMap<String, String> = HashMap::new();
+    let mut trajectories = Vec::new();
+    for path in paths {
+        let mut rows = read_checked_trajectories(path, catalogue)?;
+        while trajectories.len() < limit {
+            let Some(row) = rows.next_placed() else {
+                break;
+            };
+            let (place, row) = row?;
+            if let Some(first) = places.insert(row.id.clone(), place.clone()) {
+                return Err(ToolsError::DuplicateTrajectory { id: row.id, first }.at(place));
+            }
+            trajectories.push(row);
+        }
+    }
+    Ok(trajectories)
+}
+
+/// The checked trajectories of a file in order, from [`read_checked_trajectories`].
+#[derive(Debug)]
+pub struct CheckedTrajectories<'c> {
+    rows: TrajectoryReader,
+    catalogue: &'c ApiCatalogue,
+}
+
+impl CheckedTrajectories<'_> {
+    fn next_placed(&mut self) -> Option<Result<(String, Trajectory), ToolsError>> {
+        let row = self.rows.next_placed()?;
+        Some(row.and_then(|(place, row)| {
+            row.check_at(&place, self.catalogue)?;
+            Ok((place, row))
+        }))
+    }
+}
+
+impl Iterator for CheckedTrajectories<'_> {
+    type Item = Result<Trajectory, ToolsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.next_placed()?.map(|(_, row)| row))
+    }
+}
+
 impl Iterator for TrajectoryReader {
     type Item = Result<Trajectory, ToolsError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        Some(self.next_placed()?.map(|(_, row)| row))
+    }
+}
+
+impl TrajectoryReader {
+    /// The next row with its place as `file:line`.
+    fn next_placed(&mut self) -> Option<Result<(String, Trajectory), ToolsError>> {
         let Some(line) = self.lines.next() else {
             let is_empty = self.n_rows == 0;
             self.n_rows = usize::MAX;
@@ -49,9 +129,9 @@ impl Iterator for TrajectoryReader {
         Some(line.and_then(|(place, value)| {
             let mut row = Trajectory::try_from(value).map_err(|error| error.at(&place))?;
             if row.id.is_empty() {
-                row.id = place;
+                row.id.clone_from(&place);
             }
-            Ok(row)
+            Ok((place, row))
         }))
     }
 }
@@ -63,6 +143,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::tools::ApiDocument;
 
     fn read(text: &str) -> Vec<Result<Trajectory, ToolsError>> {
         let folder = tempfile::tempdir().expect("a folder");
@@ -117,6 +198,61 @@ mod tests {
         let rows = read(&format!("\n{row}\n"));
         let id = &rows[0].as_ref().expect("a row").id;
         assert!(id.ends_with("rows.jsonl:2"), "{id}");
+    }
+
+    fn catalogue() -> ApiCatalogue {
+        let parameters = json!([{"name": "q"}, {"name": "id"}]);
+        let document = |name: &str| {
+            let document =
+                json!({"tool_name": "Tune", "api_name": name, "optional_parameters": parameters});
+            ApiDocument::try_from(document).expect("a document")
+        };
+        ApiCatalogue::new(["Find", "Singer"].map(document).to_vec()).expect("two names")
+    }
+
+    #[test]
+    fn what_a_row_says_wrongly_is_named_with_file_line_and_id() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rows.jsonl");
+        let (mut unknown, mut cyclic, mut empty) = (long(), long(), long());
+        unknown["calls"][0]["name"] = json!("Tune/Fin");
+        cyclic["calls"][1]["derived"]["id"]["call"] = json!(1);
+        empty["calls"] = json!([]);
+        empty.as_object_mut().expect("an object").remove("id");
+        let rows = [long(), unknown, cyclic, empty].map(|row| row.to_string());
+        fs::write(&path, rows.join("\n")).expect("written");
+        let catalogue = catalogue();
+        let read = read_checked_trajectories(&path, &catalogue).expect("opens");
+        let faults: Vec<String> = read
+            .filter_map(|row| Some(row.err()?.to_string()))
+            .collect();
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        for (fault, expected) in faults.iter().zip([
+            "rows.jsonl:2: r1: calls[0].name: no API is called \"Tune/Fin\"",
+            "rows.jsonl:3: r1: calls[1].derived.id takes its value from calls[1]",
+            "rows.jsonl:4: calls is empty",
+        ]) {
+            assert!(fault.contains(expected), "{fault}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_comes_twice_is_refused_with_both_lines() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths = ["a.jsonl", "b.jsonl"].map(|name| folder.path().join(name));
+        let mut other = long();
+        other["id"] = json!("r2");
+        fs::write(&paths[0], format!("{}\n{other}\n", long())).expect("written");
+        fs::write(&paths[1], format!("\n{}\n", short())).expect("written");
+        let read = |limit| read_distinct_trajectories(&paths, &catalogue(), limit);
+        let message = read(usize::MAX).expect_err("twice").to_string();
+        assert!(
+            message.contains("b.jsonl:2: id \"r1\" stands at "),
+            "{message}"
+        );
+        assert!(message.contains("a.jsonl:1 already"), "{message}");
+        assert_eq!(read(2).expect("distinct so far").len(), 2);
+        assert_eq!(read(0).expect("nothing is read"), []);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use tooltune_data::agents::Outcome;
 use tooltune_data::benchmarks::goat::JudgeVerdict;
+use tooltune_data::executors::Executor;
 
 use super::evaluate::{generated, journal, kept, retriever, write_files};
 use super::say;
@@ -33,6 +34,8 @@ struct Evaluation<'a> {
     judge: Option<Judge>,
     /// Absent where nothing is generated.
     loops: Option<AgentLoops>,
+    /// What answers the calls of the loops, and there with them.
+    executor: Option<Box<dyn Executor>>,
 }
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
@@ -49,20 +52,37 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
             }
             Box::new(suite)
         }
-        SuiteName::Apibank => Box::new(ApiBankSuite::open(config)?),
+        SuiteName::Apibank => {
+            let suite = ApiBankSuite::open(config)?;
+            say_misfits(&suite)?;
+            Box::new(suite)
+        }
         _ => return goat(args, config, device),
     };
-    let evaluation = Evaluation::open(args, config, &*suite, device)?;
+    let mut evaluation = Evaluation::open(args, config, &*suite, device)?;
     let outcomes = evaluation.outcomes(&*suite, device)?;
     let verdicts = evaluation.verdicts(&*suite, &outcomes)?;
     let scores = suite.score(outcomes, verdicts.as_deref())?;
     evaluation.finish(scores, verdicts)
 }
 
+/// The benchmark's own calls are scored as they stand, even where its documents contradict them.
+fn say_misfits(suite: &ApiBankSuite) -> Result<(), Error> {
+    let (misfits, n_calls) = suite.misfits();
+    let Some(first) = misfits.first() else {
+        return Ok(());
+    };
+    say(&format!(
+        "{} of {n_calls} gold calls do not fit the documents of their APIs; they are scored as \
+         they stand, the first of them: {first}",
+        misfits.len()
+    ))
+}
+
 /// The suite goat knows the right documents of each query, too.
 fn goat(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     let suite = GoatSuite::open(config)?;
-    let evaluation = Evaluation::open(args, config, &suite, device)?;
+    let mut evaluation = Evaluation::open(args, config, &suite, device)?;
     let outcomes = evaluation.outcomes(&suite, device)?;
     let verdicts = evaluation.verdicts(&suite, &outcomes)?;
     let mut scores = suite.score(outcomes, verdicts.as_deref())?;
@@ -80,27 +100,32 @@ impl<'a> Evaluation<'a> {
         device: &Device,
     ) -> Result<Self, Error> {
         let judge = goat_config(config)?.judge.as_ref();
-        let judge = judge.filter(|_| suite.has_answers());
-        let loops = match &args.predictions {
-            Some(_) => None,
+        let judge = judge
+            .filter(|_| suite.has_answers())
+            .map(|judge| Judge::open(GOAT_JUDGE, judge))
+            .transpose()?;
+        let (loops, executor) = match &args.predictions {
+            Some(_) => (None, None),
             None => {
+                // What is opened in no time comes before thousands of documents are embedded.
+                let executor = open_executor(goat_config(config)?, suite.catalogue())?;
                 let retriever = retriever(args, config, device)?;
-                Some(AgentLoops::open(config, suite.catalogue(), retriever)?)
+                let loops = AgentLoops::open(config, suite.catalogue(), retriever)?;
+                (Some(loops), Some(executor))
             }
         };
         Ok(Self {
             args,
             config,
-            judge: judge
-                .map(|judge| Judge::open(GOAT_JUDGE, judge))
-                .transpose()?,
+            judge,
             loops,
+            executor,
         })
     }
 
     /// What became of the queries: read from a file, or made now.
-    fn outcomes(&self, suite: &dyn AgentSuite, device: &Device) -> Result<Vec<Outcome>, Error> {
-        let Some(loops) = &self.loops else {
+    fn outcomes(&mut self, suite: &dyn AgentSuite, device: &Device) -> Result<Vec<Outcome>, Error> {
+        let Some((loops, executor)) = self.loops.as_ref().zip(self.executor.as_mut()) else {
             let path = self.args.predictions.as_deref().unwrap_or(Path::new(""));
             let (outcomes, n_left) = read_outcomes(path, suite.tasks())?;
             if n_left > 0 {
@@ -110,14 +135,13 @@ impl<'a> Evaluation<'a> {
             }
             return Ok(outcomes);
         };
-        let mut executor = open_executor(goat_config(self.config)?, suite.catalogue())?;
         let n = suite.tasks().len();
         // Texts and results are kept under names that say what they follow from.
         let mut texts = journal(self.args, self.config, &[])?;
         let found = generated(self.args, self.config, n, device, |writer, watch| {
             let means = Means {
                 writer,
-                executor: &mut *executor,
+                executor: &mut **executor,
                 journal: texts.as_mut(),
             };
             suite.outcomes(loops, means, watch)

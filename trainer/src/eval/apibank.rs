@@ -81,6 +81,30 @@ impl ApiBankSuite {
         Ok(suite)
     }
 
+    /// Gold calls whose arguments are not those of their API's document, each with its sample and
+    /// what is wrong; the second part is the number of all gold calls.
+    ///
+    /// The published samples have some: a switch is cancelled by `device_id` where the document
+    /// says `name`.
+    pub fn misfits(&self) -> (Vec<String>, usize) {
+        let mut misfits = Vec::new();
+        let mut n_calls = 0;
+        for (task, gold) in self.tasks.iter().zip(&self.golds) {
+            for (i, call) in gold.calls.iter().enumerate() {
+                n_calls += 1;
+                let document = self.catalogue.get(&call.name);
+                let (Some(document), Some(arguments)) = (document, &call.arguments) else {
+                    continue;
+                };
+                let field = format!("calls[{i}].arguments");
+                if let Err(error) = document.check_arguments(arguments, &field) {
+                    misfits.push(error.at(&task.id).to_string());
+                }
+            }
+        }
+        (misfits, n_calls)
+    }
+
     fn add_level_3(&mut self, file: &Path) -> Result<(), Error> {
         for path in import_apibank_level3(file)? {
             self.tasks.push(AgentTask {

@@ -11,7 +11,9 @@ use burn::tensor::Device;
 use tooltune_data::agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
 use tooltune_data::flat::{FlattenReport, flatten_rows};
 use tooltune_data::text::{DataError, Row, read_rows};
-use tooltune_data::tools::{ApiCatalogue, Trajectory, read_trajectories};
+use tooltune_data::tools::{
+    ApiCatalogue, Trajectory, read_checked_trajectories, read_distinct_trajectories,
+};
 
 use super::settings;
 use crate::config::{Config, GoatConfig};
@@ -65,7 +67,7 @@ fn with_examples<R>(
     };
     let readers = files
         .iter()
-        .map(|path| read_trajectories(path))
+        .map(|path| read_checked_trajectories(path, &catalogue))
         .collect::<Result<Vec<_>, _>>()?;
     let trajectories = readers.into_iter().flatten();
     if options.distractors == Distractors::Random {
@@ -112,21 +114,17 @@ fn ranked_documents(
 ///
 /// # Errors
 ///
-/// A file or trajectory that cannot be read or does not fit the documents.
+/// A file or trajectory that cannot be read or does not fit the documents, or two of one id.
 pub fn eval_trajectories(
     config: &Config,
     catalogue: &ApiCatalogue,
 ) -> Result<Vec<Trajectory>, Error> {
     let limit = config.eval.max_samples.unwrap_or(usize::MAX);
-    let mut trajectories = Vec::new();
-    for path in &config.data.eval {
-        for trajectory in read_trajectories(path)?.take(limit - trajectories.len()) {
-            let trajectory = trajectory?;
-            trajectory.check(catalogue)?;
-            trajectories.push(trajectory);
-        }
-    }
-    Ok(trajectories)
+    Ok(read_distinct_trajectories(
+        &config.data.eval,
+        catalogue,
+        limit,
+    )?)
 }
 
 /// The table `[goat]`.

@@ -34,10 +34,21 @@ fn document(tool: &str, api: &str, parameter: &str) -> ApiDocument {
     .unwrap()
 }
 
+/// Converts to a currency from one or several, which need not be named.
+fn convert() -> ApiDocument {
+    let mut convert = document("Stocks", "Convert", "amount");
+    for name in ["from", "to"] {
+        let mut parameter = convert.required_parameters[0].clone();
+        parameter.name = name.to_owned();
+        convert.optional_parameters.push(parameter);
+    }
+    convert
+}
+
 fn catalogue() -> ApiCatalogue {
     ApiCatalogue::new(vec![
         document("Stocks", "Quote", "symbol"),
-        document("Stocks", "Convert", "amount"),
+        convert(),
         document("Films", "Search", "query"),
         document("Films", "Cast", "movie_id"),
         document("Maps", "Find City", "name"),

@@ -2,7 +2,7 @@
 
 use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle, StepOrder};
 use tooltune_data::pairs::{PairBatch, PairSet, read_pairs};
-use tooltune_data::tools::{ApiCatalogue, Trajectory, read_trajectories};
+use tooltune_data::tools::{ApiCatalogue, Trajectory, read_checked_trajectories};
 
 use crate::config::{Config, RetrieverConfig, RetrieverData, RetrieverTraining, RunLength};
 use crate::error::Error;
@@ -124,7 +124,7 @@ fn pairs_of_trajectories(config: &Config) -> Result<PairSet, Error> {
     let catalogue = ApiCatalogue::read(&options.documents)?;
     let mut trajectories: Vec<Trajectory> = Vec::new();
     for path in &config.data.train {
-        for trajectory in read_trajectories(path)? {
+        for trajectory in read_checked_trajectories(path, &catalogue)? {
             trajectories.push(trajectory?);
         }
     }
