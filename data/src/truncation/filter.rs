@@ -53,18 +53,22 @@ pub fn filter(expression: &str, value: &Value) -> Result<Value, FilterError> {
 ///
 /// # Errors
 ///
-/// - the expression does not parse, or names an unknown function
+/// - the expression does not parse, names an unknown function, or has a slice with the step 0
 /// - it has too many operators, or an index or step that is too large
 pub fn check_filter(expression: &str) -> Result<(), FilterError> {
     let (compiled, _) = compiled(expression)?;
-    visit(compiled.as_ast(), &mut |node| match node {
-        Ast::Function { name, .. } if DEFAULT_RUNTIME.get_function(name).is_none() => {
-            Err(FilterError::Refused {
-                expression: shown(expression),
-                reason: format!("no function is called {name:?}"),
-            })
-        }
-        _ => Ok(()),
+    visit(compiled.as_ast(), &mut |node| {
+        let reason = match node {
+            Ast::Function { name, .. } if DEFAULT_RUNTIME.get_function(name).is_none() => {
+                format!("no function is called {name:?}")
+            }
+            Ast::Slice { step: 0, .. } => "a slice has the step 0".to_owned(),
+            _ => return Ok(()),
+        };
+        Err(FilterError::Refused {
+            expression: shown(expression),
+            reason,
+        })
     })
 }
 

@@ -56,7 +56,10 @@ fn what_nothing_reads_and_what_is_no_expression_is_refused() {
         ),
         (
             "eval.toolqa={ reduce = \"truncate\", jmespath = \"a[\" }",
-            ["`eval.toolqa.jmespath` cannot be applied", "column 3"],
+            [
+                "`eval.toolqa.jmespath` cannot be applied",
+                "JMESPath expression \"a[\": column ",
+            ],
         ),
     ] {
         check_mistake(SLOT, &[setting], &expected);
