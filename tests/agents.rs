@@ -1,8 +1,9 @@
 //! Trajectories through every verb: made, inspected, learned, and answered by loops that call APIs.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::place::Place;
+use crate::support::server::{Reply, Server};
 use crate::support::{fixture, model};
 use crate::workplace::Workplace;
 
@@ -174,8 +175,7 @@ fn trajectories_that_cannot_be_learned_are_refused_with_place_and_remedy() {
             _ => {
                 let argument = bad["calls"][0]["arguments"].as_object().unwrap();
                 let argument = argument.keys().next().unwrap().clone();
-                bad["calls"][0]["derived"] =
-                    serde_json::json!({ argument: {"call": 0, "path": "x"} });
+                bad["calls"][0]["derived"] = json!({ argument: {"call": 0, "path": "x"} });
             }
         }
         workplace.write("goat/train.jsonl", format!("{bad}\n"));
@@ -343,4 +343,79 @@ fn constrained_agents_plan_and_call_what_they_are_shown() {
             assert_eq!(&call["name"], name, "the call of the plan");
         }
     }
+}
+
+/// A port with one operation, and a trajectory that calls it, in both splits.
+fn port(workplace: &Workplace, berths: &Value) {
+    std::fs::create_dir(workplace.path("goat")).unwrap();
+    let parameter = json!({"name": "port", "in": "query", "required": true,
+        "schema": {"type": "string"}, "description": "Name of the port."});
+    let operation = json!({"summary": "Berths of a port.", "parameters": [parameter],
+        "responses": {"200": {"description": "The berths."}}});
+    let specification = json!({"openapi": "3.0.0", "info": {"title": "Port", "version": "1"},
+        "paths": {"/berths": {"get": operation}}});
+    workplace.write("port.json", specification.to_string());
+    let import = "data import openapi port.json --output goat/documents.jsonl";
+    workplace.run(import.split(' ')).success();
+    let call = json!({"sub_query": "List the berths.", "name": "GET /berths",
+        "arguments": {"port": "Emden"}, "output": berths});
+    let row = json!({"id": "a", "query": "Which berth of Emden comes first?", "calls": [call],
+        "response": "Berth 7.", "facts": ["7"]});
+    for split in ["train", "dev"] {
+        workplace.write(&format!("goat/{split}.jsonl"), format!("{row}\n"));
+    }
+    let canned = json!({"api": "GET /berths", "response": berths});
+    workplace.write("goat/canned.jsonl", format!("{canned}\n"));
+}
+
+#[test]
+fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
+    let workplace = Workplace::new();
+    let berths = json!({"berths": [{"id": 7, "free": true}, {"id": 8, "free": false},
+        {"id": 9, "free": true}]});
+    port(&workplace, &berths);
+    let table = "truncate = { max_items = 1, jmespath = \"berths[].{id: id}\" }\n\
+                 [goat.executor]\nkind = \"canned\"\nresponses = \"goat/canned.jsonl\"";
+    workplace.write("short.toml", config("react", table));
+    let result = |prompt: &str| {
+        let mut lines = prompt.lines();
+        let line = lines.find(|line| line.starts_with("Result 1: "));
+        line.unwrap_or_else(|| panic!("no result in {prompt}"))
+            .to_string()
+    };
+
+    let shown = workplace.run(["inspect", "short.toml", "--format", "json", "-n", "2"]);
+    let texts = lines(&shown.success()).into_iter().map(|row| {
+        let tokens = row["tokens"].as_array().unwrap().clone();
+        let texts = tokens.iter().map(|token| token["text"].as_str().unwrap());
+        texts.collect::<String>()
+    });
+    let mut with_result = texts.filter(|text| text.contains("Result 1: "));
+    let trained = result(&with_result.next().unwrap());
+    assert_eq!(
+        trained,
+        "Result 1: [{\"id\": 7}, {\"_meta\": \"showing 1 of 3 items. Use offset/limit to \
+         paginate.\"}]"
+    );
+
+    let call = json!({"name": "GET /berths", "arguments": {"port": "Emden"}});
+    let step = format!("Thought: List the berths.\nAction: {call}");
+    let server = Server::start(move |request, _| {
+        Reply::chat(match request.body.contains("Result 1: ") {
+            true => "Finish: Berth 7.",
+            false => &step,
+        })
+    });
+    let eval = format!(
+        "eval short.toml --suite goat --endpoint {}/v1 --endpoint-model scripted --output out",
+        server.url()
+    );
+    workplace.run(eval.split(' ')).success();
+    let received = server.received();
+    let body: Value = serde_json::from_str(&received.last().unwrap().body).unwrap();
+    let asked = body["messages"][0]["content"].as_str().unwrap();
+    assert_eq!(result(asked), trained);
+    // The outcome keeps the whole output.
+    let prediction = &lines(&workplace.read("out/predictions.jsonl"))[0];
+    assert_eq!(prediction["outcome"]["calls"][0]["output"], berths);
 }

@@ -398,3 +398,72 @@ fn answers_are_judged_and_questions_classified() {
     );
     assert_eq!(metrics(&workplace, "classified")["n"], 2);
 }
+
+#[test]
+fn prompts_show_truncated_responses_with_a_note_of_what_is_gone() {
+    let workplace = Workplace::new();
+    hotels(&workplace);
+    let server = Server::start(|_, _| Reply::chat("Old Mill"));
+    let url = format!("{}/v1", server.url());
+    let prompt = |options: &[&str]| {
+        let output = format!("out-{}", server.received().len());
+        let endpoint = ["--endpoint", &url, "--endpoint-model", "scripted"];
+        let arguments = TOOLQA.split(' ').chain(endpoint);
+        let arguments = arguments.chain(["--output", &output]);
+        workplace
+            .run(arguments.chain(options.iter().copied()))
+            .success();
+        let received = server.received();
+        let body: Value = serde_json::from_str(&received.last().unwrap().body).unwrap();
+        body["messages"][0]["content"].as_str().unwrap().to_string()
+    };
+    let whole = prompt(&[]);
+    assert!(
+        whole.contains("Pier") && !whole.contains("_meta"),
+        "{whole}"
+    );
+    let first = prompt(&["--reduce", "truncate", "--max-items", "1"]);
+    assert!(
+        first.contains("\"_meta\": \"showing 1 of 2 items."),
+        "{first}"
+    );
+    assert!(
+        first.contains("\"price\": 80") && !first.contains("120"),
+        "{first}"
+    );
+    let table = "eval.toolqa={ reduce = \"truncate\", jmespath = \"data[].name\" }";
+    let names = prompt(&["--set", table]);
+    assert!(
+        names.contains("\"Pier\"") && !names.contains("price"),
+        "{names}"
+    );
+    let cut = prompt(&["--set", table, "--max-chars", "12"]);
+    assert!(cut.contains("... [truncated, "), "{cut}");
+    let nothing = prompt(&["--reduce", "truncate", "--jmespath", "rooms"]);
+    let told = "\"_meta\": \"the filter rooms finds nothing in this output.\"";
+    assert!(nothing.contains(told), "{nothing}");
+
+    let n_asked = server.received().len();
+    for (options, expected) in [
+        (["--max-items", "1"].as_slice(), "add --reduce truncate"),
+        (
+            &["--reduce", "paths", "--jmespath", "data"],
+            "--jmespath is for",
+        ),
+        (
+            &["--reduce", "truncate", "--jmespath", "data["],
+            "--jmespath: ",
+        ),
+        (
+            &["--reduce", "truncate", "--jmespath", "length(rooms)"],
+            "question \"a\"",
+        ),
+    ] {
+        let endpoint = ["--endpoint", &url, "--endpoint-model", "scripted"];
+        let arguments = TOOLQA.split(' ').chain(endpoint);
+        let refused = workplace.run(arguments.chain(options.iter().copied()));
+        assert_ne!(refused.status, Some(0), "{options:?}");
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+    assert_eq!(server.received().len(), n_asked, "nothing was asked");
+}

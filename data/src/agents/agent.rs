@@ -13,11 +13,11 @@ use super::options::AgentLimits;
 use super::outcome::{AttemptedCall, EndReason, Failure, Outcome, Retrieval};
 use super::prompts::{Prompt, ShownCall, Task, one_line};
 use super::reading::{self, UnreadableCall, WrittenCall, WrittenStep};
+use super::shown_result::shown_result;
 use super::text_schema::text_schema;
 use crate::executors::CallResult;
-use crate::json::{self, Style};
 use crate::text::Conversation;
-use crate::tools::{ApiCatalogue, ApiDocument, cut_output};
+use crate::tools::{ApiCatalogue, ApiDocument};
 
 /// What a loop needs next.
 #[derive(Debug, Clone, PartialEq)]
@@ -219,7 +219,7 @@ impl<'a> Agent<'a> {
         self.calls.push(ShownCall::of_call(
             &call.name,
             &call.arguments,
-            self.shown(&result),
+            shown_result(&result, &self.limits),
         ));
         self.record(AttemptedCall {
             name: Some(call.name),
@@ -312,8 +312,10 @@ impl<'a> Agent<'a> {
                 self.fail(task.kind(), unreadable.reason, text);
                 let planned = self.outcome.plan.get(self.calls.len()).cloned();
                 let result = CallResult::failure(unreadable.reason);
-                self.calls
-                    .push(ShownCall::of_text(text, self.shown(&result)));
+                self.calls.push(ShownCall::of_text(
+                    text,
+                    shown_result(&result, &self.limits),
+                ));
                 self.record(AttemptedCall {
                     name: unreadable.name.or(planned),
                     arguments: None,
@@ -374,8 +376,11 @@ impl<'a> Agent<'a> {
             }
             None => {
                 let result = CallResult::failure(self.unknown(name));
-                self.calls
-                    .push(ShownCall::of_call(name, &Map::new(), self.shown(&result)));
+                self.calls.push(ShownCall::of_call(
+                    name,
+                    &Map::new(),
+                    shown_result(&result, &self.limits),
+                ));
                 self.record(AttemptedCall {
                     name: Some(name.to_owned()),
                     arguments: None,
@@ -398,11 +403,6 @@ impl<'a> Agent<'a> {
             .into_iter()
             .find(|name| self.catalogue.get(name).is_some())
             .map(str::to_owned)
-    }
-
-    fn shown(&self, result: &CallResult) -> String {
-        let text = json::dumps(&result.shown(), Style::Python);
-        cut_output(&text, self.limits.output_limit)
     }
 
     fn fail(&mut self, kind: ExampleKind, reason: &str, text: &str) {

@@ -5,23 +5,25 @@
 
 use super::agent::excerpt;
 use super::method::{ExampleKind, Method};
+use super::options::AgentLimits;
 use super::outcome::{AttemptedCall, EndReason, Failure, Outcome};
 use super::prompts::{ShownCall, one_line};
 use super::reading;
+use super::shown_result::shown_result;
 use crate::executors::{CallResult, Executor};
 use crate::json::{self, Style};
 use crate::text::{Conversation, Message, Role};
-use crate::tools::{ApiCatalogue, DialogueGold, DialogueStep, DialogueTurn, GoldCall, cut_output};
+use crate::tools::{ApiCatalogue, DialogueGold, DialogueStep, DialogueTurn, GoldCall};
 
 const CALL: &str = "Write the API call that the dialogue needs next as a JSON object with name and \
                     arguments.";
 const REPLY: &str = "Write the assistant's next reply from the results of the API calls.";
 
-/// The prompt for the next turn of a dialogue; results are cut to `output_limit` characters.
+/// The prompt for the next turn of a dialogue; results are shortened and cut as `limits` say.
 pub fn dialogue_prompt(
     step: &DialogueStep,
     catalogue: &ApiCatalogue,
-    output_limit: usize,
+    limits: &AgentLimits,
 ) -> Conversation {
     let is_call = matches!(step.gold, DialogueGold::Call(_));
     let mut text = if is_call { CALL } else { REPLY }.to_owned();
@@ -42,7 +44,7 @@ pub fn dialogue_prompt(
             }
             DialogueTurn::Call(call) => {
                 n_calls += 1;
-                let ShownCall { call, result } = shown(call, output_limit);
+                let ShownCall { call, result } = shown(call, limits);
                 text.push_str(&format!(
                     "\nCall {n_calls}: {call}\nResult {n_calls}: {result}"
                 ));
@@ -56,14 +58,13 @@ pub fn dialogue_prompt(
     Conversation::new(vec![Message::new(Role::User, text)])
 }
 
-fn shown(call: &GoldCall, output_limit: usize) -> ShownCall {
+fn shown(call: &GoldCall, limits: &AgentLimits) -> ShownCall {
     let result = CallResult {
         output: call.output.clone(),
         exception: call.exception.clone(),
     };
-    let result = json::dumps(&result.shown(), Style::Python);
     let arguments = call.arguments.clone().unwrap_or_default();
-    ShownCall::of_call(&call.name, &arguments, cut_output(&result, output_limit))
+    ShownCall::of_call(&call.name, &arguments, shown_result(&result, limits))
 }
 
 /// What the model's text is for a step: a call with its result, or a reply.
@@ -180,7 +181,7 @@ mod tests {
     }
 
     fn prompt(step: &DialogueStep) -> String {
-        let conversation = dialogue_prompt(step, &catalogue(), 40);
+        let conversation = dialogue_prompt(step, &catalogue(), &AgentLimits::default());
         conversation.messages[0].content.clone().expect("a text")
     }
 

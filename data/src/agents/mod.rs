@@ -19,6 +19,7 @@ mod prompts;
 mod reading;
 mod rows;
 mod shown_documents;
+mod shown_result;
 mod text_schema;
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::method::{ExampleKind, Method};
 use crate::text::DataError;
 use crate::tools::OUTPUT_LIMIT;
+use crate::truncation::ShapeOptions;
 
 /// How trajectories become training examples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +27,9 @@ pub struct GoatOptions {
     /// Characters of a call's result in a prompt; what is longer is cut. The query never is.
     #[serde(default = "output_limit")]
     pub output_limit: usize,
+    /// How a result is shortened before that; not at all by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truncate: Option<ShapeOptions>,
     /// How much each kind of example counts.
     #[serde(default)]
     pub weights: KindWeights,
@@ -105,6 +109,7 @@ impl GoatOptions {
             distractors: Distractors::default(),
             n_documents: n_documents(),
             output_limit: output_limit(),
+            truncate: None,
             weights: KindWeights::default(),
         }
     }
@@ -164,6 +169,7 @@ impl GoatOptions {
         AgentLimits {
             n_documents: self.n_documents,
             output_limit: self.output_limit,
+            truncate: self.truncate.clone(),
             ..AgentLimits::default()
         }
     }
@@ -179,14 +185,16 @@ const ALL_KINDS: [ExampleKind; 5] = [
 
 /// What a loop may use.
 ///
-/// `n_documents` and `output_limit` shape the prompts and must be those of the training.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// `n_documents`, `output_limit` and `truncate` shape the prompts and must be those of the training.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentLimits {
     /// Documents that are retrieved for a prompt.
     pub n_documents: usize,
     /// Characters of a call's result in a prompt.
     pub output_limit: usize,
+    /// How a result is shortened before that.
+    pub truncate: Option<ShapeOptions>,
     /// Calls of a plan that are made.
     pub max_calls: usize,
     /// Steps, or sub-queries, of a loop without a plan.
@@ -204,6 +212,7 @@ impl Default for AgentLimits {
         Self {
             n_documents: n_documents(),
             output_limit: output_limit(),
+            truncate: None,
             max_calls: 10,
             max_steps: 10,
             plan_tokens: 256,
@@ -238,7 +247,8 @@ mod tests {
         assert_eq!((read.n_documents, read.output_limit), (5, 1200));
         let all = json!({
             "method": "react-id", "documents": "a", "distractors": "retriever", "n_documents": 3,
-            "output_limit": 500, "weights": {"final": 0.5, "plan": 1.0, "call": 2.0, "step": 1.0,
+            "output_limit": 500, "truncate": {"filter": "data", "prune": {"max_items": 3,
+            "max_depth": 2, "scalars": "keep"}}, "weights": {"final": 0.5, "plan": 1.0, "call": 2.0, "step": 1.0,
             "decompose": 1.0},
         });
         let read: GoatOptions = serde_json::from_value(all.clone()).unwrap();
@@ -247,6 +257,7 @@ mod tests {
             (read.limits().n_documents, read.limits().output_limit),
             (3, 500)
         );
+        assert_eq!(read.limits().truncate, read.truncate);
         for wrong in [json!({}), json!({"documents": "a", "methd": "global"})] {
             assert!(serde_json::from_value::<GoatOptions>(wrong).is_err());
         }

@@ -6,7 +6,7 @@
 //! crate sorts, are put back into their order.
 
 use jmespath::ast::Ast;
-use jmespath::{JmespathError, Variable};
+use jmespath::{DEFAULT_RUNTIME, Expression, JmespathError, Variable};
 use serde_json::Value;
 
 use super::error::FilterError;
@@ -36,14 +36,51 @@ const MAX_SHOWN: usize = 200;
 /// - it has too many operators, or an index or step that is too large
 /// - the result has more than a million values
 pub fn filter(expression: &str, value: &Value) -> Result<Value, FilterError> {
+    let (compiled, mut orders) = compiled(expression)?;
+    let result = compiled
+        .search(value)
+        .map_err(|error| refusal(expression, &error))?;
+    check_size("values in its result", n_values(&result), MAX_VALUES)?;
+    let result = serde_json::to_value(&*result).map_err(|error| FilterError::Refused {
+        expression: shown(expression),
+        reason: error.to_string(),
+    })?;
+    orders.add_all(value);
+    Ok(orders.restored(result))
+}
+
+/// Checks an expression before there is a value to apply it to.
+///
+/// # Errors
+///
+/// - the expression does not parse, names an unknown function, or has a slice with the step 0
+/// - it has too many operators, or an index or step that is too large
+pub fn check_filter(expression: &str) -> Result<(), FilterError> {
+    let (compiled, _) = compiled(expression)?;
+    visit(compiled.as_ast(), &mut |node| {
+        let reason = match node {
+            Ast::Function { name, .. } if DEFAULT_RUNTIME.get_function(name).is_none() => {
+                format!("no function is called {name:?}")
+            }
+            Ast::Slice { step: 0, .. } => "a slice has the step 0".to_owned(),
+            _ => return Ok(()),
+        };
+        Err(FilterError::Refused {
+            expression: shown(expression),
+            reason,
+        })
+    })
+}
+
+/// The parsed expression, with the orders of the keys of objects that it makes.
+fn compiled(expression: &str) -> Result<(Expression<'static>, KeyOrders), FilterError> {
     let is_operator = |c: &char| "([{!&|.<>=*?".contains(*c);
     check_size(
         "operators",
         expression.chars().filter(is_operator).count(),
         MAX_OPERATORS,
     )?;
-    let refused = |error: JmespathError| refusal(expression, &error);
-    let compiled = jmespath::compile(expression).map_err(refused)?;
+    let compiled = jmespath::compile(expression).map_err(|error| refusal(expression, &error))?;
     let mut orders = KeyOrders::default();
     visit(compiled.as_ast(), &mut |node| {
         if let Ast::MultiHash { elements, .. } = node {
@@ -63,14 +100,7 @@ pub fn filter(expression: &str, value: &Value) -> Result<Value, FilterError> {
             MAX_INDEX as usize,
         )
     })?;
-    let result = compiled.search(value).map_err(refused)?;
-    check_size("values in its result", n_values(&result), MAX_VALUES)?;
-    let result = serde_json::to_value(&*result).map_err(|error| FilterError::Refused {
-        expression: shown(expression),
-        reason: error.to_string(),
-    })?;
-    orders.add_all(value);
-    Ok(orders.restored(result))
+    Ok((compiled, orders))
 }
 
 fn check_size(what: &'static str, n: usize, max: usize) -> Result<(), FilterError> {
@@ -87,7 +117,7 @@ fn refusal(expression: &str, error: &JmespathError) -> FilterError {
     }
 }
 
-fn shown(expression: &str) -> String {
+pub(super) fn shown(expression: &str) -> String {
     match expression.char_indices().nth(MAX_SHOWN) {
         None => expression.to_owned(),
         Some((end, _)) => format!("{}...", expression.split_at(end).0),

@@ -4,8 +4,8 @@
 //! long lists are sliced and deep objects summarised ([`prune`]), and what is still too long is cut
 //! ([`truncate_text`]). Only the last step breaks JSON, and says how much it left out.
 //!
-//! Prompts of agents are cut by [`cut_output`](crate::tools::cut_output), which always leaves JSON;
-//! these steps are for outputs whose shape counts more than their first characters.
+//! Prompts of tool-output QA take all three; those of agents take the first two ([`shorten`]) and
+//! are then cut by [`cut_output`](crate::tools::cut_output), which always leaves JSON.
 //!
 //! # Source
 //!
@@ -16,11 +16,13 @@ mod error;
 mod filter;
 mod key_order;
 mod prune;
+mod shape;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub use error::FilterError;
-pub use filter::filter;
-pub use prune::{PruneOptions, Scalars, prune};
-pub use text::{TruncationOptions, truncate_output, truncate_text};
+pub use filter::{check_filter, filter};
+pub use prune::{MAX_DEPTH, MAX_ITEMS, PruneOptions, Scalars, prune};
+pub use shape::{ShapeOptions, shorten, shorten_or_explain};
+pub use text::{MAX_CHARS, TruncationOptions, cut_text, truncate_output, truncate_text};

@@ -5,6 +5,12 @@ use serde_json::{Map, Value, json};
 
 use crate::json::{self, Style};
 
+/// Items of a list that stay unless told otherwise.
+pub const MAX_ITEMS: usize = 10;
+
+/// Levels that stay unless told otherwise.
+pub const MAX_DEPTH: usize = 4;
+
 /// How much of a value is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -21,8 +27,8 @@ pub struct PruneOptions {
 impl Default for PruneOptions {
     fn default() -> Self {
         Self {
-            max_items: 10,
-            max_depth: 4,
+            max_items: MAX_ITEMS,
+            max_depth: MAX_DEPTH,
             scalars: Scalars::default(),
         }
     }

@@ -8,13 +8,13 @@ use super::*;
 fn defaults_keep_ten_items_four_levels_and_fifty_thousand_characters() {
     let options = TruncationOptions::default();
     let bounds = (
-        options.prune.max_items,
-        options.prune.max_depth,
+        options.shape.prune.max_items,
+        options.shape.prune.max_depth,
         options.max_chars,
     );
     assert_eq!(bounds, (10, 4, 50_000));
     let long: Vec<usize> = (0..12).collect();
-    let pruned = prune(&json!({"l": long}), &options.prune);
+    let pruned = prune(&json!({"l": long}), &options.shape.prune);
     assert_eq!(pruned["l"].as_array().map(Vec::len), Some(11));
     assert_eq!(
         pruned["l"][10],
@@ -22,7 +22,7 @@ fn defaults_keep_ten_items_four_levels_and_fifty_thousand_characters() {
     );
     let deep = json!({"a": {"b": {"c": {"d": {"e": {"f": 1}, "g": [1], "h": 2}}}}});
     assert_eq!(
-        prune(&deep, &options.prune)["a"]["b"]["c"]["d"],
+        prune(&deep, &options.shape.prune)["a"]["b"]["c"]["d"],
         json!({"e": "[object(1 keys)]", "g": "[array(1)]", "h": 2})
     );
 }
@@ -62,17 +62,63 @@ fn a_cut_counts_code_points_and_says_how_many_are_gone() {
 #[test]
 fn an_output_is_filtered_then_pruned_then_cut() {
     let options = TruncationOptions {
-        filter: Some("rows[].{z: z, a: a}".to_owned()),
-        prune: PruneOptions {
-            max_items: 1,
-            ..PruneOptions::default()
-        },
+        shape: shape("rows[].{z: z, a: a}", 1),
         max_chars: 29,
     };
     let value = json!({"rows": [{"a": 1, "b": 2, "z": 3}, {"a": 4, "z": 5}], "more": "x"});
     assert_eq!(
         truncate_output(&value, &options).expect("filters"),
         "[\n  {\n    \"z\": 3,\n    \"a\": 1\n\n\n... [truncated, 81 characters omitted]"
+    );
+}
+
+fn shape(filter: &str, max_items: usize) -> ShapeOptions {
+    ShapeOptions {
+        filter: Some(filter.to_owned()),
+        prune: PruneOptions {
+            max_items,
+            ..PruneOptions::default()
+        },
+    }
+}
+
+#[test]
+fn a_filter_that_finds_nothing_or_fails_says_so() {
+    let value = json!({"rows": [1, 2]});
+    let nothing = json!({"_meta": "the filter cells[].id finds nothing in this output."});
+    assert_eq!(shorten(&value, &shape("cells[].id", 9)), Ok(nothing));
+    // A list without an item, a falsehood and the tool's own null are results.
+    for (value, filter, found) in [
+        (value.clone(), "rows[?@ > `5`]", json!([])),
+        (value.clone(), "rows == `1`", json!(false)),
+        (json!(null), "cells", json!(null)),
+    ] {
+        assert_eq!(shorten(&value, &shape(filter, 9)), Ok(found), "{filter}");
+    }
+    let fails = shape("length(cells)", 9);
+    assert!(shorten(&value, &fails).is_err());
+    let explained = shorten_or_explain(&value, &fails);
+    let meta = explained["_meta"].as_str().unwrap_or_default();
+    assert!(
+        meta.starts_with("this output is not shown: JMESPath expression \"length(cells)\": "),
+        "{meta}"
+    );
+}
+
+#[test]
+fn an_expression_is_checked_before_there_is_a_value() {
+    for good in ["@", "a[?b > `1`].c | [0]", "length(a)", "{n: keys(@)}"] {
+        assert_eq!(check_filter(good), Ok(()), "{good}");
+    }
+    for bad in ["", "a[", "[::0]", "[-2147483647]", "a && nope(@)"] {
+        assert!(check_filter(bad).is_err(), "{bad}");
+    }
+    let message = check_filter("a && nope(@)")
+        .expect_err("unknown")
+        .to_string();
+    assert!(
+        message.ends_with("no function is called \"nope\""),
+        "{message}"
     );
 }
 

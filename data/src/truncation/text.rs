@@ -4,18 +4,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::FilterError;
-use super::filter::filter;
-use super::prune::{PruneOptions, prune};
+use super::shape::{ShapeOptions, shorten};
 use crate::json::{self, Style};
+
+/// Characters of an output that stay unless told otherwise.
+pub const MAX_CHARS: usize = 50_000;
 
 /// How an output is shortened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TruncationOptions {
-    /// JMESPath expression that says what is kept; all, if there is none.
-    pub filter: Option<String>,
-    /// How lists and depth are bounded.
-    pub prune: PruneOptions,
+    /// What of it is kept.
+    pub shape: ShapeOptions,
     /// Characters (code points) of the text before it is cut.
     pub max_chars: usize,
 }
@@ -23,9 +23,8 @@ pub struct TruncationOptions {
 impl Default for TruncationOptions {
     fn default() -> Self {
         Self {
-            filter: None,
-            prune: PruneOptions::default(),
-            max_chars: 50_000,
+            shape: ShapeOptions::default(),
+            max_chars: MAX_CHARS,
         }
     }
 }
@@ -34,14 +33,10 @@ impl Default for TruncationOptions {
 ///
 /// # Errors
 ///
-/// - those of [`filter`]
+/// - those of [`shorten`]
 pub fn truncate_output(value: &Value, options: &TruncationOptions) -> Result<String, FilterError> {
-    let filtered = match &options.filter {
-        Some(expression) => filter(expression, value)?,
-        None => value.clone(),
-    };
-    let pruned = prune(&filtered, &options.prune);
-    Ok(truncate_text(&pruned, options.max_chars))
+    let short = shorten(value, &options.shape)?;
+    Ok(truncate_text(&short, options.max_chars))
 }
 
 /// Writes a value with two blanks a level, and cuts the text after `max_chars` code points.
@@ -53,6 +48,11 @@ pub fn truncate_text(value: &Value, max_chars: usize) -> String {
         Value::String(text) => text.clone(),
         value => json::dumps(value, Style::Indented(2)),
     };
+    cut_text(text, max_chars)
+}
+
+/// Cuts a text after `max_chars` code points and says how many are gone.
+pub fn cut_text(text: String, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         None => text,
         Some((end, _)) => {

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use tooltune_data::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
-use crate::config::FlattenCollisions;
+use crate::config::{FlattenCollisions, ResponseReduction};
 
 /// Data commands.
 #[derive(Debug, Subcommand)]
@@ -84,17 +85,6 @@ pub struct UnflattenArgs {
     pub form: FlatFormArgs,
 }
 
-/// Rules of shortening.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReductionName {
-    /// Cut long lists, summarise what is deep, then cut the text: for prompts.
-    Truncate,
-    /// As the tool-output benchmark does: a list item stays if it brings a new key.
-    Official,
-    /// The first item of a list, and those that bring a new path of keys.
-    Paths,
-}
-
 /// `tooltune data reduce outputs.jsonl --output short.jsonl`
 #[derive(Debug, Args)]
 pub struct ReduceArgs {
@@ -105,18 +95,18 @@ pub struct ReduceArgs {
     pub output: Option<PathBuf>,
     /// How they are shortened.
     #[arg(long, value_enum, default_value = "truncate")]
-    pub rule: ReductionName,
+    pub rule: ResponseReduction,
     /// JMESPath expression that picks parts first.
-    #[arg(long)]
-    pub filter: Option<String>,
+    #[arg(long, visible_alias = "filter")]
+    pub jmespath: Option<String>,
     /// Items of a list that stay, by the rule truncate.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = MAX_ITEMS)]
     pub max_items: usize,
     /// Levels that stay, by the rule truncate.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = MAX_DEPTH)]
     pub max_depth: usize,
     /// Characters that stay, by the rule truncate.
-    #[arg(long, default_value_t = 50_000)]
+    #[arg(long, default_value_t = MAX_CHARS)]
     pub max_chars: usize,
 }
 

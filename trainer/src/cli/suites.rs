@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use tooltune_data::benchmarks::toolqa::Setting;
+use tooltune_data::benchmarks::toolqa::{Setting, Shortening};
+use tooltune_data::truncation::{TruncationOptions, check_filter};
 
 use crate::config::{NestfulConfig, ResponseReduction, SandboxConfig, ToolQaConfig};
+use crate::error::Error;
 
 /// Options of the suite toolqa.
 #[derive(Debug, Args)]
@@ -24,6 +26,18 @@ pub struct ToolQaArgs {
     /// Shorten responses in every setting, for models whose context does not hold the whole.
     #[arg(long, value_enum)]
     pub reduce: Option<ResponseReduction>,
+    /// Items of a list that stay, for --reduce truncate; 10 by default.
+    #[arg(long)]
+    pub max_items: Option<usize>,
+    /// Levels that stay, for --reduce truncate; 4 by default.
+    #[arg(long)]
+    pub max_depth: Option<usize>,
+    /// Characters that stay, for --reduce truncate; 50000 by default.
+    #[arg(long)]
+    pub max_chars: Option<usize>,
+    /// JMESPath expression that picks parts first, for --reduce truncate.
+    #[arg(long)]
+    pub jmespath: Option<String>,
     /// Show responses to code settings as Python writes them, as in the published runs.
     #[arg(long)]
     pub python_repr: bool,
@@ -78,18 +92,60 @@ fn setting_parser() -> impl TypedValueParser<Value = Setting> {
 
 impl ToolQaArgs {
     /// The config's table with what was typed in place of its own; `prompts` is `--prompts`.
-    pub fn over(&self, table: Option<&ToolQaConfig>, prompts: Option<&PathBuf>) -> ToolQaConfig {
+    ///
+    /// # Errors
+    ///
+    /// An option of `--reduce truncate` where responses are not shortened so, or an expression that
+    /// is none.
+    pub fn over(
+        &self,
+        table: Option<&ToolQaConfig>,
+        prompts: Option<&PathBuf>,
+    ) -> Result<ToolQaConfig, Error> {
         let table = table.cloned().unwrap_or_default();
-        ToolQaConfig {
+        Ok(ToolQaConfig {
             responses: self.responses.clone().or(table.responses),
             setting: self.setting.unwrap_or(table.setting),
             schemas: self.schemas.clone().or(table.schemas),
-            reduce: self.reduce.or(table.reduce),
+            reduce: self.shortening(table.reduce)?,
             python_repr: self.python_repr || table.python_repr,
             run_code: self.run_code || table.run_code,
             prompts: prompts.cloned().or(table.prompts),
             ..table
+        })
+    }
+
+    fn shortening(&self, table: Option<Shortening>) -> Result<Option<Shortening>, Error> {
+        let word = self.reduce;
+        let word = word.or_else(|| table.as_ref().map(ResponseReduction::of));
+        let typed = [
+            ("--max-items", self.max_items.is_some()),
+            ("--max-depth", self.max_depth.is_some()),
+            ("--max-chars", self.max_chars.is_some()),
+            ("--jmespath", self.jmespath.is_some()),
+        ];
+        let typed = typed.into_iter().find(|(_, is_typed)| *is_typed);
+        if let (Some((option, _)), true) = (typed, word != Some(ResponseReduction::Truncate)) {
+            return Err(Error::Usage(format!(
+                "{option} is for responses that are truncated: add --reduce truncate, or leave \
+                 {option} out"
+            )));
         }
+        if let Some(Err(error)) = self.jmespath.as_deref().map(check_filter) {
+            return Err(Error::Usage(format!(
+                "--jmespath: {error}; write an expression such as \"data[].{{id: id, name: name}}\""
+            )));
+        }
+        let mut options = match table {
+            Some(Shortening::Truncate(options)) => options,
+            Some(Shortening::Reduce(_)) | None => TruncationOptions::default(),
+        };
+        let prune = &mut options.shape.prune;
+        prune.max_items = self.max_items.unwrap_or(prune.max_items);
+        prune.max_depth = self.max_depth.unwrap_or(prune.max_depth);
+        options.max_chars = self.max_chars.unwrap_or(options.max_chars);
+        options.shape.filter = self.jmespath.clone().or(options.shape.filter);
+        Ok(word.map(|word| word.shortening(options)))
     }
 }
 

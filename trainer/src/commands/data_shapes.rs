@@ -7,20 +7,22 @@ use serde_json::Value;
 use tooltune_data::benchmarks::slot::import::{
     E2eRows, Imported, import_e2e, import_issues, import_totto, import_webnlg, import_wikibio,
 };
-use tooltune_data::benchmarks::toolqa::{Reduction, reduce};
+use tooltune_data::benchmarks::toolqa::{Shortening, reduce};
 use tooltune_data::flat::{
     FlattenOptions, FlattenReport, FlattenWhen, RowFlattening, UnflattenReport, flatten_slot_row,
 };
 use tooltune_data::text::{DataFormat, SlotRow, read_rows};
 use tooltune_data::tools::JsonLines;
-use tooltune_data::truncation::{PruneOptions, filter, prune, truncate_text};
+use tooltune_data::truncation::{
+    PruneOptions, ShapeOptions, TruncationOptions, filter, truncate_output,
+};
 
 use super::data::write_lines;
 use super::evaluate::read_predictions;
 use super::{say, say_aside};
 use crate::cli::{
     E2eRowsName, FlatFormArgs, FlattenArgs, FlattenWhenName, ImportArgs, ImportFormat, ReduceArgs,
-    ReductionName, UnflattenArgs,
+    UnflattenArgs,
 };
 use crate::error::Error;
 use crate::eval::slot::Prediction;
@@ -160,28 +162,31 @@ pub(super) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> {
 }
 
 pub(super) fn reduce_outputs(args: &ReduceArgs) -> Result<(), Error> {
+    let shortening = args.rule.shortening(TruncationOptions {
+        shape: ShapeOptions {
+            filter: args.jmespath.clone(),
+            prune: PruneOptions {
+                max_items: args.max_items,
+                max_depth: args.max_depth,
+                ..PruneOptions::default()
+            },
+        },
+        max_chars: args.max_chars,
+    });
     let mut short = Vec::new();
     for line in JsonLines::open(&args.file)? {
         let (place, value) = line?;
-        let value = match &args.filter {
-            Some(expression) => filter(expression, &value)
-                .map_err(|error| Error::Usage(format!("{place}: --filter: {error}")))?,
-            None => value,
-        };
-        short.push(match args.rule {
-            ReductionName::Official => reduce(&value, Reduction::Official),
-            ReductionName::Paths => reduce(&value, Reduction::Paths),
-            ReductionName::Truncate => {
-                let pruned = prune(
-                    &value,
-                    &PruneOptions {
-                        max_items: args.max_items,
-                        max_depth: args.max_depth,
-                        ..PruneOptions::default()
-                    },
-                );
-                Value::String(truncate_text(&pruned, args.max_chars))
+        let refused = |error| Error::Usage(format!("{place}: --jmespath: {error}"));
+        short.push(match &shortening {
+            Shortening::Truncate(options) => {
+                Value::String(truncate_output(&value, options).map_err(refused)?)
             }
+            Shortening::Reduce(reduction) => match &args.jmespath {
+                Some(expression) => {
+                    reduce(&filter(expression, &value).map_err(refused)?, *reduction)
+                }
+                None => reduce(&value, *reduction),
+            },
         });
     }
     write_lines("outputs", short, args.output.as_deref())

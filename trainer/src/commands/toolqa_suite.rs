@@ -18,7 +18,7 @@ use crate::recipes::interrupt::Interrupt;
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     let options = args
         .toolqa
-        .over(config.eval.toolqa.as_ref(), args.prompts.as_ref());
+        .over(config.eval.toolqa.as_ref(), args.prompts.as_ref())?;
     let files = suite_files(args, config, &options.data)?;
     let suite = ToolQaSuite::open(&options, &config.eval, files)?;
     if args.toolqa.classify {

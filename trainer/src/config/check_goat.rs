@@ -1,10 +1,13 @@
 //! The table `[goat]`, and what it needs of the rest.
 
+use tooltune_data::truncation::ShapeOptions;
+
 use super::choices::{DataFormat, Distractors};
 use super::defaults;
-use super::raw::{RawGoat, RawKindWeights};
+use super::raw::{RawGoat, RawKindWeights, RawTruncate};
 use super::rules::Checker;
 use super::settings::{DataConfig, GoatConfig, KindWeights, RetrieverConfig};
+use super::truncation::shape;
 
 impl Checker<'_> {
     pub(super) fn goat(
@@ -39,6 +42,7 @@ impl Checker<'_> {
             distractors: raw.distractors.unwrap_or(defaults::DISTRACTORS),
             n_documents: raw.n_documents.unwrap_or(defaults::N_DOCUMENTS),
             output_limit: raw.output_limit.unwrap_or(defaults::OUTPUT_LIMIT),
+            truncate: raw.truncate.map(|raw| self.truncate(raw)),
             weights: self.kind_weights(raw.weights.unwrap_or_default()),
             executor: self.executor(raw.executor.unwrap_or_default()),
             judge: raw.judge.map(|raw| self.judge("goat.judge", raw)),
@@ -53,6 +57,11 @@ impl Checker<'_> {
             );
         }
         Some(goat)
+    }
+
+    fn truncate(&mut self, raw: RawTruncate) -> ShapeOptions {
+        self.jmespath("goat.truncate.jmespath", raw.jmespath.as_deref());
+        shape(raw)
     }
 
     fn kind_weights(&mut self, raw: RawKindWeights) -> KindWeights {

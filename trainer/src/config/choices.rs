@@ -326,6 +326,8 @@ choices! {
         Official = "official",
         /// The first item of a list, and those that bring a new path of keys.
         Paths = "paths",
+        /// Long lists are sliced, deep objects summarised, and long texts cut, each with a note.
+        Truncate = "truncate",
     }
 }
 

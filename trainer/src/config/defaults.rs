@@ -5,6 +5,7 @@
 //! (the learning rate) or hides mistakes (what is too long is an error).
 
 use tooltune_data::benchmarks::toolqa::Setting;
+pub(crate) use tooltune_data::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
 use super::choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, Distractors, Flatten, FlattenCollisions,

@@ -36,6 +36,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod tool_suites;
+mod truncation;
 mod yaml;
 
 use std::fs;
@@ -54,7 +55,7 @@ pub use presets::Preset;
 pub use raw::{
     RawCheckpoint, RawConfig, RawData, RawEval, RawExecutor, RawGoat, RawJudge, RawKindWeights,
     RawLog, RawLora, RawMask, RawModel, RawNestful, RawRetriever, RawRetrieverLora, RawSandbox,
-    RawSpanWeight, RawToolQa, RawTrain,
+    RawSpanWeight, RawToolQa, RawTrain, RawTruncate,
 };
 pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;

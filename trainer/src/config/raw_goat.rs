@@ -33,6 +33,9 @@ pub struct RawGoat {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 40), extend("default" = defaults::OUTPUT_LIMIT))]
     pub output_limit: Option<usize>,
+    /// How a result is shortened before that, so that its shape stays; not at all if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncate: Option<RawTruncate>,
     /// How much each kind of example counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<RawKindWeights>,
@@ -50,6 +53,7 @@ reads!(RawGoat {
     distractors,
     n_documents,
     output_limit,
+    truncate,
     weights,
     executor,
     judge,
@@ -86,6 +90,28 @@ reads!(RawKindWeights {
     step,
     decompose,
     answer
+});
+
+/// How outputs are shortened before they are cut.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawTruncate {
+    /// Items of a list that stay; a note says how many there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::MAX_ITEMS))]
+    pub max_items: Option<usize>,
+    /// Levels that stay; objects below show what they hold as a summary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::MAX_DEPTH))]
+    pub max_depth: Option<usize>,
+    /// JMESPath expression that picks parts first; everything if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jmespath: Option<String>,
+}
+reads!(RawTruncate {
+    max_items,
+    max_depth,
+    jmespath,
 });
 
 /// What answers the calls of agents.

@@ -80,6 +80,21 @@ pub struct RawToolQa {
     /// not at all if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reduce: Option<ResponseReduction>,
+    /// For reduce = "truncate": items of a list that stay; a note says how many there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::MAX_ITEMS))]
+    pub max_items: Option<usize>,
+    /// For reduce = "truncate": levels that stay; objects below show what they hold as a summary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::MAX_DEPTH))]
+    pub max_depth: Option<usize>,
+    /// For reduce = "truncate": characters that stay; a note says how many are gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::MAX_CHARS))]
+    pub max_chars: Option<usize>,
+    /// For reduce = "truncate": JMESPath expression that picks parts first; everything if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jmespath: Option<String>,
     /// Whether settings for code show responses as Python writes them, as in the published runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = false))]
@@ -102,6 +117,10 @@ reads!(RawToolQa {
     setting,
     schemas,
     reduce,
+    max_items,
+    max_depth,
+    max_chars,
+    jmespath,
     python_repr,
     prompts,
     run_code,

@@ -18,6 +18,7 @@ use super::settings::{
     Config, GoatConfig, JudgeConfig, LoraConfig, MaskConfig, NestfulConfig, RetrieverConfig,
     RunLength, TargetModules, ToolQaConfig, TrainConfig, Warmup,
 };
+use super::truncation::raw_shape;
 
 /// Settings and tables that change no number of the training itself.
 const SAFE_ON_RESUME: &[&str] = &[
@@ -251,6 +252,7 @@ fn raw_goat(goat: &GoatConfig) -> RawGoat {
         distractors: Some(goat.distractors),
         n_documents: Some(goat.n_documents),
         output_limit: Some(goat.output_limit),
+        truncate: goat.truncate.as_ref().map(raw_shape),
         weights: Some(RawKindWeights {
             plan: Some(weights.plan),
             call: Some(weights.call),

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use tooltune_data::truncation::ShapeOptions;
+
 use super::choices::{
     ArgumentMask, ComputeDtype, DataFormat, Distractors, EvalStrategy, Flatten, FlattenCollisions,
     GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim,
@@ -206,6 +208,8 @@ pub struct GoatConfig {
     pub n_documents: usize,
     /// Characters of a call's result in a prompt, at least 40.
     pub output_limit: usize,
+    /// How a result is shortened before that; not at all if absent.
+    pub truncate: Option<ShapeOptions>,
     /// How much each kind of example counts.
     pub weights: KindWeights,
     /// What answers the calls of agents.

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use tooltune_data::benchmarks::nestful::{NestfulReport, ReactReport};
-use tooltune_data::benchmarks::toolqa::Setting;
+use tooltune_data::benchmarks::toolqa::{Setting, Shortening};
 
-use super::choices::{ResponseReduction, Suite};
+use super::choices::Suite;
 use super::defaults;
 use super::names;
 use super::raw_tool_suites::{RawNestful, RawSandbox, RawToolQa};
 use super::rules::Checker;
 use super::settings::{EvalConfig, JudgeConfig};
+use super::truncation::{raw_shortening, shortening};
 
 /// The suite nestful.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +46,7 @@ pub struct ToolQaConfig {
     /// A folder of released schemas.
     pub schemas: Option<PathBuf>,
     /// How responses are shortened in every setting.
-    pub reduce: Option<ResponseReduction>,
+    pub reduce: Option<Shortening>,
     /// Whether settings for code show responses as Python writes them.
     pub python_repr: bool,
     /// A file of prompts.
@@ -79,11 +80,11 @@ impl Default for ToolQaConfig {
 
 fn toolqa(raw: RawToolQa, setting: Setting, judge: Option<JudgeConfig>) -> ToolQaConfig {
     ToolQaConfig {
+        reduce: shortening(&raw),
         data: raw.data.unwrap_or_default(),
         responses: raw.responses,
         setting,
         schemas: raw.schemas,
-        reduce: raw.reduce,
         python_repr: raw.python_repr.unwrap_or(false),
         prompts: raw.prompts,
         run_code: raw.run_code.unwrap_or(false),
@@ -134,6 +135,7 @@ impl Checker<'_> {
                 defaults::TOOLQA_SETTING
             }),
         };
+        self.toolqa_truncation(&raw);
         let judge = raw.judge.take();
         let judge = judge.map(|judge| self.judge("eval.toolqa.judge", judge));
         toolqa(raw, setting, judge)
@@ -214,11 +216,11 @@ impl ToolQaConfig {
             responses: self.responses.clone(),
             setting: Some(self.setting.name().to_owned()),
             schemas: self.schemas.clone(),
-            reduce: self.reduce,
             python_repr: Some(self.python_repr),
             prompts: self.prompts.clone(),
             run_code: Some(self.run_code),
             judge: self.judge.as_ref().map(JudgeConfig::raw),
+            ..raw_shortening(self.reduce.as_ref())
         }
     }
 

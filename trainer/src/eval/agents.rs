@@ -241,8 +241,8 @@ impl AgentLoops {
     }
 
     /// What a loop may use.
-    pub fn limits(&self) -> AgentLimits {
-        self.limits
+    pub fn limits(&self) -> &AgentLimits {
+        &self.limits
     }
 
     /// Runs a loop for each task to its end; `None` if `watch` ended the work. What the journal has
@@ -264,7 +264,7 @@ impl AgentLoops {
         } = means;
         let mut agents: Vec<Agent<'_>> = tasks
             .iter()
-            .map(|task| Agent::new(self.method, &task.query, catalogue, self.limits))
+            .map(|task| Agent::new(self.method, &task.query, catalogue, self.limits.clone()))
             .collect();
         let constrainer = match self.constrained {
             true => Some(writer.constrainer()?),

@@ -181,7 +181,7 @@ impl AgentSuite for ApiBankSuite {
         let conversations: Vec<_> = self
             .steps
             .iter()
-            .map(|step| dialogue_prompt(step, &self.catalogue, limits.output_limit))
+            .map(|step| dialogue_prompt(step, &self.catalogue, limits))
             .collect();
         let prompted = |(step, conversation)| {
             let step: &DialogueStep = step;

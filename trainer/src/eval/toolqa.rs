@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use tooltune_data::benchmarks::toolqa::{
-    ClassifierReport, CodeRule, CodeRunner, PromptOptions, PromptSet, Reduction, ResponseText,
-    Schemas, ScoreOptions, Setting, ToolQaNumbers, ToolQaPrediction, ToolQaReport, ToolQaRow,
-    ToolQaRun, ToolResponses, read_questions, score_predictions,
+    ClassifierReport, CodeRule, CodeRunner, PromptOptions, PromptSet, ResponseText, Schemas,
+    ScoreOptions, Setting, ToolQaNumbers, ToolQaPrediction, ToolQaReport, ToolQaRow, ToolQaRun,
+    ToolResponses, read_questions, score_predictions,
 };
 use tooltune_data::text::{Conversation, Message, Role};
 
@@ -17,7 +17,7 @@ use super::generate::{FinishReason, GenerationProgress};
 use super::judge::{Judge, JudgeSummary, Judged};
 use super::report_files::{json_lines, report_files};
 use super::writer::{PromptText, Prompted, Writer, Written as Text};
-use crate::config::{EvalConfig, ResponseReduction, ToolQaConfig};
+use crate::config::{EvalConfig, ToolQaConfig};
 use crate::error::Error;
 
 /// Functions that run at once.
@@ -96,11 +96,6 @@ impl ToolQaSuite {
                  for which there is no schema"
             );
         }
-        let reduction = |reduction| match reduction {
-            ResponseReduction::Paths => Reduction::Paths,
-            ResponseReduction::Official => Reduction::Official,
-        };
-        let reduce_all = config.reduce.map(reduction);
         Ok(Self {
             rows,
             set: match &config.prompts {
@@ -116,8 +111,8 @@ impl ToolQaSuite {
                     true => ResponseText::PythonRepr,
                     false => ResponseText::Json,
                 },
-                reduction: reduce_all.unwrap_or_default(),
-                reduce_all,
+                reduction: config.reduce.clone().unwrap_or_default(),
+                reduce_all: config.reduce.clone(),
             },
             setting: config.setting,
             code: code_runner(config, eval)?,
@@ -138,13 +133,13 @@ impl ToolQaSuite {
     ///
     /// # Errors
     ///
-    /// A schema that is shown and not there.
+    /// A schema that is shown and not there, or a response that the JMESPath expression fails on.
     pub fn questions(&self, max_new_tokens: usize) -> Result<Asked, Error> {
         let max_new_tokens = self.setting.max_new_tokens().min(max_new_tokens);
         self.asked(max_new_tokens, |row| {
             let messages = self
                 .set
-                .messages(row, self.setting, &self.schemas, self.shown)?;
+                .messages(row, self.setting, &self.schemas, &self.shown)?;
             Ok(Conversation::new(messages))
         })
     }

@@ -354,7 +354,7 @@ proptest! {
         let limits = AgentLimits { max_calls: 3, max_steps: 4, ..AgentLimits::default() };
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         for method in METHODS {
-            let outcome = run(method, &texts, limits).outcome;
+            let outcome = run(method, &texts, limits.clone()).outcome;
             prop_assert!(outcome.calls.len() <= 4);
             prop_assert_eq!(
                 outcome.path.len(),
@@ -377,7 +377,7 @@ fn texts_of_json_alone_have_schemas_of_what_is_shown() {
     let quote = json!({"name": "Stocks/Quote", "arguments": {"symbol": "A"}});
     let search = json!({"name": "Films/Search", "arguments": {"query": "A"}});
 
-    let mut global = Agent::new(Method::Global, "Q?", &catalogue, limits);
+    let mut global = Agent::new(Method::Global, "Q?", &catalogue, limits.clone());
     assert_eq!(global.text_schema(), None);
     global.feed_documents(&[0, 2]);
     assert!(allows(&global, json!(["Films/Search", "Stocks/Quote"])));
@@ -397,7 +397,7 @@ fn texts_of_json_alone_have_schemas_of_what_is_shown() {
     global.feed_result(CallResult::success(json!(1)));
     assert_eq!(global.text_schema(), None);
 
-    let mut with_id = Agent::new(Method::GlobalId, "Q?", &catalogue, limits);
+    let mut with_id = Agent::new(Method::GlobalId, "Q?", &catalogue, limits.clone());
     assert!(allows(&with_id, json!(["What is it?"])));
     with_id.feed_text("[\"What is it?\"]");
     with_id.feed_documents(&[0, 2]);

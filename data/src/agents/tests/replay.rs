@@ -1,13 +1,21 @@
 //! Training prompts against those of the loop that is run later.
 
 use super::*;
+use crate::truncation::ShapeOptions;
 
 /// Runs a loop on gold texts and outputs, showing documents in the order of the training prompts.
-fn prompts_of_the_loop(method: Method, examples: &[GoatExample]) -> (Vec<Conversation>, Outcome) {
+fn prompts_of_the_loop(
+    options: &GoatOptions,
+    examples: &[GoatExample],
+) -> (Vec<Conversation>, Outcome) {
     let catalogue = catalogue();
     let trajectory = trajectory();
-    let options = options(method);
-    let mut agent = Agent::new(method, &trajectory.query, &catalogue, options.limits());
+    let mut agent = Agent::new(
+        options.method,
+        &trajectory.query,
+        &catalogue,
+        options.limits(),
+    );
     let mut outputs = trajectory.calls.iter();
     let mut prompts = Vec::new();
     loop {
@@ -34,19 +42,44 @@ fn prompts_of_the_loop(method: Method, examples: &[GoatExample]) -> (Vec<Convers
     }
 }
 
+fn check_prompts(options: &GoatOptions) -> Vec<GoatExample> {
+    let examples = expand(&trajectory(), options);
+    let (prompts, _) = prompts_of_the_loop(options, &examples);
+    let trained: Vec<Conversation> = examples
+        .iter()
+        .map(|example| {
+            assert_eq!(example.conversation.completion_start, 1);
+            Conversation::new(example.conversation.prompt().to_vec())
+        })
+        .collect();
+    assert_eq!(prompts, trained, "{:?}", options.method);
+    examples
+}
+
 #[test]
 fn the_loop_shows_exactly_what_was_trained_on() {
     for method in METHODS {
-        let examples = expand(&trajectory(), &options(method));
-        let (prompts, _) = prompts_of_the_loop(method, &examples);
-        let trained: Vec<Conversation> = examples
-            .iter()
-            .map(|example| {
-                assert_eq!(example.conversation.completion_start, 1);
-                Conversation::new(example.conversation.prompt().to_vec())
-            })
-            .collect();
-        assert_eq!(prompts, trained, "{method:?}");
+        check_prompts(&options(method));
+    }
+}
+
+#[test]
+fn results_are_shortened_alike_in_training_and_in_the_loop() {
+    for method in METHODS {
+        let mut options = options(method);
+        options.truncate = Some(ShapeOptions {
+            filter: Some("currency".to_owned()),
+            ..ShapeOptions::default()
+        });
+        let examples = check_prompts(&options);
+        let last = prompt(&examples[examples.len() - 1].conversation);
+        let nothing = "{\"_meta\": \"the filter currency finds nothing in this output.\"}";
+        for line in ["Result 1: \"BVK\"", &format!("Result 2: {nothing}")] {
+            assert!(
+                last.lines().any(|shown| shown == line),
+                "{method:?}: {last}"
+            );
+        }
     }
 }
 
@@ -54,7 +87,7 @@ fn the_loop_shows_exactly_what_was_trained_on() {
 fn gold_texts_lead_to_the_gold_calls_and_answer() {
     for method in METHODS {
         let examples = expand(&trajectory(), &options(method));
-        let (_, outcome) = prompts_of_the_loop(method, &examples);
+        let (_, outcome) = prompts_of_the_loop(&options(method), &examples);
         assert_eq!(outcome.path, ["Stocks/Quote", "Stocks/Convert"]);
         let gold = trajectory();
         assert_eq!(outcome.calls.len(), gold.calls.len());

@@ -1,6 +1,7 @@
 //! What can be wrong with the files of the suite, with predictions, and with running their code.
 
 use crate::tools::ToolsError;
+use crate::truncation::FilterError;
 
 /// Why there are no rows, no prompts or no scores. A bad prediction is never an error: it is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,18 @@ pub enum ToolQaError {
     MissingSchema {
         /// The endpoint.
         endpoint: String,
+    },
+
+    /// The response of a question cannot be filtered for its prompt.
+    #[error(
+        "question {uid:?}: its response cannot be shortened: {source}; mend the expression, or have \
+         it ask first whether the part is there: a && length(a)"
+    )]
+    Filter {
+        /// The row.
+        uid: String,
+        /// What is wrong.
+        source: FilterError,
     },
 
     /// A file of prompts cannot be used.

@@ -36,7 +36,7 @@ pub use code::{
 pub use error::ToolQaError;
 pub use judge::{judge_answers, judge_verdict};
 pub use predictions::{ToolQaPrediction, read_predictions};
-pub use prompts::{PromptOptions, PromptSet, ResponseText};
+pub use prompts::{PromptOptions, PromptSet, ResponseText, Shortening};
 pub use reduce::{Reduction, reduce};
 pub use report::{
     AnswerStatus, ScoredAnswer, ToolQaNumbers, ToolQaReport, ToolQaScore, toolqa_table,

@@ -20,6 +20,7 @@ use crate::json::{Style, dumps};
 use crate::python::{PyValue, python_repr};
 use crate::text::{Message, Role};
 use crate::tools::read_json;
+use crate::truncation::{FilterError, TruncationOptions, cut_text, shorten};
 
 const JUDGE_NAME: &str = "judge";
 const CLASSIFIER_NAME: &str = "classifier";
@@ -51,17 +52,33 @@ pub enum ResponseText {
     PythonRepr,
 }
 
+/// How a prompt shortens a response.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shortening {
+    /// Items of its lists go that bring no new key.
+    Reduce(Reduction),
+    /// It is filtered, its lists are sliced, deep objects summarised, and the text is cut.
+    Truncate(TruncationOptions),
+}
+
+impl Default for Shortening {
+    fn default() -> Self {
+        Self::Reduce(Reduction::default())
+    }
+}
+
 /// What a prompt shows of a response.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromptOptions {
     /// How code settings show it.
     pub response_text: ResponseText,
-    /// How [`Setting::CodeSchemaReduced`] cuts it.
-    pub reduction: Reduction,
-    /// How every other setting cuts it; not at all in the published runs. For models whose context
-    /// does not hold the whole, and to be stated beside the numbers.
-    pub reduce_all: Option<Reduction>,
+    /// How [`Setting::CodeSchemaReduced`] shortens it.
+    pub reduction: Shortening,
+    /// How every other setting shortens it; not at all in the published runs. For models whose
+    /// context does not hold the whole, and to be stated beside the numbers.
+    pub reduce_all: Option<Shortening>,
 }
 
 impl PromptSet {
@@ -110,6 +127,7 @@ impl PromptSet {
     /// # Errors
     ///
     /// - the setting shows a schema and `schemas` has none for the row
+    /// - the JMESPath expression of `options` fails on the response
     ///
     /// # Source
     ///
@@ -119,7 +137,7 @@ impl PromptSet {
         row: &ToolQaRow,
         setting: Setting,
         schemas: &Schemas,
-        options: PromptOptions,
+        options: &PromptOptions,
     ) -> Result<String, ToolQaError> {
         let schema = match setting.shows_schema() {
             true => schemas.text(row)?,
@@ -130,6 +148,10 @@ impl PromptSet {
             false => row.question.clone(),
         };
         let response = response_text(&row.response.response, setting, options);
+        let response = response.map_err(|source| ToolQaError::Filter {
+            uid: row.uid.clone(),
+            source,
+        })?;
         let values = [
             (RESPONSE, &*response),
             (QUESTION, &question),
@@ -149,7 +171,7 @@ impl PromptSet {
         row: &ToolQaRow,
         setting: Setting,
         schemas: &Schemas,
-        options: PromptOptions,
+        options: &PromptOptions,
     ) -> Result<Vec<Message>, ToolQaError> {
         let prompt = self.prompt(row, setting, schemas, options)?;
         Ok(vec![Message::new(Role::User, prompt)])
@@ -191,19 +213,34 @@ fn needed_placeholders() -> Vec<(&'static str, Vec<&'static [&'static str]>)> {
     needed
 }
 
-fn response_text(response: &Value, setting: Setting, options: PromptOptions) -> String {
-    let reduction = match setting {
-        Setting::CodeSchemaNoResponse => return String::new(),
-        Setting::CodeSchemaReduced => Some(options.reduction),
-        _ => options.reduce_all,
+fn response_text(
+    response: &Value,
+    setting: Setting,
+    options: &PromptOptions,
+) -> Result<String, FilterError> {
+    let shortening = match setting {
+        Setting::CodeSchemaNoResponse => return Ok(String::new()),
+        Setting::CodeSchemaReduced => Some(&options.reduction),
+        _ => options.reduce_all.as_ref(),
     };
-    let reduced = reduction.map(|reduction| reduce(response, reduction));
-    let shown = reduced.as_ref().unwrap_or(response);
-    match (setting.is_code(), options.response_text) {
+    let (shortened, max_chars) = match shortening {
+        None => (None, None),
+        Some(Shortening::Reduce(reduction)) => (Some(reduce(response, *reduction)), None),
+        Some(Shortening::Truncate(options)) => {
+            let short = shorten(response, &options.shape)?;
+            (Some(short), Some(options.max_chars))
+        }
+    };
+    let shown = shortened.as_ref().unwrap_or(response);
+    let text = match (setting.is_code(), options.response_text) {
         (false, _) => dumps(shown, Style::IndentedAscii(4)),
         (true, ResponseText::Json) => dumps(shown, Style::Python),
         (true, ResponseText::PythonRepr) => python_repr(&PyValue::from(shown)),
-    }
+    };
+    Ok(match max_chars {
+        Some(max_chars) => cut_text(text, max_chars),
+        None => text,
+    })
 }
 
 /// Puts each value in the place of its placeholders; what is filled in is not searched again.

@@ -55,7 +55,11 @@ fn configs() -> [(&'static str, &'static [&'static str]); 12] {
         ),
         (
             Preset::Goat.text(),
-            &["goat.executor={ kind = \"canned\", responses = \"c\" }"],
+            &[
+                "goat.executor={ kind = \"canned\", responses = \"c\" }",
+                "goat.truncate={ max_items = 3, jmespath = \"data[].id\" }",
+                "eval.toolqa={ reduce = \"truncate\", max_depth = 2, jmespath = \"data\" }",
+            ],
         ),
         (
             SLOT,
@@ -98,6 +102,7 @@ fn the_resolved_config_is_complete_and_means_the_same() {
         "data.format=goat",
         "goat.documents=d",
         JUDGE,
+        "goat.truncate={}",
         "retriever.model_name_or_path=r",
         "retriever.train=trajectories",
     ];

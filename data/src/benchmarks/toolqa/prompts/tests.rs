@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::benchmarks::toolqa::{AnswerMetric, TaskType, ToolResponse};
+use crate::truncation::{PruneOptions, ShapeOptions};
 
 fn row() -> ToolQaRow {
     let response = json!({"berths": [{"id": 1, "free": true}, {"id": 2, "note": "é {question}"}]});
@@ -25,16 +26,16 @@ fn row() -> ToolQaRow {
     }
 }
 
-fn own(setting: Setting, options: PromptOptions) -> String {
+fn own(setting: Setting, options: &PromptOptions) -> String {
     let prompts = PromptSet::default();
-    let prompt = prompts.prompt(&row(), setting, &Schemas::Inferred, options);
+    let prompt = prompts.prompt(&row(), setting, &Schemas::Inferred, &options);
     prompt.expect("a prompt")
 }
 
 #[test]
 fn every_setting_shows_what_it_says_and_leaves_no_placeholder() {
     for setting in Setting::ALL {
-        let prompt = own(setting, PromptOptions::default());
+        let prompt = own(setting, &PromptOptions::default());
         let question = match setting.is_code() {
             true => "what is the note of berth 2?",
             false => "What is the NOTE of berth 2?",
@@ -55,32 +56,34 @@ fn every_setting_shows_what_it_says_and_leaves_no_placeholder() {
 
 #[test]
 fn responses_are_indented_json_for_answers_and_one_line_for_code() {
-    let answer = own(Setting::Answer, PromptOptions::default());
+    let answer = own(Setting::Answer, &PromptOptions::default());
     let shown = "{\n    \"berths\": [\n        {\n            \"id\": 1,";
     assert!(answer.contains(shown), "{answer}");
     assert!(answer.contains("\\u00e9 {question}"), "{answer}");
-    let code = own(Setting::Code, PromptOptions::default());
+    let code = own(Setting::Code, &PromptOptions::default());
     let shown = "data = {\"berths\": [{\"id\": 1, \"free\": true}, ";
     assert!(code.contains(shown), "{code}");
     let options = PromptOptions {
         response_text: ResponseText::PythonRepr,
         ..PromptOptions::default()
     };
-    let code = own(Setting::Code, options);
+    let code = own(Setting::Code, &options);
     let shown = "data = {'berths': [{'id': 1, 'free': True}, {'id': 2, 'note': 'é {question}'}]}";
     assert!(code.contains(shown), "{code}");
+}
+
+fn text_of(response: &Value, setting: Setting, reduce_all: Option<&Shortening>) -> String {
+    let options = PromptOptions {
+        reduce_all: reduce_all.cloned(),
+        ..PromptOptions::default()
+    };
+    response_text(response, setting, &options).expect("a text")
 }
 
 #[test]
 fn reduction_is_asked_for_by_its_setting_or_for_all() {
     let long = json!({"a": [{"b": [7, 8]}, {"b": [9]}]});
-    let text = |setting, reduce_all| {
-        let options = PromptOptions {
-            reduce_all,
-            ..PromptOptions::default()
-        };
-        response_text(&long, setting, options)
-    };
+    let text = |setting, reduce_all| text_of(&long, setting, reduce_all);
     assert_eq!(
         text(Setting::CodeSchema, None),
         "{\"a\": [{\"b\": [7, 8]}, {\"b\": [9]}]}"
@@ -89,16 +92,60 @@ fn reduction_is_asked_for_by_its_setting_or_for_all() {
         text(Setting::CodeSchemaReduced, None),
         "{\"a\": [{\"b\": []}]}"
     );
-    let by_paths = Some(Reduction::Paths);
+    let by_paths = Shortening::Reduce(Reduction::Paths);
     assert_eq!(
-        text(Setting::CodeSchema, by_paths),
+        text(Setting::CodeSchema, Some(&by_paths)),
         "{\"a\": [{\"b\": [7]}]}"
     );
     assert_eq!(
-        text(Setting::CodeSchemaReduced, by_paths),
+        text(Setting::CodeSchemaReduced, Some(&by_paths)),
         "{\"a\": [{\"b\": []}]}"
     );
-    assert_eq!(text(Setting::CodeSchemaNoResponse, by_paths), "");
+    assert_eq!(text(Setting::CodeSchemaNoResponse, Some(&by_paths)), "");
+}
+
+#[test]
+fn a_truncated_response_says_what_is_gone_in_the_form_of_its_setting() {
+    let long = json!({"a": [7, 8, 9], "b": {"c": {"d": {"e": 1}}}});
+    let truncated = |filter: Option<&str>, max_chars| {
+        Shortening::Truncate(TruncationOptions {
+            shape: ShapeOptions {
+                filter: filter.map(str::to_owned),
+                prune: PruneOptions {
+                    max_items: 1,
+                    max_depth: 2,
+                    ..PruneOptions::default()
+                },
+            },
+            max_chars,
+        })
+    };
+    let text = |setting, by: &Shortening| text_of(&long, setting, Some(by));
+    let meta = "{\"_meta\": \"showing 1 of 3 items. Use offset/limit to paginate.\"}";
+    assert_eq!(
+        text(Setting::Code, &truncated(None, 900)),
+        format!("{{\"a\": [7, {meta}], \"b\": {{\"c\": {{\"d\": \"[object(1 keys)]\"}}}}}}")
+    );
+    assert_eq!(
+        text(Setting::Answer, &truncated(Some("b.c.d"), 900)),
+        "{\n    \"e\": 1\n}"
+    );
+    assert_eq!(
+        text(Setting::Answer, &truncated(Some("b.c.d"), 8)),
+        "{\n    \"e\n\n... [truncated, 6 characters omitted]"
+    );
+    let nothing = text(Setting::Answer, &truncated(Some("z"), 900));
+    assert!(nothing.contains("the filter z finds nothing"), "{nothing}");
+
+    let options = PromptOptions {
+        reduce_all: Some(truncated(Some("length(z)"), 900)),
+        ..PromptOptions::default()
+    };
+    let prompt = PromptSet::default().prompt(&row(), Setting::Answer, &Schemas::Inferred, &options);
+    let error = prompt.expect_err("no list").to_string();
+    for told in ["question \"q1\"", "length(z)", "mend the expression"] {
+        assert!(error.contains(told), "{told}: {error}");
+    }
 }
 
 #[test]
@@ -131,11 +178,11 @@ fn the_judge_and_the_classifier_are_given_their_texts() {
 fn a_message_is_the_prompt_as_a_users_turn() {
     let prompts = PromptSet::default();
     let options = PromptOptions::default();
-    let messages = prompts.messages(&row(), Setting::Code, &Schemas::Inferred, options);
+    let messages = prompts.messages(&row(), Setting::Code, &Schemas::Inferred, &options);
     let messages = messages.expect("messages");
     assert_eq!(
         messages,
-        [Message::new(Role::User, own(Setting::Code, options))]
+        [Message::new(Role::User, own(Setting::Code, &options))]
     );
 }
 
@@ -165,14 +212,14 @@ fn given_prompts_replace_our_own() {
         assert_eq!(prompts.classifier("q", "s"), "q on s");
         let schemas = Schemas::Given([("Berths".to_owned(), "SCHEMA".to_owned())].into());
         let options = PromptOptions::default();
-        let prompt = prompts.prompt(&row(), Setting::AnswerSchema, &schemas, options);
+        let prompt = prompts.prompt(&row(), Setting::AnswerSchema, &schemas, &options);
         let prompt = prompt.expect("a prompt");
         assert!(
             prompt.starts_with("What is the NOTE of berth 2? of {\n"),
             "{prompt}"
         );
         assert!(prompt.ends_with("} under SCHEMA"), "{prompt}");
-        let prompt = prompts.prompt(&row(), Setting::CodeSchemaNoResponse, &schemas, options);
+        let prompt = prompts.prompt(&row(), Setting::CodeSchemaNoResponse, &schemas, &options);
         assert_eq!(
             prompt.expect("a prompt"),
             "what is the note of berth 2?  SCHEMA"
