@@ -12,6 +12,7 @@ use super::constraint::{Constraint, first_line};
 use super::error::GrammarError;
 use super::lower::Lowerer;
 use super::options::GrammarOptions;
+use super::probe;
 use super::unwritten::Unwritten;
 use super::vocabulary::Vocabulary;
 
@@ -110,7 +111,12 @@ impl Grammar {
             let compiled = lowered().and_then(|mut schema| {
                 schema.values().try_for_each(|part| checked.check(part))?;
                 schema.insert("x-guidance".to_owned(), layout.settings());
-                build(&own, &frame, Value::Object(schema))
+                let schema = Value::Object(schema);
+                probe::patterns(&own, &schema, |mut string| {
+                    string["x-guidance"] = layout.settings();
+                    build(&own, &CallFormat::Plain.frame(), string)
+                })?;
+                build(&own, &frame, schema)
             });
             // Nobody listens any more once the time is over.
             let _ = sender.send(compiled);

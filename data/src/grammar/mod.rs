@@ -17,6 +17,7 @@ mod error;
 mod lower;
 mod numbers;
 mod options;
+mod probe;
 mod token_bytes;
 mod unwritten;
 mod vocabulary;

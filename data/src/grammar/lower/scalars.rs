@@ -153,7 +153,7 @@ pub(super) fn strings(
     match fields.get("pattern") {
         None => {}
         Some(Value::String(pattern)) => {
-            lowered.insert("pattern".to_owned(), json!(pattern));
+            lowered.insert("pattern".to_owned(), json!(least_at_the_end(pattern)));
         }
         Some(other) => {
             return Err(place.refused("pattern", format!("is {other}, which is no text")));
@@ -190,6 +190,22 @@ pub(super) fn strings(
         ]}]),
     );
     Ok(())
+}
+
+/// A pattern whose last part has to be found as often as needed and no more: `[a-z]{1,255}`, after
+/// which anything may follow, says the same as `[a-z]{1}` and takes an automaton of two states, not
+/// of sets of 255 counters.
+fn least_at_the_end(pattern: &str) -> &str {
+    let Some((before, counts)) = pattern.strip_suffix('}').and_then(|p| p.rsplit_once('{')) else {
+        return pattern;
+    };
+    let is_count = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    // An odd number of backslashes makes the brace a character.
+    let n_backslashes = before.len() - before.trim_end_matches('\\').len();
+    match counts.split_once(',') {
+        Some(("1", most)) if is_count(most) && n_backslashes.is_multiple_of(2) => before,
+        _ => pattern,
+    }
 }
 
 /// `enum` and `const`.

@@ -252,6 +252,66 @@ fn whatever_is_written_under_an_asserted_format_has_it() {
 }
 
 #[test]
+fn integers_and_multiples_have_the_digits_that_their_step_has() {
+    let rows: [(Value, &[&str], &[&str]); 5] = [
+        (
+            json!({"type": "integer"}),
+            &["2", "-2", "0", "123456789012345678901"],
+            &["2.0", "2.5", "2.", "2e1", "02"],
+        ),
+        (
+            json!({"type": ["integer", "null"], "minimum": 1}),
+            &["1", "null"],
+            &["1.0", "0"],
+        ),
+        (
+            json!({"type": "number", "multipleOf": 1}),
+            &["3", "-3"],
+            &["3.0", "3.5"],
+        ),
+        (
+            json!({"type": "number", "multipleOf": 0.5}),
+            &["3", "3.0", "3.5"],
+            &["3.00", "3.25"],
+        ),
+        (
+            json!({"type": "number", "minimum": 2, "maximum": 12}),
+            &["2", "2.0", "12.00"],
+            &["1.0", "12.01"],
+        ),
+    ];
+    for (schema, accepted, refused) in rows {
+        check(&schema, &DEFAULT(), accepted, refused);
+    }
+}
+
+#[test]
+fn keys_come_in_the_order_that_the_schema_gives() {
+    let schema = json!({"type": "object", "properties": {"a": {}, "b": {}}, "required": ["z"]});
+    check(
+        &schema,
+        &DEFAULT(),
+        &[
+            r#"{"a": 1, "b": 2, "z": 3, "y": 4, "x": 5}"#,
+            r#"{"b": 2, "z": 3, "x": 5, "y": 4}"#,
+        ],
+        &[
+            r#"{"b": 2, "a": 1, "z": 3}"#,
+            r#"{"y": 4, "z": 3}"#,
+            r#"{"z": 3, "y": 4, "a": 1}"#,
+        ],
+    );
+    let parts = json!({"properties": {"a": {}}, "required": ["a"],
+        "allOf": [{"properties": {"b": {}}}]});
+    check(
+        &parts,
+        &DEFAULT(),
+        &[r#"{"a": 1, "b": 2}"#],
+        &[r#"{"b": 2, "a": 1}"#],
+    );
+}
+
+#[test]
 fn keys_beyond_the_declared_ones_follow_the_options() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}});
     let texts = [r#"{"a": 1, "b": 2}"#, r#"{"b": []}"#, r#"{"a": 1, "c": 3}"#];
@@ -412,4 +472,42 @@ fn endless_branches_are_never_entered() {
     }
     let a = tokenizer().encode("a").unwrap().ids[0];
     assert!(!constraint.mask().unwrap().is_allowed(a));
+}
+
+#[test]
+fn patterns_with_long_repetitions_are_followed_to_the_end() {
+    let words = |n: usize| format!("\"{}\"", vec!["word"; n].join(" "));
+    let string = |pattern: &str| json!({"type": "string", "pattern": pattern});
+    let rows: [(Value, Vec<String>, Vec<String>); 5] = [
+        (
+            string(r"^$|(^(?:\S+\s+){0,99}\S+$)"),
+            vec!["\"\"".to_owned(), words(1), words(60), words(100)],
+            vec![words(101), "\" a\"".to_owned()],
+        ),
+        (
+            string("[A-Za-z0-9-_.:]{1,255}"),
+            vec![words(30), "\"! !x\"".to_owned(), words(200)],
+            vec!["\"\"".to_owned(), "\"! !\"".to_owned()],
+        ),
+        (
+            string("^[A-Za-z0-9-_.:]{1,255}"),
+            vec!["\"a b\"".to_owned(), words(100)],
+            vec!["\"\"".to_owned(), "\" a\"".to_owned()],
+        ),
+        (
+            string(r"a\{1,2}"),
+            vec!["\"xa{1,2}y\"".to_owned()],
+            vec!["\"a\"".to_owned(), "\"a{1,2\"".to_owned()],
+        ),
+        (
+            string("^[a-z]{3,200}$"),
+            vec![format!("\"{}\"", "a".repeat(200))],
+            vec![format!("\"{}\"", "a".repeat(201)), "\"ab\"".to_owned()],
+        ),
+    ];
+    for (schema, accepted, refused) in rows {
+        let accepted: Vec<&str> = accepted.iter().map(String::as_str).collect();
+        let refused: Vec<&str> = refused.iter().map(String::as_str).collect();
+        check(&schema, &DEFAULT(), &accepted, &refused);
+    }
 }
