@@ -264,7 +264,7 @@ fn distractors_are_those_that_the_retriever_ranks_highest() {
 fn results_are_cut_and_the_query_is_not() {
     let mut long = trajectory();
     long.query = "word ".repeat(2_000);
-    long.calls[0].output = json!({"text": "é".repeat(5_000)});
+    long.calls[0].output["text"] = json!("é".repeat(5_000));
     let mut options = options(Method::Global);
     options.output_limit = 100;
     let examples = expand(&long, &options);
