@@ -9,6 +9,7 @@ mod comparisons;
 mod exports;
 mod flat;
 mod generation;
+mod graphs;
 mod interrupted;
 mod parity;
 mod planning;

@@ -1,0 +1,159 @@
+//! Documents of APIs to a graph, its sub-graphs and tasks, and trajectories to pairs.
+
+use serde_json::{Value, json};
+
+use crate::suites::lines;
+use crate::support::{fixture, model};
+use crate::workplace::Workplace;
+
+#[test]
+fn documents_become_tasks_and_trajectories_pairs() {
+    let workplace = Workplace::new();
+    let synth = "data synth goat --rows 6 --output rows.jsonl --documents documents.jsonl";
+    workplace.run(synth.split(' ')).success();
+    let encoder = model("all-minilm-l6-v2");
+    let encoder = encoder.to_str().unwrap();
+    let graph = |more: &[&str]| {
+        let graph = ["data", "graph", "documents.jsonl", "--max-calls", "2"];
+        let more = [&graph[..], &["--retriever", encoder], more].concat();
+        workplace.run(more)
+    };
+    let said = graph(&[
+        "--threshold",
+        "0.5",
+        "--edges",
+        "edges.jsonl",
+        "--output",
+        "a.jsonl",
+    ]);
+    let said = said.success();
+    assert!(said.contains("63 documents"), "{said}");
+    let tasks = lines(&workplace.read("a.jsonl"));
+    assert!(tasks.len() > 10, "{}", tasks.len());
+    for task in &tasks {
+        let apis = task["apis"].as_array().unwrap();
+        assert_eq!(apis.len(), 2, "{task}");
+        for edge in task["edges"].as_array().unwrap() {
+            assert_eq!((&edge["source"], &edge["target"]), (&apis[0], &apis[1]));
+        }
+    }
+    let from_file = graph(&["--from-edges", "edges.jsonl"]).success();
+    assert_eq!(
+        from_file,
+        workplace.read("a.jsonl"),
+        "edges survive their file"
+    );
+    let stricter = graph(&["--threshold", "0.7"]).success();
+    assert!(
+        stricter.lines().count() < tasks.len(),
+        "a higher threshold keeps fewer"
+    );
+    for (arguments, expected) in [
+        (["--threshold", "2"], "2"),
+        (["--min-calls", "3"], "3"),
+        (
+            ["--from-edges", "bad.jsonl"],
+            "bad.jsonl:1: no document is named \"Nobody\"",
+        ),
+    ] {
+        let edge = "{\"source\": \"Nobody\", \"target\": \"x\", \"parameter\": \"y\"}\n";
+        workplace.write("bad.jsonl", edge);
+        let refused = graph(&arguments);
+        assert_eq!(refused.status, Some(2), "{expected}: {}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+
+    let pairs = "data pairs rows.jsonl --documents documents.jsonl --output pairs.jsonl";
+    workplace.run(pairs.split(' ')).success();
+    let pairs = lines(&workplace.read("pairs.jsonl"));
+    let rows = lines(&workplace.read("rows.jsonl"));
+    let first = pairs
+        .iter()
+        .filter(|pair| pair["query"] == rows[0]["query"]);
+    let mut called: Vec<&str> = rows[0]["calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| call["name"].as_str().unwrap())
+        .collect();
+    called.sort_unstable();
+    called.dedup();
+    assert_eq!(first.count(), called.len());
+    let split = "data pairs rows.jsonl --documents documents.jsonl --sub-queries";
+    let split = lines(&workplace.run(split.split(' ')).success());
+    let sub_query = &rows[0]["calls"][0]["sub_query"];
+    assert!(
+        split.iter().any(|pair| &pair["query"] == sub_query),
+        "{sub_query}"
+    );
+}
+
+/// `scripts/fixtures/subgraphs.py` found the sub-graphs with networkx.
+#[test]
+fn every_sub_graph_is_listed_even_without_an_order_of_calls() {
+    let workplace = Workplace::new();
+    let folder = fixture("subgraphs");
+    let file = |name: &str| folder.join(name).display().to_string();
+    let said = workplace.run([
+        "data",
+        "graph",
+        &file("documents.jsonl"),
+        "--from-edges",
+        &file("edges.jsonl"),
+        "--subgraphs",
+        "subgraphs.jsonl",
+        "--output",
+        "tasks.jsonl",
+    ]);
+    let said = said.success();
+    let listed = workplace.read("subgraphs.jsonl");
+    let expected = std::fs::read_to_string(folder.join("subgraphs.jsonl")).unwrap();
+    assert_eq!(listed, expected);
+    let (n_listed, n_tasks) = (
+        listed.lines().count(),
+        workplace.read("tasks.jsonl").lines().count(),
+    );
+    assert!(n_tasks < n_listed, "the graph has cycles: {n_tasks}");
+    let counted = format!(
+        "{n_listed} sub-graphs, of which {} have no order of calls",
+        n_listed - n_tasks
+    );
+    assert!(said.contains(&counted), "{said}");
+}
+
+#[test]
+fn request_bodies_of_a_specification_are_left_out_on_request() {
+    let workplace = Workplace::new();
+    let body = json!({"required": true, "content": {"application/json": {"schema": {
+        "type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}}}});
+    let user =
+        json!({"name": "user", "in": "path", "required": true, "schema": {"type": "string"}});
+    let specification = json!({
+        "openapi": "3.0.0", "info": {"title": "Lists", "version": "1"},
+        "paths": {"/lists/{user}": {"post": {"summary": "Makes a list.", "parameters": [user],
+            "requestBody": body, "responses": {"200": {"description": "A list."}}}}},
+    });
+    workplace.write("lists.json", specification.to_string());
+    for (more, expected) in [
+        ("", ["user", "name"].as_slice()),
+        (" --no-bodies", &["user"]),
+    ] {
+        let import = format!("data import openapi lists.json --output documents.jsonl{more}");
+        workplace.run(import.split(' ')).success();
+        let documents = lines(&workplace.read("documents.jsonl"));
+        let parameters = documents[0]["required_parameters"].as_array().unwrap();
+        let names: Vec<&str> = parameters
+            .iter()
+            .map(|parameter| parameter["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, expected, "{more}");
+    }
+    let import = "data import stabletoolbench documents.jsonl --no-bodies --output again.jsonl";
+    let refused = workplace.run(import.split(' '));
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    assert!(
+        refused
+            .stderr
+            .contains("--no-bodies is for the layout openapi")
+    );
+}
