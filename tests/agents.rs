@@ -407,7 +407,8 @@ fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
         })
     });
     let eval = format!(
-        "eval short.toml --suite goat --endpoint {}/v1 --endpoint-model scripted --output out",
+        "eval short.toml --suite goat --checkpoint base --endpoint {}/v1 \
+         --endpoint-model scripted --output out",
         server.url()
     );
     workplace.run(eval.split(' ')).success();

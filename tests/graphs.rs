@@ -1,6 +1,6 @@
 //! Documents of APIs to a graph, its sub-graphs and tasks, and trajectories to pairs.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::suites::lines;
 use crate::support::{fixture, model};

@@ -35,6 +35,7 @@ TEST_MODULES = [
     "retriever",
     "agents",
     "suites",
+    "graphs",
     "tool_suites",
     "flat",
     "commands",
