@@ -28,7 +28,7 @@ fn row() -> ToolQaRow {
 
 fn own(setting: Setting, options: &PromptOptions) -> String {
     let prompts = PromptSet::default();
-    let prompt = prompts.prompt(&row(), setting, &Schemas::Inferred, &options);
+    let prompt = prompts.prompt(&row(), setting, &Schemas::Inferred, options);
     prompt.expect("a prompt")
 }
 
