@@ -1,5 +1,7 @@
 //! Conditions on numbers and strings, and values that are given as they are.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Number, Value, json};
 
 use super::{Draft, Place};
@@ -153,7 +155,8 @@ pub(super) fn strings(
     match fields.get("pattern") {
         None => {}
         Some(Value::String(pattern)) => {
-            lowered.insert("pattern".to_owned(), json!(least_at_the_end(pattern)));
+            let pattern = as_validators_read(least_at_the_end(pattern));
+            lowered.insert("pattern".to_owned(), json!(pattern));
         }
         Some(other) => {
             return Err(place.refused("pattern", format!("is {other}, which is no text")));
@@ -190,6 +193,12 @@ pub(super) fn strings(
         ]}]),
     );
     Ok(())
+}
+
+/// A pattern with ECMAScript's classes spelt out: `\s` of a grammar would hold U+0085, which that of
+/// validators does not, and lack U+FEFF. What cannot be translated stays, for the grammar to refuse.
+fn as_validators_read(pattern: &str) -> Cow<'_, str> {
+    jsonschema_regex::to_rust_regex(pattern).unwrap_or(Cow::Borrowed(pattern))
 }
 
 /// A pattern whose last part has to be found as often as needed and no more: `[a-z]{1,255}`, after

@@ -511,3 +511,27 @@ fn patterns_with_long_repetitions_are_followed_to_the_end() {
         check(&schema, &DEFAULT(), &accepted, &refused);
     }
 }
+
+#[test]
+fn white_space_in_a_pattern_is_that_of_validators() {
+    let pattern = |pattern: &str| json!({"type": "string", "pattern": pattern});
+    let (next_line, no_break, mark) = ("\"é\u{85}\"", "\"é\u{a0}\"", "\"é\u{feff}\"");
+    check(
+        &pattern(r"^(é|東)+\s?$"),
+        &DEFAULT(),
+        &["\"é\"", no_break, mark],
+        &[next_line],
+    );
+    check(
+        &pattern(r"^[\sé]*$"),
+        &DEFAULT(),
+        &["\"\"", no_break, mark],
+        &[next_line],
+    );
+    check(
+        &pattern(r"^é\S$"),
+        &DEFAULT(),
+        &[next_line],
+        &[no_break, mark],
+    );
+}
