@@ -6,14 +6,15 @@ use tooltune_kernels::{AdamW, AdamWState};
 
 use crate::support::{Numbers, assert_near, values};
 
+const ADAMW: AdamW = AdamW {
+    beta1: 0.9,
+    beta2: 0.999,
+    eps: 1e-8,
+    weight_decay: 0.1,
+};
+
 #[test]
 fn updates_agree_with_the_reference() {
-    let adamw = AdamW {
-        beta1: 0.9,
-        beta2: 0.999,
-        eps: 1e-8,
-        weight_decay: 0.1,
-    };
     let mut numbers = Numbers::new(51);
     for n in [1, 7, 1000, 100_003] {
         let start = numbers.tensor([n]);
@@ -22,8 +23,8 @@ fn updates_agree_with_the_reference() {
         for step in 1..=4 {
             let gradient = numbers.tensor([n]);
             let rate = 1e-2 / f64::from(step);
-            ours = adamw.update(ours, gradient.clone(), &mut our_state, rate);
-            expected = reference::update(&adamw, expected, gradient, &mut state, rate);
+            ours = ADAMW.update(ours, gradient.clone(), &mut our_state, rate);
+            expected = reference::update(&ADAMW, expected, gradient, &mut state, rate);
             assert_eq!(our_state.step, state.step);
             for (name, ours, expected) in [
                 ("parameters", &ours, &expected),
@@ -46,16 +47,10 @@ fn updates_agree_with_the_reference() {
 
 #[test]
 fn an_update_leaves_tensors_alone_that_others_hold() {
-    let adamw = AdamW {
-        beta1: 0.9,
-        beta2: 0.999,
-        eps: 1e-8,
-        weight_decay: 0.1,
-    };
     let mut numbers = Numbers::new(52);
     let start = numbers.tensor([5000]);
     let mut state = AdamWState::new(&start);
-    let first = adamw.update(start.clone(), numbers.tensor([5000]), &mut state, 1e-2);
+    let first = ADAMW.update(start.clone(), numbers.tensor([5000]), &mut state, 1e-2);
     // A view within a larger tensor, as gradients of parts are.
     let gradient = numbers.tensor([7000]).narrow(0, 1000, 5000);
     let kept = (first.clone(), state.clone(), gradient.clone());
@@ -66,7 +61,7 @@ fn an_update_leaves_tensors_alone_that_others_hold() {
         &kept.2,
     ]
     .map(values);
-    let again = adamw.update(first.clone(), gradient.clone(), &mut state.clone(), 1e-2);
+    let again = ADAMW.update(first.clone(), gradient.clone(), &mut state.clone(), 1e-2);
     let after = [
         &kept.0,
         &kept.1.first_moment,
@@ -77,19 +72,13 @@ fn an_update_leaves_tensors_alone_that_others_hold() {
     assert_eq!(before, after);
     // In place: nobody else holds parameters and moments.
     drop(kept);
-    let second = adamw.update(first, gradient, &mut state, 1e-2);
+    let second = ADAMW.update(first, gradient, &mut state, 1e-2);
     assert_eq!(values(&second), values(&again));
     assert_ne!(values(&second), before[0]);
 }
 
 #[test]
 fn a_gradient_that_is_not_finite_spoils_its_own_parameter_and_no_other() {
-    let adamw = AdamW {
-        beta1: 0.9,
-        beta2: 0.999,
-        eps: 1e-8,
-        weight_decay: 0.1,
-    };
     let mut numbers = Numbers::new(54);
     const N: usize = 70_001;
     let (start, good) = (numbers.tensor([N]), numbers.tensor([N]));
@@ -101,8 +90,8 @@ fn a_gradient_that_is_not_finite_spoils_its_own_parameter_and_no_other() {
         let moved = |gradient: Tensor<1>| {
             let mut state = AdamWState::new(&start);
             // Moments that are not 0.
-            let p = update(&adamw, start.clone(), good.clone(), &mut state);
-            let p = update(&adamw, p, gradient, &mut state);
+            let p = update(&ADAMW, start.clone(), good.clone(), &mut state);
+            let p = update(&ADAMW, p, gradient, &mut state);
             assert_eq!(state.step, 2);
             [p, state.first_moment, state.second_moment].map(|x| values(&x))
         };

@@ -17,7 +17,7 @@ use super::{Place, say, say_aside};
 use crate::cli::SelectArgs;
 use crate::config::{Config, LoadedConfig, MetricExpression};
 use crate::error::Error;
-use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present};
+use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present, named};
 use crate::eval::retrieval::RetrievalSuite;
 use crate::models::Decoder;
 use crate::progress::Progress;
@@ -71,7 +71,8 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
     let settings = config.to_toml();
     let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
     let settings = sha256_bytes(settings.as_bytes());
-    let mut evaluation = Evaluation::open(&config, &device)?;
+    // Rows and weights are read when the first checkpoint needs them.
+    let mut evaluation = None;
     let mut lines = Vec::new();
     for checkpoint in run_dir.list()? {
         checkpoint.verify()?;
@@ -82,6 +83,10 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
             Some(values) => values,
             None => {
                 say_aside(&format!("evaluating {}", name.display()))?;
+                let evaluation = match &mut evaluation {
+                    Some(evaluation) => evaluation,
+                    None => evaluation.insert(Evaluation::open(&config, &device)?),
+                };
                 let (metrics, files) = evaluation.of(&checkpoint)?;
                 write(&folder, &settings, &metrics, &files)?
             }
@@ -174,8 +179,7 @@ impl<'a> Evaluation<'a> {
                     )));
                 };
                 let evaluation = suite.evaluate(retriever)?;
-                let named = |(name, bytes)| (format!("eval.retrieval.{name}"), bytes);
-                let files = evaluation.files()?.into_iter().map(named).collect();
+                let files = named("retrieval", evaluation.files()?).collect();
                 return Ok((evaluation.metrics(), files));
             }
             Suites::Model(parts) => (&parts.0, &parts.1, &mut parts.2),

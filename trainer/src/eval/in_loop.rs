@@ -256,7 +256,7 @@ impl Evaluator {
 }
 
 /// The files of a suite by their names in a checkpoint.
-fn named(
+pub fn named(
     suite: &'static str,
     files: BTreeMap<String, Vec<u8>>,
 ) -> impl Iterator<Item = (String, Vec<u8>)> {

@@ -58,12 +58,10 @@ pub fn ranked(
 ///
 /// A file of the run directory cannot be read or written.
 pub(super) fn after_evaluation(config: &Config, run_dir: &RunDir) -> Result<Option<u64>, Error> {
-    let name = &config.eval.metric_for_best_model;
-    let metric = MetricExpression::parse(name).map_err(Error::Usage)?;
-    let lines = MetricsFile::read(&run_dir.path().join("metrics.jsonl"))?;
+    let (metric, lines) = so_far(config, run_dir)?;
     let ranked = ranked(run_dir, &lines, &metric, config.eval.greater_is_better)?;
     if let Some(&(step, value)) = ranked.first() {
-        run_dir.set_best(name, step, value)?;
+        run_dir.set_best(&config.eval.metric_for_best_model, step, value)?;
     }
     run_dir.rotate(config.checkpoint.save_total_limit)?;
     Ok(stops_early(&config.eval, &values(&lines, &metric)))
@@ -78,10 +76,16 @@ pub(super) fn stopped_early(config: &Config, run_dir: &RunDir) -> Result<Option<
     if config.eval.early_stopping_patience.is_none() {
         return Ok(None);
     }
-    let metric =
-        MetricExpression::parse(&config.eval.metric_for_best_model).map_err(Error::Usage)?;
-    let lines = MetricsFile::read(&run_dir.path().join("metrics.jsonl"))?;
+    let (metric, lines) = so_far(config, run_dir)?;
     Ok(stops_early(&config.eval, &values(&lines, &metric)))
+}
+
+/// What the run selects by, and the lines that it has measured.
+fn so_far(config: &Config, run_dir: &RunDir) -> Result<(MetricExpression, Vec<Value>), Error> {
+    let name = &config.eval.metric_for_best_model;
+    let metric = MetricExpression::parse(name).map_err(Error::Usage)?;
+    let lines = MetricsFile::read(&run_dir.path().join("metrics.jsonl"))?;
+    Ok((metric, lines))
 }
 
 /// The evaluations without gain, if they are as many as patience has.

@@ -300,8 +300,7 @@ mod tests {
         assert!(error.to_string().starts_with("row 1: "), "{error}");
     }
 
-    #[test]
-    fn the_metrics_file_has_one_object_for_each_metric() {
+    fn score_of_one_row() -> DatasetScore {
         let (schema, gold) = (schema(), json!({"a": "left"}));
         let row = SlotRow {
             raw: RAWS[0],
@@ -309,6 +308,12 @@ mod tests {
             gold: &gold,
         };
         let (score, _) = score_dataset(&[row], &HashEncoder).expect("usable row");
+        score
+    }
+
+    #[test]
+    fn the_metrics_file_has_one_object_for_each_metric() {
+        let score = score_of_one_row();
         let file = serde_json::to_value(&score).expect("serialisable");
         assert_eq!(
             file["schema_accuracy"],
@@ -327,13 +332,7 @@ mod tests {
 
     #[test]
     fn a_file_without_intervals_and_complexities_is_read() {
-        let (schema, gold) = (schema(), json!({"a": "left"}));
-        let row = SlotRow {
-            raw: RAWS[0],
-            schema: &schema,
-            gold: &gold,
-        };
-        let (score, _) = score_dataset(&[row], &HashEncoder).expect("usable row");
+        let score = score_of_one_row();
         let mut file = serde_json::to_value(&score).expect("serialisable");
         let fields = file.as_object_mut().expect("an object");
         fields.remove("by_complexity");

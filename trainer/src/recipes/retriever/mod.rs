@@ -21,6 +21,7 @@ use super::selection;
 use super::summary::RunSummary;
 use crate::config::{Config, EvalStrategy};
 use crate::error::Error;
+use crate::eval::in_loop::named;
 use crate::eval::retrieval::RetrievalSuite;
 use crate::process::cpu_seconds;
 pub use preparation::RetrieverPreparation;
@@ -137,8 +138,7 @@ impl Run<'_> {
             let evaluation = suite.evaluate(&retriever.present())?;
             let metrics = evaluation.metrics();
             self.reporter.evaluation(step, &metrics)?;
-            let named = |(name, bytes)| (format!("eval.retrieval.{name}"), bytes);
-            let files = evaluation.files()?.into_iter().map(named).collect();
+            let files = named("retrieval", evaluation.files()?).collect();
             self.save(retriever, &files)?;
             self.stopped_early = selection::after_evaluation(self.config, &self.run_dir)?;
             return Ok(());
