@@ -173,6 +173,16 @@ fn old_checkpoints_are_ranked_by_what_was_not_measured_while_they_were_trained()
     let again = select("--metric slot.mean-0.1*loss --evaluate");
     assert!(!again.stderr.contains("evaluating"), "{}", again.stderr);
     assert_eq!(again.success(), ranked);
+    // Other rows in the same file give other values.
+    let rows = workplace.read("dev.jsonl");
+    workplace.write("dev.jsonl", format!("{}\n", rows.lines().next().unwrap()));
+    let shorter = select("--metric slot.mean-0.1*loss --evaluate");
+    assert_eq!(
+        shorter.stderr.matches("evaluating").count(),
+        3,
+        "{}",
+        shorter.stderr
+    );
     let foreign = select("--metric nestful.full --evaluate");
     assert_eq!(foreign.status, Some(2));
     assert!(

@@ -284,9 +284,8 @@ fn a_run_selects_by_both_suites() {
     }
 }
 
-#[test]
-fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
-    let workplace = Workplace::new();
+/// A folder of functions in the benchmark's layout.
+fn functions(workplace: &Workplace) {
     let tools = workplace.path("functions");
     std::fs::create_dir(&tools).unwrap();
     let code = "def tide_at(hour, berth):\n    return [hour, berth][berth] * 2\n";
@@ -297,6 +296,38 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
         r#"{"tide_at": "tides.py"}"#,
     )
     .unwrap();
+}
+
+#[test]
+fn lines_to_score_have_wins_with_the_benchmarks_own_functions() {
+    let workplace = Workplace::new();
+    functions(&workplace);
+    let tide = &quay()[1];
+    let input = json!({"gold": tide["output"], "gold_answer": 2, "tools": tide["tools"],
+        "prediction": tide["output"].to_string(), "parser": "json_list"});
+    let line = json!({"id": 1, "op": "nestful.sample", "input": input});
+    workplace.write("line.jsonl", lines(&[line]));
+    let scored = |more: &str| -> Value {
+        let command = format!("score line.jsonl{more}");
+        let said = workplace.run(command.split(' ')).success();
+        serde_json::from_str(&said).unwrap()
+    };
+    let alone = scored("");
+    assert_eq!(alone["value"]["win_strict"], Value::Null, "{alone}");
+    assert_eq!(alone["value"]["full"], 1, "{alone}");
+    let with = scored(" --exec-dir functions");
+    assert_eq!(with["value"]["win_strict"], true, "{with}");
+    assert_eq!(with["value"]["win_official"], true, "{with}");
+
+    let absent = workplace.run("score line.jsonl --exec-dir nowhere".split(' '));
+    assert_eq!(absent.status, Some(2), "{}", absent.stderr);
+    assert!(absent.stderr.contains("nowhere"), "{}", absent.stderr);
+}
+
+#[test]
+fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
+    let workplace = Workplace::new();
+    functions(&workplace);
     workplace.write("nestful.jsonl", lines(&quay()));
     // A model that asks for the product, then for the sum with it, and so on.
     let server = Server::start(|request, _| {

@@ -10,9 +10,10 @@
 //! `{"id", "schema", "tests": [{"valid", "data", "py"}]}`. Instances on whose validity `py`, the
 //! verdict of Python's jsonschema, disagrees with `valid` are left out. TOKENIZER is a
 //! `tokenizer.json` and STOP the token that ends its model's turns. An instance is written as
-//! training targets are, by Python's rules with the keys in the order of the schema, and if that
-//! is refused once more with the keys as the file has them. Schemas that are refused and instances
-//! on which a constraint is wrong are written to FAULTS as JSON Lines.
+//! training targets are, by Python's rules with the keys in the order of the schema. An instance is a
+//! value, though, whose keys have no order and whose numbers no spelling: if that text is refused, it
+//! is written with the keys as the file has them, then with 2 for 2.0. Schemas that are refused and
+//! instances on which a constraint is wrong are written to FAULTS as JSON Lines.
 
 #![allow(clippy::print_stdout, reason = "the table is what the program is for")]
 
@@ -58,6 +59,8 @@ struct Tally {
     invalid: Verdicts,
     /// Valid instances that are accepted only with their keys as the file has them.
     n_in_other_order: usize,
+    /// Valid instances that are accepted only with whole numbers written without a point.
+    n_without_point: usize,
     compile: Vec<Duration>,
     steps: Vec<Duration>,
 }
@@ -183,6 +186,14 @@ impl Tally {
                     verdict = again;
                 }
             }
+            if !matches!(verdict, Verdict::Accepted) {
+                let without_point = slot_completion(&without_point(&instance.data), &case.schema);
+                let again = self.verdict(&grammar, tokenizer, &without_point)?;
+                if matches!(again, Verdict::Accepted) {
+                    self.n_without_point += usize::from(instance.valid);
+                    verdict = again;
+                }
+            }
             let verdicts = match instance.valid {
                 true => &mut self.valid,
                 false => &mut self.invalid,
@@ -254,6 +265,7 @@ impl Tally {
         self.valid.add(&other.valid);
         self.invalid.add(&other.invalid);
         self.n_in_other_order += other.n_in_other_order;
+        self.n_without_point += other.n_without_point;
         self.compile.extend(other.compile);
         self.steps.extend(other.steps);
     }
@@ -279,9 +291,11 @@ impl Tally {
         let n_steps = self.steps.len();
         format!(
             "\nvalid instances accepted only in the file's order: {}\n\
+             only with whole numbers without a point: {}\n\
              compiling a schema: median {:?}, 99th percentile {:?}, longest {:?}\n\
              a token ({n_steps}): median {:?}, 99th percentile {:?}, longest {:?}\n",
             self.n_in_other_order,
+            self.n_without_point,
             percentile(&mut self.compile, 50),
             percentile(&mut self.compile, 99),
             percentile(&mut self.compile, 100),
@@ -297,6 +311,25 @@ impl Verdicts {
         self.n_accepted += other.n_accepted;
         self.n_refused += other.n_refused;
         self.n_stuck += other.n_stuck;
+    }
+}
+
+/// The same value with 2 for 2.0 everywhere.
+fn without_point(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(whole) if whole.fract() == 0.0 && whole.abs() < 2f64.powi(53) => {
+                json!(whole as i64)
+            }
+            _ => value.clone(),
+        },
+        Value::Array(items) => items.iter().map(without_point).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.map(|(key, field)| (key.clone(), without_point(field)));
+            Value::Object(fields.collect())
+        }
+        other => other.clone(),
     }
 }
 

@@ -163,3 +163,13 @@ fn stop_ids(files: &ModelFiles, tokenizer: &Tokenizer) -> Vec<u32> {
         .into_iter()
         .collect()
 }
+
+/// Whether two paths may be of one model: copies lie in many places, and their last folder or file
+/// mostly has one name, but for case and `.gguf`.
+pub fn same_name(one: &Path, other: &Path) -> bool {
+    let name = |path: &Path| {
+        let name = path.file_name()?.to_str()?.to_lowercase();
+        Some(name.strip_suffix(".gguf").unwrap_or(&name).to_owned())
+    };
+    name(one) == name(other)
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::atomic::{sync_dir, write_file};
-use crate::digest::size_and_sha256;
+use crate::digest::{sha256_file, size_and_sha256};
 use crate::error::CheckpointError;
 
 const MANIFEST: &str = "manifest.json";
@@ -80,6 +80,11 @@ fn sync_file(path: &Path) -> Result<(), CheckpointError> {
         bytes: file.metadata().map_or(0, |metadata| metadata.len()),
         source,
     })
+}
+
+/// SHA-256 of the manifest in `dir`.
+pub(super) fn digest(dir: &Path) -> Result<String, CheckpointError> {
+    sha256_file(&dir.join(MANIFEST))
 }
 
 /// Compares the files below `dir` with its manifest.

@@ -307,6 +307,15 @@ impl RunDir {
 }
 
 impl Checkpoint {
+    /// SHA-256 of the manifest, which changes with any file.
+    ///
+    /// # Errors
+    ///
+    /// The manifest cannot be read.
+    pub fn digest(&self) -> Result<String, CheckpointError> {
+        manifest::digest(&self.path)
+    }
+
     /// Compares every file with the manifest.
     ///
     /// Files added later, such as evaluation results, are passed over.

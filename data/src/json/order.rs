@@ -1,29 +1,49 @@
 //! A value's keys put into the order in which its JSON Schema declares them.
 //!
 //! The order of a training target must not depend on how a data set happened to be written:
-//! the schema is in the prompt, so its order is the only one that the model can know.
-//! Among the branches of `anyOf` or `oneOf` the one that declares most of the object's keys
-//! speaks for it; a full validation would cost more and order the same in practice.
+//! the schema is in the prompt, so its order is the only one that the model can know, and the one
+//! in which a constraint writes.
+//! Among the branches of `anyOf` or `oneOf` that the value does not visibly contradict, the one that
+//! declares most of the object's keys speaks for it; a full validation would cost more and order the
+//! same in practice.
 
 use std::collections::HashSet;
 
+use regex::Regex;
 use serde_json::{Map, Value};
+
+/// Levels of a value at which a branch is compared with it: a name such as `method`, or a name in
+/// an object below, tells branches apart.
+const MAX_FIT_LEVELS: usize = 3;
 
 /// Returns `gold` with the keys of every object in the order of the schema's `properties`.
 ///
-/// Nested objects, array items (`items`, `prefixItems`), values under `additionalProperties`,
-/// `allOf`, `anyOf`, `oneOf` and local references (`#/$defs/...`, or any pointer into the same
-/// schema) are followed. Keys that the schema does not declare come after the declared ones, in
-/// their own order. Values are never changed, and a reference that leads nowhere orders nothing.
+/// Nested objects, array items (`items`, `prefixItems`), values under `patternProperties` and
+/// `additionalProperties`, `allOf`, `anyOf`, `oneOf` and local references (`#/$defs/...`, or any
+/// pointer into the same schema, which until draft 7 speaks alone) are followed. Keys that the schema
+/// does not declare come after the declared ones, those that it requires first, the others in their
+/// own order. Values are never changed, and a reference that leads nowhere orders nothing.
 pub fn in_schema_order(gold: &Value, schema: &Value) -> Value {
-    Orderer { root: schema }.ordered(gold, &[schema])
+    Orderer::new(schema).ordered(gold, &[schema])
 }
 
 struct Orderer<'s> {
     root: &'s Value,
+    /// Whether nothing beside `$ref` counts, as until draft 7.
+    references_speak_alone: bool,
 }
 
 impl<'s> Orderer<'s> {
+    fn new(root: &'s Value) -> Self {
+        let draft = root.get("$schema").and_then(Value::as_str);
+        let draft = draft.unwrap_or_default();
+        Self {
+            root,
+            // Drafts until the seventh have a number in their name, later ones a year.
+            references_speak_alone: draft.contains("://json-schema.org/draft-0"),
+        }
+    }
+
     fn ordered(&self, value: &Value, schemas: &[&'s Value]) -> Value {
         let schemas = self.expanded(schemas, value);
         match value {
@@ -43,16 +63,16 @@ impl<'s> Orderer<'s> {
         schemas: &[&'s Value],
     ) -> Map<String, Value> {
         let declared = schemas.iter().filter_map(|schema| properties(schema));
-        let declared_keys = declared
-            .flat_map(Map::keys)
-            .filter(|key| fields.contains_key(*key));
+        let declared_keys = declared.flat_map(Map::keys).map(String::as_str);
+        let required_keys = schemas.iter().flat_map(|schema| required(schema));
+        let own_keys = fields.keys().map(String::as_str);
         let mut ordered = Map::new();
-        for key in declared_keys.chain(fields.keys()) {
-            if ordered.contains_key(key) {
+        for key in declared_keys.chain(required_keys).chain(own_keys) {
+            let Some(field) = fields.get(key).filter(|_| !ordered.contains_key(key)) else {
                 continue;
-            }
-            let field = self.ordered(&fields[key], &field_schemas(schemas, key));
-            ordered.insert(key.clone(), field);
+            };
+            let field = self.ordered(field, &field_schemas(schemas, key));
+            ordered.insert(key.to_owned(), field);
         }
         ordered
     }
@@ -67,9 +87,14 @@ impl<'s> Orderer<'s> {
             if !seen.insert(std::ptr::from_ref(schema)) {
                 continue;
             }
+            let target = self.reference_target(schema);
+            if self.references_speak_alone && target.is_some() {
+                queue.extend(target);
+                continue;
+            }
             expanded.push(schema);
             let mut next = Vec::new();
-            next.extend(self.reference_target(schema));
+            next.extend(target);
             next.extend(branches(schema, "allOf"));
             next.extend(self.best_branch(schema, "anyOf", value));
             next.extend(self.best_branch(schema, "oneOf", value));
@@ -93,9 +118,66 @@ impl<'s> Orderer<'s> {
             // An array has no keys to count; the branch that describes items fits it.
             n_known + usize::from(value.is_array() && target.get("items").is_some())
         };
+        let rank = |branch: &&'s Value| {
+            let fits = self.may_fit(branch, value, MAX_FIT_LEVELS);
+            (fits, n_declared(branch))
+        };
         // `max_by_key` takes the last of equals; the first branch is the natural choice.
-        branches(schema, keyword).rev().max_by_key(n_declared)
+        branches(schema, keyword).rev().max_by_key(rank)
     }
+
+    /// Whether nothing that is seen without validation speaks against the value: its type, a
+    /// constant, a required or a forbidden key, here and `n_levels` below.
+    fn may_fit(&self, schema: &'s Value, value: &Value, n_levels: usize) -> bool {
+        let schema = self.reference_target(schema).unwrap_or(schema);
+        let types = schema.get("type").filter(|types| !types.is_null());
+        let is_typed = types.is_none_or(|types| match types {
+            Value::Array(types) => types.iter().any(|of| is_of_type(value, of)),
+            of => is_of_type(value, of),
+        });
+        let is_constant = schema.get("const").is_none_or(|constant| constant == value);
+        let values = schema.get("enum").and_then(Value::as_array);
+        let is_listed = values.is_none_or(|values| values.contains(value));
+        let Value::Object(fields) = value else {
+            return is_typed && is_constant && is_listed;
+        };
+        let known = properties(schema);
+        let is_allowed = |key: &String| {
+            let is_declared = known.is_some_and(|known| known.contains_key(key));
+            is_declared || !pattern_schemas(schema, key).is_empty()
+        };
+        let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
+        let below_fits = |(key, field): (&String, &Value)| match known.and_then(|all| all.get(key))
+        {
+            Some(schema) if n_levels > 0 => self.may_fit(schema, field, n_levels - 1),
+            _ => true,
+        };
+        is_typed
+            && is_constant
+            && is_listed
+            && required(schema).all(|key| fields.contains_key(key))
+            && (!is_closed || fields.keys().all(is_allowed))
+            && fields.iter().all(below_fits)
+    }
+}
+
+fn is_of_type(value: &Value, of: &Value) -> bool {
+    match of.as_str() {
+        Some("null") => value.is_null(),
+        Some("boolean") => value.is_boolean(),
+        Some("string") => value.is_string(),
+        Some("array") => value.is_array(),
+        Some("object") => value.is_object(),
+        Some("number") => value.is_number(),
+        // JSON Schema tells numbers apart by their value, so that 2.0 is one.
+        Some("integer") => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        _ => true,
+    }
+}
+
+fn required(schema: &Value) -> impl Iterator<Item = &str> {
+    let keys = schema.get("required").and_then(Value::as_array);
+    keys.into_iter().flatten().filter_map(Value::as_str)
 }
 
 fn properties(schema: &Value) -> Option<&Map<String, Value>> {
@@ -114,12 +196,32 @@ fn branches<'s>(
 }
 
 fn field_schemas<'s>(schemas: &[&'s Value], key: &str) -> Vec<&'s Value> {
-    schemas
-        .iter()
-        .filter_map(|schema| {
-            let declared = properties(schema).and_then(|known| known.get(key));
-            declared.or_else(|| schema.get("additionalProperties"))
-        })
+    let mut found = Vec::new();
+    for schema in schemas {
+        let declared = properties(schema).and_then(|known| known.get(key));
+        let named: Vec<_> = declared
+            .into_iter()
+            .chain(pattern_schemas(schema, key))
+            .collect();
+        match named.is_empty() {
+            true => found.extend(schema.get("additionalProperties")),
+            false => found.extend(named),
+        }
+    }
+    found
+}
+
+/// The schemas of `patternProperties` whose pattern is found in a key; a pattern that is no regular
+/// expression here finds nothing.
+fn pattern_schemas<'s>(schema: &'s Value, key: &str) -> Vec<&'s Value> {
+    let patterns = schema.get("patternProperties").and_then(Value::as_object);
+    let is_found = |pattern: &str| {
+        let pattern = jsonschema_regex::to_rust_regex(pattern).ok();
+        pattern.is_some_and(|pattern| Regex::new(&pattern).is_ok_and(|found| found.is_match(key)))
+    };
+    let all = patterns.into_iter().flatten();
+    all.filter(|(pattern, _)| is_found(pattern))
+        .map(|(_, schema)| schema)
         .collect()
 }
 
@@ -194,6 +296,91 @@ mod tests {
         assert_eq!(ordered(r#"{"b":1,"a":2}"#, loops), r#"{"b":1,"a":2}"#);
         let missing = json!({"$ref": "#/$defs/none"});
         assert_eq!(ordered(r#"{"b":1,"a":2}"#, missing), r#"{"b":1,"a":2}"#);
+    }
+
+    #[test]
+    fn patterns_of_keys_are_followed_and_required_keys_stand_before_undeclared_ones() {
+        let schema = json!({
+            "patternProperties": {"^/": {"properties": {"type": {}, "path": {}}}, "(": {}},
+            "properties": {"name": {}},
+            "required": ["/a", "name"],
+        });
+        assert_eq!(
+            ordered(
+                r#"{"note":{"path":1,"type":2},"/a":{"path":1,"type":2},"name":3}"#,
+                schema
+            ),
+            r#"{"name":3,"/a":{"type":2,"path":1},"note":{"path":1,"type":2}}"#
+        );
+    }
+
+    #[test]
+    fn until_draft_7_a_reference_speaks_alone() {
+        let schema = |draft: &str| {
+            json!({
+                "$schema": draft,
+                "$ref": "#/definitions/file",
+                "properties": {"group": {}, "media": {}},
+                "definitions": {"file": {"properties": {"type": {}}}},
+            })
+        };
+        let file = r#"{"media":1,"type":2,"group":3}"#;
+        assert_eq!(
+            ordered(file, schema("http://json-schema.org/draft-07/schema#")),
+            r#"{"type":2,"media":1,"group":3}"#
+        );
+        assert_eq!(
+            ordered(file, schema("https://json-schema.org/draft/2020-12/schema")),
+            r#"{"group":3,"media":1,"type":2}"#
+        );
+    }
+
+    #[test]
+    fn a_branch_that_the_value_contradicts_does_not_speak_for_it() {
+        let method = |name: &str, params: Value| json!({"properties": {"method": {"const": name}, "params": {"properties": params}}});
+        let schema = json!({"anyOf": [
+            method("ping", json!({"zeta": {}, "alpha": {}})),
+            method("list", json!({"alpha": {}, "zeta": {}})),
+        ]});
+        let params = r#"{"params":{"zeta":1,"alpha":2},"method":"list"}"#;
+        assert_eq!(
+            ordered(params, schema),
+            r#"{"method":"list","params":{"alpha":2,"zeta":1}}"#
+        );
+        let keys = json!({"x": {}, "y": {}});
+        let turned = json!({"y": {}, "x": {}});
+        let of = |more: Value| {
+            let mut branch = json!({"properties": keys});
+            branch
+                .as_object_mut()
+                .expect("an object")
+                .extend(more.as_object().cloned().expect("keys"));
+            json!({"oneOf": [branch, {"properties": turned}]})
+        };
+        for contradicted in [
+            json!({"type": "array"}),
+            json!({"type": ["null", "string"]}),
+            json!({"required": ["z"]}),
+            json!({"properties": {"x": {"enum": ["a"]}, "y": {}}}),
+            json!({"properties": {"x": {"type": "string"}, "y": {}}}),
+            json!({"properties": {"x": {}}, "additionalProperties": false}),
+        ] {
+            assert_eq!(
+                ordered(r#"{"x":1,"y":2}"#, of(contradicted.clone())),
+                r#"{"y":2,"x":1}"#,
+                "{contradicted}"
+            );
+        }
+        assert_eq!(
+            ordered(r#"{"y":2,"x":1}"#, of(json!({}))),
+            r#"{"x":1,"y":2}"#
+        );
+        // By its value 2.0 is an integer.
+        let whole = json!({"properties": {"x": {"type": "integer"}, "y": {}}});
+        assert_eq!(
+            ordered(r#"{"y":2,"x":2.0}"#, of(whole)),
+            r#"{"x":2.0,"y":2}"#
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod error;
 mod flat_operations;
 mod goat_operations;
 mod nestful_operations;
+mod outside;
 mod pipeline_operations;
 mod request;
 mod slot_operations;
@@ -21,5 +22,6 @@ mod toolqa_operations;
 
 pub use encoders::{EncoderLoader, Encoders};
 pub use error::{LineError, StreamError};
+pub use outside::Outside;
 pub use request::{InputField, Operation, operations};
 pub use stream::{ScoreLine, Summary, score_line, score_stream};

@@ -1,7 +1,7 @@
 //! The NESTFUL suite as operations of the interface.
 //!
 //! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
-//! Only the functions of arithmetic can be run: a row with other tools has null in place of wins.
+//! A row with functions that nothing here can run has null in place of wins.
 
 use num_bigint::BigInt;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::error::LineError;
 use super::request::{InputField, Operation, Request};
 use crate::benchmarks::nestful::{
-    MathRunner, MathToolError, NestfulError, NestfulReport, NestfulRow, Parser, SampleScore,
+    MathToolError, NestfulError, NestfulReport, NestfulRow, Parser, SampleScore, ToolRunner,
     ToolSpec, Win, dag_statistics, gold_calls, math_tool, score_sample,
 };
 use crate::python::{PyValue, python_repr};
@@ -119,7 +119,7 @@ fn list<'v>(input: &'v PyValue, path: &str, name: &str) -> Result<&'v [PyValue],
     part(input, path, name)?.as_list().ok_or_else(wrong)
 }
 
-fn score(input: &PyValue, path: &str) -> Result<SampleScore, LineError> {
+fn score(input: &PyValue, path: &str, tools: &dyn ToolRunner) -> Result<SampleScore, LineError> {
     let within = path.strip_prefix("input.").unwrap_or(path);
     let row = NestfulRow {
         sample_id: String::new(),
@@ -134,11 +134,11 @@ fn score(input: &PyValue, path: &str) -> Result<SampleScore, LineError> {
         expected: PARSERS,
     })?;
     let completion = text(input, path, "prediction")?;
-    Ok(score_sample(&row, completion, parser, &MathRunner)?)
+    Ok(score_sample(&row, completion, parser, tools)?)
 }
 
 fn sample(request: &Request<'_>) -> Result<Value, LineError> {
-    let score = score(&request.python_input()?, "input.")?;
+    let score = score(&request.python_input()?, "input.", request.tools())?;
     let (official, strict) = match score.win {
         Win::Scored { official, strict } => (json!(official), json!(strict)),
         Win::NeedsTools | Win::GoldFails => (Value::Null, Value::Null),
@@ -164,7 +164,7 @@ fn corpus(request: &Request<'_>) -> Result<Value, LineError> {
     let input = request.python_input()?;
     let samples = list(&input, "input.", "samples")?.iter().enumerate();
     let scores: Vec<SampleScore> = samples
-        .map(|(idx, sample)| score(sample, &format!("input.samples[{idx}].")))
+        .map(|(idx, sample)| score(sample, &format!("input.samples[{idx}]."), request.tools()))
         .collect::<Result<_, _>>()?;
     let report = NestfulReport::new(&scores)?;
     // A rate over some of the samples would not be that of the set.

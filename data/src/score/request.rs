@@ -5,12 +5,13 @@
 
 use serde_json::{Map, Value};
 
-use super::encoders::Encoders;
 use super::error::LineError;
+use super::outside::Outside;
 use super::{
     data_operations, flat_operations, goat_operations, nestful_operations, pipeline_operations,
     slot_operations, toolqa_operations,
 };
+use crate::benchmarks::nestful::ToolRunner;
 use crate::benchmarks::slot::SentenceEncoder;
 use crate::json::{ExactJson, parse_exact};
 use crate::python::{PyValue, loads};
@@ -61,7 +62,7 @@ pub(super) struct Request<'l> {
     /// The fields of `input`, or those of the line where an operation reads `input` as one value.
     pub(super) input: Fields<'l>,
     options: Option<Fields<'l>>,
-    encoders: &'l Encoders,
+    outside: &'l Outside,
     /// The whole line as it was written.
     text: &'l str,
 }
@@ -76,7 +77,7 @@ impl<'l> Request<'l> {
     pub(super) fn parse(
         line: &'l Map<String, Value>,
         text: &'l str,
-        encoders: &'l Encoders,
+        outside: &'l Outside,
     ) -> Result<(&'static Operation, Self), LineError> {
         let line = Fields {
             path: String::new(),
@@ -103,7 +104,7 @@ impl<'l> Request<'l> {
             Self {
                 input,
                 options,
-                encoders,
+                outside,
                 text,
             },
         ))
@@ -148,6 +149,11 @@ impl<'l> Request<'l> {
         place.map(|fields| fields.flag(name)).transpose()
     }
 
+    /// What runs sequences of calls.
+    pub(super) fn tools(&self) -> &'l dyn ToolRunner {
+        &*self.outside.tools
+    }
+
     fn place_of(&self, name: &str) -> Option<&Fields<'l>> {
         let places = [Some(&self.input), self.options.as_ref()];
         let mut places = places.into_iter().flatten();
@@ -161,7 +167,7 @@ impl<'l> Request<'l> {
             .as_ref()
             .filter(|options| options.fields.contains_key("encoder"));
         let name = named.map(|options| options.text("encoder")).transpose()?;
-        self.encoders.named(name.unwrap_or("minilm"))
+        self.outside.encoders.named(name.unwrap_or("minilm"))
     }
 }
 

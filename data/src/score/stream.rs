@@ -8,8 +8,8 @@ use std::io::{BufRead, Write};
 
 use serde_json::{Value, json};
 
-use super::encoders::Encoders;
 use super::error::{LineError, StreamError};
+use super::outside::Outside;
 use super::request::Request;
 use crate::json;
 use crate::lines::{Found, MAX_LINE_BYTES, TooLong, read_line};
@@ -59,14 +59,14 @@ pub struct Summary {
 }
 
 /// Scores one line; `line_no` counts from 1 and appears in its error.
-pub fn score_line(line: &str, line_no: usize, encoders: &Encoders) -> ScoreLine {
+pub fn score_line(line: &str, line_no: usize, outside: &Outside) -> ScoreLine {
     let malformed = |reason: String| malformed(reason, line_no);
     let fields = match json::parse(line) {
         Ok(Value::Object(fields)) => fields,
         Ok(_) => return malformed("the line is JSON but no object".to_owned()),
         Err(error) => return malformed(format!("the line is not JSON: {}", in_line(&error))),
     };
-    let outcome = Request::parse(&fields, line, encoders)
+    let outcome = Request::parse(&fields, line, outside)
         .and_then(|(operation, request)| (operation.run)(&request));
     ScoreLine {
         id: fields.get("id").cloned().unwrap_or_default(),
@@ -102,15 +102,15 @@ fn in_line(error: &json::JsonError) -> String {
 pub fn score_stream(
     reader: impl BufRead,
     writer: impl Write,
-    encoders: &Encoders,
+    outside: &Outside,
 ) -> Result<Summary, StreamError> {
-    score_lines(reader, writer, encoders, MAX_LINE_BYTES)
+    score_lines(reader, writer, outside, MAX_LINE_BYTES)
 }
 
 fn score_lines(
     mut reader: impl BufRead,
     mut writer: impl Write,
-    encoders: &Encoders,
+    outside: &Outside,
     max_line_bytes: usize,
 ) -> Result<Summary, StreamError> {
     let mut summary = Summary::default();
@@ -123,7 +123,7 @@ fn score_lines(
             Ok(Found::End) => break,
             Ok(Found::Whole) => {
                 let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-                score_bytes(line, line_no, encoders)
+                score_bytes(line, line_no, outside)
             }
             Ok(Found::TooLong) => {
                 if !bytes.ends_with(b"\n") {
@@ -144,9 +144,9 @@ fn score_lines(
     Ok(summary)
 }
 
-fn score_bytes(bytes: &[u8], line_no: usize, encoders: &Encoders) -> ScoreLine {
+fn score_bytes(bytes: &[u8], line_no: usize, outside: &Outside) -> ScoreLine {
     match std::str::from_utf8(bytes) {
-        Ok(line) => score_line(line, line_no, encoders),
+        Ok(line) => score_line(line, line_no, outside),
         Err(error) => {
             let byte = error.valid_up_to() + 1;
             malformed(

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::catalogue::ApiCatalogue;
@@ -30,7 +31,7 @@ pub struct GoldPath {
 }
 
 /// One right call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GoldCall {
     /// The API's call name.
     pub name: String,

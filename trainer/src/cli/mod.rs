@@ -247,6 +247,13 @@ pub struct ScoreArgs {
     /// all-MiniLM-L6-v2 folder of the operations that embed text.
     #[arg(long, default_value = "models/all-minilm-l6-v2")]
     pub encoder: PathBuf,
+    /// For NESTFUL's wins: the benchmark's data_v2/executable_functions, run in the sandbox; without
+    /// it only rows of arithmetic have some.
+    #[arg(long)]
+    pub exec_dir: Option<PathBuf>,
+    /// What runs those functions.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
 }
 
 /// `tooltune select runs/quickstart --metric slot.strict_keys_accuracy`
@@ -261,7 +268,7 @@ pub struct SelectArgs {
     #[arg(long)]
     pub lower_is_better: bool,
     /// Evaluate every kept checkpoint first, with the suites of the run's config or of --set; results
-    /// lie in RUN/selection and serve again while the settings are the same.
+    /// lie in RUN/selection and serve again while settings, rows and checkpoint are the same.
     #[arg(long)]
     pub evaluate: bool,
     /// Replace a setting of the evaluations, as in --set 'eval.suites=["nestful"]'; may be repeated.

@@ -14,15 +14,14 @@ use tooltune_data::executors::Executor;
 use super::evaluate::{generated, journal, kept, retriever, write_files};
 use super::say;
 use crate::cli::{EvalArgs, SuiteName};
-use crate::config::Config;
+use crate::config::{Config, Suite};
 use crate::error::Error;
-use crate::eval::agents::{AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Means, read_outcomes};
-use crate::eval::apibank::ApiBankSuite;
+use crate::eval::agents::{
+    AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Means, open_suite, read_outcomes,
+};
 use crate::eval::executor::open_executor;
-use crate::eval::goat::GoatSuite;
 use crate::eval::judge::{GOAT_JUDGE, Judge};
 use crate::eval::report_files::json_lines;
-use crate::eval::restbench::RestBenchSuite;
 use crate::progress::Progress;
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::rows::goat_config;
@@ -39,52 +38,19 @@ struct Evaluation<'a> {
 }
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
-    let suite: Box<dyn AgentSuite> = match args.suite {
-        SuiteName::Restbench => {
-            let suite = RestBenchSuite::open(config)?;
-            let unknown = suite.unknown_calls();
-            if !unknown.is_empty() {
-                say(&format!(
-                    "no document describes these gold calls, so that their queries cannot be \
-                     right: {}",
-                    unknown.join(", ")
-                ))?;
-            }
-            Box::new(suite)
-        }
-        SuiteName::Apibank => {
-            let suite = ApiBankSuite::open(config)?;
-            say_misfits(&suite)?;
-            Box::new(suite)
-        }
-        _ => return goat(args, config, device),
+    let suite = match args.suite {
+        SuiteName::Restbench => Suite::Restbench,
+        SuiteName::Apibank => Suite::Apibank,
+        _ => Suite::Goat,
     };
+    let config = &config.of_agents(suite);
+    let suite = open_suite(suite, config)?;
+    if let Some(remark) = suite.remark() {
+        say(&remark)?;
+    }
     let mut evaluation = Evaluation::open(args, config, &*suite, device)?;
     let outcomes = evaluation.outcomes(&*suite, device)?;
     let verdicts = evaluation.verdicts(&*suite, &outcomes)?;
-    let scores = suite.score(outcomes, verdicts.as_deref())?;
-    evaluation.finish(scores, verdicts)
-}
-
-/// The benchmark's own calls are scored as they stand, even where its documents contradict them.
-fn say_misfits(suite: &ApiBankSuite) -> Result<(), Error> {
-    let (misfits, n_calls) = suite.misfits();
-    let Some(first) = misfits.first() else {
-        return Ok(());
-    };
-    say(&format!(
-        "{} of {n_calls} gold calls do not fit the documents of their APIs; they are scored as \
-         they stand, the first of them: {first}",
-        misfits.len()
-    ))
-}
-
-/// The suite goat knows the right documents of each query, too.
-fn goat(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
-    let suite = GoatSuite::open(config)?;
-    let mut evaluation = Evaluation::open(args, config, &suite, device)?;
-    let outcomes = evaluation.outcomes(&suite, device)?;
-    let verdicts = evaluation.verdicts(&suite, &outcomes)?;
     let mut scores = suite.score(outcomes, verdicts.as_deref())?;
     if let Some(loops) = &evaluation.loops {
         suite.add_retrieval(&mut scores, loops)?;

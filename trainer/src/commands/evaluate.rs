@@ -17,7 +17,7 @@ use tooltune_data::text::Row;
 use tooltune_data::tools::{JsonLines, read_text};
 
 use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite};
-use crate::base_model::BaseModel;
+use crate::base_model::{BaseModel, same_name};
 use crate::cli::{EvalArgs, SuiteName};
 use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
@@ -253,6 +253,7 @@ fn target_config(args: &EvalArgs) -> Result<Config, Error> {
             Some(retriever) => retriever.eval = args.data.clone(),
             None => config.data.eval = args.data.clone(),
         }
+        config.set_agent_queries(&args.data);
         config.eval.max_samples = None;
     }
     if args.max_samples.is_some() {
@@ -354,10 +355,7 @@ pub(super) fn attach(
 ) -> Result<(), Error> {
     let adapter = load_adapter(dir)?;
     let trained_on = adapter.config.base_model_name_or_path.as_deref();
-    // Copies of a model lie in many places, and their last folder or file mostly has one name.
-    if let Some(other) =
-        trained_on.filter(|name| Path::new(name).file_name() != base_model.file_name())
-    {
+    if let Some(other) = trained_on.filter(|name| !same_name(Path::new(name), base_model)) {
         say_aside(&format!(
             "{} names {:?} as its base model and is put on {}; are they the same weights?",
             dir.display(),

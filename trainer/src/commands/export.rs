@@ -6,7 +6,7 @@ use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::weights::FloatDtype;
 
 use super::say;
-use crate::base_model::BaseModel;
+use crate::base_model::{BaseModel, same_name};
 use crate::cli::{ExportArgs, ExportDtype, ExportFormat};
 use crate::config::{self, LoadedConfig};
 use crate::device;
@@ -107,7 +107,7 @@ fn check_base(checkpoint: &Path, base: &BaseModel) -> Result<(), Error> {
     }
     let config = load_adapter(checkpoint)?.config;
     let named = config.base_model_name_or_path.as_deref();
-    match named.filter(|named| model_name(Path::new(named)) != model_name(&base.path)) {
+    match named.filter(|named| !same_name(Path::new(named), &base.path)) {
         None => Ok(()),
         Some(other) => Err(Error::Usage(format!(
             "{}: the adapter was trained on {:?}, and the run's model is {}; if they are the same \
@@ -117,10 +117,4 @@ fn check_base(checkpoint: &Path, base: &BaseModel) -> Result<(), Error> {
             base.path.display()
         ))),
     }
-}
-
-/// The last folder or file of a model's path, as copies of it are called: without case and suffix.
-fn model_name(path: &Path) -> Option<String> {
-    let name = path.file_name()?.to_str()?.to_lowercase();
-    Some(name.strip_suffix(".gguf").unwrap_or(&name).to_owned())
 }

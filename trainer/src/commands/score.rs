@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read};
 
+use tooltune_data::benchmarks::nestful::{MathRunner, PythonTools, ToolRunner};
 use tooltune_data::benchmarks::slot::{ScoreError, SentenceEncoder};
-use tooltune_data::score::{Encoders, operations, score_stream};
+use tooltune_data::score::{Encoders, Outside, operations, score_stream};
 
 use super::{Place, say};
 use crate::cli::ScoreArgs;
-use crate::config;
+use crate::config::{self, SandboxConfig};
 use crate::error::Error;
+use crate::eval::code::python_runner;
 use crate::eval::encoder::MiniLmEncoder;
 
 pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
@@ -27,8 +29,16 @@ pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
             .map_err(|error| ScoreError::Encoder(Box::new(error)))?;
         Ok(Box::new(encoder) as Box<dyn SentenceEncoder>)
     }));
+    let tools: Box<dyn ToolRunner> = match &args.exec_dir {
+        None => Box::new(MathRunner),
+        Some(folder) => {
+            let runner = python_runner(&args.sandbox.over(&SandboxConfig::default()))?;
+            Box::new(PythonTools::open(folder, runner)?)
+        }
+    };
+    let outside = Outside { encoders, tools };
     let output = BufWriter::new(std::io::stdout());
-    let summary = score_stream(BufReader::new(input), output, &encoders)?;
+    let summary = score_stream(BufReader::new(input), output, &outside)?;
     match summary.n_malformed {
         0 => Ok(()),
         n_malformed => Err(Error::MalformedLines {

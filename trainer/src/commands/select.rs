@@ -9,13 +9,13 @@ use std::path::Path;
 use burn::tensor::Device;
 use serde_json::{Value, json};
 use tooltune_checkpoints::atomic::write_atomic;
-use tooltune_checkpoints::digest::sha256_bytes;
+use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_checkpoints::run_dir::{Checkpoint, MetricsFile, RunDir};
 
 use super::evaluate::attach;
 use super::{Place, say, say_aside};
 use crate::cli::SelectArgs;
-use crate::config::{Config, LoadedConfig, MetricExpression};
+use crate::config::{Config, LoadedConfig, MetricExpression, named_files};
 use crate::error::Error;
 use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present, named};
 use crate::eval::retrieval::RetrievalSuite;
@@ -27,7 +27,7 @@ use crate::recipes::selection::ranked;
 use crate::recipes::settings;
 use crate::recipes::sft::{Preparation, prepare_run};
 
-/// What an evaluation found and from which settings, beside its files.
+/// What an evaluation found, and a digest of what it follows from, beside its files.
 const VALUES_FILE: &str = "values.json";
 
 pub(super) fn run(args: &SelectArgs, place: &Place) -> Result<(), Error> {
@@ -70,7 +70,6 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
     let device = place.open(config.device)?;
     let settings = config.to_toml();
     let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
-    let settings = sha256_bytes(settings.as_bytes());
     // Rows and weights are read when the first checkpoint needs them.
     let mut evaluation = None;
     let mut lines = Vec::new();
@@ -79,7 +78,8 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
         let name = run_dir.checkpoint_path(checkpoint.step);
         let folder = args.run.join("selection");
         let folder = folder.join(name.file_name().unwrap_or_default());
-        let values = match values_of(&folder, &settings)? {
+        let from = digest(&settings, &config, &checkpoint)?;
+        let values = match values_of(&folder, &from)? {
             Some(values) => values,
             None => {
                 say_aside(&format!("evaluating {}", name.display()))?;
@@ -88,7 +88,7 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
                     None => evaluation.insert(Evaluation::open(&config, &device)?),
                 };
                 let (metrics, files) = evaluation.of(&checkpoint)?;
-                write(&folder, &settings, &metrics, &files)?
+                write(&folder, &from, &metrics, &files)?
             }
         };
         let mut line = json!({"step": checkpoint.step});
@@ -100,8 +100,23 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
     Ok(lines)
 }
 
-/// The values in a folder, if they come of the same settings.
-fn values_of(folder: &Path, settings: &str) -> Result<Option<Value>, Error> {
+/// A digest of what the values of a checkpoint follow from: settings, files of data, and tensors.
+fn digest(settings: &str, config: &Config, checkpoint: &Checkpoint) -> Result<String, Error> {
+    let mut followed = format!("{settings}\n{}\n", checkpoint.digest()?);
+    for (_, file) in named_files(config) {
+        // Models are folders, or hold more than an evaluation reads.
+        if file
+            .extension()
+            .is_some_and(|of| of == "json" || of == "jsonl")
+        {
+            followed.push_str(&format!("{}\n", sha256_file(file)?));
+        }
+    }
+    Ok(sha256_bytes(followed.as_bytes()))
+}
+
+/// The values in a folder, if they follow from the same.
+fn values_of(folder: &Path, from: &str) -> Result<Option<Value>, Error> {
     let path = folder.join(VALUES_FILE);
     if !path.exists() {
         return Ok(None);
@@ -109,12 +124,12 @@ fn values_of(folder: &Path, settings: &str) -> Result<Option<Value>, Error> {
     let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
     let mut found: Value = serde_json::from_slice(&bytes)
         .map_err(|error| Error::Usage(format!("{}: {error}; remove it", path.display())))?;
-    Ok((found["settings"] == settings).then(|| found["metrics"].take()))
+    Ok((found["from"] == from).then(|| found["metrics"].take()))
 }
 
 fn write(
     folder: &Path,
-    settings: &str,
+    from: &str,
     metrics: &BTreeMap<String, f64>,
     files: &BTreeMap<String, Vec<u8>>,
 ) -> Result<Value, Error> {
@@ -123,7 +138,7 @@ fn write(
         write_atomic(&folder.join(name), bytes)?;
     }
     // The values come last: they say that the evaluation is complete.
-    let found = json!({"settings": settings, "metrics": metrics});
+    let found = json!({"from": from, "metrics": metrics});
     write_atomic(&folder.join(VALUES_FILE), found.to_string().as_bytes())?;
     Ok(json!(metrics))
 }

@@ -69,6 +69,10 @@ impl Checker<'_> {
             encoder: raw.encoder,
             nestful: raw.nestful.map(|raw| self.nestful(raw)),
             toolqa: raw.toolqa.map(|raw| self.toolqa(raw)),
+            restbench: raw
+                .restbench
+                .map(|raw| self.agent_suite(Suite::Restbench, raw)),
+            apibank: raw.apibank.map(|raw| self.agent_suite(Suite::Apibank, raw)),
             sandbox: sandbox(raw.sandbox.unwrap_or_default()),
         };
         self.generation(&eval);
@@ -153,6 +157,7 @@ impl Checker<'_> {
             );
         }
         self.tool_suites_need(eval);
+        self.agent_suites_need(eval, data);
     }
 
     fn early_stopping(&mut self, eval: &EvalConfig) {

@@ -44,7 +44,7 @@ impl Checker<'_> {
             output_limit: raw.output_limit.unwrap_or(defaults::OUTPUT_LIMIT),
             truncate: raw.truncate.map(|raw| self.truncate(raw)),
             weights: self.kind_weights(raw.weights.unwrap_or_default()),
-            executor: self.executor(raw.executor.unwrap_or_default()),
+            executor: self.executor("goat.executor", raw.executor.unwrap_or_default()),
             judge: raw.judge.map(|raw| self.judge("goat.judge", raw)),
         };
         self.at_least("goat.n_documents", goat.n_documents as u64, 1);

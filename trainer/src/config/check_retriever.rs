@@ -167,10 +167,12 @@ impl Checker<'_> {
         let asks = |suite: Suite| eval.suites.contains(&suite);
         let brings = "[retriever] model_name_or_path = \"models/all-minilm-l6-v2\" \
                       (scripts/fetch-models brings it)";
-        if (asks(Suite::Goat) || asks(Suite::Retrieval)) && retriever.is_none() {
+        if let Some(suite) = eval.suites.iter().find(|suite| suite.ranks_documents())
+            && retriever.is_none()
+        {
             self.missing(
                 "retriever.model_name_or_path",
-                &format!("the suites goat and retrieval rank documents: {brings}"),
+                &format!("the suite {suite} ranks documents: {brings}"),
             );
         }
         let has_queries = retriever.is_some_and(|r| !r.eval.is_empty()) || has_trajectories;

@@ -10,6 +10,7 @@ use std::fmt;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tooltune_data::benchmarks::goat::{ApiBankReport, RestBenchReport};
 use tooltune_data::benchmarks::nestful::NestfulReport;
 use tooltune_data::benchmarks::retrieval::RetrievalMetrics;
 use tooltune_data::benchmarks::toolqa::ToolQaNumbers;
@@ -316,6 +317,10 @@ choices! {
         Nestful = "nestful",
         /// Questions about outputs of tools.
         Toolqa = "toolqa",
+        /// Queries to paths of calls.
+        Restbench = "restbench",
+        /// Recorded dialogues and samples to calls and answers.
+        Apibank = "apibank",
     }
 }
 
@@ -349,7 +354,19 @@ impl Suite {
             Self::Retrieval => "retrieval.recall_at_5",
             Self::Nestful => "nestful.win_strict",
             Self::Toolqa => "toolqa.exact_match_strict",
+            Self::Restbench => "restbench.correct_path",
+            Self::Apibank => "apibank.correctness",
         }
+    }
+
+    /// Whether agents answer its queries.
+    pub fn is_of_agents(self) -> bool {
+        matches!(self, Self::Goat | Self::Restbench | Self::Apibank)
+    }
+
+    /// Whether a retriever takes part.
+    pub fn ranks_documents(self) -> bool {
+        self.is_of_agents() || self == Self::Retrieval
     }
 
     /// The metrics of the suite that a checkpoint can be selected by.
@@ -378,6 +395,8 @@ impl Suite {
             Self::Retrieval => &RetrievalMetrics::<f64>::NAMES,
             Self::Nestful => &NestfulReport::NAMES,
             Self::Toolqa => &ToolQaNumbers::NAMES,
+            Self::Restbench => &RestBenchReport::NAMES,
+            Self::Apibank => &ApiBankReport::NAMES,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! place of values that are wrong only together. `Config ─resolved─▶ config.resolved.toml` closes
 //! the circle.
 
+mod agent_suites;
 mod check;
 mod check_eval;
 mod check_flatten;
@@ -42,6 +43,7 @@ mod yaml;
 use std::fs;
 use std::path::Path;
 
+pub use agent_suites::{AgentSuiteConfig, RawAgentSuite};
 pub use choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Distractors, EvalStrategy,
     ExecutorKind, Flatten, FlattenCollisions, GoatMethod, GradientCheckpointing, LrSchedulerType,
@@ -50,6 +52,7 @@ pub use choices::{
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
 pub use metric::MetricExpression;
+pub(crate) use named_files::named_files;
 pub use patterns::Patterns;
 pub use presets::Preset;
 pub use raw::{
@@ -150,7 +153,7 @@ impl LoadedConfig {
     ///
     /// All paths that do not exist, each with its line.
     pub fn check_files(&self) -> Result<(), ConfigError> {
-        let missing: Vec<Problem> = named_files::named_files(&self.config)
+        let missing: Vec<Problem> = named_files(&self.config)
             .into_iter()
             .filter(|(_, file)| !file.exists())
             .map(|(setting, file)| self.missing_file(&setting, file))

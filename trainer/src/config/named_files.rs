@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::choices::RetrieverData;
+use super::choices::{RetrieverData, Suite};
 use super::settings::{Config, NestfulConfig, ToolQaConfig};
 
 /// Every path that a config names and that must exist before the run, with its setting.
@@ -37,7 +37,10 @@ pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
             .iter()
             .map(|goat| ("goat.documents".to_owned(), &goat.documents)),
     );
-    files.extend(config.goat.iter().filter_map(|goat| goat.executor.files()));
+    files.extend(config.goat.iter().filter_map(|goat| {
+        let (key, file) = goat.executor.file()?;
+        Some((format!("goat.executor.{key}"), file))
+    }));
     files.extend(config.retriever.iter().map(|retriever| {
         let path = &retriever.model_name_or_path;
         ("retriever.model_name_or_path".to_owned(), path)
@@ -66,5 +69,11 @@ pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
     );
     files.extend(config.eval.nestful.iter().flat_map(NestfulConfig::files));
     files.extend(config.eval.toolqa.iter().flat_map(ToolQaConfig::files));
+    for (suite, table) in [
+        (Suite::Restbench, &config.eval.restbench),
+        (Suite::Apibank, &config.eval.apibank),
+    ] {
+        files.extend(table.iter().flat_map(|table| table.files(suite)));
+    }
     files
 }

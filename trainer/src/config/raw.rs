@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::agent_suites::RawAgentSuite;
 use super::choices::{
     ArgumentMask, ComputeDtype, DataFormat, EvalStrategy, Flatten, FlattenCollisions,
     GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim, Packing,
@@ -461,7 +462,13 @@ pub struct RawEval {
     /// The suite toolqa.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toolqa: Option<RawToolQa>,
-    /// What runs functions for these two.
+    /// The suite restbench.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restbench: Option<RawAgentSuite>,
+    /// The suite apibank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub apibank: Option<RawAgentSuite>,
+    /// What runs functions for nestful and toolqa.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<RawSandbox>,
 }
@@ -486,6 +493,8 @@ reads!(RawEval {
     encoder,
     nestful,
     toolqa,
+    restbench,
+    apibank,
     sandbox,
 });
 

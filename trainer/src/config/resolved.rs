@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::agent_suites::AgentSuiteConfig;
 use super::choices::ModulePattern;
 use super::defaults::ALL_LINEAR;
 use super::raw::{
@@ -197,6 +198,8 @@ fn raw_of(config: &Config) -> RawConfig {
             encoder: eval.encoder,
             nestful: eval.nestful.as_ref().map(NestfulConfig::raw),
             toolqa: eval.toolqa.as_ref().map(ToolQaConfig::raw),
+            restbench: eval.restbench.as_ref().map(AgentSuiteConfig::raw),
+            apibank: eval.apibank.as_ref().map(AgentSuiteConfig::raw),
             sandbox: Some(eval.sandbox.raw()),
         }),
         checkpoint: Some(RawCheckpoint {

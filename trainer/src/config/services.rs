@@ -1,4 +1,5 @@
-//! The tables `[goat.executor]` and `[goat.judge]`: what was typed, what it means, and back.
+//! Tables of executors and judges, such as `[goat.executor]` and `[goat.judge]`: what was typed, what
+//! it means, and back.
 //!
 //! Only the kind's own keys may stand in the executor's table: a forgotten `kind` would otherwise
 //! leave calls to the invented APIs without a word.
@@ -94,21 +95,23 @@ fn keys(kind: ExecutorKind) -> &'static [&'static str] {
 }
 
 impl Checker<'_> {
-    pub(super) fn executor(&mut self, raw: RawExecutor) -> ExecutorConfig {
+    /// Checks a table of an executor, which stands at `table`.
+    pub(super) fn executor(&mut self, table: &str, raw: RawExecutor) -> ExecutorConfig {
+        let of = |key: &str| format!("{table}.{key}");
         let Some(kind) = raw.kind else {
-            if self.is_typed("goat.executor") {
+            if self.is_typed(table) {
                 let help = "write kind = \"replay\", \"canned\", \"http\" or \"synthetic\"";
-                self.missing("goat.executor.kind", help);
+                self.missing(&of("kind"), help);
             }
             return ExecutorConfig::Synthetic;
         };
-        self.no_foreign_keys(kind);
+        self.no_foreign_keys(table, kind);
         match kind {
             ExecutorKind::Synthetic => ExecutorConfig::Synthetic,
             ExecutorKind::Replay => ExecutorConfig::Replay {
                 recorded: self.required(
                     raw.recorded,
-                    "goat.executor.recorded",
+                    &of("recorded"),
                     "name the file of recorded calls: recorded = \"data/calls.jsonl\"",
                 ),
                 set: raw.set.unwrap_or(defaults::RECORDED_SET),
@@ -116,19 +119,19 @@ impl Checker<'_> {
             ExecutorKind::Canned => ExecutorConfig::Canned {
                 responses: self.required(
                     raw.responses,
-                    "goat.executor.responses",
+                    &of("responses"),
                     "name the file of responses: responses = \"data/responses.jsonl\"",
                 ),
             },
-            ExecutorKind::Http => ExecutorConfig::Http(self.http_executor(raw)),
+            ExecutorKind::Http => ExecutorConfig::Http(self.http_executor(table, raw)),
         }
     }
 
     /// Keys of another kind are a mistake in `kind`, or left over.
-    fn no_foreign_keys(&mut self, kind: ExecutorKind) {
+    fn no_foreign_keys(&mut self, table: &str, kind: ExecutorKind) {
         let own = keys(kind);
         for key in RawExecutor::KEYS.iter().filter(|key| **key != "kind") {
-            let path = format!("goat.executor.{key}");
+            let path = format!("{table}.{key}");
             if own.contains(key) || !self.is_typed(&path) {
                 continue;
             }
@@ -144,16 +147,17 @@ impl Checker<'_> {
         }
     }
 
-    fn http_executor(&mut self, raw: RawExecutor) -> HttpExecutorConfig {
+    fn http_executor(&mut self, table: &str, raw: RawExecutor) -> HttpExecutorConfig {
+        let of = |key: &str| format!("{table}.{key}");
         let http = HttpExecutorConfig {
             specification: self.required(
                 raw.specification,
-                "goat.executor.specification",
+                &of("specification"),
                 "name the OpenAPI 3 file: specification = \"data/openapi.json\"",
             ),
             base_url: self.required(
                 raw.base_url,
-                "goat.executor.base_url",
+                &of("base_url"),
                 "say where its paths begin: base_url = \"https://api.example.org/v1\"",
             ),
             headers: raw.headers.unwrap_or_default().0,
@@ -163,8 +167,7 @@ impl Checker<'_> {
                 .unwrap_or(defaults::CONNECT_TIMEOUT_SECS),
             timeout_secs: raw.timeout_secs.unwrap_or(defaults::CALL_TIMEOUT_SECS),
         };
-        self.url("goat.executor.base_url", &http.base_url);
-        let of = |key: &str| format!("goat.executor.{key}");
+        self.url(&of("base_url"), &http.base_url);
         self.above_zero(&of("connect_timeout_secs"), http.connect_timeout_secs);
         self.above_zero(&of("timeout_secs"), http.timeout_secs);
         for (name, variable) in &http.headers {
@@ -271,15 +274,14 @@ impl ExecutorConfig {
         }
     }
 
-    /// The files that it reads, with their settings.
-    pub(super) fn files(&self) -> Option<(String, &PathBuf)> {
-        let (key, file) = match self {
-            Self::Synthetic => return None,
-            Self::Replay { recorded, .. } => ("recorded", recorded),
-            Self::Canned { responses } => ("responses", responses),
-            Self::Http(http) => ("specification", &http.specification),
-        };
-        Some((format!("goat.executor.{key}"), file))
+    /// The file that it reads, with the key that names it.
+    pub(super) fn file(&self) -> Option<(&'static str, &PathBuf)> {
+        match self {
+            Self::Synthetic => None,
+            Self::Replay { recorded, .. } => Some(("recorded", recorded)),
+            Self::Canned { responses } => Some(("responses", responses)),
+            Self::Http(http) => Some(("specification", &http.specification)),
+        }
     }
 }
 

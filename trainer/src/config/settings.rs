@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use tooltune_data::truncation::ShapeOptions;
 
+use super::agent_suites::AgentSuiteConfig;
 use super::choices::{
     ArgumentMask, ComputeDtype, DataFormat, Distractors, EvalStrategy, Flatten, FlattenCollisions,
     GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim,
@@ -416,7 +417,11 @@ pub struct EvalConfig {
     pub nestful: Option<NestfulConfig>,
     /// The suite toolqa.
     pub toolqa: Option<ToolQaConfig>,
-    /// What runs functions for these two.
+    /// The suite restbench.
+    pub restbench: Option<AgentSuiteConfig>,
+    /// The suite apibank.
+    pub apibank: Option<AgentSuiteConfig>,
+    /// What runs functions for nestful and toolqa.
     pub sandbox: SandboxConfig,
 }
 

@@ -66,6 +66,12 @@ pub struct SandboxConfig {
     pub allow_unisolated: bool,
 }
 
+impl Default for SandboxConfig {
+    fn default() -> Self {
+        sandbox(RawSandbox::default())
+    }
+}
+
 impl Default for NestfulConfig {
     fn default() -> Self {
         nestful(RawNestful::default())
@@ -142,7 +148,7 @@ impl Checker<'_> {
     }
 
     /// The rows of a suite, which its table must name.
-    fn rows_of_suite(&mut self, path: &str, data: &[PathBuf], help: &str) {
+    pub(super) fn rows_of_suite(&mut self, path: &str, data: &[PathBuf], help: &str) {
         if !data.is_empty() {
             return;
         }

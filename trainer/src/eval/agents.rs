@@ -5,6 +5,7 @@
 //! were, so that scoring can be repeated without a model.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -12,19 +13,23 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_data::agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outcome};
+use tooltune_data::benchmarks::Estimate;
 use tooltune_data::benchmarks::goat::JudgeVerdict;
 use tooltune_data::executors::{CallResult, Executor};
 use tooltune_data::text::Conversation;
 use tooltune_data::tools::{ApiCatalogue, JsonLines};
 
+use super::apibank::ApiBankSuite;
 use super::documents::{DocumentIndex, texts_of};
 use super::encoder::MiniLmEncoder;
 use super::generate::GenerationProgress;
+use super::goat::GoatSuite;
 use super::journal::Journal;
 use super::report_files::{json_lines, report_files};
+use super::restbench::RestBenchSuite;
 use super::saved::check_ids;
 use super::writer::{Constrainer, PromptText, Prompted, Rounds, TextConstraint, Writer, Written};
-use crate::config::Config;
+use crate::config::{Config, Suite};
 use crate::error::Error;
 use crate::recipes::rows::goat_options;
 
@@ -67,7 +72,7 @@ pub struct Means<'a> {
 }
 
 /// A suite that scores what became of queries.
-pub trait AgentSuite {
+pub trait AgentSuite: Debug {
     /// Its name, which its metrics begin with.
     fn name(&self) -> &'static str;
 
@@ -76,6 +81,11 @@ pub trait AgentSuite {
 
     /// The queries, in order.
     fn tasks(&self) -> &[AgentTask];
+
+    /// What a reader of the scores has to know of the data.
+    fn remark(&self) -> Option<String> {
+        None
+    }
 
     /// Whether the outcomes answer queries, so that a judge can say which are solved.
     fn has_answers(&self) -> bool {
@@ -107,6 +117,43 @@ pub trait AgentSuite {
         outcomes: Vec<Outcome>,
         verdicts: Option<&[JudgeVerdict]>,
     ) -> Result<AgentScores, Error>;
+
+    /// Adds to `scores` how well the retriever of `loops` finds the gold documents, where the suite
+    /// has some, of each text that their method retrieves with.
+    ///
+    /// # Errors
+    ///
+    /// A query that the tokenizer refuses.
+    fn add_retrieval(&self, _scores: &mut AgentScores, _loops: &AgentLoops) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Means by the names that metrics have, such as `goat.sa`; those that no query has are left out.
+    fn named(
+        &self,
+        names: &[&str],
+        value: impl Fn(&str) -> Option<Estimate>,
+    ) -> BTreeMap<String, f64>
+    where
+        Self: Sized,
+    {
+        let suite = self.name();
+        let named = |name: &&str| Some((format!("{suite}.{name}"), value(name)?.value));
+        names.iter().filter_map(named).collect()
+    }
+}
+
+/// Reads documents and queries of a suite of agents as its config says.
+///
+/// # Errors
+///
+/// As [`GoatSuite::open`], [`RestBenchSuite::open`] and [`ApiBankSuite::open`].
+pub fn open_suite(suite: Suite, config: &Config) -> Result<Box<dyn AgentSuite>, Error> {
+    Ok(match suite {
+        Suite::Restbench => Box::new(RestBenchSuite::open(config)?),
+        Suite::Apibank => Box::new(ApiBankSuite::open(config)?),
+        _ => Box::new(GoatSuite::open(config)?),
+    })
 }
 
 /// Scores of a suite, ready to be written and shown.

@@ -31,9 +31,12 @@ pub struct ApiBankSuite {
     steps: Vec<DialogueStep>,
 }
 
-#[derive(Debug)]
+/// What is right, with the names that outcomes have.
+#[derive(Debug, Serialize)]
 struct Gold {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     calls: Vec<GoldCall>,
+    #[serde(skip_serializing_if = "String::is_empty")]
     response: String,
 }
 
@@ -42,6 +45,7 @@ struct Gold {
 struct ApiBankPrediction<'a> {
     id: &'a str,
     query: &'a str,
+    gold: &'a Gold,
     outcome: Outcome,
     score: ApiBankScore,
 }
@@ -86,7 +90,7 @@ impl ApiBankSuite {
     ///
     /// The published samples have some: a switch is cancelled by `device_id` where the document
     /// says `name`.
-    pub fn misfits(&self) -> (Vec<String>, usize) {
+    fn misfits(&self) -> (Vec<String>, usize) {
         let mut misfits = Vec::new();
         let mut n_calls = 0;
         for (task, gold) in self.tasks.iter().zip(&self.golds) {
@@ -158,6 +162,17 @@ impl AgentSuite for ApiBankSuite {
         &self.tasks
     }
 
+    /// The benchmark's own calls are scored as they stand, even where its documents contradict them.
+    fn remark(&self) -> Option<String> {
+        let (misfits, n_calls) = self.misfits();
+        let first = misfits.first()?;
+        Some(format!(
+            "{} of {n_calls} gold calls do not fit the documents of their APIs; they are scored as \
+             they stand, the first of them: {first}",
+            misfits.len()
+        ))
+    }
+
     /// A step of a dialogue solves nothing on its own.
     fn has_answers(&self) -> bool {
         self.steps.is_empty()
@@ -227,24 +242,14 @@ impl AgentSuite for ApiBankSuite {
             predictions.push(json_value(&ApiBankPrediction {
                 id: &task.id,
                 query: &task.query,
+                gold,
                 outcome,
                 score,
             })?);
         }
         let report = ApiBankReport::new(&scores)?;
-        let means = [
-            ("correctness", report.correctness),
-            ("sample_accuracy", report.sample_accuracy),
-            ("rouge_l", report.rouge_l),
-            ("rouge_l_plain", report.rouge_l_plain),
-            ("sr", report.sr),
-            ("parse_error_rate", Some(report.parse_error_rate)),
-        ];
-        let means = means
-            .into_iter()
-            .filter_map(|(name, mean)| Some((format!("apibank.{name}"), mean?.value)));
         Ok(AgentScores {
-            metrics: means.collect(),
+            metrics: self.named(&ApiBankReport::NAMES, |name| report.value(name)),
             verdicts: None,
             table: api_bank_table(&[("this run", &report)]),
             report: [("apibank", json_value(&report)?)].into(),

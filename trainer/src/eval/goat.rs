@@ -8,21 +8,14 @@ use tooltune_data::benchmarks::goat::{
     Call, GoatReport, GoatSample, GoatScore, JudgeVerdict, answer_holds_facts, goat_table,
 };
 use tooltune_data::benchmarks::retrieval::{RankedGold, RetrievalReport, retrieval_table};
-use tooltune_data::tools::{ApiCatalogue, Trajectory};
+use tooltune_data::tools::{ApiCatalogue, GoldCall, Trajectory, TrajectoryCall};
 
-use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Means};
-use super::documents::{DocumentIndex, no_retriever};
-use super::encoder::MiniLmEncoder;
-use super::executor::open_executor;
-use super::generate::{GenerationOptions, GenerationProgress};
-use super::judge::{GOAT_JUDGE, Judge, Judged};
+use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask};
+use super::documents::DocumentIndex;
 use super::report_files::json_value;
-use super::writer::{ModelWriter, Writer};
-use crate::base_model::BaseModel;
 use crate::config::Config;
 use crate::error::Error;
-use crate::models::Decoder;
-use crate::recipes::rows::{eval_trajectories, goat_config, goat_options};
+use crate::recipes::rows::{eval_trajectories, goat_options};
 
 /// Metrics of retrieval that the suite adds to its own.
 const RETRIEVAL: [&str; 2] = ["recall_at_gt", "recall_at_5"];
@@ -42,10 +35,24 @@ pub struct GoatPrediction {
     pub id: String,
     /// What the user asked.
     pub query: String,
+    /// The right calls and the answer that they lead to.
+    pub gold: GoatGold,
     /// What the loop did.
     pub outcome: Outcome,
     /// What that is worth.
     pub score: GoatScore,
+}
+
+/// What is right, with the names that outcomes have.
+#[derive(Debug, Clone, Serialize)]
+pub struct GoatGold {
+    /// The calls in order.
+    pub calls: Vec<GoldCall>,
+    /// The final answer.
+    pub response: String,
+    /// Texts that it must hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<String>,
 }
 
 impl GoatSuite {
@@ -66,29 +73,6 @@ impl GoatSuite {
             catalogue,
             trajectories,
         })
-    }
-
-    /// Adds to `scores` how well the retriever of `loops` finds the gold documents of each text that
-    /// their method retrieves with.
-    ///
-    /// # Errors
-    ///
-    /// A query that the tokenizer refuses.
-    pub fn add_retrieval(&self, scores: &mut AgentScores, loops: &AgentLoops) -> Result<(), Error> {
-        let report = self.retrieval(loops.index(), loops.method())?;
-        for name in RETRIEVAL {
-            if let Some(estimate) = report.value(name) {
-                scores
-                    .metrics
-                    .insert(format!("goat.{name}"), estimate.value);
-            }
-        }
-        scores.table.push('\n');
-        scores
-            .table
-            .push_str(&retrieval_table(&[("retriever", &report)]));
-        scores.report.insert("retrieval", json_value(&report)?);
-        Ok(())
     }
 
     fn retrieval(&self, index: &DocumentIndex, method: Method) -> Result<RetrievalReport, Error> {
@@ -131,6 +115,23 @@ impl AgentSuite for GoatSuite {
         &self.tasks
     }
 
+    fn add_retrieval(&self, scores: &mut AgentScores, loops: &AgentLoops) -> Result<(), Error> {
+        let report = self.retrieval(loops.index(), loops.method())?;
+        for name in RETRIEVAL {
+            if let Some(estimate) = report.value(name) {
+                scores
+                    .metrics
+                    .insert(format!("goat.{name}"), estimate.value);
+            }
+        }
+        scores.table.push('\n');
+        scores
+            .table
+            .push_str(&retrieval_table(&[("retriever", &report)]));
+        scores.report.insert("retrieval", json_value(&report)?);
+        Ok(())
+    }
+
     fn score(
         &self,
         outcomes: Vec<Outcome>,
@@ -148,12 +149,8 @@ impl AgentSuite for GoatSuite {
             .collect::<Result<Vec<_>, _>>()?;
         let scores: Vec<GoatScore> = predictions.iter().map(|p| p.score).collect();
         let report = GoatReport::new(&scores)?;
-        let metrics = GoatReport::NAMES.into_iter().filter_map(|name| {
-            let value = report.value(name)?.value;
-            Some((format!("goat.{name}"), value))
-        });
         Ok(AgentScores {
-            metrics: metrics.collect(),
+            metrics: self.named(&GoatReport::NAMES, |name| report.value(name)),
             verdicts: None,
             table: goat_table(&[("this run", &report)]),
             report: [("goat", json_value(&report)?)].into(),
@@ -184,100 +181,21 @@ fn predicted(
     Ok(GoatPrediction {
         id: trajectory.id.clone(),
         query: trajectory.query.clone(),
+        gold: GoatGold {
+            calls: trajectory.calls.iter().map(gold_call).collect(),
+            response: trajectory.response.clone(),
+            facts: trajectory.facts.clone(),
+        },
         outcome,
         score,
     })
 }
 
-/// The suite within a training run: queries and judge, opened once.
-#[derive(Debug)]
-pub struct GoatInLoop {
-    suite: GoatSuite,
-    /// Absent where the retriever is trained: each evaluation brings its own.
-    loops: Option<AgentLoops>,
-    config: Config,
-    judge: Option<Judge>,
-}
-
-impl GoatInLoop {
-    /// Opens everything that the evaluations will need, so that a mistake ends the run before its
-    /// first step. `untrained` ranks documents where the run trains no retriever.
-    ///
-    /// # Errors
-    ///
-    /// As [`GoatSuite::open`], or an executor or judge that cannot be opened.
-    pub fn open(config: &Config, untrained: Option<&MiniLmEncoder>) -> Result<Self, Error> {
-        let suite = GoatSuite::open(config)?;
-        let goat = goat_config(config)?;
-        open_executor(goat, &suite.catalogue)?;
-        let judge = goat.judge.as_ref().filter(|judge| judge.in_loop);
-        let seen_by =
-            |encoder: &MiniLmEncoder| AgentLoops::open(config, &suite.catalogue, encoder.clone());
-        Ok(Self {
-            loops: untrained.map(seen_by).transpose()?,
-            config: config.clone(),
-            judge: judge
-                .map(|judge| Judge::open(GOAT_JUDGE, judge))
-                .transpose()?,
-            suite,
-        })
-    }
-
-    /// Runs and scores a loop for each query; `None` if `watch` ended it. A `retriever` that has
-    /// been trained takes the place of the config's.
-    ///
-    /// # Errors
-    ///
-    /// A prompt that the template refuses, a query without gold calls, or a judge that fails.
-    pub fn evaluate(
-        &self,
-        (decoder, base): (&Decoder, &BaseModel),
-        retriever: Option<&MiniLmEncoder>,
-        options: &GenerationOptions,
-        watch: &mut dyn FnMut(GenerationProgress) -> bool,
-    ) -> Result<Option<AgentScores>, Error> {
-        let seen_by = |encoder: &MiniLmEncoder| {
-            AgentLoops::open(&self.config, &self.suite.catalogue, encoder.clone())
-        };
-        let trained = retriever.map(seen_by).transpose()?;
-        let loops = trained.as_ref().or(self.loops.as_ref());
-        let loops = loops.ok_or_else(no_retriever)?;
-        let writer = Writer::Model(ModelWriter {
-            decoder,
-            base,
-            options,
-        });
-        let mut executor = open_executor(goat_config(&self.config)?, &self.suite.catalogue)?;
-        let means = Means {
-            writer,
-            executor: &mut *executor,
-            journal: None,
-        };
-        let outcomes = self.suite.outcomes(loops, means, watch)?;
-        let Some(outcomes) = outcomes else {
-            return Ok(None);
-        };
-        let judged = self
-            .judge
-            .as_ref()
-            .map(|judge| judge.judge(&self.suite.tasks, &outcomes, watch));
-        let verdicts = match judged {
-            None => None,
-            Some(Judged {
-                failure: Some(Error::Stopped),
-                ..
-            }) => return Ok(None),
-            Some(Judged {
-                failure: Some(failure),
-                ..
-            }) => return Err(failure),
-            Some(Judged { verdicts, .. }) => Some(verdicts),
-        };
-        let mut scores = self.suite.score(outcomes, verdicts.as_deref())?;
-        self.suite.add_retrieval(&mut scores, loops)?;
-        if let (Some(judge), Some(verdicts)) = (&self.judge, verdicts) {
-            judge.add_to(&mut scores, verdicts)?;
-        }
-        Ok(Some(scores))
+fn gold_call(call: &TrajectoryCall) -> GoldCall {
+    GoldCall {
+        name: call.name.clone(),
+        arguments: Some(call.arguments.clone()),
+        output: call.output.clone(),
+        exception: None,
     }
 }

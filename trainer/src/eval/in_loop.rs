@@ -7,11 +7,11 @@ use burn::tensor::Device;
 use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::text::{Row, TokenizedExample, prepare};
 
+use super::agents_in_loop::AgentsInLoop;
 use super::documents::{no_retriever, untrained};
 use super::encoder::MiniLmEncoder;
 use super::flat_forms::FlatForms;
 use super::generate::{GenerationOptions, GenerationProgress};
-use super::goat::GoatInLoop;
 use super::nestful::NestfulSuite;
 use super::retrieval::RetrievalSuite;
 use super::slot::Constraints;
@@ -38,8 +38,8 @@ pub struct Evaluator {
     constraints: OnceCell<Constraints>,
     /// Present where a suite compares texts.
     encoder: Option<Box<dyn SentenceEncoder>>,
-    /// Present where agents are evaluated.
-    goat: Option<GoatInLoop>,
+    /// The suites of agents.
+    agents: Vec<AgentsInLoop>,
     /// Present where rankings are evaluated.
     retrieval: Option<RetrievalSuite>,
     /// Present where sequences of calls are evaluated.
@@ -118,15 +118,16 @@ impl Evaluator {
             true => FlatForms::of(&preparation.eval_rows, &config.data.flatten)?,
             false => FlatForms::default(),
         };
-        let ranks = asks(Suite::Goat) || asks(Suite::Retrieval);
+        let suites = config.eval.suites.iter().copied();
+        let ranks = suites.clone().any(Suite::ranks_documents);
         let untrained = match ranks && config.retriever_training().is_none() {
             true => Some(untrained(config, device)?),
             false => None,
         };
-        let goat = match asks(Suite::Goat) {
-            true => Some(GoatInLoop::open(config, untrained.as_ref())?),
-            false => None,
-        };
+        let agents = suites
+            .filter(|suite| suite.is_of_agents())
+            .map(|suite| AgentsInLoop::open(suite, config, untrained.as_ref()))
+            .collect::<Result<_, _>>()?;
         let retrieval = match asks(Suite::Retrieval) {
             true => Some(RetrievalSuite::open(config)?),
             false => None,
@@ -147,7 +148,7 @@ impl Evaluator {
             constraints: OnceCell::new(),
             options: settings::generation(config, &preparation.base.stop_ids),
             encoder,
-            goat,
+            agents,
             retrieval,
             nestful,
             toolqa,
@@ -206,13 +207,11 @@ impl Evaluator {
             metrics.extend(evaluation.metrics());
             files.extend(named("slot", evaluation.files()?));
         }
-        if let Some(suite) = &self.goat {
-            let model = (decoder, base);
-            let evaluation = suite.evaluate(model, retriever, &self.options, watch)?;
-            let Some(scores) = evaluation else {
+        for suite in &self.agents {
+            let Some(scores) = suite.evaluate(writer, retriever, watch)? else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
-            files.extend(named("goat", scores.files()?));
+            files.extend(named(suite.name(), scores.files()?));
             metrics.extend(scores.metrics);
         }
         if let Some(suite) = &self.retrieval {

@@ -1,6 +1,7 @@
 //! A model and a suite to predictions, scores and a report.
 
 pub mod agents;
+pub mod agents_in_loop;
 pub mod apibank;
 pub mod code;
 pub mod documents;

@@ -58,8 +58,8 @@ impl RestBenchSuite {
         })
     }
 
-    /// Gold calls that no document describes: queries with such a call cannot be right.
-    pub fn unknown_calls(&self) -> Vec<&str> {
+    /// Gold calls that no document describes.
+    fn unknown_calls(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self
             .paths
             .iter()
@@ -84,6 +84,16 @@ impl AgentSuite for RestBenchSuite {
         &self.tasks
     }
 
+    fn remark(&self) -> Option<String> {
+        let unknown = self.unknown_calls();
+        (!unknown.is_empty()).then(|| {
+            format!(
+                "no document describes these gold calls, so that their queries cannot be right: {}",
+                unknown.join(", ")
+            )
+        })
+    }
+
     fn score(
         &self,
         outcomes: Vec<Outcome>,
@@ -105,18 +115,8 @@ impl AgentSuite for RestBenchSuite {
             })?);
         }
         let report = RestBenchReport::new(&scores)?;
-        let means = [
-            ("correct_path", Some(report.correct_path)),
-            ("delta_len", report.delta_len),
-            ("sr", report.sr),
-            ("sa", Some(report.sa)),
-            ("parse_error_rate", Some(report.parse_error_rate)),
-        ];
-        let means = means
-            .into_iter()
-            .filter_map(|(name, mean)| Some((format!("restbench.{name}"), mean?.value)));
         Ok(AgentScores {
-            metrics: means.collect(),
+            metrics: self.named(&RestBenchReport::NAMES, |name| report.value(name)),
             verdicts: None,
             table: restbench_table(&[("this run", &report)]),
             report: [("restbench", json_value(&report)?)].into(),

@@ -91,6 +91,29 @@ pub struct ApiBankReport {
 }
 
 impl ApiBankReport {
+    /// Names that [`ApiBankReport::value`] knows.
+    pub const NAMES: [&'static str; 6] = [
+        "correctness",
+        "sample_accuracy",
+        "rouge_l",
+        "rouge_l_plain",
+        "sr",
+        "parse_error_rate",
+    ];
+
+    /// The mean of a metric; none where no sample has it, or for another name.
+    pub fn value(&self, name: &str) -> Option<Estimate> {
+        match name {
+            "correctness" => self.correctness,
+            "sample_accuracy" => self.sample_accuracy,
+            "rouge_l" => self.rouge_l,
+            "rouge_l_plain" => self.rouge_l_plain,
+            "sr" => self.sr,
+            "parse_error_rate" => Some(self.parse_error_rate),
+            _ => None,
+        }
+    }
+
     /// Gathers the scores of a run.
     ///
     /// # Errors

@@ -82,6 +82,22 @@ pub struct RestBenchReport {
 }
 
 impl RestBenchReport {
+    /// Names that [`RestBenchReport::value`] knows.
+    pub const NAMES: [&'static str; 5] =
+        ["correct_path", "delta_len", "sr", "sa", "parse_error_rate"];
+
+    /// The mean of a metric; none where no query has it, or for another name.
+    pub fn value(&self, name: &str) -> Option<Estimate> {
+        match name {
+            "correct_path" => Some(self.correct_path),
+            "delta_len" => self.delta_len,
+            "sr" => self.sr,
+            "sa" => Some(self.sa),
+            "parse_error_rate" => Some(self.parse_error_rate),
+            _ => None,
+        }
+    }
+
     /// Gathers the scores of a run.
     ///
     /// # Errors

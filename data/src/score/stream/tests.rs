@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::benchmarks::slot::{HashEncoder, ScoreError};
-use crate::score::operations;
+use crate::score::{Encoders, operations};
 
 /// Worked examples: `{id, op, input, options?, expected}`; `expected` may be `{"error": kind}`.
 const SUITES: [&str; 6] = [
@@ -56,11 +56,11 @@ fn assert_agrees(found: &Value, expected: &Value, id: &Value) {
 
 #[test]
 fn every_worked_example_agrees() {
-    let encoders = Encoders::hash_only();
+    let outside = Outside::default();
     for (line_idx, line) in examples().enumerate() {
         let example = json::parse(line).expect("an example is JSON");
         let (id, expected) = (&example["id"], &example["expected"]);
-        let scored = score_line(line, line_idx + 1, &encoders);
+        let scored = score_line(line, line_idx + 1, &outside);
         assert_eq!(&scored.id, id);
         match &scored.outcome {
             Ok(value) => assert_agrees(value, expected, id),
@@ -103,7 +103,7 @@ fn a_bad_line_is_answered_in_its_place_and_the_later_ones_are_scored() {
          \"options\": {\"encoder\": \"hash\"}}\n\
         {\"id\": [2], \"op\": \"slot.parse\", \"input\": {\"raw\": \"[\"}}";
     let mut output = Vec::new();
-    let summary = score_stream(&input[..], &mut output, &Encoders::hash_only()).expect("in memory");
+    let summary = score_stream(&input[..], &mut output, &Outside::default()).expect("in memory");
     assert_eq!(
         summary,
         Summary {
@@ -129,7 +129,7 @@ fn a_bad_line_is_answered_in_its_place_and_the_later_ones_are_scored() {
 
 #[test]
 fn an_error_names_the_line_and_the_field() {
-    let message = |line: &str| match score_line(line, 7, &Encoders::hash_only()).outcome {
+    let message = |line: &str| match score_line(line, 7, &Outside::default()).outcome {
         Ok(value) => panic!("scored as {value}"),
         Err(error) => (error.kind(), error.to_string()),
     };
@@ -154,7 +154,7 @@ fn an_error_names_the_line_and_the_field() {
         message(r#"{"op": "slot.prase", "input": {}}"#).0,
         "unknown_op"
     );
-    let written = score_line("[1]", 7, &Encoders::hash_only()).to_string();
+    let written = score_line("[1]", 7, &Outside::default()).to_string();
     assert!(
         written.contains("\"message\": \"line 7: the line is JSON but no object;"),
         "{written}"
@@ -171,11 +171,12 @@ fn minilm_is_the_default_encoder_and_is_loaded_once_and_only_when_needed() {
         counter.set(counter.get() + 1);
         Ok(Box::new(HashEncoder))
     }));
+    let outside = Outside::from(encoders);
     let hashed = SIMILARITY.replace("}}", "}, \"options\": {\"encoder\": \"hash\"}}");
-    let by_hash = score_line(&hashed, 1, &encoders).outcome;
+    let by_hash = score_line(&hashed, 1, &outside).outcome;
     assert_eq!(n_loads.get(), 0);
-    assert_eq!(score_line(SIMILARITY, 2, &encoders).outcome, by_hash);
-    assert_eq!(score_line(SIMILARITY, 3, &encoders).outcome, by_hash);
+    assert_eq!(score_line(SIMILARITY, 2, &outside).outcome, by_hash);
+    assert_eq!(score_line(SIMILARITY, 3, &outside).outcome, by_hash);
     assert_eq!(n_loads.get(), 1);
     assert!(by_hash.is_ok());
 }
@@ -187,15 +188,15 @@ fn an_encoder_that_is_absent_or_fails_to_load_is_an_error_of_the_line() {
             "models/minilm/model.safetensors is absent",
         )))
     }));
-    for encoders in [Encoders::hash_only(), failing] {
-        let error = score_line(SIMILARITY, 1, &encoders)
+    for outside in [Outside::default(), failing.into()] {
+        let error = score_line(SIMILARITY, 1, &outside)
             .outcome
             .expect_err("no weights");
         assert_eq!(error.kind(), "encoder_unavailable");
         assert!(!error.is_malformed());
     }
     let unknown = SIMILARITY.replace("}}", "}, \"options\": {\"encoder\": \"bert\"}}");
-    let error = score_line(&unknown, 1, &Encoders::hash_only())
+    let error = score_line(&unknown, 1, &Outside::default())
         .outcome
         .expect_err("unknown");
     assert_eq!(
@@ -214,7 +215,7 @@ fn a_reader_that_breaks_off_is_an_error_with_its_line() {
     }
     let good = r#"{"op": "slot.parse", "input": {"raw": "1"}}"#.to_owned() + "\n";
     let reader = std::io::BufReader::new(std::io::Read::chain(good.as_bytes(), Broken));
-    let error = score_stream(reader, Vec::new(), &Encoders::hash_only()).expect_err("broken");
+    let error = score_stream(reader, Vec::new(), &Outside::default()).expect_err("broken");
     assert_eq!(
         error.to_string(),
         "line 2: the input cannot be read: unplugged"
@@ -233,7 +234,7 @@ fn a_line_without_end_is_answered_in_its_place_and_the_next_ones_are_scored() {
     ];
     let mut output = Vec::new();
     let input = lines.join("\n");
-    let summary = score_lines(input.as_bytes(), &mut output, &Encoders::hash_only(), 100).unwrap();
+    let summary = score_lines(input.as_bytes(), &mut output, &Outside::default(), 100).unwrap();
     assert_eq!((summary.n_lines, summary.n_malformed), (4, 2));
     let output = String::from_utf8(output).unwrap();
     let answers: Vec<Value> = output.lines().map(|l| json::parse(l).unwrap()).collect();

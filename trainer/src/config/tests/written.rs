@@ -57,6 +57,11 @@ fn configs() -> [(&'static str, &'static [&'static str]); 12] {
             Preset::Goat.text(),
             &[
                 "goat.executor={ kind = \"canned\", responses = \"c\" }",
+                "eval.suites=[\"goat\", \"restbench\"]",
+                "eval.restbench={ data = [\"q\"], documents = \"d\" }",
+                "eval.restbench.executor={ kind = \"canned\", responses = \"r\" }",
+                "eval.apibank={ data = [\"l\"] }",
+                "eval.metric_for_best_model=goat.ia + restbench.correct_path",
                 "goat.truncate={ max_items = 3, jmespath = \"data[].id\" }",
                 "eval.toolqa={ reduce = \"truncate\", max_depth = 2, jmespath = \"data\" }",
             ],
@@ -134,6 +139,8 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             "lora",
             "nestful",
             "toolqa",
+            "restbench",
+            "apibank",
         ];
         for key in keys
             .iter()

@@ -1,0 +1,43 @@
+//! What operations take from outside: weights that embed texts, and functions that calls run.
+
+use std::fmt;
+
+use super::encoders::Encoders;
+use crate::benchmarks::nestful::{MathRunner, ToolRunner};
+
+/// Encoders and functions behind the operations.
+///
+/// By default the hash encoder and the functions of arithmetic, which need nothing.
+pub struct Outside {
+    /// The encoders behind `options.encoder`.
+    pub encoders: Encoders,
+    /// What runs sequences of calls; rows with functions that it lacks have no wins.
+    pub tools: Box<dyn ToolRunner>,
+}
+
+impl Default for Outside {
+    fn default() -> Self {
+        Self {
+            encoders: Encoders::hash_only(),
+            tools: Box::new(MathRunner),
+        }
+    }
+}
+
+impl From<Encoders> for Outside {
+    fn from(encoders: Encoders) -> Self {
+        Self {
+            encoders,
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Debug for Outside {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = formatter.debug_struct("Outside");
+        fields
+            .field("encoders", &self.encoders)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,113 @@
+//! A suite of agents within a training run: queries, executor and judge, opened once.
+
+use super::agents::{AgentLoops, AgentScores, AgentSuite, Means, open_suite};
+use super::documents::no_retriever;
+use super::encoder::MiniLmEncoder;
+use super::executor::open_executor;
+use super::generate::GenerationProgress;
+use super::judge::{GOAT_JUDGE, Judge, Judged};
+use super::writer::Writer;
+use crate::config::{Config, Suite};
+use crate::error::Error;
+use crate::recipes::rows::goat_config;
+
+/// A suite of agents within a training run.
+#[derive(Debug)]
+pub struct AgentsInLoop {
+    suite: Box<dyn AgentSuite>,
+    /// Absent where the retriever is trained: each evaluation brings its own.
+    loops: Option<AgentLoops>,
+    config: Config,
+    judge: Option<Judge>,
+}
+
+impl AgentsInLoop {
+    /// Opens everything that the evaluations will need, so that a mistake ends the run before its
+    /// first step. `untrained` ranks documents where the run trains no retriever.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_suite`], or an executor or judge that cannot be opened.
+    pub fn open(
+        suite: Suite,
+        config: &Config,
+        untrained: Option<&MiniLmEncoder>,
+    ) -> Result<Self, Error> {
+        let config = config.of_agents(suite);
+        let suite = open_suite(suite, &config)?;
+        if let Some(remark) = suite.remark() {
+            tracing::warn!("{}: {remark}", suite.name());
+        }
+        let goat = goat_config(&config)?;
+        open_executor(goat, suite.catalogue())?;
+        let judge = goat.judge.as_ref();
+        let judge = judge.filter(|judge| judge.in_loop && suite.has_answers());
+        let seen_by =
+            |encoder: &MiniLmEncoder| AgentLoops::open(&config, suite.catalogue(), encoder.clone());
+        Ok(Self {
+            loops: untrained.map(seen_by).transpose()?,
+            judge: judge
+                .map(|judge| Judge::open(GOAT_JUDGE, judge))
+                .transpose()?,
+            suite,
+            config,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.suite.name()
+    }
+
+    /// Runs and scores a loop for each query; `None` if `watch` ended it. A `retriever` that has
+    /// been trained takes the place of the config's.
+    ///
+    /// # Errors
+    ///
+    /// A prompt that the template refuses, a query without gold calls, or a judge that fails.
+    pub fn evaluate(
+        &self,
+        writer: Writer<'_>,
+        retriever: Option<&MiniLmEncoder>,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<AgentScores>, Error> {
+        let catalogue = self.suite.catalogue();
+        let seen_by =
+            |encoder: &MiniLmEncoder| AgentLoops::open(&self.config, catalogue, encoder.clone());
+        let trained = retriever.map(seen_by).transpose()?;
+        let loops = trained.as_ref().or(self.loops.as_ref());
+        let loops = loops.ok_or_else(no_retriever)?;
+        let mut executor = open_executor(goat_config(&self.config)?, catalogue)?;
+        let means = Means {
+            writer,
+            executor: &mut *executor,
+            journal: None,
+        };
+        let outcomes = self.suite.outcomes(loops, means, watch)?;
+        let Some(outcomes) = outcomes else {
+            return Ok(None);
+        };
+        let judged = self
+            .judge
+            .as_ref()
+            .map(|judge| judge.judge(self.suite.tasks(), &outcomes, watch));
+        let verdicts = match judged {
+            None => None,
+            Some(Judged {
+                failure: Some(Error::Stopped),
+                ..
+            }) => return Ok(None),
+            Some(Judged {
+                failure: Some(failure),
+                ..
+            }) => return Err(failure),
+            Some(Judged { verdicts, .. }) => Some(verdicts),
+        };
+        let mut scores = self.suite.score(outcomes, verdicts.as_deref())?;
+        self.suite.add_retrieval(&mut scores, loops)?;
+        if let (Some(judge), Some(verdicts)) = (&self.judge, verdicts) {
+            judge.add_to(&mut scores, verdicts)?;
+        }
+        Ok(Some(scores))
+    }
+}
