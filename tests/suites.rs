@@ -118,10 +118,11 @@ fn run_with(workplace: &Workplace, variables: &[(&str, &str)], arguments: &[&str
 fn calls_reach_a_server_and_its_faults_are_failed_calls() {
     let workplace = workplace();
     teach(&workplace);
+    // The first two are those of a loop of two steps.
     let server = Server::start(|_, number| match number {
-        1 => Reply::Json(500, json!({"message": "down"})),
-        2 => Reply::Html(200, "<html>Sign in</html>"),
-        3 => Reply::Hang,
+        3 => Reply::Json(500, json!({"message": "down"})),
+        4 => Reply::Html(200, "<html>Sign in</html>"),
+        5 => Reply::Hang,
         _ => Reply::Json(200, json!({"degrees": -3})),
     });
     let executor = format!(
@@ -144,8 +145,29 @@ fn calls_reach_a_server_and_its_faults_are_failed_calls() {
     assert_eq!(unset.status, Some(2), "{}", unset.stderr);
     assert!(unset.stderr.contains("SKY_KEY"), "{}", unset.stderr);
 
+    let fewer = [
+        "--set",
+        "goat.limits.max_steps=2",
+        "--set",
+        "train.output_dir=fewer",
+    ];
+    let mut short = eval.clone();
+    short[5] = "short";
+    short.extend(fewer);
+    run_with(&workplace, &[("SKY_KEY", "x")], &short).success();
+    let made = &lines(&workplace.read("short/predictions.jsonl"))[0]["outcome"];
+    assert_eq!(made["calls"].as_array().unwrap().len(), 2, "{made}");
+    let none = workplace.run(["plan", "sky.toml", "--set", "goat.limits.call_tokens=0"]);
+    assert_eq!(none.status, Some(2), "{}", none.stderr);
+    assert!(
+        none.stderr.contains("goat.limits.call_tokens"),
+        "{}",
+        none.stderr
+    );
+
+    let n_before = server.received().len();
     run_with(&workplace, &[("SKY_KEY", "s3cret-0123")], &eval).success();
-    let received = server.received();
+    let received = server.received().split_off(n_before);
     let written = workplace.read("out/predictions.jsonl");
     assert_eq!(received.len(), 10, "{written}");
     assert_eq!(received[0].target, "GET /v1/weather?city=Oslo");

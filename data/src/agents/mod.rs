@@ -33,6 +33,6 @@ pub use call_text::{CallText, MaskSpans, ValueSpan, mask_spans, render_call};
 pub use dialogue::{dialogue_outcome, dialogue_prompt};
 pub use expansion::{Expansion, GoatExample, Ranking};
 pub use method::{ExampleKind, Method};
-pub use options::{AgentLimits, Distractors, GoatOptions, KindWeights};
+pub use options::{AgentLimits, Distractors, GoatOptions, KindWeights, LoopLimits};
 pub use outcome::{AttemptedCall, EndReason, Failure, Outcome, Retrieval};
 pub use rows::{GoatRows, goat_rows};

@@ -33,6 +33,9 @@ pub struct GoatOptions {
     /// How much each kind of example counts.
     #[serde(default)]
     pub weights: KindWeights,
+    /// How far loops go that are evaluated.
+    #[serde(default)]
+    pub limits: LoopLimits,
 }
 
 /// Which documents stand beside the gold ones in a training prompt.
@@ -111,6 +114,7 @@ impl GoatOptions {
             output_limit: output_limit(),
             truncate: None,
             weights: KindWeights::default(),
+            limits: LoopLimits::default(),
         }
     }
 
@@ -166,11 +170,22 @@ impl GoatOptions {
 
     /// The limits of a loop that shows what these options train on.
     pub fn limits(&self) -> AgentLimits {
+        let LoopLimits {
+            max_calls,
+            max_steps,
+            plan_tokens,
+            call_tokens,
+            answer_tokens,
+        } = self.limits;
         AgentLimits {
             n_documents: self.n_documents,
             output_limit: self.output_limit,
             truncate: self.truncate.clone(),
-            ..AgentLimits::default()
+            max_calls,
+            max_steps,
+            plan_tokens,
+            call_tokens,
+            answer_tokens,
         }
     }
 }
@@ -182,6 +197,34 @@ const ALL_KINDS: [ExampleKind; 5] = [
     ExampleKind::Decompose,
     ExampleKind::Final,
 ];
+
+/// How far a loop goes; no part of what is trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoopLimits {
+    /// Calls of a plan that are made.
+    pub max_calls: usize,
+    /// Steps, or sub-queries, of a loop without a plan; 10 in GOAT.
+    pub max_steps: usize,
+    /// Tokens of a plan or of sub-queries.
+    pub plan_tokens: usize,
+    /// Tokens of a call.
+    pub call_tokens: usize,
+    /// Tokens of an answer, and of a step, which may be one.
+    pub answer_tokens: usize,
+}
+
+impl Default for LoopLimits {
+    fn default() -> Self {
+        Self {
+            max_calls: 10,
+            max_steps: 10,
+            plan_tokens: 256,
+            call_tokens: 256,
+            answer_tokens: 384,
+        }
+    }
+}
 
 /// What a loop may use.
 ///
@@ -209,16 +252,7 @@ pub struct AgentLimits {
 
 impl Default for AgentLimits {
     fn default() -> Self {
-        Self {
-            n_documents: n_documents(),
-            output_limit: output_limit(),
-            truncate: None,
-            max_calls: 10,
-            max_steps: 10,
-            plan_tokens: 256,
-            call_tokens: 256,
-            answer_tokens: 384,
-        }
+        GoatOptions::new(Method::Global, "").limits()
     }
 }
 

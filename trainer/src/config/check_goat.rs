@@ -1,10 +1,11 @@
 //! The table `[goat]`, and what it needs of the rest.
 
+use tooltune_data::agents::LoopLimits;
 use tooltune_data::truncation::ShapeOptions;
 
 use super::choices::{DataFormat, Distractors};
 use super::defaults;
-use super::raw::{RawGoat, RawKindWeights, RawTruncate};
+use super::raw::{RawGoat, RawKindWeights, RawLoopLimits, RawTruncate};
 use super::rules::Checker;
 use super::settings::{DataConfig, GoatConfig, KindWeights, RetrieverConfig};
 use super::truncation::shape;
@@ -44,6 +45,7 @@ impl Checker<'_> {
             output_limit: raw.output_limit.unwrap_or(defaults::OUTPUT_LIMIT),
             truncate: raw.truncate.map(|raw| self.truncate(raw)),
             weights: self.kind_weights(raw.weights.unwrap_or_default()),
+            limits: self.loop_limits(raw.limits.unwrap_or_default()),
             executor: self.executor("goat.executor", raw.executor.unwrap_or_default()),
             judge: raw.judge.map(|raw| self.judge("goat.judge", raw)),
         };
@@ -62,6 +64,22 @@ impl Checker<'_> {
     fn truncate(&mut self, raw: RawTruncate) -> ShapeOptions {
         self.jmespath("goat.truncate.jmespath", raw.jmespath.as_deref());
         shape(raw)
+    }
+
+    fn loop_limits(&mut self, raw: RawLoopLimits) -> LoopLimits {
+        let default = defaults::loop_limits();
+        let mut limit = |typed: Option<usize>, default: usize, key: &str| {
+            let limit = typed.unwrap_or(default);
+            self.at_least(&format!("goat.limits.{key}"), limit as u64, 1);
+            limit
+        };
+        LoopLimits {
+            max_calls: limit(raw.max_calls, default.max_calls, "max_calls"),
+            max_steps: limit(raw.max_steps, default.max_steps, "max_steps"),
+            plan_tokens: limit(raw.plan_tokens, default.plan_tokens, "plan_tokens"),
+            call_tokens: limit(raw.call_tokens, default.call_tokens, "call_tokens"),
+            answer_tokens: limit(raw.answer_tokens, default.answer_tokens, "answer_tokens"),
+        }
     }
 
     fn kind_weights(&mut self, raw: RawKindWeights) -> KindWeights {

@@ -4,6 +4,7 @@
 //! optimizer and schedule are transformers', except where its choice suits full fine-tuning only
 //! (the learning rate) or hides mistakes (what is too long is an error).
 
+use tooltune_data::agents::LoopLimits;
 use tooltune_data::benchmarks::toolqa::Setting;
 pub(crate) use tooltune_data::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
@@ -41,6 +42,11 @@ pub(crate) const DISTRACTORS: Distractors = Distractors::Random;
 pub(crate) const N_DOCUMENTS: usize = 5;
 pub(crate) const OUTPUT_LIMIT: usize = 1200;
 pub(crate) const KIND_WEIGHT: f64 = 1.0;
+
+/// How far agents go.
+pub(crate) fn loop_limits() -> LoopLimits {
+    LoopLimits::default()
+}
 
 pub(crate) const RECORDED_SET: RecordedSet = RecordedSet::All;
 pub(crate) const CONNECT_TIMEOUT_SECS: f64 = 5.0;

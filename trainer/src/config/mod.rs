@@ -57,8 +57,8 @@ pub use patterns::Patterns;
 pub use presets::Preset;
 pub use raw::{
     RawCheckpoint, RawConfig, RawData, RawEval, RawExecutor, RawGoat, RawJudge, RawKindWeights,
-    RawLog, RawLora, RawMask, RawModel, RawNestful, RawRetriever, RawRetrieverLora, RawSandbox,
-    RawSpanWeight, RawToolQa, RawTrain, RawTruncate,
+    RawLog, RawLoopLimits, RawLora, RawMask, RawModel, RawNestful, RawRetriever, RawRetrieverLora,
+    RawSandbox, RawSpanWeight, RawToolQa, RawTrain, RawTruncate,
 };
 pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;

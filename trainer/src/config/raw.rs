@@ -17,7 +17,9 @@ use super::choices::{
 };
 use super::defaults;
 use super::patterns::Patterns;
-pub use super::raw_goat::{RawExecutor, RawGoat, RawJudge, RawKindWeights, RawTruncate};
+pub use super::raw_goat::{
+    RawExecutor, RawGoat, RawJudge, RawKindWeights, RawLoopLimits, RawTruncate,
+};
 pub use super::raw_retriever::{RawRetriever, RawRetrieverLora};
 pub use super::raw_tool_suites::{RawNestful, RawSandbox, RawToolQa};
 use super::read::{RawTable, reads};

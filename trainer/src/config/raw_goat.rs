@@ -39,6 +39,9 @@ pub struct RawGoat {
     /// How much each kind of example counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<RawKindWeights>,
+    /// How far agents go that are evaluated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<RawLoopLimits>,
     /// What answers the calls of agents; the invented APIs if this table is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executor: Option<RawExecutor>,
@@ -55,6 +58,7 @@ reads!(RawGoat {
     output_limit,
     truncate,
     weights,
+    limits,
     executor,
     judge,
 });
@@ -90,6 +94,39 @@ reads!(RawKindWeights {
     step,
     decompose,
     answer
+});
+
+/// How far agents go that are evaluated.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawLoopLimits {
+    /// Calls of a plan that are made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), extend("default" = defaults::loop_limits().max_calls))]
+    pub max_calls: Option<usize>,
+    /// Steps, or sub-queries, of a loop without a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), extend("default" = defaults::loop_limits().max_steps))]
+    pub max_steps: Option<usize>,
+    /// Tokens of a plan or of sub-queries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), extend("default" = defaults::loop_limits().plan_tokens))]
+    pub plan_tokens: Option<usize>,
+    /// Tokens of a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), extend("default" = defaults::loop_limits().call_tokens))]
+    pub call_tokens: Option<usize>,
+    /// Tokens of an answer, and of a step, which may be one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), extend("default" = defaults::loop_limits().answer_tokens))]
+    pub answer_tokens: Option<usize>,
+}
+reads!(RawLoopLimits {
+    max_calls,
+    max_steps,
+    plan_tokens,
+    call_tokens,
+    answer_tokens,
 });
 
 /// How outputs are shortened before they are cut.

@@ -12,8 +12,8 @@ use super::agent_suites::AgentSuiteConfig;
 use super::choices::ModulePattern;
 use super::defaults::ALL_LINEAR;
 use super::raw::{
-    RawCheckpoint, RawConfig, RawData, RawEval, RawGoat, RawKindWeights, RawLog, RawLora, RawMask,
-    RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight, RawTrain,
+    RawCheckpoint, RawConfig, RawData, RawEval, RawGoat, RawKindWeights, RawLog, RawLoopLimits,
+    RawLora, RawMask, RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight, RawTrain,
 };
 use super::settings::{
     Config, GoatConfig, JudgeConfig, LoraConfig, MaskConfig, NestfulConfig, RetrieverConfig,
@@ -31,6 +31,7 @@ const SAFE_ON_RESUME: &[&str] = &[
     "train.gradient_checkpointing",
     "train.max_nonfinite",
     "train.logging_steps",
+    "goat.limits",
     "goat.executor",
     "goat.judge",
     "eval",
@@ -262,6 +263,13 @@ fn raw_goat(goat: &GoatConfig) -> RawGoat {
             step: Some(weights.step),
             decompose: Some(weights.decompose),
             answer: Some(weights.answer),
+        }),
+        limits: Some(RawLoopLimits {
+            max_calls: Some(goat.limits.max_calls),
+            max_steps: Some(goat.limits.max_steps),
+            plan_tokens: Some(goat.limits.plan_tokens),
+            call_tokens: Some(goat.limits.call_tokens),
+            answer_tokens: Some(goat.limits.answer_tokens),
         }),
         executor: Some(goat.executor.raw()),
         judge: goat.judge.as_ref().map(JudgeConfig::raw),

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use tooltune_data::agents::LoopLimits;
 use tooltune_data::truncation::ShapeOptions;
 
 use super::agent_suites::AgentSuiteConfig;
@@ -213,6 +214,8 @@ pub struct GoatConfig {
     pub truncate: Option<ShapeOptions>,
     /// How much each kind of example counts.
     pub weights: KindWeights,
+    /// How far agents go, each at least 1.
+    pub limits: LoopLimits,
     /// What answers the calls of agents.
     pub executor: ExecutorConfig,
     /// The model that says which queries are solved; `None` leaves it to the facts.

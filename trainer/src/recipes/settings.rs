@@ -88,6 +88,7 @@ pub fn goat(config: &config::GoatConfig) -> GoatOptions {
         n_documents: config.n_documents,
         output_limit: config.output_limit,
         truncate: config.truncate.clone(),
+        limits: config.limits,
         weights: KindWeights {
             plan: config.weights.plan as f32,
             call: config.weights.call as f32,

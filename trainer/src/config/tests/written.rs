@@ -62,6 +62,7 @@ fn configs() -> [(&'static str, &'static [&'static str]); 12] {
                 "eval.restbench.executor={ kind = \"canned\", responses = \"r\" }",
                 "eval.apibank={ data = [\"l\"] }",
                 "eval.metric_for_best_model=goat.ia + restbench.correct_path",
+                "goat.limits={ max_steps = 4, answer_tokens = 99 }",
                 "goat.truncate={ max_items = 3, jmespath = \"data[].id\" }",
                 "eval.toolqa={ reduce = \"truncate\", max_depth = 2, jmespath = \"data\" }",
             ],
