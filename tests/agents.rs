@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::place::Place;
 use crate::support::server::{Reply, Server};
+use crate::suites;
 use crate::support::{fixture, model};
 use crate::workplace::Workplace;
 
@@ -419,4 +420,96 @@ fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
     // The outcome keeps the whole output.
     let prediction = &lines(&workplace.read("out/predictions.jsonl"))[0];
     assert_eq!(prediction["outcome"]["calls"][0]["output"], berths);
+}
+
+/// Tables of both benchmarks, each with what answers its calls.
+const BENCHMARKS: &str = r#"
+[eval.restbench]
+data = ["queries.json"]
+documents = "own.jsonl"
+executor = { kind = "canned", responses = "responses.jsonl" }
+[eval.apibank]
+data = ["level3.json"]
+executor = { kind = "replay", recorded = "recorded.jsonl", set = "lv3" }
+"#;
+
+#[test]
+fn benchmarks_of_agents_choose_checkpoints_beside_each_other() {
+    let workplace = suites::workplace();
+    suites::write_calls(&workplace);
+    suites::write_api_bank(&workplace);
+    let response = json!({"api": "GET /weather", "response": {"degrees": -3}});
+    workplace.write("responses.jsonl", response.to_string());
+    workplace.write("own.jsonl", workplace.read("documents.jsonl"));
+    let metric = "restbench.correct_path + apibank.correctness";
+    let settings = format!(
+        "eval_steps = 12\nmax_samples = 1\nsuites = [\"restbench\", \"apibank\"]\n\
+         metric_for_best_model = \"{metric}\"\n{BENCHMARKS}"
+    );
+    let run = suites::learning("run").replace("eval_strategy = \"no\"\n", &settings);
+    workplace.write("run.toml", run.replace("eval = [\"queries.json\"]\n", ""));
+    workplace.run(["train", "run.toml"]).success();
+
+    let evaluated = lines(&workplace.read("run/metrics.jsonl"));
+    let values = |name: &str| -> Vec<f64> {
+        let name = format!("eval/{name}");
+        let found = evaluated.iter().filter_map(|line| line[&name].as_f64());
+        found.collect()
+    };
+    let (paths, calls) = (
+        values("restbench.correct_path"),
+        values("apibank.correctness"),
+    );
+    assert_eq!((paths.len(), calls.len()), (2, 2), "before and after");
+    // Who has learned one call makes it again and again: the right path, and one right call of ten.
+    assert_eq!((paths[1], calls[1]), (1.0, 0.1));
+    let most = f64::max(paths[0] + calls[0], paths[1] + calls[1]);
+    let best: Value = serde_json::from_str(&workplace.read("run/BEST")).unwrap();
+    assert_eq!(best["metric"], metric);
+    assert_eq!(best["value"], most);
+
+    let kept = |suite: &str| {
+        let file = format!("run/checkpoint-000012/eval.{suite}.predictions.jsonl");
+        lines(&workplace.read(&file))[0].clone()
+    };
+    assert_eq!(kept("restbench")["gold"], json!(["GET /weather"]));
+    let gold = &kept("apibank")["gold"];
+    assert_eq!(gold["response"], "It is -3.");
+    assert_eq!(gold["calls"][0]["arguments"], json!({"city": "Oslo"}));
+    let report = workplace.run(["report", "run"]);
+    report.success();
+    let page = workplace.read("run/report.html");
+    assert!(page.contains("It is -3."), "gold stands beside the answer");
+
+    // The tables serve evaluations from the command line, too.
+    let eval = "eval run --suite restbench --output again";
+    workplace.run(eval.split(' ')).success();
+    assert_eq!(
+        workplace.read("again/predictions.jsonl"),
+        workplace.read("run/checkpoint-000012/eval.restbench.predictions.jsonl")
+    );
+
+    for (set, expected) in [
+        (
+            "eval.restbench.data=[]",
+            "`eval.restbench.data` is an empty list",
+        ),
+        (
+            "eval.apibank.executor={ kind = \"canned\" }",
+            "eval.apibank.executor.responses",
+        ),
+        (
+            "eval.apibank.executor.recorded=nowhere",
+            "eval.apibank.executor.recorded",
+        ),
+        (
+            "data.format=slot",
+            "the suite restbench prompts as [goat] says",
+        ),
+    ] {
+        let other = "train.output_dir=other";
+        let answer = workplace.run(["train", "run.toml", "--set", other, "--set", set]);
+        assert_eq!(answer.status, Some(2), "{set}");
+        assert!(answer.stderr.contains(expected), "{set}: {}", answer.stderr);
+    }
 }

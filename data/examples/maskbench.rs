@@ -186,11 +186,12 @@ impl Tally {
                     verdict = again;
                 }
             }
-            if !matches!(verdict, Verdict::Accepted) {
+            // Draft 4 alone calls 2 an integer and 2.0 none, which an invalid instance may be for.
+            if instance.valid && !matches!(verdict, Verdict::Accepted) {
                 let without_point = slot_completion(&without_point(&instance.data), &case.schema);
                 let again = self.verdict(&grammar, tokenizer, &without_point)?;
                 if matches!(again, Verdict::Accepted) {
-                    self.n_without_point += usize::from(instance.valid);
+                    self.n_without_point += 1;
                     verdict = again;
                 }
             }
