@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::suites;
 use crate::support::place::Place;
 use crate::support::server::{Reply, Server};
-use crate::suites;
 use crate::support::{fixture, model};
 use crate::workplace::Workplace;
 
@@ -447,7 +447,9 @@ fn benchmarks_of_agents_choose_checkpoints_beside_each_other() {
          metric_for_best_model = \"{metric}\"\n{BENCHMARKS}"
     );
     let run = suites::learning("run").replace("eval_strategy = \"no\"\n", &settings);
-    workplace.write("run.toml", run.replace("eval = [\"queries.json\"]\n", ""));
+    let run = run.replace("eval = [\"queries.json\"]\n", "");
+    let limited = "method = \"react\"\nlimits = { max_steps = 2 }";
+    workplace.write("run.toml", run.replace("method = \"react\"", limited));
     workplace.run(["train", "run.toml"]).success();
 
     let evaluated = lines(&workplace.read("run/metrics.jsonl"));
@@ -461,8 +463,8 @@ fn benchmarks_of_agents_choose_checkpoints_beside_each_other() {
         values("apibank.correctness"),
     );
     assert_eq!((paths.len(), calls.len()), (2, 2), "before and after");
-    // Who has learned one call makes it again and again: the right path, and one right call of ten.
-    assert_eq!((paths[1], calls[1]), (1.0, 0.1));
+    // Who has learned one call makes it again and again: the right path, and one right call of two.
+    assert_eq!((paths[1], calls[1]), (1.0, 0.5));
     let most = f64::max(paths[0] + calls[0], paths[1] + calls[1]);
     let best: Value = serde_json::from_str(&workplace.read("run/BEST")).unwrap();
     assert_eq!(best["metric"], metric);

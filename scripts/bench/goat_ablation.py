@@ -22,6 +22,7 @@ VARIANTS = {
 }
 SPLITS = {"seen": "test-seen", "unseen": "test-unseen"}
 # Heading, metric, factor.
+COMPARED = ["sa", "ia", "success", "correct_path"]
 METRICS = [("SA %", "sa", 100), ("IA %", "ia", 100), ("SR %", "sr", 100), ("CP %", "correct_path", 100)]
 
 
@@ -71,6 +72,13 @@ class Ablation:
         run(self.arguments.tooltune, "train", self.config, *options)
         return folder
 
+    def differences(self, folder: Path, plain: Path, split: str) -> list:
+        """Rows of `tooltune compare`: what a variant changes on the queries of a split, beside plain LoRA."""
+        command = [self.arguments.tooltune, "compare", *(one / f"eval-{split}" for one in (plain, folder)), "--show", "0"]
+        done = subprocess.run([str(part) for part in command], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        cells = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()]
+        return [row for row in cells if row[0] in COMPARED]
+
     def evaluate(self, folder: Path, split: str) -> dict:
         output = folder / f"eval-{split}"
         if not (ROOT / output / "metrics.json").exists():
@@ -96,13 +104,18 @@ def main():
     load_before = os.getloadavg()[0]
     ablation = Ablation(arguments)
     ablation.data()
-    found = {}
+    found, differences = {}, []
     for seed in range(1, arguments.seeds + 1):
         for variant in VARIANTS:
             say(f"{variant}, seed {seed}")
             folder = ablation.train(variant, seed)
             for split in SPLITS:
                 found.setdefault((variant, split), []).append(ablation.evaluate(folder, split))
+                if variant == "LoRA":
+                    plain = folder
+                    continue
+                for score, _, before, after, difference, p, *_ in ablation.differences(folder, plain, split):
+                    differences.append(f"| {variant} | {split} | {seed} | {score} | {before} | {after} | {difference} | {p} |")
     table = ["| variant | tools | " + " | ".join(heading for heading, *_ in METRICS) + " |", "|---|---|" + "--:|" * len(METRICS)]
     for (variant, split), reports in found.items():
         cells = []
@@ -119,7 +132,17 @@ def main():
         *report_head("scripts/bench/goat_ablation", shown_arguments({"--tooltune"}), load_before, "nothing but tooltune"),
         "",
     ]
-    text = "\n".join([*head, *table]) + "\n"
+    against = [
+        "",
+        "## Beside plain LoRA, query by query",
+        "",
+        "`tooltune compare`: mean difference with the 95 % interval of the paired bootstrap, and its p-value.",
+        "",
+        "| variant | tools | seed | score | LoRA | variant | difference | p |",
+        "|---|---|--:|---|--:|--:|--:|--:|",
+        *differences,
+    ]
+    text = "\n".join([*head, *table, *against]) + "\n"
     (ROOT / "benchmarks/goat_ablation.md").write_text(text)
     print(text)
 
