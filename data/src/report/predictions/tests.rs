@@ -266,3 +266,24 @@ fn a_metrics_file_tells_its_suite() {
         assert_eq!(suite_of(&foreign), None);
     }
 }
+
+#[test]
+fn what_is_right_stands_beside_what_agents_did() {
+    let calls = json!([{"name": "GET /weather", "arguments": {"city": "Oslo"}}]);
+    let line = json!({
+        "id": "a", "query": "How cold is Oslo?",
+        "gold": {"calls": calls, "response": "It is -3."},
+        "outcome": {"calls": [], "response": "Cold."},
+        "score": {"sa": 0.0, "ia": 0.0},
+    });
+    for suite in ["goat", "apibank"] {
+        let mut line = line.clone();
+        line["score"]["rouge_l"] = json!(0.5);
+        let sample = &ranked(suite, &[line])[0];
+        let gold: Value = serde_json::from_str(&sample.gold).expect("a gold that is JSON");
+        assert_eq!(gold["response"], "It is -3.", "{suite}");
+        assert_eq!(gold["calls"], calls, "{suite}");
+        assert!(sample.prediction.contains("Cold."), "{suite}");
+        assert_eq!(sample.prompt, "How cold is Oslo?");
+    }
+}
