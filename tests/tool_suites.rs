@@ -320,7 +320,7 @@ fn lines_to_score_have_wins_with_the_benchmarks_own_functions() {
     assert_eq!(with["value"]["win_official"], true, "{with}");
 
     let absent = workplace.run("score line.jsonl --exec-dir nowhere".split(' '));
-    assert_eq!(absent.status, Some(2), "{}", absent.stderr);
+    assert_eq!(absent.status, Some(3), "{}", absent.stderr);
     assert!(absent.stderr.contains("nowhere"), "{}", absent.stderr);
 }
 

@@ -283,7 +283,8 @@ mod tests {
             "method": "react-id", "documents": "a", "distractors": "retriever", "n_documents": 3,
             "output_limit": 500, "truncate": {"filter": "data", "prune": {"max_items": 3,
             "max_depth": 2, "scalars": "keep"}}, "weights": {"final": 0.5, "plan": 1.0, "call": 2.0, "step": 1.0,
-            "decompose": 1.0},
+            "decompose": 1.0}, "limits": {"max_calls": 3, "max_steps": 4, "plan_tokens": 5,
+            "call_tokens": 6, "answer_tokens": 7},
         });
         let read: GoatOptions = serde_json::from_value(all.clone()).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), all);
@@ -292,6 +293,16 @@ mod tests {
             (3, 500)
         );
         assert_eq!(read.limits().truncate, read.truncate);
+        let tokens = |kind| read.limits().max_new_tokens(kind);
+        assert_eq!((read.limits().max_calls, read.limits().max_steps), (3, 4));
+        assert_eq!(
+            (
+                tokens(ExampleKind::Plan),
+                tokens(ExampleKind::Call),
+                tokens(ExampleKind::Step)
+            ),
+            (5, 6, 7)
+        );
         for wrong in [json!({}), json!({"documents": "a", "methd": "global"})] {
             assert!(serde_json::from_value::<GoatOptions>(wrong).is_err());
         }
