@@ -19,9 +19,18 @@ LIMIT_PERCENT = 1.0
 TENTHS = 10
 
 
+def written(folder: Path) -> list:
+    """The losses of the steps that a run has made."""
+    metrics = ROOT / folder / "metrics.jsonl"
+    lines = metrics.read_text().splitlines() if metrics.exists() else []
+    return [line["loss"] for line in map(json.loads, lines) if "loss" in line]
+
+
 def losses(arguments, dtype: str) -> list:
     """The loss of every step, weighted as it was trained."""
     folder = Path("runs/bench-dtypes") / f"{dtype}-{arguments.steps}"
+    if arguments.steps and len(written(folder)) >= arguments.steps:
+        return written(folder)[: arguments.steps]
     settings = [f"model.compute_dtype={dtype}", f"train.output_dir={folder}", "train.logging_steps=1", "eval.eval_strategy=no"]
     options = [part for setting in settings for part in ("--set", setting)]
     say(f"training in {dtype}")
@@ -35,9 +44,7 @@ def losses(arguments, dtype: str) -> list:
             process.terminate()
     if process.wait() != 0 and not arguments.steps:
         raise SystemExit("".join(said[-20:]))
-    lines = [json.loads(line) for line in (ROOT / folder / "metrics.jsonl").read_text().splitlines()]
-    found = [line["loss"] for line in lines if "loss" in line]
-    return found[: arguments.steps or None]
+    return written(folder)[: arguments.steps or None]
 
 
 def main() -> int:
