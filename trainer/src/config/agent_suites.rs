@@ -22,10 +22,10 @@ pub struct RawAgentSuite {
     /// Files in the benchmark's layout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Vec<PathBuf>>,
-    /// The JSON Lines file of API documents; that of [goat] if absent.
+    /// The JSON Lines file of API documents; that of `[goat]` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub documents: Option<PathBuf>,
-    /// What answers the calls of agents; as in [goat] if absent.
+    /// What answers the calls of agents; as in `[goat]` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executor: Option<RawExecutor>,
 }
