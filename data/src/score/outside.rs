@@ -1,13 +1,12 @@
 //! What operations take from outside: weights that embed texts, and functions that calls run.
 
-use std::fmt;
-
 use super::encoders::Encoders;
 use crate::benchmarks::nestful::{MathRunner, ToolRunner};
 
 /// Encoders and functions behind the operations.
 ///
 /// By default the hash encoder and the functions of arithmetic, which need nothing.
+#[derive(Debug)]
 pub struct Outside {
     /// The encoders behind `options.encoder`.
     pub encoders: Encoders,
@@ -30,14 +29,5 @@ impl From<Encoders> for Outside {
             encoders,
             ..Self::default()
         }
-    }
-}
-
-impl fmt::Debug for Outside {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut fields = formatter.debug_struct("Outside");
-        fields
-            .field("encoders", &self.encoders)
-            .finish_non_exhaustive()
     }
 }

@@ -153,25 +153,6 @@ pub struct TrainArgs {
     pub resume: String,
 }
 
-/// Benchmarks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SuiteName {
-    /// Text to JSON by schema.
-    Slot,
-    /// Queries to calls of APIs and an answer, with the retriever's documents.
-    Goat,
-    /// Queries to a ranking of documents, with the retriever.
-    Retrieval,
-    /// RestBench: queries to a path of endpoints, with the retriever's documents.
-    Restbench,
-    /// API-Bank: samples of level 3, or dialogues of levels 1 and 2, to calls and answers.
-    Apibank,
-    /// Questions about the outputs of tools, to answers or to functions that find them.
-    Toolqa,
-    /// NESTFUL: questions to nested sequences of calls.
-    Nestful,
-}
-
 /// `tooltune eval runs/quickstart --checkpoint best --output results`
 #[derive(Debug, Args)]
 pub struct EvalArgs {
@@ -182,7 +163,7 @@ pub struct EvalArgs {
     pub overrides: Vec<String>,
     /// What to measure.
     #[arg(long, value_enum, default_value = "slot")]
-    pub suite: SuiteName,
+    pub suite: Suite,
     /// base (no adapter), best, last, or an adapter directory.
     #[arg(long, default_value = "best")]
     pub checkpoint: String,

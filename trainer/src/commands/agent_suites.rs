@@ -13,8 +13,8 @@ use tooltune_data::executors::Executor;
 
 use super::evaluate::{generated, journal, kept, retriever, write_files};
 use super::say;
-use crate::cli::{EvalArgs, SuiteName};
-use crate::config::{Config, Suite};
+use crate::cli::EvalArgs;
+use crate::config::Config;
 use crate::error::Error;
 use crate::eval::agents::{
     AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Means, open_suite, read_outcomes,
@@ -38,17 +38,15 @@ struct Evaluation<'a> {
 }
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
-    let suite = match args.suite {
-        SuiteName::Restbench => Suite::Restbench,
-        SuiteName::Apibank => Suite::Apibank,
-        _ => Suite::Goat,
-    };
-    let config = &config.of_agents(suite);
-    let suite = open_suite(suite, config)?;
+    let mut config = config.of_agents(args.suite);
+    if !args.data.is_empty() {
+        config.data.eval.clone_from(&args.data);
+    }
+    let suite = open_suite(args.suite, &config)?;
     if let Some(remark) = suite.remark() {
         say(&remark)?;
     }
-    let mut evaluation = Evaluation::open(args, config, &*suite, device)?;
+    let mut evaluation = Evaluation::open(args, &config, &*suite, device)?;
     let outcomes = evaluation.outcomes(&*suite, device)?;
     let verdicts = evaluation.verdicts(&*suite, &outcomes)?;
     let mut scores = suite.score(outcomes, verdicts.as_deref())?;

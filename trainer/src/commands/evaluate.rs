@@ -18,8 +18,8 @@ use tooltune_data::tools::{JsonLines, read_text};
 
 use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite};
 use crate::base_model::{BaseModel, same_name};
-use crate::cli::{EvalArgs, SuiteName};
-use crate::config::{Config, LoadedConfig};
+use crate::cli::EvalArgs;
+use crate::config::{Config, LoadedConfig, Suite};
 use crate::error::Error;
 use crate::eval::agents::eval_files;
 use crate::eval::documents::untrained;
@@ -41,7 +41,7 @@ use crate::recipes::retriever::files;
 use crate::recipes::{settings, sft};
 
 pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
-    if args.compare.is_some() && args.suite != SuiteName::Slot {
+    if args.compare.is_some() && args.suite != Suite::Slot {
         return Err(Error::Usage(
             "--compare is for the suite slot; evaluate each time with --output, and run `tooltune \
              compare BEFORE AFTER`, which compares two evaluations of any suite"
@@ -60,13 +60,13 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     }
     let device = place.open(config.device)?;
     match args.suite {
-        SuiteName::Slot => slot_suite(args, &config, &device),
-        SuiteName::Goat | SuiteName::Restbench | SuiteName::Apibank => {
+        Suite::Slot => slot_suite(args, &config, &device),
+        Suite::Goat | Suite::Restbench | Suite::Apibank => {
             agent_suites::run(args, &config, &device)
         }
-        SuiteName::Retrieval => retrieval_suite(args, &config, &device),
-        SuiteName::Nestful => nestful_suite::run(args, &config, &device),
-        SuiteName::Toolqa => toolqa_suite::run(args, &config, &device),
+        Suite::Retrieval => retrieval_suite(args, &config, &device),
+        Suite::Nestful => nestful_suite::run(args, &config, &device),
+        Suite::Toolqa => toolqa_suite::run(args, &config, &device),
     }
 }
 
@@ -246,14 +246,13 @@ fn target_config(args: &EvalArgs) -> Result<Config, Error> {
     };
     let mut config = LoadedConfig::load(&path, &args.overrides)?.config;
     if !args.data.is_empty() {
-        let is_ranked = args.suite == SuiteName::Retrieval;
+        let is_ranked = args.suite == Suite::Retrieval;
         let retriever = config.retriever.as_mut().filter(|_| is_ranked);
         // A retriever with pairs of its own is evaluated on pairs.
         match retriever.filter(|retriever| !retriever.eval.is_empty()) {
             Some(retriever) => retriever.eval = args.data.clone(),
             None => config.data.eval = args.data.clone(),
         }
-        config.set_agent_queries(&args.data);
         config.eval.max_samples = None;
     }
     if args.max_samples.is_some() {

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read};
 
-use tooltune_data::benchmarks::nestful::{MathRunner, PythonTools, ToolRunner};
 use tooltune_data::benchmarks::slot::{ScoreError, SentenceEncoder};
 use tooltune_data::score::{Encoders, Outside, operations, score_stream};
 
@@ -11,8 +10,8 @@ use super::{Place, say};
 use crate::cli::ScoreArgs;
 use crate::config::{self, SandboxConfig};
 use crate::error::Error;
-use crate::eval::code::python_runner;
 use crate::eval::encoder::MiniLmEncoder;
+use crate::eval::nestful::open_tools;
 
 pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
     if args.ops {
@@ -29,13 +28,8 @@ pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
             .map_err(|error| ScoreError::Encoder(Box::new(error)))?;
         Ok(Box::new(encoder) as Box<dyn SentenceEncoder>)
     }));
-    let tools: Box<dyn ToolRunner> = match &args.exec_dir {
-        None => Box::new(MathRunner),
-        Some(folder) => {
-            let runner = python_runner(&args.sandbox.over(&SandboxConfig::default()))?;
-            Box::new(PythonTools::open(folder, runner)?)
-        }
-    };
+    let sandbox = args.sandbox.over(&SandboxConfig::default());
+    let tools = open_tools(args.exec_dir.as_deref(), &sandbox)?;
     let outside = Outside { encoders, tools };
     let output = BufWriter::new(std::io::stdout());
     let summary = score_stream(BufReader::new(input), output, &outside)?;

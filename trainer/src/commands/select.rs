@@ -68,8 +68,7 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
     let mut config = loaded.config;
     config.device = place.name(config.device)?;
     let device = place.open(config.device)?;
-    let settings = config.to_toml();
-    let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
+    let inputs = inputs(&config)?;
     // Rows and weights are read when the first checkpoint needs them.
     let mut evaluation = None;
     let mut lines = Vec::new();
@@ -78,7 +77,8 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
         let name = run_dir.checkpoint_path(checkpoint.step);
         let folder = args.run.join("selection");
         let folder = folder.join(name.file_name().unwrap_or_default());
-        let from = digest(&settings, &config, &checkpoint)?;
+        let from = format!("{inputs}\n{}", checkpoint.digest()?);
+        let from = sha256_bytes(from.as_bytes());
         let values = match values_of(&folder, &from)? {
             Some(values) => values,
             None => {
@@ -100,19 +100,18 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
     Ok(lines)
 }
 
-/// A digest of what the values of a checkpoint follow from: settings, files of data, and tensors.
-fn digest(settings: &str, config: &Config, checkpoint: &Checkpoint) -> Result<String, Error> {
-    let mut followed = format!("{settings}\n{}\n", checkpoint.digest()?);
-    for (_, file) in named_files(config) {
-        // Models are folders, or hold more than an evaluation reads.
-        if file
-            .extension()
-            .is_some_and(|of| of == "json" || of == "jsonl")
-        {
-            followed.push_str(&format!("{}\n", sha256_file(file)?));
+/// What the values of every checkpoint follow from: the settings and the files that they name.
+/// Models are left out, which are large.
+fn inputs(config: &Config) -> Result<String, Error> {
+    let settings = config.to_toml();
+    let mut inputs = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
+    let is_model = |setting: &str| setting.ends_with("model_name_or_path");
+    for (setting, file) in named_files(config) {
+        if file.is_file() && !is_model(&setting) {
+            inputs.push_str(&format!("{setting} {}\n", sha256_file(file)?));
         }
     }
-    Ok(sha256_bytes(followed.as_bytes()))
+    Ok(inputs)
 }
 
 /// The values in a folder, if they follow from the same.

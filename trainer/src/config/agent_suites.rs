@@ -14,6 +14,7 @@ use super::read::reads;
 use super::rules::Checker;
 use super::services::ExecutorConfig;
 use super::settings::{Config, DataConfig, EvalConfig};
+use super::tool_suites::{listed, named};
 
 /// A benchmark for agents with APIs of its own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -101,18 +102,14 @@ impl Config {
             config.data.eval.clone_from(&table.data);
         }
         if let Some(goat) = &mut config.goat {
-            goat.documents = table.documents.clone().unwrap_or(goat.documents.clone());
-            goat.executor = table.executor.clone().unwrap_or(goat.executor.clone());
+            if let Some(documents) = &table.documents {
+                goat.documents.clone_from(documents);
+            }
+            if let Some(executor) = &table.executor {
+                goat.executor.clone_from(executor);
+            }
         }
         config
-    }
-
-    /// Replaces the queries of the suites that have files of their own.
-    pub fn set_agent_queries(&mut self, files: &[PathBuf]) {
-        let tables = [&mut self.eval.restbench, &mut self.eval.apibank];
-        for table in tables.into_iter().flatten() {
-            table.data = files.to_vec();
-        }
     }
 }
 
@@ -127,15 +124,12 @@ impl AgentSuiteConfig {
 
     /// The files that it reads, with their settings.
     pub(super) fn files(&self, suite: Suite) -> Vec<(String, &PathBuf)> {
-        let data = self.data.iter().enumerate();
-        let data = data.map(|(i, file)| (format!("eval.{suite}.data[{i}]"), file));
-        let documents = self.documents.iter();
-        let documents = documents.map(|file| (format!("eval.{suite}.documents"), file));
+        let table = format!("eval.{suite}");
         let executor = self.executor.iter();
-        let executor = executor.filter_map(|executor| {
-            let (key, file) = executor.file()?;
-            Some((format!("eval.{suite}.executor.{key}"), file))
-        });
-        data.chain(documents).chain(executor).collect()
+        let executor = executor.filter_map(|one| one.file(&format!("{table}.executor")));
+        let mut files: Vec<_> = listed(&format!("{table}.data"), &self.data).collect();
+        files.extend(named(&table, [("documents", &self.documents)]));
+        files.extend(executor);
+        files
     }
 }

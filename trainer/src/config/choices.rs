@@ -309,17 +309,17 @@ choices! {
     Suite {
         /// Text to JSON by schema.
         Slot = "slot",
-        /// Queries to calls of APIs and an answer.
+        /// Queries to calls of APIs and an answer, with the retriever's documents.
         Goat = "goat",
-        /// Queries to a ranking of documents.
+        /// Queries to a ranking of documents, with the retriever.
         Retrieval = "retrieval",
-        /// Questions to sequences of calls that use each other's results.
+        /// NESTFUL: questions to sequences of calls that use each other's results.
         Nestful = "nestful",
-        /// Questions about outputs of tools.
+        /// Questions about outputs of tools, to answers or to functions that find them.
         Toolqa = "toolqa",
-        /// Queries to paths of calls.
+        /// RestBench: queries to a path of endpoints, with the retriever's documents.
         Restbench = "restbench",
-        /// Recorded dialogues and samples to calls and answers.
+        /// API-Bank: samples of level 3, or dialogues of levels 1 and 2, to calls and answers.
         Apibank = "apibank",
     }
 }

@@ -37,10 +37,8 @@ pub(crate) fn named_files(config: &Config) -> Vec<(String, &PathBuf)> {
             .iter()
             .map(|goat| ("goat.documents".to_owned(), &goat.documents)),
     );
-    files.extend(config.goat.iter().filter_map(|goat| {
-        let (key, file) = goat.executor.file()?;
-        Some((format!("goat.executor.{key}"), file))
-    }));
+    let executors = config.goat.iter().map(|goat| &goat.executor);
+    files.extend(executors.filter_map(|executor| executor.file("goat.executor")));
     files.extend(config.retriever.iter().map(|retriever| {
         let path = &retriever.model_name_or_path;
         ("retriever.model_name_or_path".to_owned(), path)

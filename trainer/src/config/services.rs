@@ -274,14 +274,15 @@ impl ExecutorConfig {
         }
     }
 
-    /// The file that it reads, with the key that names it.
-    pub(super) fn file(&self) -> Option<(&'static str, &PathBuf)> {
-        match self {
-            Self::Synthetic => None,
-            Self::Replay { recorded, .. } => Some(("recorded", recorded)),
-            Self::Canned { responses } => Some(("responses", responses)),
-            Self::Http(http) => Some(("specification", &http.specification)),
-        }
+    /// The file that it reads, with its setting; its table stands at `table`.
+    pub(super) fn file(&self, table: &str) -> Option<(String, &PathBuf)> {
+        let (key, file) = match self {
+            Self::Synthetic => return None,
+            Self::Replay { recorded, .. } => ("recorded", recorded),
+            Self::Canned { responses } => ("responses", responses),
+            Self::Http(http) => ("specification", &http.specification),
+        };
+        Some((format!("{table}.{key}"), file))
     }
 }
 

@@ -251,15 +251,16 @@ impl SandboxConfig {
     }
 }
 
-fn listed<'a>(
-    setting: &'a str,
+pub(super) fn listed<'a>(
+    setting: &str,
     files: &'a [PathBuf],
-) -> impl Iterator<Item = (String, &'a PathBuf)> {
+) -> impl Iterator<Item = (String, &'a PathBuf)> + use<'a> {
+    let setting = setting.to_owned();
     let named = move |(i, file)| (format!("{setting}[{i}]"), file);
     files.iter().enumerate().map(named)
 }
 
-fn named<'a, const N: usize>(
+pub(super) fn named<'a, const N: usize>(
     table: &str,
     files: [(&str, &'a Option<PathBuf>); N],
 ) -> impl Iterator<Item = (String, &'a PathBuf)> {

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use super::generate::GenerationProgress;
 use super::journal::Journal;
 use super::report_files::report_files;
 use super::writer::{PromptText, Prompted, Rounds, TextConstraint, Writer};
-use crate::config::{EvalConfig, NestfulConfig};
+use crate::config::{EvalConfig, NestfulConfig, SandboxConfig};
 use crate::error::Error;
 
 /// Rows, their prompts, and what runs their tools.
@@ -29,20 +29,13 @@ pub struct NestfulSuite {
     rows: Vec<NestfulRow>,
     prompts: Vec<NestfulPrompt>,
     parser: Parser,
-    tools: Tools,
+    tools: Box<dyn ToolRunner>,
     max_new_tokens: usize,
     /// Present where each call is answered before the next is written.
     react: Option<ReactLimits>,
     /// Whether sequences are held to the tools on offer, and what each then keeps to.
     constrained: bool,
     constraints: OnceCell<Vec<Option<TextConstraint>>>,
-}
-
-/// What runs calls.
-#[derive(Debug)]
-enum Tools {
-    Arithmetic(MathRunner),
-    Python(Box<PythonTools>),
 }
 
 /// A sequence that a model wrote for a row; a line of `predictions.jsonl`.
@@ -126,13 +119,7 @@ impl NestfulSuite {
             .iter()
             .map(|row| set.prompt(row, &config.family, options))
             .collect::<Result<_, _>>()?;
-        let tools = match &config.exec_dir {
-            Some(folder) => {
-                let runner = python_runner(&eval.sandbox)?;
-                Tools::Python(Box::new(PythonTools::open(folder, runner)?))
-            }
-            None => Tools::Arithmetic(MathRunner),
-        };
+        let tools = open_tools(config.exec_dir.as_deref(), &eval.sandbox)?;
         Ok(Self {
             rows,
             prompts,
@@ -260,8 +247,7 @@ impl NestfulSuite {
     /// Not as many texts as rows, no row, or tools that cannot be run at all.
     pub fn score(&self, texts: Vec<String>) -> Result<NestfulEvaluation, Error> {
         let completions: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let (report, scores) =
-            score_rows(&self.rows, &completions, self.parser, self.tools.runner())?;
+        let (report, scores) = score_rows(&self.rows, &completions, self.parser, &*self.tools)?;
         let lines = self.rows.iter().zip(texts).zip(scores);
         let lines = lines.map(|((row, prediction), score)| NestfulPrediction {
             id: row.sample_id.clone(),
@@ -290,7 +276,7 @@ impl NestfulSuite {
         loop {
             for one in &mut loops {
                 while let ReactRequest::Run(sequence) = one.next() {
-                    one.feed_result(self.tools.runner().run(&sequence)?);
+                    one.feed_result(self.tools.run(&sequence)?);
                 }
             }
             let mut wanted = Vec::new();
@@ -332,7 +318,7 @@ impl NestfulSuite {
     fn score_loops(&self, outcomes: &[ReactOutcome]) -> Result<NestfulEvaluation, Error> {
         let pairs = || self.rows.iter().zip(outcomes);
         let scores = pairs()
-            .map(|(row, outcome)| score_react(row, outcome, self.tools.runner()))
+            .map(|(row, outcome)| score_react(row, outcome, &*self.tools))
             .collect::<Result<Vec<_>, _>>()?;
         let report = ReactReport::new(&scores)?;
         let lines = pairs().zip(scores);
@@ -344,12 +330,21 @@ impl NestfulSuite {
     }
 }
 
-impl Tools {
-    fn runner(&self) -> &dyn ToolRunner {
-        match self {
-            Self::Arithmetic(runner) => runner,
-            Self::Python(runner) => runner.as_ref(),
-        }
+/// What runs calls: the benchmark's functions in `exec_dir`, or arithmetic alone.
+///
+/// # Errors
+///
+/// A folder of functions that this machine cannot run in isolation.
+pub fn open_tools(
+    exec_dir: Option<&Path>,
+    sandbox: &SandboxConfig,
+) -> Result<Box<dyn ToolRunner>, Error> {
+    match exec_dir {
+        Some(folder) => Ok(Box::new(PythonTools::open(
+            folder,
+            python_runner(sandbox)?,
+        )?)),
+        None => Ok(Box::new(MathRunner)),
     }
 }
 

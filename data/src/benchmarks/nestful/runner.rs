@@ -4,6 +4,8 @@
 //! between the calls need not be JSON. The 40 functions of arithmetic run here; the benchmark's
 //! other functions are Python, for a runner that has a process for it.
 
+use std::fmt::Debug;
+
 use super::error::NestfulError;
 use super::math_tools::{MathTool, math_tool};
 use super::row::NestfulRow;
@@ -20,7 +22,7 @@ pub enum Execution {
 }
 
 /// Runs sequences of calls.
-pub trait ToolRunner {
+pub trait ToolRunner: Debug {
     /// Whether the runner has the function.
     fn can_run(&self, name: &str) -> bool;
 
