@@ -3,7 +3,7 @@
 
 Each side is a process that keeps the inputs of one operation. A round asks all of them in turn, so that a change of the
 machine's load meets them all; the tables have medians and bests over rounds. With two threads wall time counts, with one thread
-CPU time, which other processes disturb less. What the processor can do at most is measured in the same run, by loops of
+CPU time, which other processes disturb less. What the processor can do at most is measured in the same rounds, by loops of
 multiply-adds and copies: an operation's limit is whichever of its arithmetic and its memory traffic takes longer at those rates.
 """
 
@@ -20,6 +20,8 @@ from machine import MIB, ROOT, Worker, mkl_note, mkl_preload, report_head, say, 
 # Arrays of 1024 × 576 and 1024 × 1536 numbers, of half a usual third level of cache, and beyond all caches.
 ARRAYS = [1024 * 576 * 4, 1024 * 1536 * 4, 16 * MIB, 256 * MIB]
 PEAKS = ["peak f32", "peak bf16", *(f"{loop} f32 {size}" for loop in ("copy", "read") for size in ARRAYS)]
+# Measuring time of such a loop, as a share of that of a side.
+PEAK_SECONDS = 0.5
 BYTES = {"f32": 4, "bf16": 2}
 OURS, NUMPY, TORCH, PACKED = "tooltune", "numpy", "torch", "torch, packed"
 
@@ -51,6 +53,22 @@ class Case:
 
     def bytes(self, dtype: str) -> float:
         return self.values * BYTES[dtype] + self.fixed_bytes
+
+    def loops(self, dtype: str) -> list:
+        """The loops that say what the processor can do at most: of multiply-adds, the faster of which counts, and of memory."""
+        # Products of bf16 can be made of f32 ones, where there is no instruction for them or a slow one.
+        arithmetic = [f"peak {name}" for name in dict.fromkeys((dtype, "f32"))]
+        # The loop that moves at least as many bytes; a cold product reads one weight of many.
+        moved = 2 if self.memory == "copy" else 1
+        needed = float("inf") if self.kind == "linear_cold" else self.bytes(dtype)
+        array = next((size for size in ARRAYS if moved * size >= needed), ARRAYS[-1])
+        return [*arithmetic, f"{self.memory} f32 {array}"]
+
+    def limit_seconds(self, dtype: str, rates: dict) -> float:
+        """The longer of the arithmetic and the memory traffic, each at the rate of its loop."""
+        *arithmetic, memory = self.loops(dtype)
+        flops = max(rates[loop] for loop in arithmetic if loop in rates)
+        return max(self.flops / flops, self.bytes(dtype) / rates[memory])
 
     def is_large_product(self) -> bool:
         return self.group == "Frozen products" and self.flops / 2 >= PRODUCT_SIZE
@@ -155,9 +173,12 @@ class Bench:
         if not self.cases:
             raise SystemExit(f"--only {arguments.only!r} is part of no operation; --list shows them")
         self.seconds = {}  # (threads, case label, dtype, side) -> [seconds of a call]
+        self.medians = {}  # the same -> the median of each round
         self.missing = {}
         self.ways = {}
-        self.peaks = {}  # (threads, request) -> best rate
+        self.peaks = {}  # (threads, loop) -> a rate for each time that it was asked
+        self.shares = {}  # (threads, case label, dtype) -> a share of the limit for each round
+        self.loops = {}  # loop -> its process, with the threads measured now
 
     def start(self, threads: int) -> dict:
         seconds = str(self.arguments.seconds)
@@ -174,18 +195,25 @@ class Bench:
     def clock(threads: int) -> str:
         return "cpu" if threads == 1 else "wall"
 
-    def measure_peaks(self, workers: dict, threads: int) -> None:
-        for request in PEAKS:
-            answer = workers[OURS].ask(request)
-            if "missing" in answer:
-                self.missing[(threads, request)] = answer["missing"]
-                continue
-            rate = answer["work"] / min(answer[self.clock(threads)])
-            key = (threads, request)
-            self.peaks[key] = max(rate, self.peaks.get(key, 0))
+    def peak(self, threads: int, loop: str):
+        """The rate of a loop now, or None where it cannot run. Its process keeps its arrays."""
+        if (threads, loop) in self.missing:
+            return None
+        if loop not in self.loops:
+            command = [self.arguments.ours, str(PEAK_SECONDS * self.arguments.seconds)]
+            self.loops[loop] = Worker(command, threads, "", self.dir / "loops.log")
+        answer = self.loops[loop].ask(loop)
+        if "missing" in answer:
+            self.missing[(threads, loop)] = answer["missing"]
+            return None
+        rate = answer["work"] / statistics.median(answer[self.clock(threads)])
+        self.peaks.setdefault((threads, loop), []).append(rate)
+        return rate
 
     def measure(self, workers: dict, threads: int, case: Case, dtype: str) -> None:
         for _ in range(self.arguments.rounds):
+            rates = {loop: self.peak(threads, loop) for loop in case.loops(dtype)}
+            rates = {loop: rate for loop, rate in rates.items() if rate}
             for side in case.sides:
                 key = (threads, case.label, dtype, side)
                 if key in self.missing or (side == NUMPY and dtype == "bf16"):
@@ -194,13 +222,19 @@ class Bench:
                 if "missing" in answer:
                     self.missing[key] = answer["missing"]
                     continue
-                self.seconds.setdefault(key, []).extend(answer[self.clock(threads)])
+                seconds = answer[self.clock(threads)]
+                self.seconds.setdefault(key, []).extend(seconds)
+                self.medians.setdefault(key, []).append(statistics.median(seconds))
                 self.ways[key] = answer.get("way")
+                if side == OURS:
+                    share = case.limit_seconds(dtype, rates) / statistics.median(seconds)
+                    self.shares.setdefault(key[:3], []).append(share)
 
     def run_all(self) -> None:
         for threads in self.arguments.threads:
             workers = self.start(threads)
-            self.measure_peaks(workers, threads)
+            for loop in PEAKS:
+                self.peak(threads, loop)
             group = None
             for case in self.cases:
                 if case.group != group:
@@ -208,32 +242,18 @@ class Bench:
                     say(f"{threads} thread(s), {group}, load {os.getloadavg()[0]:.2f}")
                 for dtype in case.dtypes:
                     self.measure(workers, threads, case, dtype)
-            self.measure_peaks(workers, threads)
-            for side in (OURS, NUMPY, TORCH):
-                workers[side].close()
-
-    def limit_seconds(self, threads: int, case: Case, dtype: str) -> float:
-        """The longer of the arithmetic and the memory traffic, each at its peak."""
-        # Products of bf16 can be made of f32 ones, where there is no instruction for them or a slow one.
-        flops = max(self.peaks.get((threads, f"peak {name}"), 0.0) for name in (dtype, "f32"))
-        # The loop that moves at least as many bytes; a cold product reads one weight of many.
-        moved = 2 if case.memory == "copy" else 1
-        needed = float("inf") if case.kind == "linear_cold" else case.bytes(dtype)
-        array = next((size for size in ARRAYS if moved * size >= needed), ARRAYS[-1])
-        rate = self.peaks[(threads, f"{case.memory} f32 {array}")]
-        return max(case.flops / flops, case.bytes(dtype) / rate)
-
-    def median(self, threads: int, case: Case, dtype: str, side: str):
-        seconds = self.seconds.get((threads, case.label, dtype, side))
-        return statistics.median(seconds) if seconds else None
+            for worker in [workers[OURS], workers[NUMPY], workers[TORCH], *self.loops.values()]:
+                worker.close()
+            self.loops = {}
 
     def share_of_limit(self, threads: int, case: Case, dtype: str):
-        ours = self.median(threads, case, dtype, OURS)
-        return self.limit_seconds(threads, case, dtype) / ours if ours else None
+        shares = self.shares.get((threads, case.label, dtype))
+        return statistics.median(shares) if shares else None
 
     def ratio(self, threads: int, case: Case, dtype: str, side: str):
-        ours, other = self.median(threads, case, dtype, OURS), self.median(threads, case, dtype, side)
-        return other / ours if ours and other else None
+        """The median over rounds of how many times as long the other side takes."""
+        ours, other = (self.medians.get((threads, case.label, dtype, name)) for name in (OURS, side))
+        return statistics.median(b / a for a, b in zip(ours, other, strict=True)) if ours and other else None
 
 
 # ------------------------------------------------------------------------------------------ the report
@@ -288,7 +308,8 @@ def peak_table(bench: Bench) -> list:
         kind, dtype, *size = request.split()
         name = names[kind].format(dtype=dtype, size=f"{int(size[0]) / MIB:.4g} MiB" if size else "")
         rates = (bench.peaks.get((threads, request)) for threads in bench.arguments.threads)
-        lines.append(f"| {name} | " + " | ".join(shown(rate and rate * 1e-9, 0) for rate in rates) + " |")
+        cells = (f"{statistics.median(r) * 1e-9:,.0f} ({max(r) * 1e-9:,.0f})" if r else shown(None) for r in rates)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -323,11 +344,11 @@ def report(bench: Bench, load_before: float) -> str:
     lines += report_head("scripts/bench/kernels", arguments.shown, load_before, versions(arguments.python, "torch numpy"))
     lines += [
         f"- {arguments.rounds} rounds of {arguments.seconds} s a side and operation, sides in turns; cells are medians, bests in "
-        "parentheses; two threads by wall time, one thread by CPU time",
+        "parentheses, and ratios medians over rounds; two threads by wall time, one thread by CPU time",
         f"- PyTorch: {mkl_note(bench.preload)}, bf16 by oneDNN{ways_note(bench)}; "
         "gradients of both sides start from a given tensor",
-        "- of the limit: tooltune's median beside the longer of arithmetic and memory traffic at the rates of the first table; "
-        "an operation whose arrays stay in a cache is compared with a loop whose arrays do",
+        "- of the limit: the longer of arithmetic and memory traffic beside tooltune's median, both of the same round, and the "
+        "median over rounds of that; an operation whose arrays stay in a cache is compared with a loop whose arrays do",
         "",
         "## What the processor can do",
         "",

@@ -59,6 +59,12 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    // As in training, the thread that asks for an operation computes, too.
+    let pool = rayon::ThreadPoolBuilder::new().use_current_thread();
+    if let Err(error) = pool.build_global() {
+        eprintln!("bench_kernels: {error}");
+        return ExitCode::FAILURE;
+    }
     let mut prepared: Option<(String, Result<Run, String>)> = None;
     for line in std::io::stdin().lock().lines() {
         let line = match line {

@@ -32,11 +32,11 @@ macro_rules! with_arithmetic {
             }
             #[cfg(target_arch = "x86_64")]
             $crate::cpu::isa::Isa::Avx2 => {
-                type $a = $crate::attention::cpu_tile::Avx2;
+                type $a = $crate::attention::cpu_tile::WithTiles<$crate::cpu::tile_avx2::Avx2>;
                 $work
             }
             $crate::cpu::isa::Isa::Portable => {
-                type $a = $crate::attention::cpu_tile::Portable;
+                type $a = $crate::attention::cpu_tile::WithTiles<$crate::cpu::tile::Portable>;
                 $work
             }
         }

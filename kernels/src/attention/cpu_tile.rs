@@ -3,8 +3,11 @@
 //! A unit is one f32, or two neighbouring bf16 that one instruction multiplies and adds: loops and
 //! strides are then the same for both.
 
+use std::marker::PhantomData;
+
 use super::cpu_softmax::{RowSums, score_gradients};
 use crate::cpu::number::Number;
+use crate::cpu::tile::{Tile, TileJob};
 
 /// Columns of a panel of the right operand.
 pub(super) const PANEL: usize = 32;
@@ -144,75 +147,53 @@ pub(super) unsafe fn multiply<A: Arithmetic>(c: Target, a: Left, b: Panels, [m, 
     }
 }
 
-/// f32 in plain loops, for CPUs without a version of their own.
+/// f32 with the tiles of packed products.
 #[derive(Debug)]
-pub(super) struct Portable;
+pub(super) struct WithTiles<T>(PhantomData<T>);
 
-impl Arithmetic for Portable {
+impl<T: Tile> Arithmetic for WithTiles<T> {
     type Number = f32;
-    const ROWS: usize = 4;
+    const ROWS: usize = T::ROWS;
 
     unsafe fn tile(job: &Job) {
-        // SAFETY: as the caller promises.
-        unsafe { in_loops(job, |a, b, sum| a * b + sum) }
-    }
-}
-
-/// f32 with 256-bit vectors and fused multiply-add.
-#[cfg(target_arch = "x86_64")]
-#[derive(Debug)]
-pub(super) struct Avx2;
-
-#[cfg(target_arch = "x86_64")]
-impl Arithmetic for Avx2 {
-    type Number = f32;
-    const ROWS: usize = 4;
-
-    unsafe fn tile(job: &Job) {
-        #[target_feature(enable = "avx2,fma")]
-        unsafe fn tile(job: &Job) {
-            // SAFETY: as the caller promises.
-            unsafe { in_loops(job, f32::mul_add) }
+        const { assert!(PANEL.is_multiple_of(T::COLUMNS), "tiles of a panel") };
+        let (c, a) = (job.c, job.a);
+        if let Onto::Scaled(factors) = c.onto {
+            for row in 0..job.rows {
+                // SAFETY: a factor for each row, and rows of so many columns.
+                unsafe {
+                    let first = c.first.add(row * c.row_stride);
+                    let held = std::slice::from_raw_parts_mut(first, job.columns);
+                    let factor = *factors.add(row);
+                    held.iter_mut().for_each(|sum| *sum *= factor);
+                }
+            }
         }
-        // SAFETY: as the caller promises.
-        unsafe { tile(job) }
-    }
-}
-
-/// # Safety
-///
-/// The pointers of `job` are valid for its shape, which has at most 4 rows.
-#[inline(always)]
-unsafe fn in_loops(job: &Job, multiply_add: impl Fn(f32, f32, f32) -> f32) {
-    const ROWS: usize = 4;
-    const COLUMNS: usize = 16;
-    for first in (0..job.columns).step_by(COLUMNS) {
-        let mut sums = [[0.0f32; COLUMNS]; ROWS];
-        // SAFETY: rows beyond the last are read as the last; panels have all their columns.
-        unsafe {
-            for p in 0..job.depth {
-                let line = &*job.b.add(p * PANEL + first).cast::<[f32; COLUMNS]>();
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    let row = i.min(job.rows - 1);
-                    let a = *job
-                        .a
-                        .first
-                        .add(row * job.a.row_stride + p * job.a.depth_stride);
-                    for (sum, &b) in sum.iter_mut().zip(line) {
-                        *sum = multiply_add(a, b, *sum);
-                    }
-                }
-            }
-            for (i, sum) in sums.iter().enumerate().take(job.rows) {
-                for (j, &value) in sum.iter().enumerate().take(job.columns - first) {
-                    let c = job.c.first.add(i * job.c.row_stride + first + j);
-                    *c = match job.c.onto {
-                        Onto::Nothing => value,
-                        Onto::Sums => *c + value,
-                        Onto::Scaled(factors) => *c * *factors.add(i) + value,
-                    };
-                }
-            }
+        for column in (0..job.columns).step_by(T::COLUMNS) {
+            let target = c.first.wrapping_add(column);
+            let tile = TileJob {
+                a: a.first,
+                a_row_stride: a.row_stride,
+                a_depth_stride: a.depth_stride,
+                b: job.b.wrapping_add(column),
+                b_line_stride: PANEL,
+                sums: match c.onto {
+                    Onto::Nothing => std::ptr::null(),
+                    Onto::Sums | Onto::Scaled(_) => target,
+                },
+                sums_row_stride: c.row_stride,
+                bias: std::ptr::null(),
+                residual: std::ptr::null(),
+                residual_row_stride: 0,
+                c: target,
+                c_row_stride: c.row_stride,
+                c_is_far: false,
+                rows: job.rows,
+                columns: (job.columns - column).min(T::COLUMNS),
+                depth: job.depth,
+            };
+            // SAFETY: as the caller promises; panels have all their columns.
+            unsafe { T::run(&tile) };
         }
     }
 }

@@ -370,9 +370,13 @@ for_each_isa! {
 }
 
 for_each_isa! {
+    /// Products that would be subnormal are 0, for the reason that [`exp`] gives.
     fn rescale[T: Operand](from: &[T], factor: f32, to: &mut [T]) {
+        let least = f32::MIN_POSITIVE / factor.abs();
         for (to, from) in to.iter_mut().zip(from) {
-            *to = T::narrow(from.widen() * factor);
+            let from = from.widen();
+            let from = if from < least { 0.0 } else { from };
+            *to = T::narrow(from * factor);
         }
     }
 }

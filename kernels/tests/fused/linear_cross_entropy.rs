@@ -110,6 +110,25 @@ fn logits_far_apart_neither_overflow_nor_vanish() {
 }
 
 #[test]
+fn probabilities_below_the_smallest_normal_number_change_neither_loss_nor_gradient() {
+    let mut numbers = Numbers::new(29);
+    let hidden = numbers.tensor([6, 16]).mul_scalar(25.0);
+    let head = head(&numbers.tensor([700, 16]), ComputeDtype::F32);
+    let by = supervision(&mut numbers, 6, 700);
+    let all = values(&logits(hidden.clone(), &head));
+    let exponents = all.chunks(700).flat_map(|row| {
+        let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        row.iter().map(move |logit| logit - most)
+    });
+    let vanishing = exponents.filter(|x| (-104.0..-87.4).contains(x)).count();
+    assert!(vanishing > 100, "{vanishing} subnormal exponentials");
+    let (loss, gradient) = expected(&hidden, &head.to_tensor(), &by);
+    let ours = linear_cross_entropy(hidden, &head, &by, 0.125, 4);
+    assert!((ours.loss_sum - loss).abs() <= 1e-5 * loss, "{loss}");
+    assert_near("gradient", &values(&ours.d_hidden), &gradient);
+}
+
+#[test]
 fn nan_in_a_row_shows_in_the_loss_and_in_that_row_alone() {
     let mut numbers = Numbers::new(23);
     let mut floats = numbers.floats(4 * 8);
