@@ -20,6 +20,9 @@ from machine import MIB, ROOT, Worker, mkl_note, mkl_preload, report_head, say, 
 # Arrays of 1024 × 576 and 1024 × 1536 numbers, of half a usual third level of cache, and beyond all caches.
 ARRAYS = [1024 * 576 * 4, 1024 * 1536 * 4, 16 * MIB, 256 * MIB]
 PEAKS = ["peak f32", "peak bf16", *(f"{loop} f32 {size}" for loop in ("copy", "read") for size in ARRAYS)]
+ELEMENTWISE = "Element-wise"
+# Operations that the logistic function counts as: a power of two by a polynomial, its scale, and a reciprocal.
+LOGISTIC = 14
 # Measuring time of such a loop, as a share of that of a side.
 PEAK_SECONDS = 0.5
 BYTES = {"f32": 4, "bf16": 2}
@@ -57,7 +60,9 @@ class Case:
     def loops(self, dtype: str) -> list:
         """The loops that say what the processor can do at most: of multiply-adds, the faster of which counts, and of memory."""
         # Products of bf16 can be made of f32 ones, where there is no instruction for them or a slow one.
-        arithmetic = [f"peak {name}" for name in dict.fromkeys((dtype, "f32"))]
+        # Element by element they are f32 whatever the type.
+        names = ("f32",) if self.group == ELEMENTWISE else dict.fromkeys((dtype, "f32"))
+        arithmetic = [f"peak {name}" for name in names]
         # The loop that moves at least as many bytes; a cold product reads one weight of many.
         moved = 2 if self.memory == "copy" else 1
         needed = float("inf") if self.kind == "linear_cold" else self.bytes(dtype)
@@ -117,7 +122,7 @@ def adapter_products() -> list:
 
 def elementwise() -> list:
     """Forward: what is read and written once. Both ways: the inputs again, the upstream gradient, and the gradients."""
-    group, n, d, f, h, c = "Element-wise", 1024, 576, 1536, 12, 64
+    group, n, d, f, h, c = ELEMENTWISE, 1024, 576, 1536, 12, 64
     row, wide, heads = n * d, n * f, n * h * c
     p = 2_442_240
     return [
@@ -126,8 +131,8 @@ def elementwise() -> list:
         Case(group, f"rms_norm {n} × {d}, both ways", "rms_norm_both", (n, d), 12 * row, 2 * row, 12 * row),
         Case(group, f"rope {n} × {h} × {c}", "rope", (n, h, c), 3 * heads, 2 * heads),
         Case(group, f"rope {n} × {h} × {c}, both ways", "rope_both", (n, h, c), 6 * heads, 4 * heads),
-        Case(group, f"swiglu {n} × {f}", "swiglu", (n, f), 0, 3 * wide),
-        Case(group, f"swiglu {n} × {f}, both ways", "swiglu_both", (n, f), 0, 8 * wide),
+        Case(group, f"swiglu {n} × {f}", "swiglu", (n, f), (LOGISTIC + 2) * wide, 3 * wide),
+        Case(group, f"swiglu {n} × {f}, both ways", "swiglu_both", (n, f), (2 * LOGISTIC + 10) * wide, 8 * wide),
         Case(group, f"AdamW, {p:,} parameters", "adamw", (p,), 0, 7 * p, dtypes=("f32",)),
     ]
 
@@ -263,7 +268,7 @@ GROUPS = {
     "Decoding": ("GB/s", "tokens × in × out; each call takes another W, so that it comes from memory"),
     "Trained products": ("GFLOP/s", "tokens × in × out; packing W is part of the call"),
     "Adapters": ("GFLOP/s", "rank 8; both ways: forward and the gradients of x, A and B"),
-    "Element-wise": ("GB/s", "both ways: forward and the gradients of the inputs"),
+    ELEMENTWISE: ("GB/s", f"both ways: forward and the gradients of the inputs; a logistic function counts as {LOGISTIC} operations"),
     "Attention and loss": ("GFLOP/s", "9 query heads, 3 of keys and values, 64 wide; both ways: forward and all gradients"),
 }
 
@@ -328,7 +333,7 @@ def below_aim(bench: Bench) -> list:
                         lines.append(f"{where} {share:.2f} of the limit, aim {PRODUCT_AIM}")
                     if ratio is not None and ratio < PRODUCT_RATIO_AIM:
                         lines.append(f"{where} {ratio:.2f} of PyTorch, aim {PRODUCT_RATIO_AIM}")
-                elif case.group in ("Element-wise", "Attention and loss") and share < OTHER_AIM:
+                elif case.group in (ELEMENTWISE, "Attention and loss") and share < OTHER_AIM:
                     lines.append(f"{where} {share:.2f} of the limit, aim {OTHER_AIM}")
     return lines or ["All are reached."]
 

@@ -24,7 +24,7 @@ use crate::cpu::sum::sum_of_pairs;
 const PIECE: usize = KEYS;
 
 /// Bytes of the cache below which waking a second thread costs more than it brings.
-const ONE_THREAD: usize = 1 << 19;
+const ONE_THREAD: usize = 1 << 17;
 
 /// What a head of a piece leaves besides its `c` sums: its maximum and its sum of exponentials.
 const STATISTICS: usize = 2;
@@ -111,7 +111,7 @@ impl<U: Number> Cache<'_, U> {
         let (keys, values) = (&self.keys[used.clone()], &self.values[used]);
         let (sums, statistics) = to.split_at_mut(n_heads * c);
         with_parts([n_heads * PIECE, n_heads * PIECE], |[scores, weights]| {
-            all_scores(queries, (keys, values), c, scores);
+            all_scores(queries, keys, c, scores);
             let padded = n.next_multiple_of(32);
             for scores in scores.chunks_exact_mut(PIECE) {
                 scores[n..padded].fill(f32::NEG_INFINITY);
@@ -133,18 +133,11 @@ impl<U: Number> Cache<'_, U> {
     }
 }
 
-fn all_scores<T: Number, U: Number>(
-    queries: &[T],
-    (keys, values): (&[U], &[U]),
-    c: usize,
-    scores: &mut [f32],
-) {
+fn all_scores<T: Number, U: Number>(queries: &[T], keys: &[U], c: usize, scores: &mut [f32]) {
     match Isa::detect() {
         // SAFETY: detected; a piece has columns, and a head numbers.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe {
-            cpu_decode_avx512::scores(queries, (keys, values.as_ptr()), c, (scores, PIECE))
-        },
+        Isa::Avx512 => unsafe { cpu_decode_avx512::scores(queries, keys, c, (scores, PIECE)) },
         _ => scores_in_loops(queries, keys, c, scores),
     }
 }
@@ -174,6 +167,8 @@ fn has_pairs<T: Number, U: Number>() -> bool {
 /// Without [`has_pairs`].
 fn weigh_pairs<U: Number>(values: &[U], c: usize, weights: &[bf16], sums: &mut [f32]) {
     assert!(has_pairs::<bf16, U>(), "pairs of values");
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (values, c, weights, sums);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: detected, and the values are bf16; `sums` and `weights` have a row for each head.
     unsafe {
@@ -302,7 +297,7 @@ mod tests {
         for (heads, n, c) in [(1, 1, 2), (3, 128, 64), (5, 77, 96), (9, 17, 7)] {
             let (queries, cached) = (numbers::<T>(heads * c), numbers::<U>(n * c));
             let mut scores = [(); 2].map(|()| vec![0.0; heads * PIECE]);
-            all_scores(&queries, (&cached, &cached), c, &mut scores[0]);
+            all_scores(&queries, &cached, c, &mut scores[0]);
             scores_in_loops(&queries, &cached, c, &mut scores[1]);
             let weights = numbers::<f32>(heads * PIECE);
             let mut sums = [(); 2].map(|()| vec![0.0; heads * c]);

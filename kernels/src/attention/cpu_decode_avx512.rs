@@ -19,22 +19,22 @@ use crate::cpu::number::Number;
 /// Keys that are multiplied side by side.
 const BLOCK: usize = 16;
 
-/// Keys that are on their way from memory while others are multiplied.
-const AHEAD: usize = 2 * BLOCK;
+/// Values from the one that is multiplied to the one that is asked for. Keys need no asking: they are
+/// read one behind the other, and once.
+const AHEAD: usize = 16;
 
 /// Columns of values that are summed in registers.
 const COLUMNS: usize = 64;
 
 /// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, stride]`, of which a multiple of
-/// 16 columns is written, those beyond `n` with arbitrary values. The values of these keys are
-/// brought nearer meanwhile.
+/// 16 columns is written, those beyond `n` with arbitrary values.
 ///
 /// # Safety
 ///
 /// AVX-512; `c` is not 0, and `stride` is a multiple of 16.
 pub(super) unsafe fn scores<T: Number, U: Number>(
     queries: &[T],
-    keys_and_values: (&[U], *const U),
+    keys: &[U],
     c: usize,
     scores: (&mut [f32], usize),
 ) {
@@ -42,10 +42,10 @@ pub(super) unsafe fn scores<T: Number, U: Number>(
     // SAFETY: as the caller promises; the instructions for bf16 are detected.
     unsafe {
         match (pairs, c) {
-            (true, 64) => scores_of_pairs::<T, U, 64>(queries, keys_and_values, c, scores),
-            (true, _) => scores_of_pairs::<T, U, 0>(queries, keys_and_values, c, scores),
-            (false, 64) => scores_of_numbers::<T, U, 64>(queries, keys_and_values, c, scores),
-            (false, _) => scores_of_numbers::<T, U, 0>(queries, keys_and_values, c, scores),
+            (true, 64) => scores_of_pairs::<T, U, 64>(queries, keys, c, scores),
+            (true, _) => scores_of_pairs::<T, U, 0>(queries, keys, c, scores),
+            (false, 64) => scores_of_numbers::<T, U, 64>(queries, keys, c, scores),
+            (false, _) => scores_of_numbers::<T, U, 0>(queries, keys, c, scores),
         }
     }
 }
@@ -60,15 +60,13 @@ macro_rules! scores_in_blocks {
         #[target_feature(enable = $features)]
         unsafe fn $name<T: Number, U: Number, const C: usize>(
             queries: &[T],
-            (keys, values): (&[U], *const U),
+            keys: &[U],
             c: usize,
             (scores, stride): (&mut [f32], usize),
         ) {
             let n = keys.len() / c;
             for first in (0..n).step_by(BLOCK) {
                 let some = (n - first).min(BLOCK);
-                prefetch(keys.as_ptr().wrapping_add((first + AHEAD) * c), BLOCK * c);
-                prefetch(values.wrapping_add(first * c), BLOCK * c);
                 let keys = &keys[first * c..(first + some) * c];
                 let rows = queries.chunks_exact(c).zip(scores.chunks_exact_mut(stride));
                 for (query, scores) in rows {
@@ -99,15 +97,6 @@ scores_in_blocks!(
     "avx512f,avx512vl,avx512bw,avx512dq",
     sums
 );
-
-/// Asks for `n` numbers; any address may be asked for.
-#[inline(always)]
-fn prefetch<U>(from: *const U, n: usize) {
-    for line in (0..n * size_of::<U>()).step_by(64) {
-        // SAFETY: a hint, which reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast::<i8>().wrapping_add(line)) };
-    }
-}
 
 /// Products of a query with `n` keys; without `FULL`, those that do not exist repeat the last.
 ///
@@ -242,6 +231,15 @@ pub(super) unsafe fn weigh<U: Number>(
     }
 }
 
+/// Asks for `n` numbers; any address may be asked for.
+#[inline(always)]
+fn prefetch<U>(from: *const U, n: usize) {
+    for line in (0..n * size_of::<U>()).step_by(64) {
+        // SAFETY: a hint, which reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast::<i8>().wrapping_add(line)) };
+    }
+}
+
 /// [`weigh`] where values and weights are bf16: pairs of values are multiplied with pairs of
 /// weights. Rows of weights have a zero behind an odd number of them.
 ///
@@ -298,6 +296,7 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
     unsafe {
         for k in (0..job.n).step_by(2) {
             let row = job.values.add(k * job.c);
+            prefetch(row.wrapping_add(2 * AHEAD * job.c), 2 * job.columns);
             let mut pairs = [_mm512_setzero_si512(); 2 * HALVES];
             for v in 0..HALVES {
                 let upper = row.wrapping_add(32 * v).cast();
@@ -370,6 +369,7 @@ unsafe fn weigh_block<U: Number, const R: usize>(job: &Weighing<U, f32>) {
     unsafe {
         for k in 0..job.n {
             let row = job.values.add(k * job.c);
+            prefetch(row.wrapping_add(AHEAD * job.c), job.columns);
             let line: [__m512; COLUMNS / 16] =
                 std::array::from_fn(|v| load(row.wrapping_add(16 * v), masks[v]));
             for (i, sums) in sums.iter_mut().enumerate() {

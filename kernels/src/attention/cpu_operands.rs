@@ -24,6 +24,7 @@ impl<'a, T: Number> Rows<'a, T> {
     }
 
     /// Whether all rows exist as numbers of this type.
+    #[cfg(target_arch = "x86_64")]
     fn holds<N: Number>(&self) -> bool {
         let end = self.rows.saturating_sub(1) * self.stride + self.c;
         T::DTYPE == N::DTYPE && self.numbers.len() >= end

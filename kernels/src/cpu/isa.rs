@@ -130,6 +130,7 @@ pub fn instruction_set() -> &'static str {
 /// bf16, and picks at run time; the constant `$pairs` says which.
 ///
 /// The caller vouches for AVX-512 and for what else the function says.
+#[cfg(target_arch = "x86_64")]
 macro_rules! for_avx512 {
     ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident [$t:ident, $pairs:ident]
         ($($arg:ident: $ty:ty),* $(,)?) $body:block) => {

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
     __m512, _CMP_NEQ_UQ, _CMP_NLT_UQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEG_INF, _mm512_add_ps,
     _mm512_cmp_ps_mask, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_maskz_mul_ps,
     _mm512_maskz_scalef_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_rcp14_ps, _mm512_reduce_ps,
-    _mm512_roundscale_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_sub_ps,
+    _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_sub_ps,
 };
 
 use burn::tensor::DType;
@@ -26,7 +26,20 @@ use super::number::Number;
 /// Minimax polynomials of `2ˣ` on 0..1 with the constant 1, by Lawson's iteration.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-pub(crate) fn powers_of_two<T: Number, const N: usize>(mut x: [__m512; N]) -> [__m512; N] {
+pub(crate) fn powers_of_two<T: Number, const N: usize>(x: [__m512; N]) -> [__m512; N] {
+    let mut p = powers_of_fractions::<T, N>(x);
+    for (p, exponent) in p.iter_mut().zip(x) {
+        let is_normal = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(exponent, _mm512_set1_ps(-126.0));
+        *p = _mm512_maskz_scalef_ps(is_normal, *p, exponent);
+    }
+    p
+}
+
+/// `2ˣ` of what is above the next integer below; the instruction that scales by a power of two
+/// rounds exponents down to that.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+fn powers_of_fractions<T: Number, const N: usize>(mut x: [__m512; N]) -> [__m512; N] {
     const DOWN: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
     let factors: &[f32] = if T::DTYPE == DType::BF16 {
         &[5.224_247_3e-2, 2.412_802_1e-1, 6.930_448_4e-1, 1.0]
@@ -39,8 +52,6 @@ pub(crate) fn powers_of_two<T: Number, const N: usize>(mut x: [__m512; N]) -> [_
         1.867_130_2e-3
     };
     let mut p = [_mm512_set1_ps(first); N];
-    // The last instruction rounds the exponents down.
-    let exponents = x;
     for x in &mut x {
         // Of infinities, 0 is left.
         *x = _mm512_reduce_ps::<DOWN>(*x);
@@ -49,10 +60,6 @@ pub(crate) fn powers_of_two<T: Number, const N: usize>(mut x: [__m512; N]) -> [_
         for i in 0..N {
             p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(factor));
         }
-    }
-    for i in 0..N {
-        let is_normal = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(exponents[i], _mm512_set1_ps(-126.0));
-        p[i] = _mm512_maskz_scalef_ps(is_normal, p[i], exponents[i]);
     }
     p
 }
@@ -103,9 +110,9 @@ pub(crate) fn sigmoids<T: Number, const N: usize>(mut x: [__m512; N]) -> [__m512
         for x in &mut x {
             *x = _mm512_mul_ps(*x, _mm512_set1_ps(-std::f32::consts::LOG2_E));
         }
-        let mut y = powers_of_two::<T, N>(x);
-        for y in &mut y {
-            *y = _mm512_add_ps(*y, one);
+        let mut y = powers_of_fractions::<T, N>(x);
+        for (y, exponent) in y.iter_mut().zip(x) {
+            *y = _mm512_add_ps(_mm512_scalef_ps(*y, exponent), one);
         }
         for y in &mut y {
             *y = _mm512_rcp14_ps(*y);

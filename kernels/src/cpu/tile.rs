@@ -29,6 +29,10 @@ pub(crate) struct TileJob {
     pub(crate) c: *mut f32,
     pub(crate) c_row_stride: usize,
     /// Whether C probably lies in no cache, so that its lines are better asked for beforehand.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "portable tiles do not ask")
+    )]
     pub(crate) c_is_far: bool,
     /// At least 1, at most [`Tile::ROWS`].
     pub(crate) rows: usize,

@@ -9,7 +9,9 @@ use burn::backend::flex::FlexTensor;
 #[cfg(target_arch = "x86_64")]
 use super::cpu_avx512;
 use super::{Direction, Turn};
-use crate::cpu::isa::{Isa, for_each_isa};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Isa;
+use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::rows::change_rows;
 #[cfg(target_arch = "x86_64")]

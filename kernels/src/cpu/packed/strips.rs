@@ -26,6 +26,7 @@ pub(crate) struct StripRows<T> {
 
 /// Strips that are packed together where rows lie side by side: more would fall into the same few
 /// lines of the first level of cache, less would read less than a line of each depth.
+#[cfg(target_arch = "x86_64")]
 const COLUMN_STRIPS: usize = 6;
 
 /// Packs any number of rows in strips, one behind the other.

@@ -64,6 +64,7 @@ impl<T> TileTerm<T> {
     };
 }
 
+#[cfg(target_arch = "x86_64")]
 impl<T: Operand> TileTerm<T> {
     /// The words `words` alone.
     pub(crate) fn part(self, words: std::ops::Range<usize>) -> Self {

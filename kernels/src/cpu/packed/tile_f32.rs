@@ -28,7 +28,10 @@ macro_rules! with_tile {
             Isa::Avx512 => $function::<Avx512<2>>($($argument),*),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => $function::<Avx2>($($argument),*),
-            Isa::Portable => $function::<Portable>($($argument),*),
+            Isa::Portable => {
+                let _ = $columns;
+                $function::<Portable>($($argument),*)
+            }
         }
     };
 }
