@@ -23,13 +23,14 @@ def say(text: str) -> None:
 
 
 def environment(threads: int, preload: str) -> dict:
+    # OpenMP waits as it likes: for a few milliseconds after a task it looks for the next one, which small operations of
+    # PyTorch need, and then sleeps, which the next side needs.
     count = str(threads)
     extra = {
         "OMP_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,
         "OPENBLAS_NUM_THREADS": count,
         "RAYON_NUM_THREADS": count,
-        "OMP_WAIT_POLICY": "PASSIVE",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
         # What inductor compiles is made for a number of threads.
