@@ -58,6 +58,7 @@ fn measure(
     (n_new, rounds): (usize, usize),
     batches: &[usize],
 ) -> Result<(), Box<dyn std::error::Error>> {
+    device::start_threads(None)?;
     let config = LoadedConfig::load(config, &[])?.config;
     let device = device::open(config.device)?;
     let compute_dtype = match dtype {

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(model: &Path, dtype: &str, prompts: &Path) -> Result<(), String> {
+    device::start_threads(None).map_err(|error| error.to_string())?;
     let text =
         std::fs::read_to_string(prompts).map_err(|e| format!("{}: {e}", prompts.display()))?;
     let prompts: Vec<Vec<u32>> =

@@ -34,28 +34,13 @@ use crate::config::{self, Config, LoadedConfig, Preset};
 use crate::device;
 use crate::error::Error;
 
-/// Starts the threads that compute: this one and others beside it, `threads` in all, or one for
-/// each core.
-///
-/// The calling thread takes part. If it handed all work to others, each operation would wake one
-/// more thread and wait for it, which costs small ones a third of their time.
-fn start_threads(threads: Option<usize>) -> Result<(), Error> {
-    let builder = rayon::ThreadPoolBuilder::new().use_current_thread();
-    let builder = match threads {
-        Some(threads) => builder.num_threads(threads),
-        None => builder,
-    };
-    let started = builder.build_global();
-    started.map_err(|error| Error::Usage(format!("threads to compute with: {error}")))
-}
-
 /// Runs one command to its end.
 ///
 /// # Errors
 ///
 /// Whatever ended it; [`Error::exit_code`] is the process's status.
 pub fn run(cli: Cli) -> Result<(), Error> {
-    start_threads(cli.threads)?;
+    device::start_threads(cli.threads)?;
     let place = Place { device: cli.device };
     match cli.command {
         Command::Init(args) => init(&args),
