@@ -44,8 +44,10 @@ def trained(arguments, name: str) -> list:
     """The loss of every step of tooltune, weighted as it was trained."""
     dtype, instructions = OURS[name]
     folder = FOLDER / "-".join(filter(None, [dtype, instructions, str(arguments.steps)]))
-    if arguments.steps and len(written(folder / "metrics.jsonl")) >= arguments.steps:
-        return written(folder / "metrics.jsonl")[: arguments.steps]
+    before = written(folder / "metrics.jsonl")
+    if arguments.steps and len(before) >= arguments.steps:
+        arguments.taken_over.append(name)
+        return before[: arguments.steps]
     settings = [f"model.compute_dtype={dtype}", f"train.output_dir={folder}", "train.logging_steps=1", "eval.eval_strategy=no"]
     options = [part for setting in settings for part in ("--set", setting)]
     say(f"training in {name}")
@@ -68,29 +70,37 @@ def trained_by_peft(arguments, name: str) -> list:
     timing = FOLDER / f"peft-{PEFT[name]}-{arguments.steps}.jsonl"
     rows = (ROOT / ROWS).read_text(encoding="utf-8").splitlines(keepends=True)
     rows = rows[: BATCH * arguments.steps or None]
-    if len(written(timing)) * BATCH < len(rows):
-        say(f"training with {name}")
-        some = FOLDER / "rows.jsonl"
-        (ROOT / some).write_text("".join(rows), encoding="utf-8")
-        command = [arguments.python, "-W", "ignore", "scripts/bench/peft_train.py", "--base", prepared_base(arguments.python),
-                   "--rows", some, "--timing", timing, "--dtype", PEFT[name], "--batch-size", str(BATCH)]
-        threads = os.cpu_count()
-        run_process([*command, "--threads", str(threads)], threads, mkl_preload(ROOT / FOLDER), ROOT / FOLDER / "peft.log")
+    before = written(timing)
+    if len(before) * BATCH >= len(rows):
+        arguments.taken_over.append(name)
+        return before
+    say(f"training with {name}")
+    some = FOLDER / "rows.jsonl"
+    (ROOT / some).write_text("".join(rows), encoding="utf-8")
+    command = [arguments.python, "-W", "ignore", "scripts/bench/peft_train.py", "--base", prepared_base(arguments.python),
+               "--rows", some, "--timing", timing, "--dtype", PEFT[name], "--batch-size", str(BATCH)]
+    threads = os.cpu_count()
+    run_process([*command, "--threads", str(threads)], threads, mkl_preload(ROOT / FOLDER), ROOT / FOLDER / "peft.log")
     return written(timing)
 
 
-def tenths(curve: list) -> list:
-    size = -(-len(curve) // TENTHS)
-    return [statistics.mean(curve[first : first + size]) for first in range(0, len(curve), size)]
+def tenths(n: int) -> list:
+    """First and end of each tenth of so many steps."""
+    size = -(-n // TENTHS)
+    return [(first, min(first + size, n)) for first in range(0, n, size)]
+
+
+def table_row(curves: dict, first: int, end: int) -> str:
+    """Means of some steps and their differences."""
+    means = {name: statistics.mean(curve[first:end]) for name, curve in curves.items()}
+    cells = [f"{mean:.4f}" for mean in means.values()] + [f"{100 * (means[a] / means[b] - 1):+.2f}" for a, b in PAIRS]
+    return f"| {first + 1} to {end} | " + " | ".join(cells) + " |"
 
 
 def distance_percent(curve: list, reference: list) -> float:
-    """The area between two curves of tenths as a share of the area below the second."""
+    """The area between two curves of means of tenths as a share of the area below the second."""
+    curve, reference = ([statistics.mean(c[first:end]) for first, end in tenths(len(c))] for c in (curve, reference))
     return 100 * sum(abs(a - b) for a, b in zip(curve, reference)) / sum(reference)
-
-
-def percent(value: float) -> str:
-    return f"{value:+.2f}"
 
 
 def main() -> int:
@@ -99,6 +109,7 @@ def main() -> int:
     parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=0, help="only the first steps")
     arguments = parser.parse_args()
+    arguments.taken_over = []
     os.chdir(ROOT)
     FOLDER.mkdir(parents=True, exist_ok=True)
     load = os.getloadavg()[0]
@@ -106,18 +117,10 @@ def main() -> int:
     n = len(curves["f32"])
     if n == 0 or any(len(curve) != n for curve in curves.values()):
         raise SystemExit(f"losses: {({name: len(curve) for name, curve in curves.items()})}; remove {FOLDER} and start again")
-    means = {name: tenths(curve) for name, curve in curves.items()}
     lines = ["| steps | " + " | ".join(curves) + " | " + " | ".join(f"{a} / {b}, %" for a, b in PAIRS) + " |"]
     lines.append("|---|" + "--:|" * (len(curves) + len(PAIRS)))
-    size = -(-n // TENTHS)
-    for i in range(len(means["f32"])):
-        cells = [f"{means[name][i]:.4f}" for name in curves]
-        cells += [percent(100 * (means[a][i] / means[b][i] - 1)) for a, b in PAIRS]
-        lines.append(f"| {i * size + 1} to {min((i + 1) * size, n)} | " + " | ".join(cells) + " |")
-    whole = {name: statistics.mean(curve) for name, curve in curves.items()}
-    cells = [f"{whole[name]:.4f}" for name in curves] + [percent(100 * (whole[a] / whole[b] - 1)) for a, b in PAIRS]
-    lines.append(f"| 1 to {n} | " + " | ".join(cells) + " |")
-    distances = [distance_percent(means[a], means[b]) for a, b in PAIRS]
+    lines += [table_row(curves, first, end) for first, end in [*tenths(n), (0, n)]]
+    distances = [distance_percent(curves[a], curves[b]) for a, b in PAIRS]
     lines.append("| distance of the curves, % |" + " |" * len(curves) + " " + " | ".join(f"{d:.2f}" for d in distances) + " |")
     report = [
         "# The loss in bf16 beside that in f32",
@@ -127,6 +130,7 @@ def main() -> int:
         f"- `{CONFIG}`: same rows, seed and dropout; peft: the same rows in an order of its own, no dropout, constant learning rate",
         "- means of the steps named; distance: the area between two curves of these means as a share of the area below the second "
         f"(tooltune's limit for bf16: {LIMIT_PERCENT:.0f} %)",
+        f"- taken over from runs made before, by programs of other commits: {'; '.join(arguments.taken_over) or 'none'}",
         '- "f32, AVX2": other sums in f32, by `TOOLTUNE_ISA=avx2`',
         "",
         *lines,

@@ -20,11 +20,11 @@ from machine import MIB, ROOT, Worker, mkl_note, mkl_preload, report_head, say, 
 # Arrays of 1024 × 576 and 1024 × 1536 numbers, of half a usual third level of cache, and beyond all caches.
 ARRAYS = [1024 * 576 * 4, 1024 * 1536 * 4, 16 * MIB, 256 * MIB]
 PEAKS = ["peak f32", "peak bf16", *(f"{loop} f32 {size}" for loop in ("copy", "read") for size in ARRAYS)]
+# Measuring time of such a loop, as a share of that of a side.
+PEAK_SHARE = 0.5
 ELEMENTWISE = "Element-wise"
 # Operations that the logistic function counts as: a power of two by a polynomial, its scale, and a reciprocal.
 LOGISTIC = 14
-# Measuring time of such a loop, as a share of that of a side.
-PEAK_SECONDS = 0.5
 BYTES = {"f32": 4, "bf16": 2}
 OURS, NUMPY, TORCH, PACKED = "tooltune", "numpy", "torch", "torch, packed"
 
@@ -205,7 +205,7 @@ class Bench:
         if (threads, loop) in self.missing:
             return None
         if loop not in self.loops:
-            command = [self.arguments.ours, str(PEAK_SECONDS * self.arguments.seconds)]
+            command = [self.arguments.ours, str(PEAK_SHARE * self.arguments.seconds)]
             self.loops[loop] = Worker(command, threads, "", self.dir / "loops.log")
         answer = self.loops[loop].ask(loop)
         if "missing" in answer:
@@ -230,12 +230,12 @@ class Bench:
                     self.missing[key] = answer["missing"]
                     continue
                 seconds = answer[self.clock(threads)]
+                median = statistics.median(seconds)
                 self.seconds.setdefault(key, []).extend(seconds)
-                self.medians.setdefault(key, []).append(statistics.median(seconds))
+                self.medians.setdefault(key, []).append(median)
                 self.ways[key] = answer.get("way")
                 if side == OURS:
-                    share = case.limit_seconds(dtype, rates) / statistics.median(seconds)
-                    self.shares.setdefault(key[:3], []).append(share)
+                    self.shares.setdefault(key[:3], []).append(case.limit_seconds(dtype, rates) / median)
 
     def run_all(self) -> None:
         for threads in self.arguments.threads:

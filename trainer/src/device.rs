@@ -155,7 +155,7 @@ fn describe_gpus(gpus: &[gpu::Gpu], index: usize) -> Result<String, String> {
 /// each core.
 ///
 /// The calling thread takes part. If it handed all work to others, each operation would wake one
-/// more thread and wait for it, which costs small ones a third of their time.
+/// more thread and wait for it, which costs small ones up to a third of their time.
 ///
 /// # Errors
 ///

@@ -19,8 +19,8 @@ use crate::cpu::number::Number;
 /// Keys that are multiplied side by side.
 const BLOCK: usize = 16;
 
-/// Values from the one that is multiplied to the one that is asked for. Keys need no asking: they are
-/// read one behind the other, and once.
+/// Rows of values from the one that is multiplied to the one that is asked for; twice as many of bf16,
+/// which are half as long. Keys need no asking: they are read one behind the other.
 const AHEAD: usize = 16;
 
 /// Columns of values that are summed in registers.
@@ -296,7 +296,9 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
     unsafe {
         for k in (0..job.n).step_by(2) {
             let row = job.values.add(k * job.c);
-            prefetch(row.wrapping_add(2 * AHEAD * job.c), 2 * job.columns);
+            for asked in [2 * AHEAD, 2 * AHEAD + 1] {
+                prefetch(row.wrapping_add(asked * job.c), job.columns);
+            }
             let mut pairs = [_mm512_setzero_si512(); 2 * HALVES];
             for v in 0..HALVES {
                 let upper = row.wrapping_add(32 * v).cast();
