@@ -141,9 +141,14 @@ def output_of(command: list) -> str:
 
 
 def cpu_name() -> str:
+    """With family and model, where it is known: virtual machines may name all of a maker's processors alike."""
     cpuinfo = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
-    return found.group(1) if found else platform.processor() or platform.machine()
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    found = [re.search(rf"^{key}\s*: (.*)", text, re.MULTILINE) for key in ("model name", "cpu family", "model")]
+    if not all(found):
+        return platform.processor() or platform.machine()
+    name, family, model = (field.group(1) for field in found)
+    return f"{name} (family {family}, model {model})"
 
 
 def commit() -> str:
