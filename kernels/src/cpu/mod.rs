@@ -6,6 +6,7 @@
 pub(crate) mod buffer;
 pub(crate) mod exp;
 pub mod isa;
+pub(crate) mod kept;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod lanes_avx512;
 pub mod matrix;

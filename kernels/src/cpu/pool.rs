@@ -21,7 +21,7 @@ use burn_std::{AccessError, AccessPolicy, AllocationController};
 const SMALLEST: usize = 1 << 16;
 
 /// Blocks start at cache lines.
-const ALIGNMENT: usize = 64;
+pub(super) const ALIGNMENT: usize = 64;
 
 /// Bytes of a huge page. A block of several such pages starts with one, and asks for them: clearing
 /// and finding 512 small ones costs a step of an encoder a tenth of its time.
@@ -125,7 +125,7 @@ impl<T: fmt::Debug> fmt::Debug for Buffer<T> {
 
 /// A piece of the allocator's memory.
 #[derive(Debug)]
-struct Memory {
+pub(super) struct Memory {
     first: NonNull<u8>,
     bytes: usize,
 }
@@ -136,7 +136,8 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn new(bytes: usize) -> Self {
+    /// So many bytes, not 0; those of several huge pages start with one, and ask for them.
+    pub(super) fn new(bytes: usize) -> Self {
         let layout = Self::layout(bytes);
         // SAFETY: sizes of blocks are not zero.
         let first = unsafe { alloc(layout) };
@@ -152,6 +153,10 @@ impl Memory {
             };
         }
         Self { first, bytes }
+    }
+
+    pub(super) fn first(&self) -> NonNull<u8> {
+        self.first
     }
 
     fn layout(bytes: usize) -> Layout {

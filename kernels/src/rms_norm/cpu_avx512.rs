@@ -1,5 +1,5 @@
-//! RMSNorm on CPUs with AVX-512: a few rows at a time, so that the roots of some are on their way
-//! while others are summed.
+//! RMSNorm on CPUs with AVX-512: a row is written while one further on is read and summed, so that
+//! memory is read and written at once and roots are known before they are needed.
 
 use std::arch::x86_64::{
     __m512, _mm512_add_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_mul_ps, _mm512_reduce_add_ps,
@@ -8,11 +8,11 @@ use std::arch::x86_64::{
 use std::mem::MaybeUninit;
 
 use crate::cpu::isa::for_avx512;
-use crate::cpu::lanes_avx512::{TWO, dot, load_two, store_two};
+use crate::cpu::lanes_avx512::{TWO, load_two, store_two};
 use crate::cpu::number::Number;
 
-/// Rows whose sums are computed before the first of them is written.
-const ROWS: usize = 4;
+/// Rows from the one that is written to the one that is summed.
+const AHEAD: usize = 2;
 
 for_avx512! {
     /// Rows of as many numbers as `weight` has.
@@ -27,29 +27,66 @@ for_avx512! {
         y: &mut [MaybeUninit<T>],
     ) {
         let d = weight.len();
-        for (x, y) in x.chunks(ROWS * d).zip(y.chunks_mut(ROWS * d)) {
-            let mut scales = [0.0; ROWS];
-            for (scale, x) in scales.iter_mut().zip(x.chunks_exact(d)) {
-                // SAFETY: as the caller promises.
-                *scale = inverse_root(unsafe { dot(x, x) }, d, eps);
-            }
-            let rows = x.chunks_exact(d).zip(y.chunks_exact_mut(d));
-            for ((x, y), scale) in rows.zip(scales) {
-                for first in (0..d).step_by(TWO) {
-                    // SAFETY: as the caller promises; `d - first` numbers are left in each row.
-                    unsafe {
-                        let n = d - first;
-                        let scale = _mm512_set1_ps(scale);
-                        let x = load_two(x.as_ptr().add(first), n);
-                        let w = load_two(weight.as_ptr().add(first), n);
-                        let y = y.as_mut_ptr().add(first).cast::<T>();
-                        let scaled = |i: usize| _mm512_mul_ps(_mm512_mul_ps(x[i], scale), w[i]);
-let scaled = [scaled(0), scaled(1)];
-                        store_two::<T, PAIRS>(y, n, scaled);
+        let (n, y) = (x.len() / d, y.as_mut_ptr().cast::<T>());
+        let mut scales = [0.0; AHEAD];
+        for i in 0..n + AHEAD {
+            let scale = &mut scales[i % AHEAD];
+            // SAFETY: as the caller promises; the rows exist.
+            unsafe {
+                let summed = x.as_ptr().wrapping_add(i * d);
+                let squares = if i < AHEAD.min(n) {
+                    normed::<T, PAIRS, true, false>(summed, summed, weight, 0.0, y)
+                } else if i < AHEAD {
+                    continue;
+                } else {
+                    let (x, y) = (x.as_ptr().add((i - AHEAD) * d), y.add((i - AHEAD) * d));
+                    match i < n {
+                        true => normed::<T, PAIRS, true, true>(summed, x, weight, *scale, y),
+                        false => normed::<T, PAIRS, false, true>(x, x, weight, *scale, y),
                     }
-                }
+                };
+                *scale = inverse_root(squares, d, eps);
             }
         }
+    }
+}
+
+/// The squares of row `summed`, with `SUMS`, while row `x` is normed to `y`, with `WRITES`.
+///
+/// # Safety
+///
+/// AVX-512, with `PAIRS` its instructions for bf16; rows of as many numbers as the weight has.
+#[inline(always)]
+unsafe fn normed<T: Number, const PAIRS: bool, const SUMS: bool, const WRITES: bool>(
+    summed: *const f32,
+    x: *const f32,
+    weight: &[f32],
+    scale: f32,
+    y: *mut T,
+) -> f32 {
+    let d = weight.len();
+    // SAFETY: as the caller promises; `d - first` numbers are left in each row.
+    unsafe {
+        let scale = _mm512_set1_ps(scale);
+        let mut squares = [_mm512_setzero_ps(); 2];
+        for first in (0..d).step_by(TWO) {
+            let n = d - first;
+            if SUMS {
+                let summed = load_two(summed.add(first), n);
+                for (squares, summed) in squares.iter_mut().zip(summed) {
+                    *squares = _mm512_fmadd_ps(summed, summed, *squares);
+                }
+            }
+            if WRITES {
+                let mut normed = load_two(x.add(first), n);
+                let weight = load_two(weight.as_ptr().add(first), n);
+                for (x, weight) in normed.iter_mut().zip(weight) {
+                    *x = _mm512_mul_ps(_mm512_mul_ps(*x, scale), weight);
+                }
+                store_two::<T, PAIRS>(y.add(first), n, normed);
+            }
+        }
+        sum(squares)
     }
 }
 
@@ -67,36 +104,75 @@ for_avx512! {
         dx: &mut [MaybeUninit<f32>],
     ) {
         let d = weight.len();
-        let runs = x.chunks(ROWS * d).zip(dy.chunks(ROWS * d));
-        for ((x, dy), dx) in runs.zip(dx.chunks_mut(ROWS * d)) {
-            let mut factors = [[0.0; 2]; ROWS];
-            for ((factors, x), dy) in factors.iter_mut().zip(x.chunks_exact(d)).zip(dy.chunks_exact(d)) {
-                // SAFETY: as the caller promises.
-                let [squares, along] = unsafe { dots(x, dy, weight) };
-                let scale = inverse_root(squares, d, eps);
-                *factors = [scale, along * scale * scale / d as f32];
-            }
-            let rows = x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d));
-            for (((x, dy), dx), [scale, along]) in rows.zip(factors) {
-                for first in (0..d).step_by(TWO) {
-                    // SAFETY: as the caller promises; `d - first` numbers are left in each row.
-                    unsafe {
-                        let n = d - first;
-                        let (scale, along) = (_mm512_set1_ps(scale), _mm512_set1_ps(along));
-                        let x = load_two(x.as_ptr().add(first), n);
-                        let w = load_two(weight.as_ptr().add(first), n);
-                        let dy = load_two(dy.as_ptr().add(first), n);
-                        let dx = dx.as_mut_ptr().add(first).cast::<f32>();
-                        let found = |i: usize| {
-                            let across = _mm512_fnmadd_ps(along, x[i], _mm512_mul_ps(dy[i], w[i]));
-                            _mm512_mul_ps(scale, across)
-                        };
-let found = [found(0), found(1)];
-                        store_two::<f32, PAIRS>(dx, n, found);
+        let (n, dx) = (x.len() / d, dx.as_mut_ptr().cast::<f32>());
+        let mut factors = [[0.0; 2]; AHEAD];
+        for i in 0..n + AHEAD {
+            let found = &mut factors[i % AHEAD];
+            // SAFETY: as the caller promises; the rows exist.
+            unsafe {
+                let summed = (x.as_ptr().wrapping_add(i * d), dy.as_ptr().wrapping_add(i * d));
+                let [squares, along] = if i < AHEAD.min(n) {
+                    turned::<T, true, false>(summed, summed, weight, *found, dx)
+                } else if i < AHEAD {
+                    continue;
+                } else {
+                    let first = (i - AHEAD) * d;
+                    let (row, dx) = ((x.as_ptr().add(first), dy.as_ptr().add(first)), dx.add(first));
+                    match i < n {
+                        true => turned::<T, true, true>(summed, row, weight, *found, dx),
+                        false => turned::<T, false, true>(row, row, weight, *found, dx),
                     }
-                }
+                };
+                let scale = inverse_root(squares, d, eps);
+                *found = [scale, along * scale * scale / d as f32];
             }
         }
+    }
+}
+
+/// The products of row `summed` with itself and with its gradient times the weight, with `SUMS`,
+/// while the gradient of row `x` goes to `dx`, with `WRITES`.
+///
+/// # Safety
+///
+/// AVX-512; rows, and their results' gradients, of as many numbers as the weight has.
+#[inline(always)]
+unsafe fn turned<T: Number, const SUMS: bool, const WRITES: bool>(
+    summed: (*const f32, *const T),
+    (x, dy): (*const f32, *const T),
+    weight: &[f32],
+    [scale, along]: [f32; 2],
+    dx: *mut f32,
+) -> [f32; 2] {
+    let d = weight.len();
+    // SAFETY: as the caller promises; `d - first` numbers are left in each row.
+    unsafe {
+        let (scale, along) = (_mm512_set1_ps(scale), _mm512_set1_ps(along));
+        let mut squares = [_mm512_setzero_ps(); 2];
+        let mut products = squares;
+        for first in (0..d).step_by(TWO) {
+            let n = d - first;
+            let weight = load_two(weight.as_ptr().add(first), n);
+            if SUMS {
+                let x = load_two(summed.0.add(first), n);
+                let dy = load_two(summed.1.add(first), n);
+                for i in 0..2 {
+                    let dy = _mm512_mul_ps(dy[i], weight[i]);
+                    squares[i] = _mm512_fmadd_ps(x[i], x[i], squares[i]);
+                    products[i] = _mm512_fmadd_ps(dy, x[i], products[i]);
+                }
+            }
+            if WRITES {
+                let x = load_two(x.add(first), n);
+                let mut found = load_two(dy.add(first), n);
+                for i in 0..2 {
+                    let dy = _mm512_mul_ps(found[i], weight[i]);
+                    found[i] = _mm512_mul_ps(scale, _mm512_fnmadd_ps(along, x[i], dy));
+                }
+                store_two::<f32, false>(dx.add(first), n, found);
+            }
+        }
+        [sum(squares), sum(products)]
     }
 }
 
@@ -106,29 +182,8 @@ fn inverse_root(squares: f32, d: usize, eps: f32) -> f32 {
     1.0 / (squares / d as f32 + eps).sqrt()
 }
 
-/// Product of `x` with itself, and with `dy` times the weight.
-///
-/// # Safety
-///
-/// AVX-512; all rows are of one length.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-unsafe fn dots<T: Number>(x: &[f32], dy: &[T], weight: &[f32]) -> [f32; 2] {
-    let mut squares = [_mm512_setzero_ps(); 2];
-    let mut along = squares;
-    for first in (0..x.len()).step_by(TWO) {
-        // SAFETY: the rows have numbers from `first` on.
-        unsafe {
-            let n = x.len() - first;
-            let w = load_two(weight.as_ptr().add(first), n);
-            let dy = load_two(dy.as_ptr().add(first), n);
-            let x = load_two(x.as_ptr().add(first), n);
-            for i in 0..2 {
-                squares[i] = _mm512_fmadd_ps(x[i], x[i], squares[i]);
-                along[i] = _mm512_fmadd_ps(_mm512_mul_ps(dy[i], w[i]), x[i], along[i]);
-            }
-        }
-    }
-    let sum = |[a, b]: [__m512; 2]| _mm512_reduce_add_ps(_mm512_add_ps(a, b));
-    [sum(squares), sum(along)]
+#[inline(always)]
+unsafe fn sum([a, b]: [__m512; 2]) -> f32 {
+    // SAFETY: AVX-512 by the caller's promise.
+    unsafe { _mm512_reduce_add_ps(_mm512_add_ps(a, b)) }
 }

@@ -17,6 +17,7 @@ use super::strips::avx512;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Isa;
 use crate::cpu::isa::for_each_isa;
+use crate::cpu::kept::Kept;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::pool::Buffer;
 
@@ -30,10 +31,15 @@ const HALF: usize = COLUMNS / 2;
 #[repr(C, align(64))]
 struct Line([u32; COLUMNS]);
 
+const EMPTY: Line = Line([0; COLUMNS]);
+
 /// Lines that stay, or that are needed for one product.
 #[derive(Debug)]
 enum Lines {
-    Kept(Vec<Line>),
+    /// Of frozen weights.
+    Kept(Kept<Line>),
+    /// Of what changes from step to step.
+    Own(Vec<Line>),
     Lent(Buffer<Line>),
 }
 
@@ -43,6 +49,7 @@ impl Deref for Lines {
     fn deref(&self) -> &[Line] {
         match self {
             Self::Kept(lines) => lines,
+            Self::Own(lines) => lines,
             Self::Lent(lines) => lines,
         }
     }
@@ -52,6 +59,7 @@ impl DerefMut for Lines {
     fn deref_mut(&mut self) -> &mut [Line] {
         match self {
             Self::Kept(lines) => lines,
+            Self::Own(lines) => lines,
             Self::Lent(lines) => lines,
         }
     }
@@ -160,12 +168,18 @@ impl<T: Operand> Panels<T> {
     /// Packs the transpose of rows `[columns, depth]`: of a weight, for `x Wᵀ`.
     pub(crate) fn of_rows(rows: &[T], [columns, depth]: [usize; 2]) -> Self {
         assert_eq!(rows.len(), columns * depth, "rows of the shape");
-        Self::of_row_starts(rows, [columns, depth], depth)
+        let lines = Kept::repeated(EMPTY, Self::whole_lines([depth, columns]));
+        Self::of_row_starts(rows, [columns, depth], depth, Lines::Kept(lines))
     }
 
-    /// The same with rows that begin `stride` apart.
-    fn of_row_starts(rows: &[T], [columns, depth]: [usize; 2], stride: usize) -> Self {
-        let mut panels = Self::whole(depth, columns);
+    /// The same with rows that begin `stride` apart, in lines of zeros.
+    fn of_row_starts(
+        rows: &[T],
+        [columns, depth]: [usize; 2],
+        stride: usize,
+        lines: Lines,
+    ) -> Self {
+        let mut panels = Self::with_lines(lines, [depth, columns]);
         let whole = depth / T::DEPTHS;
         let words = depth.div_ceil(T::DEPTHS);
         let last = columns.max(1) - 1;
@@ -209,7 +223,7 @@ impl<T: Operand> Panels<T> {
         let words = depth.div_ceil(T::DEPTHS);
         // SAFETY: every line of every panel is written.
         let lines = unsafe {
-            Buffer::filled(columns.div_ceil(COLUMNS) * words, |lines| {
+            Buffer::filled(Self::whole_lines([depth, columns]), |lines| {
                 let lines = lines.par_chunks_mut(words.max(1)).enumerate();
                 lines.for_each(|(panel, lines)| {
                     let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
@@ -253,7 +267,7 @@ impl<T: Operand> Panels<T> {
             })
             .collect();
         let mut panels = Self {
-            lines: Lines::Kept(vec![Line([0; COLUMNS]); line]),
+            lines: Lines::Own(vec![EMPTY; line]),
             spans,
             depth,
             columns,
@@ -267,10 +281,9 @@ impl<T: Operand> Panels<T> {
         panels
     }
 
-    fn whole(depth: usize, columns: usize) -> Self {
-        let n_lines = columns.div_ceil(COLUMNS) * depth.div_ceil(T::DEPTHS);
-        let lines = Lines::Kept(vec![Line([0; COLUMNS]); n_lines]);
-        Self::with_lines(lines, [depth, columns])
+    /// Lines of panels that each hold all depths.
+    fn whole_lines([depth, columns]: [usize; 2]) -> usize {
+        columns.div_ceil(COLUMNS) * depth.div_ceil(T::DEPTHS)
     }
 
     /// Panels that each hold all depths.
@@ -416,6 +429,12 @@ impl Panels<f32> {
             1,
             "rows or columns of a matrix are contiguous"
         );
-        Self::of_row_starts(matrix.data(), [columns, depth], matrix.column_stride())
+        let lines = Lines::Own(vec![EMPTY; Self::whole_lines([depth, columns])]);
+        Self::of_row_starts(
+            matrix.data(),
+            [columns, depth],
+            matrix.column_stride(),
+            lines,
+        )
     }
 }

@@ -11,6 +11,7 @@ use tooltune_data::grammar::Constraint;
 use super::choose::{most_likely, sampled};
 use super::{FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer};
 use crate::config::Sampling;
+use crate::device::wide_awake;
 use crate::error::Error;
 use crate::models::Decoder;
 use crate::models::kv_cache::KvCache;
@@ -99,7 +100,7 @@ impl<'a> Batch<'a> {
                 return Ok(false);
             };
             let tokens: Vec<u32> = self.rows.iter().map(|row| row.token).collect();
-            (0, self.decoder.decode(cache, &tokens))
+            (0, wide_awake(|| self.decoder.decode(cache, &tokens)))
         };
         self.choose(first, hidden);
         self.take_tokens(first, observer)?;
