@@ -144,11 +144,10 @@ def cpu_name() -> str:
     """With family and model, where it is known: virtual machines may name all of a maker's processors alike."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
-    found = [re.search(rf"^{key}\s*: (.*)", text, re.MULTILINE) for key in ("model name", "cpu family", "model")]
-    if not all(found):
-        return platform.processor() or platform.machine()
-    name, family, model = (field.group(1) for field in found)
-    return f"{name} (family {family}, model {model})"
+    fields = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)", text, re.MULTILINE))
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    kind = [f"{word} {fields[key]}" for word, key in (("family", "cpu family"), ("model", "model")) if key in fields]
+    return f"{name} ({', '.join(kind)})" if kind else name
 
 
 def commit() -> str:

@@ -12,6 +12,7 @@ use burn::tensor::Device;
 use rayon::Yield;
 #[cfg(feature = "cuda")]
 use tooltune_kernels::gpu;
+use tooltune_kernels::is_cpu;
 
 use crate::config::Device as DeviceName;
 use crate::error::Error;
@@ -179,10 +180,14 @@ pub fn start_threads(threads: Option<usize>) -> Result<(), Error> {
 ///
 /// For a few milliseconds of many small operations, as a decoded token is: waking a thread takes
 /// about as long as one of them. A thread that finds nothing for a while stops looking, so that no
-/// two pieces of work can wait for each other, and gives way to other processes before.
-pub fn wide_awake<R>(work: impl FnOnce() -> R) -> R {
+/// two pieces of work can wait for each other, and gives way to other processes before. Work of
+/// another device than the CPU has no parts for them, and they are left alone.
+pub fn wide_awake<R>(device: &Device, work: impl FnOnce() -> R) -> R {
     /// Longer than what a token computes between two operations that are shared.
     const PATIENCE: Duration = Duration::from_micros(200);
+    if !is_cpu(device) {
+        return work();
+    }
     let is_over = AtomicBool::new(false);
     let caller = rayon::current_thread_index();
     rayon::in_place_scope(|scope| {
@@ -222,20 +227,23 @@ mod tests {
 
     use rayon::prelude::*;
 
-    use super::wide_awake;
+    use super::{Device, wide_awake};
 
     #[test]
     fn threads_kept_awake_share_the_work_and_end_with_it_even_by_a_panic() {
+        let cpu = &Device::flex();
         let sum = |n: u64| (0..n).into_par_iter().map(|i| i * i).sum::<u64>();
         let expected = (0..1000).map(|i| i * i).sum::<u64>();
-        assert_eq!(wide_awake(|| wide_awake(|| sum(1000))), expected);
-        let panicked = catch_unwind(AssertUnwindSafe(|| wide_awake(|| panic!("as work may"))));
+        assert_eq!(wide_awake(cpu, || wide_awake(cpu, || sum(1000))), expected);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            wide_awake(cpu, || panic!("as work may"))
+        }));
         assert!(panicked.is_err());
         // The threads are free again, and may keep each other awake.
         assert_eq!(sum(1000), expected);
         let nested: u64 = (0..8)
             .into_par_iter()
-            .map(|_| wide_awake(|| sum(1000)))
+            .map(|_| wide_awake(cpu, || sum(1000)))
             .sum();
         assert_eq!(nested, 8 * expected);
     }

@@ -34,12 +34,16 @@ impl<T: Copy> Kept<T> {
     pub(crate) fn repeated(value: T, n: usize) -> Self {
         const { assert!(align_of::<T>() <= ALIGNMENT) };
         let (chunk, start) = place(n * size_of::<T>());
-        let first = chunk.first().as_ptr().wrapping_add(start).cast::<T>();
-        // SAFETY: `place` gave these bytes to nobody else, and they are aligned for numbers.
-        let room = unsafe { std::slice::from_raw_parts_mut(first.cast::<MaybeUninit<T>>(), n) };
+        // SAFETY: the chunk is longer; these bytes were given to nobody else, and are aligned for
+        // numbers.
+        let (first, room) = unsafe {
+            let first = chunk.first().add(start).cast::<T>();
+            let room = first.cast::<MaybeUninit<T>>();
+            (first, std::slice::from_raw_parts_mut(room.as_ptr(), n))
+        };
         room.fill(MaybeUninit::new(value));
         Self {
-            first: NonNull::new(first).expect("an address within memory"),
+            first,
             len: n,
             chunk,
         }

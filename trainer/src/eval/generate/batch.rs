@@ -100,7 +100,9 @@ impl<'a> Batch<'a> {
                 return Ok(false);
             };
             let tokens: Vec<u32> = self.rows.iter().map(|row| row.token).collect();
-            (0, wide_awake(|| self.decoder.decode(cache, &tokens)))
+            let device = self.decoder.device();
+            let decode = || self.decoder.decode(cache, &tokens);
+            (0, wide_awake(&device, decode))
         };
         self.choose(first, hidden);
         self.take_tokens(first, observer)?;
