@@ -1,8 +1,10 @@
 //! Attention of one query a row on slices, to keys that are read in the cache where they lie.
 //!
-//! The columns of a row are cut into pieces of a fixed size, which several threads can take;
-//! softmax of the whole is put together from their maxima and sums, in the order of the columns.
+//! The columns of a row are cut into pieces of a fixed size, which several threads can take, or
+//! whole groups of heads where there are many; softmax of the whole is put together from the pieces'
+//! maxima and sums, in the order of the columns, whoever computed them.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use burn::tensor::{DType, bf16};
@@ -24,7 +26,10 @@ use crate::cpu::sum::sum_of_pairs;
 const PIECE: usize = KEYS;
 
 /// Bytes of the cache below which waking a second thread costs more than it brings.
-const ONE_THREAD: usize = 1 << 17;
+const ONE_THREAD: usize = 1 << 18;
+
+/// Groups a thread from which on threads share groups, not pieces.
+const MANY_GROUPS: usize = 4;
 
 /// What a head of a piece leaves besides its `c` sums: its maximum and its sum of exponentials.
 const STATISTICS: usize = 2;
@@ -38,75 +43,104 @@ pub(super) struct Cache<'a, U> {
     pub(super) capacity: usize,
 }
 
-/// Columns of one key/value head of one row.
+/// Rows of queries, those of the groups of heads that share keys in turn, and what they see.
+struct Rows<'a, T> {
+    /// `[b, h + 2 g, c]`.
+    qkv: &'a [T],
+    /// First column of each row.
+    starts: &'a [usize],
+    /// The column behind the last one of all.
+    end: usize,
+}
+
+/// Columns that a group of query heads sees in its key/value head.
 struct Piece {
-    row: usize,
-    kv_head: usize,
+    /// Row and key/value head: `row * g + kv_head`.
+    group: usize,
     columns: Range<usize>,
 }
 
-/// `[b, h + 2 g, c]` to `[b, h, c]`: row `i` sees columns `starts[i]..end`.
+/// Attention of `rows` to the columns that they see, `[b, h, c]`: row `i` sees columns
+/// `starts[i]..end`.
 pub(super) fn decode<T: Number, U: Number>(
     qkv: &[T],
     cache: &Cache<'_, U>,
     starts: &[usize],
     end: usize,
 ) -> Buffer<T> {
-    let heads @ Heads { h, g, c } = cache.heads;
-    let pieces = pieces(starts, end, g);
-    let width = h / g * (c + STATISTICS);
-    let mut found = Buffer::repeated(0.0f32, pieces.len() * width);
-    let one = |(piece, to): (&Piece, &mut [f32])| {
-        let first = piece.row * heads.all() + heads.group(piece.kv_head).start;
-        cache.attend(&qkv[first * c..][..h / g * c], piece, to);
-    };
-    let columns: usize = pieces.iter().map(|piece| piece.columns.len()).sum();
-    if 2 * columns * c * size_of::<U>() <= ONE_THREAD || is_alone() {
-        pieces
-            .iter()
-            .zip(found.chunks_exact_mut(width))
-            .for_each(one);
-    } else {
-        pieces
-            .par_iter()
-            .zip(found.par_chunks_exact_mut(width))
-            .for_each(one);
+    let Heads { h, g, c } = cache.heads;
+    assert!(starts.iter().all(|&start| start < end), "columns to see");
+    let rows = Rows { qkv, starts, end };
+    let groups = starts.len() * g;
+    let columns: usize = starts.iter().map(|start| end - start).sum();
+    let is_little = 2 * columns * g * c * size_of::<U>() <= ONE_THREAD;
+    // SAFETY: every group of heads sees columns, and is written.
+    unsafe {
+        Buffer::filled(starts.len() * h * c, |out| {
+            if groups < MANY_GROUPS * rayon::current_num_threads() || is_little || is_alone() {
+                cache.attend(&rows, 0..groups, is_little || is_alone(), out);
+                return;
+            }
+            let groups = out.par_chunks_exact_mut(h / g * c).enumerate();
+            groups.for_each(|(i, out)| cache.attend(&rows, i..i + 1, true, out));
+        })
     }
-    let mut out = Buffer::repeated(T::narrow(0.0), starts.len() * h * c);
-    let mut rest = &*found;
-    let runs = pieces.chunk_by(|a, b| (a.row, a.kv_head) == (b.row, b.kv_head));
-    for (run, out) in runs.zip(out.chunks_exact_mut(h / g * c)) {
-        let (found, others) = rest.split_at(run.len() * width);
-        rest = others;
-        join(found, width, c, out);
-    }
-    out
-}
-
-/// Pieces of one row and head follow each other.
-fn pieces(starts: &[usize], end: usize, g: usize) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    for (row, &start) in starts.iter().enumerate() {
-        for kv_head in 0..g {
-            let firsts = (start..end).step_by(PIECE);
-            pieces.extend(firsts.map(|first| Piece {
-                row,
-                kv_head,
-                columns: first..(first + PIECE).min(end),
-            }));
-        }
-    }
-    pieces
 }
 
 impl<U: Number> Cache<'_, U> {
-    /// Weighed sums of a piece's values for the query heads that share them, `[heads, c]`, then
-    /// the maximum and the sum of each head's exponentials.
-    fn attend<T: Number>(&self, queries: &[T], piece: &Piece, to: &mut [f32]) {
-        let Heads { g, c, .. } = self.heads;
+    /// Attention of some groups to `out`, of which every number is written.
+    fn attend<T: Number>(
+        &self,
+        rows: &Rows<'_, T>,
+        groups: Range<usize>,
+        is_alone: bool,
+        out: &mut [MaybeUninit<T>],
+    ) {
+        let Heads { h, g, c } = self.heads;
+        let width = h / g * (c + STATISTICS);
+        let pieces = groups.flat_map(|group| {
+            let firsts = (rows.starts[group / g]..rows.end).step_by(PIECE);
+            firsts.map(move |first| Piece {
+                group,
+                columns: first..(first + PIECE).min(rows.end),
+            })
+        });
+        let pieces: Vec<_> = pieces.collect();
+        with_parts([pieces.len() * width, c, pieces.len()], |room| {
+            let [found, joined, weights] = room;
+            let one = |(piece, to): (&Piece, &mut [f32])| {
+                let (row, kv_head) = (piece.group / g, piece.group % g);
+                let first = row * self.heads.all() + self.heads.group(kv_head).start;
+                self.attend_to(&rows.qkv[first * c..][..h / g * c], piece, to);
+            };
+            if is_alone {
+                pieces
+                    .iter()
+                    .zip(found.chunks_exact_mut(width))
+                    .for_each(one);
+            } else {
+                pieces
+                    .par_iter()
+                    .zip(found.par_chunks_exact_mut(width))
+                    .for_each(one);
+            }
+            let mut rest = &*found;
+            let runs = pieces.chunk_by(|a, b| a.group == b.group);
+            for (run, out) in runs.zip(out.chunks_exact_mut(h / g * c)) {
+                let (found, others) = rest.split_at(run.len() * width);
+                rest = others;
+                join(found, width, [&mut *joined, &mut *weights], out);
+            }
+        });
+    }
+
+    /// Weighed sums of a piece's values for its group's queries, `[heads, c]`, then the maximum and
+    /// the sum of each head's exponentials.
+    fn attend_to<T: Number>(&self, queries: &[T], piece: &Piece, to: &mut [f32]) {
+        let c = self.heads.c;
         let n_heads = queries.len() / c;
         let n = piece.columns.len();
-        let first = (piece.row * g + piece.kv_head) * self.capacity + piece.columns.start;
+        let first = piece.group * self.capacity + piece.columns.start;
         let used = first * c..(first + n) * c;
         let (keys, values) = (&self.keys[used.clone()], &self.values[used]);
         let (sums, statistics) = to.split_at_mut(n_heads * c);
@@ -205,32 +239,39 @@ for_each_isa! {
     }
 }
 
-/// What the pieces of one row and key/value head found, to the result of its query heads.
-fn join<T: Number>(found: &[f32], width: usize, c: usize, out: &mut [T]) {
-    let n_heads = out.len() / c;
-    for (head, out) in out.chunks_exact_mut(c).enumerate() {
-        let pieces = || {
-            found.chunks_exact(width).map(|piece| {
-                let (sums, statistics) = piece.split_at(n_heads * c);
-                let statistics = &statistics[head * STATISTICS..];
-                (&sums[head * c..][..c], statistics[0], statistics[1])
-            })
-        };
-        let maximum = pieces().fold(f32::NEG_INFINITY, |a, (_, b, _)| if b > a { b } else { a });
-        let weight = |piece_maximum: f32| exp(piece_maximum - finite(maximum));
-        let total: f32 = pieces().map(|(_, m, sum)| sum * weight(m)).sum();
-        with_parts([c], |[joined]| {
+for_each_isa! {
+    /// What the pieces of a group found, to the result of its heads; there is working memory for `c`
+    /// numbers and for at least one number a piece.
+    fn join[T: Number](
+        found: &[f32],
+        width: usize,
+        room: [&mut [f32]; 2],
+        out: &mut [MaybeUninit<T>],
+    ) {
+        let [joined, weights] = room;
+        let c = joined.len();
+        let n_heads = out.len() / c;
+        for (head, out) in out.chunks_exact_mut(c).enumerate() {
+            let statistics = n_heads * c + head * STATISTICS;
+            let pieces = found.chunks_exact(width);
+            let maxima = pieces.clone().map(|piece| piece[statistics]);
+            let maximum = maxima.fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
+            let mut total = 0.0;
+            for (weight, piece) in weights.iter_mut().zip(pieces.clone()) {
+                *weight = exp(piece[statistics] - finite(maximum));
+                total += piece[statistics + 1] * *weight;
+            }
             joined.fill(0.0);
-            for (sums, piece_maximum, _) in pieces() {
-                let factor = weight(piece_maximum) / total;
-                for (joined, sum) in joined.iter_mut().zip(sums) {
+            for (weight, piece) in weights.iter().zip(pieces) {
+                let factor = weight / total;
+                for (joined, sum) in joined.iter_mut().zip(&piece[head * c..][..c]) {
                     *joined += factor * sum;
                 }
             }
             for (out, &value) in out.iter_mut().zip(&*joined) {
-                *out = T::narrow(value);
+                out.write(T::narrow(value));
             }
-        });
+        }
     }
 }
 
@@ -294,7 +335,13 @@ mod tests {
     }
 
     fn compare<T: Number, U: Number>() {
-        for (heads, n, c) in [(1, 1, 2), (3, 128, 64), (5, 77, 96), (9, 17, 7)] {
+        for (heads, n, c) in [
+            (1, 1, 2),
+            (3, 128, 64),
+            (4, 50, 64),
+            (5, 77, 96),
+            (9, 17, 7),
+        ] {
             let (queries, cached) = (numbers::<T>(heads * c), numbers::<U>(n * c));
             let mut scores = [(); 2].map(|()| vec![0.0; heads * PIECE]);
             all_scores(&queries, &cached, c, &mut scores[0]);

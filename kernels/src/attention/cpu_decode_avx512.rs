@@ -19,6 +19,12 @@ use crate::cpu::number::Number;
 /// Keys that are multiplied side by side.
 const BLOCK: usize = 16;
 
+/// Of these, keys whose sums are kept in registers for all heads.
+const QUAD: usize = 4;
+
+/// Heads that are multiplied with a key, or weigh a value, while it is in a register.
+const HEADS: usize = 4;
+
 /// Rows of values from the one that is multiplied to the one that is asked for; twice as many of bf16,
 /// which are half as long. Keys need no asking: they are read one behind the other.
 const AHEAD: usize = 16;
@@ -65,21 +71,28 @@ macro_rules! scores_in_blocks {
             (scores, stride): (&mut [f32], usize),
         ) {
             let n = keys.len() / c;
-            for first in (0..n).step_by(BLOCK) {
-                let some = (n - first).min(BLOCK);
-                let keys = &keys[first * c..(first + some) * c];
-                let rows = queries.chunks_exact(c).zip(scores.chunks_exact_mut(stride));
-                for (query, scores) in rows {
-                    let (query, keys) = (query.as_ptr(), keys.as_ptr());
-                    let to = &mut scores[first..first + BLOCK];
-                    // SAFETY: there are `some` keys, and room for a block of scores.
+            let heads = queries.chunks(HEADS * c);
+            for (queries, scores) in heads.zip(scores.chunks_mut(HEADS * stride)) {
+                for first in (0..n).step_by(BLOCK) {
+                    let block = Block {
+                        queries: queries.as_ptr(),
+                        keys: keys[first * c..].as_ptr(),
+                        n: (n - first).min(BLOCK),
+                        c: if C > 0 { C } else { c },
+                    };
+                    let to = (&mut scores[first..], stride);
+                    // SAFETY: there are as many keys and queries, and room for a block of scores.
                     unsafe {
-                        let sums = if some == BLOCK {
-                            $sums::<T, U, true, C>(query, keys, some, c)
-                        } else {
-                            $sums::<T, U, false, C>(query, keys, some, c)
-                        };
-                        _mm512_storeu_ps(to.as_mut_ptr(), sums);
+                        match (queries.len() / c, block.n) {
+                            (1, BLOCK) => block.write(to, block.$sums::<1, true>()),
+                            (2, BLOCK) => block.write(to, block.$sums::<2, true>()),
+                            (3, BLOCK) => block.write(to, block.$sums::<3, true>()),
+                            (HEADS, BLOCK) => block.write(to, block.$sums::<HEADS, true>()),
+                            (1, _) => block.write(to, block.$sums::<1, false>()),
+                            (2, _) => block.write(to, block.$sums::<2, false>()),
+                            (3, _) => block.write(to, block.$sums::<3, false>()),
+                            _ => block.write(to, block.$sums::<HEADS, false>()),
+                        }
                     }
                 }
             }
@@ -98,88 +111,130 @@ scores_in_blocks!(
     sums
 );
 
-/// Products of a query with `n` keys; without `FULL`, those that do not exist repeat the last.
-///
-/// # Safety
-///
-/// AVX-512; `c` numbers of a query and of each of `n` keys.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-unsafe fn sums<T: Number, U: Number, const FULL: bool, const C: usize>(
-    query: *const T,
+/// Queries of some heads, and up to [`BLOCK`] keys that they share.
+#[derive(Clone, Copy)]
+struct Block<T, U> {
+    queries: *const T,
     keys: *const U,
+    /// At least one key; those that do not exist repeat the last.
     n: usize,
     c: usize,
-) -> __m512 {
-    let c = if C > 0 { C } else { c };
-    let mut sums = [_mm512_setzero_ps(); BLOCK];
-    for first in (0..c).step_by(16) {
-        let mask = if C > 0 { !0 } else { lanes(c - first) };
-        // SAFETY: lanes under the mask lie within the rows.
-        unsafe {
-            let query = load(query.add(first), mask);
-            for (k, sum) in sums.iter_mut().enumerate() {
-                let row = if FULL { k } else { k.min(n - 1) };
-                *sum = _mm512_fmadd_ps(query, load(keys.add(row * c + first), mask), *sum);
-            }
-        }
-    }
-    folded(sums)
 }
 
-/// The same where both are bf16, two products a lane.
-///
-/// # Safety
-///
-/// AVX-512 with BF16; otherwise as for [`sums`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")]
-unsafe fn pair_sums<T: Number, U: Number, const FULL: bool, const C: usize>(
-    query: *const T,
-    keys: *const U,
-    n: usize,
-    c: usize,
-) -> __m512 {
-    let (query, keys) = (query.cast::<u16>(), keys.cast::<u16>());
-    let c = if C > 0 { C } else { c };
-    let mut sums = [_mm512_setzero_ps(); BLOCK];
-    for first in (0..c).step_by(32) {
-        let mask: __mmask32 = match c - first {
-            rest if rest < 32 => (1 << rest) - 1,
-            _ => !0,
-        };
-        // SAFETY: lanes under the mask lie within the rows; any bits are pairs.
-        unsafe {
-            let pairs = |from: *const u16| -> __m512bh {
-                std::mem::transmute(_mm512_maskz_loadu_epi16(mask, from.cast()))
-            };
-            let query = pairs(query.add(first));
-            for (k, sum) in sums.iter_mut().enumerate() {
-                let row = if FULL { k } else { k.min(n - 1) };
-                *sum = _mm512_dpbf16_ps(*sum, query, pairs(keys.add(row * c + first)));
+impl<T: Number, U: Number> Block<T, U> {
+    /// Products of `R` queries with all keys.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512; `c` numbers of each query and key.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+    unsafe fn sums<const R: usize, const FULL: bool>(&self) -> [__m512; R] {
+        let mut quarters = [[_mm512_setzero_ps(); BLOCK / QUAD]; R];
+        for quad in 0..BLOCK / QUAD {
+            let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
+            for first in (0..self.c).step_by(16) {
+                let mask = lanes(self.c - first);
+                // SAFETY: lanes under the mask lie within the rows.
+                unsafe {
+                    let keys: [__m512; QUAD] =
+                        std::array::from_fn(|k| load(self.key::<FULL>(quad, k).add(first), mask));
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let query = load(self.queries.add(i * self.c + first), mask);
+                        for (sum, &key) in sums.iter_mut().zip(&keys) {
+                            *sum = _mm512_fmadd_ps(query, key, *sum);
+                        }
+                    }
+                }
+            }
+            for (quarters, sums) in quarters.iter_mut().zip(&sums) {
+                quarters[quad] = quarter(sums);
             }
         }
+        quarters.map(|quarters| whole(&quarters))
     }
-    folded(sums)
+
+    /// The same where both are bf16, two products a lane.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512 with BF16; otherwise as for [`Self::sums`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")]
+    unsafe fn pair_sums<const R: usize, const FULL: bool>(&self) -> [__m512; R] {
+        let mut quarters = [[_mm512_setzero_ps(); BLOCK / QUAD]; R];
+        for quad in 0..BLOCK / QUAD {
+            let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
+            for first in (0..self.c).step_by(32) {
+                let mask: __mmask32 = match self.c - first {
+                    rest if rest < 32 => (1 << rest) - 1,
+                    _ => !0,
+                };
+                // SAFETY: lanes under the mask lie within the rows; any bits are pairs.
+                unsafe {
+                    let pairs = |from: *const i16| as_pairs(_mm512_maskz_loadu_epi16(mask, from));
+                    let keys: [__m512bh; QUAD] =
+                        std::array::from_fn(|k| pairs(self.key::<FULL>(quad, k).add(first).cast()));
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let query = pairs(self.queries.add(i * self.c + first).cast());
+                        for (sum, &key) in sums.iter_mut().zip(&keys) {
+                            *sum = _mm512_dpbf16_ps(*sum, query, key);
+                        }
+                    }
+                }
+            }
+            for (quarters, sums) in quarters.iter_mut().zip(&sums) {
+                quarters[quad] = quarter(sums);
+            }
+        }
+        quarters.map(|quarters| whole(&quarters))
+    }
+
+    /// Key `k` of four.
+    #[inline(always)]
+    fn key<const FULL: bool>(&self, quad: usize, k: usize) -> *const U {
+        let row = QUAD * quad + k;
+        let row = if FULL { row } else { row.min(self.n - 1) };
+        self.keys.wrapping_add(row * self.c)
+    }
+
+    /// # Safety
+    ///
+    /// AVX-512.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn write<const R: usize>(
+        &self,
+        (to, stride): (&mut [f32], usize),
+        products: [__m512; R],
+    ) {
+        for (i, products) in products.into_iter().enumerate() {
+            let to = to[i * stride..][..BLOCK].as_mut_ptr();
+            // SAFETY: room for a block.
+            unsafe { _mm512_storeu_ps(to, products) };
+        }
+    }
 }
 
-/// The sum of each vector, in their order.
+/// Sums of each quarter of four vectors: the first one's, the second one's, … in each quarter.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn folded(sums: [__m512; BLOCK]) -> __m512 {
-    let halves: [__m512; 8] = std::array::from_fn(|i| {
-        let (a, b) = (sums[2 * i], sums[2 * i + 1]);
-        _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b))
-    });
-    // Each quarter of these holds sums of the same quarter of four vectors.
-    let quarters: [__m512; 4] = std::array::from_fn(|i| {
-        let (a, b) = (
-            _mm512_castps_pd(halves[2 * i]),
-            _mm512_castps_pd(halves[2 * i + 1]),
-        );
-        let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
-        _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
-    });
+fn quarter(sums: &[__m512; QUAD]) -> __m512 {
+    let half = |a: __m512, b: __m512| {
+        _mm512_castps_pd(_mm512_add_ps(
+            _mm512_unpacklo_ps(a, b),
+            _mm512_unpackhi_ps(a, b),
+        ))
+    };
+    let (a, b) = (half(sums[0], sums[1]), half(sums[2], sums[3]));
+    let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+    _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
+}
+
+/// The sum of each of 16 vectors, in their order, from those of their quarters.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn whole(quarters: &[__m512; BLOCK / QUAD]) -> __m512 {
     let joined = |a: __m512, b: __m512| {
         let (even, odd) = (
             _mm512_shuffle_f32x4::<0x88>(a, b),
@@ -187,11 +242,10 @@ fn folded(sums: [__m512; BLOCK]) -> __m512 {
         );
         _mm512_add_ps(even, odd)
     };
-    let (first, second) = (
+    joined(
         joined(quarters[0], quarters[1]),
         joined(quarters[2], quarters[3]),
-    );
-    joined(first, second)
+    )
 }
 
 /// Sums of `[n, c]` values weighed by rows of weights, `stride` apart: `[heads, c]`.
@@ -207,7 +261,7 @@ pub(super) unsafe fn weigh<U: Number>(
 ) {
     let (n, heads) = (values.len() / c, to.len() / c);
     assert!(heads == 0 || weights.len() >= (heads - 1) * stride + n);
-    for head in (0..heads).step_by(4) {
+    for head in (0..heads).step_by(HEADS) {
         for first in (0..c).step_by(COLUMNS) {
             let job = Weighing {
                 values: values.as_ptr().wrapping_add(first),
@@ -224,7 +278,7 @@ pub(super) unsafe fn weigh<U: Number>(
                     1 => weigh_block::<U, 1>(&job),
                     2 => weigh_block::<U, 2>(&job),
                     3 => weigh_block::<U, 3>(&job),
-                    _ => weigh_block::<U, 4>(&job),
+                    _ => weigh_block::<U, HEADS>(&job),
                 }
             }
         }
@@ -255,7 +309,7 @@ pub(super) unsafe fn weigh_pairs(
     let (n, heads) = (values.len() / c, to.len() / c);
     let even = n.next_multiple_of(2);
     assert!(heads == 0 || weights.len() >= (heads - 1) * stride + even);
-    for head in (0..heads).step_by(4) {
+    for head in (0..heads).step_by(HEADS) {
         for first in (0..c).step_by(COLUMNS) {
             let job = Weighing {
                 values: values.as_ptr().wrapping_add(first),
@@ -272,7 +326,7 @@ pub(super) unsafe fn weigh_pairs(
                     1 => weigh_pair_block::<1>(&job),
                     2 => weigh_pair_block::<2>(&job),
                     3 => weigh_pair_block::<3>(&job),
-                    _ => weigh_pair_block::<4>(&job),
+                    _ => weigh_pair_block::<HEADS>(&job),
                 }
             }
         }

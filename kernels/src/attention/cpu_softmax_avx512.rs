@@ -51,12 +51,16 @@ for_avx512! {
                     powers::<N, PAIRS, ABREAST>(from.add(at), n, (factor, shifts), states, to.add(at));
                     row += ABREAST;
                 }
-                while row < states.len() {
-                    let at = row * KEYS;
-                    let shifts = shifts.as_ptr().add(row);
-                    let states = states.as_mut_ptr().add(row);
-                    powers::<N, PAIRS, 1>(from.add(at), n, (factor, shifts), states, to.add(at));
-                    row += 1;
+                let at = row * KEYS;
+                let (from, to) = (from.add(at), to.add(at));
+                let shifts = (factor, shifts.as_ptr().wrapping_add(row));
+                let rest = states.len() - row;
+                let states = states.as_mut_ptr().add(row);
+                match rest {
+                    0 => (),
+                    1 => powers::<N, PAIRS, 1>(from, n, shifts, states, to),
+                    2 => powers::<N, PAIRS, 2>(from, n, shifts, states, to),
+                    _ => powers::<N, PAIRS, 3>(from, n, shifts, states, to),
                 }
             }
         }

@@ -51,6 +51,9 @@ pub(crate) const LINES_AHEAD: usize = 24;
 /// The same of a strip, in words.
 pub(crate) const STRIP_AHEAD: usize = 192;
 
+/// Depths before the end of a tile at which the lines are asked for that it writes.
+const DEPTHS_TO_WRITE: usize = 32;
+
 /// Has `N` cache lines brought that will be read.
 #[target_feature(enable = "avx512f")]
 #[inline]
@@ -84,61 +87,92 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
             true => (1, 12),
             false => (job.a_row_stride, job.a_depth_stride),
         };
-        if job.c_is_far {
-            for i in 0..MR {
-                ask_to_write::<V>(job.c.wrapping_add(i * job.c_row_stride).cast());
+        // C's lines are asked for shortly before they are written: those asked for at the start of
+        // a deep tile would be driven out of the first level by what the tile reads.
+        let late = job.depth.min(DEPTHS_TO_WRITE);
+        for (depths, is_last) in [(job.depth - late, false), (late, true)] {
+            for _ in 0..depths {
+                let mut line = [_mm512_setzero_ps(); V];
+                for (v, line) in line.iter_mut().enumerate() {
+                    *line = _mm512_loadu_ps(b.add(16 * v));
+                }
+                ask_to_read::<V>(b.wrapping_add(LINES_AHEAD * job.b_line_stride));
+                if STRIP {
+                    ask_to_read::<1>(a.wrapping_add(STRIP_AHEAD));
+                }
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let value = _mm512_set1_ps(*a.add(i * row_stride));
+                    for (sum, &line) in sum.iter_mut().zip(&line) {
+                        *sum = _mm512_fmadd_ps(value, line, *sum);
+                    }
+                }
+                a = a.wrapping_add(depth_stride);
+                b = b.wrapping_add(job.b_line_stride);
             }
-        }
-        for _ in 0..job.depth {
-            let mut line = [_mm512_setzero_ps(); V];
-            for (v, line) in line.iter_mut().enumerate() {
-                *line = _mm512_loadu_ps(b.add(16 * v));
-            }
-            ask_to_read::<V>(b.wrapping_add(LINES_AHEAD * job.b_line_stride));
-            if STRIP {
-                ask_to_read::<1>(a.wrapping_add(STRIP_AHEAD));
-            }
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let value = _mm512_set1_ps(*a.add(i * row_stride));
-                for (sum, &line) in sum.iter_mut().zip(&line) {
-                    *sum = _mm512_fmadd_ps(value, line, *sum);
+            if job.c_is_far && !is_last {
+                for i in 0..MR {
+                    ask_to_write::<V>(job.c.wrapping_add(i * job.c_row_stride).cast());
                 }
             }
-            a = a.wrapping_add(depth_stride);
-            b = b.wrapping_add(job.b_line_stride);
         }
-        for (i, sum) in sums.into_iter().enumerate() {
-            for (v, value) in sum.into_iter().enumerate() {
-                finish(job, (i, 16 * v), value);
+        if job.sums.is_null() && job.bias.is_null() && job.residual.is_null() {
+            for (i, sum) in sums.iter().enumerate() {
+                for (v, &value) in sum.iter().enumerate() {
+                    store(job, (i, 16 * v), value);
+                }
             }
+        } else {
+            // A copy: sums whose address is taken would not stay in registers.
+            let sums = sums;
+            finish(job, &sums);
         }
     }
 }
 
-/// Adds what is to be added to 16 columns of a row and writes them.
+/// Writes 16 columns of a row, of which those from `column` on that the job has.
 ///
 /// # Safety
 ///
 /// As for [`tile`].
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn finish(job: &TileJob, (row, column): (usize, usize), mut value: __m512) {
+unsafe fn store(job: &TileJob, (row, column): (usize, usize), value: __m512) {
     let mask = lanes(job.columns.saturating_sub(column));
-    let place = |first: *const f32, stride: usize| first.wrapping_add(row * stride + column);
+    let to = job.c.wrapping_add(row * job.c_row_stride + column);
     // SAFETY: lanes outside the mask are not touched.
-    unsafe {
-        if !job.sums.is_null() {
-            let sums = _mm512_maskz_loadu_ps(mask, place(job.sums, job.sums_row_stride));
-            value = _mm512_add_ps(sums, value);
+    unsafe { _mm512_mask_storeu_ps(to, mask, value) };
+}
+
+/// Adds what is to be added to the rows of a tile and writes them.
+///
+/// # Safety
+///
+/// As for [`tile`].
+#[target_feature(enable = "avx512f")]
+#[inline(never)]
+unsafe fn finish<const V: usize>(job: &TileJob, sums: &[[__m512; V]]) {
+    for (row, sum) in sums.iter().enumerate() {
+        for (v, &value) in sum.iter().enumerate() {
+            let (column, mut value) = (16 * v, value);
+            let mask = lanes(job.columns.saturating_sub(column));
+            let place =
+                |first: *const f32, stride: usize| first.wrapping_add(row * stride + column);
+            // SAFETY: lanes outside the mask are not touched.
+            unsafe {
+                if !job.sums.is_null() {
+                    let sums = _mm512_maskz_loadu_ps(mask, place(job.sums, job.sums_row_stride));
+                    value = _mm512_add_ps(sums, value);
+                }
+                if !job.bias.is_null() {
+                    value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, place(job.bias, 0)));
+                }
+                if !job.residual.is_null() {
+                    let residual = place(job.residual, job.residual_row_stride);
+                    value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, residual));
+                }
+                store(job, (row, column), value);
+            }
         }
-        if !job.bias.is_null() {
-            value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, place(job.bias, 0)));
-        }
-        if !job.residual.is_null() {
-            let residual = place(job.residual, job.residual_row_stride);
-            value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, residual));
-        }
-        _mm512_mask_storeu_ps(place(job.c, job.c_row_stride).cast_mut(), mask, value);
     }
 }
 

@@ -46,21 +46,24 @@ fn rows_that_start_at_different_columns_agree_with_the_reference() {
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let mut numbers = Numbers::new(52);
-    let qkv = numbers.tensor([5, 10, 16]);
-    let (keys, cached) = (
-        numbers.tensor([5, 2, 90, 16]),
-        numbers.tensor([5, 2, 90, 16]),
-    );
-    let columns = Columns {
-        starts: &[0, 3, 9, 80, 88],
-        end: 89,
-    };
-    let run = |threads| {
-        on_threads(threads, || {
-            values(&decode(qkv.clone(), 6, (&keys, &cached), columns))
-        })
-    };
-    assert!(run(1) == run(2));
+    // One thread's work, as heads that threads share, and as pieces of a few heads.
+    for (rows, c, end) in [(5, 16, 89), (5, 64, 600), (1, 64, 900)] {
+        let qkv = numbers.tensor([rows, 10, c]);
+        let (keys, cached) = (
+            numbers.tensor([rows, 2, 900, c]),
+            numbers.tensor([rows, 2, 900, c]),
+        );
+        let columns = Columns {
+            starts: &[0, 3, 9, 80, 88][..rows],
+            end,
+        };
+        let run = |threads| {
+            on_threads(threads, || {
+                values(&decode(qkv.clone(), 6, (&keys, &cached), columns))
+            })
+        };
+        assert!(run(1) == run(2), "{rows} rows to {end} columns");
+    }
 }
 
 #[test]
