@@ -3,7 +3,7 @@
 //! Allocators give large blocks back to the operating system, which clears every page again when
 //! the next step touches it. Blocks kept here come in sizes an eighth apart, so that steps of
 //! nearly the same length share them. What is in use and what is kept together never exceed what
-//! was in use at the peak: a block of a new size replaces those that lay longest.
+//! was in use at the peak, or [`SMALL_WORK`]: a block of a new size replaces those that lay longest.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::{BTreeMap, VecDeque};
@@ -26,6 +26,10 @@ pub(super) const ALIGNMENT: usize = 64;
 /// Bytes of a huge page. A block of several such pages starts with one, and asks for them: clearing
 /// and finding 512 small ones costs a step of an encoder a tenth of its time.
 const HUGE_PAGE: usize = 2 << 20;
+
+/// Bytes in use and kept that work with a lower peak may have: operations whose results replace each
+/// other, one after the other, would else give each block back before the next.
+const SMALL_WORK: usize = 32 << 20;
 
 static POOL: Pool = Pool::new();
 
@@ -284,8 +288,9 @@ impl Pool {
 
     fn release(&self) {
         let mut shelves = self.shelves();
-        shelves.peak_bytes = shelves.used_bytes;
-        let surplus = shelves.surplus();
+        let used = shelves.used_bytes;
+        shelves.peak_bytes = used;
+        let surplus = shelves.surplus(used);
         drop(shelves);
         drop(surplus);
     }
@@ -301,7 +306,7 @@ impl Shelves {
                 self.free_bytes -= size;
                 (Some(memory), Vec::new())
             }
-            None => (None, self.surplus()),
+            None => (None, self.surplus(self.peak_bytes.max(SMALL_WORK))),
         }
     }
 
@@ -314,10 +319,10 @@ impl Shelves {
         shelf.push_back((self.time, memory));
     }
 
-    /// Removes the oldest until what is left is within the peak.
-    fn surplus(&mut self) -> Vec<Memory> {
+    /// Removes the oldest until what is left and in use is at most `most` bytes.
+    fn surplus(&mut self, most: usize) -> Vec<Memory> {
         let mut surplus = Vec::new();
-        while self.used_bytes + self.free_bytes > self.peak_bytes {
+        while self.used_bytes + self.free_bytes > most {
             let shelves = self.free.values_mut().filter(|shelf| !shelf.is_empty());
             let oldest = shelves.min_by_key(|shelf| shelf[0].0);
             let Some((_, memory)) = oldest.and_then(VecDeque::pop_front) else {
@@ -341,7 +346,9 @@ fn block_size(bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALIGNMENT, AllocationController, Block, HUGE_PAGE, Pool, SMALLEST, block_size};
+    use super::{
+        ALIGNMENT, AllocationController, Block, HUGE_PAGE, Pool, SMALL_WORK, SMALLEST, block_size,
+    };
 
     fn pool() -> &'static Pool {
         Box::leak(Box::new(Pool::new()))
@@ -395,7 +402,7 @@ mod tests {
     #[test]
     fn what_is_kept_and_used_never_exceeds_the_peak_and_the_oldest_goes_first() {
         let pool = pool();
-        let size = 1 << 20;
+        let size = SMALL_WORK / 8;
         let blocks: Vec<_> = (1..=4).map(|i| pool.take(i * size)).collect();
         drop(blocks);
         assert_eq!(state(pool), [0, 10 * size, 10 * size]);
@@ -405,11 +412,22 @@ mod tests {
         drop(other);
         for i in 1..200 {
             let [used, kept, peak] = state(pool);
-            assert!(used + kept <= peak);
+            assert!(used + kept <= peak.max(SMALL_WORK));
             drop([pool.take(i * 77_777), pool.take(i * 33_333)]);
         }
         pool.release();
         assert_eq!(state(pool), [0; 3]);
+    }
+
+    #[test]
+    fn small_work_keeps_blocks_of_all_its_sizes() {
+        let pool = pool();
+        for _ in 0..3 {
+            drop(pool.take(SMALL_WORK / 2));
+            drop(pool.take(SMALL_WORK / 4));
+        }
+        let peak = SMALL_WORK / 2;
+        assert_eq!(state(pool), [0, SMALL_WORK / 2 + SMALL_WORK / 4, peak]);
     }
 
     #[test]
@@ -448,6 +466,6 @@ mod tests {
             }
         });
         let [used, kept, peak] = state(pool);
-        assert!(used == 0 && kept <= peak);
+        assert!(used == 0 && kept <= peak.max(SMALL_WORK));
     }
 }

@@ -16,9 +16,13 @@ const TASK_NUMBERS: usize = 1 << 14;
 /// Numbers that stay in the nearest cache between two passes.
 const NEAR_NUMBERS: usize = 1 << 12;
 
-/// Whole rows of `width` numbers that one task takes.
-fn task_rows(width: usize) -> usize {
-    (TASK_NUMBERS / width).max(1)
+/// Tasks a thread: enough for one that wakes late to be waited for a fourth of its share at most.
+const TASKS: usize = 4;
+
+/// Rows of `width` numbers that one task takes, of `rows`.
+fn task_rows(rows: usize, width: usize) -> usize {
+    let shared = rows.div_ceil(TASKS * rayon::current_num_threads());
+    (TASK_NUMBERS / width).max(1).max(shared)
 }
 
 /// `rows` rows of `width` numbers that `f` writes, a run of rows at a time.
@@ -98,7 +102,8 @@ pub(crate) fn for_rows<T: Copy + Send>(
     if x.is_empty() {
         return;
     }
-    let (rows, step) = (x.len() / width, task_rows(width));
+    let rows = x.len() / width;
+    let step = task_rows(rows, width);
     if rows <= step || is_alone() {
         f(0..rows, x);
     } else {
