@@ -60,7 +60,7 @@ fn fraction(x: __m512) -> __m512 {
     _mm512_reduce_ps::<DOWN>(x)
 }
 
-/// `2ˣ` for numbers in 0..1.
+/// `2ˣ` for numbers in 0..1, which rounding may leave by a last bit.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 fn polynomials<T: Number, const N: usize>(x: [__m512; N]) -> [__m512; N] {
