@@ -73,12 +73,12 @@ pub(super) fn decode<T: Number, U: Number>(
     let rows = Rows { qkv, starts, end };
     let groups = starts.len() * g;
     let columns: usize = starts.iter().map(|start| end - start).sum();
-    let is_little = 2 * columns * g * c * size_of::<U>() <= ONE_THREAD;
+    let by_one_thread = is_alone() || 2 * columns * g * c * size_of::<U>() <= ONE_THREAD;
     // SAFETY: every group of heads sees columns, and is written.
     unsafe {
         Buffer::filled(starts.len() * h * c, |out| {
-            if groups < MANY_GROUPS * rayon::current_num_threads() || is_little || is_alone() {
-                cache.attend(&rows, 0..groups, is_little || is_alone(), out);
+            if by_one_thread || groups < MANY_GROUPS * rayon::current_num_threads() {
+                cache.attend(&rows, 0..groups, by_one_thread, out);
                 return;
             }
             let groups = out.par_chunks_exact_mut(h / g * c).enumerate();
@@ -93,7 +93,7 @@ impl<U: Number> Cache<'_, U> {
         &self,
         rows: &Rows<'_, T>,
         groups: Range<usize>,
-        is_alone: bool,
+        by_one_thread: bool,
         out: &mut [MaybeUninit<T>],
     ) {
         let Heads { h, g, c } = self.heads;
@@ -113,7 +113,7 @@ impl<U: Number> Cache<'_, U> {
                 let first = row * self.heads.all() + self.heads.group(kv_head).start;
                 self.attend_to(&rows.qkv[first * c..][..h / g * c], piece, to);
             };
-            if is_alone {
+            if by_one_thread {
                 pieces
                     .iter()
                     .zip(found.chunks_exact_mut(width))

@@ -3,7 +3,7 @@
 //! Allocators give large blocks back to the operating system, which clears every page again when
 //! the next step touches it. Blocks kept here come in sizes an eighth apart, so that steps of
 //! nearly the same length share them. What is in use and what is kept together never exceed what
-//! was in use at the peak, or [`SMALL_WORK`]: a block of a new size replaces those that lay longest.
+//! was in use at the peak, or 32 MiB: a block of a new size replaces those that lay longest.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::{BTreeMap, VecDeque};
