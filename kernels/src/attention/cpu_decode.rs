@@ -60,8 +60,7 @@ struct Piece {
     columns: Range<usize>,
 }
 
-/// Attention of `rows` to the columns that they see, `[b, h, c]`: row `i` sees columns
-/// `starts[i]..end`.
+/// `[b, h + 2 g, c]` to `[b, h, c]`: row `i` sees columns `starts[i]..end`, at least one.
 pub(super) fn decode<T: Number, U: Number>(
     qkv: &[T],
     cache: &Cache<'_, U>,

@@ -112,7 +112,6 @@ scores_in_blocks!(
 );
 
 /// Queries of some heads, and up to [`BLOCK`] keys that they share.
-#[derive(Clone, Copy)]
 struct Block<T, U> {
     queries: *const T,
     keys: *const U,
@@ -198,6 +197,8 @@ impl<T: Number, U: Number> Block<T, U> {
         self.keys.wrapping_add(row * self.c)
     }
 
+    /// Writes each query's products to its row of scores, `stride` apart.
+    ///
     /// # Safety
     ///
     /// AVX-512.

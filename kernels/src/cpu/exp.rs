@@ -35,7 +35,7 @@ pub(crate) fn exp(x: f32) -> f32 {
 }
 
 /// Logarithm of the smallest normal number, rounded up.
-pub(crate) const LEAST: f32 = -87.336_54;
+const LEAST: f32 = -87.336_54;
 
 #[inline(always)]
 fn power_of_two(n: i32) -> f32 {
