@@ -191,13 +191,9 @@ impl Block {
         inputs.hide(scores, KEYS, tile.first, keys.clone(), columns);
         let powers = numbers_of::<A>(exponentials);
         exponentiate(scores, columns, heads.scale(), tile.states, powers);
-        let mut corrections = [0.0; QUERIES];
-        for (correction, state) in corrections.iter_mut().zip(&*tile.states) {
-            *correction = state.correction;
-        }
         let onto = match keys.start {
             0 => Onto::Nothing,
-            _ => Onto::Scaled(corrections.as_ptr()),
+            _ => Onto::Corrected(tile.states.as_ptr()),
         };
         let panels = Panels {
             first: self

@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use super::cpu_softmax::{RowSums, score_gradients};
+use super::cpu_softmax::{RowSums, Running, score_gradients};
 use crate::cpu::number::Number;
 use crate::cpu::tile::{Tile, TileJob};
 
@@ -52,8 +52,8 @@ pub(super) enum Onto {
     Nothing,
     /// What the target holds.
     Sums,
-    /// What the target holds, each row times its number of these.
-    Scaled(*const f32),
+    /// What the target holds, each row times the correction of its softmax.
+    Corrected(*const Running),
 }
 
 impl Onto {
@@ -69,7 +69,7 @@ impl Onto {
     /// For the rows from `row` on.
     fn rows_from(self, row: usize) -> Self {
         match self {
-            Self::Scaled(factors) => Self::Scaled(factors.wrapping_add(row)),
+            Self::Corrected(states) => Self::Corrected(states.wrapping_add(row)),
             other => other,
         }
     }
@@ -158,13 +158,13 @@ impl<T: Tile> Arithmetic for WithTiles<T> {
     unsafe fn tile(job: &Job) {
         const { assert!(PANEL.is_multiple_of(T::COLUMNS), "tiles of a panel") };
         let (c, a) = (job.c, job.a);
-        if let Onto::Scaled(factors) = c.onto {
+        if let Onto::Corrected(states) = c.onto {
             for row in 0..job.rows {
-                // SAFETY: a factor for each row, and rows of so many columns.
+                // SAFETY: a state for each row, and rows of so many columns.
                 unsafe {
                     let first = c.first.add(row * c.row_stride);
                     let held = std::slice::from_raw_parts_mut(first, job.columns);
-                    let factor = *factors.add(row);
+                    let factor = (*states.add(row)).correction;
                     held.iter_mut().for_each(|sum| *sum *= factor);
                 }
             }
@@ -179,7 +179,7 @@ impl<T: Tile> Arithmetic for WithTiles<T> {
                 b_line_stride: PANEL,
                 sums: match c.onto {
                     Onto::Nothing => std::ptr::null(),
-                    Onto::Sums | Onto::Scaled(_) => target,
+                    Onto::Sums | Onto::Corrected(_) => target,
                 },
                 sums_row_stride: c.row_stride,
                 bias: std::ptr::null(),

@@ -154,8 +154,8 @@ unsafe fn store<const R: usize, const V: usize>(sums: &[[__m512; V]; R], job: &J
                 let value = match job.c.onto {
                     Onto::Nothing => value,
                     Onto::Sums => _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), value),
-                    Onto::Scaled(factors) => {
-                        let factor = _mm512_set1_ps(*factors.add(i));
+                    Onto::Corrected(states) => {
+                        let factor = _mm512_set1_ps((*states.add(i)).correction);
                         _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, c), factor, value)
                     }
                 };
