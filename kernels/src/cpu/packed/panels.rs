@@ -38,8 +38,7 @@ const EMPTY: Line = Line([0; COLUMNS]);
 enum Lines {
     /// Of frozen weights.
     Kept(Kept<Line>),
-    /// Of what changes from step to step.
-    Own(Vec<Line>),
+    /// Of what changes from step to step, in memory on loan.
     Lent(Buffer<Line>),
 }
 
@@ -49,7 +48,6 @@ impl Deref for Lines {
     fn deref(&self) -> &[Line] {
         match self {
             Self::Kept(lines) => lines,
-            Self::Own(lines) => lines,
             Self::Lent(lines) => lines,
         }
     }
@@ -59,7 +57,6 @@ impl DerefMut for Lines {
     fn deref_mut(&mut self) -> &mut [Line] {
         match self {
             Self::Kept(lines) => lines,
-            Self::Own(lines) => lines,
             Self::Lent(lines) => lines,
         }
     }
@@ -267,7 +264,7 @@ impl<T: Operand> Panels<T> {
             })
             .collect();
         let mut panels = Self {
-            lines: Lines::Own(vec![EMPTY; line]),
+            lines: Lines::Lent(Buffer::repeated(EMPTY, line)),
             spans,
             depth,
             columns,
@@ -429,7 +426,7 @@ impl Panels<f32> {
             1,
             "rows or columns of a matrix are contiguous"
         );
-        let lines = Lines::Own(vec![EMPTY; Self::whole_lines([depth, columns])]);
+        let lines = Lines::Lent(Buffer::repeated(EMPTY, Self::whole_lines([depth, columns])));
         Self::of_row_starts(
             matrix.data(),
             [columns, depth],
