@@ -277,3 +277,53 @@ fn a_run_directory_of_another_config_is_refused_and_left_as_it_is() {
     );
     assert_same_outcome(&workplace.path("run"), &expected);
 }
+
+#[test]
+fn a_run_keeps_the_day_on_which_it_began() {
+    let workplace = workplace();
+    let template = fixture("tiny_chat_model").join("chat_template.jinja");
+    let template = std::fs::read_to_string(template).unwrap();
+    let dated = format!("{{{{ strftime_now('%d %b %Y') }}}}{template}");
+    workplace.write("dated.jinja", dated);
+    let run = |name: &str, day: Option<&str>| {
+        let mut command = train(&workplace, name);
+        command.args(["--set", "data.chat_template=dated.jinja"]);
+        if let Some(day) = day {
+            command.args(["--set", &format!("data.template_date={day}")]);
+        }
+        Answer::of(&mut command)
+    };
+    let day = "2019-03-04";
+    for name in ["whole", "later"] {
+        run(name, Some(day)).success();
+    }
+    let expected = outcome(&workplace.path("whole"));
+    let last = RunDir::create_or_open(&workplace.path("later"))
+        .unwrap()
+        .list()
+        .unwrap()
+        .pop()
+        .expect("a checkpoint");
+    std::fs::remove_dir_all(&last.path).unwrap();
+    // Without the setting it would be today.
+    run("later", None).success();
+    assert_same_outcome(&workplace.path("later"), &expected);
+    let other = run("later", Some("2019-03-05"));
+    assert_eq!(other.status, Some(2));
+    let change = "data.template_date: \"2019-03-04\" -> \"2019-03-05\"";
+    assert!(other.stderr.contains(change), "{}", other.stderr);
+    // The day is part of the text.
+    let texts = [day, "2019-03-05"].map(|day| {
+        let date = format!("data.template_date={day}");
+        let arguments = "inspect config.toml --rows 1 --format json --set".split(' ');
+        let template = ["data.chat_template=dated.jinja", "--set", &date];
+        workplace.run(arguments.chain(template)).success()
+    });
+    assert_ne!(texts[0], texts[1]);
+    assert!(texts[0].contains("04"), "{}", texts[0]);
+    // A run that is told no day keeps today.
+    let mut begun = train(&workplace, "begun");
+    Answer::of(begun.args(["--set", "train.max_steps=1"])).success();
+    let config = workplace.read("begun/config.resolved.toml");
+    assert!(config.contains("\ntemplate_date = \"20"), "{config}");
+}

@@ -9,6 +9,7 @@ use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
 use tooltune_data::text::{ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
 use tooltune_kernels::ComputeDtype;
 
+use crate::config::Config;
 use crate::error::Error;
 use crate::models::{Decoder, ModelConfig, load};
 
@@ -30,6 +31,23 @@ pub struct BaseModel {
 }
 
 impl BaseModel {
+    /// Opens the language model of a config, with the template and the day that it says.
+    ///
+    /// # Errors
+    ///
+    /// As [`BaseModel::open`]; a config of no language model.
+    pub fn of(config: &Config) -> Result<Self, Error> {
+        let path = &config.language_model()?.model_name_or_path;
+        let base = Self::open(path, config.data.chat_template.as_deref())?;
+        Ok(match config.data.template_date {
+            Some(date) => Self {
+                template: base.template.with_date(date),
+                ..base
+            },
+            None => base,
+        })
+    }
+
     /// Opens a model; reads headers and text files, no weights.
     ///
     /// `chat_template` replaces the model's own.

@@ -108,9 +108,7 @@ pub fn examine(config: Option<&Config>, device: Device) -> Vec<Finding> {
 type Run<'a> = (&'a Config, Result<BaseModel, String>);
 
 fn open_model(config: &Config) -> Result<BaseModel, String> {
-    let template = config.data.chat_template.as_deref();
-    let model = config.language_model().map_err(|error| error.to_string())?;
-    BaseModel::open(&model.model_name_or_path, template).map_err(|error| error.to_string())
+    BaseModel::of(config).map_err(|error| error.to_string())
 }
 
 fn processor() -> Finding {

@@ -50,6 +50,21 @@ pub enum DataError {
         reasons: String,
     },
 
+    /// A kind of span that the mask names is in no row.
+    #[error(
+        "`{setting}` names {span}, and none of the {n_rows} rows has one: arguments are found in \
+         the `tool_calls` of messages and in goat rows, not in calls that a content writes out; \
+         put the calls there, or delete the setting"
+    )]
+    NoSpan {
+        /// The setting.
+        setting: &'static str,
+        /// The kind.
+        span: &'static str,
+        /// Rows read.
+        n_rows: usize,
+    },
+
     /// A line has no end in sight.
     #[error(transparent)]
     LineTooLong(#[from] TooLong),

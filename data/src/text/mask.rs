@@ -125,6 +125,28 @@ impl MaskConfig {
         self.checked_weights().map(|_| ())
     }
 
+    /// Checks that each kind of span that the settings name was there, given how often in all rows.
+    ///
+    /// # Errors
+    ///
+    /// - a kind was in none of the `n_rows` rows
+    pub(super) fn check_found(&self, n_spans: &[usize], n_rows: usize) -> Result<(), DataError> {
+        let kinds = self.checked_weights()?;
+        let Some(i) = n_spans.iter().position(|&n| n == 0) else {
+            return Ok(());
+        };
+        let setting = match i < self.weights.len() {
+            true => "mask.weights",
+            false => "mask.arguments",
+        };
+        Err(DataError::NoSpan {
+            setting,
+            span: kinds[i].0.name(),
+            n_rows,
+        })
+    }
+
+    /// Each kind with its weight; that of [`MaskConfig::arguments`] is the last.
     pub(super) fn checked_weights(&self) -> Result<Vec<(SpanKind, f32)>, DataError> {
         let masked = self.arguments.masked().map(|kind| Ok((kind, 0.0)));
         self.weights

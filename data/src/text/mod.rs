@@ -33,7 +33,8 @@ pub use prepare::{
 pub use rows::{DataFormat, Row, RowReader, read_rows};
 pub use slot::{SlotRow, slot_completion, slot_prompt};
 pub use template::{
-    ChatTemplate, GenerationPrompt, RenderedText, Span, SpanKind, SpecialTokens, Turns,
+    ChatTemplate, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,
+    TemplateDate, Turns,
 };
 pub use tokenizer::{Encoded, Specials, Tokenizer};
 pub use word_piece::WordPiece;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::error::DataError;
-use super::mask::{MaskConfig, OnEmpty};
+use super::mask::{ArgumentMask, MaskConfig, OnEmpty};
 use super::rows::Row;
 use super::supervise::{Supervision, Supervisor};
 use super::template::{ChatTemplate, RenderedText};
@@ -58,6 +58,8 @@ pub enum TokenizeOutcome {
         example: TokenizedExample,
         /// One text per straddling token, in order.
         straddling: Vec<String>,
+        /// Spans of each kind whose weight the mask changes.
+        n_spans: Vec<usize>,
     },
     /// Nothing, as the options ask.
     Dropped(DroppedRow),
@@ -111,6 +113,8 @@ pub struct PrepareReport {
     pub n_tokens: usize,
     /// Tokens with a weight above 0.
     pub n_trained_tokens: usize,
+    /// Argument values of calls that `mask.arguments` leaves out of the loss.
+    pub n_masked_values: usize,
     /// Tokens that straddle the border of a learned or weighted span.
     pub n_straddling: usize,
     /// The ten commonest of them, commonest first, ties in the order of their text.
@@ -270,6 +274,7 @@ fn finish(
             loss_weights,
         },
         straddling,
+        n_spans: supervision.n_spans,
     })
 }
 
@@ -280,6 +285,7 @@ fn finish(
 /// - a row cannot be read
 /// - as [`tokenize_row`]
 /// - no row gives an example
+/// - the mask names a kind of span that is in no row
 pub fn prepare(
     rows: impl Iterator<Item = Result<Row, DataError>>,
     template: &ChatTemplate,
@@ -289,6 +295,7 @@ pub fn prepare(
     let mut examples = Vec::new();
     let mut report = PrepareReport::default();
     let mut counts: HashMap<String, usize> = HashMap::new();
+    let mut n_spans = vec![0; options.mask.checked_weights()?.len()];
     for row in rows {
         report.n_rows += 1;
         match tokenize_row(&row?, template, tokenizer, options)? {
@@ -296,7 +303,11 @@ pub fn prepare(
             TokenizeOutcome::Example {
                 example,
                 straddling,
+                n_spans: of_row,
             } => {
+                for (total, n) in n_spans.iter_mut().zip(of_row) {
+                    *total += n;
+                }
                 report.n_tokens += example.input_ids.len();
                 report.n_trained_tokens +=
                     example.loss_weights.iter().filter(|&&w| w > 0.0).count();
@@ -314,6 +325,10 @@ pub fn prepare(
             n_rows: report.n_rows,
             reasons: reasons(&report.dropped),
         });
+    }
+    options.mask.check_found(&n_spans, report.n_rows)?;
+    if options.mask.arguments != ArgumentMask::None {
+        report.n_masked_values = n_spans.last().copied().unwrap_or_default();
     }
     Ok(Prepared { examples, report })
 }

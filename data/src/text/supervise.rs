@@ -17,6 +17,8 @@ pub(super) struct Supervision {
     pub(super) weights: Vec<f32>,
     /// Tokens that cross the border of a learned or weighted span, in order.
     pub(super) straddling: BTreeSet<usize>,
+    /// Spans of each kind that [`MaskConfig::checked_weights`] names, in its order.
+    pub(super) n_spans: Vec<usize>,
 }
 
 /// Everything about a row that weights are made from.
@@ -53,9 +55,12 @@ impl Supervisor<'_> {
             if self.rendered.lost.contains(&kind) {
                 return Err(DataError::SpanLost { span: kind.name() });
             }
+            let mut n_spans = 0;
             for span in self.rendered.spans.iter().filter(|span| span.kind == kind) {
                 self.reweigh(span, weight, &mut supervision)?;
+                n_spans += 1;
             }
+            supervision.n_spans.push(n_spans);
         }
         match self
             .rendered
@@ -75,6 +80,7 @@ impl Supervisor<'_> {
         let mut supervision = Supervision {
             weights: vec![0.0; n_tokens],
             straddling: BTreeSet::new(),
+            n_spans: Vec::new(),
         };
         if self.mask.train_on == TrainOn::All {
             supervision.weights.fill(1.0);

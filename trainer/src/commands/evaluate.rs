@@ -286,9 +286,8 @@ pub(super) fn generated<R>(
             work(Writer::Endpoint(&server), &mut watch)?
         }
         None => {
-            let template = config.data.chat_template.as_deref();
             let model = config.language_model()?;
-            let base = BaseModel::open(&model.model_name_or_path, template)?;
+            let base = BaseModel::of(config)?;
             let compute_dtype = settings::compute_dtype(model.compute_dtype, device);
             let mut decoder = base.decoder(compute_dtype, device)?;
             if args.checkpoint != "base" {

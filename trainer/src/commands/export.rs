@@ -21,10 +21,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
     let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
     refuse_unused(args)?;
-    let base = || {
-        let template = config.data.chat_template.as_deref();
-        BaseModel::open(&config.language_model()?.model_name_or_path, template)
-    };
+    let base = || BaseModel::of(&config);
     if args.check {
         return say(&compatibility_table(&checkpoint, &base()?)?);
     }

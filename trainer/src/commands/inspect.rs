@@ -15,8 +15,7 @@ use crate::recipes::settings;
 pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
     let config = load_config(&args.config)?;
     let device = place.open(config.device)?;
-    let template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
+    let base = BaseModel::of(&config)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
     let files = (config.data.train.as_slice(), &device);
     let shown = with_rows(&config, files, &mut FlattenReport::default(), |rows| {

@@ -173,8 +173,7 @@ fn label(checkpoint: &Checkpoint, best: Option<u64>) -> String {
 }
 
 fn previews(config: &Config, device: &Device) -> Result<Vec<PreviewRow>, Error> {
-    let template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
+    let base = BaseModel::of(config)?;
     let options = settings::prepare_options(config, &base.stop_ids);
     let files = (config.data.train.as_slice(), device);
     with_rows(config, files, &mut FlattenReport::default(), |rows| {

@@ -6,17 +6,21 @@ use burn::tensor::Device;
 
 use super::{Place, load_config, say};
 use crate::cli::TrainArgs;
-use crate::config::Config;
+use crate::config::{ArgumentMask, Config};
 use crate::error::Error;
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::resume::Resume;
 use crate::recipes::retriever::{self, RetrieverPreparation};
+use crate::recipes::run_files;
 use crate::recipes::sft::{Preparation, prepare_run, train};
 use crate::recipes::summary::RunSummary;
 
 pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
     let mut config = load_config(&args.config)?;
     config.device = place.name(config.device)?;
+    if config.model.is_some() {
+        config.data.template_date = Some(run_files::template_date(&config)?);
+    }
     let device = place.open(config.device)?;
     let interrupt = Interrupt::listen()?;
     let resume = match args.resume.as_str() {
@@ -80,6 +84,12 @@ fn train_model(
         report.n_trained_tokens,
         preparation.total_steps
     ))?;
+    if config.mask.arguments != ArgumentMask::None {
+        let n = report.n_masked_values;
+        say(&format!(
+            "{n} argument values of calls are left out of the loss"
+        ))?;
+    }
     for dropped in &report.dropped {
         say(&format!("dropped {}: {:?}", dropped.id, dropped.reason))?;
     }

@@ -61,9 +61,8 @@ fn against(
     (reader, export, n_rows): (Reader, &Path, usize),
     device: &Device,
 ) -> Result<(), Error> {
-    let template = config.data.chat_template.as_deref();
     let model = &config.language_model()?.model_name_or_path;
-    let base = BaseModel::open(model, template)?;
+    let base = BaseModel::of(config)?;
     let mut trained = base.decoder(ComputeDtype::F32, device)?;
     attach(&mut trained, checkpoint, model, device)?;
     let prompts = prompts(config, &base, n_rows, device)?;
@@ -223,9 +222,8 @@ fn logits(
     (path, rows): (&Path, usize),
     device: &Device,
 ) -> Result<(), Error> {
-    let template = config.data.chat_template.as_deref();
     let model = &config.language_model()?.model_name_or_path;
-    let base = BaseModel::open(model, template)?;
+    let base = BaseModel::of(config)?;
     let mut decoder = base.decoder(ComputeDtype::F32, device)?;
     attach(&mut decoder, checkpoint, model, device)?;
     let prompts: Vec<(Vec<u32>, Vec<f32>)> = prompts(config, &base, rows, device)?

@@ -4,6 +4,8 @@
 //! with a stand-in value, so that one pass finds everything; the stand-ins never leave this file,
 //! because any report refuses the config.
 
+use tooltune_data::text::TemplateDate;
+
 use super::check_flatten;
 use super::choices::{
     CheckpointingMode, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType,
@@ -11,7 +13,9 @@ use super::choices::{
 };
 use super::defaults;
 use super::names;
-use super::raw::{RawCheckpoint, RawConfig, RawData, RawLog, RawLora, RawMask, RawModel, RawTrain};
+use super::raw::{
+    Day, RawCheckpoint, RawConfig, RawData, RawLog, RawLora, RawMask, RawModel, RawTrain,
+};
 use super::read::Findings;
 use super::rules::Checker;
 use super::settings::{
@@ -71,6 +75,7 @@ fn no_data() -> DataConfig {
         on_overflow: defaults::ON_OVERFLOW,
         packing: defaults::PACKING,
         chat_template: None,
+        template_date: None,
         flatten: check_flatten::flattening(&RawData::default()),
     }
 }
@@ -199,6 +204,7 @@ impl Checker<'_> {
             on_overflow: raw.on_overflow.unwrap_or(defaults::ON_OVERFLOW),
             packing: raw.packing.unwrap_or(defaults::PACKING),
             chat_template: raw.chat_template,
+            template_date: self.template_date(raw.template_date),
         };
         self.at_least("data.max_length", data.max_length as u64, 2);
         if let Some(file) = data.eval.iter().find(|file| data.train.contains(file)) {
@@ -210,6 +216,20 @@ impl Checker<'_> {
             );
         }
         data
+    }
+
+    fn template_date(&mut self, typed: Option<Day>) -> Option<TemplateDate> {
+        let Day(text) = typed?;
+        let date = text.parse().ok();
+        if date.is_none() {
+            let message = format!("`data.template_date` cannot be {text:?}");
+            self.report(
+                "data.template_date",
+                message,
+                "write a day of the calendar, as \"2026-01-31\"",
+            );
+        }
+        date
     }
 
     fn mask(&mut self, raw: RawMask, data: &DataConfig) -> MaskConfig {

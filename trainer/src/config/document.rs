@@ -27,8 +27,8 @@ pub(crate) enum Value {
     Integer(i128),
     Float(f64),
     Text(String),
-    /// TOML's dates and times, which no setting uses.
-    Date,
+    /// TOML's dates and times, as they are written.
+    Date(String),
     List(Vec<Node>),
     Table(Table),
 }
@@ -42,7 +42,7 @@ impl Value {
             Self::Integer(value) => format!("`{value}`"),
             Self::Float(value) => format!("`{value:?}`"),
             Self::Text(text) => format!("the text {:?}", names::shorten(text)),
-            Self::Date => "a date".to_owned(),
+            Self::Date(_) => "a date".to_owned(),
             Self::List(_) => "a list".to_owned(),
             Self::Table(_) => "a table".to_owned(),
         }
@@ -121,7 +121,7 @@ fn node_of(value: &DeValue<'_>, span: Range<usize>, source: usize, offset: usize
             .parse()
             .map_or_else(|_| Value::Text(number.to_string()), Value::Float),
         DeValue::Boolean(value) => Value::Bool(*value),
-        DeValue::Datetime(_) => Value::Date,
+        DeValue::Datetime(date) => Value::Date(date.to_string()),
         DeValue::Array(items) => Value::List(
             items
                 .iter()

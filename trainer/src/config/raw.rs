@@ -157,6 +157,11 @@ reads!(RawLora {
     alpha_pattern,
 });
 
+/// A day of the calendar, in quotes or as TOML writes one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Day(pub String);
+
 /// The rows to learn from and to evaluate on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -185,6 +190,10 @@ pub struct RawData {
     /// A Jinja file to render conversations with, in place of the model's own template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<PathBuf>,
+    /// The day that a template which asks for it prints, as "2026-01-31"; by default the day on which
+    /// the run begins, also where it goes on later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template_date: Option<Day>,
     /// Which nested JSON Schemas, of slot rows or of tools, are shown flat, with answers or calls
     /// to match; answers are unflattened before they are scored.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -212,6 +221,7 @@ reads!(RawData {
     on_overflow,
     packing,
     chat_template,
+    template_date,
     flatten,
     flatten_slots,
     flatten_separator,

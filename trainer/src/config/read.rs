@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use super::diagnostics::{Place, Problem};
 use super::document::{Node, Table, Value};
 use super::names;
+use super::raw::Day;
 
 /// Where each setting was written, by its path (`train.learning_rate`) or its table (`train`).
 pub(crate) type Places = BTreeMap<String, Place>;
@@ -220,6 +221,16 @@ impl FromNode for String {
             return Some(text.clone());
         }
         wrong_type(node, path, "a text in quotes", findings);
+        None
+    }
+}
+
+impl FromNode for Day {
+    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
+        if let Value::Text(text) | Value::Date(text) = &node.value {
+            return Some(Self(text.clone()));
+        }
+        wrong_type(node, path, "a day such as \"2026-01-31\"", findings);
         None
     }
 }

@@ -12,8 +12,9 @@ use super::agent_suites::AgentSuiteConfig;
 use super::choices::ModulePattern;
 use super::defaults::ALL_LINEAR;
 use super::raw::{
-    RawCheckpoint, RawConfig, RawData, RawEval, RawGoat, RawKindWeights, RawLog, RawLoopLimits,
-    RawLora, RawMask, RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight, RawTrain,
+    Day, RawCheckpoint, RawConfig, RawData, RawEval, RawGoat, RawKindWeights, RawLog,
+    RawLoopLimits, RawLora, RawMask, RawModel, RawRetriever, RawRetrieverLora, RawSpanWeight,
+    RawTrain,
 };
 use super::settings::{
     Config, GoatConfig, JudgeConfig, LoraConfig, MaskConfig, NestfulConfig, RetrieverConfig,
@@ -169,6 +170,7 @@ fn raw_of(config: &Config) -> RawConfig {
             on_overflow: Some(data.on_overflow),
             packing: Some(data.packing),
             chat_template: data.chat_template,
+            template_date: data.template_date.map(|date| Day(date.to_string())),
             flatten: Some(data.flatten.which),
             flatten_slots: Some(data.flatten.slots),
             flatten_separator: Some(data.flatten.separator),

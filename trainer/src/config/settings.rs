@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use tooltune_data::agents::LoopLimits;
+use tooltune_data::text::TemplateDate;
 use tooltune_data::truncation::ShapeOptions;
 
 use super::agent_suites::AgentSuiteConfig;
@@ -156,6 +157,8 @@ pub struct DataConfig {
     pub packing: Packing,
     /// A template in place of the model's own.
     pub chat_template: Option<PathBuf>,
+    /// The day that templates read; the system's clock where it is not set.
+    pub template_date: Option<TemplateDate>,
     /// How nested schemas are shown.
     pub flatten: FlattenConfig,
 }

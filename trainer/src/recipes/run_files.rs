@@ -7,6 +7,7 @@ use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_data::flat::FlattenReport;
+use tooltune_data::text::TemplateDate;
 
 use super::sft::{Flattened, Preparation};
 use crate::config::{Change, Config, LoadedConfig, OnResume, RetrieverData, diff};
@@ -143,6 +144,24 @@ fn check_same_inputs(path: &Path, now: &Value) -> Result<(), Error> {
     )))
 }
 
+/// The day that the templates of a run read: the config's, that of the run which the directory
+/// holds, or today.
+///
+/// # Errors
+///
+/// The directory's config cannot be read.
+pub fn template_date(config: &Config) -> Result<TemplateDate, Error> {
+    if let Some(date) = config.data.template_date {
+        return Ok(date);
+    }
+    let path = config.train.output_dir.join(CONFIG_FILE);
+    let kept = match path.exists() {
+        true => LoadedConfig::load(&path, &[])?.config.data.template_date,
+        false => None,
+    };
+    Ok(kept.unwrap_or_else(TemplateDate::today))
+}
+
 /// Checks that a run directory, if it holds a run, holds one of this config.
 ///
 /// # Errors
@@ -153,7 +172,10 @@ pub fn check_same_run(config: &Config, run_dir: &Path) -> Result<(), Error> {
     if !path.exists() {
         return Ok(());
     }
-    let earlier = LoadedConfig::load(&path, &[])?;
+    let mut earlier = LoadedConfig::load(&path, &[])?;
+    // A run that kept no day has rendered with each day's own.
+    let date = &mut earlier.config.data.template_date;
+    *date = date.or(config.data.template_date);
     let refused: Vec<String> = diff(&earlier.config, config)
         .into_iter()
         .filter(|change| change.on_resume == OnResume::Refused)

@@ -75,8 +75,7 @@ pub struct Flattened {
 ///
 /// A model file, a row, or a combination of settings that cannot be trained.
 pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Error> {
-    let chat_template = config.data.chat_template.as_deref();
-    let base = BaseModel::open(&config.language_model()?.model_name_or_path, chat_template)?;
+    let base = BaseModel::of(config)?;
     let lora = settings::lora(&config.lora);
     lora.slots(&base.config)?;
     let options = settings::prepare_options(config, &base.stop_ids);

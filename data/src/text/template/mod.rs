@@ -6,6 +6,7 @@
 //! the content (`locate`), not by searching the text or counting tokens, and a rendering is only
 //! believed if it equals the plain one once the marks are taken out.
 
+mod date;
 mod generation_tags;
 mod load;
 mod locate;
@@ -31,6 +32,7 @@ use self::values::MessageWriter;
 use super::conversation::Conversation;
 use super::error::DataError;
 
+pub use self::date::{NoDate, TemplateDate};
 pub(crate) use self::spans::Turn;
 pub use self::spans::{RenderedText, Span, SpanKind, Turns};
 
@@ -115,7 +117,13 @@ impl ChatTemplate {
     /// Stops the clock that `strftime_now` reads, so that the same rows give the same text on
     /// every day. Without it the local time is used, as in `transformers`.
     #[must_use]
-    pub fn with_clock(mut self, now: OffsetDateTime) -> Self {
+    pub fn with_date(self, date: TemplateDate) -> Self {
+        self.with_clock(date.midnight())
+    }
+
+    /// The same at a moment.
+    #[must_use]
+    pub(crate) fn with_clock(mut self, now: OffsetDateTime) -> Self {
         python::set_clock(&mut self.environment, Clock::Stopped(now));
         self
     }

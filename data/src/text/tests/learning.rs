@@ -285,6 +285,43 @@ fn the_report_counts_rows_tokens_and_straddlers() {
 }
 
 #[test]
+fn a_kind_of_span_that_no_row_has_is_an_error_that_names_the_setting() {
+    let tokenizer = tokenizer();
+    let mut options = options(&tokenizer);
+    let written = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"days\": 12}}\n</tool_call>";
+    let question = || Message::new(Role::User, "Go");
+    let prepared = |options: &PrepareOptions, message: Message| {
+        let rows = [row(vec![question(), message])];
+        prepare(rows.into_iter().map(Ok), &chatml(), &tokenizer, options)
+    };
+    let in_text = || Message::new(Role::Assistant, written);
+    for (mask, setting) in [
+        (weights("tool_call.arguments.value", 0.5), "`mask.weights`"),
+        (
+            MaskConfig {
+                arguments: ArgumentMask::All,
+                ..options.mask.clone()
+            },
+            "`mask.arguments`",
+        ),
+    ] {
+        options.mask = mask;
+        let error = prepared(&options, in_text()).unwrap_err().to_string();
+        assert!(
+            error.contains(setting) && error.contains("1 rows"),
+            "{error}"
+        );
+        let called = call("f", json!({"days": 12, "more": 7}));
+        let report = prepared(&options, called).unwrap().report;
+        let masked = match options.mask.arguments {
+            ArgumentMask::All => 2,
+            _ => 0,
+        };
+        assert_eq!(report.n_masked_values, masked);
+    }
+}
+
+#[test]
 fn a_data_set_of_which_nothing_is_left_is_an_error_with_the_reasons() {
     let tokenizer = tokenizer();
     let mut options = options(&tokenizer);

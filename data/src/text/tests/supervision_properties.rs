@@ -72,7 +72,7 @@ proptest! {
             gold: gold.clone(),
         });
         let outcome = tokenize_row(&row, &template, &tokenizer, &options(&tokenizer)).unwrap();
-        let TokenizeOutcome::Example { example, straddling } = outcome else {
+        let TokenizeOutcome::Example { example, straddling, .. } = outcome else {
             panic!("dropped")
         };
         prop_assert_eq!(example.input_ids.len(), example.loss_weights.len());

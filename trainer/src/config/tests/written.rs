@@ -122,6 +122,7 @@ fn the_resolved_config_is_complete_and_means_the_same() {
         );
         let absent = [
             "chat_template",
+            "template_date",
             "exclude_modules",
             "max_steps",
             "warmup_steps",

@@ -1,0 +1,93 @@
+//! The day that a template reads from its clock.
+
+use std::fmt;
+use std::str::FromStr;
+
+use time::{Date, Month, OffsetDateTime, Time};
+
+/// A day of the calendar; templates that ask for the time as well read midnight.
+///
+/// Llama 3's templates begin each prompt with the day, so that the same rows make other tokens
+/// tomorrow: a run keeps the day that it began on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TemplateDate(Date);
+
+impl TemplateDate {
+    /// Today where this machine is, or in UTC if it does not say where.
+    pub fn today() -> Self {
+        let now = OffsetDateTime::now_local().unwrap_or_else(|_| OffsetDateTime::now_utc());
+        Self(now.date())
+    }
+
+    pub(super) fn midnight(self) -> OffsetDateTime {
+        self.0.with_time(Time::MIDNIGHT).assume_utc()
+    }
+}
+
+impl fmt::Display for TemplateDate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (year, month, day) = self.0.to_calendar_date();
+        write!(formatter, "{year:04}-{:02}-{day:02}", u8::from(month))
+    }
+}
+
+impl FromStr for TemplateDate {
+    type Err = NoDate;
+
+    /// # Errors
+    ///
+    /// A text that is no day as `2026-01-31`.
+    fn from_str(text: &str) -> Result<Self, NoDate> {
+        let is_written_so = text.len() == 10
+            && text.bytes().enumerate().all(|(i, byte)| match i {
+                4 | 7 => byte == b'-',
+                _ => byte.is_ascii_digit(),
+            });
+        if !is_written_so {
+            return Err(NoDate);
+        }
+        let number = |digits: &str| digits.parse::<u16>().map_err(|_| NoDate);
+        let month = Month::try_from(number(&text[5..7])? as u8).map_err(|_| NoDate)?;
+        let year = i32::from(number(&text[..4])?);
+        let date = Date::from_calendar_date(year, month, number(&text[8..])? as u8);
+        date.map(Self).map_err(|_| NoDate)
+    }
+}
+
+/// A text is no day of the calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoDate;
+
+#[cfg(test)]
+mod tests {
+    use super::{NoDate, TemplateDate};
+
+    #[test]
+    fn days_are_written_as_they_are_read() {
+        for text in ["2026-01-31", "2024-02-29", "0001-12-09"] {
+            assert_eq!(
+                text.parse::<TemplateDate>().map(|date| date.to_string()),
+                Ok(text.to_owned())
+            );
+        }
+        let today = TemplateDate::today();
+        assert_eq!(today.to_string().parse(), Ok(today));
+    }
+
+    #[test]
+    fn what_is_no_day_is_refused() {
+        let texts = [
+            "",
+            "2026-1-31",
+            "2026-02-30",
+            "2026-13-01",
+            "2026/01/31",
+            "31-01-2026",
+            "2026-01-3é",
+            "+026-01-31",
+        ];
+        for text in texts {
+            assert_eq!(text.parse::<TemplateDate>(), Err(NoDate), "{text}");
+        }
+    }
+}
