@@ -14,8 +14,13 @@ pub mod reference;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use rayon::prelude::*;
 
 use crate::route::is_served;
+
+/// Tokens whose angles one thread computes: on a GPU's machine the other threads have nothing else to
+/// do, and one alone would take a few percent of a step.
+const PART_TOKENS: usize = 128;
 
 /// Cosines and sines of every token of a micro-batch, shared by all layers.
 #[derive(Debug, Clone)]
@@ -37,24 +42,28 @@ impl RopeTable {
         attention_scaling: f64,
         device: &Device,
     ) -> Self {
-        let shape = [position_ids.len(), 1, inverse_frequencies.len()];
-        let table = |function: fn(f64) -> f64| {
-            let values: Vec<f32> = position_ids
-                .iter()
-                .flat_map(|&position| {
-                    inverse_frequencies.iter().map(move |frequency| {
-                        // transformers multiplies in f32; so do we, or long contexts drift apart.
-                        let angle = position as f32 * *frequency as f32;
-                        (function(f64::from(angle)) * attention_scaling) as f32
-                    })
-                })
-                .collect();
-            Tensor::from_data(TensorData::new(values, shape), device)
-        };
-        Self {
-            cos: table(f64::cos),
-            sin: table(f64::sin),
-        }
+        let half = inverse_frequencies.len();
+        let shape = [position_ids.len(), 1, half];
+        let [mut cos, mut sin] = [(); 2].map(|()| vec![0.0f32; position_ids.len() * half]);
+        let part = PART_TOKENS * half.max(1);
+        cos.par_chunks_mut(part)
+            .zip(sin.par_chunks_mut(part))
+            .zip(position_ids.par_chunks(PART_TOKENS))
+            .for_each(|((cos, sin), positions)| {
+                let angles = positions.iter().flat_map(|&position| {
+                    // transformers multiplies in f32; so do we, or long contexts drift apart.
+                    let angle = move |frequency: &f64| position as f32 * *frequency as f32;
+                    inverse_frequencies.iter().map(angle)
+                });
+                for ((cos, sin), angle) in cos.iter_mut().zip(sin).zip(angles) {
+                    let (s, c) = f64::from(angle).sin_cos();
+                    *cos = (c * attention_scaling) as f32;
+                    *sin = (s * attention_scaling) as f32;
+                }
+            });
+        let [cos, sin] =
+            [cos, sin].map(|values| Tensor::from_data(TensorData::new(values, shape), device));
+        Self { cos, sin }
     }
 }
 
