@@ -2,9 +2,11 @@
 """Runs the GPU tests and the training benchmark and writes one page of tables; started by scripts/gpu/run, standard library only.
 
 Every step is a process of its own with a time limit. A step that fails is a row that says so, and the others run all the same;
-the exit status is 1 if any failed. Both sides of the benchmark train the same shapes with random weights on the same number of
-tokens, one after the other in each round. GPU memory is what nvidia-smi reports, sampled during the run, less what was used
-before it: the pools of both sides count.
+the exit status is 1 if any failed. Each result is printed and put into the page as soon as it is there, and kept in
+FOLDER/results.json: the next call with the same settings does what is left, so that a machine that is lent for minutes at a
+time (--seconds) gives the whole page in the end. Both sides of the benchmark train the same shapes with random weights on the
+same number of tokens, one after the other in each round. GPU memory is what nvidia-smi reports, sampled during the run, less
+what was used before it: the pools of both sides count.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import os
 import platform
 import re
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -25,7 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ROOT / "scripts/gpu/shapes"
 GIB = 1 << 30
-PARTS = ["tests", "bench", "parity"]
+# In the order in which a short loan is best spent.
+PARTS = ["bench", "parity", "tests"]
 # The modules of tests/ that compute on the device; tests/layering/gpu.rs holds the list to them. The others read files only
 # and are the same on every machine.
 TEST_MODULES = [
@@ -49,6 +53,11 @@ PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_those_of_f32"
 # How far a loss in bf16 may be from that in f32, in percent. The test itself bounds a single step more loosely, because it also
 # holds for processors: there one batch that is learned well may differ by more.
 PARITY_PERCENT = 2.0
+TESTS_HEAD = ["| tests | passed | failed | seconds | |", "|---|--:|--:|--:|---|"]
+BENCH_HEAD = [
+    "| shape | side | type | blocks | tokens/s, median | s a step, median (least to most) | peak GPU memory, GiB | loss, first and last |",
+    "|---|---|---|---|--:|--:|--:|--:|",
+]
 
 
 def say(text: str) -> None:
@@ -88,16 +97,21 @@ class MemoryWatch(threading.Thread):
         return None if self.before is None else self.largest - self.before
 
 
+class TimeIsUp(Exception):
+    """The seconds of this call are over before a step is done."""
+
+
 class Step:
     """A process that has ended: how, after how long, with what output and how much GPU memory."""
 
-    def __init__(self, arguments, command: list, extra: dict):
+    def __init__(self, arguments, command: list, extra: dict, seconds: float):
         self.command = [str(word) for word in command]
         watch = MemoryWatch(arguments.device)
         watch.start()
         started = time.monotonic()
         try:
-            done = subprocess.run(
+            # In a group of its own: programs that a test has started would hold the GPU beyond its end.
+            process = subprocess.Popen(
                 self.command,
                 cwd=ROOT,
                 env=os.environ | extra,
@@ -105,19 +119,27 @@ class Step:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                timeout=arguments.limit,
+                start_new_session=True,
             )
-            self.output, self.problem = done.stdout, None
-            if done.returncode != 0:
-                self.problem = f"status {done.returncode}: {last_line(done.stdout)}"
-        except subprocess.TimeoutExpired as expired:
-            partial = expired.stdout or b""
-            self.output = partial if isinstance(partial, str) else partial.decode(errors="replace")
-            self.problem = f"stopped after {arguments.limit} s"
         except OSError as error:
-            self.output, self.problem = "", f"{self.command[0]}: {error.strerror}"
+            self.output, self.problem, self.stopped = "", f"{self.command[0]}: {error.strerror}", False
+        else:
+            self.output, self.problem, self.stopped = ended(process, seconds)
         self.seconds = time.monotonic() - started
         self.gpu_bytes = watch.stop()
+
+
+def ended(process: subprocess.Popen, seconds: float) -> tuple:
+    """What a process printed, what went wrong, if anything, and whether it had to be stopped."""
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        return output, f"stopped after {seconds:.0f} s", True
+    if process.returncode != 0:
+        return output, f"status {process.returncode}: {last_line(output)}", False
+    return output, None, False
 
 
 def last_line(text: str) -> str:
@@ -133,24 +155,87 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+class Results:
+    """What the steps found, kept in a file between calls with the same settings."""
+
+    def __init__(self, file: Path, settings: dict):
+        self.file = file
+        self.kept = {"settings": settings, "rows": {part: {} for part in PARTS}, "failures": {}}
+        try:
+            before = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return
+        if before["settings"] == settings:
+            self.kept = before
+            done = sum(len(rows) for rows in before["rows"].values())
+            say(f"{done} results of earlier calls are in {file}; --fresh measures everything again")
+
+    def rows(self, part: str) -> dict:
+        return self.kept["rows"][part]
+
+    def failures(self) -> dict:
+        return self.kept["failures"]
+
+    def keep(self, part: str, name: str, line: str, failure: str | None) -> None:
+        self.rows(part)[name] = line
+        self.failures().pop(name, None)
+        if failure:
+            self.failures()[name] = failure
+        beside = self.file.with_suffix(".tmp")
+        beside.write_text(json.dumps(self.kept, indent=1), encoding="utf-8")
+        beside.replace(self.file)
+
+
 class Runner:
     def __init__(self, arguments):
         self.arguments = arguments
         self.folder = arguments.folder.resolve()
         self.python = os.environ.get("TOOLTUNE_PYTHON", "python3")
         self.cuda = cuda_variables(arguments.device)
-        self.failures = []
         self.logs = self.folder / "logs"
         self.logs.mkdir(exist_ok=True)
+        self.commit = commit_of(self.folder)
+        self.gpu = gpu_name(arguments.device)
+        self.libraries, self.versions = found_libraries(), python_versions(self.python)
+        self.end = time.monotonic() + arguments.seconds if arguments.seconds else None
+        file = self.folder / "results.json"
+        if arguments.fresh:
+            file.unlink(missing_ok=True)
+        names = ["device", "dtype", "documents", "length", "rank", "warmup", "steps", "rounds"]
+        settings = {name: getattr(arguments, name) for name in names}
+        self.results = Results(file, settings | {"commit": self.commit, "gpu": self.gpu})
 
     def step(self, name: str, command: list, extra: dict) -> Step:
         say(f"{name}: {shlex.join(map(str, command))}")
-        step = Step(self.arguments, command, extra)
+        seconds = self.arguments.limit
+        if self.end is not None:
+            seconds = max(1.0, min(seconds, self.end - time.monotonic()))
+        step = Step(self.arguments, command, extra, seconds)
+        if step.stopped and seconds < self.arguments.limit:
+            raise TimeIsUp(name)
         (self.logs / f"{name.replace(' ', '-').replace('/', '-')}.log").write_text(step.output)
         say(f"  {step.problem or 'done'} after {step.seconds:.0f} s")
-        if step.problem:
-            self.failures.append(f"{name}: {step.problem}")
         return step
+
+    def is_left(self, part: str, name: str) -> bool:
+        """Whether no earlier call has done a step, or it failed and is to be done again."""
+        failed = name in self.results.failures()
+        if name in self.results.rows(part) and not (failed and self.arguments.retry):
+            return False
+        if self.end is not None and time.monotonic() >= self.end:
+            raise TimeIsUp(name)
+        return True
+
+    def keep(self, part: str, name: str, line: str, failure: str | None = None) -> None:
+        """Keeps, prints and writes a result."""
+        self.results.keep(part, name, line, failure)
+        print(line, flush=True)
+        self.write_page()
+
+    def write_page(self) -> None:
+        beside = self.arguments.output.with_suffix(".tmp")
+        beside.write_text(page(self), encoding="utf-8")
+        beside.replace(self.arguments.output)
 
     # ------------------------------------------------------------------------------------ tests
 
@@ -161,27 +246,36 @@ class Runner:
             "TOOLTUNE_TEST_PROGRAM": str(self.folder / "tooltune"),
         }
 
-    def run_tests(self) -> list:
-        lines = ["| tests | passed | failed | seconds | |", "|---|--:|--:|--:|---|"]
+    def run_tests(self) -> None:
+        """A process for each module: a kernel that faults takes all later work of its process with it."""
         threads = ["--test-threads", str(self.arguments.test_threads)]
-        runs = [("kernels", "kernel-tests", [])]
-        runs += [(f"integration, {m}", "integration-tests", self.names(m)) for m in self.arguments.tests]
-        for name, binary, filters in runs:
-            step = self.step(f"tests {name}", [self.folder / binary, *filters, *threads], self.test_environment())
-            passed, failed = counts(step.output)
-            if step.problem is None and passed == 0:
-                step.problem = "no test ran"
-                self.failures.append(f"tests {name}: {step.problem}")
-            names = [line.split()[1] for line in step.output.splitlines() if line.endswith("... FAILED")]
-            note = ", ".join(names) if names else step.problem or ""
-            lines.append(f"| {name} | {passed} | {failed} | {step.seconds:.0f} | {cell(note)} |")
-        return lines
+        binaries = [("kernels", "kernel-tests", self.modules("kernel-tests"))]
+        binaries += [("integration", "integration-tests", self.arguments.tests)]
+        for group, binary, modules in binaries:
+            for module in modules:
+                name = f"{group}, {module}"
+                if not self.is_left("tests", name):
+                    continue
+                command = [self.folder / binary, *self.names(binary, module), *threads]
+                step = self.step(f"tests {name}", command, self.test_environment())
+                passed, failed = counts(step.output)
+                problem = step.problem or (None if passed else "no test ran")
+                names = [line.split()[1] for line in step.output.splitlines() if line.endswith("... FAILED")]
+                note = ", ".join(names) if names else problem or ""
+                line = f"| {name} | {passed} | {failed} | {step.seconds:.0f} | {cell(note)} |"
+                self.keep("tests", name, line, problem)
 
-    def names(self, module: str) -> list:
+    def listed(self, binary: str) -> list:
+        lines = output_of([str(self.folder / binary), "--list"]).splitlines()
+        return [line.removesuffix(": test") for line in lines if line.endswith(": test")]
+
+    def modules(self, binary: str) -> list:
+        """The outermost modules of a binary's tests, in their order."""
+        return list(dict.fromkeys(test.split("::")[0] for test in self.listed(binary)))
+
+    def names(self, binary: str, module: str) -> list:
         """libtest's words for the tests of a module alone: a plain filter takes whatever holds the name, wherever it stands."""
-        listed = output_of([str(self.folder / "integration-tests"), "--list"]).splitlines()
-        tests = [line.removesuffix(": test") for line in listed if line.endswith(": test")]
-        own = [test for test in tests if test == module or test.startswith(f"{module.rstrip(':')}::")]
+        own = [test for test in self.listed(binary) if test == module or test.startswith(f"{module.rstrip(':')}::")]
         return ["--exact", *(own or [module])]
 
     # ------------------------------------------------------------------------------------ benchmark
@@ -204,38 +298,37 @@ class Runner:
             ("peft", "kept", theirs, offline),
         ]
 
-    def run_bench(self) -> list:
+    def run_bench(self) -> None:
         a = self.arguments
-        lines = [
-            "| shape | side | type | blocks | tokens/s, median | s a step, median (least to most) | peak GPU memory, GiB | loss, first and last |",
-            "|---|---|---|---|--:|--:|--:|--:|",
-        ]
         for shape in a.shapes:
-            runs = {}
+            sides = [(f"{shape} {side} {blocks}", side, blocks, *how) for side, blocks, *how in self.sides(shape)]
+            sides = [side for side in sides if self.is_left("bench", side[0])]
+            runs = {name: [] for name, *_ in sides}
             for number in range(1, a.rounds + 1):
-                for side, blocks, command, variables in self.sides(shape):
-                    step = self.step(f"{shape} {side} {blocks} round {number}", command, variables)
-                    runs.setdefault((side, blocks), []).append((step, record_of(step)))
-            lines += [bench_row(shape, side, blocks, steps) for (side, blocks), steps in runs.items()]
-        return lines
+                for name, side, blocks, command, variables in sides:
+                    step = self.step(f"{name} round {number}", command, variables)
+                    runs[name].append((step, record_of(step)))
+                    if number == a.rounds:
+                        problem = next((step.problem or "no result" for step, record in runs[name] if not record), None)
+                        self.keep("bench", name, bench_row(shape, side, blocks, runs[name]), problem)
 
     # ------------------------------------------------------------------------------------ parity losses
 
-    def run_parity(self) -> list:
+    def run_parity(self) -> None:
         name = "SmolLM2-135M, losses of the 20 parity steps, bf16 beside f32"
-        listed = output_of([str(self.folder / "integration-tests"), "--list"])
-        if PARITY_TEST not in listed:
-            return [f"{name}: not run, these binaries hold no test `{PARITY_TEST}`."]
-        if not (ROOT / "models/smollm2-135m-instruct.gguf").is_file():
-            self.failures.append("parity: models/smollm2-135m-instruct.gguf is missing")
-            return [f"{name}: not run, models/smollm2-135m-instruct.gguf is missing; scripts/fetch-models fetches it."]
-        command = [self.folder / "integration-tests", PARITY_TEST, "--nocapture"]
-        step = self.step("parity", command, self.test_environment())
-        said = [line for line in step.output.splitlines() if line.startswith("parity:")]
-        problem = step.problem or parity_problem(said)
-        if problem and not step.problem:
-            self.failures.append(f"parity: {problem}")
-        return [f"{name}: {problem or f'each within {PARITY_PERCENT:g} %'}.", *(f"- {line}" for line in said)]
+        if not self.is_left("parity", name):
+            return
+        if PARITY_TEST not in " ".join(self.listed("integration-tests")):
+            problem, said = f"these binaries hold no test `{PARITY_TEST}`", []
+        elif not (ROOT / "models/smollm2-135m-instruct.gguf").is_file():
+            problem, said = "models/smollm2-135m-instruct.gguf is missing; scripts/fetch-models fetches it", []
+        else:
+            command = [self.folder / "integration-tests", PARITY_TEST, "--nocapture"]
+            step = self.step("parity", command, self.test_environment())
+            said = [line for line in step.output.splitlines() if line.startswith("parity:")]
+            problem = step.problem or parity_problem(said)
+        lines = [f"{name}: {problem or f'each within {PARITY_PERCENT:g} %'}.", *(f"- {line}" for line in said)]
+        self.keep("parity", name, "\n".join(lines), problem)
 
 
 def parity_problem(said: list):
@@ -320,25 +413,27 @@ def burn_version() -> str:
     return lock.split('name = "burn"\nversion = "')[1].split('"')[0]
 
 
-def page(runner: Runner, parts: dict) -> str:
+def commit_of(folder: Path) -> str:
+    commit = folder / "commit"
+    return commit.read_text().strip() if commit.is_file() else "unknown"
+
+
+def page(runner: Runner) -> str:
     a = runner.arguments
-    commit = runner.folder / "commit"
-    libraries, versions = found_libraries(), python_versions(runner.python)
+    rows, failures = runner.results.rows, runner.results.failures()
     tokens = f"{a.documents} x {a.length}"
     lines = [
         "# Training on a GPU, beside peft",
         "",
         f"Written by `scripts/gpu/run FOLDER {shlex.join(a.shown)}`".rstrip(" `") + "`; do not edit.",
         "",
-        f"- {datetime.date.today().isoformat()}, commit {commit.read_text().strip() if commit.is_file() else 'unknown'}",
-        f"- {gpu_name(a.device)} (name, memory, driver, compute capability)",
-        f"- {libraries}",
-        f"- burn {burn_version()}; {versions}, Python {platform.python_version()}",
+        f"- {datetime.date.today().isoformat()}, commit {runner.commit}",
+        f"- {runner.gpu} (name, memory, driver, compute capability)",
+        f"- {runner.libraries}",
+        f"- burn {burn_version()}; {runner.versions}, Python {platform.python_version()}",
         "",
     ]
-    if "tests" in parts:
-        lines += ["## Tests", "", f"With TOOLTUNE_TEST_DEVICE={a.device}.", "", *parts["tests"], ""]
-    if "bench" in parts:
+    if rows("bench"):
         lines += [
             "## Training steps",
             "",
@@ -347,22 +442,30 @@ def page(runner: Runner, parts: dict) -> str:
             "Blocks kept: the activations of all blocks live until the backward pass; recomputed: only their inputs do.",
             "peft: SDPA, fused AdamW, bf16 base weights with f32 adapters under autocast.",
             "",
-            *parts["bench"],
+            *BENCH_HEAD,
+            *rows("bench").values(),
             "",
         ]
-    if "parity" in parts:
-        lines += ["## Parity losses", "", *parts["parity"], ""]
-    if runner.failures:
-        lines += ["## Failed", "", *(f"- {cell(failure)}" for failure in runner.failures), ""]
+    if rows("parity"):
+        lines += ["## Parity losses", "", *rows("parity").values(), ""]
+    if rows("tests"):
+        lines += ["## Tests", "", f"With TOOLTUNE_TEST_DEVICE={a.device}.", "", *TESTS_HEAD, *rows("tests").values(), ""]
+    if failures:
+        lines += ["## Failed", "", *(f"- {cell(f'{name}: {what}')}" for name, what in failures.items()), ""]
     return "\n".join(lines)
 
 
 def unpack(folder: Path) -> None:
     archive = folder / "tooltune-gpu.tar.xz"
-    if archive.is_file() and not (folder / "tooltune").is_file():
-        say(f"unpacking {archive}")
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+    # Which archive was unpacked: binaries that lie there may be of an earlier one.
+    mark = folder / "unpacked"
+    if archive.is_file():
+        stamp = f"{archive.stat().st_mtime_ns} {archive.stat().st_size}"
+        if not mark.is_file() or mark.read_text() != stamp:
+            say(f"unpacking {archive}")
+            with tarfile.open(archive) as tar:
+                tar.extractall(folder, filter="data")
+            mark.write_text(stamp)
     for name in ["tooltune", "random_step", "integration-tests", "kernel-tests"]:
         if not (folder / name).is_file():
             raise SystemExit(f"gpu/run: {folder / name} is missing; scripts/gpu/build makes it, and tooltune-gpu.tar.xz")
@@ -387,6 +490,9 @@ def main():
     parser.add_argument("--steps", type=int, default=5, help="timed steps (5)")
     parser.add_argument("--rounds", type=int, default=1, help="times that every run is made (1)")
     parser.add_argument("--limit", type=int, default=900, help="seconds after which a process is stopped (900)")
+    parser.add_argument("--seconds", type=int, help="seconds that this call may take; the next one goes on")
+    parser.add_argument("--retry", action="store_true", help="do steps again that failed in earlier calls")
+    parser.add_argument("--fresh", action="store_true", help="forget the results of earlier calls in FOLDER")
     arguments = parser.parse_args()
     arguments.shown = sys.argv[2:] if sys.argv[1:2] == [str(arguments.folder)] else []
     unpack(arguments.folder)
@@ -394,17 +500,23 @@ def main():
     command = [runner.folder / "tooltune", "doctor", "--device", arguments.device]
     doctor = runner.step("doctor", command, runner.cuda)
     print(doctor.output)
-    parts = {}
-    if doctor.problem is None:
+    if doctor.problem is not None:
+        raise SystemExit(1)
+    run = {"tests": runner.run_tests, "bench": runner.run_bench, "parity": runner.run_parity}
+    left = None
+    try:
         for part in arguments.only or PARTS:
-            parts[part] = {"tests": runner.run_tests, "bench": runner.run_bench, "parity": runner.run_parity}[part]()
-            # Written after each part: a machine that is taken away leaves what was measured.
-            arguments.output.write_text(page(runner, parts), encoding="utf-8")
-        print(arguments.output.read_text(encoding="utf-8"))
-        say(f"{arguments.output} written")
-    for failure in runner.failures:
-        say(f"FAILED {failure}")
-    raise SystemExit(1 if runner.failures else 0)
+            run[part]()
+    except TimeIsUp as step:
+        left = f"{step} and what follows: the {arguments.seconds} s are over; the same command goes on"
+    runner.write_page()
+    print(arguments.output.read_text(encoding="utf-8"))
+    say(f"{arguments.output} written")
+    if left:
+        say(f"NOT RUN {left}")
+    for name, failure in runner.results.failures().items():
+        say(f"FAILED {name}: {failure}")
+    raise SystemExit(1 if left or runner.results.failures() else 0)
 
 
 if __name__ == "__main__":

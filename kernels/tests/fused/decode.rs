@@ -1,6 +1,6 @@
 //! Attention of new tokens to a cache, and the cache's new columns.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use tooltune_kernels::attention::{Columns, append, decode, reference};
 
 use crate::support::{BOTH_TYPES, Numbers, assert_near_in, on_threads, values};
@@ -109,9 +109,11 @@ fn appending_writes_one_column_and_nothing_else() {
 
 #[test]
 fn appending_to_a_cache_of_its_own_memory_copies_nothing() {
+    // Of the CPU's path alone: a tensor of another device does not tell where it lies.
+    let cpu = Device::flex();
     let mut numbers = Numbers::new(55);
-    let qkv = numbers.tensor([2, 4, 8]);
-    let cache: Tensor<4> = numbers.tensor([2, 1, 50, 8]);
+    let qkv = numbers.tensor([2, 4, 8]).to_device(&cpu);
+    let cache: Tensor<4> = numbers.tensor([2, 1, 50, 8]).to_device(&cpu);
     let address = |cache: &Tensor<4>| {
         let primitive = cache.clone().try_into_primitive::<burn::backend::Flex>();
         primitive.expect("a tensor on the CPU").bytes().as_ptr()

@@ -193,7 +193,7 @@ fn lora_linear() {
         let values = numbers.floats(total * inputs);
         let map = StackedLinear {
             weight: FrozenWeight::new(values, [total, inputs], ComputeDtype::F32, &device),
-            bias: Some(numbers.tensor([total])),
+            bias: Some(numbers.tensor([total]).to_device(&device)),
             out_features: outputs.into(),
             adapter: None,
         };
