@@ -147,6 +147,22 @@ fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
 }
 
 #[test]
+fn a_row_beyond_the_positions_of_the_model_is_refused_with_the_setting_that_cuts_it() {
+    let workplace = Workplace::new();
+    let model = workplace.copy_model("short");
+    let config = std::fs::read_to_string(model.join("config.json")).unwrap();
+    let short = config.replace("8192", "64");
+    assert_ne!(short, config);
+    std::fs::write(model.join("config.json"), short).unwrap();
+    let set = "model.model_name_or_path=short";
+    for verb in ["plan", "train"] {
+        let arguments = [verb, "config.toml", "--set", set];
+        let said = ["train.jsonl:", "64 positions", "data.max_length"];
+        assert_refused(&workplace, &arguments, CONFIG, &said);
+    }
+}
+
+#[test]
 fn five_megabytes_in_one_line_are_refused_with_the_number_of_tokens() {
     let workplace = Workplace::new();
     let long = row(&workplace, |row| {

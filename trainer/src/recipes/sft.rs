@@ -84,6 +84,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     let prepared = with_rows(config, files, &mut flattened.train, |rows| {
         Ok(prepare(rows, &base.template, &base.tokenizer, &options)?)
     })?;
+    check_context(&prepared.examples, base.config.max_position_embeddings)?;
     let eval_rows = eval_rows(config, device, &mut flattened.eval)?;
     let lengths: Vec<usize> = prepared
         .examples
@@ -116,6 +117,22 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         total_steps,
         retriever,
     })
+}
+
+/// Refuses rows that reach beyond the positions that the model knows: what it learned there would be
+/// noise, and generation stops before.
+fn check_context(examples: &[TokenizedExample], context: usize) -> Result<(), Error> {
+    let longest = examples.iter().max_by_key(|row| row.input_ids.len());
+    match longest.filter(|row| row.input_ids.len() > context) {
+        None => Ok(()),
+        Some(row) => Err(Error::Usage(format!(
+            "{}: the row has {} tokens, more than the {context} positions of the model \
+             (max_position_embeddings); set data.max_length to {context} or less, and data.on_overflow \
+             to what is to become of longer rows",
+            row.id,
+            row.input_ids.len()
+        ))),
+    }
 }
 
 /// The first `eval.max_samples` rows of the evaluation files; `flattened` says what became of their
