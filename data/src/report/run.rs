@@ -73,13 +73,13 @@ pub struct PreviewToken {
 
 impl From<&InspectedRow> for PreviewRow {
     fn from(row: &InspectedRow) -> Self {
-        let token = |token: &crate::text::InspectedToken| PreviewToken {
-            text: token.text.clone(),
+        let token = |(token, text): (&crate::text::InspectedToken, &str)| PreviewToken {
+            text: text.to_owned(),
             weight: token.weight,
         };
         Self {
             id: row.id.clone(),
-            tokens: row.tokens.iter().map(token).collect(),
+            tokens: row.tokens.iter().zip(row.pieces()).map(token).collect(),
         }
     }
 }

@@ -61,6 +61,18 @@ pub struct InspectedRow {
     pub lost_spans: Vec<&'static str>,
 }
 
+impl InspectedRow {
+    /// The text in as many pieces as there are tokens: several tokens may make one character, of which
+    /// the first shows it and the others show nothing.
+    pub fn pieces(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().scan(0, |shown, token| {
+            let from = token.start.max(*shown);
+            *shown = token.end.max(*shown);
+            Some(self.text.get(from..token.end).unwrap_or_default())
+        })
+    }
+}
+
 /// Shows which tokens of a row are learned.
 ///
 /// Length is reported, not judged: a row that [`tokenize_row`](super::tokenize_row) refuses for

@@ -62,7 +62,7 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         &base.template.sha256()[..12]
     ))?;
     let paint = paint(std::io::stdout().is_terminal());
-    let text: String = row.tokens.iter().map(paint).collect();
+    let text: String = row.tokens.iter().zip(row.pieces()).map(paint).collect();
     say(&format!("{text}\n"))?;
     if row.argument_values.is_empty() {
         return Ok(());
@@ -80,21 +80,21 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
 }
 
 /// Colours on a terminal; brackets around what is learned elsewhere.
-fn paint(is_terminal: bool) -> fn(&InspectedToken) -> String {
-    fn coloured(token: &InspectedToken) -> String {
+fn paint(is_terminal: bool) -> fn((&InspectedToken, &str)) -> String {
+    fn coloured((token, text): (&InspectedToken, &str)) -> String {
         let code = match (token.weight, token.straddles) {
             (_, true) => "33",
             (0.0, _) => "90",
             (weight, _) if weight < 1.0 => "36",
             _ => "1;32",
         };
-        format!("\x1b[{code}m{}\x1b[0m", token.text)
+        format!("\x1b[{code}m{text}\x1b[0m")
     }
-    fn plain(token: &InspectedToken) -> String {
+    fn plain((token, text): (&InspectedToken, &str)) -> String {
         match token.weight {
-            0.0 => token.text.clone(),
-            1.0 => format!("[{}]", token.text),
-            weight => format!("[{}|{weight}]", token.text),
+            0.0 => text.to_owned(),
+            1.0 => format!("[{text}]"),
+            weight => format!("[{text}|{weight}]"),
         }
     }
     if is_terminal { coloured } else { plain }

@@ -351,6 +351,14 @@ fn inspection_shows_every_byte_of_the_row_once() {
         reached = token.end;
     }
     assert_eq!(reached, inspected.text.len());
+    assert!(
+        inspected
+            .tokens
+            .windows(2)
+            .any(|two| two[0].text == two[1].text)
+    );
+    assert_eq!(inspected.pieces().count(), inspected.tokens.len());
+    assert_eq!(inspected.pieces().collect::<String>(), inspected.text);
     let learned: String = inspected
         .tokens
         .iter()
