@@ -226,6 +226,17 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
 fn a_resumed_retriever_equals_the_uninterrupted_one() {
     let workplace = workplace();
     for (run, extra) in [
+
+    let first = "run/checkpoint-000000";
+    let untrained = arguments
+        .replace("last", first)
+        .replace("exported", "untrained");
+    let refused = workplace.run(untrained.split(' '));
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    for said in [first, "learned nothing", "--checkpoint last"] {
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
+    assert!(!workplace.path("untrained").exists());
         ("plain", ""),
         (
             "mined",
