@@ -169,7 +169,13 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
     assert!(workplace.read("run/BEST").contains("checkpoint-"));
 
     let arguments = ["eval", "run", "--suite", "retrieval", "--output", "results"];
-    let table = workplace.run(arguments).success();
+    let answer = workplace.run(arguments);
+    assert!(
+        answer.stderr.contains("evaluating run/checkpoint-"),
+        "{}",
+        answer.stderr
+    );
+    let table = answer.success();
     assert!(table.contains("Recall@5"), "{table}");
     let report: Value = serde_json::from_str(&workplace.read("results/metrics.json")).unwrap();
     assert_eq!(report["n"], 6, "{report}");

@@ -226,6 +226,10 @@ pub(super) fn write_files(args: &EvalArgs, files: &BTreeMap<String, Vec<u8>>) ->
         return Ok(());
     };
     std::fs::create_dir_all(output).map_err(Error::io(output, "create"))?;
+            // Where a model is evaluated too, it is of the same checkpoint and says so.
+            if args.suite == Suite::Retrieval || args.endpoint.is_some() {
+                say_checkpoint(args, &dir)?;
+            }
     // The metrics come last: their presence says that the evaluation is complete.
     for (name, bytes) in files.iter().rev() {
         write_atomic(&output.join(name), bytes)?;
@@ -319,6 +323,7 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWrite
             "eval.top_k = {top_k} is sent as the field \"top_k\", which OpenAI's protocol does not \
              have: vLLM, SGLang and llama.cpp take it; for a server that refuses it or passes over \
              it, take eval.top_k out of the config"
+                say_checkpoint(args, &dir)?;
         ))?;
     }
     let options = EndpointOptions {
@@ -367,6 +372,14 @@ pub(super) fn attach(
 
 /// Loads an adapter into the projections of `decoder`; `path` is its place, for messages.
 ///
+/// Which checkpoint stands behind `best` or `last`; a path says it by itself.
+fn say_checkpoint(args: &EvalArgs, dir: &Path) -> Result<(), Error> {
+    match CheckpointChoice::parse(&args.checkpoint).describe(dir)? {
+        Some(words) => say_aside(&format!("evaluating {} ({words})", dir.display())),
+        None => Ok(()),
+    }
+}
+
 /// # Errors
 ///
 /// An adapter of another model.

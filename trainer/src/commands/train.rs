@@ -44,12 +44,24 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
             config.eval.metric_for_best_model, config.eval.early_stopping_threshold
         ))?;
     }
-    match &summary.best {
-        Some((path, metric, value)) => say(&format!(
-            "best checkpoint {} with {metric} {value:.4}",
-            path.display()
+    say_best(&summary)
+}
+
+/// The selected checkpoint, which may be where the run began.
+fn say_best(summary: &RunSummary) -> Result<(), Error> {
+    let last = summary.last.display();
+    let Some(best) = &summary.best else {
+        return say(&format!("last checkpoint {last}"));
+    };
+    let (path, metric, value) = (best.path.display(), &best.metric, best.value);
+    match best.step {
+        0 => say(&format!(
+            "no checkpoint was better than the untrained model, whose {metric} is {value:.4}: BEST \
+             is {path}, which has learned nothing; train longer or with other settings, rank by \
+             another metric with `tooltune select`, or name the last one with --checkpoint last \
+             ({last})"
         )),
-        None => say(&format!("last checkpoint {}", summary.last.display())),
+        _ => say(&format!("best checkpoint {path} with {metric} {value:.4}")),
     }
 }
 
