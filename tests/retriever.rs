@@ -226,12 +226,6 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
     assert_ne!(ours.encode(&[text]).unwrap(), base.encode(&[text]).unwrap());
     let again = workplace.run(arguments.split(' '));
     assert!(again.stderr.contains("exists"), "{}", again.stderr);
-}
-
-#[test]
-fn a_resumed_retriever_equals_the_uninterrupted_one() {
-    let workplace = workplace();
-    for (run, extra) in [
 
     let first = "run/checkpoint-000000";
     let untrained = arguments
@@ -243,6 +237,12 @@ fn a_resumed_retriever_equals_the_uninterrupted_one() {
         assert!(refused.stderr.contains(said), "{}", refused.stderr);
     }
     assert!(!workplace.path("untrained").exists());
+}
+
+#[test]
+fn a_resumed_retriever_equals_the_uninterrupted_one() {
+    let workplace = workplace();
+    for (run, extra) in [
         ("plain", ""),
         (
             "mined",
@@ -260,7 +260,10 @@ fn a_resumed_retriever_equals_the_uninterrupted_one() {
         let before = contents(&workplace, &last, &RETRIEVER);
         let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
         forget_after(&workplace, run, 2);
-        workplace.run(["train", &file]).success();
+        let answer = workplace.run(["train", &file]);
+        let from = format!("going on from {run}/checkpoint-000002 (step 2 of 6)");
+        assert!(answer.stderr.contains(&from), "{}", answer.stderr);
+        answer.success();
         assert!(before == contents(&workplace, &last, &RETRIEVER), "{run}");
         assert_eq!(
             metrics,
