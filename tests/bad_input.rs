@@ -485,3 +485,13 @@ fn a_disk_that_fills_during_a_checkpoint_costs_nothing_that_was_saved() {
         workplace.read("whole/metrics.jsonl")
     );
 }
+
+#[test]
+fn numbers_of_threads_that_nobody_means_are_refused() {
+    let workplace = Workplace::new();
+    for threads in ["0", "1000000"] {
+        let arguments = ["plan", "config.toml", "--threads", threads];
+        let said = format!("--threads {threads}: ");
+        assert_refused(&workplace, &arguments, CONFIG, &[&said, "leave it out"]);
+    }
+}
