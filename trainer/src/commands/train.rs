@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
+use tooltune_data::text::{DropReason, PrepareReport};
 
 use super::{Place, load_config, say};
 use crate::cli::TrainArgs;
@@ -92,14 +93,27 @@ fn train_model(
         report.n_trained_tokens,
         preparation.total_steps
     ))?;
-    for dropped in &report.dropped {
-        say(&format!("dropped {}: {:?}", dropped.id, dropped.reason))?;
-    }
+    say_dropped(config, report)?;
     say_flattened(&preparation)?;
     if let Some(retriever) = &preparation.retriever {
         say_pairs(retriever)?;
     }
     train(config, &preparation, resume, device, interrupt)
+}
+
+/// The rows that gave no example, each with its reason.
+pub(super) fn say_dropped(config: &Config, report: &PrepareReport) -> Result<(), Error> {
+    for dropped in &report.dropped {
+        let reason = match dropped.reason {
+            DropReason::TooLong => {
+                let max_length = config.data.max_length;
+                format!("it has more tokens than data.max_length, {max_length}")
+            }
+            DropReason::NothingTrained => "none of its tokens would be learned".to_string(),
+        };
+        say(&format!("dropped {}: {reason}", dropped.id))?;
+    }
+    Ok(())
 }
 
 /// What became of nested schemas, where the config flattens them.
