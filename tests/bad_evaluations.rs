@@ -213,3 +213,21 @@ fn adapters_with_hostile_settings_are_refused_and_those_of_another_base_are_name
     assert!(answer.stderr.contains(said), "{}", answer.stderr);
     answer.success();
 }
+
+#[test]
+fn rows_without_a_suite_are_refused_with_the_place_of_their_loss() {
+    let workplace = Workplace::new();
+    for format in ["messages", "prompt-completion"] {
+        let eval = format!(
+            "eval config.toml --checkpoint base --set data.format={format} --set eval.suites=[] \
+             --set eval.metric_for_best_model=loss"
+        );
+        let eval: Vec<&str> = eval.split_whitespace().collect();
+        let said = [
+            &*format!("data.format = \"{format}\" have no suite"),
+            "eval/loss in run/metrics.jsonl",
+            "slot, goat, retrieval",
+        ];
+        assert_refused(&workplace, &eval, CONFIG, &said);
+    }
+}

@@ -380,7 +380,7 @@ fn what_is_written_already_is_never_overwritten() {
         &["adapter exists", "another name"],
     );
     let train = ["train", "config.toml", "--set", "train.output_dir=\"file\""];
-    assert_refused(&workplace, &train, FILES, &["file", "exists"]);
+    assert_refused(&workplace, &train, CONFIG, &["file is a file"]);
 }
 
 /// A run whose adapters have 266 kB, their moments 525 kB, and all other files below 100 kB.
@@ -500,4 +500,34 @@ fn a_disk_that_fills_during_a_checkpoint_costs_nothing_that_was_saved() {
         workplace.read("late/metrics.jsonl"),
         workplace.read("whole/metrics.jsonl")
     );
+}
+
+#[test]
+fn a_run_in_the_place_of_a_file_is_refused_with_the_key_before_it_begins() {
+    let workplace = Workplace::new();
+    for verb in ["train", "plan"] {
+        for dir in ["dev.jsonl", "dev.jsonl/run"] {
+            let set = format!("train.output_dir=\"{dir}\"");
+            let said = [
+                &*format!("`train.output_dir` names {dir}, and dev.jsonl is a file"),
+                "name a folder",
+            ];
+            assert_refused(
+                &workplace,
+                &[verb, "config.toml", "--set", &set],
+                CONFIG,
+                &said,
+            );
+        }
+    }
+}
+
+#[test]
+fn numbers_of_threads_that_nobody_means_are_refused() {
+    let workplace = Workplace::new();
+    for threads in ["0", "1000000"] {
+        let arguments = ["plan", "config.toml", "--threads", threads];
+        let said = format!("--threads {threads}: ");
+        assert_refused(&workplace, &arguments, CONFIG, &[&said, "leave it out"]);
+    }
 }

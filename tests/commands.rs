@@ -368,3 +368,31 @@ fn schema_prints_json_that_describes_every_table_of_a_config() {
     }
     assert_eq!(schema["additionalProperties"], json!(false));
 }
+
+#[test]
+fn a_run_that_learned_nothing_says_so_when_it_ends_and_when_it_is_evaluated() {
+    let workplace = Workplace::new();
+    // Too little to change a token.
+    let train = "train config.toml --set train.learning_rate=1e-12";
+    let said = workplace.run(train.split(' ')).success();
+    for part in [
+        "no checkpoint was better than the untrained model, whose slot.mean is",
+        "BEST is run/checkpoint-000000",
+        "--checkpoint last (run/checkpoint-000004)",
+    ] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    let untrained = "run/checkpoint-000000 (step 0, the best by slot.mean, the untrained model)";
+    for (arguments, evaluated) in [
+        ("eval run", untrained),
+        (
+            "eval run --checkpoint last",
+            "run/checkpoint-000004 (step 4, the last)",
+        ),
+    ] {
+        let answer = workplace.run(arguments.split(' '));
+        let said = &answer.stderr;
+        assert!(said.contains(&format!("evaluating {evaluated}")), "{said}");
+        answer.success();
+    }
+}

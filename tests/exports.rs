@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::bad_input::edit;
 use crate::workplace::{Answer, Workplace, tooltune};
 
 /// A finished run of 4 steps in `run`.
@@ -127,6 +128,33 @@ fn merging_takes_the_memory_of_a_tensor_and_not_that_of_the_model() {
     assert!(written > 500_000_000, "{written}");
     // The widest tensor, the embeddings, is 113 MB; the base of 98 MB is read in place.
     assert!(peak < written / 2, "{peak} bytes for a model of {written}");
+    // W + sBA is rounded otherwise than W and sBA one after the other, and the more the larger the
+    // logits are.
+    let said = verify(&workplace, "merged", "merged").success();
+    assert!(said.contains("agrees with"), "{said}");
+}
+
+#[test]
+fn a_merge_with_another_scaling_is_found_with_a_remedy_that_fits_it() {
+    let workplace = trained();
+    export(&workplace, "--to peft --output adapter");
+    edit(
+        &workplace.path("adapter/adapter_config.json"),
+        "lora_alpha",
+        4.1.into(),
+    );
+    for (format, output) in [("merged", "merged"), ("gguf", "adapter.gguf")] {
+        let other =
+            format!("export run --checkpoint adapter --to {format} --dtype f32 --output {output}");
+        workplace.run(other.split(' ')).success();
+        let answer = verify(&workplace, format, output);
+        assert_eq!(answer.status, Some(1), "{}", answer.stdout);
+        let again = format!("again with --to {format}");
+        for said in ["computes something else", "--checkpoint", &again] {
+            assert!(answer.stderr.contains(said), "{}", answer.stderr);
+        }
+        assert!(!answer.stderr.contains("--neutral"), "{}", answer.stderr);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::bad_input::row;
 use crate::support::model;
 use crate::workplace::{Answer, Workplace, tooltune};
 
@@ -388,5 +389,21 @@ fn data_stats_measure_characters_and_with_a_model_tokens() {
             counted.contains(&format!("| {measure} ")),
             "{measure}: {counted}"
         );
+    }
+}
+
+#[test]
+fn a_dropped_row_is_named_with_the_limit_that_it_exceeds() {
+    let workplace = Workplace::new();
+    let long = row(&workplace, |row| {
+        row["input_text"] = "many words ".repeat(5000).into();
+    });
+    let rows = workplace.read("train.jsonl");
+    workplace.write("train.jsonl", format!("{}\n{rows}", long.trim()));
+    for verb in ["plan", "train"] {
+        let arguments = [verb, "config.toml", "--set", "data.on_overflow=drop"];
+        let said = workplace.run(arguments).success();
+        let dropped = "dropped train.jsonl:1: it has more tokens than data.max_length, 4096";
+        assert!(said.contains(dropped), "{said}");
     }
 }

@@ -169,7 +169,13 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
     assert!(workplace.read("run/BEST").contains("checkpoint-"));
 
     let arguments = ["eval", "run", "--suite", "retrieval", "--output", "results"];
-    let table = workplace.run(arguments).success();
+    let answer = workplace.run(arguments);
+    assert!(
+        answer.stderr.contains("evaluating run/checkpoint-"),
+        "{}",
+        answer.stderr
+    );
+    let table = answer.success();
     assert!(table.contains("Recall@5"), "{table}");
     let report: Value = serde_json::from_str(&workplace.read("results/metrics.json")).unwrap();
     assert_eq!(report["n"], 6, "{report}");
@@ -220,6 +226,17 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
     assert_ne!(ours.encode(&[text]).unwrap(), base.encode(&[text]).unwrap());
     let again = workplace.run(arguments.split(' '));
     assert!(again.stderr.contains("exists"), "{}", again.stderr);
+
+    let first = "run/checkpoint-000000";
+    let untrained = arguments
+        .replace("last", first)
+        .replace("exported", "untrained");
+    let refused = workplace.run(untrained.split(' '));
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    for said in [first, "learned nothing", "--checkpoint last"] {
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
+    assert!(!workplace.path("untrained").exists());
 }
 
 #[test]
@@ -243,7 +260,10 @@ fn a_resumed_retriever_equals_the_uninterrupted_one() {
         let before = contents(&workplace, &last, &RETRIEVER);
         let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
         forget_after(&workplace, run, 2);
-        workplace.run(["train", &file]).success();
+        let answer = workplace.run(["train", &file]);
+        let from = format!("going on from {run}/checkpoint-000002 (step 2 of 6)");
+        assert!(answer.stderr.contains(&from), "{}", answer.stderr);
+        answer.success();
         assert!(before == contents(&workplace, &last, &RETRIEVER), "{run}");
         assert_eq!(
             metrics,

@@ -153,7 +153,10 @@ fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
         !run.join(format!("checkpoint-{STEPS:06}")).exists(),
         "it was not interrupted"
     );
-    finish(&workplace, "terminated");
+    let said = Answer::of(&mut train(&workplace, "terminated"));
+    let from = "going on from terminated/checkpoint-";
+    assert!(said.stderr.contains(from), "{}", said.stderr);
+    assert!(said.stderr.contains(" of 30)"), "{}", said.stderr);
     assert_same_outcome(&run, &expected);
 
     let run = workplace.path("killed");
@@ -164,7 +167,9 @@ fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
     finish(&workplace, "killed");
     assert_same_outcome(&run, &expected);
     // A finished run has nothing left to do.
-    finish(&workplace, "killed");
+    let said = Answer::of(&mut train(&workplace, "killed"));
+    let done = "nothing to do: all 30 steps are done";
+    assert!(said.stderr.contains(done), "{}", said.stderr);
     assert_same_outcome(&run, &expected);
 }
 
@@ -239,11 +244,15 @@ fn a_run_without_gain_stops_early_and_goes_on_with_more_patience() {
         // No score is better than another by 2.
         command.args(["--set", "eval.early_stopping_threshold=2", "--set"]);
         command.arg(format!("eval.early_stopping_patience={patience}"));
-        Answer::of(command.stdout(Stdio::piped())).success()
+        Answer::of(command.stdout(Stdio::piped()))
     };
     // The first evaluation is that of step 0, and nothing changes where patience is exhausted.
-    for (patience, steps) in [(1, 10), (1, 10), (2, 20)] {
-        let said = stop_after(patience);
+    let again = "nothing to do: the run stopped early at step 10 of 30";
+    let more = "going on from stopped/checkpoint-000010 (step 10 of 30)";
+    for (patience, steps, begun) in [(1, 10, ""), (1, 10, again), (2, 20, more)] {
+        let answer = stop_after(patience);
+        assert!(answer.stderr.contains(begun), "{}", answer.stderr);
+        let said = answer.success();
         assert!(said.contains(&format!("{steps} steps done")), "{said}");
         let stopped = format!("stopped early: {patience} evaluations in a row");
         assert!(said.contains(&stopped), "{said}");
@@ -256,7 +265,7 @@ fn a_run_without_gain_stops_early_and_goes_on_with_more_patience() {
             steps
         );
     }
-    assert!(!stop_after(9).contains("stopped early"));
+    assert!(!stop_after(9).success().contains("stopped early"));
     assert_same_outcome(&run, &outcome(&workplace.path("whole")));
 }
 

@@ -165,8 +165,15 @@ fn describe_gpus(gpus: &[gpu::Gpu], index: usize) -> Result<String, String> {
 ///
 /// # Errors
 ///
-/// If threads compute already: a process starts them once, before anything else.
+/// No threads or too many, or threads that compute already: a process starts them once, before
+/// anything else.
 pub fn start_threads(threads: Option<usize>) -> Result<(), Error> {
+    if let Some(threads) = threads {
+        check_threads(
+            threads,
+            thread::available_parallelism().map_or(1, usize::from),
+        )?;
+    }
     let builder = rayon::ThreadPoolBuilder::new().use_current_thread();
     let builder = match threads {
         Some(threads) => builder.num_threads(threads),
@@ -174,6 +181,25 @@ pub fn start_threads(threads: Option<usize>) -> Result<(), Error> {
     };
     let started = builder.build_global();
     started.map_err(|error| Error::Usage(format!("threads to compute with: {error}")))
+}
+
+/// Refuses a number of threads that was not meant: 0, which would start one for each core, and so
+/// many that the system runs out of room for their stacks, which ends the process.
+fn check_threads(threads: usize, cores: usize) -> Result<(), Error> {
+    let most = (8 * cores).max(256);
+    let refused = |problem: String| {
+        Err(Error::Usage(format!(
+            "--threads {threads}: {problem}; leave it out for a thread on each of the {cores} cores"
+        )))
+    };
+    match threads {
+        0 => refused("at least one thread computes".to_string()),
+        _ if threads > most => refused(format!(
+            "at most {most} threads are started here, and more than there are cores make nothing \
+             faster"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Runs `work` while the other threads look for parts of it without falling asleep in between.
@@ -227,7 +253,21 @@ mod tests {
 
     use rayon::prelude::*;
 
-    use super::{Device, wide_awake};
+    use super::{Device, check_threads, wide_awake};
+
+    #[test]
+    fn no_threads_and_more_than_any_machine_has_use_for_are_refused() {
+        for (threads, cores) in [(1, 2), (256, 2), (8 * 192, 192)] {
+            assert!(check_threads(threads, cores).is_ok(), "{threads}");
+        }
+        for (threads, cores) in [(0, 2), (257, 2), (8 * 192 + 1, 192), (usize::MAX, 2)] {
+            let refused = check_threads(threads, cores).unwrap_err().to_string();
+            assert!(
+                refused.contains(&format!("--threads {threads}: ")),
+                "{refused}"
+            );
+        }
+    }
 
     #[test]
     fn threads_kept_awake_share_the_work_and_end_with_it_even_by_a_panic() {

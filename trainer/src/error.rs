@@ -59,14 +59,16 @@ pub enum Error {
     Report(#[from] ReportError),
     /// An export that computes something else than its checkpoint.
     #[error(
-        "{export} computes something else than its checkpoint ({found}); look at `tooltune export \
-         RUN --check`, and export with --neutral or in another format", export = export.display()
+        "{export} computes something else than its checkpoint ({found}); {mend}",
+        export = export.display()
     )]
     ExportDiffers {
         /// What was exported.
         export: PathBuf,
         /// The comparison in numbers.
         found: String,
+        /// What to do, which depends on the format.
+        mend: &'static str,
     },
     /// Sequences of calls that cannot be asked for or scored.
     #[error(transparent)]

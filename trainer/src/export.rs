@@ -67,6 +67,35 @@ impl CheckpointChoice {
             ))
         })
     }
+
+    /// Step and rank of what [`resolve`](Self::resolve) has found; `None` for a path, which the user
+    /// has named.
+    ///
+    /// # Errors
+    ///
+    /// The run directory cannot be read.
+    pub fn describe(&self, checkpoint: &Path) -> Result<Option<String>, Error> {
+        let run = match self {
+            Self::Best | Self::Last => checkpoint.parent().unwrap_or(Path::new("")),
+            Self::Path(_) => return Ok(None),
+        };
+        let run_dir = RunDir::open_to_read(run)?;
+        let checkpoints = run_dir.list()?;
+        let Some(found) = checkpoints.iter().find(|c| c.path == checkpoint) else {
+            return Ok(None);
+        };
+        let best = run_dir.best()?.filter(|best| best.step == found.step);
+        let rank = match (self, best.and_then(|best| best.metric)) {
+            (Self::Best, Some(metric)) => format!("the best by {metric}"),
+            (Self::Best, None) => "the last: none is the best yet".to_string(),
+            _ => "the last".to_string(),
+        };
+        let state = match found.step {
+            0 => ", the untrained model",
+            _ => "",
+        };
+        Ok(Some(format!("step {}, {rank}{state}", found.step)))
+    }
 }
 
 /// An adapter directory as it is; a checkpoint of any run only if it is whole.

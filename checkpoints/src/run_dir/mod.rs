@@ -201,12 +201,16 @@ impl RunDir {
 
     /// Removes the oldest checkpoints until at most `save_total_limit` are left.
     ///
-    /// Those that `BEST` and `LATEST` point to, and the newest one, stay whatever the limit.
-    /// Returns the steps removed.
+    /// Those that `BEST` and `LATEST` point to, and the newest one, stay whatever the limit, and
+    /// count within it. Returns the steps removed.
     ///
     /// # Errors
     ///
     /// A pointer is damaged, or a directory cannot be removed.
+    ///
+    /// # Source
+    ///
+    /// `rotate_checkpoints` of transformers 5.23, with the best checkpoint loaded at the end.
     pub fn rotate(&self, save_total_limit: usize) -> Result<Vec<u64>, CheckpointError> {
         let checkpoints = self.list()?;
         let newest = checkpoints.last().map(|checkpoint| checkpoint.step);

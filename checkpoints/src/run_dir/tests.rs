@@ -208,8 +208,9 @@ fn rotation_keeps_the_newest_and_never_removes_the_best() {
     assert_eq!(run.rotate(5).unwrap(), [0_u64; 0]);
     assert_eq!(run.rotate(3).unwrap(), [10, 30]);
     assert_eq!(steps(&run), [20, 40, 50]);
-    assert_eq!(run.rotate(0).unwrap(), [40]);
+    assert_eq!(run.rotate(1).unwrap(), [40]);
     assert_eq!(steps(&run), [20, 50]);
+    assert_eq!(run.rotate(0).unwrap(), [0_u64; 0]);
     assert_eq!(
         names(&run),
         [

@@ -22,7 +22,7 @@ pub struct Cli {
     /// Where to compute, in place of the config's `device`: cpu, cuda or cuda:INDEX.
     #[arg(long, global = true)]
     pub device: Option<String>,
-    /// Threads on the CPU; all cores by default.
+    /// Threads on the CPU, at most 8 for each core or 256; one for each core by default.
     #[arg(long, global = true)]
     pub threads: Option<usize>,
 }

@@ -19,7 +19,7 @@ use tooltune_data::tools::{JsonLines, read_text};
 use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite};
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::EvalArgs;
-use crate::config::{Config, LoadedConfig, Suite};
+use crate::config::{Config, DataFormat, LoadedConfig, Suite};
 use crate::error::Error;
 use crate::eval::agents::eval_files;
 use crate::eval::documents::untrained;
@@ -71,6 +71,7 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
 }
 
 fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
+    refuse_other_rows(config)?;
     let rows = sft::eval_rows(config, device, &mut FlattenReport::default())?;
     let forms = FlatForms::of(&rows, &config.data.flatten)?;
     for line in forms.lines() {
@@ -84,6 +85,31 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
     };
     write_files(args, &evaluation.files()?)?;
     print(args, &evaluation)
+}
+
+/// The suite slot is the default, and scores rows of one format alone.
+fn refuse_other_rows(config: &Config) -> Result<(), Error> {
+    let format = config.data.format;
+    let refused = |message: String| Err(Error::Usage(message));
+    match format {
+        DataFormat::Slot => Ok(()),
+        _ if config.model.is_none() => refused(
+            "the suite slot is for language models, and the config has none; add --suite retrieval"
+                .to_string(),
+        ),
+        DataFormat::Goat => refused(
+            "the suite slot scores rows of data.format = \"slot\", and data.eval has trajectories; \
+             add --suite goat"
+                .to_string(),
+        ),
+        DataFormat::Messages | DataFormat::PromptCompletion => refused(format!(
+            "rows of data.format = \"{format}\" have no suite: their loss at each evaluation is \
+             eval/loss in {}; the suites are {}, and each reads files of its own benchmark \
+             (docs/metrics.md)",
+            config.train.output_dir.join("metrics.jsonl").display(),
+            Suite::WORDS.join(", ")
+        )),
+    }
 }
 
 fn slot_generated(
@@ -200,6 +226,10 @@ pub(super) fn retriever(
     if args.checkpoint != "base" {
         let dir = checkpoint(args, config)?;
         if let Some(trained) = files::encoder(config, &dir, device)? {
+            // Where a model is evaluated too, it is of the same checkpoint and says so.
+            if args.suite == Suite::Retrieval || args.endpoint.is_some() {
+                say_checkpoint(args, &dir)?;
+            }
             return Ok(trained);
         }
     }
@@ -292,6 +322,7 @@ pub(super) fn generated<R>(
             let mut decoder = base.decoder(compute_dtype, device)?;
             if args.checkpoint != "base" {
                 let dir = checkpoint(args, config)?;
+                say_checkpoint(args, &dir)?;
                 attach(&mut decoder, &dir, &model.model_name_or_path, device)?;
             }
             let writer = ModelWriter {
@@ -338,6 +369,14 @@ fn checkpoint(args: &EvalArgs, config: &Config) -> Result<PathBuf, Error> {
         false => config.train.output_dir.clone(),
     };
     CheckpointChoice::parse(&args.checkpoint).resolve(&run)
+}
+
+/// Which checkpoint stands behind `best` or `last`; a path says it by itself.
+fn say_checkpoint(args: &EvalArgs, dir: &Path) -> Result<(), Error> {
+    match CheckpointChoice::parse(&args.checkpoint).describe(dir)? {
+        Some(words) => say_aside(&format!("evaluating {} ({words})", dir.display())),
+        None => Ok(()),
+    }
 }
 
 /// Loads a PEFT adapter directory into the projections of `decoder`.

@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-/// Reads the config and checks that its files exist.
+/// Reads the config and checks that its files exist and that its run has a place.
 fn load_config(args: &ConfigArgs) -> Result<Config, Error> {
     let loaded = LoadedConfig::load(&args.config, &args.overrides)?;
     loaded.check_files()?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
-use super::train::say_flattened;
+use super::train::{say_dropped, say_flattened};
 use super::{Place, load_config, say};
 use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
@@ -45,7 +45,7 @@ pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
             let mut rows = Rows::new();
             rows.counts(&config, &preparation, &plan);
             rows.say()?;
-            print_dropped(&preparation)?;
+            say_dropped(&config, &preparation.report)?;
             say_flattened(&preparation)?;
             print_memory(&config, &plan.memory, available_memory_bytes())?;
             probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))
@@ -315,13 +315,6 @@ fn steps(known: Option<u64>, length: RunLength) -> String {
         }
         (None, RunLength::Steps(_)) => "depend on the data".to_owned(),
     }
-}
-
-fn print_dropped(preparation: &Preparation) -> Result<(), Error> {
-    for dropped in &preparation.report.dropped {
-        say(&format!("dropped {}: {:?}", dropped.id, dropped.reason))?;
-    }
-    Ok(())
 }
 
 fn print_memory(config: &Config, memory: &MemoryPlan, available: Option<u64>) -> Result<(), Error> {

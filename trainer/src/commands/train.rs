@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
+use tooltune_data::text::{DropReason, PrepareReport};
 
 use super::{Place, load_config, say};
 use crate::cli::TrainArgs;
@@ -48,12 +49,24 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
             config.eval.metric_for_best_model, config.eval.early_stopping_threshold
         ))?;
     }
-    match &summary.best {
-        Some((path, metric, value)) => say(&format!(
-            "best checkpoint {} with {metric} {value:.4}",
-            path.display()
+    say_best(&summary)
+}
+
+/// The selected checkpoint, which may be where the run began.
+fn say_best(summary: &RunSummary) -> Result<(), Error> {
+    let last = summary.last.display();
+    let Some(best) = &summary.best else {
+        return say(&format!("last checkpoint {last}"));
+    };
+    let (path, metric, value) = (best.path.display(), &best.metric, best.value);
+    match best.step {
+        0 => say(&format!(
+            "no checkpoint was better than the untrained model, whose {metric} is {value:.4}: BEST \
+             is {path}, which has learned nothing; train longer or with other settings, rank by \
+             another metric with `tooltune select`, or name the last one with --checkpoint last \
+             ({last})"
         )),
-        None => say(&format!("last checkpoint {}", summary.last.display())),
+        _ => say(&format!("best checkpoint {path} with {metric} {value:.4}")),
     }
 }
 
@@ -90,14 +103,27 @@ fn train_model(
             "{n} argument values of calls are left out of the loss"
         ))?;
     }
-    for dropped in &report.dropped {
-        say(&format!("dropped {}: {:?}", dropped.id, dropped.reason))?;
-    }
+    say_dropped(config, report)?;
     say_flattened(&preparation)?;
     if let Some(retriever) = &preparation.retriever {
         say_pairs(retriever)?;
     }
     train(config, &preparation, resume, device, interrupt)
+}
+
+/// The rows that gave no example, each with its reason.
+pub(super) fn say_dropped(config: &Config, report: &PrepareReport) -> Result<(), Error> {
+    for dropped in &report.dropped {
+        let reason = match dropped.reason {
+            DropReason::TooLong => {
+                let max_length = config.data.max_length;
+                format!("it has more tokens than data.max_length, {max_length}")
+            }
+            DropReason::NothingTrained => "none of its tokens would be learned".to_string(),
+        };
+        say(&format!("dropped {}: {reason}", dropped.id))?;
+    }
+    Ok(())
 }
 
 /// What became of nested schemas, where the config flattens them.

@@ -147,21 +147,38 @@ impl LoadedConfig {
         }
     }
 
-    /// Checks that every file the config names exists; relative paths begin at the working folder.
+    /// Checks that every file the config names exists, and that the run's folder is none or can be
+    /// made; relative paths begin at the working folder.
     ///
     /// # Errors
     ///
-    /// All paths that do not exist, each with its line.
+    /// All paths that do not exist, and a file in the run's way, each with its line.
     pub fn check_files(&self) -> Result<(), ConfigError> {
-        let missing: Vec<Problem> = named_files(&self.config)
+        let mut problems: Vec<Problem> = named_files(&self.config)
             .into_iter()
             .filter(|(_, file)| !file.exists())
             .map(|(setting, file)| self.missing_file(&setting, file))
             .collect();
-        if missing.is_empty() {
+        problems.extend(self.file_in_the_way());
+        if problems.is_empty() {
             return Ok(());
         }
-        Err(ConfigError::new(self.sources.clone(), missing))
+        Err(ConfigError::new(self.sources.clone(), problems))
+    }
+
+    /// A file where the run's folder, or one above it, is to be.
+    fn file_in_the_way(&self) -> Option<Problem> {
+        let dir = &self.config.train.output_dir;
+        let file = dir.ancestors().find(|path| path.exists())?;
+        (!file.is_dir()).then(|| Problem {
+            message: format!(
+                "`train.output_dir` names {}, and {} is a file",
+                dir.display(),
+                file.display()
+            ),
+            help: "name a folder for the run; one that is not there is made".to_owned(),
+            place: self.places.get("train.output_dir").copied(),
+        })
     }
 
     /// The refusal of a config that leads to `file` by `setting`, where there is none.

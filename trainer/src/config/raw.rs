@@ -518,7 +518,8 @@ pub struct RawCheckpoint {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1), extend("default" = defaults::SAVE_STEPS))]
     pub save_steps: Option<u64>,
-    /// The last checkpoints that are kept; the best one is kept besides.
+    /// Checkpoints that are kept at most, as in transformers: the best one and the newest others;
+    /// with a limit of 1 both the best and the newest.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1), extend("default" = defaults::SAVE_TOTAL_LIMIT))]
     pub save_total_limit: Option<usize>,

@@ -447,7 +447,7 @@ pub struct Sampling {
 pub struct CheckpointConfig {
     /// Steps between two checkpoints, at least 1.
     pub save_steps: u64,
-    /// The last checkpoints that are kept, at least 1.
+    /// Checkpoints that are kept, at least 1; of 1 both the best and the newest stay.
     pub save_total_limit: usize,
 }
 

@@ -6,6 +6,8 @@
 mod tensorboard;
 mod terminal;
 
+use std::path::PathBuf;
+
 pub use tensorboard::TensorBoardSink;
 pub use terminal::TerminalSink;
 
@@ -18,12 +20,25 @@ pub trait MetricSink: std::fmt::Debug {
 /// Something measured.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
+    /// A run that goes on where an earlier process left it.
+    Resumed(ResumeRecord),
     /// Optimizer steps since the record before.
     Step(StepRecord),
     /// Optimizer steps of a retriever since the record before.
     Retriever(RetrieverRecord),
     /// An evaluation.
     Eval(EvalRecord),
+}
+
+/// Where a run goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResumeRecord {
+    /// The checkpoint that it was read from.
+    pub checkpoint: PathBuf,
+    /// Optimizer steps since the start of the run.
+    pub step: u64,
+    /// Whether nothing is left to do.
+    pub is_over: bool,
 }
 
 /// The state of a retriever's training.

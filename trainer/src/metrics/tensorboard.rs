@@ -125,6 +125,8 @@ struct EventFiles<W: Write> {
 fn write_all<W: Write>(mut files: EventFiles<W>, records: &Receiver<Record>) -> io::Result<()> {
     for record in records {
         match record {
+            // Its curves begin where the earlier ones end.
+            Record::Resumed(_) => {}
             Record::Step(record) => {
                 let scalars = [
                     ("train/loss", record.loss),

@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{EvalRecord, MetricSink, Record, RetrieverRecord, StepRecord, Timing};
+use super::{EvalRecord, MetricSink, Record, ResumeRecord, RetrieverRecord, StepRecord, Timing};
 
 /// The progress of a run, for a person.
 pub struct TerminalSink {
@@ -84,11 +84,19 @@ impl Drop for TerminalSink {
 impl MetricSink for TerminalSink {
     fn record(&mut self, record: &Record) {
         let step = match record {
+            Record::Resumed(resumed) => resumed.step,
             Record::Step(step) => step.step,
             Record::Retriever(retriever) => retriever.step,
             Record::Eval(eval) => eval.step,
         };
         match (&mut self.output, record) {
+            (Output::Bar(bar), Record::Resumed(record)) => {
+                bar.set_position(step);
+                bar.println(resume_text(record, self.total_steps));
+            }
+            (Output::Lines(output), Record::Resumed(record)) => {
+                let _ = writeln!(output, "{}", resume_text(record, self.total_steps));
+            }
             (Output::Bar(bar), Record::Step(record)) => {
                 bar.set_position(step);
                 bar.set_message(step_text(record));
@@ -104,6 +112,7 @@ impl MetricSink for TerminalSink {
             }
             (Output::Lines(output), record) => {
                 let text = match record {
+                    Record::Resumed(_) => return,
                     Record::Step(record) => step_text(record),
                     Record::Retriever(record) => retriever_text(record),
                     Record::Eval(record) => eval_text(record),
@@ -120,6 +129,24 @@ fn bar(total_steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:20} {pos}/{len}  {wide_msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(total_steps).with_style(style)
+}
+
+fn resume_text(record: &ResumeRecord, total_steps: u64) -> String {
+    let ResumeRecord {
+        checkpoint,
+        step,
+        is_over,
+    } = record;
+    match is_over {
+        false => {
+            let checkpoint = checkpoint.display();
+            format!("going on from {checkpoint} (step {step} of {total_steps})")
+        }
+        true if *step < total_steps => {
+            format!("nothing to do: the run stopped early at step {step} of {total_steps}")
+        }
+        true => format!("nothing to do: all {total_steps} steps are done"),
+    }
 }
 
 fn step_text(record: &StepRecord) -> String {
@@ -245,6 +272,33 @@ mod tests {
         let expected = "step 40/400  loss 0.4321  lr 9.50e-4  grad 0.812  tok/s 812 (trained 96)  \
                         rss 1.50 GiB  eta 3m05s\nstep 40/400  eval  slot.mean 0.5000  (1h02m)\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_run_that_goes_on_says_from_where_and_whether_anything_is_left() {
+        for (step, is_over, expected) in [
+            (
+                719,
+                false,
+                "going on from runs/x/checkpoint-719 (step 719 of 4000)",
+            ),
+            (4000, true, "nothing to do: all 4000 steps are done"),
+            (
+                719,
+                true,
+                "nothing to do: the run stopped early at step 719 of 4000",
+            ),
+        ] {
+            let shared = Shared::default();
+            let mut sink = TerminalSink::lines(4000, Box::new(shared.clone()));
+            sink.record(&Record::Resumed(ResumeRecord {
+                checkpoint: format!("runs/x/checkpoint-{step}").into(),
+                step,
+                is_over,
+            }));
+            let written = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+            assert_eq!(String::from_utf8_lossy(&written), format!("{expected}\n"));
+        }
     }
 
     #[test]

@@ -276,9 +276,17 @@ fn refuse_unsupported(json: &Value, model_type: &str) -> Result<(), ModelConfigE
     // Qwen2 writes a window that it does not use unless use_sliding_window is true.
     let window = json.get("sliding_window").filter(|v| !v.is_null());
     let uses_window = model_type == "mistral" || json["use_sliding_window"] == Value::Bool(true);
+    let hint = "set it to null if max_length stays below the window";
     if let Some(value) = window.filter(|_| uses_window) {
-        let hint = "set it to null if max_length stays below the window";
         return unsupported("sliding_window", value, hint);
+    }
+    // `MistralConfig` of transformers 5.23 has a window where the file says nothing of it.
+    if model_type == "mistral" && json.get("sliding_window").is_none() {
+        return Err(ModelConfigError::Unsupported {
+            field: "sliding_window",
+            value: "4096, which an absent key means for Mistral,".to_string(),
+            hint,
+        });
     }
     if json.get("mlp_bias") == Some(&Value::Bool(true)) {
         return unsupported("mlp_bias", &json["mlp_bias"], "supported is false");
@@ -341,5 +349,34 @@ fn flag(json: &Value, field: &'static str, default: bool) -> Result<bool, ModelC
         None | Some(Value::Null) => Ok(default),
         Some(Value::Bool(value)) => Ok(*value),
         Some(_) => Err(wrong(json, field, "true or false")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_mistral_without_a_word_on_its_window_has_that_of_transformers() {
+        let mut file = json!({
+            "model_type": "mistral", "hidden_size": 32, "intermediate_size": 64,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128,
+            "rms_norm_eps": 1e-5, "max_position_embeddings": 32768, "sliding_window": null,
+        });
+        assert!(ModelConfig::from_json(&file).is_ok());
+        let refused = |file: &Value| ModelConfig::from_json(file).unwrap_err().to_string();
+        file["sliding_window"] = 4096.into();
+        assert!(refused(&file).contains("sliding_window = 4096 is not supported"));
+        file.as_object_mut().unwrap().remove("sliding_window");
+        let said = refused(&file);
+        assert!(
+            said.contains("sliding_window = 4096") && said.contains("absent"),
+            "{said}"
+        );
+        // Other families have no window unless they say so.
+        file["model_type"] = "llama".into();
+        assert!(ModelConfig::from_json(&file).is_ok());
     }
 }

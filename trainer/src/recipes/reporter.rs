@@ -10,14 +10,14 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tooltune_checkpoints::run_dir::{MetricsFile, RunDir};
+use tooltune_checkpoints::run_dir::{Checkpoint, MetricsFile, RunDir};
 
 use crate::config::{Config, ReportTo};
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::metrics::{
-    EvalRecord, MetricSink, Record, RetrieverRecord, StepRecord, TensorBoardSink, TerminalSink,
-    Timing,
+    EvalRecord, MetricSink, Record, ResumeRecord, RetrieverRecord, StepRecord, TensorBoardSink,
+    TerminalSink, Timing,
 };
 use crate::process::peak_rss_bytes;
 use crate::progress::Progress;
@@ -163,6 +163,15 @@ impl Reporter {
             evaluation: None,
             epoch: 0.0,
         })
+    }
+
+    /// Shows where a run goes on, and whether anything is left to do.
+    pub(crate) fn resumed(&mut self, checkpoint: &Checkpoint, is_over: bool) {
+        self.show(&Record::Resumed(ResumeRecord {
+            checkpoint: checkpoint.path.clone(),
+            step: checkpoint.step,
+            is_over,
+        }));
     }
 
     /// Writes what a step cost.

@@ -310,7 +310,7 @@ impl<'a> Run<'a> {
         let stopped_early = selection::stopped_early(config, &run_dir)?;
         let evaluator = Evaluator::new(config, preparation, device)?;
         adapters.slots.shrink_to_fit();
-        Ok(Self {
+        let mut run = Self {
             config,
             preparation,
             run_dir,
@@ -325,7 +325,13 @@ impl<'a> Run<'a> {
             reporter,
             interrupt,
             stopped_early,
-        })
+        };
+        if let Some(checkpoint) = &start {
+            let has_steps = run.state.step < preparation.total_steps && stopped_early.is_none();
+            let is_over = !has_steps && !run.evaluation_is_due();
+            run.reporter.resumed(checkpoint, is_over);
+        }
+        Ok(run)
     }
 
     /// The steps of the retriever that are due after this step of the model.
@@ -456,18 +462,25 @@ impl<'a> Run<'a> {
         self.reporter.step(&line)
     }
 
-    fn evaluate_and_save_if_due(&mut self) -> Result<(), Error> {
+    /// Whether something is due at the present step that is due at every `every`-th and the last.
+    fn is_due(&self, every: u64) -> bool {
         let step = self.state.step;
-        let is_last = step == self.preparation.total_steps;
-        let due = |every: u64| step.is_multiple_of(every) || is_last;
-        let evaluates =
-            self.evaluator.is_some() && due(self.config.eval.eval_steps) && !self.state.evaluated;
-        if evaluates {
+        step.is_multiple_of(every) || step == self.preparation.total_steps
+    }
+
+    fn evaluation_is_due(&self) -> bool {
+        let is_due = self.evaluator.is_some() && self.is_due(self.config.eval.eval_steps);
+        is_due && !self.state.evaluated
+    }
+
+    fn evaluate_and_save_if_due(&mut self) -> Result<(), Error> {
+        if self.evaluation_is_due() {
             return self.evaluate_and_save();
         }
+        let step = self.state.step;
         // A run that was resumed at this step has it already.
         let is_saved = self.run_dir.checkpoint_path(step).exists();
-        if step > 0 && due(self.config.checkpoint.save_steps) && !is_saved {
+        if step > 0 && self.is_due(self.config.checkpoint.save_steps) && !is_saved {
             self.save(&BTreeMap::new())?;
         }
         Ok(())

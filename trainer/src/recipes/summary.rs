@@ -13,12 +13,25 @@ pub struct RunSummary {
     pub steps: u64,
     /// Where it lies.
     pub run_dir: PathBuf,
-    /// The selected checkpoint, its metric and value.
-    pub best: Option<(PathBuf, String, f64)>,
+    /// The selected checkpoint.
+    pub best: Option<BestCheckpoint>,
     /// The last checkpoint.
     pub last: PathBuf,
     /// If it stopped early, after how many evaluations without a better one.
     pub stopped_early: Option<u64>,
+}
+
+/// What `BEST` points to.
+#[derive(Debug, Clone)]
+pub struct BestCheckpoint {
+    /// The checkpoint.
+    pub path: PathBuf,
+    /// Optimizer steps behind it; of 0 it is the untrained model.
+    pub step: u64,
+    /// What it was selected by.
+    pub metric: String,
+    /// Its value of that metric.
+    pub value: f64,
 }
 
 impl RunSummary {
@@ -29,8 +42,12 @@ impl RunSummary {
         stopped_early: Option<u64>,
     ) -> Result<Self, Error> {
         let best = run_dir.best()?.and_then(|best| {
-            let path = run_dir.checkpoint_path(best.step);
-            Some((path, best.metric?, best.value?))
+            Some(BestCheckpoint {
+                path: run_dir.checkpoint_path(best.step),
+                step: best.step,
+                metric: best.metric?,
+                value: best.value?,
+            })
         });
         Ok(Self {
             steps: step,

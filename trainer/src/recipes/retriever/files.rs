@@ -120,7 +120,8 @@ pub fn encoder(
 ///
 /// # Errors
 ///
-/// A checkpoint without a retriever or damaged, `output` that exists, or a disk that is full.
+/// A checkpoint without a retriever or damaged, a retriever that has learned nothing, `output` that
+/// exists, or a disk that is full.
 pub fn export(
     config: &Config,
     checkpoint: &Path,
@@ -138,6 +139,20 @@ pub fn export(
     let files = EncoderFiles::open(&retriever.model_name_or_path, retriever.max_seq_length)?;
     let layout = ParameterLayout::new(&files.config);
     let flat = files.parameters(&path, device)?;
+    let untrained = files.parameters(&files.dir, device)?;
+    if flat
+        .to_data()
+        .iter::<f32>()
+        .eq(untrained.to_data().iter::<f32>())
+    {
+        return Err(Error::Usage(format!(
+            "{}: every number of the retriever is that of {}, so it has learned nothing: it is the \
+             beginning of the run, and no later checkpoint was better; export another one, as with \
+             --checkpoint last",
+            checkpoint.display(),
+            files.dir.display()
+        )));
+    }
     let tensors = layout.to_tensors(&flat);
     Ok(save_sentence_transformer(
         output,

@@ -79,8 +79,12 @@ pub fn train(
         suite,
         reporter,
     };
-    if begun.is_none() {
-        run.evaluate_and_save_if_due(&mut retriever)?;
+    match &start {
+        Some(checkpoint) => {
+            let is_over = retriever.is_done() || run.stopped_early.is_some();
+            run.reporter.resumed(checkpoint, is_over);
+        }
+        None => run.evaluate_and_save_if_due(&mut retriever)?,
     }
     while !retriever.is_done() && run.stopped_early.is_none() {
         let (started, cpu_started) = (Instant::now(), cpu_seconds());
