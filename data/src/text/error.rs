@@ -244,6 +244,20 @@ pub enum DataError {
         message: usize,
     },
 
+    /// A conversation has tools, and its text is the same without them.
+    #[error(
+        "the chat template renders no tools, so the model would not see those of the row; set \
+         data.chat_template to a template that renders them, or leave tools out of the row"
+    )]
+    ToolsNotRendered,
+
+    /// A conversation has documents, and its text is the same without them.
+    #[error(
+        "the chat template renders no documents, so the model would not see those of the row; set \
+         data.chat_template to a template that renders them, or leave documents out of the row"
+    )]
+    DocumentsNotRendered,
+
     /// Spans that `mask.weights` needs cannot be located in the rendered text.
     #[error(
         "the place of {span} in the rendered text is unknown, because the template trims, \

@@ -39,6 +39,7 @@ impl ChatTemplate {
     ///   turn of the completion (or the last turn, for other choices) the whole prompt is compared,
     ///   for others the part after the message before
     /// - the template leaves out a part of a message whose turn is located
+    /// - it shows nothing of the conversation's tools or documents
     pub fn render_with_spans(
         &self,
         conversation: &Conversation,
@@ -52,6 +53,7 @@ impl ChatTemplate {
             .iter()
             .map(|&message| located.turn(message, strict == Some(message)))
             .collect::<Result<Vec<Turn>, DataError>>()?;
+        self.must_render_lists(conversation, &located.full.text)?;
         let (mut spans, lost) = located.pieces();
         for turn in &turns {
             let span = |kind| Span {

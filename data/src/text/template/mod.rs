@@ -7,6 +7,7 @@
 //! believed if it equals the plain one once the marks are taken out.
 
 mod generation_tags;
+mod left_out;
 mod load;
 mod locate;
 mod marks;
