@@ -244,6 +244,19 @@ pub enum DataError {
         message: usize,
     },
 
+    /// A chat template left out a message that the model should have read.
+    #[error(
+        "the chat template leaves out the content of message {message}, a {role} message, so the \
+         model would learn an answer to what it has not read; set data.chat_template to a template \
+         that renders such messages, or leave the message out of the row"
+    )]
+    PromptMessageNotRendered {
+        /// The message, from 0.
+        message: usize,
+        /// Who speaks it.
+        role: &'static str,
+    },
+
     /// A conversation has tools, and its text is the same without them.
     #[error(
         "the chat template renders no tools, so the model would not see those of the row; set \

@@ -6,7 +6,7 @@
 
 use super::values::MessageWriter;
 use super::{ChatTemplate, GenerationPrompt};
-use crate::text::conversation::Conversation;
+use crate::text::conversation::{Conversation, Message, Role};
 use crate::text::error::DataError;
 
 impl ChatTemplate {
@@ -36,6 +36,37 @@ impl ChatTemplate {
             };
             if self.is_same_text(&without, text) {
                 return Err(DataError::DocumentsNotRendered);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses system, user and tool messages of whose content nothing reaches `text`.
+    ///
+    /// `is_found` says of which messages something was found by its marks. The others are changed:
+    /// some templates read the result of a tool as a number, and no mark survives that.
+    pub(super) fn must_render_prompt_messages(
+        &self,
+        conversation: &Conversation,
+        text: &str,
+        is_found: &[bool],
+    ) -> Result<(), DataError> {
+        for (message, is_found) in is_found.iter().enumerate() {
+            let Message { role, content, .. } = &conversation.messages[message];
+            let content = content.as_deref().map_or("", str::trim);
+            if *is_found || *role == Role::Assistant || content.is_empty() {
+                continue;
+            }
+            let mut changed = conversation.clone();
+            // Of one character and a number, so that whatever the template takes of a content is
+            // taken of this one, too, or fails.
+            let other = if content == "0" { "1" } else { "0" };
+            changed.messages[message].content = Some(other.to_owned());
+            if self.is_same_text(&changed, text) {
+                return Err(DataError::PromptMessageNotRendered {
+                    message,
+                    role: role.as_str(),
+                });
             }
         }
         Ok(())

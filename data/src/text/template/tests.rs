@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::text::conversation::parse_messages;
 
+mod left_out;
+
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -398,70 +400,6 @@ fn content_that_a_template_leaves_out_is_an_error() {
     assert!(
         matches!(rendered, Err(DataError::MessageNotRendered { message: 1 })),
         "{rendered:?}"
-    );
-}
-
-#[test]
-fn tools_and_documents_that_a_template_leaves_out_are_an_error() {
-    let with_tools = case("tools_unused");
-    for name in FAMILIES {
-        let rendered = template(name).render_with_spans(&with_tools, Turns::Completion);
-        let is_refused = matches!(rendered, Err(DataError::ToolsNotRendered));
-        assert_eq!(
-            is_refused,
-            KNOW_NO_TOOLS.contains(&name),
-            "{name}: {rendered:?}"
-        );
-    }
-    let without = Conversation {
-        tools: None,
-        ..with_tools
-    };
-    let with_documents = Conversation {
-        documents: Some(vec![
-            json!({"title": "Tides", "text": "High water is at six."}),
-        ]),
-        ..without.clone()
-    };
-    let refused = template("smollm2").render_with_spans(&with_documents, Turns::Completion);
-    assert!(
-        matches!(refused, Err(DataError::DocumentsNotRendered)),
-        "{refused:?}"
-    );
-    let source = "{% for d in documents or [] %}{{ d.text }}{% endfor %}\
-                  {% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}\
-                  {% if add_generation_prompt %}<assistant>{% endif %}";
-    for conversation in [&without, &with_documents] {
-        let rendered = inline(source).render_with_spans(conversation, Turns::Completion);
-        assert!(rendered.is_ok(), "{rendered:?}");
-    }
-}
-
-#[test]
-fn a_template_that_shows_tools_to_some_rows_only_is_asked_for_every_row() {
-    let source = "{% if tools and messages[0].role == 'system' %}{{ tools | tojson }}{% endif %}\
-                  {% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}\
-                  {% if add_generation_prompt %}<assistant>{% endif %}";
-    let template = inline(source);
-    let turn = [
-        json!({"role": "user", "content": "Go"}),
-        json!({"role": "assistant", "content": "Gone."}),
-    ];
-    let of = |messages: Vec<Value>| {
-        conversation(&json!({"messages": messages, "tools": [{"name": "f"}]}))
-    };
-    let system = json!({"role": "system", "content": "Call."});
-    let shown = of([[system].as_slice(), &turn].concat());
-    let not_shown = of(turn.to_vec());
-    assert!(
-        template
-            .render_with_spans(&shown, Turns::Completion)
-            .is_ok()
-    );
-    let refused = template.render_with_spans(&not_shown, Turns::Completion);
-    assert!(
-        matches!(refused, Err(DataError::ToolsNotRendered)),
-        "{refused:?}"
     );
 }
 
