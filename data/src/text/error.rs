@@ -102,6 +102,18 @@ pub enum DataError {
         role: String,
     },
 
+    /// A row spells calls or tools as OpenAI's files once did.
+    #[error(
+        "{field} is an old spelling that no template renders; write {instead} in its place: {}",
+        example_of(instead)
+    )]
+    OldSpelling {
+        /// Where it stands, such as `messages[2].function_call`.
+        field: String,
+        /// The field of today, `tool_calls` or `tools`.
+        instead: &'static str,
+    },
+
     /// The arguments of a tool call, given as a JSON text, are not one JSON object.
     #[error("{field} is a text that is not one JSON object ({reason}); give an object")]
     ToolArguments {
@@ -400,6 +412,14 @@ fn within_line(error: &JsonError) -> String {
     match error {
         JsonError::Refused { column, reason, .. } => format!("column {column}: {reason}"),
         other => other.to_string(),
+    }
+}
+
+/// How the fields are written that took the place of older ones.
+fn example_of(field: &str) -> &'static str {
+    match field {
+        "tool_calls" => "[{\"name\": ..., \"arguments\": {...}}]",
+        _ => "[{\"type\": \"function\", \"function\": {...}}]",
     }
 }
 

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::conversation::{
-    Conversation, Message, Role, as_array, missing, parse_messages, text_field, wrong_type,
+    Conversation, Message, Role, as_array, missing, parse_messages, refuse_old_spelling,
+    text_field, wrong_type,
 };
 use super::error::DataError;
 use super::slot::{GoldCheck, SlotRow};
@@ -234,6 +235,7 @@ fn with_tools(
     fields: &Map<String, Value>,
     conversation: Conversation,
 ) -> Result<Conversation, DataError> {
+    refuse_old_spelling(fields.get("functions"), "", "functions", "tools")?;
     let list = |name: &str| match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => as_array(value, name, "a list of objects").map(|items| {
