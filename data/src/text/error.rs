@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::json::JsonError;
+use crate::json::{JsonError, OversizedInteger};
 use crate::lines::TooLong;
 use crate::tools::ToolsError;
 
@@ -72,6 +72,10 @@ pub enum DataError {
         /// What the parser says; its columns count bytes of the line.
         error: JsonError,
     },
+
+    /// An integer would be learned as another number.
+    #[error(transparent)]
+    OversizedInteger(#[from] OversizedInteger),
 
     /// A field that the row's format needs is not there.
     #[error("field {field:?} is missing; {needed}")]

@@ -272,6 +272,41 @@ fn arguments_given_as_a_text_become_an_object() {
 }
 
 #[test]
+fn an_integer_that_would_be_learned_rounded_is_refused_with_its_place() {
+    use DataFormat::{Messages, Slot};
+    let long = "12345678901234567890123";
+    let slot = |gold: &str| {
+        format!(r#"{{"input_text": "", "json_schema": {{}}, "gold": {gold}, "note": {long}}}"#)
+    };
+    let messages = |arguments: String| {
+        format!(
+            r#"{{"messages": [{{"role": "assistant", "tool_calls": [{{"name": "f", "arguments": {arguments}}}]}}]}}"#
+        )
+    };
+    for (row, format, place) in [
+        (slot(&format!(r#"{{"a": [0, {long}]}}"#)), Slot, "gold.a[1]"),
+        (
+            messages(format!(r#"{{"id": {long}}}"#)),
+            Messages,
+            "messages[0].tool_calls[0].arguments.id",
+        ),
+        (
+            messages(format!(r#""{{\"id\": {long}}}""#)),
+            Messages,
+            "messages[0].tool_calls[0].arguments.id",
+        ),
+    ] {
+        let fault = only_fault(&row, format);
+        let wanted = format!("{place} is the integer {long}, which does not fit into 64 bits");
+        assert!(fault.starts_with(&wanted), "{row}: {fault}");
+    }
+    // What no text shows may be rounded.
+    let row = only_row(&slot("[-0, 18446744073709551615]"), Slot);
+    let answer = row.conversation.messages[1].content.as_deref();
+    assert_eq!(answer, Some("[0, 18446744073709551615]"));
+}
+
+#[test]
 fn prompt_and_completion_may_be_texts_or_messages() {
     let texts = only_row(
         r#"{"prompt": "x", "completion": "y"}"#,
