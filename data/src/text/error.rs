@@ -260,6 +260,21 @@ pub enum DataError {
         message: usize,
     },
 
+    /// A message has calls and no content, and the template failed because it knows no calls.
+    #[error(
+        "the chat template renders no tool calls, and message {message} has nothing else (line \
+         {line} of it: {reason}); set data.chat_template to a template that renders them, such as \
+         configs/templates/chatml-tools.jinja for models with <|im_start|> and <|im_end|>"
+    )]
+    ToolCallsNotRendered {
+        /// The message, from 0.
+        message: usize,
+        /// Line of the template, from 1; 0 when unknown.
+        line: usize,
+        /// What the engine says.
+        reason: String,
+    },
+
     /// A chat template left out a message that the model should have read.
     #[error(
         "the chat template leaves out the content of message {message}, a {role} message, so the \
@@ -276,7 +291,9 @@ pub enum DataError {
     /// A conversation has tools, and its text is the same without them.
     #[error(
         "the chat template renders no tools, so the model would not see those of the row; set \
-         data.chat_template to a template that renders them, or leave tools out of the row"
+         data.chat_template to a template that renders them, such as \
+         configs/templates/chatml-tools.jinja for models with <|im_start|> and <|im_end|>, or leave \
+         tools out of the row"
     )]
     ToolsNotRendered,
 

@@ -72,6 +72,46 @@ impl ChatTemplate {
         Ok(())
     }
 
+    /// The error of a failed rendering in the words of its cause, where that is a message of calls
+    /// alone and the template knows no calls: it reaches for the content, which is not there.
+    pub(super) fn explain_failure(
+        &self,
+        conversation: &Conversation,
+        n_messages: usize,
+        error: DataError,
+    ) -> DataError {
+        let (line, reason) = match &error {
+            DataError::TemplateFailed { line, reason } => (*line, reason.clone()),
+            DataError::NonStringOutput { line, kind } => (*line, format!("it prints {kind}")),
+            _ => return error,
+        };
+        let is_calls_alone =
+            |message: &Message| message.content.is_none() && !message.tool_calls.is_empty();
+        let messages = &conversation.messages[..n_messages];
+        let Some(message) = messages.iter().position(is_calls_alone) else {
+            return error;
+        };
+        let mut with_calls = messages.to_vec();
+        for message in with_calls.iter_mut().filter(|m| is_calls_alone(m)) {
+            message.content = Some(String::new());
+        }
+        let mut without_calls = with_calls.clone();
+        without_calls[message].tool_calls.clear();
+        let render = |messages: &[Message]| {
+            let messages = MessageWriter::plain().messages(messages);
+            self.execute(conversation, messages, GenerationPrompt::Omit)
+                .ok()
+        };
+        match (render(&with_calls), render(&without_calls)) {
+            (Some(with), Some(without)) if with == without => DataError::ToolCallsNotRendered {
+                message,
+                line,
+                reason,
+            },
+            _ => error,
+        }
+    }
+
     /// Whether a changed conversation has the text of the unchanged one; one that the template
     /// refuses has another.
     fn is_same_text(&self, changed: &Conversation, text: &str) -> bool {

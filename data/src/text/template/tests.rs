@@ -96,6 +96,9 @@ fn check_against_transformers(names: &[&str]) {
                     (Err(DataError::TemplateFailed { .. }), _, Some(wanted)) => {
                         wanted.contains("None")
                     }
+                    (Err(DataError::ToolCallsNotRendered { .. }), text, error) => {
+                        text.or(error).is_some_and(|wanted| wanted.contains("None"))
+                    }
                     (Err(DataError::NonStringOutput { kind, .. }), Some(wanted), _) => {
                         kind == "none" && wanted.contains("None")
                     }

@@ -125,3 +125,36 @@ fn what_a_template_makes_of_a_content_counts_as_rendered() {
         assert!(rendered.is_ok(), "{content}: {rendered:?}");
     }
 }
+
+#[test]
+fn calls_without_a_content_on_a_template_that_knows_no_calls_are_named_as_the_fault() {
+    let call = json!([{"function": {"name": "f", "arguments": {"a": 1}}}]);
+    let conversation = of_messages(json!([
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "tool_calls": call},
+    ]));
+    let prints_none = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    for template in [template("smollm2"), inline(prints_none)] {
+        let error = template
+            .render_with_spans(&conversation, Turns::Completion)
+            .unwrap_err();
+        assert!(
+            matches!(error, DataError::ToolCallsNotRendered { message: 1, .. }),
+            "{error:?}"
+        );
+        let said = "renders no tool calls, and message 1 has nothing else (line ";
+        let mend = "such as configs/templates/chatml-tools.jinja for";
+        let error = error.to_string();
+        assert!(error.contains(said) && error.contains(mend), "{error}");
+    }
+    // Where calls are rendered, the fault is what the template says it is.
+    let needs_content = "{% for m in messages %}{{ m.content + \"\" }}\
+                         {{ m.tool_calls or [] | tojson }}{% endfor %}";
+    let error = inline(needs_content)
+        .render(&conversation, GenerationPrompt::Omit)
+        .unwrap_err();
+    assert!(
+        matches!(error, DataError::TemplateFailed { .. }),
+        "{error:?}"
+    );
+}
