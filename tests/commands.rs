@@ -396,3 +396,35 @@ fn a_run_that_learned_nothing_says_so_when_it_ends_and_when_it_is_evaluated() {
         answer.success();
     }
 }
+
+#[test]
+fn rows_with_tools_are_read_by_the_template_that_the_model_has_for_them() {
+    let workplace = Workplace::new();
+    let model = workplace.copy_model("model");
+    let additional = model.join("additional_chat_templates");
+    std::fs::create_dir(&additional).unwrap();
+    let default = std::fs::read_to_string(model.join("chat_template.jinja")).unwrap();
+    let tool_use = format!("{{{{- tools | tojson }}}}\n{default}");
+    std::fs::write(additional.join("tool_use.jinja"), tool_use).unwrap();
+    let turns = json!([
+        {"role": "user", "content": "Tide?"}, {"role": "assistant", "content": "Low."},
+    ]);
+    let with_tools = json!({"messages": turns, "tools": [{"name": "tide"}]});
+    let rows = [with_tools, json!({"messages": turns})].map(|row| row.to_string());
+    workplace.write("chats.jsonl", rows.join("\n"));
+    let chats = "inspect config.toml --format json -n 2 --set data.format=messages \
+                 --set data.train=[\"chats.jsonl\"] --set data.eval=[] --set eval.suites=[] \
+                 --set eval.metric_for_best_model=loss --set model.model_name_or_path=\"model\"";
+    let shown = lines(&workplace.run(chats.split_whitespace()).success());
+    let texts: Vec<String> = shown
+        .iter()
+        .map(|row| {
+            let tokens = row["tokens"].as_array().expect("tokens").iter();
+            tokens
+                .map(|token| token["text"].as_str().expect("a text"))
+                .collect()
+        })
+        .collect();
+    assert!(texts[0].starts_with("[{\"name\": \"tide\"}]"), "{texts:?}");
+    assert!(texts[1].starts_with("<|im_start|>user"), "{texts:?}");
+}

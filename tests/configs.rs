@@ -25,7 +25,9 @@ fn configs() -> Vec<(String, String)> {
     let entries =
         std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut configs: Vec<(String, String)> = entries
-        .map(|entry| format!("configs/{}", entry.unwrap().file_name().to_string_lossy()))
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().is_file())
+        .map(|entry| format!("configs/{}", entry.file_name().to_string_lossy()))
         .map(|path| (path.clone(), read(&path)))
         .collect();
     assert!(

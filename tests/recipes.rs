@@ -91,6 +91,9 @@ fn every_recipe_is_planned_with_nothing_but_the_shape_of_its_model() {
 fn every_recipe_of_the_folder_is_planned_here() {
     for entry in std::fs::read_dir(root().join("configs")).unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
         let config = LoadedConfig::load(&path, &[]).unwrap().config;
         let model = config.model.map(|model| model.model_name_or_path);
         let is_folder = model.is_some_and(|model| model.extension().is_none_or(|e| e != "gguf"));

@@ -24,7 +24,7 @@ pub struct BaseModel {
     pub config: ModelConfig,
     /// Its tokenizer.
     pub tokenizer: Tokenizer,
-    /// Its chat template, or the config's in its place.
+    /// Its chat template, with that for conversations with tools, or the config's in their place.
     pub template: ChatTemplate,
     /// Tokens that end a turn.
     pub stop_ids: Vec<u32>,
@@ -168,7 +168,10 @@ fn chat_template_of(
         pad_token: files.special_tokens.pad_token.clone(),
         unk_token: files.special_tokens.unk_token.clone(),
     };
-    Ok(ChatTemplate::new(&source, special)?)
+    Ok(match (&files.tool_use_template, replacement) {
+        (Some(tool_use), None) => ChatTemplate::with_tool_use(&source, tool_use, special)?,
+        _ => ChatTemplate::new(&source, special)?,
+    })
 }
 
 /// The generation config's, or else the end-of-sequence token.

@@ -13,14 +13,15 @@ pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
     let vocabulary = vocabulary(&gguf.metadata)?;
     let special_tokens = special_tokens(&vocabulary);
     let eos_token_ids = stop_ids(&gguf.metadata, &vocabulary)?;
-    let chat_template = gguf
-        .metadata
-        .text("tokenizer.chat_template")?
-        .map(str::to_owned);
+    let template =
+        |key: &str| Ok::<_, CheckpointError>(gguf.metadata.text(key)?.map(str::to_owned));
+    let chat_template = template("tokenizer.chat_template")?;
+    let tool_use_template = template("tokenizer.chat_template.tool_use")?;
     Ok(ModelFiles {
         config,
         tokenizer: tokenizer(path, vocabulary),
         chat_template,
+        tool_use_template,
         special_tokens,
         eos_token_ids,
         weights: Weights::from_gguf(gguf)?,

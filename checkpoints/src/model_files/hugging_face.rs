@@ -32,10 +32,13 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     let tokenizer_config_path = dir.join("tokenizer_config.json");
     let tokenizer_config = object_if_present(&tokenizer_config_path)?.unwrap_or_default();
     let eos_token_ids = eos_token_ids(dir, &config_path, &config)?;
+    let (chat_template, tool_use_template) =
+        chat_templates(dir, &tokenizer_config_path, &tokenizer_config)?;
     Ok(ModelFiles {
         weights,
         tokenizer: TokenizerSource::Json(tokenizer),
-        chat_template: chat_template(dir, &tokenizer_config_path, &tokenizer_config)?,
+        chat_template,
+        tool_use_template,
         special_tokens: special_tokens(dir, &tokenizer_config_path, &tokenizer_config)?,
         eos_token_ids,
         config: Value::Object(config),
@@ -93,30 +96,46 @@ fn token_ids(value: &Value) -> Option<Vec<u32>> {
     }
 }
 
-/// The template of chat_template.jinja, else that of tokenizer_config.json, which is a string or
-/// a list of named templates; of a list, the one named "default".
-fn chat_template(
+/// The default template, and that for conversations with tools.
+///
+/// They are chat_template.jinja and additional_chat_templates/tool_use.jinja; without the first,
+/// what tokenizer_config.json has, a string or a list of named templates.
+fn chat_templates(
     dir: &Path,
     config_path: &Path,
     config: &Map<String, Value>,
-) -> Result<Option<String>, CheckpointError> {
+) -> Result<(Option<String>, Option<String>), CheckpointError> {
+    let read = |path: &Path| {
+        fs::read_to_string(path)
+            .map(Some)
+            .map_err(CheckpointError::io("read", path))
+    };
     let jinja = dir.join("chat_template.jinja");
     if jinja.is_file() {
-        return fs::read_to_string(&jinja)
-            .map(Some)
-            .map_err(CheckpointError::io("read", &jinja));
+        let tool_use = dir.join("additional_chat_templates/tool_use.jinja");
+        let tool_use = match tool_use.is_file() {
+            true => read(&tool_use)?,
+            false => None,
+        };
+        return Ok((read(&jinja)?, tool_use));
     }
     let wrong = |problem: &str| CheckpointError::field(config_path, "chat_template", problem);
+    let source = |entry: &Value, problem: &str| match entry["template"].as_str() {
+        Some(template) => Ok(template.to_owned()),
+        None => Err(wrong(problem)),
+    };
     match config.get("chat_template") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(template)) => Ok(Some(template.clone())),
-        Some(Value::Array(named)) => {
-            let default = named.iter().find(|entry| entry["name"] == "default");
-            let default = default.ok_or_else(|| wrong("has no template named \"default\""))?;
-            let template = default["template"].as_str();
-            let template =
-                template.ok_or_else(|| wrong("its default lacks a string `template`"))?;
-            Ok(Some(template.to_owned()))
+        None | Some(Value::Null) => Ok((None, None)),
+        Some(Value::String(template)) => Ok((Some(template.clone()), None)),
+        Some(Value::Array(templates)) => {
+            let named = |name: &str| templates.iter().find(|entry| entry["name"] == name);
+            let default =
+                named("default").ok_or_else(|| wrong("has no template named \"default\""))?;
+            let default = source(default, "its default lacks a string `template`")?;
+            let tool_use = named("tool_use")
+                .map(|entry| source(entry, "its tool_use lacks a string `template`"))
+                .transpose()?;
+            Ok((Some(default), tool_use))
         }
         Some(_) => Err(wrong("must be a string or a list of named templates")),
     }

@@ -31,6 +31,8 @@ pub struct ModelFiles {
     pub tokenizer: TokenizerSource,
     /// Jinja source of the default chat template, if the model has one.
     pub chat_template: Option<String>,
+    /// Jinja source of the template for conversations with tools, if the model has one of its own.
+    pub tool_use_template: Option<String>,
     /// Special tokens by role, as text.
     pub special_tokens: SpecialTokens,
     /// Ids that end a generation, in the order of the file; empty if no file tells.

@@ -260,10 +260,16 @@ fn the_chat_template_comes_from_its_own_file_first() {
     fs::write(dir.path().join("chat_template.jinja"), "from the file").unwrap();
     let model = ModelFiles::open(dir.path()).unwrap();
     assert_eq!(model.chat_template.unwrap(), "from the file");
+    assert_eq!(model.tool_use_template, None);
+    let additional = dir.path().join("additional_chat_templates");
+    fs::create_dir(&additional).unwrap();
+    fs::write(additional.join("tool_use.jinja"), "with tools").unwrap();
+    let model = ModelFiles::open(dir.path()).unwrap();
+    assert_eq!(model.tool_use_template.unwrap(), "with tools");
 }
 
 #[test]
-fn of_several_templates_the_default_one_is_taken() {
+fn of_several_templates_the_default_one_and_that_for_tools_are_taken() {
     let named = |name: &str| {
         let templates =
             json!([{"name": "tool_use", "template": "t"}, {"name": name, "template": "d"}]);
@@ -272,7 +278,15 @@ fn of_several_templates_the_default_one_is_taken() {
             json!({ "chat_template": templates }),
         )])
     };
-    assert_eq!(named("default").unwrap().chat_template.unwrap(), "d");
+    let model = named("default").unwrap();
+    assert_eq!(model.chat_template.unwrap(), "d");
+    assert_eq!(model.tool_use_template.unwrap(), "t");
+    let in_gguf = GgufWriter::tiny("llama")
+        .text("tokenizer.chat_template", "d")
+        .text("tokenizer.chat_template.tool_use", "t");
+    let model = open_gguf(in_gguf).unwrap();
+    assert_eq!(model.chat_template.unwrap(), "d");
+    assert_eq!(model.tool_use_template.unwrap(), "t");
     let error = named("rag").unwrap_err().to_string();
     assert!(error.contains("no template named \"default\""), "{error}");
     assert_eq!(open(&[]).unwrap().chat_template, None);

@@ -73,16 +73,20 @@ impl ExactJson {
 /// - as [`parse`]; a number beyond the range of a 64-bit float is refused here too
 pub fn parse_exact(text: &str) -> Result<ExactJson, JsonError> {
     parse(text)?;
-    Ok(Walk { text, at: 0 }.value())
+    Ok(Walk::new(text).value())
 }
 
 /// A walk over a text that is known to be JSON.
-struct Walk<'t> {
+pub(super) struct Walk<'t> {
     text: &'t str,
     at: usize,
 }
 
 impl<'t> Walk<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+
     fn value(&mut self) -> ExactJson {
         match self.peek() {
             b'{' => self.object(),
@@ -116,7 +120,8 @@ impl<'t> Walk<'t> {
         ExactJson::List(items)
     }
 
-    fn string(&mut self) -> String {
+    /// The string that comes next, without quotes and escapes.
+    pub(super) fn string(&mut self) -> String {
         self.peek();
         let start = self.at;
         let mut is_escaped = false;
@@ -132,21 +137,25 @@ impl<'t> Walk<'t> {
         serde_json::from_str(&self.text[start..self.at]).unwrap_or_default()
     }
 
-    /// A literal or a number.
     fn word(&mut self) -> ExactJson {
-        let rest: &'t str = &self.text[self.at..];
-        let ends = |c: char| matches!(c, ',' | ']' | '}' | ' ' | '\t' | '\n' | '\r');
-        let word = &rest[..rest.find(ends).unwrap_or(rest.len())];
-        self.at += word.len();
-        match word {
+        match self.literal() {
             "true" => ExactJson::Bool(true),
             "false" => ExactJson::Bool(false),
             number => Decimal::parse(number).map_or(ExactJson::Null, ExactJson::Number),
         }
     }
 
+    /// The number, boolean or null that comes next, as it is written.
+    pub(super) fn literal(&mut self) -> &'t str {
+        let rest: &'t str = &self.text[self.at..];
+        let ends = |c: char| matches!(c, ',' | ']' | '}' | ' ' | '\t' | '\n' | '\r');
+        let word = &rest[..rest.find(ends).unwrap_or(rest.len())];
+        self.at += word.len();
+        word
+    }
+
     /// The next byte that is no white space; the walk stands on it.
-    fn peek(&mut self) -> u8 {
+    pub(super) fn peek(&mut self) -> u8 {
         let bytes = self.text.as_bytes();
         while matches!(bytes[self.at], b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
@@ -154,7 +163,8 @@ impl<'t> Walk<'t> {
         bytes[self.at]
     }
 
-    fn skip(&mut self, byte: u8) {
+    /// Steps over a byte if it comes next.
+    pub(super) fn skip(&mut self, byte: u8) {
         if self.peek() == byte {
             self.at += 1;
         }

@@ -7,11 +7,13 @@
 //!
 //! Integers outside 64 bits are held as the nearest 64-bit float, as `serde_json` does without
 //! arbitrary precision, so they do not round-trip. Where their value counts, [`parse_exact`] reads
-//! numbers as decimals of any length.
+//! numbers as decimals of any length; where they would be learned, [`oversized_integer`] finds them
+//! beforehand.
 
 mod decimal;
 mod exact;
 mod float;
+mod integers;
 mod order;
 mod parse;
 mod render;
@@ -20,6 +22,7 @@ mod schema_paths;
 pub use decimal::Decimal;
 pub use exact::{ExactJson, parse_exact};
 pub use float::python_float_repr;
+pub use integers::{OversizedInteger, oversized_integer};
 pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};
 pub use render::{Part, PathStep, Place, Style, dumps, dumps_with_places, dumps_with_scalars};

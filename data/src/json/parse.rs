@@ -5,6 +5,8 @@
 //! The byte-order mark and the empty text get their own errors, since both are frequent in
 //! files and completions and a syntax message does not say how to mend them.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 /// The deepest nesting that [`parse`] accepts; a flat object has one level.
@@ -33,7 +35,8 @@ pub enum JsonError {
 
 /// Parses a text that holds exactly one JSON value, with JSON white space around it allowed.
 ///
-/// Of duplicate keys the last value wins, at the place of the first, as in Python.
+/// Of duplicate keys the last value wins, at the place of the first, and `-0` is the integer 0, both
+/// as in Python.
 ///
 /// # Errors
 ///
@@ -52,7 +55,39 @@ pub fn parse(text: &str) -> Result<Value, JsonError> {
     {
         return Err(JsonError::Empty);
     }
-    serde_json::from_str(text).map_err(|error| refusal(&error))
+    serde_json::from_str(&without_negative_zeros(text)).map_err(|error| refusal(&error))
+}
+
+/// The text with a blank for the sign of each `-0`, which `serde_json` would read as a float; no
+/// place in the text moves.
+fn without_negative_zeros(text: &str) -> Cow<'_, str> {
+    let is_number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let mut changed: Option<String> = None;
+    let (mut at, mut is_string, mut is_escaped) = (0, false, false);
+    if !text.contains("-0") {
+        return Cow::Borrowed(text);
+    }
+    let bytes = text.as_bytes();
+    while let Some(&byte) = bytes.get(at) {
+        if is_string {
+            is_string = byte != b'"' || is_escaped;
+            is_escaped = byte == b'\\' && !is_escaped;
+        } else if byte == b'"' {
+            is_string = true;
+        } else if is_number(&byte) {
+            let n_bytes = bytes[at..]
+                .iter()
+                .take_while(|byte| is_number(byte))
+                .count();
+            if &text[at..at + n_bytes] == "-0" {
+                let text = changed.get_or_insert_with(|| text.to_owned());
+                text.replace_range(at..=at, " ");
+            }
+            at += n_bytes - 1;
+        }
+        at += 1;
+    }
+    changed.map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
 fn refusal(error: &serde_json::Error) -> JsonError {
@@ -164,6 +199,22 @@ mod tests {
             "line 2, column 1: text follows the JSON value"
         );
         assert_eq!(reason("[1e999]"), "line 1, column 6: number out of range");
+    }
+
+    #[test]
+    fn a_negative_zero_is_the_integer_that_python_reads() {
+        let text = r#"{"-0": [-0, -0.0, -0e0, 1e-0, "-0", "\"-0,"], "a": -0}"#;
+        let read = parse(text).expect("valid JSON");
+        let wanted = r#"{"-0":[0,-0.0,-0.0,1.0,"-0","\"-0,"],"a":0}"#;
+        assert_eq!(read.to_string(), wanted);
+        assert_eq!(parse("-0"), Ok(json!(0)));
+        for text in ["--0", "1-0", "-0 1", "-00", "[1 -0]"] {
+            assert!(parse(text).is_err(), "{text:?} was accepted");
+        }
+        assert_eq!(
+            reason("[-0, 1e999]"),
+            "line 1, column 10: number out of range"
+        );
     }
 
     #[test]

@@ -158,6 +158,12 @@ pub(super) fn parse_messages(value: &Value, field: &str) -> Result<Vec<Message>,
 
 fn parse_message(value: &Value, field: &str) -> Result<Message, DataError> {
     let fields = as_object(value, field)?;
+    refuse_old_spelling(
+        fields.get("function_call"),
+        field,
+        "function_call",
+        "tool_calls",
+    )?;
     let role = parse_role(fields, field)?;
     let tool_calls = parse_tool_calls(fields.get("tool_calls"), &format!("{field}.tool_calls"))?;
     if !tool_calls.is_empty() && role != Role::Assistant {
@@ -210,6 +216,29 @@ fn parse_tool_calls(value: Option<&Value>, field: &str) -> Result<Vec<ToolCall>,
             .enumerate()
             .map(|(call_idx, call)| parse_tool_call(call, &format!("{field}[{call_idx}]")))
             .collect(),
+    }
+}
+
+/// Refuses what OpenAI's files called `function_call` and `functions` before they had tools: no
+/// template of today renders it, so that a call would be learned as an empty answer.
+///
+/// Null and an empty list say that there is none, and pass.
+pub(super) fn refuse_old_spelling(
+    value: Option<&Value>,
+    parent: &str,
+    name: &str,
+    instead: &'static str,
+) -> Result<(), DataError> {
+    match value {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Array(items)) if items.is_empty() => Ok(()),
+        Some(_) => Err(DataError::OldSpelling {
+            field: match parent.is_empty() {
+                true => name.to_owned(),
+                false => format!("{parent}.{name}"),
+            },
+            instead,
+        }),
     }
 }
 
@@ -280,7 +309,12 @@ fn parse_arguments(value: &Value, field: &str) -> Result<Map<String, Value>, Dat
         field: field.to_owned(),
         reason,
     };
-    match json::parse(text).map_err(|error| refused(error.to_string()))? {
+    let value = json::parse(text).map_err(|error| refused(error.to_string()))?;
+    if let Some(oversized) = json::oversized_integer(text, |_| true) {
+        let field = format!("{field}.{}", oversized.field);
+        return Err(json::OversizedInteger { field, ..oversized }.into());
+    }
+    match value {
         Value::Object(arguments) => {
             let again = json::dumps(&Value::Object(arguments.clone()), json::Style::Python);
             match json::parse(&again) {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::json::JsonError;
+use crate::json::{JsonError, OversizedInteger};
 use crate::lines::TooLong;
 use crate::tools::ToolsError;
 
@@ -88,6 +88,10 @@ pub enum DataError {
         error: JsonError,
     },
 
+    /// An integer would be learned as another number.
+    #[error(transparent)]
+    OversizedInteger(#[from] OversizedInteger),
+
     /// A field that the row's format needs is not there.
     #[error("field {field:?} is missing; {needed}")]
     MissingField {
@@ -115,6 +119,18 @@ pub enum DataError {
         field: String,
         /// The role as given.
         role: String,
+    },
+
+    /// A row spells calls or tools as OpenAI's files once did.
+    #[error(
+        "{field} is an old spelling that no template renders; write {instead} in its place: {}",
+        example_of(instead)
+    )]
+    OldSpelling {
+        /// Where it stands, such as `messages[2].function_call`.
+        field: String,
+        /// The field of today, `tool_calls` or `tools`.
+        instead: &'static str,
     },
 
     /// The arguments of a tool call, given as a JSON text, are not one JSON object.
@@ -259,6 +275,50 @@ pub enum DataError {
         message: usize,
     },
 
+    /// A message has calls and no content, and the template failed because it knows no calls.
+    #[error(
+        "the chat template renders no tool calls, and message {message} has nothing else (line \
+         {line} of it: {reason}); set data.chat_template to a template that renders them, such as \
+         configs/templates/chatml-tools.jinja for models with <|im_start|> and <|im_end|>"
+    )]
+    ToolCallsNotRendered {
+        /// The message, from 0.
+        message: usize,
+        /// Line of the template, from 1; 0 when unknown.
+        line: usize,
+        /// What the engine says.
+        reason: String,
+    },
+
+    /// A chat template left out a message that the model should have read.
+    #[error(
+        "the chat template leaves out the content of message {message}, a {role} message, so the \
+         model would learn an answer to what it has not read; set data.chat_template to a template \
+         that renders such messages, or leave the message out of the row"
+    )]
+    PromptMessageNotRendered {
+        /// The message, from 0.
+        message: usize,
+        /// Who speaks it.
+        role: &'static str,
+    },
+
+    /// A conversation has tools, and its text is the same without them.
+    #[error(
+        "the chat template renders no tools, so the model would not see those of the row; set \
+         data.chat_template to a template that renders them, such as \
+         configs/templates/chatml-tools.jinja for models with <|im_start|> and <|im_end|>, or leave \
+         tools out of the row"
+    )]
+    ToolsNotRendered,
+
+    /// A conversation has documents, and its text is the same without them.
+    #[error(
+        "the chat template renders no documents, so the model would not see those of the row; set \
+         data.chat_template to a template that renders them, or leave documents out of the row"
+    )]
+    DocumentsNotRendered,
+
     /// Spans that `mask.weights` needs cannot be located in the rendered text.
     #[error(
         "the place of {span} in the rendered text is unknown, because the template trims, \
@@ -388,6 +448,14 @@ fn within_line(error: &JsonError) -> String {
     match error {
         JsonError::Refused { column, reason, .. } => format!("column {column}: {reason}"),
         other => other.to_string(),
+    }
+}
+
+/// How the fields are written that took the place of older ones.
+fn example_of(field: &str) -> &'static str {
+    match field {
+        "tool_calls" => "[{\"name\": ..., \"arguments\": {...}}]",
+        _ => "[{\"type\": \"function\", \"function\": {...}}]",
     }
 }
 

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::conversation::{
-    Conversation, Message, Role, as_array, missing, parse_messages, text_field, wrong_type,
+    Conversation, Message, Role, as_array, missing, parse_messages, refuse_old_spelling,
+    text_field, wrong_type,
 };
 use super::error::DataError;
 use super::slot::{GoldCheck, SlotRow};
@@ -29,6 +30,17 @@ pub enum DataFormat {
     PromptCompletion,
     /// `{"messages", "tools"?, "documents"?}`.
     Messages,
+}
+
+impl DataFormat {
+    /// The fields of a row that become text.
+    fn fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Slot => &["input_text", "json_schema", "gold"],
+            Self::PromptCompletion => &["prompt", "completion", "tools", "documents"],
+            Self::Messages => &["messages", "tools", "documents"],
+        }
+    }
 }
 
 /// One row, ready to be rendered.
@@ -66,7 +78,7 @@ impl From<SlotRow> for Row {
 /// - the file cannot be opened
 ///
 /// The reader itself yields an error for a file without rows, a line that is not UTF-8 or not one
-/// JSON object, a field that is missing or of another type, and a gold value that its schema
+/// JSON object, an integer beyond 64 bits, a field that is missing or of another type, and a gold value that its schema
 /// refuses; a line of more than 256 MiB is one, too, and the last.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
@@ -149,8 +161,12 @@ impl RowReader {
         let text = std::str::from_utf8(line).map_err(|error| DataError::NotUtf8 {
             byte: error.valid_up_to(),
         })?;
-        let value = json::parse(text.trim_end_matches(['\r', '\n']))
-            .map_err(|error| DataError::NotJson { error })?;
+        let text = text.trim_end_matches(['\r', '\n']);
+        let value = json::parse(text).map_err(|error| DataError::NotJson { error })?;
+        let is_read = |field: &str| self.format.fields().contains(&field);
+        if let Some(oversized) = json::oversized_integer(text, is_read) {
+            return Err(oversized.into());
+        }
         let Value::Object(fields) = value else {
             return Err(wrong_type("the line", &value, "a JSON object"));
         };
@@ -234,6 +250,7 @@ fn with_tools(
     fields: &Map<String, Value>,
     conversation: Conversation,
 ) -> Result<Conversation, DataError> {
+    refuse_old_spelling(fields.get("functions"), "", "functions", "tools")?;
     let list = |name: &str| match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => as_array(value, name, "a list of objects").map(|items| {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::json::JsonError;
+use crate::json::{JsonError, OversizedInteger};
 use crate::lines::TooLong;
 
 /// A reason why documents or trajectories cannot be used.
@@ -61,6 +61,10 @@ pub enum ToolsError {
         /// What the parser says.
         error: JsonError,
     },
+
+    /// An integer would be learned as another number.
+    #[error(transparent)]
+    OversizedInteger(#[from] OversizedInteger),
 
     /// A specification is not YAML.
     #[error("not valid YAML: {reason}; give an OpenAPI 3 document as JSON or YAML")]

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::catalogue::ApiCatalogue;
 use super::error::ToolsError;
-use super::source::JsonLines;
+use super::source::TextLines;
 use super::trajectory::Trajectory;
+use crate::json;
 
 /// Opens a file of trajectories, gzip-compressed or not.
 ///
@@ -21,10 +22,10 @@ use super::trajectory::Trajectory;
 /// - the file cannot be opened
 ///
 /// The reader itself yields an error for a file without rows, a line that is not UTF-8 or not
-/// JSON, and a field that is missing, unknown or of another type.
+/// JSON, an integer beyond 64 bits, and a field that is missing, unknown or of another type.
 pub fn read_trajectories(path: &Path) -> Result<TrajectoryReader, ToolsError> {
     Ok(TrajectoryReader {
-        lines: JsonLines::open(path)?,
+        lines: TextLines::open(path)?,
         n_rows: 0,
     })
 }
@@ -32,7 +33,7 @@ pub fn read_trajectories(path: &Path) -> Result<TrajectoryReader, ToolsError> {
 /// The trajectories of a file in order, from [`read_trajectories`].
 #[derive(Debug)]
 pub struct TrajectoryReader {
-    lines: JsonLines,
+    lines: TextLines,
     n_rows: usize,
 }
 
@@ -126,7 +127,12 @@ impl TrajectoryReader {
             return is_empty.then(|| Err(ToolsError::Empty { what }.at(place)));
         };
         self.n_rows = self.n_rows.saturating_add(1);
-        Some(line.and_then(|(place, value)| {
+        Some(line.and_then(|(place, text)| {
+            let value =
+                json::parse(&text).map_err(|error| ToolsError::NotJson { error }.at(&place))?;
+            if let Some(oversized) = json::oversized_integer(&text, |_| true) {
+                return Err(ToolsError::from(oversized).at(&place));
+            }
             let mut row = Trajectory::try_from(value).map_err(|error| error.at(&place))?;
             if row.id.is_empty() {
                 row.id.clone_from(&place);
@@ -168,6 +174,15 @@ mod tests {
             {"s": "Its singer.", "c": {"name": "Tune/Singer", "arguments": {"id": 3}}, "o": null,
              "derived": {"id": {"call": 0, "path": "id", "pick": "first"}}},
         ]})
+    }
+
+    #[test]
+    fn an_integer_that_would_be_learned_rounded_is_refused_with_its_place() {
+        let text = long().to_string();
+        let rows = read(&text.replacen("{\"id\":3}", "{\"id\":99999999999999999999}", 1));
+        let error = rows[0].as_ref().expect_err("refused").to_string();
+        let said = "rows.jsonl:1: calls[0].output.id is the integer 99999999999999999999, which";
+        assert!(error.contains(said), "{error}");
     }
 
     #[test]

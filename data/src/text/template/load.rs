@@ -1,4 +1,8 @@
 //! The chat template and special tokens of a model directory in Hugging Face's layout.
+//!
+//! A model may have a second template, `tool_use`, which transformers takes for conversations with
+//! tools. The decision to question: both become one template that chooses, so that the hash of a
+//! run, its checkpoints and its exports hold both wherever they hold one.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +14,24 @@ use crate::json;
 use crate::text::error::DataError;
 
 impl ChatTemplate {
+    /// Compiles the templates of a model that has one for conversations with tools, `tool_use`,
+    /// beside its `default`, as [`ChatTemplate::new`] does a single one.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChatTemplate::new`]; lines count in the template that both become.
+    pub fn with_tool_use(
+        default: &str,
+        tool_use: &str,
+        special: SpecialTokens,
+    ) -> Result<Self, DataError> {
+        Self::new(&choosing(default, tool_use), special)
+    }
+
     /// Loads the template of a model directory: `chat_template.jinja` if there is one, else
-    /// `chat_template` of `tokenizer_config.json` (of several named ones, `default`).
+    /// `chat_template` of `tokenizer_config.json`. Of several named ones it is `default`, and
+    /// `tool_use` for conversations with tools, which stands in `additional_chat_templates` beside
+    /// the first.
     ///
     /// Special tokens come from `tokenizer_config.json`, as texts or as added tokens.
     ///
@@ -29,20 +49,45 @@ impl ChatTemplate {
             })?,
         };
         let template_path = dir.join("chat_template.jinja");
-        let (source, origin) = match read_if_present(&template_path)? {
-            Some(text) => (text, template_path),
-            None => match config_template(&config) {
-                Some(text) => (text.to_owned(), config_path),
-                None => {
-                    return Err(DataError::NoTemplate {
-                        path: dir.to_owned(),
-                    });
-                }
-            },
+        let (default, tool_use, origin) = match read_if_present(&template_path)? {
+            Some(text) => {
+                let tool_use = dir.join("additional_chat_templates/tool_use.jinja");
+                (Some(text), read_if_present(&tool_use)?, template_path)
+            }
+            None => {
+                let named = |name| config_template(&config, name).map(str::to_owned);
+                (named("default"), named("tool_use"), config_path)
+            }
         };
-        Self::new(&source, special_tokens(&config))
-            .map_err(|error| error.at(&origin.display().to_string()))
+        let Some(default) = default else {
+            return Err(DataError::NoTemplate {
+                path: dir.to_owned(),
+            });
+        };
+        let special = special_tokens(&config);
+        match tool_use {
+            Some(tool_use) => Self::with_tool_use(&default, &tool_use, special),
+            None => Self::new(&default, special),
+        }
+        .map_err(|error| error.at(&origin.display().to_string()))
     }
+}
+
+/// One template that is `tool_use` where there are tools and `default` elsewhere.
+///
+/// The empty texts keep the white space at the borders, which a tag would take; not every engine
+/// that reads exports knows Jinja2's plus signs for that. The newline at the end of a file is none
+/// of its text, as in Jinja2.
+fn choosing(default: &str, tool_use: &str) -> String {
+    let text = |source: &str| {
+        let source = source.strip_suffix('\n').unwrap_or(source);
+        source.strip_suffix('\r').unwrap_or(source).to_owned()
+    };
+    format!(
+        "{{% if tools %}}{{{{ '' }}}}{}{{{{ '' }}}}{{% else %}}{{{{ '' }}}}{}{{{{ '' }}}}{{% endif %}}",
+        text(tool_use),
+        text(default)
+    )
 }
 
 fn read_if_present(path: &Path) -> Result<Option<String>, DataError> {
@@ -56,12 +101,12 @@ fn read_if_present(path: &Path) -> Result<Option<String>, DataError> {
     }
 }
 
-fn config_template(config: &Value) -> Option<&str> {
+fn config_template<'c>(config: &'c Value, name: &str) -> Option<&'c str> {
     match config.get("chat_template")? {
-        Value::String(source) => Some(source),
+        Value::String(source) if name == "default" => Some(source),
         Value::Array(named) => named
             .iter()
-            .find(|entry| entry.get("name").and_then(Value::as_str) == Some("default"))?
+            .find(|entry| entry.get("name").and_then(Value::as_str) == Some(name))?
             .get("template")?
             .as_str(),
         _ => None,

@@ -39,6 +39,8 @@ impl ChatTemplate {
     ///   turn of the completion (or the last turn, for other choices) the whole prompt is compared,
     ///   for others the part after the message before
     /// - the template leaves out a part of a message whose turn is located
+    /// - it leaves out the whole content of a system, user or tool message
+    /// - it shows nothing of the conversation's tools or documents
     pub fn render_with_spans(
         &self,
         conversation: &Conversation,
@@ -52,6 +54,9 @@ impl ChatTemplate {
             .iter()
             .map(|&message| located.turn(message, strict == Some(message)))
             .collect::<Result<Vec<Turn>, DataError>>()?;
+        self.must_render_lists(conversation, &located.full.text)?;
+        let is_found = located.messages_found();
+        self.must_render_prompt_messages(conversation, &located.full.text, &is_found)?;
         let (mut spans, lost) = located.pieces();
         for turn in &turns {
             let span = |kind| Span {
@@ -218,6 +223,17 @@ impl<'a> Located<'a> {
                 .piece(mark.number)
                 .is_some_and(|piece| is_owner(piece.message))
         })
+    }
+
+    /// Of which messages a mark stands in the text.
+    fn messages_found(&self) -> Vec<bool> {
+        let mut is_found = vec![false; self.conversation.messages.len()];
+        for mark in &self.full.marks {
+            if let Some(piece) = self.table.piece(mark.number) {
+                is_found[piece.message] = true;
+            }
+        }
+        is_found
     }
 
     fn generated_around(&self, message: usize) -> Option<(usize, usize)> {

@@ -8,6 +8,7 @@
 
 mod date;
 mod generation_tags;
+mod left_out;
 mod load;
 mod locate;
 mod marks;
@@ -179,7 +180,9 @@ impl ChatTemplate {
     ) -> Result<String, DataError> {
         let messages = &conversation.messages[..n_messages];
         let mut writer = MessageWriter::plain();
-        let text = self.execute(conversation, writer.messages(messages), generation_prompt)?;
+        let text = self
+            .execute(conversation, writer.messages(messages), generation_prompt)
+            .map_err(|error| self.explain_failure(conversation, n_messages, error))?;
         match text
             .chars()
             .find(|&character| marks::is_reserved(character))

@@ -10,6 +10,7 @@ use super::*;
 mod argument_masks;
 mod learning;
 mod reading;
+mod shipped_templates;
 mod supervision_properties;
 
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n\

@@ -224,6 +224,41 @@ fn missing_fields_and_wrong_types_name_the_field() {
 }
 
 #[test]
+fn the_old_spelling_of_calls_and_tools_is_refused_with_the_new_one() {
+    use DataFormat::{Messages, PromptCompletion};
+    let call = r#"{"name": "f", "arguments": "{}"}"#;
+    for (row, format, wanted) in [
+        (
+            format!(
+                r#"{{"messages": [{{"role": "user", "content": "x"}}, {{"role": "assistant", "content": "", "function_call": {call}}}]}}"#
+            ),
+            Messages,
+            "messages[1].function_call is an old spelling that no template renders; write \
+             tool_calls in its place: [{\"name\": ..., \"arguments\": {...}}]",
+        ),
+        (
+            format!(
+                r#"{{"prompt": "x", "completion": [{{"role": "assistant", "content": null, "function_call": {call}}}]}}"#
+            ),
+            PromptCompletion,
+            "completion[0].function_call is",
+        ),
+        (
+            r#"{"messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f"}]}"#
+                .to_owned(),
+            Messages,
+            "functions is an old spelling that no template renders; write tools in its place: \
+             [{\"type\": \"function\", \"function\": {...}}]",
+        ),
+    ] {
+        let fault = only_fault(&row, format);
+        assert!(fault.contains(wanted), "{row}: {fault}");
+    }
+    let none = r#"{"messages": [{"role": "user", "content": "x", "function_call": null}], "functions": []}"#;
+    only_row(none, Messages);
+}
+
+#[test]
 fn arguments_given_as_a_text_become_an_object() {
     let as_text = only_row(
         r#"{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": [\"é\"]}"}}]}]}"#,
@@ -234,6 +269,41 @@ fn arguments_given_as_a_text_become_an_object() {
         DataFormat::Messages,
     );
     assert_eq!(as_text.conversation, as_object.conversation);
+}
+
+#[test]
+fn an_integer_that_would_be_learned_rounded_is_refused_with_its_place() {
+    use DataFormat::{Messages, Slot};
+    let long = "12345678901234567890123";
+    let slot = |gold: &str| {
+        format!(r#"{{"input_text": "", "json_schema": {{}}, "gold": {gold}, "note": {long}}}"#)
+    };
+    let messages = |arguments: String| {
+        format!(
+            r#"{{"messages": [{{"role": "assistant", "tool_calls": [{{"name": "f", "arguments": {arguments}}}]}}]}}"#
+        )
+    };
+    for (row, format, place) in [
+        (slot(&format!(r#"{{"a": [0, {long}]}}"#)), Slot, "gold.a[1]"),
+        (
+            messages(format!(r#"{{"id": {long}}}"#)),
+            Messages,
+            "messages[0].tool_calls[0].arguments.id",
+        ),
+        (
+            messages(format!(r#""{{\"id\": {long}}}""#)),
+            Messages,
+            "messages[0].tool_calls[0].arguments.id",
+        ),
+    ] {
+        let fault = only_fault(&row, format);
+        let wanted = format!("{place} is the integer {long}, which does not fit into 64 bits");
+        assert!(fault.starts_with(&wanted), "{row}: {fault}");
+    }
+    // What no text shows may be rounded.
+    let row = only_row(&slot("[-0, 18446744073709551615]"), Slot);
+    let answer = row.conversation.messages[1].content.as_deref();
+    assert_eq!(answer, Some("[0, 18446744073709551615]"));
 }
 
 #[test]

@@ -1,0 +1,152 @@
+//! Integers that a 64-bit value would round, found in the text before they are lost.
+//!
+//! `serde_json` holds an integer beyond 64 bits as the nearest float, without a word. Where a text
+//! becomes what a model learns, `12345678901234567890123` would be learned as
+//! `1.2345678901234568e+22`, so readers of rows ask here first.
+
+use super::exact::Walk;
+
+/// An integer that has no 64-bit value, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{field} is the integer {literal}, which does not fit into 64 bits and would be rounded in the \
+     text; write it as a text, \"{literal}\", or make it shorter"
+)]
+pub struct OversizedInteger {
+    /// Keys and positions down to it, such as `calls[0].arguments.id`.
+    pub field: String,
+    /// The integer as written.
+    pub literal: String,
+}
+
+/// The first integer beyond 64 bits in a text that [`parse`](super::parse) accepts.
+///
+/// Of an object only the fields that `is_read` names are looked into: what nobody renders may be
+/// rounded.
+pub fn oversized_integer(text: &str, is_read: impl Fn(&str) -> bool) -> Option<OversizedInteger> {
+    // The shortest integer beyond 64 bits has nineteen digits.
+    let mut runs = text.as_bytes().split(|byte| !byte.is_ascii_digit());
+    if !runs.any(|digits| digits.len() >= 19) {
+        return None;
+    }
+    let mut search = Search {
+        walk: Walk::new(text),
+        field: String::new(),
+        is_read: true,
+        found: None,
+    };
+    search.value(&is_read);
+    search.found
+}
+
+struct Search<'t> {
+    walk: Walk<'t>,
+    field: String,
+    is_read: bool,
+    found: Option<OversizedInteger>,
+}
+
+impl Search<'_> {
+    fn value(&mut self, is_read: &dyn Fn(&str) -> bool) {
+        match self.walk.peek() {
+            b'{' => self.object(is_read),
+            b'[' => self.list(is_read),
+            b'"' => {
+                self.walk.string();
+            }
+            _ => self.literal(),
+        }
+    }
+
+    fn object(&mut self, is_read: &dyn Fn(&str) -> bool) {
+        let (n_before, is_outermost) = (self.field.len(), self.field.is_empty());
+        self.walk.skip(b'{');
+        while self.walk.peek() != b'}' {
+            let key = self.walk.string();
+            self.walk.skip(b':');
+            if is_outermost {
+                self.is_read = is_read(&key);
+            } else {
+                self.field.push('.');
+            }
+            self.field.push_str(&key);
+            self.value(is_read);
+            self.field.truncate(n_before);
+            self.walk.skip(b',');
+        }
+        self.walk.skip(b'}');
+    }
+
+    fn list(&mut self, is_read: &dyn Fn(&str) -> bool) {
+        let n_before = self.field.len();
+        self.walk.skip(b'[');
+        let mut item_idx = 0_usize;
+        while self.walk.peek() != b']' {
+            self.field.push_str(&format!("[{item_idx}]"));
+            self.value(is_read);
+            self.field.truncate(n_before);
+            self.walk.skip(b',');
+            item_idx += 1;
+        }
+        self.walk.skip(b']');
+    }
+
+    fn literal(&mut self) {
+        let literal = self.walk.literal();
+        let digits = literal.strip_prefix('-').unwrap_or(literal);
+        let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
+        let fits = literal.parse::<i64>().is_ok() || literal.parse::<u64>().is_ok();
+        if self.is_read && self.found.is_none() && is_integer && !fits {
+            self.found = Some(OversizedInteger {
+                field: self.field.clone(),
+                literal: literal.to_owned(),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Option<(String, String)> {
+        super::super::parse(text).expect("JSON");
+        oversized_integer(text, |field| field != "note").map(|found| (found.field, found.literal))
+    }
+
+    #[test]
+    fn integers_beyond_64_bits_are_found_with_their_place() {
+        for (text, field, literal) in [
+            ("18446744073709551616", "", "18446744073709551616"),
+            ("[0, -9223372036854775809]", "[1]", "-9223372036854775809"),
+            (
+                r#"{"a": [{"b\n\"": {"c": 99999999999999999999 , "d": 1}}]}"#,
+                "a[0].b\n\".c",
+                "99999999999999999999",
+            ),
+            (
+                r#"{"note": 99999999999999999999, "id": 99999999999999999998}"#,
+                "id",
+                "99999999999999999998",
+            ),
+        ] {
+            let wanted = Some((field.to_owned(), literal.to_owned()));
+            assert_eq!(found(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_keeps_its_value_or_is_no_integer_passes() {
+        for text in [
+            "18446744073709551615",
+            "-9223372036854775808",
+            "1e30",
+            "99999999999999999999.0",
+            "0.99999999999999999999",
+            r#"{"a": "99999999999999999999", "99999999999999999999": null}"#,
+            r#"{"note": [{"id": 99999999999999999999}], "id": 1}"#,
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
+    }
+}
