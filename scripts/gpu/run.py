@@ -11,6 +11,7 @@ what was used before it: the pools of both sides count.
 
 import argparse
 import datetime
+import functools
 import json
 import os
 import platform
@@ -265,6 +266,7 @@ class Runner:
                 line = f"| {name} | {passed} | {failed} | {step.seconds:.0f} | {cell(note)} |"
                 self.keep("tests", name, line, problem)
 
+    @functools.cache
     def listed(self, binary: str) -> list:
         lines = output_of([str(self.folder / binary), "--list"]).splitlines()
         return [line.removesuffix(": test") for line in lines if line.endswith(": test")]

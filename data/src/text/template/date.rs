@@ -26,8 +26,7 @@ impl TemplateDate {
 
 impl fmt::Display for TemplateDate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (year, month, day) = self.0.to_calendar_date();
-        write!(formatter, "{year:04}-{:02}-{day:02}", u8::from(month))
+        self.0.fmt(formatter)
     }
 }
 

@@ -20,23 +20,16 @@ impl ChatTemplate {
         text: &str,
     ) -> Result<(), DataError> {
         let is_given = |list: &Option<Vec<_>>| list.as_ref().is_some_and(|items| !items.is_empty());
-        if is_given(&conversation.tools) {
-            let without = Conversation {
-                tools: None,
-                ..conversation.clone()
-            };
-            if self.is_same_text(&without, text) {
-                return Err(DataError::ToolsNotRendered);
-            }
+        let is_same_without = |take_out: fn(&mut Conversation)| {
+            let mut without = conversation.clone();
+            take_out(&mut without);
+            self.is_same_text(&without, text)
+        };
+        if is_given(&conversation.tools) && is_same_without(|c| c.tools = None) {
+            return Err(DataError::ToolsNotRendered);
         }
-        if is_given(&conversation.documents) {
-            let without = Conversation {
-                documents: None,
-                ..conversation.clone()
-            };
-            if self.is_same_text(&without, text) {
-                return Err(DataError::DocumentsNotRendered);
-            }
+        if is_given(&conversation.documents) && is_same_without(|c| c.documents = None) {
+            return Err(DataError::DocumentsNotRendered);
         }
         Ok(())
     }
