@@ -63,9 +63,9 @@ class Case:
         # Element by element they are f32 whatever the type.
         names = ("f32",) if self.group == ELEMENTWISE else dict.fromkeys((dtype, "f32"))
         arithmetic = [f"peak {name}" for name in names]
-        # The loop that moves at least as many bytes; a cold product reads one weight of many.
+        # The loop that moves at least as many bytes; what is cold is one array of many.
         moved = 2 if self.memory == "copy" else 1
-        needed = float("inf") if self.kind == "linear_cold" else self.bytes(dtype)
+        needed = float("inf") if self.kind.endswith("_cold") else self.bytes(dtype)
         array = next((size for size in ARRAYS if moved * size >= needed), ARRAYS[-1])
         return [*arithmetic, f"{self.memory} f32 {array}"]
 
@@ -149,9 +149,10 @@ def attention() -> list:
         cases.append(Case(group, f"{label}, both ways", "attention_both", shape, 3.5 * flops, 3 * values))
     for rows in (1, 16):
         columns, values = 328, 2 * rows * 328 * g * c
-        label = f"attention, {rows} × 1 new tokens to {columns}"
+        # Between two uses of a layer's cache a token reads all other layers and their weights.
+        label = f"attention, {rows} × 1 new tokens to {columns} in memory"
         numbers = (rows, columns, h, g, c)
-        cases.append(Case(group, label, "attention_decode", numbers, 4 * rows * h * c * columns, values, memory="read"))
+        cases.append(Case(group, label, "attention_decode_cold", numbers, 4 * rows * h * c * columns, values, memory="read"))
     rows, d, vocabulary = 160, 576, 49152
     label = f"head and cross entropy, both ways, {rows} × {d} × {vocabulary}"
     flops, values = 4 * rows * d * vocabulary, 2 * vocabulary * d

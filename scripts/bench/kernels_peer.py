@@ -204,12 +204,13 @@ def torch_operations(threads: int) -> dict:
         few, many = attention_inputs(dtype, *shape)
         return {"SDPA, grouped": with_gradients(grouped, *few), "SDPA, repeated": with_gradients(repeated, *many)}
 
-    def attention_decode(dtype, rows, columns, h, g, c):
-        q, k, v = floats(dtype, rows, h, 1, c), floats(dtype, rows, g, columns, c), floats(dtype, rows, g, columns, c)
-        many_k, many_v = k.repeat_interleave(h // g, dim=1), v.repeat_interleave(h // g, dim=1)
+    def attention_decode_cold(dtype, rows, columns, h, g, c):
+        q, one = floats(dtype, rows, h, 1, c), floats(dtype, 2, rows, g, columns, c)
+        caches = [one.clone() for _ in range(cold_copies(one.nbytes))]
+        repeated = [kv.repeat_interleave(h // g, dim=2) for kv in caches[: cold_copies(one.nbytes * (h // g))]]
         return {
-            "SDPA, grouped": plain(lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)),
-            "SDPA, repeated": plain(lambda: F.scaled_dot_product_attention(q, many_k, many_v)),
+            "SDPA, grouped": plain(in_turns(lambda kv: F.scaled_dot_product_attention(q, *kv, enable_gqa=True), caches)),
+            "SDPA, repeated": plain(in_turns(lambda kv: F.scaled_dot_product_attention(q, *kv), repeated)),
         }
 
     def cross_entropy_both(dtype, rows, d, vocabulary):
@@ -237,7 +238,7 @@ def torch_operations(threads: int) -> dict:
         "adamw": adamw,
         "attention": attention,
         "attention_both": attention_both,
-        "attention_decode": attention_decode,
+        "attention_decode_cold": attention_decode_cold,
         "cross_entropy_both": cross_entropy_both,
     }
 
@@ -246,7 +247,7 @@ def torch_operations(threads: int) -> dict:
 
 
 def cold_copies(n_bytes: int) -> int:
-    """Weights of a cold product: together more than any cache holds."""
+    """So many arrays of this size together are more than any cache holds: taken in turns, each comes from memory."""
     return max(2, -(-COLD_BYTES // n_bytes))
 
 

@@ -50,6 +50,13 @@ pub(crate) fn random<const D: usize>(shape: [usize; D]) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), &Device::flex())
 }
 
+/// So many arrays of this size together are more than any cache holds: taken in turns, each comes
+/// from memory.
+pub(crate) fn cold_copies(bytes: usize) -> usize {
+    const COLD_BYTES: usize = 128 << 20;
+    COLD_BYTES.div_ceil(bytes).max(2)
+}
+
 /// A tensor that gradients are wanted for.
 pub(crate) fn leaf<const D: usize>(x: &Tensor<D>) -> Tensor<D> {
     Tensor::from_inner(x.clone()).require_grad()

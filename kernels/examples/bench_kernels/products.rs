@@ -12,7 +12,7 @@ use tooltune_kernels::lora_linear::{Beside, lora_linear};
 use tooltune_kernels::seed::seed;
 use tooltune_kernels::{AdapterLayout, AdapterPart, FrozenWeight, StackedAdapter, StackedLinear};
 
-use crate::inputs::{Precision, floats, leaf, random, shape};
+use crate::inputs::{Precision, cold_copies, floats, leaf, random, shape};
 use crate::{Prepare, Run};
 
 pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
@@ -24,9 +24,6 @@ pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
     ("trained_dw", trained_dw),
     ("adapted_both", adapted_both),
 ];
-
-/// Weights of a cold product together: more than any cache holds.
-const COLD_BYTES: usize = 128 << 20;
 
 /// A frozen map `[outputs, inputs]` as the model holds it.
 fn frozen(precision: Precision, inputs: usize, outputs: usize) -> StackedLinear {
@@ -55,8 +52,7 @@ fn linear_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [n, inputs, outputs] = shape(numbers)?;
     let x = random([n, inputs]).cast(precision.dtype());
     let weight = frozen(precision, inputs, outputs);
-    let copies = COLD_BYTES.div_ceil(weight.weight.bytes()).max(2);
-    let weights: Vec<StackedLinear> = (0..copies)
+    let weights: Vec<StackedLinear> = (0..cold_copies(weight.weight.bytes()))
         .map(|_| frozen(precision, inputs, outputs))
         .collect();
     let mut next = 0;

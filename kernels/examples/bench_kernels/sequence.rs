@@ -8,13 +8,13 @@ use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::seed::seed;
 use tooltune_kernels::{FrozenWeight, Supervision};
 
-use crate::inputs::{Precision, floats, leaf, random, shape};
+use crate::inputs::{Precision, cold_copies, floats, leaf, random, shape};
 use crate::{Prepare, Run};
 
 pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
     ("attention", attended),
     ("attention_both", attended_both),
-    ("attention_decode", decoded),
+    ("attention_decode_cold", decoded_cold),
     ("cross_entropy_both", loss),
 ];
 
@@ -52,18 +52,26 @@ fn attended_both(precision: Precision, numbers: &[usize]) -> Result<Run, String>
     }))
 }
 
-/// One query a row; shape `rows columns heads key_value_heads head_size`.
-fn decoded(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
+/// One query a row to another cache each time, as in decoding: all layers' weights and caches are
+/// read between two uses of one. Shape `rows columns heads key_value_heads head_size`.
+fn decoded_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [rows, columns, h, g, c] = shape(numbers)?;
     let qkv = random([rows, h + 2 * g, c]).cast(precision.dtype());
-    let [keys, values] = [(); 2].map(|()| random([rows, g, columns, c]).cast(precision.dtype()));
+    let of_cache = || random([rows, g, columns, c]).cast(precision.dtype());
+    let cache_bytes = 2 * rows * g * columns * c * precision.dtype().size();
+    let caches: Vec<[Tensor<4>; 2]> = (0..cold_copies(cache_bytes))
+        .map(|_| [of_cache(), of_cache()])
+        .collect();
     let starts = vec![0; rows];
+    let mut next = 0;
     Ok(Run::new(move || {
+        next = (next + 1) % caches.len();
+        let [keys, values] = &caches[next];
         let columns = Columns {
             starts: &starts,
             end: columns,
         };
-        black_box(decode(qkv.clone(), h, (&keys, &values), columns));
+        black_box(decode(qkv.clone(), h, (keys, values), columns));
     }))
 }
 

@@ -58,6 +58,8 @@ struct Piece {
     /// Row and key/value head: `row * g + kv_head`.
     group: usize,
     columns: Range<usize>,
+    /// First column of the piece that is likely to follow, as if of the same group.
+    next: usize,
 }
 
 /// `[b, h + 2 g, c]` to `[b, h, c]`: row `i` sees columns `starts[i]..end`, at least one.
@@ -102,6 +104,10 @@ impl<U: Number> Cache<'_, U> {
             firsts.map(move |first| Piece {
                 group,
                 columns: first..(first + PIECE).min(rows.end),
+                next: match first + PIECE < rows.end {
+                    true => first + PIECE,
+                    false => self.capacity + rows.starts[group / g],
+                },
             })
         });
         let pieces: Vec<_> = pieces.collect();
@@ -142,9 +148,12 @@ impl<U: Number> Cache<'_, U> {
         let first = piece.group * self.capacity + piece.columns.start;
         let used = first * c..(first + n) * c;
         let (keys, values) = (&self.keys[used.clone()], &self.values[used]);
+        // Threads take pieces in their order, but for a few.
+        let next = piece.group * self.capacity + piece.next;
+        let next = self.keys.as_ptr().wrapping_add(next * c);
         let (sums, statistics) = to.split_at_mut(n_heads * c);
         with_parts([n_heads * PIECE, n_heads * PIECE], |[scores, weights]| {
-            all_scores(queries, keys, c, scores);
+            all_scores(queries, (keys, values.as_ptr()), c, scores);
             let padded = n.next_multiple_of(32);
             for scores in scores.chunks_exact_mut(PIECE) {
                 scores[n..padded].fill(f32::NEG_INFINITY);
@@ -154,10 +163,10 @@ impl<U: Number> Cache<'_, U> {
             if has_pairs::<T, U>() {
                 let weights = halves(weights);
                 exponentiate(scores, padded, scale, &mut states, weights);
-                weigh_pairs(values, c, weights, sums);
+                weigh_pairs((values, next), c, weights, sums);
             } else {
                 exponentiate(scores, padded, scale, &mut states, weights);
-                weigh(values, c, weights, sums);
+                weigh((values, next), c, weights, sums);
             }
             for (to, state) in statistics.chunks_exact_mut(STATISTICS).zip(states) {
                 to.copy_from_slice(&[state.maximum, state.sum]);
@@ -166,21 +175,27 @@ impl<U: Number> Cache<'_, U> {
     }
 }
 
-fn all_scores<T: Number, U: Number>(queries: &[T], keys: &[U], c: usize, scores: &mut [f32]) {
+/// The second of a pair is where numbers begin that will be read next.
+fn all_scores<T: Number, U: Number>(
+    queries: &[T],
+    keys: (&[U], *const U),
+    c: usize,
+    scores: &mut [f32],
+) {
     match Isa::detect() {
         // SAFETY: detected; a piece has columns, and a head numbers.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { cpu_decode_avx512::scores(queries, keys, c, (scores, PIECE)) },
-        _ => scores_in_loops(queries, keys, c, scores),
+        _ => scores_in_loops(queries, keys.0, c, scores),
     }
 }
 
-fn weigh<U: Number>(values: &[U], c: usize, weights: &[f32], sums: &mut [f32]) {
+fn weigh<U: Number>(values: (&[U], *const U), c: usize, weights: &[f32], sums: &mut [f32]) {
     match Isa::detect() {
         // SAFETY: detected; `sums` and `weights` have a row for each head.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { cpu_decode_avx512::weigh(values, c, (weights, PIECE), sums) },
-        _ => weigh_in_loops(values, c, weights, sums),
+        _ => weigh_in_loops(values.0, c, weights, sums),
     }
 }
 
@@ -198,15 +213,20 @@ fn has_pairs<T: Number, U: Number>() -> bool {
 /// # Panics
 ///
 /// Without [`has_pairs`].
-fn weigh_pairs<U: Number>(values: &[U], c: usize, weights: &[bf16], sums: &mut [f32]) {
+fn weigh_pairs<U: Number>(
+    (values, next): (&[U], *const U),
+    c: usize,
+    weights: &[bf16],
+    sums: &mut [f32],
+) {
     assert!(has_pairs::<bf16, U>(), "pairs of values");
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (values, c, weights, sums);
+    let _ = (values, next, c, weights, sums);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: detected, and the values are bf16; `sums` and `weights` have a row for each head.
     unsafe {
         let values = std::slice::from_raw_parts(values.as_ptr().cast(), values.len());
-        cpu_decode_avx512::weigh_pairs(values, c, (weights, PIECE), sums);
+        cpu_decode_avx512::weigh_pairs((values, next.cast()), c, (weights, PIECE), sums);
     }
 }
 
@@ -326,7 +346,7 @@ mod tests {
             }
             let floats: Vec<f32> = weights.iter().map(|w| w.to_f32()).collect();
             let mut sums = [(); 2].map(|()| vec![f32::NAN; heads * c]);
-            weigh_pairs(&values, c, &weights, &mut sums[0]);
+            weigh_pairs((&values, std::ptr::null()), c, &weights, &mut sums[0]);
             weigh_in_loops(&values, c, &floats, &mut sums[1]);
             let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-4;
             assert!(sums[0].iter().zip(&sums[1]).all(near), "{heads} {n} {c}");
@@ -343,11 +363,11 @@ mod tests {
         ] {
             let (queries, cached) = (numbers::<T>(heads * c), numbers::<U>(n * c));
             let mut scores = [(); 2].map(|()| vec![0.0; heads * PIECE]);
-            all_scores(&queries, &cached, c, &mut scores[0]);
+            all_scores(&queries, (&cached, std::ptr::null()), c, &mut scores[0]);
             scores_in_loops(&queries, &cached, c, &mut scores[1]);
             let weights = numbers::<f32>(heads * PIECE);
             let mut sums = [(); 2].map(|()| vec![0.0; heads * c]);
-            weigh(&cached, c, &weights, &mut sums[0]);
+            weigh((&cached, std::ptr::null()), c, &weights, &mut sums[0]);
             weigh_in_loops(&cached, c, &weights, &mut sums[1]);
             for head in 0..heads {
                 let (row, columns) = (head * PIECE..head * PIECE + n, head * c..(head + 1) * c);

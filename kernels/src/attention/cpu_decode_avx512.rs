@@ -2,7 +2,7 @@
 //! share it.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, __mmask32, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps,
+    __m512, __m512bh, __m512i, __mmask32, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm512_add_ps,
     _mm512_castpd_ps, _mm512_castps_pd, _mm512_dpbf16_ps, _mm512_fmadd_ps,
     _mm512_maskz_loadu_epi16, _mm512_permutex2var_ps, _mm512_set1_epi32, _mm512_set1_ps,
     _mm512_setzero_ps, _mm512_setzero_si512, _mm512_shuffle_f32x4, _mm512_storeu_ps,
@@ -29,18 +29,23 @@ const HEADS: usize = 4;
 /// which are half as long. Keys need no asking: they are read one behind the other.
 const AHEAD: usize = 16;
 
+// A cache comes from memory: between two uses of it a token reads all weights. Products of one piece
+// therefore ask for what comes after it, into the second level, or memory would rest while they are
+// multiplied and they while memory works.
+
 /// Columns of values that are summed in registers.
 const COLUMNS: usize = 64;
 
 /// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, stride]`, of which a multiple of
-/// 16 columns is written, those beyond `n` with arbitrary values.
+/// 16 columns is written, those beyond `n` with arbitrary values. As many numbers from `next` on will
+/// be read soon.
 ///
 /// # Safety
 ///
 /// AVX-512; `c` is not 0, and `stride` is a multiple of 16.
 pub(super) unsafe fn scores<T: Number, U: Number>(
     queries: &[T],
-    keys: &[U],
+    keys: (&[U], *const U),
     c: usize,
     scores: (&mut [f32], usize),
 ) {
@@ -66,7 +71,7 @@ macro_rules! scores_in_blocks {
         #[target_feature(enable = $features)]
         unsafe fn $name<T: Number, U: Number, const C: usize>(
             queries: &[T],
-            keys: &[U],
+            (keys, next): (&[U], *const U),
             c: usize,
             (scores, stride): (&mut [f32], usize),
         ) {
@@ -77,6 +82,7 @@ macro_rules! scores_in_blocks {
                     let block = Block {
                         queries: queries.as_ptr(),
                         keys: keys[first * c..].as_ptr(),
+                        next: next.wrapping_add(first * c),
                         n: (n - first).min(BLOCK),
                         c: if C > 0 { C } else { c },
                     };
@@ -115,6 +121,8 @@ scores_in_blocks!(
 struct Block<T, U> {
     queries: *const T,
     keys: *const U,
+    /// What will be read after all keys, in rows as long.
+    next: *const U,
     /// At least one key; those that do not exist repeat the last.
     n: usize,
     c: usize,
@@ -132,6 +140,7 @@ impl<T: Number, U: Number> Block<T, U> {
         let mut quarters = [[_mm512_setzero_ps(); BLOCK / QUAD]; R];
         for quad in 0..BLOCK / QUAD {
             let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
+            prefetch::<_MM_HINT_T1, U>(self.next.wrapping_add(QUAD * quad * self.c), QUAD * self.c);
             for first in (0..self.c).step_by(16) {
                 let mask = lanes(self.c - first);
                 // SAFETY: lanes under the mask lie within the rows.
@@ -164,6 +173,7 @@ impl<T: Number, U: Number> Block<T, U> {
         let mut quarters = [[_mm512_setzero_ps(); BLOCK / QUAD]; R];
         for quad in 0..BLOCK / QUAD {
             let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
+            prefetch::<_MM_HINT_T1, U>(self.next.wrapping_add(QUAD * quad * self.c), QUAD * self.c);
             for first in (0..self.c).step_by(32) {
                 let mask: __mmask32 = match self.c - first {
                     rest if rest < 32 => (1 << rest) - 1,
@@ -249,13 +259,14 @@ fn whole(quarters: &[__m512; BLOCK / QUAD]) -> __m512 {
     )
 }
 
-/// Sums of `[n, c]` values weighed by rows of weights, `stride` apart: `[heads, c]`.
+/// Sums of `[n, c]` values weighed by rows of weights, `stride` apart: `[heads, c]`. As many numbers
+/// from `next` on will be read soon.
 ///
 /// # Safety
 ///
 /// AVX-512; `to` has a row of `c` for each head, and `weights` one of at least `n`.
 pub(super) unsafe fn weigh<U: Number>(
-    values: &[U],
+    (values, next): (&[U], *const U),
     c: usize,
     (weights, stride): (&[f32], usize),
     to: &mut [f32],
@@ -266,6 +277,7 @@ pub(super) unsafe fn weigh<U: Number>(
         for first in (0..c).step_by(COLUMNS) {
             let job = Weighing {
                 values: values.as_ptr().wrapping_add(first),
+                next: next.wrapping_add(first),
                 n,
                 c,
                 columns: (c - first).min(COLUMNS),
@@ -288,10 +300,10 @@ pub(super) unsafe fn weigh<U: Number>(
 
 /// Asks for `n` numbers; any address may be asked for.
 #[inline(always)]
-fn prefetch<U>(from: *const U, n: usize) {
+fn prefetch<const LEVEL: i32, U>(from: *const U, n: usize) {
     for line in (0..n * size_of::<U>()).step_by(64) {
         // SAFETY: a hint, which reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast::<i8>().wrapping_add(line)) };
+        unsafe { _mm_prefetch::<LEVEL>(from.cast::<i8>().wrapping_add(line)) };
     }
 }
 
@@ -302,7 +314,7 @@ fn prefetch<U>(from: *const U, n: usize) {
 ///
 /// As for [`weigh`], and [`has_pairs`]; `stride` is even.
 pub(super) unsafe fn weigh_pairs(
-    values: &[bf16],
+    (values, next): (&[bf16], *const bf16),
     c: usize,
     (weights, stride): (&[bf16], usize),
     to: &mut [f32],
@@ -314,6 +326,7 @@ pub(super) unsafe fn weigh_pairs(
         for first in (0..c).step_by(COLUMNS) {
             let job = Weighing {
                 values: values.as_ptr().wrapping_add(first),
+                next: next.wrapping_add(first),
                 n,
                 c,
                 columns: (c - first).min(COLUMNS),
@@ -351,8 +364,11 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
     unsafe {
         for k in (0..job.n).step_by(2) {
             let row = job.values.add(k * job.c);
-            for asked in [2 * AHEAD, 2 * AHEAD + 1] {
-                prefetch(row.wrapping_add(asked * job.c), job.columns);
+            for asked in [0, 1] {
+                let line = (2 * AHEAD + asked) * job.c;
+                prefetch::<_MM_HINT_T0, _>(row.wrapping_add(line), job.columns);
+                let line = (k + asked) * job.c;
+                prefetch::<_MM_HINT_T1, _>(job.next.wrapping_add(line), job.columns);
             }
             let mut pairs = [_mm512_setzero_si512(); 2 * HALVES];
             for v in 0..HALVES {
@@ -406,6 +422,8 @@ fn as_pairs(bits: __m512i) -> __m512bh {
 /// Some heads and columns.
 struct Weighing<U, W> {
     values: *const U,
+    /// What will be read after the values, in rows as long.
+    next: *const U,
     n: usize,
     c: usize,
     columns: usize,
@@ -426,7 +444,8 @@ unsafe fn weigh_block<U: Number, const R: usize>(job: &Weighing<U, f32>) {
     unsafe {
         for k in 0..job.n {
             let row = job.values.add(k * job.c);
-            prefetch(row.wrapping_add(AHEAD * job.c), job.columns);
+            prefetch::<_MM_HINT_T0, _>(row.wrapping_add(AHEAD * job.c), job.columns);
+            prefetch::<_MM_HINT_T1, _>(job.next.wrapping_add(k * job.c), job.columns);
             let line: [__m512; COLUMNS / 16] =
                 std::array::from_fn(|v| load(row.wrapping_add(16 * v), masks[v]));
             for (i, sums) in sums.iter_mut().enumerate() {

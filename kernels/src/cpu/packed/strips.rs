@@ -121,7 +121,7 @@ pub(super) mod avx512 {
 
     use super::{Operand, ROWS, StripRows};
     use crate::cpu::lanes_avx512::lanes;
-    use crate::cpu::tile_avx512::transposed_16;
+    use crate::cpu::tile_avx512::{ask_to_read, transposed_16};
 
     /// Writes a line of `width` words, one of each row, for each word of the rows, every
     /// `line_stride` words; rows that do not exist are zero.
@@ -224,6 +224,10 @@ pub(super) mod avx512 {
         }
     }
 
+    /// Words of a row from those that are read to those that are asked for. The processor does not
+    /// ask ahead far enough by itself for rows of which each has its own page.
+    const WORDS_AHEAD: usize = 32;
+
     /// Words `p..p + 16` of up to 16 rows, a register for each word; what does not exist is zero.
     ///
     /// # Safety
@@ -238,6 +242,7 @@ pub(super) mod avx512 {
             let row = rows.first.wrapping_add(i * rows.stride + p * T::DEPTHS);
             // SAFETY: words outside the mask are not touched.
             *block = unsafe { _mm512_maskz_loadu_ps(mask, row.cast::<f32>()) };
+            ask_to_read::<1>(row.cast::<f32>().wrapping_add(WORDS_AHEAD));
         }
         transposed_16(block)
     }
