@@ -187,6 +187,7 @@ impl<T: Tile> Arithmetic for WithTiles<T> {
                 residual_row_stride: 0,
                 c: target,
                 c_row_stride: c.row_stride,
+                is_last: false,
                 c_is_far: false,
                 rows: job.rows,
                 columns: (job.columns - column).min(T::COLUMNS),

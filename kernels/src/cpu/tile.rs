@@ -34,6 +34,12 @@ pub(crate) struct TileJob {
         allow(dead_code, reason = "portable tiles do not ask")
     )]
     pub(crate) c_is_far: bool,
+    /// Whether no other tile reads these lines of B soon: those behind them are probably next.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "portable tiles do not ask")
+    )]
+    pub(crate) is_last: bool,
     /// At least 1, at most [`Tile::ROWS`].
     pub(crate) rows: usize,
     /// At least 1, at most [`Tile::COLUMNS`].

@@ -5,7 +5,7 @@
 //! written are asked for beforehand: without that a tenth of the time is spent waiting.
 
 use std::arch::x86_64::{
-    __m512, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps,
+    __m512, _MM_HINT_ET0, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps,
     _mm512_castps_pd, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
     _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4,
     _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
@@ -63,6 +63,15 @@ pub(crate) fn ask_to_read<const N: usize>(first: *const f32) {
     }
 }
 
+/// Has `N` cache lines brought to the second level that will be read after what is read now.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(crate) fn ask_to_read_later<const N: usize>(first: *const f32) {
+    for n in 0..N {
+        _mm_prefetch::<_MM_HINT_T1>(first.wrapping_add(16 * n).cast());
+    }
+}
+
 /// Has `N` cache lines brought that will be written.
 #[target_feature(enable = "avx512f")]
 #[inline]
@@ -90,6 +99,7 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
         // C's lines are asked for shortly before they are written: those asked for at the start of
         // a deep tile would be driven out of the first level by what the tile reads.
         let late = job.depth.min(DEPTHS_TO_WRITE);
+        let later = if job.is_last { job.depth } else { LINES_AHEAD };
         for (depths, is_last) in [(job.depth - late, false), (late, true)] {
             for _ in 0..depths {
                 let mut line = [_mm512_setzero_ps(); V];
@@ -97,6 +107,7 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
                     *line = _mm512_loadu_ps(b.add(16 * v));
                 }
                 ask_to_read::<V>(b.wrapping_add(LINES_AHEAD * job.b_line_stride));
+                ask_to_read_later::<V>(b.wrapping_add(later * job.b_line_stride));
                 if STRIP {
                     ask_to_read::<1>(a.wrapping_add(STRIP_AHEAD));
                 }

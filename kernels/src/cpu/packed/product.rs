@@ -372,12 +372,17 @@ impl<T: Operand> Sum<'_, T> {
         begins: bool,
     ) {
         let (n, first_panel) = (self.rows(), self.panels().start);
-        let mut jobs = Vec::with_capacity(n.div_ceil(ROWS));
+        // A tile of few rows waits for its panel: rows that are read where they lie are shared evenly.
+        let step = match pieces.iter().all(|piece| piece.strips.is_none()) {
+            true => n.div_ceil(n.div_ceil(ROWS).max(1)).max(1),
+            false => ROWS,
+        };
+        let mut jobs = Vec::with_capacity(n.div_ceil(step));
         for panel in panels {
             let column = (panel - first_panel) * COLUMNS;
             let bias = self.bias.filter(|_| begins);
             jobs.clear();
-            jobs.extend((0..n).step_by(ROWS).map(|row| {
+            jobs.extend((0..n).step_by(step).map(|row| {
                 let offset = row * self.output.stride + self.output.first + column;
                 let added = match begins && !self.output.adds {
                     true => self.residual.map(|r| r[offset..].as_ptr()),
@@ -390,7 +395,7 @@ impl<T: Operand> Sum<'_, T> {
                 TileJob {
                     terms,
                     n_terms: pieces.len(),
-                    rows: ROWS.min(n - row),
+                    rows: step.min(n - row),
                     columns: COLUMNS.min(columns - column),
                     bias: bias.map_or(std::ptr::null(), |bias| bias[column..].as_ptr()),
                     residual: added.unwrap_or(std::ptr::null()),

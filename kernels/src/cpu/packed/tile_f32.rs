@@ -76,9 +76,11 @@ unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
             adds,
             ends: next.is_none(),
         };
-        for (job, sums) in jobs.iter().zip(sums.chunks_exact_mut(ROWS * COLUMNS)) {
+        let sums = sums.chunks_exact_mut(ROWS * COLUMNS);
+        for (i, (job, sums)) in jobs.iter().zip(sums).enumerate() {
+            let is_last = i + 1 == jobs.len();
             // SAFETY: as the caller promises.
-            unsafe { run_part::<T>(job, &part, sums) };
+            unsafe { run_part::<T>(job, &part, sums, is_last) };
         }
         adds = true;
     }
@@ -96,7 +98,7 @@ fn parts(words: usize) -> impl Iterator<Item = Range<usize>> {
 /// # Safety
 ///
 /// As for [`sum`].
-unsafe fn run_part<T: Tile>(job: &TileJob<f32>, part: &Part, sums: &mut [f32]) {
+unsafe fn run_part<T: Tile>(job: &TileJob<f32>, part: &Part, sums: &mut [f32], is_last: bool) {
     let TileOutput::F32(to) = job.output else {
         unreachable!("products of f32 are f32");
     };
@@ -137,6 +139,7 @@ unsafe fn run_part<T: Tile>(job: &TileJob<f32>, part: &Part, sums: &mut [f32]) {
                 c,
                 c_row_stride,
                 c_is_far: part.ends,
+                is_last,
                 rows: (job.rows - row).min(T::ROWS),
                 columns: match part.ends {
                     true => (job.columns - column).min(T::COLUMNS),
@@ -190,6 +193,7 @@ unsafe fn steps<T: Tile>(
                     c: sums,
                     c_row_stride: COLUMNS,
                     c_is_far: false,
+                    is_last: false,
                     rows: (rank - row).min(T::ROWS),
                     columns: T::COLUMNS,
                     depth: step.min(tokens - start),
