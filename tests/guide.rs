@@ -9,7 +9,7 @@ use tooltune_data::tools::read_trajectories;
 
 use crate::support::root;
 
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 12] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -18,8 +18,10 @@ const PAGES: [&str; 10] = [
     "docs/data.md",
     "docs/gpu.md",
     "docs/metrics.md",
+    "docs/retriever.md",
     "docs/runs.md",
     "docs/sandbox.md",
+    "docs/verification.md",
 ];
 
 fn read(path: &str) -> String {

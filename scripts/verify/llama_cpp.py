@@ -150,7 +150,8 @@ def report(arguments, prompts: list, found: dict, wrong: list) -> str:
         )
     n_changed = sum(row["verdict"] not in ("", "same") for row in found["alone"])
     verdict = "DIFFERS from" if wrong else "agrees with"
-    worst = max(row["difference"] for row in found["exact"])
+    # NaN if one is: Python's max would pass over it.
+    worst = float(numpy.max([row["difference"] for row in found["exact"]]))
     lines += [
         "",
         f"llama.cpp {verdict} tooltune: the largest difference of a logit is {worst:.2e}, the limit {BOUND:.0e}.",

@@ -121,7 +121,8 @@ fn against(
          {largest:.1}); the most likely token agrees at {n_same} of {n_positions} positions",
         prompts.len()
     );
-    match worst <= bound {
+    // An infinite logit is in neither of them what rounding explains, and would allow everything.
+    match bound.is_finite() && worst <= bound {
         true => say(&format!(
             "{} agrees with {}: {found}",
             export.display(),

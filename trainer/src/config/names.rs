@@ -143,6 +143,48 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("keep_last", "checkpoint.save_total_limit", ""),
 ];
 
+/// Keys of other trainers that have no counterpart here, some of which look like another key, and
+/// what to do.
+const ABSENT: &[(&str, &str)] = &[
+    (
+        "use_dora",
+        "DoRA is not trained here: leave it out for plain LoRA",
+    ),
+    (
+        "modules_to_save",
+        "adapters alone are trained here: leave it out",
+    ),
+    (
+        "bias",
+        "biases are not trained here: leave it out, as for PEFT's default \"none\"",
+    ),
+    (
+        "load_in_4bit",
+        "weights are not kept in 4 bits here: leave it out, or name a GGUF file as model_name_or_path",
+    ),
+    (
+        "load_in_8bit",
+        "weights are not kept in 8 bits here: leave it out, or name a GGUF file as model_name_or_path",
+    ),
+    (
+        "save_strategy",
+        "checkpoints are written every `checkpoint.save_steps` optimizer steps",
+    ),
+    (
+        "load_best_model_at_end",
+        "a run's BEST names its best checkpoint by `eval.metric_for_best_model`, and it is kept: \
+         leave it out",
+    ),
+    (
+        "push_to_hub",
+        "nothing is uploaded: `tooltune export` writes a folder that other tools upload",
+    ),
+    (
+        "do_sample",
+        "`eval.temperature` above 0 samples: leave it out",
+    ),
+];
+
 /// Says what `key` in the table at `path` should be, given the keys that the table has.
 pub(crate) fn explain(path: &str, key: &str, known: &[&str]) -> Unknown {
     let shown = shorten(key);
@@ -168,6 +210,13 @@ pub(crate) fn explain(path: &str, key: &str, known: &[&str]) -> Unknown {
             message,
             help,
             meant: Some((*meant).to_owned()),
+        };
+    }
+    if let Some((_, help)) = ABSENT.iter().find(|(absent, _)| *absent == key) {
+        return Unknown {
+            message,
+            help: (*help).to_owned(),
+            meant: None,
         };
     }
     if let Some(table) = home_of(path, key) {
@@ -278,4 +327,20 @@ fn suggest(path: &str, key: &str, known: &[&str]) -> (String, Option<String>) {
         }
     }
     (format!("the keys here are {}", list(known)), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ABSENT, FOREIGN, TABLES};
+
+    #[test]
+    fn what_is_explained_as_absent_is_no_key_of_any_table() {
+        for (absent, _) in ABSENT {
+            let known = TABLES.iter().any(|(_, keys)| keys.contains(absent));
+            assert!(
+                !known && FOREIGN.iter().all(|(foreign, ..)| foreign != absent),
+                "{absent}"
+            );
+        }
+    }
 }

@@ -263,6 +263,11 @@ fn values_out_of_range_are_refused() {
         ("learning_rate", "write --set table.key=value"),
         ("a b=1", "not the path of a setting"),
         ("train.lerning_rate=1", "did you mean `learning_rate`?"),
+        ("lora.use_dora=true", "DoRA is not trained here"),
+        (
+            "checkpoint.save_strategy=\"steps\"",
+            "checkpoint.save_steps",
+        ),
         ("train.seed.x=1", "not a table"),
     ];
     for (set, answer) in rows {
