@@ -92,7 +92,7 @@ def report(arguments, rows: list, passed: bool) -> str:
 
 def worst(rows: list) -> float:
     """The largest difference, or NaN if one is: Python's max would pass over it."""
-    return float(torch.tensor([row["difference"] for row in rows]).max())
+    return float(torch.tensor([row["difference"] for row in rows], dtype=torch.float64).max())
 
 
 def sha256(path: Path) -> str:
