@@ -236,9 +236,34 @@ pub(super) mod avx512 {
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn words_of_rows<T: Operand>(rows: &StripRows<T>, p: usize) -> [__m512; 16] {
-        let mask = lanes(rows.words - p);
+        // SAFETY: as the caller promises.
+        unsafe {
+            match (rows.rows, rows.words - p >= 16) {
+                // A number of rows that the compiler knows keeps them in registers.
+                (ROWS, true) => words::<T, ROWS, true>(rows, p),
+                (ROWS, false) => words::<T, ROWS, false>(rows, p),
+                _ => words::<T, 16, false>(rows, p),
+            }
+        }
+    }
+
+    /// The same of at most `N` rows, with all 16 words where `WHOLE` says so.
+    ///
+    /// # Safety
+    ///
+    /// As for [`transpose`].
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn words<T: Operand, const N: usize, const WHOLE: bool>(
+        rows: &StripRows<T>,
+        p: usize,
+    ) -> [__m512; 16] {
+        let mask = if WHOLE { !0 } else { lanes(rows.words - p) };
         let mut block = [_mm512_setzero_ps(); 16];
-        for (i, block) in block.iter_mut().enumerate().take(rows.rows) {
+        for (i, block) in block.iter_mut().enumerate().take(N) {
+            if N == 16 && i >= rows.rows {
+                break;
+            }
             let row = rows.first.wrapping_add(i * rows.stride + p * T::DEPTHS);
             // SAFETY: words outside the mask are not touched.
             *block = unsafe { _mm512_maskz_loadu_ps(mask, row.cast::<f32>()) };
