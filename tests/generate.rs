@@ -7,13 +7,13 @@ use crate::suites::lines;
 use crate::support::{fixture, model, root};
 use crate::workplace::Workplace;
 
-/// Settings of the tests' config for rows of messages in `chats.jsonl`.
+/// Settings of the tests' config for rows of messages, those of `chats.jsonl` to evaluate on.
 fn chats() -> Vec<String> {
     let template = root().join("configs/templates/chatml-tools.jinja");
     let template = format!("data.chat_template=\"{}\"", template.display());
     let settings = [
         "data.format=messages",
-        "data.train=[\"chats.jsonl\"]",
+        "data.train=[\"learned.jsonl\"]",
         "data.eval=[\"chats.jsonl\"]",
         "eval.suites=[]",
         "eval.metric_for_best_model=loss",
@@ -31,7 +31,7 @@ fn tools() -> Value {
     json!([{"type": "function", "function": {"name": "weather", "parameters": parameters}}])
 }
 
-/// A call, an answer to the result of one, and a chat without tools.
+/// A call, an answer to the result of one, and a chat without tools, learned and evaluated on.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
     let ask = json!({"role": "user", "content": "Weather in Oslo?"});
@@ -45,6 +45,7 @@ fn workplace() -> Workplace {
             {"role": "assistant", "content": "Hello,\nfriend."}]}),
     ];
     let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    workplace.write("learned.jsonl", &text);
     workplace.write("chats.jsonl", text);
     workplace
 }
@@ -132,13 +133,11 @@ fn assert_prompts_begin_the_examples(workplace: &Workplace, chats: &[String], te
     assert_eq!(rows.len(), texts.len());
     for (row, text) in rows.iter().zip(texts) {
         let tokens = row["tokens"].as_array().unwrap();
-        let learned = tokens
-            .iter()
-            .position(|token| token["weight"] != json!(0.0));
-        let learned = learned.expect("a token that is learned");
-        assert_eq!(text["n_prompt_tokens"], learned);
         let prompt = text["prompt"].as_str().unwrap();
-        assert_eq!(tokens[learned]["start"], prompt.len());
+        let n_prompt_tokens = text["n_prompt_tokens"].as_u64().unwrap() as usize;
+        assert_eq!(tokens[n_prompt_tokens - 1]["weight"], json!(0.0));
+        assert_eq!(tokens[n_prompt_tokens]["weight"], json!(1.0));
+        assert_eq!(tokens[n_prompt_tokens]["start"], prompt.len());
         assert!(row["text"].as_str().unwrap().starts_with(prompt));
     }
 }
@@ -146,9 +145,9 @@ fn assert_prompts_begin_the_examples(workplace: &Workplace, chats: &[String], te
 /// With the tools of the row from a file; as a prompt the same text needs no template.
 fn a_question_is_answered_as_the_row_that_asks_it(workplace: &Workplace) {
     workplace.write("tools.json", tools().to_string());
-    let generate = ["generate", "run", "--checkpoint", "last", "--output"];
+    let generate = "generate run --checkpoint last --set eval.max_new_tokens=60 --output";
     let ask = |output: &str, source: &[&str]| {
-        let words = generate.into_iter().chain([output]);
+        let words = generate.split(' ').chain([output]);
         let shown = workplace.run(words.chain(source.iter().copied())).success();
         (shown, lines(&workplace.read(output)).remove(0))
     };
@@ -223,16 +222,38 @@ fn texts_after_messages_are_those_of_transformers() {
 }
 
 #[test]
-fn slot_rows_are_asked_as_they_are_learned() {
+fn slot_rows_and_trajectories_are_asked_as_they_are_learned() {
     let workplace = Workplace::new();
-    let words = "generate config.toml --checkpoint base --max-samples 2 --output texts.jsonl";
-    workplace.run(words.split(' ')).success();
+    let written = |words: &str| {
+        let words = format!("generate config.toml --checkpoint base --max-samples 2 {words}");
+        workplace.run(words.split_whitespace()).success();
+        lines(&workplace.read(words.rsplit(' ').next().unwrap()))
+    };
     let rows = lines(&workplace.read("dev.jsonl"));
-    for (text, row) in lines(&workplace.read("texts.jsonl")).iter().zip(&rows) {
+    let texts = written("--output slot.jsonl");
+    assert_eq!(texts.len(), 2);
+    for (text, row) in texts.iter().zip(&rows) {
         let reference = text["reference"].as_str().unwrap();
         let reference: Value = serde_json::from_str(reference).unwrap();
         assert_eq!(reference, row["gold"]);
     }
+
+    let synth = "data synth goat --split dev --rows 2 --output goat.jsonl --documents apis.jsonl";
+    workplace.run(synth.split(' ')).success();
+    let texts = written(
+        "--set data.format=goat --set data.eval=[\"goat.jsonl\"] --set eval.suites=[] \
+         --set eval.metric_for_best_model=loss --set goat.documents=apis.jsonl \
+         --set goat.method=global --set goat.distractors=random \
+         --set eval.max_new_tokens=4 --output plans.jsonl",
+    );
+    let trajectory = &lines(&workplace.read("goat.jsonl"))[0];
+    assert_eq!(texts[0]["id"], "dev-00000/plan-1");
+    let plan = texts[0]["reference"].as_str().unwrap();
+    for call in trajectory["calls"].as_array().unwrap() {
+        assert!(plan.contains(call["name"].as_str().unwrap()), "{plan}");
+    }
+    let query = trajectory["query"].as_str().unwrap();
+    assert!(texts[0]["prompt"].as_str().unwrap().contains(query));
 }
 
 #[test]
@@ -295,7 +316,13 @@ fn what_cannot_be_written_after_is_refused_before_anything_is_written() {
     );
     let kept: &[&str] = &["kept.jsonl exists already", "name another --output"];
     refused(&["--output", "kept.jsonl"], CONFIG, kept);
-    refused(&["--checkpoint", "gone"], FILES, &["gone"]);
+    let gone = "generate config.toml --checkpoint gone --message Hi".split(' ');
+    assert_refused(
+        &workplace,
+        &gone.collect::<Vec<_>>(),
+        FILES,
+        &["gone: cannot open"],
+    );
 
     // Rows that training passes over are passed over here.
     let drop = [
