@@ -8,6 +8,7 @@ mod commands;
 mod comparisons;
 mod exports;
 mod flat;
+mod generate;
 mod generation;
 mod graphs;
 mod interrupted;

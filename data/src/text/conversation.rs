@@ -359,7 +359,10 @@ pub(super) fn wrong_type(field: &str, found: &Value, expected: &'static str) -> 
     }
 }
 
-fn as_object<'a>(value: &'a Value, field: &str) -> Result<&'a Map<String, Value>, DataError> {
+pub(super) fn as_object<'a>(
+    value: &'a Value,
+    field: &str,
+) -> Result<&'a Map<String, Value>, DataError> {
     value
         .as_object()
         .ok_or_else(|| wrong_type(field, value, "an object"))

@@ -404,6 +404,13 @@ pub enum DataError {
         reason: &'static str,
     },
 
+    /// A row has no answer that a model could be asked for.
+    #[error(
+        "the row has no assistant message that mask.train_on selects, so there is no answer that the \
+         model could be asked for; end the row with one, or choose its turns with mask.train_on"
+    )]
+    NoAnswer,
+
     /// A row has more tokens than fit.
     #[error(
         "{n_tokens} tokens, but max_length is {max_length}: the completion would be cut, and a cut \

@@ -5,6 +5,7 @@
 //! The decision to question: no token is ever found by its number or by tokenizing a part. Byte
 //! offsets connect spans with tokens, and what a row would silently lose is an error.
 
+mod asked;
 mod byte_level_bpe;
 mod conversation;
 mod error;
@@ -21,6 +22,7 @@ mod word_piece;
 #[cfg(test)]
 mod tests;
 
+pub use asked::AskedPrompt;
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
@@ -30,7 +32,7 @@ pub use prepare::{
     DropReason, DroppedRow, OnOverflow, PrepareOptions, PrepareReport, Prepared, StraddlingToken,
     TokenizeOutcome, TokenizedExample, prepare, prompt_ids, tokenize_row,
 };
-pub use rows::{DataFormat, Row, RowReader, read_rows};
+pub use rows::{DataFormat, Row, RowReader, read_rows, read_tools};
 pub use slot::{SlotRow, slot_completion, slot_prompt};
 pub use template::{
     ChatTemplate, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,

@@ -195,7 +195,7 @@ pub(super) fn read(
     Ok((rendered, encoded))
 }
 
-fn encode(
+pub(super) fn encode(
     text: &str,
     template: &ChatTemplate,
     tokenizer: &Tokenizer,

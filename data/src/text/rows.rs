@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::conversation::{
-    Conversation, Message, Role, as_array, missing, parse_messages, refuse_old_spelling,
+    Conversation, Message, Role, as_array, as_object, missing, parse_messages, refuse_old_spelling,
     text_field, wrong_type,
 };
 use super::error::DataError;
 use super::slot::{GoldCheck, SlotRow};
 use crate::json;
 use crate::lines::{Found, MAX_LINE_BYTES, TooLong, read_line};
+use crate::tools::{ToolsError, read_text};
 
 /// What a row looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -263,6 +264,34 @@ fn with_tools(
         documents: list("documents")?,
         ..conversation
     })
+}
+
+/// Reads a file that holds what rows have as `tools`: one list of them.
+///
+/// # Errors
+///
+/// Each names the file:
+///
+/// - it cannot be read, or is not one JSON value
+/// - it holds no list of objects, or an integer beyond 64 bits
+pub fn read_tools(path: &Path) -> Result<Vec<Value>, DataError> {
+    let text = read_text(path)?;
+    let read = || -> Result<Vec<Value>, DataError> {
+        let value = json::parse(&text).map_err(|error| ToolsError::NotJson { error })?;
+        if let Some(oversized) = json::oversized_integer(&text, |_| true) {
+            return Err(oversized.into());
+        }
+        let tools = as_array(
+            &value,
+            "the file",
+            "a list of tools, as in the field tools of a row",
+        )?;
+        for (tool_idx, tool) in tools.iter().enumerate() {
+            as_object(tool, &format!("[{tool_idx}]"))?;
+        }
+        Ok(tools.to_vec())
+    };
+    read().map_err(|error| error.at(&path.display().to_string()))
 }
 
 fn unreadable(path: &Path, error: std::io::Error) -> DataError {

@@ -149,7 +149,7 @@ impl Supervisor<'_> {
     }
 
     /// The first stop token after the turn's own text.
-    fn stop_token(&self, turn: &Turn) -> Result<usize, DataError> {
+    pub(super) fn stop_token(&self, turn: &Turn) -> Result<usize, DataError> {
         let offsets = &self.encoded.offsets;
         let first = offsets.partition_point(|&(from, _)| from < turn.content_end);
         (first..offsets.len())

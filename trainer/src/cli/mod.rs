@@ -40,6 +40,8 @@ pub enum Command {
     Train(TrainArgs),
     /// Generate and score a suite with the base model or a checkpoint.
     Eval(Box<EvalArgs>),
+    /// Show what the base model or a checkpoint writes after rows, or after a question of yours.
+    Generate(GenerateArgs),
     /// Compute metrics over JSON Lines from any source.
     Score(ScoreArgs),
     /// Rank the checkpoints of a run by a metric and move its BEST pointer.
@@ -153,26 +155,35 @@ pub struct TrainArgs {
     pub resume: String,
 }
 
-/// `tooltune eval runs/quickstart --checkpoint best --output results`
+/// A model with its settings, and the rows that it is given.
 #[derive(Debug, Args)]
-pub struct EvalArgs {
+pub struct TargetArgs {
     /// A run directory, or a config file.
-    pub target: PathBuf,
+    #[arg(id = "target", value_name = "TARGET")]
+    pub path: PathBuf,
     /// Replace a setting, as in --set eval.batch_size=32; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
-    /// What to measure.
-    #[arg(long, value_enum, default_value = "slot")]
-    pub suite: Suite,
     /// base (no adapter), best, last, or an adapter directory.
     #[arg(long, default_value = "best")]
     pub checkpoint: String,
-    /// Evaluate on these rows instead of the config's data.eval; may be repeated.
+    /// Take these rows instead of the config's data.eval; may be repeated.
     #[arg(long)]
     pub data: Vec<PathBuf>,
     /// At most this many rows.
     #[arg(long)]
     pub max_samples: Option<usize>,
+}
+
+/// `tooltune eval runs/quickstart --checkpoint best --output results`
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: TargetArgs,
+    /// What to measure.
+    #[arg(long, value_enum, default_value = "slot")]
+    pub suite: Suite,
     /// Score this predictions.jsonl of a former evaluation instead of generating; no model is
     /// read. Not for the suite retrieval.
     #[arg(long)]
@@ -211,6 +222,31 @@ pub struct EvalArgs {
     pub nestful: NestfulArgs,
     #[command(flatten)]
     pub sandbox: SandboxArgs,
+}
+
+/// `tooltune generate runs/sft --max-samples 5`, or
+/// `tooltune generate runs/sft --message "Weather in Oslo?" --tools tools.json`
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: TargetArgs,
+    /// Ask this in place of rows: one message of the user, rendered by the chat template.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "max_samples", "prompt"])]
+    pub message: Option<String>,
+    /// The system message before it.
+    #[arg(long, value_name = "TEXT", requires = "message")]
+    pub system: Option<String>,
+    /// JSON file with the list of tools that the model may call, as in the field tools of a row.
+    #[arg(long, value_name = "FILE", requires = "message")]
+    pub tools: Option<PathBuf>,
+    /// Go on with this text in place of rows: no chat template, and no token that is not in it.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "max_samples"])]
+    pub prompt: Option<String>,
+    /// JSON Lines file to write beside what is printed: an object for each text, with its prompt,
+    /// reference and finish_reason. An existing file is never overwritten.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 fn json_object(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, String> {

@@ -39,8 +39,8 @@ struct Evaluation<'a> {
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     let mut config = config.of_agents(args.suite);
-    if !args.data.is_empty() {
-        config.data.eval.clone_from(&args.data);
+    if !args.target.data.is_empty() {
+        config.data.eval.clone_from(&args.target.data);
     }
     let suite = open_suite(args.suite, &config)?;
     if let Some(remark) = suite.remark() {
@@ -161,7 +161,7 @@ impl<'a> Evaluation<'a> {
         write_files(self.args, &scores.files()?)?;
         let name = match &self.args.predictions {
             Some(_) => "predictions",
-            None => &self.args.checkpoint,
+            None => &self.args.target.checkpoint,
         };
         say(&scores.table.replace("| this run |", &format!("| {name} |")))?;
         let Some((judge, verdicts)) = self.judge.as_ref().zip(scores.verdicts.as_ref()) else {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use tooltune_checkpoints::adapter::{Adapter, load_adapter};
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_data::benchmarks::retrieval::retrieval_table;
@@ -16,10 +15,10 @@ use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::Row;
 use tooltune_data::tools::{JsonLines, read_text};
 
-use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite};
-use crate::base_model::{BaseModel, same_name};
+use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite, watched};
+use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
-use crate::config::{Config, DataFormat, LoadedConfig, Suite};
+use crate::config::{Config, DataFormat, Suite};
 use crate::error::Error;
 use crate::eval::agents::eval_files;
 use crate::eval::documents::untrained;
@@ -32,11 +31,6 @@ use crate::eval::retrieval::RetrievalSuite;
 use crate::eval::saved::{check_ids, excerpt, in_file};
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
 use crate::eval::writer::{EndpointWriter, ModelWriter, Prompted, Writer, Written};
-use crate::export::CheckpointChoice;
-use crate::lora::{Adapters, adapter_slots};
-use crate::models::Decoder;
-use crate::progress::Progress;
-use crate::recipes::interrupt::Interrupt;
 use crate::recipes::retriever::files;
 use crate::recipes::{settings, sft};
 
@@ -104,8 +98,8 @@ fn refuse_other_rows(config: &Config) -> Result<(), Error> {
         ),
         DataFormat::Messages | DataFormat::PromptCompletion => refused(format!(
             "rows of data.format = \"{format}\" have no suite: their loss at each evaluation is \
-             eval/loss in {}; the suites are {}, and each reads files of its own benchmark \
-             (docs/metrics.md)",
+             eval/loss in {}, and `tooltune generate` shows what the model writes after them; the \
+             suites are {}, and each reads files of its own benchmark (docs/metrics.md)",
             config.train.output_dir.join("metrics.jsonl").display(),
             Suite::WORDS.join(", ")
         )),
@@ -171,11 +165,12 @@ pub(super) fn journal(
 /// A digest of everything that the texts of an evaluation follow from.
 fn digest(args: &EvalArgs, config: &Config, prompts: &[Prompted<'_>]) -> Result<String, Error> {
     let server = (&args.endpoint, &args.endpoint_model, &args.extra_body);
-    let weights = match (args.checkpoint.as_str(), &args.endpoint) {
+    let weights = match (args.target.checkpoint.as_str(), &args.endpoint) {
         ("base", _) => "base".to_string(),
         (_, Some(_)) => String::new(),
         _ => {
-            let adapter = checkpoint(args, config)?.join("adapter_model.safetensors");
+            let dir = args.target.checkpoint_dir(config)?;
+            let adapter = dir.join("adapter_model.safetensors");
             sha256_file(&adapter)?
         }
     };
@@ -211,7 +206,7 @@ pub(super) fn suite_files<'a>(
     config: &'a Config,
     own: &'a [PathBuf],
 ) -> Result<&'a [PathBuf], Error> {
-    match args.data.is_empty() && !own.is_empty() {
+    match args.target.data.is_empty() && !own.is_empty() {
         true => Ok(own),
         false => eval_files(config),
     }
@@ -223,12 +218,12 @@ pub(super) fn retriever(
     config: &Config,
     device: &Device,
 ) -> Result<MiniLmEncoder, Error> {
-    if args.checkpoint != "base" {
-        let dir = checkpoint(args, config)?;
+    if args.target.checkpoint != "base" {
+        let dir = args.target.checkpoint_dir(config)?;
         if let Some(trained) = files::encoder(config, &dir, device)? {
             // Where a model is evaluated too, it is of the same checkpoint and says so.
             if args.suite == Suite::Retrieval || args.endpoint.is_some() {
-                say_checkpoint(args, &dir)?;
+                args.target.say_checkpoint("evaluating", &dir)?;
             }
             return Ok(trained);
         }
@@ -246,7 +241,7 @@ fn retrieval_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<
     let evaluation = suite.evaluate(&retriever(args, config, device)?)?;
     write_files(args, &evaluation.files()?)?;
     say(&retrieval_table(&[(
-        args.checkpoint.as_str(),
+        args.target.checkpoint.as_str(),
         &evaluation.report,
     )]))
 }
@@ -268,25 +263,16 @@ pub(super) fn write_files(args: &EvalArgs, files: &BTreeMap<String, Vec<u8>>) ->
     }
 }
 
-/// The run's own config, or the given one, with the overrides and paths of the command line.
+/// The config of the target, with the paths of the command line.
 fn target_config(args: &EvalArgs) -> Result<Config, Error> {
-    let path = match args.target.is_dir() {
-        true => args.target.join("config.resolved.toml"),
-        false => args.target.clone(),
-    };
-    let mut config = LoadedConfig::load(&path, &args.overrides)?.config;
-    if !args.data.is_empty() {
-        let is_ranked = args.suite == Suite::Retrieval;
-        let retriever = config.retriever.as_mut().filter(|_| is_ranked);
-        // A retriever with pairs of its own is evaluated on pairs.
-        match retriever.filter(|retriever| !retriever.eval.is_empty()) {
-            Some(retriever) => retriever.eval = args.data.clone(),
-            None => config.data.eval = args.data.clone(),
-        }
-        config.eval.max_samples = None;
-    }
-    if args.max_samples.is_some() {
-        config.eval.max_samples = args.max_samples;
+    let mut config = args.target.config()?;
+    let retriever = config.retriever.as_mut();
+    let retriever = retriever.filter(|_| args.suite == Suite::Retrieval);
+    // A retriever with pairs of its own is evaluated on pairs.
+    if let Some(retriever) = retriever.filter(|retriever| !retriever.eval.is_empty())
+        && !args.target.data.is_empty()
+    {
+        retriever.eval.clone_from(&args.target.data);
     }
     config.eval.sandbox = args.sandbox.over(&config.eval.sandbox);
     Ok(config)
@@ -304,37 +290,22 @@ pub(super) fn generated<R>(
         &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
-    let interrupt = Interrupt::listen()?;
-    let mut progress = Progress::generation(n);
-    let mut watch = |state| {
-        progress.generated(state);
-        !interrupt.is_set()
-    };
-    let found = match &args.endpoint {
+    watched(n, |watch| match &args.endpoint {
         Some(url) => {
             let server = endpoint(args, config, url)?;
-            work(Writer::Endpoint(&server), &mut watch)?
+            work(Writer::Endpoint(&server), watch)
         }
         None => {
-            let model = config.language_model()?;
             let base = BaseModel::of(config)?;
-            let compute_dtype = settings::compute_dtype(model.compute_dtype, device);
-            let mut decoder = base.decoder(compute_dtype, device)?;
-            if args.checkpoint != "base" {
-                let dir = checkpoint(args, config)?;
-                say_checkpoint(args, &dir)?;
-                attach(&mut decoder, &dir, &model.model_name_or_path, device)?;
-            }
+            let decoder = args.target.decoder((config, &base), "evaluating", device)?;
             let writer = ModelWriter {
                 decoder: &decoder,
                 base: &base,
                 options: &settings::generation(config, &base.stop_ids),
             };
-            work(Writer::Model(writer), &mut watch)?
+            work(Writer::Model(writer), watch)
         }
-    };
-    progress.finish();
-    found.ok_or(Error::Stopped)
+    })
 }
 
 fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWriter, Error> {
@@ -361,68 +332,6 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWrite
         settings::generation(config, &[]),
         args.extra_body.clone().unwrap_or_default(),
     )
-}
-
-fn checkpoint(args: &EvalArgs, config: &Config) -> Result<PathBuf, Error> {
-    let run = match args.target.is_dir() {
-        true => args.target.clone(),
-        false => config.train.output_dir.clone(),
-    };
-    CheckpointChoice::parse(&args.checkpoint).resolve(&run)
-}
-
-/// Which checkpoint stands behind `best` or `last`; a path says it by itself.
-fn say_checkpoint(args: &EvalArgs, dir: &Path) -> Result<(), Error> {
-    match CheckpointChoice::parse(&args.checkpoint).describe(dir)? {
-        Some(words) => say_aside(&format!("evaluating {} ({words})", dir.display())),
-        None => Ok(()),
-    }
-}
-
-/// Loads a PEFT adapter directory into the projections of `decoder`.
-///
-/// # Errors
-///
-/// A damaged directory, or an adapter of another model.
-pub(super) fn attach(
-    decoder: &mut Decoder,
-    dir: &Path,
-    base_model: &Path,
-    device: &Device,
-) -> Result<(), Error> {
-    let adapter = load_adapter(dir)?;
-    let trained_on = adapter.config.base_model_name_or_path.as_deref();
-    if let Some(other) = trained_on.filter(|name| !same_name(Path::new(name), base_model)) {
-        say_aside(&format!(
-            "{} names {:?} as its base model and is put on {}; are they the same weights?",
-            dir.display(),
-            excerpt(other),
-            base_model.display()
-        ))?;
-    }
-    attach_adapter(decoder, &adapter, dir, device)
-}
-
-/// Loads an adapter into the projections of `decoder`; `path` is its place, for messages.
-///
-/// # Errors
-///
-/// An adapter of another model.
-pub(super) fn attach_adapter(
-    decoder: &mut Decoder,
-    adapter: &Adapter,
-    path: &Path,
-    device: &Device,
-) -> Result<(), Error> {
-    let slots = adapter_slots(&adapter.config, &decoder.config)?;
-    let expected: Vec<(String, Vec<usize>)> = slots
-        .iter()
-        .flat_map(|slot| slot.tensors())
-        .map(|(name, shape, _)| (name, shape))
-        .collect();
-    adapter.check(path, &expected)?;
-    Adapters::from_tensors(slots, &adapter.tensors, device).attach(decoder);
-    Ok(())
 }
 
 /// The lines of a `predictions.jsonl`, whatever rows they belong to.

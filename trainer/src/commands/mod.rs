@@ -13,6 +13,7 @@ mod data_graph;
 mod data_shapes;
 mod evaluate;
 mod export;
+mod generate;
 mod inspect;
 mod machine;
 mod nestful_suite;
@@ -20,6 +21,7 @@ mod plan;
 mod report;
 mod score;
 mod select;
+mod target;
 mod toolqa_suite;
 mod train;
 mod verify;
@@ -33,6 +35,9 @@ use crate::cli::{Cli, Command, ConfigArgs, DataCommand, InitArgs, PresetName, Sy
 use crate::config::{self, Config, LoadedConfig, Preset};
 use crate::device;
 use crate::error::Error;
+use crate::eval::generate::GenerationProgress;
+use crate::progress::Progress;
+use crate::recipes::interrupt::Interrupt;
 
 /// Runs one command to its end.
 ///
@@ -48,6 +53,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
         Command::Plan(args) => plan::run(&args, &place),
         Command::Train(args) => train::run(&args, &place),
         Command::Eval(args) => evaluate::run(&args, &place),
+        Command::Generate(args) => generate::run(&args, &place),
         Command::Score(args) => score::run(args, &place),
         Command::Select(args) => select::run(&args, &place),
         Command::Compare(args) => compare::run(&args),
@@ -97,6 +103,21 @@ fn load_config(args: &ConfigArgs) -> Result<Config, Error> {
     let loaded = LoadedConfig::load(&args.config, &args.overrides)?;
     loaded.check_files()?;
     Ok(loaded.config)
+}
+
+/// Lets `work` generate with a progress bar over `n` texts, until a signal ends it.
+fn watched<R>(
+    n: usize,
+    work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> Result<Option<R>, Error>,
+) -> Result<R, Error> {
+    let interrupt = Interrupt::listen()?;
+    let mut progress = Progress::generation(n);
+    let found = work(&mut |state| {
+        progress.generated(state);
+        !interrupt.is_set()
+    })?;
+    progress.finish();
+    found.ok_or(Error::Stopped)
 }
 
 /// Prints a line; a reader that has gone away is no error.

@@ -48,7 +48,7 @@ fn print(args: &EvalArgs, evaluation: &NestfulEvaluation) -> Result<(), Error> {
         }
         return Ok(());
     };
-    say(&nestful_table(&[(args.checkpoint.as_str(), report)]))?;
+    say(&nestful_table(&[(args.target.checkpoint.as_str(), report)]))?;
     if report.n_need_tools > 0 {
         say_aside(&format!(
             "{} samples call tools that are no arithmetic; they are in no win rate: give the \

@@ -12,7 +12,7 @@ use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_checkpoints::run_dir::{Checkpoint, MetricsFile, RunDir};
 
-use super::evaluate::attach;
+use super::target::attach;
 use super::{Place, say, say_aside};
 use crate::cli::SelectArgs;
 use crate::config::{Config, LoadedConfig, MetricExpression, named_files};

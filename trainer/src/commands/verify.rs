@@ -17,7 +17,7 @@ use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::prompt_ids;
 use tooltune_kernels::ComputeDtype;
 
-use super::evaluate::{attach, attach_adapter};
+use super::target::{attach, attach_adapter};
 use super::{Place, say};
 use crate::base_model::BaseModel;
 use crate::cli::{Reader, VerifyArgs};

@@ -101,11 +101,12 @@ impl Turns {
         found
     }
 
-    /// The turn whose prompt must be the beginning of the training text.
-    pub(super) fn strict(self, wanted: &[usize]) -> Option<usize> {
+    /// Of the turns that are located, the one whose prompt must be the beginning of the training
+    /// text.
+    pub(crate) fn strict<T: Copy>(self, located: &[T]) -> Option<T> {
         match self {
-            Self::Completion => wanted.first().copied(),
-            Self::All | Self::Last => wanted.last().copied(),
+            Self::Completion => located.first().copied(),
+            Self::All | Self::Last => located.last().copied(),
         }
     }
 }

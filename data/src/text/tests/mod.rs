@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::*;
 
 mod argument_masks;
+mod asked;
 mod learning;
 mod reading;
 mod shipped_templates;

@@ -7,7 +7,7 @@ use tempfile::NamedTempFile;
 
 use super::*;
 
-fn file(content: &[u8]) -> NamedTempFile {
+pub(super) fn file(content: &[u8]) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
     file.write_all(content).unwrap();
     file
@@ -19,7 +19,7 @@ fn read(content: &str, format: DataFormat) -> Vec<Result<Row, DataError>> {
         .collect()
 }
 
-fn only_row(content: &str, format: DataFormat) -> Row {
+pub(super) fn only_row(content: &str, format: DataFormat) -> Row {
     let mut rows = read(content, format);
     assert_eq!(rows.len(), 1);
     rows.remove(0).unwrap()
@@ -37,7 +37,7 @@ fn only_fault(content: &str, format: DataFormat) -> String {
     error.fault().to_string()
 }
 
-const SLOT: &str = r#"{"input_text": "Ann is 7.", "json_schema": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]}, "gold": {"age": 7, "name": "Änn"}}"#;
+pub(super) const SLOT: &str = r#"{"input_text": "Ann is 7.", "json_schema": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]}, "gold": {"age": 7, "name": "Änn"}}"#;
 
 #[test]
 fn a_slot_row_is_the_prompt_of_the_paper_and_the_gold_in_schema_order() {

@@ -1,0 +1,350 @@
+//! `tooltune generate`: texts beside what transformers writes, and beside what training taught.
+
+use serde_json::{Value, json};
+
+use crate::bad_input::{CONFIG, FILES, ROWS, assert_refused};
+use crate::suites::lines;
+use crate::support::{fixture, model, root};
+use crate::workplace::Workplace;
+
+/// Settings of the tests' config for rows of messages, those of `chats.jsonl` to evaluate on.
+fn chats() -> Vec<String> {
+    let template = root().join("configs/templates/chatml-tools.jinja");
+    let template = format!("data.chat_template=\"{}\"", template.display());
+    let settings = [
+        "data.format=messages",
+        "data.train=[\"learned.jsonl\"]",
+        "data.eval=[\"chats.jsonl\"]",
+        "eval.suites=[]",
+        "eval.metric_for_best_model=loss",
+        &template,
+    ];
+    settings.iter().flat_map(|one| set(one)).collect()
+}
+
+fn set(setting: &str) -> [String; 2] {
+    ["--set".to_owned(), setting.to_owned()]
+}
+
+fn tools() -> Value {
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    json!([{"type": "function", "function": {"name": "weather", "parameters": parameters}}])
+}
+
+/// A call, an answer to the result of one, and a chat without tools, learned and evaluated on.
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    let ask = json!({"role": "user", "content": "Weather in Oslo?"});
+    let call = json!({"role": "assistant",
+        "tool_calls": [{"name": "weather", "arguments": {"city": "Oslo"}}]});
+    let rows = [
+        json!({"messages": [ask, call], "tools": tools()}),
+        json!({"messages": [ask, call, {"role": "tool", "content": "rain"},
+            {"role": "assistant", "content": "Rain."}], "tools": tools()}),
+        json!({"messages": [{"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "Hello,\nfriend."}]}),
+    ];
+    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    workplace.write("learned.jsonl", &text);
+    workplace.write("chats.jsonl", text);
+    workplace
+}
+
+const CALL: &str =
+    "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>";
+
+#[test]
+fn a_trained_checkpoint_writes_its_references_and_the_base_model_does_not() {
+    let workplace = workplace();
+    let chats = chats();
+    let settings = chats.iter().map(String::as_str);
+    let more = "--set train.max_steps=150 --set train.learning_rate=2e-2 --set lora.r=16 \
+                --set lora.lora_alpha=32 --set train.per_device_train_batch_size=3 \
+                --set eval.eval_steps=150 --set checkpoint.save_steps=150";
+    let train = ["train", "config.toml"].into_iter().chain(settings);
+    workplace
+        .run(train.chain(more.split_whitespace()))
+        .success();
+
+    let generate = |words: &str| {
+        let words = format!("generate run --set eval.max_new_tokens=60 {words}");
+        workplace.run(words.split_whitespace())
+    };
+    let references = [CALL, "Rain.", "Hello,\nfriend."];
+    let answer = generate("--checkpoint last --output last.jsonl");
+    assert!(
+        answer
+            .stderr
+            .contains("writing with run/checkpoint-000150 (step 150"),
+        "{}",
+        answer.stderr
+    );
+    let shown = answer.success();
+    for said in [
+        "chats.jsonl:1\n  user       Weather in Oslo?\n  written    <tool_call>\n             {\"name\"",
+        "chats.jsonl:2\n  user       Weather in Oslo?\n  tool       rain\n  written    Rain.\n  \
+         reference  the same\n  ended      at a stop token; ",
+        "  written    Hello,\n             friend.\n",
+        "3 texts in last.jsonl",
+        "3 of 3 texts are their reference",
+    ] {
+        assert!(shown.contains(said), "{said:?} is not in\n{shown}");
+    }
+    let texts = lines(&workplace.read("last.jsonl"));
+    assert_eq!(texts.len(), 3);
+    for (i, (text, reference)) in texts.iter().zip(references).enumerate() {
+        assert_eq!(text["id"], format!("chats.jsonl:{}", i + 1));
+        assert_eq!(text["text"], reference);
+        assert_eq!(text["reference"], reference);
+        assert_eq!(text["finish_reason"], "stop");
+    }
+    assert_prompts_begin_the_examples(&workplace, &chats, &texts);
+
+    let base = generate("--checkpoint base --max-samples 2 --output base.jsonl");
+    assert!(
+        base.stderr.contains("2 of 2 texts are CUT OFF"),
+        "{}",
+        base.stderr
+    );
+    let shown = base.success();
+    assert!(
+        shown.contains("CUT OFF at eval.max_new_tokens = 60; 60 tokens after "),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("0 of 2 texts are their reference"),
+        "{shown}"
+    );
+    let texts = lines(&workplace.read("base.jsonl"));
+    assert_eq!(texts.len(), 2);
+    for text in &texts {
+        assert_eq!(text["finish_reason"], "length");
+        assert_eq!(text["n_tokens"], 60);
+        assert_ne!(text["text"], text["reference"]);
+    }
+    a_question_is_answered_as_the_row_that_asks_it(&workplace);
+}
+
+/// `inspect` shows the tokens of the training examples, and how they are learned.
+fn assert_prompts_begin_the_examples(workplace: &Workplace, chats: &[String], texts: &[Value]) {
+    let inspect = ["inspect", "config.toml", "--format", "json"];
+    let inspect = inspect.into_iter().chain(chats.iter().map(String::as_str));
+    let rows = lines(&workplace.run(inspect).success());
+    assert_eq!(rows.len(), texts.len());
+    for (row, text) in rows.iter().zip(texts) {
+        let tokens = row["tokens"].as_array().unwrap();
+        let prompt = text["prompt"].as_str().unwrap();
+        let n_prompt_tokens = text["n_prompt_tokens"].as_u64().unwrap() as usize;
+        assert_eq!(tokens[n_prompt_tokens - 1]["weight"], json!(0.0));
+        assert_eq!(tokens[n_prompt_tokens]["weight"], json!(1.0));
+        assert_eq!(tokens[n_prompt_tokens]["start"], prompt.len());
+        assert!(row["text"].as_str().unwrap().starts_with(prompt));
+    }
+}
+
+/// With the tools of the row from a file; as a prompt the same text needs no template.
+fn a_question_is_answered_as_the_row_that_asks_it(workplace: &Workplace) {
+    workplace.write("tools.json", tools().to_string());
+    let generate = "generate run --checkpoint last --set eval.max_new_tokens=60 --output";
+    let ask = |output: &str, source: &[&str]| {
+        let words = generate.split(' ').chain([output]);
+        let shown = workplace.run(words.chain(source.iter().copied())).success();
+        (shown, lines(&workplace.read(output)).remove(0))
+    };
+    let question = ["--message", "Weather in Oslo?", "--tools", "tools.json"];
+    let (shown, answer) = ask("asked.jsonl", &question);
+    assert!(
+        shown.starts_with("1 texts in asked.jsonl\n--message\n  user       Weather"),
+        "{shown}"
+    );
+    assert!(!shown.contains("reference"), "{shown}");
+    assert_eq!(answer["text"], CALL);
+    assert_eq!(answer.get("reference"), None);
+    let prompt = answer["prompt"].as_str().unwrap();
+    let (_, again) = ask("prompt.jsonl", &["--prompt", prompt]);
+    for field in [
+        "prompt",
+        "text",
+        "finish_reason",
+        "n_prompt_tokens",
+        "n_tokens",
+    ] {
+        assert_eq!(again[field], answer[field], "{field}");
+    }
+    let (_, other) = ask(
+        "system.jsonl",
+        &["--message", "Hi", "--system", "Be brief."],
+    );
+    assert_eq!(
+        other["prompt"],
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n\
+         <|im_start|>assistant\n"
+    );
+}
+
+#[test]
+fn texts_after_messages_are_those_of_transformers() {
+    let workplace = Workplace::new();
+    let greedy = std::fs::read_to_string(fixture("smollm2/greedy.json")).unwrap();
+    let greedy: Vec<Value> = serde_json::from_str(&greedy).unwrap();
+    let rows = greedy.iter().map(|expected| {
+        let asked = json!({"role": "user", "content": expected["prompt"]});
+        let row = json!({"messages": [asked, {"role": "assistant", "content": "?"}]});
+        format!("{row}\n")
+    });
+    workplace.write("chats.jsonl", rows.collect::<String>());
+    let gguf = model("smollm2-135m-instruct.gguf");
+    let gguf = format!("model.model_name_or_path={}", gguf.display());
+    let words = "generate config.toml --checkpoint base --data chats.jsonl --output texts.jsonl \
+                 --set data.format=messages --set eval.suites=[] \
+                 --set eval.metric_for_best_model=loss --set eval.max_new_tokens=32 \
+                 --set model.compute_dtype=f32 --set";
+    let words = words.split_whitespace().chain([gguf.as_str()]);
+    workplace.run(words).success();
+    let texts = lines(&workplace.read("texts.jsonl"));
+    assert_eq!(texts.len(), greedy.len());
+    let mut n_stopped = 0;
+    for (text, expected) in texts.iter().zip(&greedy) {
+        // transformers was not told to stop at the end of the turn, which is token 2.
+        let whole = expected["text"].as_str().unwrap();
+        let until_stop = whole.split("<|im_end|>").next().unwrap();
+        assert_eq!(text["text"], until_stop);
+        let new_ids = expected["new_ids"].as_array().unwrap();
+        let stop = new_ids.iter().position(|id| *id == json!(2));
+        let reason = if stop.is_some() { "stop" } else { "length" };
+        assert_eq!(text["finish_reason"], reason);
+        assert_eq!(text["n_tokens"], stop.unwrap_or(new_ids.len()));
+        let n_prompt_tokens = expected["input_ids"].as_array().unwrap().len();
+        assert_eq!(text["n_prompt_tokens"], n_prompt_tokens);
+        n_stopped += usize::from(stop.is_some());
+    }
+    assert!((1..texts.len()).contains(&n_stopped));
+}
+
+#[test]
+fn slot_rows_and_trajectories_are_asked_as_they_are_learned() {
+    let workplace = Workplace::new();
+    let written = |words: &str| {
+        let words = format!("generate config.toml --checkpoint base --max-samples 2 {words}");
+        workplace.run(words.split_whitespace()).success();
+        lines(&workplace.read(words.rsplit(' ').next().unwrap()))
+    };
+    let rows = lines(&workplace.read("dev.jsonl"));
+    let texts = written("--output slot.jsonl");
+    assert_eq!(texts.len(), 2);
+    for (text, row) in texts.iter().zip(&rows) {
+        let reference = text["reference"].as_str().unwrap();
+        let reference: Value = serde_json::from_str(reference).unwrap();
+        assert_eq!(reference, row["gold"]);
+    }
+
+    let synth = "data synth goat --split dev --rows 2 --output goat.jsonl --documents apis.jsonl";
+    workplace.run(synth.split(' ')).success();
+    let texts = written(
+        "--set data.format=goat --set data.eval=[\"goat.jsonl\"] --set eval.suites=[] \
+         --set eval.metric_for_best_model=loss --set goat.documents=apis.jsonl \
+         --set goat.method=global --set goat.distractors=random \
+         --set eval.max_new_tokens=4 --output plans.jsonl",
+    );
+    let trajectory = &lines(&workplace.read("goat.jsonl"))[0];
+    assert_eq!(texts[0]["id"], "dev-00000/plan-1");
+    let plan = texts[0]["reference"].as_str().unwrap();
+    for call in trajectory["calls"].as_array().unwrap() {
+        assert!(plan.contains(call["name"].as_str().unwrap()), "{plan}");
+    }
+    let query = trajectory["query"].as_str().unwrap();
+    assert!(texts[0]["prompt"].as_str().unwrap().contains(query));
+}
+
+#[test]
+fn what_cannot_be_written_after_is_refused_before_anything_is_written() {
+    let workplace = workplace();
+    let open = json!({"messages": [{"role": "user", "content": "Hi"}]});
+    let chat = json!({"messages": [{"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."}]});
+    workplace.write("open.jsonl", format!("{chat}\n{open}\n"));
+    workplace.write("tools.json", "{\"tools\": []}");
+    workplace.write("kept.jsonl", "old\n");
+    let chats = chats();
+    let start = ["generate", "config.toml", "--checkpoint", "base"];
+    let refused = |words: &[&str], status: i32, said: &[&str]| {
+        let words = start
+            .into_iter()
+            .chain(chats.iter().map(String::as_str))
+            .chain(words.to_vec());
+        assert_refused(&workplace, &words.collect::<Vec<_>>(), status, said);
+    };
+    let nothing: &[&str] = &["nothing to write after", "--data", "--message", "--prompt"];
+    let fields = ["--data", "chats.jsonl"];
+    refused(&["--set", "data.eval=[]"], CONFIG, nothing);
+    for source in [["--message", "Hi"], ["--prompt", "Hi"]] {
+        let two = [source, fields].concat();
+        refused(&two, CONFIG, &[source[0], "cannot be used with", "--data"]);
+    }
+    refused(
+        &["--message", "a", "--prompt", "b"],
+        CONFIG,
+        &["cannot be used with"],
+    );
+    refused(&["--system", "Be brief."], CONFIG, &["--message"]);
+    refused(&["--tools", "tools.json"], CONFIG, &["--message"]);
+    refused(
+        &["--data", "gone.jsonl"],
+        ROWS,
+        &["gone.jsonl: cannot read"],
+    );
+    let no_answer: &[&str] = &[
+        "open.jsonl:2: the row has no assistant message",
+        "mask.train_on",
+    ];
+    refused(&["--data", "open.jsonl"], ROWS, no_answer);
+    let no_list: &[&str] = &["tools.json: the file is an object, but must be a list of tools"];
+    refused(&["--message", "Hi", "--tools", "tools.json"], ROWS, no_list);
+    refused(
+        &["--prompt", ""],
+        CONFIG,
+        &["--prompt: the prompt is empty"],
+    );
+    refused(
+        &["--set", "eval.max_new_tokens=8100"],
+        CONFIG,
+        &[
+            "chats.jsonl:1: a prompt of",
+            "8100",
+            "the 8192 positions of the model",
+        ],
+    );
+    let kept: &[&str] = &["kept.jsonl exists already", "name another --output"];
+    refused(&["--output", "kept.jsonl"], CONFIG, kept);
+    let gone = "generate config.toml --checkpoint gone --message Hi".split(' ');
+    assert_refused(
+        &workplace,
+        &gone.collect::<Vec<_>>(),
+        FILES,
+        &["gone: cannot open"],
+    );
+
+    // Rows that training passes over are passed over here.
+    let drop = [
+        "--data",
+        "open.jsonl",
+        "--set",
+        "mask.on_empty=drop",
+        "--set",
+    ];
+    let words = start
+        .into_iter()
+        .chain(chats.iter().map(String::as_str))
+        .chain(drop);
+    let answer = workplace.run(words.chain(["eval.max_new_tokens=4"]));
+    assert!(
+        answer.stderr.contains("1 of 2 rows have no answer"),
+        "{}",
+        answer.stderr
+    );
+    let shown = answer.success();
+    assert!(
+        shown.contains("open.jsonl:1") && !shown.contains("open.jsonl:2"),
+        "{shown}"
+    );
+}

@@ -1,0 +1,421 @@
+//! `generate`: what the model writes after rows, a question or a text, beside what it was to write.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use serde::Serialize;
+use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_data::flat::{FlattenReport, flatten_tool_row};
+use tooltune_data::text::{AskedPrompt, Conversation, DataError, Message, Role, read_tools};
+
+use super::data::write_lines;
+use super::{Place, say, say_aside, watched};
+use crate::base_model::BaseModel;
+use crate::cli::GenerateArgs;
+use crate::config::{Config, OnEmpty};
+use crate::error::Error;
+use crate::eval::generate::{FinishReason, GenerationOptions};
+use crate::eval::report_files::json_lines;
+use crate::eval::writer::{ModelWriter, PromptText, Prompted, Writer, Written};
+use crate::recipes::{settings, sft};
+
+/// Characters of a prompt's last message that are shown.
+const N_SHOWN: usize = 600;
+
+/// A prompt, and its end as a person reads it.
+struct Asked {
+    prompt: AskedPrompt,
+    /// Who speaks, and what.
+    end: Vec<(&'static str, String)>,
+}
+
+/// A line of `--output`.
+#[derive(Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    prompt: &'a str,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<&'a str>,
+    finish_reason: &'a str,
+    n_prompt_tokens: usize,
+    n_tokens: usize,
+}
+
+pub(super) fn run(args: &GenerateArgs, place: &Place) -> Result<(), Error> {
+    if let Some(output) = args.output.as_deref().filter(|output| is_kept(output)) {
+        return Err(Error::Usage(format!(
+            "{} exists already; remove it or name another --output",
+            output.display()
+        )));
+    }
+    let mut config = args.target.config()?;
+    config.device = place.name(config.device)?;
+    if args.message.is_none() && args.prompt.is_none() && config.data.eval.is_empty() {
+        return Err(Error::Usage(
+            "there is nothing to write after: name a file of rows with --data or in data.eval, ask \
+             with --message, or give the beginning of a text with --prompt"
+                .to_string(),
+        ));
+    }
+    let device = place.open(config.device)?;
+    let base = BaseModel::of(&config)?;
+    let options = settings::generation(&config, &base.stop_ids);
+    let all = asked(args, (&config, &base), &device)?;
+    must_fit(
+        all.iter().map(|asked| &asked.prompt),
+        options.max_new_tokens,
+        base.config.max_position_embeddings,
+    )?;
+    if config.eval.constrained {
+        say_aside("eval.constrained is for suites: these texts are written freely")?;
+    }
+    let decoder = args
+        .target
+        .decoder((&config, &base), "writing with", &device)?;
+    let writer = Writer::Model(ModelWriter {
+        decoder: &decoder,
+        base: &base,
+        options: &options,
+    });
+    let texts = written(&writer, &all, options.max_new_tokens)?;
+    if let Some(output) = &args.output {
+        if output.exists() {
+            // A device or a pipe, whose reader may read what is printed, too.
+            return Ok(write_atomic(output, &json_lines(lines(&all, &texts))?)?);
+        }
+        write_lines("texts", lines(&all, &texts), Some(output))?;
+    }
+    print(&all, &texts, &options)
+}
+
+/// Whether a file or folder is there, which is never overwritten; a device or a pipe may be.
+fn is_kept(output: &Path) -> bool {
+    std::fs::metadata(output).is_ok_and(|found| found.is_file() || found.is_dir())
+}
+
+/// What the model is asked, from the one source that the command line names.
+fn asked(
+    args: &GenerateArgs,
+    (config, base): (&Config, &BaseModel),
+    device: &Device,
+) -> Result<Vec<Asked>, Error> {
+    match (&args.message, &args.prompt) {
+        (Some(message), _) => Ok(vec![question(args, message, (config, base))?]),
+        (None, Some(text)) => {
+            let prompt = AskedPrompt::of_text("--prompt", text, &base.tokenizer)?;
+            let end = vec![("prompt", text.clone())];
+            Ok(vec![Asked { prompt, end }])
+        }
+        (None, None) => of_rows(config, base, device),
+    }
+}
+
+fn question(
+    args: &GenerateArgs,
+    message: &str,
+    (config, base): (&Config, &BaseModel),
+) -> Result<Asked, Error> {
+    const ID: &str = "--message";
+    let system = args.system.iter();
+    let messages = system.map(|text| Message::new(Role::System, text));
+    let messages = messages
+        .chain([Message::new(Role::User, message)])
+        .collect();
+    let tools = args.tools.as_deref().map(read_tools).transpose()?;
+    let mut conversation = Conversation {
+        tools: tools.filter(|tools| !tools.is_empty()),
+        ..Conversation::new(messages)
+    };
+    // Rows with tools are learned so, too.
+    let flattening = settings::flattening(&config.data.flatten);
+    if let Some(flattening) = flattening.filter(|_| conversation.tools.is_some()) {
+        let mut report = FlattenReport::default();
+        conversation = flatten_tool_row(ID, &conversation, &flattening, &mut report).conversation;
+    }
+    let prompt = AskedPrompt::of_messages(ID, &conversation, &base.template, &base.tokenizer)?;
+    let end = end_of(&conversation.messages);
+    Ok(Asked { prompt, end })
+}
+
+/// The rows of the evaluation files, with a word on those that are passed over or asked otherwise
+/// than they were learned.
+fn of_rows(config: &Config, base: &BaseModel, device: &Device) -> Result<Vec<Asked>, Error> {
+    let rows = sft::eval_rows(config, device, &mut FlattenReport::default())?;
+    let options = settings::prepare_options(config, &base.stop_ids);
+    let mut all = Vec::with_capacity(rows.len());
+    for row in &rows {
+        match AskedPrompt::of_row(row, &base.template, &base.tokenizer, &options) {
+            Ok(prompt) => {
+                let end = end_of(&row.conversation.messages[..prompt.n_messages]);
+                all.push(Asked { prompt, end });
+            }
+            Err(error) if is_passed_over(&error, config) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let n_left_out = rows.len() - all.len();
+    if n_left_out > 0 {
+        say_aside(&format!(
+            "{n_left_out} of {} rows have no answer to be compared with and are passed over \
+             (mask.on_empty = \"drop\")",
+            rows.len()
+        ))?;
+    }
+    let mut others = all.iter().filter(|asked| !asked.prompt.begins_example);
+    if let Some(first) = others.next() {
+        say_aside(&format!(
+            "{} of {} prompts, such as {}, end in the middle of a token of the training text, so that \
+             the model goes on from other tokens than it learned from: `tooltune inspect` shows the \
+             token, and a template whose prompt ends with a line break or a special token has none",
+            1 + others.count(),
+            all.len(),
+            first.prompt.id
+        ))?;
+    }
+    Ok(all)
+}
+
+/// Whether training passes over a row without an answer, too.
+fn is_passed_over(error: &DataError, config: &Config) -> bool {
+    config.mask.on_empty == OnEmpty::Drop && matches!(error.fault(), DataError::NoAnswer)
+}
+
+/// The last message of the user, and the last message where that is another one.
+fn end_of(messages: &[Message]) -> Vec<(&'static str, String)> {
+    let last = messages.len().checked_sub(1);
+    let user = messages
+        .iter()
+        .rposition(|message| message.role == Role::User);
+    let shown = user.into_iter().chain(last.filter(|_| last != user));
+    shown
+        .map(|idx| {
+            let message = &messages[idx];
+            let content = message.content.clone().unwrap_or_default();
+            (message.role.as_str(), content)
+        })
+        .collect()
+}
+
+/// Refuses a prompt that is empty, or whose text might not fit behind it.
+fn must_fit<'a>(
+    mut prompts: impl Iterator<Item = &'a AskedPrompt>,
+    max_new_tokens: usize,
+    context: usize,
+) -> Result<(), Error> {
+    let refused = |message: String| Err(Error::Usage(message));
+    let does_fit = |n: usize| n > 0 && n.saturating_add(max_new_tokens) <= context;
+    match prompts.find(|prompt| !does_fit(prompt.ids.len())) {
+        None => Ok(()),
+        Some(prompt) if prompt.ids.is_empty() => refused(format!(
+            "{}: the prompt is empty; give at least one token to go on from",
+            prompt.id
+        )),
+        Some(prompt) => refused(format!(
+            "{}: a prompt of {} tokens and eval.max_new_tokens = {max_new_tokens} are more than the \
+             {context} positions of the model (max_position_embeddings); lower eval.max_new_tokens \
+             with --set, or shorten the prompt",
+            prompt.id,
+            prompt.ids.len()
+        )),
+    }
+}
+
+fn written(
+    writer: &Writer<'_>,
+    all: &[Asked],
+    max_new_tokens: usize,
+) -> Result<Vec<Written>, Error> {
+    let prompts = all.iter().map(|asked| Prompted {
+        id: &asked.prompt.id,
+        text: PromptText::Raw(&asked.prompt.text),
+        max_new_tokens,
+        constraint: None,
+    });
+    let prompts: Vec<Prompted<'_>> = prompts.collect();
+    watched(prompts.len(), |watch| writer.write(&prompts, None, watch))
+}
+
+fn lines<'a>(all: &'a [Asked], texts: &'a [Written]) -> impl Iterator<Item = Line<'a>> {
+    all.iter().zip(texts).map(|(asked, written)| Line {
+        id: &asked.prompt.id,
+        prompt: &asked.prompt.text,
+        text: &written.text,
+        reference: asked.prompt.reference.as_deref(),
+        finish_reason: &written.finish_reason,
+        n_prompt_tokens: asked.prompt.ids.len(),
+        n_tokens: written.n_tokens,
+    })
+}
+
+fn print(all: &[Asked], texts: &[Written], options: &GenerationOptions) -> Result<(), Error> {
+    for (asked, written) in all.iter().zip(texts) {
+        say(&shown(asked, written, options))?;
+    }
+    let n_references = all.iter().filter(|a| a.prompt.reference.is_some()).count();
+    if n_references > 0 {
+        let is_same = |(asked, written): &(&Asked, &Written)| is_same(asked, written);
+        let n_same = all.iter().zip(texts).filter(is_same).count();
+        say(&format!(
+            "{n_same} of {n_references} texts are their reference, letter by letter"
+        ))?;
+    }
+    let n_cut = texts.iter().filter(|written| is_cut(written)).count();
+    let limits = match options.max_time {
+        None => "eval.max_new_tokens",
+        Some(_) => "eval.max_new_tokens or eval.max_time",
+    };
+    match n_cut {
+        0 => Ok(()),
+        n_cut => say_aside(&format!(
+            "{n_cut} of {} texts are CUT OFF before their end; raise {limits} with --set",
+            texts.len()
+        )),
+    }
+}
+
+fn is_same(asked: &Asked, written: &Written) -> bool {
+    asked.prompt.reference.as_deref() == Some(&written.text)
+}
+
+fn is_cut(written: &Written) -> bool {
+    written.finish_reason != FinishReason::Stop.name()
+}
+
+/// A text for a person: where it belongs, what it answers, what was to be written, why it ended.
+fn shown(asked: &Asked, written: &Written, options: &GenerationOptions) -> String {
+    let reference = asked.prompt.reference.as_deref();
+    let reference = reference.map(|reference| match is_same(asked, written) {
+        true => "the same",
+        false => reference,
+    });
+    let ended = match (written.finish_reason.as_str(), options.max_time) {
+        ("stop", _) if options.stop_strings.is_empty() => "at a stop token".to_string(),
+        ("stop", _) => "at a stop token or stop string".to_string(),
+        ("time", Some(most)) => format!("CUT OFF at eval.max_time = {}", most.as_secs_f64()),
+        ("length", _) => format!(
+            "CUT OFF at eval.max_new_tokens = {}",
+            options.max_new_tokens
+        ),
+        (reason, _) => format!("CUT OFF: {reason}"),
+    };
+    let ended = format!(
+        "{ended}; {} tokens after {}",
+        written.n_tokens,
+        asked.prompt.ids.len()
+    );
+    let end = asked.end.iter().map(|(role, text)| (*role, ending(text)));
+    let fields = end
+        .chain([("written", written.text.clone())])
+        .chain(reference.map(|text| ("reference", text.to_string())))
+        .chain([("ended", ended)]);
+    let mut shown = format!("{}\n", asked.prompt.id);
+    for (label, text) in fields {
+        // Further lines of a text stand below its first.
+        let text = text
+            .trim_end_matches('\n')
+            .replace('\n', &format!("\n{:13}", ""));
+        shown.push_str(format!("  {label:<10} {text}").trim_end());
+        shown.push('\n');
+    }
+    shown
+}
+
+/// The end of a text that may be long.
+fn ending(text: &str) -> String {
+    match text.char_indices().rev().nth(N_SHOWN - 1) {
+        Some((from, _)) if from > 0 => format!("…{}", &text[from..]),
+        _ => text.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(id: &str, n_tokens: usize, reference: Option<&str>) -> Asked {
+        Asked {
+            prompt: AskedPrompt {
+                id: id.to_owned(),
+                text: String::new(),
+                ids: vec![7; n_tokens],
+                n_messages: 1,
+                reference: reference.map(str::to_owned),
+                begins_example: true,
+            },
+            end: vec![("user", "Two\nlines".to_owned())],
+        }
+    }
+
+    fn fault(n_tokens: usize, max_new_tokens: usize) -> Option<String> {
+        let all = [asked("a:1", 1, None), asked("a:2", n_tokens, None)];
+        let fit = must_fit(all.iter().map(|one| &one.prompt), max_new_tokens, 10);
+        fit.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_prompt_without_room_for_its_text_is_refused_with_its_place() {
+        assert_eq!(fault(6, 4), None);
+        assert_eq!(
+            fault(7, 4).as_deref(),
+            Some(
+                "a:2: a prompt of 7 tokens and eval.max_new_tokens = 4 are more than the 10 \
+                 positions of the model (max_position_embeddings); lower eval.max_new_tokens with \
+                 --set, or shorten the prompt"
+            )
+        );
+        assert!(fault(1, usize::MAX).is_some_and(|said| said.starts_with("a:1: ")));
+        assert!(fault(0, 4).is_some_and(|said| said.starts_with("a:2: the prompt is empty")));
+    }
+
+    #[test]
+    fn a_text_is_shown_with_what_it_answers_and_why_it_ended() {
+        let options = GenerationOptions::greedy(3, 1, vec![2]);
+        let written = |text: &str, finish_reason: &str| Written {
+            text: text.to_owned(),
+            finish_reason: finish_reason.to_owned(),
+            n_tokens: 3,
+        };
+        assert_eq!(
+            shown(
+                &asked("a:1", 5, Some("Yes.\nNo.")),
+                &written("Yes.", "length"),
+                &options
+            ),
+            "a:1\n  user       Two\n             lines\n  written    Yes.\n  reference  Yes.\n             \
+             No.\n  ended      CUT OFF at eval.max_new_tokens = 3; 3 tokens after 5\n"
+        );
+        assert_eq!(
+            shown(
+                &asked("a:1", 5, Some("Yes.")),
+                &written("Yes.", "stop"),
+                &options
+            ),
+            "a:1\n  user       Two\n             lines\n  written    Yes.\n  reference  the same\n  \
+             ended      at a stop token; 3 tokens after 5\n"
+        );
+        // Not even an empty text hides its label.
+        let empty = shown(&asked("a:1", 5, None), &written("", "stop"), &options);
+        assert!(empty.contains("lines\n  written\n  ended "), "{empty}");
+    }
+
+    #[test]
+    fn of_a_prompt_its_last_question_and_what_came_after_it_are_shown() {
+        let message = |role, text: &str| Message::new(role, text);
+        let user = message(Role::User, "Weather?");
+        let result = message(Role::Tool, "rain");
+        let first = [
+            message(Role::User, "Hi"),
+            message(Role::Assistant, "Hello."),
+        ];
+        assert_eq!(
+            end_of(&[&first[..], &[user.clone(), result]].concat()),
+            [("user", "Weather?".to_owned()), ("tool", "rain".to_owned())]
+        );
+        assert_eq!(end_of(&[user]), [("user", "Weather?".to_owned())]);
+        assert_eq!(end_of(&[]), []);
+        let long = "é".repeat(N_SHOWN + 1);
+        assert_eq!(ending(&long), format!("…{}", "é".repeat(N_SHOWN)));
+        assert_eq!(ending(&long[2..]), &long[2..]);
+    }
+}
