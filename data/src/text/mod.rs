@@ -6,8 +6,10 @@
 //! offsets connect spans with tokens, and what a row would silently lose is an error.
 
 mod byte_level_bpe;
+mod call_check;
 mod conversation;
 mod error;
+mod faults;
 mod inspect;
 mod mask;
 mod prepare;
@@ -16,6 +18,7 @@ mod slot;
 mod supervise;
 mod template;
 mod tokenizer;
+mod validators;
 mod word_piece;
 
 #[cfg(test)]
@@ -24,6 +27,7 @@ mod tests;
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
+pub use faults::{Faults, all_rows};
 pub use inspect::{InspectedRow, InspectedToken, InspectedValue, inspect_row};
 pub use mask::{ArgumentMask, MaskConfig, OnEmpty, SpanWeight, Straddle, TrainOn};
 pub use prepare::{

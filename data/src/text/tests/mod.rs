@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::*;
 
 mod argument_masks;
+mod calls;
+mod faults;
 mod learning;
 mod reading;
 mod shipped_templates;
