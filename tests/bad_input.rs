@@ -147,6 +147,58 @@ fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
 }
 
 #[test]
+fn calls_that_do_not_fit_their_tools_are_told_together_unless_they_are_taken_as_they_are() {
+    let workplace = Workplace::new();
+    let row = |arguments: Value| {
+        let tool = json!({"name": "weather", "parameters": {"type": "object",
+            "properties": {"city": {"type": "string"}}, "required": ["city"]}});
+        let call = json!({"name": "weather", "arguments": arguments});
+        let answer = json!({"role": "assistant", "content": "", "tool_calls": [call]});
+        json!({"messages": [{"role": "user", "content": "?"}, answer], "tools": [tool]})
+    };
+    let rows = [
+        json!({"city": 1}),
+        json!({"city": "Oslo"}),
+        json!({"town": 1}),
+    ]
+    .map(row);
+    workplace.write("good.jsonl", rows[1].to_string());
+    workplace.write("rows.jsonl", rows.map(|row| format!("{row}\n")).concat());
+    let templates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/templates");
+    let template = templates.join("chatml-tools.jinja").display().to_string();
+    let arguments = |verb| {
+        let set = |setting: &str| ["--set".to_string(), setting.to_string()];
+        let settings = [
+            "data.train=[\"rows.jsonl\"]",
+            "data.eval=[\"good.jsonl\"]",
+            "data.format=messages",
+            "eval.suites=[]",
+            "eval.metric_for_best_model=loss",
+            &format!("data.chat_template={template:?}"),
+        ]
+        .map(set);
+        let begin = [verb, "config.toml"].map(str::to_string);
+        [begin.to_vec(), settings.concat()].concat()
+    };
+    let said = [
+        "rows.jsonl:1: messages[1].tool_calls[0].arguments.city: weather does not take this value: \
+         1 is not of type \"string\"; mend the call",
+        "\nrows.jsonl:3: messages[1].tool_calls[0].arguments.town: weather has no such parameter; \
+         it has city; ",
+        "data.check_calls = false",
+    ];
+    for verb in ["train", "plan", "inspect"] {
+        let arguments = arguments(verb);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        assert_refused(&workplace, &arguments, ROWS, &said);
+    }
+    let mut unchecked = arguments("plan");
+    unchecked.extend(["--set", "data.check_calls=false"].map(str::to_string));
+    let plan = workplace.run(unchecked.iter().map(String::as_str));
+    assert!(plan.success().contains("3 of 3 rows"));
+}
+
+#[test]
 fn a_row_beyond_the_positions_of_the_model_is_refused_with_the_setting_that_cuts_it() {
     let workplace = Workplace::new();
     let model = workplace.copy_model("short");

@@ -325,6 +325,24 @@ fn score_lists_its_operations_and_answers_every_line_in_its_place() {
 }
 
 #[test]
+fn nothing_to_score_is_an_error() {
+    let workplace = Workplace::new();
+    workplace.write("empty.jsonl", "");
+    let from_file = workplace.run(["score", "empty.jsonl"]);
+    let mut command = tooltune();
+    let output = command.arg("score").stdin(Stdio::null()).output().unwrap();
+    let from_stdin = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((from_file.status, output.status.code()), (Some(3), Some(3)));
+    for (said, input) in [
+        (from_file.stderr.as_str(), "empty.jsonl"),
+        (&from_stdin, "standard input"),
+    ] {
+        let wanted = format!("{input}: there is no line to score; give one JSON object a line");
+        assert!(said.contains(&wanted), "{said}");
+    }
+}
+
+#[test]
 fn made_rows_depend_on_the_seed_alone_and_no_family_is_in_two_splits() {
     let workplace = Workplace::new();
     let rows = |split: &str, seed: &str| {

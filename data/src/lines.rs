@@ -4,6 +4,7 @@
 //! allocate ends it without a word; so whoever reads a file of others reads it here.
 
 use std::io::{self, BufRead, Read};
+use std::path::{Path, PathBuf};
 
 /// The most bytes of a line. As JSON values, which take some times as much, a line of this length
 /// still fits a laptop's memory; the longest row of a public data set that is read here has less
@@ -45,6 +46,39 @@ impl TooLong {
         match self.what {
             "line" => "give one value a line, and see whether a .gz file is what it should be",
             _ => "split it, or see whether a .gz file is what it should be",
+        }
+    }
+}
+
+/// The first bytes of what gzip compressed.
+pub(crate) const GZIP: &[u8] = &[0x1f, 0x8b];
+
+/// A file that holds something else than text in UTF-8, as its first bytes say.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: the file is {what}; {} and name the new file", path.display(), self.remedy())]
+pub struct ForeignFile {
+    path: PathBuf,
+    /// `compressed by gzip` or `UTF-16`.
+    what: &'static str,
+}
+
+impl ForeignFile {
+    /// What the file is that begins with `start`, if it is known and no text in UTF-8.
+    pub(crate) fn told_by(start: &[u8], path: &Path) -> Option<Self> {
+        let what = match start {
+            start if start.starts_with(GZIP) => "compressed by gzip",
+            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16",
+            _ => return None,
+        };
+        let path = path.to_owned();
+        Some(Self { path, what })
+    }
+
+    fn remedy(&self) -> String {
+        let path = self.path.display();
+        match self.what {
+            "UTF-16" => format!("convert it, `iconv -f UTF-16 -t UTF-8 {path} > rows.jsonl`,"),
+            _ => format!("unpack it, `gunzip < {path} > rows.jsonl`,"),
         }
     }
 }

@@ -167,6 +167,15 @@ pub enum Error {
     /// The input or output of `score` broke off.
     #[error(transparent)]
     Stream(#[from] tooltune_data::score::StreamError),
+    /// A `score` input without a line.
+    #[error(
+        "{input}: there is no line to score; give one JSON object a line, as `tooltune score --ops` \
+         describes them"
+    )]
+    NothingToScore {
+        /// The file, or `standard input`.
+        input: String,
+    },
     /// Some lines of a `score` input were malformed.
     #[error("{n_malformed} of {n_lines} lines were malformed; their answers say why")]
     MalformedLines {
@@ -198,6 +207,7 @@ impl Error {
             | Self::Nestful(_)
             | Self::Goat(_)
             | Self::Retrieval(_)
+            | Self::NothingToScore { .. }
             | Self::MalformedLines { .. } => 3,
             Self::NonFinite { .. } => 5,
             Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,

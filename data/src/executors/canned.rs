@@ -54,11 +54,7 @@ impl CannedExecutor {
         let response = fields
             .raw("response")
             .ok_or_else(|| fields.missing("response"))?;
-        let unknown = || ToolsError::UnknownApi {
-            field: "api".to_owned(),
-            name: given.to_owned(),
-            hint: self.catalogue.hint(given),
-        };
+        let unknown = || self.catalogue.unknown_api("api", given);
         let name = self.templates.resolve(given).ok_or_else(unknown)?.name;
         if self.responses.contains_key(&name) {
             return Err(ToolsError::DuplicateAnswer { name });

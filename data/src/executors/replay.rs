@@ -60,11 +60,7 @@ impl ReplayExecutor {
         let of_set = format!("{}/{}", row.set, row.name);
         let is_known = |name: &&String| self.catalogue.get(name).is_some();
         let Some(name) = [&row.name, &of_set].into_iter().find(is_known).cloned() else {
-            return Err(ToolsError::UnknownApi {
-                field: "api_name".to_owned(),
-                hint: self.catalogue.hint(&row.name),
-                name: row.name,
-            });
+            return Err(self.catalogue.unknown_api("api_name", &row.name));
         };
         let calls = self.recorded.entry(name).or_default();
         calls.entry(canonical(&row.arguments)).or_insert(row.result);

@@ -18,6 +18,7 @@ mod order;
 mod parse;
 mod render;
 mod schema_paths;
+mod unique;
 
 pub use decimal::Decimal;
 pub use exact::{ExactJson, parse_exact};
@@ -26,4 +27,6 @@ pub use integers::{OversizedInteger, oversized_integer};
 pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};
 pub use render::{Part, PathStep, Place, Style, dumps, dumps_with_places, dumps_with_scalars};
+pub use unique::{DuplicateKey, parse_unique};
+
 pub(crate) use schema_paths::endless_work;

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use super::unique::DuplicateKey;
+
 /// The deepest nesting that [`parse`] accepts; a flat object has one level.
 pub const MAX_LEVELS: usize = 127;
 
@@ -21,6 +23,9 @@ pub enum JsonError {
     /// The text starts with U+FEFF, which RFC 8259 forbids in a JSON text.
     #[error("the text starts with a byte-order mark; save it as UTF-8 without one")]
     ByteOrderMark,
+    /// An object has two values of one name; only [`parse_unique`](super::parse_unique) asks.
+    #[error(transparent)]
+    DuplicateKey(#[from] DuplicateKey),
     /// Syntax, range, surrogate, nesting or trailing-text error.
     #[error("line {line}, column {column}: {reason}")]
     Refused {
@@ -46,6 +51,14 @@ pub enum JsonError {
 /// - something other than white space follows the value
 /// - it nests deeper than [`MAX_LEVELS`]
 pub fn parse(text: &str) -> Result<Value, JsonError> {
+    parse_with(text, |text| serde_json::from_str(text))
+}
+
+/// As [`parse`], with another reader of what is JSON.
+pub(super) fn parse_with(
+    text: &str,
+    read: impl FnOnce(&str) -> serde_json::Result<Value>,
+) -> Result<Value, JsonError> {
     if text.starts_with('\u{feff}') {
         return Err(JsonError::ByteOrderMark);
     }
@@ -55,7 +68,7 @@ pub fn parse(text: &str) -> Result<Value, JsonError> {
     {
         return Err(JsonError::Empty);
     }
-    serde_json::from_str(&without_negative_zeros(text)).map_err(|error| refusal(&error))
+    read(&without_negative_zeros(text)).map_err(|error| refusal(&error))
 }
 
 /// The text with a blank for the sign of each `-0`, which `serde_json` would read as a float; no

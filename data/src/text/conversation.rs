@@ -309,7 +309,7 @@ fn parse_arguments(value: &Value, field: &str) -> Result<Map<String, Value>, Dat
         field: field.to_owned(),
         reason,
     };
-    let value = json::parse(text).map_err(|error| refused(error.to_string()))?;
+    let value = json::parse_unique(text).map_err(|error| refused(error.to_string()))?;
     if let Some(oversized) = json::oversized_integer(text, |_| true) {
         let field = format!("{field}.{}", oversized.field);
         return Err(json::OversizedInteger { field, ..oversized }.into());

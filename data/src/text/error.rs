@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::json::{JsonError, OversizedInteger};
-use crate::lines::TooLong;
+use super::faults;
+use crate::json::{DuplicateKey, JsonError, OversizedInteger};
+use crate::lines::{ForeignFile, TooLong};
 use crate::tools::ToolsError;
 
 /// A reason why text cannot become tokens to train on.
@@ -23,6 +24,15 @@ pub enum DataError {
         id: String,
         /// What is wrong with the row.
         error: Box<DataError>,
+    },
+
+    /// Several rows are at fault.
+    #[error("{}", faults::lines(shown, *n_more))]
+    Several {
+        /// The first faults, in the order of the rows; more than one.
+        shown: Vec<DataError>,
+        /// Further ones, counted only.
+        n_more: usize,
     },
 
     /// A file cannot be opened or read.
@@ -69,6 +79,10 @@ pub enum DataError {
     #[error(transparent)]
     LineTooLong(#[from] TooLong),
 
+    /// A file is known to be something else than text.
+    #[error(transparent)]
+    Foreign(#[from] ForeignFile),
+
     /// A line is not UTF-8.
     #[error(
         "invalid UTF-8 at byte {byte} of the line; save the file as UTF-8 (iconv -t utf-8 converts)"
@@ -87,6 +101,10 @@ pub enum DataError {
         /// What the parser says; its columns count bytes of the line.
         error: JsonError,
     },
+
+    /// A row has two values of one name.
+    #[error(transparent)]
+    DuplicateKey(#[from] DuplicateKey),
 
     /// An integer would be learned as another number.
     #[error(transparent)]
@@ -187,8 +205,10 @@ pub enum DataError {
     },
 
     /// A JSON schema cannot be used.
-    #[error("json_schema{pointer} is not a usable JSON schema: {reason}")]
+    #[error("{field}{pointer} is not a usable JSON schema: {reason}")]
     BadSchema {
+        /// Where the schema is, such as `json_schema`.
+        field: String,
         /// JSON pointer into the schema; empty for the whole.
         pointer: String,
         /// What the validator says.
@@ -438,6 +458,21 @@ pub enum DataError {
         stop_tokens: String,
     },
 
+    /// An answer holds a stop token before its end.
+    #[error(
+        "message {message} holds the stop token {token:?} after {before:?}: generation ends there, so \
+         that the model would never write what follows; take the token out of the row, or, where the \
+         chat template writes it, use a template that ends a turn once"
+    )]
+    StopTokenInside {
+        /// The assistant message, from 0.
+        message: usize,
+        /// The stop token as the text has it.
+        token: String,
+        /// The end of the answer's text before it.
+        before: String,
+    },
+
     /// A token crosses the border of a span, and `mask.straddle` is `error`.
     #[error(
         "token {token:?} crosses the border of {span}; set mask.straddle to \"mask\" or \"train\""
@@ -480,7 +515,11 @@ impl DataError {
     #[must_use]
     pub fn at(self, id: &str) -> Self {
         match self {
-            Self::At { .. } | Self::Unreadable { .. } | Self::EmptyFile { .. } => self,
+            Self::At { .. }
+            | Self::Unreadable { .. }
+            | Self::EmptyFile { .. }
+            | Self::Foreign(_)
+            | Self::Several { .. } => self,
             error => Self::At {
                 id: id.to_owned(),
                 error: Box::new(error),
@@ -488,10 +527,11 @@ impl DataError {
         }
     }
 
-    /// The fault itself, without the row it belongs to.
+    /// The fault itself, without the row it belongs to; of several the first.
     pub fn fault(&self) -> &Self {
         match self {
             Self::At { error, .. } => error.fault(),
+            Self::Several { shown, .. } => shown.first().map_or(self, Self::fault),
             fault => fault,
         }
     }

@@ -7,8 +7,10 @@
 
 mod asked;
 mod byte_level_bpe;
+mod call_check;
 mod conversation;
 mod error;
+mod faults;
 mod inspect;
 mod mask;
 mod prepare;
@@ -17,6 +19,7 @@ mod slot;
 mod supervise;
 mod template;
 mod tokenizer;
+mod validators;
 mod word_piece;
 
 #[cfg(test)]
@@ -26,6 +29,7 @@ pub use asked::AskedPrompt;
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
+pub use faults::{Faults, all_rows};
 pub use inspect::{InspectedRow, InspectedToken, InspectedValue, inspect_row};
 pub use mask::{ArgumentMask, MaskConfig, OnEmpty, SpanWeight, Straddle, TrainOn};
 pub use prepare::{

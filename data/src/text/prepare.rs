@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::error::DataError;
+use super::faults::Faults;
 use super::mask::{ArgumentMask, MaskConfig, OnEmpty};
 use super::rows::Row;
 use super::supervise::{Supervision, Supervisor};
@@ -147,7 +148,7 @@ pub struct Prepared {
 /// - the template leaves out a message, or the row's tools or documents
 /// - the row is longer than `max_length`, unless the options drop or cut it
 /// - no token is learned, unless the options drop the row
-/// - a learned turn does not end with a learned stop token
+/// - a learned turn does not end with a learned stop token, or holds one before its end
 /// - the tokens begin with two begin-of-sequence tokens
 /// - `mask.weights` names an unknown or lost span, or a token straddles and that is an error
 /// - the row's weight is not above 0 and finite
@@ -279,12 +280,11 @@ fn finish(
     })
 }
 
-/// Turns rows into examples, and stops at the first fault.
+/// Turns rows into examples.
 ///
 /// # Errors
 ///
-/// - a row cannot be read
-/// - as [`tokenize_row`]
+/// - rows cannot be read, or as [`tokenize_row`]; the error tells of all rows at fault
 /// - no row gives an example
 /// - the mask names a kind of span that is in no row
 pub fn prepare(
@@ -297,9 +297,14 @@ pub fn prepare(
     let mut report = PrepareReport::default();
     let mut counts: HashMap<String, usize> = HashMap::new();
     let mut n_spans = vec![0; options.mask.checked_weights()?.len()];
+    let mut faults = Faults::default();
     for row in rows {
         report.n_rows += 1;
-        match tokenize_row(&row?, template, tokenizer, options)? {
+        let outcome = row.and_then(|row| tokenize_row(&row, template, tokenizer, options));
+        let Some(outcome) = faults.take(outcome) else {
+            continue;
+        };
+        match outcome {
             TokenizeOutcome::Dropped(row) => report.dropped.push(row),
             TokenizeOutcome::Example {
                 example,
@@ -320,6 +325,7 @@ pub fn prepare(
             }
         }
     }
+    faults.none()?;
     report.straddling = commonest(counts);
     if examples.is_empty() {
         return Err(DataError::NoExamples {

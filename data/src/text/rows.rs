@@ -11,14 +11,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::call_check::CallCheck;
 use super::conversation::{
     Conversation, Message, Role, as_array, as_object, missing, parse_messages, refuse_old_spelling,
     text_field, wrong_type,
 };
 use super::error::DataError;
 use super::slot::{GoldCheck, SlotRow};
-use crate::json;
-use crate::lines::{Found, MAX_LINE_BYTES, TooLong, read_line};
+use crate::json::{self, JsonError};
+use crate::lines::{ForeignFile, Found, MAX_LINE_BYTES, TooLong, read_line};
 use crate::tools::{ToolsError, read_text};
 
 /// What a row looks like.
@@ -79,8 +80,9 @@ impl From<SlotRow> for Row {
 /// - the file cannot be opened
 ///
 /// The reader itself yields an error for a file without rows, a line that is not UTF-8 or not one
-/// JSON object, an integer beyond 64 bits, a field that is missing or of another type, and a gold value that its schema
-/// refuses; a line of more than 256 MiB is one, too, and the last.
+/// JSON object, a key that stands twice, an integer beyond 64 bits, a field that is missing or of
+/// another type, a gold value that its schema refuses, and a call that the tools of its row do not
+/// take; a file that is no text in UTF-8, and a line of more than 256 MiB, are one, too, and the last.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     Ok(RowReader {
@@ -92,6 +94,7 @@ pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError
         n_rows: 0,
         is_done: false,
         gold_check: GoldCheck::default(),
+        call_check: Some(CallCheck::default()),
     })
 }
 
@@ -106,6 +109,7 @@ pub struct RowReader {
     n_rows: usize,
     is_done: bool,
     gold_check: GoldCheck,
+    call_check: Option<CallCheck>,
 }
 
 impl Iterator for RowReader {
@@ -135,6 +139,15 @@ impl Iterator for RowReader {
 }
 
 impl RowReader {
+    /// Takes calls as they are, whatever the tools of their row say.
+    #[must_use]
+    pub fn with_unchecked_calls(self) -> Self {
+        Self {
+            call_check: None,
+            ..self
+        }
+    }
+
     fn end_with(&mut self, error: DataError) -> DataError {
         self.is_done = true;
         error
@@ -148,6 +161,11 @@ impl RowReader {
             return Ok(None);
         }
         self.line_number += 1;
+        if self.line_number == 1
+            && let Some(foreign) = ForeignFile::told_by(&line, &self.path)
+        {
+            return Err(foreign.into());
+        }
         if found == Found::TooLong {
             let id = format!("{}:{}", self.path.display(), self.line_number);
             return Err(DataError::from(TooLong::line(self.max_line_bytes)).at(&id));
@@ -163,7 +181,10 @@ impl RowReader {
             byte: error.valid_up_to(),
         })?;
         let text = text.trim_end_matches(['\r', '\n']);
-        let value = json::parse(text).map_err(|error| DataError::NotJson { error })?;
+        let value = json::parse_unique(text).map_err(|error| match error {
+            JsonError::DuplicateKey(twice) => DataError::from(twice),
+            error => DataError::NotJson { error },
+        })?;
         let is_read = |field: &str| self.format.fields().contains(&field);
         if let Some(oversized) = json::oversized_integer(text, is_read) {
             return Err(oversized.into());
@@ -173,8 +194,8 @@ impl RowReader {
         };
         match self.format {
             DataFormat::Slot => self.slot_row(id, fields),
-            DataFormat::PromptCompletion => conversation_row(id, prompt_completion(&fields)?),
-            DataFormat::Messages => conversation_row(id, messages(&fields)?),
+            DataFormat::PromptCompletion => self.conversation_row(id, prompt_completion(&fields)?),
+            DataFormat::Messages => self.conversation_row(id, messages(&fields)?),
         }
     }
 
@@ -198,15 +219,26 @@ impl RowReader {
             gold,
         }))
     }
-}
 
-fn conversation_row(id: &str, conversation: Conversation) -> Result<Row, DataError> {
-    Ok(Row {
-        id: id.to_owned(),
-        conversation,
-        weight: 1.0,
-        slot: None,
-    })
+    fn conversation_row(&mut self, id: &str, conversation: Conversation) -> Result<Row, DataError> {
+        let n_prompt = conversation.completion_start;
+        let field_of = |message_idx: usize| match self.format {
+            DataFormat::PromptCompletion if message_idx < n_prompt => {
+                format!("prompt[{message_idx}]")
+            }
+            DataFormat::PromptCompletion => format!("completion[{}]", message_idx - n_prompt),
+            DataFormat::Messages | DataFormat::Slot => format!("messages[{message_idx}]"),
+        };
+        if let Some(call_check) = &mut self.call_check {
+            call_check.check(&conversation, field_of)?;
+        }
+        Ok(Row {
+            id: id.to_owned(),
+            conversation,
+            weight: 1.0,
+            slot: None,
+        })
+    }
 }
 
 /// A plain text becomes one user or assistant message: the template is applied to every format.

@@ -4,14 +4,11 @@
 //! schemas: models trained elsewhere on this task saw it. The schema's types decide, and every
 //! gold value is checked against its schema before anything is learned from it.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use jsonschema::{Draft, Validator};
 use serde_json::Value;
 
 use super::conversation::{Conversation, Message, Role};
 use super::error::{DataError, excerpt};
+use super::validators::Validators;
 use crate::json::{self, Style};
 
 /// One row of the SLOT task.
@@ -67,54 +64,22 @@ pub fn slot_completion(gold: &Value, json_schema: &Value) -> String {
 /// Checks gold values, with the compiled schemas of earlier rows kept.
 #[derive(Debug, Default)]
 pub(super) struct GoldCheck {
-    validators: HashMap<String, Arc<Validator>>,
+    validators: Validators,
 }
-
-/// Data sets have a few hundred schemas, or one per row; the second kind must not fill the memory.
-const MAX_KEPT_SCHEMAS: usize = 512;
 
 impl GoldCheck {
     /// # Errors
     ///
-    /// - the schema does not compile, refers to another document, or could be validated only in
-    ///   endless work
-    /// - the gold does not satisfy it (2020-12 unless `$schema` says otherwise, formats not
-    ///   asserted); the first fault is reported
+    /// - the schema cannot be used, as [`Validators::of`] says
+    /// - the gold does not satisfy it; the first fault is reported
     pub(super) fn check(&mut self, gold: &Value, json_schema: &Value) -> Result<(), DataError> {
-        match self.validator(json_schema)?.iter_errors(gold).next() {
+        let validator = self.validators.of("json_schema", json_schema)?;
+        match validator.iter_errors(gold).next() {
             None => Ok(()),
             Some(error) => Err(DataError::GoldInvalid {
                 pointer: error.instance_path().to_string(),
                 reason: excerpt(&error.to_string()),
             }),
         }
-    }
-
-    fn validator(&mut self, json_schema: &Value) -> Result<Arc<Validator>, DataError> {
-        let key = json::dumps(json_schema, Style::Compact);
-        if let Some(kept) = self.validators.get(&key) {
-            return Ok(Arc::clone(kept));
-        }
-        if let Some(reason) = json::endless_work(json_schema) {
-            let pointer = String::new();
-            return Err(DataError::BadSchema { pointer, reason });
-        }
-        let mut options = jsonschema::options().should_validate_formats(false);
-        if json_schema.get("$schema").is_none() {
-            options = options.with_draft(Draft::Draft202012);
-        }
-        let validator =
-            options
-                .build(json_schema)
-                .map(Arc::new)
-                .map_err(|error| DataError::BadSchema {
-                    pointer: error.instance_path().to_string(),
-                    reason: excerpt(&error.to_string()),
-                })?;
-        if self.validators.len() >= MAX_KEPT_SCHEMAS {
-            self.validators.clear();
-        }
-        self.validators.insert(key, Arc::clone(&validator));
-        Ok(validator)
     }
 }

@@ -40,6 +40,7 @@ impl Supervisor<'_> {
     /// # Errors
     ///
     /// - a located turn has no stop token after its content, or that token has weight 0
+    /// - a located turn has a stop token before the end of its content
     /// - `mask.weights` names an unknown span, or one that was lost in rendering
     /// - a token straddles a border and `mask.straddle` is `error`
     pub(super) fn supervise(&self) -> Result<Supervision, DataError> {
@@ -50,6 +51,9 @@ impl Supervisor<'_> {
             .iter()
             .map(|turn| self.stop_token(turn))
             .collect::<Result<Vec<usize>, DataError>>()?;
+        for turn in &self.rendered.turns {
+            self.must_not_stop_inside(turn)?;
+        }
         let mut supervision = self.learned_turns(&stops)?;
         for (kind, weight) in span_weights {
             if self.rendered.lost.contains(&kind) {
@@ -158,6 +162,28 @@ impl Supervisor<'_> {
             .ok_or_else(|| self.end_not_trained(turn))
     }
 
+    /// Refuses a stop token in what the model is to write: generation ends at the first one, and
+    /// what follows would be learned and never written.
+    fn must_not_stop_inside(&self, turn: &Turn) -> Result<(), DataError> {
+        let inside = self.touching(turn.start, turn.content_end);
+        let mut tokens = inside.map(|touching| touching.token);
+        let Some(stop) = tokens.find(|&token| self.stop_ids.contains(&self.encoded.ids[token]))
+        else {
+            return Ok(());
+        };
+        let (start, _) = self.encoded.offsets[stop];
+        Err(DataError::StopTokenInside {
+            message: turn.message,
+            token: self.token_text(stop).to_owned(),
+            before: last_words(
+                self.rendered
+                    .text
+                    .get(turn.start..start)
+                    .unwrap_or_default(),
+            ),
+        })
+    }
+
     fn end_not_trained(&self, turn: &Turn) -> DataError {
         let name = |id: &u32| {
             self.tokenizer
@@ -180,5 +206,14 @@ impl Supervisor<'_> {
     pub(super) fn token_text(&self, token: usize) -> &str {
         let (start, end) = self.encoded.offsets[token];
         self.rendered.text.get(start..end).unwrap_or_default()
+    }
+}
+
+/// The end of a text that may be as long as a row.
+fn last_words(text: &str) -> String {
+    const N_CHARACTERS: usize = 40;
+    match text.char_indices().rev().nth(N_CHARACTERS) {
+        None => text.to_owned(),
+        Some((at, character)) => format!("…{}", &text[at + character.len_utf8()..]),
     }
 }

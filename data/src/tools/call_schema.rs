@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::declared::json_type;
 use super::document::{ApiDocument, ApiParameter};
 
 impl ApiDocument {
@@ -36,18 +37,12 @@ impl ApiDocument {
 }
 
 impl ApiParameter {
-    /// The types of StableToolBench, OpenAPI and Python; an array or object has any contents.
+    /// An array or object has any contents.
     fn schema(&self) -> Value {
-        let name = match self.kind.to_ascii_lowercase().as_str() {
-            "string" | "str" | "text" => "string",
-            "integer" | "int" => "integer",
-            "number" | "float" | "double" => "number",
-            "boolean" | "bool" => "boolean",
-            "array" | "list" => "array",
-            "object" | "dict" => "object",
-            _ => return json!({}),
-        };
-        json!({"type": name})
+        match json_type(&self.kind) {
+            Some(name) => json!({"type": name}),
+            None => json!({}),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use super::declared::DeclaredBy;
 use super::document::ApiDocument;
 use super::error::{ToolsError, did_you_mean};
 use super::import::placed_documents;
@@ -125,6 +126,16 @@ impl ApiCatalogue {
     pub fn hint(&self, name: &str) -> String {
         let names: Vec<String> = self.documents.iter().map(ApiDocument::call_name).collect();
         did_you_mean(name, names.iter().map(String::as_str))
+    }
+
+    /// The fault that no document is of the call name that stands at `field`.
+    pub(crate) fn unknown_api(&self, field: &str, name: &str) -> ToolsError {
+        ToolsError::UnknownApi {
+            field: field.to_owned(),
+            name: name.to_owned(),
+            hint: self.hint(name),
+            by: DeclaredBy::Documents,
+        }
     }
 }
 

@@ -4,8 +4,10 @@
 use serde_json::{Map, Value};
 
 use super::catalogue::ApiCatalogue;
+use super::declared::{DeclaredBy, DeclaredNames, listed};
 use super::document::ApiDocument;
-use super::error::{ToolsError, did_you_mean};
+use super::error::ToolsError;
+use super::fields::kind_of;
 use super::trajectory::{Trajectory, TrajectoryCall};
 
 impl Trajectory {
@@ -22,6 +24,7 @@ impl Trajectory {
     ///   a text is not known, so that it may be there
     /// - a call has an argument that its API does not take, or lacks one that the API requires
     ///   and has no default for
+    /// - an argument cannot be of the type that its API declares
     pub fn check(&self, catalogue: &ApiCatalogue) -> Result<(), ToolsError> {
         self.check_meaning(catalogue)
             .map_err(|error| match self.id.as_str() {
@@ -52,15 +55,12 @@ impl Trajectory {
         }
         for (i, call) in self.calls.iter().enumerate() {
             let Some(document) = catalogue.get(&call.name) else {
-                return Err(ToolsError::UnknownApi {
-                    field: format!("calls[{i}].name"),
-                    name: call.name.clone(),
-                    hint: catalogue.hint(&call.name),
-                });
+                return Err(catalogue.unknown_api(&format!("calls[{i}].name"), &call.name));
             };
             self.check_derived(i, call)?;
             let field = format!("calls[{i}].arguments");
             document.check_arguments(&call.arguments, &field)?;
+            document.check_values(&call.arguments, &field)?;
         }
         Ok(())
     }
@@ -107,36 +107,39 @@ impl ApiDocument {
         arguments: &Map<String, Value>,
         field: &str,
     ) -> Result<(), ToolsError> {
-        let names = || self.parameters().map(|parameter| parameter.name.as_str());
-        if let Some(name) = arguments.keys().find(|name| self.parameter(name).is_none()) {
-            return Err(ToolsError::UnknownArgument {
+        let has_default = |default: &Value| !default.is_null() && default.as_str() != Some("");
+        let required = self.required_parameters.iter();
+        DeclaredNames {
+            called: &self.call_name(),
+            only: Some(self.parameters().map(|p| p.name.as_str()).collect()),
+            required: required
+                .filter(|parameter| !has_default(&parameter.default))
+                .map(|parameter| parameter.name.as_str())
+                .collect(),
+            by: DeclaredBy::Documents,
+        }
+        .check(arguments, field)
+    }
+
+    /// Checks the values of arguments, which stand at `field`, against the types of the parameters.
+    fn check_values(&self, arguments: &Map<String, Value>, field: &str) -> Result<(), ToolsError> {
+        for (name, value) in arguments {
+            let Some(parameter) = self.parameter(name).filter(|p| !p.may_be(value)) else {
+                continue;
+            };
+            return Err(ToolsError::ArgumentOfOtherType {
                 field: format!("{field}.{name}"),
+                found: match value {
+                    Value::String(text) => format!("the text {text:?}"),
+                    Value::Number(number) => format!("the number {number}"),
+                    other => kind_of(other).to_owned(),
+                },
                 api: self.call_name(),
-                hint: did_you_mean(name, names()),
-                known: listed(names()),
+                declared: parameter.kind.clone(),
             });
         }
-        let has_default = |default: &Value| !default.is_null() && default.as_str() != Some("");
-        let missing = self.required_parameters.iter().find(|parameter| {
-            !arguments.contains_key(&parameter.name) && !has_default(&parameter.default)
-        });
-        match missing {
-            None => Ok(()),
-            Some(parameter) => Err(ToolsError::MissingArgument {
-                field: field.to_owned(),
-                api: self.call_name(),
-                name: parameter.name.clone(),
-            }),
-        }
+        Ok(())
     }
-}
-
-fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.collect();
-    if names.is_empty() {
-        return "none".to_owned();
-    }
-    names.join(", ")
 }
 
 /// Whether a path such as `results[].currency` may lead to something in `value`.
@@ -291,6 +294,31 @@ mod tests {
         row["calls"][1]["arguments"] = json!({"id": 3});
         let row = Trajectory::try_from(row).expect("a trajectory");
         row.check(&catalogue()).expect("lang has a default");
+    }
+
+    #[test]
+    fn an_argument_must_be_of_the_type_that_its_api_declares() {
+        let parameters = json!([{"name": "id", "type": "NUMBER"}, {"name": "lang"}]);
+        let document = json!({"tool_name": "Tune", "api_name": "Singer",
+            "required_parameters": parameters});
+        let document = ApiDocument::try_from(document).expect("a document");
+        let catalogue = ApiCatalogue::new(vec![document]).expect("one name");
+        let check = |id: Value| {
+            let row = json!({"id": "r1", "query": "Who?", "response": "Ann.", "calls": [
+                {"sub_query": "Singer.", "name": "Tune/Singer", "output": 1,
+                 "arguments": {"id": id, "lang": ["any", "value"]}}]});
+            let row = Trajectory::try_from(row).expect("a trajectory");
+            row.check(&catalogue).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(json!(3)), Ok(()));
+        assert_eq!(check(json!("3")), Ok(()));
+        assert_eq!(
+            check(json!("three")).expect_err("no number"),
+            "r1: calls[0].arguments.id is the text \"three\", but Tune/Singer declares it as NUMBER; \
+             mend the call or the type in the API's document"
+        );
+        let said = check(json!([3])).expect_err("a list");
+        assert!(said.contains("arguments.id is a list, but"), "{said}");
     }
 
     #[test]

@@ -152,11 +152,7 @@ fn turn(value: &Value, place: &str, catalogue: &ApiCatalogue) -> Result<Dialogue
 fn call(fields: &Fields<'_>, catalogue: &ApiCatalogue) -> Result<GoldCall, ToolsError> {
     let name = fields.text("api_name")?.trim();
     if name != SEARCHER && catalogue.get(name).is_none() {
-        return Err(ToolsError::UnknownApi {
-            field: fields.place("api_name"),
-            name: name.to_owned(),
-            hint: catalogue.hint(name),
-        });
+        return Err(catalogue.unknown_api(&fields.place("api_name"), name));
     }
     let arguments: Map<String, Value> = fields
         .object("param_dict")?

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::json::{JsonError, OversizedInteger};
-use crate::lines::TooLong;
+use super::declared::DeclaredBy;
+use crate::json::{DuplicateKey, JsonError, OversizedInteger};
+use crate::lines::{ForeignFile, TooLong};
 
 /// A reason why documents or trajectories cannot be used.
 #[derive(Debug, Error)]
@@ -46,6 +47,10 @@ pub enum ToolsError {
     #[error(transparent)]
     TooLong(#[from] TooLong),
 
+    /// A file is known to be something else than text.
+    #[error(transparent)]
+    Foreign(#[from] ForeignFile),
+
     /// A text is not UTF-8.
     #[error("invalid UTF-8 at byte {byte}; save the file as UTF-8 (iconv -t utf-8 converts)")]
     NotUtf8 {
@@ -61,6 +66,10 @@ pub enum ToolsError {
         /// What the parser says.
         error: JsonError,
     },
+
+    /// A row has two values of one name.
+    #[error(transparent)]
+    DuplicateKey(#[from] DuplicateKey),
 
     /// An integer would be learned as another number.
     #[error(transparent)]
@@ -166,8 +175,8 @@ pub enum ToolsError {
         reason: String,
     },
 
-    /// A call names an API that no document describes.
-    #[error("{field}: no API is called {name:?}{hint}; the API must be in the documents")]
+    /// A call names an API that no document describes, or a tool that its row does not have.
+    #[error("{field}: no {} is called {name:?}{hint}; {}", by.what(), by.mend_name())]
     UnknownApi {
         /// Where the name is, such as `calls[1].name`.
         field: String,
@@ -175,6 +184,8 @@ pub enum ToolsError {
         name: String,
         /// `, did you mean "..."?`, or empty.
         hint: String,
+        /// Who says which names there are.
+        by: DeclaredBy,
     },
 
     /// A trajectory has no calls.
@@ -214,9 +225,9 @@ pub enum ToolsError {
         path: String,
     },
 
-    /// A call has an argument that its API does not take.
+    /// A call has an argument that its API or tool does not take.
     #[error(
-        "{field}: {api} has no such parameter{hint}; it has {known}; mend the call or the API's document"
+        "{field}: {api} has no such parameter{hint}; it has {known}; {}", by.mend_argument()
     )]
     UnknownArgument {
         /// Where the argument is, such as `calls[1].arguments.amount`.
@@ -227,12 +238,12 @@ pub enum ToolsError {
         hint: String,
         /// The parameters that the API has.
         known: String,
+        /// Who says so.
+        by: DeclaredBy,
     },
 
-    /// A call lacks an argument that its API requires.
-    #[error(
-        "{field}: {api} requires {name:?}, which has no default; add the argument, or make the parameter optional in the API's document"
-    )]
+    /// A call lacks an argument that its API or tool requires.
+    #[error("{field}: {api} requires {name:?}, {}", by.mend_missing())]
     MissingArgument {
         /// Where the arguments are, such as `calls[1].arguments`.
         field: String,
@@ -240,6 +251,36 @@ pub enum ToolsError {
         api: String,
         /// The parameter.
         name: String,
+        /// Who says so.
+        by: DeclaredBy,
+    },
+
+    /// An argument cannot be what its API's document declares.
+    #[error(
+        "{field} is {found}, but {api} declares it as {declared}; mend the call or the type in the API's document"
+    )]
+    ArgumentOfOtherType {
+        /// Where the argument is, such as `calls[1].arguments.amount`.
+        field: String,
+        /// What is there, in words.
+        found: String,
+        /// The API's call name.
+        api: String,
+        /// The type as the document spells it.
+        declared: String,
+    },
+
+    /// An argument breaks the JSON Schema of its tool.
+    #[error(
+        "{field}: {tool} does not take this value: {reason}; {}", DeclaredBy::RowTools.mend_argument()
+    )]
+    ArgumentBreaksSchema {
+        /// Where the argument is, such as `messages[1].tool_calls[0].arguments.days`.
+        field: String,
+        /// The tool.
+        tool: String,
+        /// What the validator says.
+        reason: String,
     },
 
     /// Two trajectories of an evaluation have one id.
@@ -259,11 +300,19 @@ impl ToolsError {
     #[must_use]
     pub fn at(self, place: impl Into<String>) -> Self {
         match self {
-            Self::At { .. } | Self::Unreadable { .. } => self,
+            Self::At { .. } | Self::Unreadable { .. } | Self::Foreign(_) => self,
             error => Self::At {
                 place: place.into(),
                 error: Box::new(error),
             },
+        }
+    }
+
+    /// Why a row is no row.
+    pub(super) fn of_row(error: JsonError) -> Self {
+        match error {
+            JsonError::DuplicateKey(twice) => twice.into(),
+            error => Self::NotJson { error },
         }
     }
 

@@ -9,6 +9,7 @@ mod call_schema;
 mod catalogue;
 mod check;
 mod cut_output;
+mod declared;
 mod dialogues;
 mod document;
 mod endpoint;
@@ -23,6 +24,7 @@ mod views;
 
 pub use catalogue::ApiCatalogue;
 pub use cut_output::{OUTPUT_LIMIT, cut_output};
+pub use declared::DeclaredBy;
 pub use dialogues::{DialogueGold, DialogueStep, DialogueTurn, import_apibank_dialogues};
 pub use document::{ApiDocument, ApiParameter};
 pub use endpoint::{EndpointCall, EndpointTemplates};
@@ -42,7 +44,8 @@ pub use trajectory_rows::{
     read_trajectories,
 };
 
-pub use crate::lines::TooLong;
+pub use crate::lines::{ForeignFile, TooLong};
 
+pub(crate) use declared::{DeclaredNames, json_type};
 pub(crate) use error::did_you_mean;
 pub(crate) use fields::{Fields, kind_of};

@@ -13,7 +13,9 @@ use serde_json::Value;
 
 use super::error::ToolsError;
 use crate::json;
-use crate::lines::{Found, MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, TooLong, read_document, read_line};
+use crate::lines::{
+    ForeignFile, Found, GZIP, MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, TooLong, read_document, read_line,
+};
 
 /// Opens a file for reading, decompressed where it begins as gzip does.
 ///
@@ -21,7 +23,6 @@ use crate::lines::{Found, MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, TooLong, read_docu
 ///
 /// - the file cannot be opened or read
 pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ToolsError> {
-    const GZIP: &[u8] = &[0x1f, 0x8b];
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     let mut reader = BufReader::with_capacity(1 << 16, file);
     let start = reader.fill_buf().map_err(|error| unreadable(path, error))?;
@@ -36,7 +37,7 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ToolsError> {
 /// # Errors
 ///
 /// - the file cannot be read or decompressed, or has more than 2 GiB
-/// - it is not UTF-8
+/// - it is not UTF-8; where it is UTF-16, the error says so
 pub fn read_text(path: &Path) -> Result<String, ToolsError> {
     read_text_within(path, MAX_DOCUMENT_BYTES)
 }
@@ -48,6 +49,9 @@ fn read_text_within(path: &Path, max_bytes: usize) -> Result<String, ToolsError>
     let place = || path.display().to_string();
     if found == Found::TooLong {
         return Err(ToolsError::from(TooLong::document(max_bytes)).at(place()));
+    }
+    if let Some(foreign) = ForeignFile::told_by(&bytes, path) {
+        return Err(foreign.into());
     }
     let text = utf8(&bytes).map_err(|error| error.at(place()))?;
     Ok(text.trim_start_matches('\u{feff}').to_owned())
@@ -116,6 +120,11 @@ impl TextLines {
             return Ok(None);
         }
         self.line_number += 1;
+        if self.line_number == 1
+            && let Some(foreign) = ForeignFile::told_by(&line, &self.path)
+        {
+            return Err(foreign.into());
+        }
         if found == Found::TooLong {
             return Err(ToolsError::from(TooLong::line(self.max_line_bytes)).at(self.place()));
         }

@@ -22,7 +22,7 @@ use crate::json;
 /// - the file cannot be opened
 ///
 /// The reader itself yields an error for a file without rows, a line that is not UTF-8 or not
-/// JSON, an integer beyond 64 bits, and a field that is missing, unknown or of another type.
+/// JSON, a key that stands twice, an integer beyond 64 bits, and a field that is missing, unknown or of another type.
 pub fn read_trajectories(path: &Path) -> Result<TrajectoryReader, ToolsError> {
     Ok(TrajectoryReader {
         lines: TextLines::open(path)?,
@@ -129,7 +129,7 @@ impl TrajectoryReader {
         self.n_rows = self.n_rows.saturating_add(1);
         Some(line.and_then(|(place, text)| {
             let value =
-                json::parse(&text).map_err(|error| ToolsError::NotJson { error }.at(&place))?;
+                json::parse_unique(&text).map_err(|error| ToolsError::of_row(error).at(&place))?;
             if let Some(oversized) = json::oversized_integer(&text, |_| true) {
                 return Err(ToolsError::from(oversized).at(&place));
             }
@@ -183,6 +183,27 @@ mod tests {
         let error = rows[0].as_ref().expect_err("refused").to_string();
         let said = "rows.jsonl:1: calls[0].output.id is the integer 99999999999999999999, which";
         assert!(error.contains(said), "{error}");
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_and_a_file_in_utf16_are_refused_by_name() {
+        let text = long().to_string();
+        let twice = text.replacen("{\"id\":3}", "{\"id\":3,\"id\":4}", 1);
+        let error = read(&twice)[0].as_ref().expect_err("twice").to_string();
+        assert!(error.contains("rows.jsonl:1: column "), "{error}");
+        assert!(error.contains("the key \"id\" stands twice"), "{error}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rows.jsonl");
+        let units = format!("\u{feff}{text}\n");
+        let bytes: Vec<u8> = units.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        fs::write(&path, bytes).expect("written");
+        let rows: Vec<_> = read_trajectories(&path).expect("opens").collect();
+        let error = rows[0].as_ref().expect_err("UTF-16").to_string();
+        assert!(
+            error.contains("rows.jsonl: the file is UTF-16; convert it"),
+            "{error}"
+        );
+        assert_eq!(rows.len(), 1, "{rows:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tooltune_data::statistics::{SlotStatistics, StatisticsTable};
 use tooltune_data::synth::goat::{self, GoatSplit, GoatSynthOptions};
 use tooltune_data::synth::slot::{SlotSynthOptions, Split, generate};
-use tooltune_data::text::{DataFormat, read_rows};
+use tooltune_data::text::{DataFormat, Faults, read_rows};
 use tooltune_data::tools::{
     ApiBankSet, ApiCatalogue, RequestBodies, import_apibank, import_openapi_file,
     import_stabletoolbench,
@@ -139,14 +139,18 @@ pub(super) fn stats(args: &StatsArgs) -> Result<(), Error> {
         None => 0,
     };
     let mut statistics = SlotStatistics::new(count_tokens);
+    let mut faults = Faults::default();
     for row in read_rows(&args.file, DataFormat::Slot)? {
-        let row = row?;
+        let Some(row) = faults.take(row) else {
+            continue;
+        };
         let Some(slot) = &row.slot else { continue };
         statistics.add(&slot.input_text, &slot.json_schema, &slot.gold);
         if let Some(error) = failure.take() {
             return Err(Error::Usage(format!("{}: {error}", row.id)));
         }
     }
+    faults.none()?;
     let table = statistics.table();
     say(&format!("{} rows in {}", table.n_rows, args.file.display()))?;
     say(&statistics_table(&table, tokenizer.is_some()))

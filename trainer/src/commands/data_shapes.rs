@@ -11,7 +11,7 @@ use tooltune_data::benchmarks::toolqa::{Shortening, reduce};
 use tooltune_data::flat::{
     FlattenOptions, FlattenReport, FlattenWhen, RowFlattening, UnflattenReport, flatten_slot_row,
 };
-use tooltune_data::text::{DataFormat, SlotRow, read_rows};
+use tooltune_data::text::{DataFormat, SlotRow, all_rows, read_rows};
 use tooltune_data::tools::JsonLines;
 use tooltune_data::truncation::{
     PruneOptions, ShapeOptions, TruncationOptions, filter, truncate_output,
@@ -91,8 +91,10 @@ fn e2e_rows(name: E2eRowsName) -> E2eRows {
 
 fn slot_rows(path: &Path) -> Result<Vec<SlotRow>, Error> {
     let rows = read_rows(path, DataFormat::Slot)?;
-    let rows = rows.collect::<Result<Vec<_>, _>>()?;
-    Ok(rows.into_iter().filter_map(|row| row.slot).collect())
+    Ok(all_rows(rows)?
+        .into_iter()
+        .filter_map(|row| row.slot)
+        .collect())
 }
 
 fn flattening(form: &FlatFormArgs) -> RowFlattening {

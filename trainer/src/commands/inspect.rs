@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use tooltune_data::flat::FlattenReport;
-use tooltune_data::text::{InspectedRow, InspectedToken, Row, inspect_row};
+use tooltune_data::text::{Faults, InspectedRow, InspectedToken, Row, inspect_row};
 
 use super::{Place, load_config, say};
 use crate::base_model::BaseModel;
@@ -19,13 +19,19 @@ pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
     let options = settings::prepare_options(&config, &base.stop_ids);
     let files = (config.data.train.as_slice(), &device);
     let shown = with_rows(&config, files, &mut FlattenReport::default(), |rows| {
-        let mut shown = 0;
+        let (mut shown, mut faults) = (0, Faults::default());
         for row in rows {
-            let row = row?;
+            let Some(row) = faults.take(row) else {
+                continue;
+            };
             if !is_wanted(args, &row) || shown == args.rows {
                 continue;
             }
-            let inspected = inspect_row(&row, &base.template, &base.tokenizer, &options)?;
+            shown += 1;
+            let inspected = inspect_row(&row, &base.template, &base.tokenizer, &options);
+            let Some(inspected) = faults.take(inspected) else {
+                continue;
+            };
             match args.format {
                 OutputFormat::Text => print(&inspected, &base)?,
                 OutputFormat::Json => {
@@ -33,8 +39,8 @@ pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
                     say(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
                 }
             }
-            shown += 1;
         }
+        faults.none()?;
         Ok(shown)
     })?;
     match (&args.row, shown) {

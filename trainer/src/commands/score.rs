@@ -33,6 +33,11 @@ pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
     let outside = Outside { encoders, tools };
     let output = BufWriter::new(std::io::stdout());
     let summary = score_stream(BufReader::new(input), output, &outside)?;
+    if summary.n_lines == 0 {
+        let file = args.file.as_ref().map(|path| path.display().to_string());
+        let input = file.unwrap_or_else(|| "standard input".to_string());
+        return Err(Error::NothingToScore { input });
+    }
     match summary.n_malformed {
         0 => Ok(()),
         n_malformed => Err(Error::MalformedLines {

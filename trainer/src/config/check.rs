@@ -76,6 +76,7 @@ fn no_data() -> DataConfig {
         packing: defaults::PACKING,
         chat_template: None,
         template_date: None,
+        check_calls: defaults::CHECK_CALLS,
         flatten: check_flatten::flattening(&RawData::default()),
     }
 }
@@ -205,6 +206,7 @@ impl Checker<'_> {
             packing: raw.packing.unwrap_or(defaults::PACKING),
             chat_template: raw.chat_template,
             template_date: self.template_date(raw.template_date),
+            check_calls: raw.check_calls.unwrap_or(defaults::CHECK_CALLS),
         };
         self.at_least("data.max_length", data.max_length as u64, 2);
         if let Some(file) = data.eval.iter().find(|file| data.train.contains(file)) {

@@ -28,6 +28,7 @@ pub(crate) const USE_RSLORA: bool = false;
 pub(crate) const MAX_LENGTH: usize = 2048;
 pub(crate) const ON_OVERFLOW: OnOverflow = OnOverflow::Error;
 pub(crate) const PACKING: Packing = Packing::None;
+pub(crate) const CHECK_CALLS: bool = true;
 pub(crate) const FLATTEN: Flatten = Flatten::None;
 pub(crate) const FLATTEN_SLOTS: usize = 1;
 pub(crate) const FLATTEN_SEPARATOR: &str = "_";

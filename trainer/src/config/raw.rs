@@ -194,6 +194,11 @@ pub struct RawData {
     /// the run begins, also where it goes on later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template_date: Option<Day>,
+    /// Whether calls in rows with `tools` must be calls of these tools, with arguments that they
+    /// declare; else calls are taken as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::CHECK_CALLS))]
+    pub check_calls: Option<bool>,
     /// Which nested JSON Schemas, of slot rows or of tools, are shown flat, with answers or calls
     /// to match; answers are unflattened before they are scored.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -222,6 +227,7 @@ reads!(RawData {
     packing,
     chat_template,
     template_date,
+    check_calls,
     flatten,
     flatten_slots,
     flatten_separator,

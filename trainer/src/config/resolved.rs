@@ -171,6 +171,7 @@ fn raw_of(config: &Config) -> RawConfig {
             packing: Some(data.packing),
             chat_template: data.chat_template,
             template_date: data.template_date.map(|date| Day(date.to_string())),
+            check_calls: Some(data.check_calls),
             flatten: Some(data.flatten.which),
             flatten_slots: Some(data.flatten.slots),
             flatten_separator: Some(data.flatten.separator),

@@ -159,6 +159,8 @@ pub struct DataConfig {
     pub chat_template: Option<PathBuf>,
     /// The day that templates read; the system's clock where it is not set.
     pub template_date: Option<TemplateDate>,
+    /// Whether calls must fit the tools of their row.
+    pub check_calls: bool,
     /// How nested schemas are shown.
     pub flatten: FlattenConfig,
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use tooltune_data::agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
 use tooltune_data::flat::{FlattenReport, flatten_rows};
-use tooltune_data::text::{DataError, Row, read_rows};
+use tooltune_data::text::{DataError, Row, RowReader, all_rows, read_rows};
 use tooltune_data::tools::{
     ApiCatalogue, Trajectory, read_checked_trajectories, read_distinct_trajectories,
 };
@@ -42,7 +42,10 @@ pub fn with_rows<R>(
     };
     let readers = files
         .iter()
-        .map(|path| read_rows(path, format))
+        .map(|path| match config.data.check_calls {
+            true => read_rows(path, format),
+            false => read_rows(path, format).map(RowReader::with_unchecked_calls),
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let mut rows = readers.into_iter().flatten();
     match settings::flattening(&config.data.flatten) {
@@ -74,7 +77,7 @@ fn with_examples<R>(
         return work(&mut goat_rows(trajectories, expansion, Ranking::Random));
     }
     // Texts are embedded together, which is many times faster than one by one.
-    let trajectories: Vec<Trajectory> = trajectories.collect::<Result<_, _>>()?;
+    let trajectories = all_rows(trajectories.map(|row| row.map_err(DataError::from)))?;
     let ranked = ranked_documents(config, &trajectories, expansion, device)?;
     let mut nearest = |text: &str, k: usize| -> Vec<usize> {
         ranked

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_data::batches::{Example, Padding, StepBatch, StepOrder, collate};
 use tooltune_data::flat::FlattenReport;
-use tooltune_data::text::{PrepareReport, Row, TokenizedExample, prepare};
+use tooltune_data::text::{PrepareReport, Row, TokenizedExample, all_rows, prepare};
 
 use super::interrupt::Interrupt;
 use super::kept_blocks::KeptBlocks;
@@ -140,7 +140,7 @@ fn check_context(examples: &[TokenizedExample], context: usize) -> Result<(), Er
 ///
 /// # Errors
 ///
-/// A file or row that cannot be read.
+/// A file that cannot be read, or rows; the error tells of all of them.
 pub fn eval_rows(
     config: &Config,
     device: &Device,
@@ -149,7 +149,7 @@ pub fn eval_rows(
     let limit = config.eval.max_samples.unwrap_or(usize::MAX);
     let files = (config.data.eval.as_slice(), device);
     with_rows(config, files, flattened, |rows| {
-        Ok(rows.take(limit).collect::<Result<Vec<_>, _>>()?)
+        Ok(all_rows(rows.take(limit))?)
     })
 }
 

@@ -37,9 +37,10 @@ fn document(tool: &str, api: &str, parameter: &str) -> ApiDocument {
 /// Converts to a currency from one or several, which need not be named.
 fn convert() -> ApiDocument {
     let mut convert = document("Stocks", "Convert", "amount");
-    for name in ["from", "to"] {
+    for (name, kind) in [("from", "ARRAY"), ("to", "STRING")] {
         let mut parameter = convert.required_parameters[0].clone();
         parameter.name = name.to_owned();
+        parameter.kind = kind.to_owned();
         convert.optional_parameters.push(parameter);
     }
     convert

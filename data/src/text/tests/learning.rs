@@ -167,11 +167,39 @@ fn a_template_that_does_not_end_the_turn_with_a_stop_token_is_an_error() {
 }
 
 #[test]
-fn a_stop_token_inside_the_answer_does_not_end_the_turn_early() {
-    let row = row(turn("Hi", "a<|im_end|>b").to_vec());
+fn a_stop_token_inside_an_answer_is_an_error_with_its_place() {
+    let said = |messages: Vec<Message>, train_on: TrainOn| {
+        let mut options = options(&tokenizer());
+        options.mask.train_on = train_on;
+        fault(&row(messages), &options)
+    };
+    assert_eq!(
+        said(turn("Hi", "a<|im_end|>b").to_vec(), TrainOn::Completion),
+        "row: message 1 holds the stop token \"<|im_end|>\" after \"a\": generation ends there, so \
+         that the model would never write what follows; take the token out of the row, or, where \
+         the chat template writes it, use a template that ends a turn once"
+    );
+    let long = format!("{}<|im_end|>", "long ".repeat(100));
+    let fault = said([turn("A?", &long), turn("B?", "b")].concat(), TrainOn::All);
+    let part = format!(
+        "message 1 holds the stop token \"<|im_end|>\" after \"…{}\"",
+        "long ".repeat(8)
+    );
+    assert!(fault.contains(&part), "{fault}");
+    let called = call("f", json!({"text": "x<|im_end|>"}));
+    let fault = said(
+        vec![Message::new(Role::User, "Go"), called],
+        TrainOn::Completion,
+    );
+    assert!(fault.contains("message 1 holds the stop token"), "{fault}");
+}
+
+#[test]
+fn a_stop_token_that_is_read_and_not_written_is_no_fault() {
+    let row = row([turn("Hi<|im_end|>", "a<|im_end|>b"), turn("B?", "c")].concat());
     assert_eq!(
         learned(&example(&row, &options(&tokenizer()))),
-        "…a<|im_end|>b<|im_end|>…"
+        "…c<|im_end|>…"
     );
 }
 

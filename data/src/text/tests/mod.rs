@@ -9,6 +9,8 @@ use super::*;
 
 mod argument_masks;
 mod asked;
+mod calls;
+mod faults;
 mod learning;
 mod reading;
 mod shipped_templates;

@@ -437,3 +437,65 @@ fn a_line_without_end_is_an_error_with_its_place_and_the_last() {
         ":2: the line has more than 1000 bytes, the most that is read of one; give one value";
     assert!(error.contains(said), "{error}");
 }
+
+#[test]
+fn a_key_that_stands_twice_is_refused_by_its_name_wherever_it_stands() {
+    use DataFormat::{Messages, PromptCompletion, Slot};
+    for (row, format, wanted) in [
+        (
+            r#"{"prompt": "x", "completion": "y", "prompt": "z"}"#,
+            PromptCompletion,
+            "column 43: the key \"prompt\" stands twice in one object; keep one of the two",
+        ),
+        (
+            r#"{"messages": [{"role": "user", "content": "x", "role": "user"}]}"#,
+            Messages,
+            "the key \"role\" stands twice",
+        ),
+        (
+            r#"{"input_text": "", "json_schema": {}, "gold": {"a": {"b": 1, "b": 1}}}"#,
+            Slot,
+            "the key \"b\" stands twice",
+        ),
+        (
+            r#"{"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "{\"a\": 1, \"a\": 2}"}]}]}"#,
+            Messages,
+            "messages[0].tool_calls[0].arguments is a text that is not one JSON object (column 12: \
+             the key \"a\" stands twice",
+        ),
+    ] {
+        let fault = only_fault(row, format);
+        assert!(fault.contains(wanted), "{row}: {fault}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_utf8_text_is_named_with_the_command_that_mends_it() {
+    let row = r#"{"prompt": "x", "completion": "y"}"#;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(row.as_bytes()).unwrap();
+    let units: Vec<u16> = format!("\u{feff}{row}\n{row}\n").encode_utf16().collect();
+    let little = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+    let big = units.iter().flat_map(|unit| unit.to_be_bytes()).collect();
+    for (bytes, what, command) in [
+        (
+            encoder.finish().unwrap(),
+            "compressed by gzip",
+            "`gunzip < ",
+        ),
+        (little, "UTF-16", "`iconv -f UTF-16 -t UTF-8 "),
+        (big, "UTF-16", "`iconv -f UTF-16 -t UTF-8 "),
+    ] {
+        let file = file(&bytes);
+        let path = file.path().display();
+        let rows: Vec<_> = read_rows(file.path(), DataFormat::PromptCompletion)
+            .unwrap()
+            .collect();
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        let error = rows[0].as_ref().unwrap_err().to_string();
+        let begins = format!("{path}: the file is {what}; ");
+        assert!(error.starts_with(&begins), "{error}");
+        let command = format!("{command}{path} > rows.jsonl`, and name the new file");
+        assert!(error.ends_with(&command), "{error}");
+    }
+}

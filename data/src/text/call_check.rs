@@ -1,0 +1,283 @@
+//! The calls of a row against the tools of the same row.
+//!
+//! The decision to question: an argument that a tool does not declare is a fault, though JSON Schema
+//! lets undeclared properties pass. In rows to learn from it is nearly always a misspelling; a tool
+//! that takes any argument says so with `additionalProperties`.
+
+use jsonschema::paths::{Location, LocationSegment};
+use serde_json::{Map, Value};
+
+use super::conversation::{Conversation, ToolCall};
+use super::error::{DataError, excerpt};
+use super::validators::Validators;
+use crate::tools::{DeclaredBy, DeclaredNames, ToolsError, did_you_mean, json_type};
+
+/// Checks calls, with the compiled parameters of the tools of earlier rows kept.
+#[derive(Debug, Default)]
+pub(super) struct CallCheck {
+    validators: Validators,
+}
+
+/// A tool in OpenAI's form, `{"type": "function", "function": {...}}`, or the inner object alone.
+struct Tool<'t> {
+    name: &'t str,
+    parameters: Option<&'t Value>,
+    /// Where the parameters stand, such as `tools[2].function.parameters`.
+    field: String,
+}
+
+impl CallCheck {
+    /// Checks the calls of all messages; `field_of` names a message by its position, as in
+    /// `messages[2]`.
+    ///
+    /// A row without tools says nothing of its calls, and passes. Where a tool is not in a form that
+    /// is known, a call may be of it, so that no name is refused.
+    ///
+    /// # Errors
+    ///
+    /// - no tool is called so
+    /// - an argument is not declared, a required one is missing, or one breaks its schema
+    /// - the parameters of the tool are not a usable JSON Schema
+    pub(super) fn check(
+        &mut self,
+        conversation: &Conversation,
+        field_of: impl Fn(usize) -> String,
+    ) -> Result<(), DataError> {
+        let Some(given) = conversation
+            .tools
+            .as_deref()
+            .filter(|tools| !tools.is_empty())
+        else {
+            return Ok(());
+        };
+        let tools: Vec<Tool<'_>> = given.iter().enumerate().filter_map(tool).collect();
+        for (message_idx, message) in conversation.messages.iter().enumerate() {
+            for (call_idx, call) in message.tool_calls.iter().enumerate() {
+                let field = format!("{}.tool_calls[{call_idx}]", field_of(message_idx));
+                let is_known = tools.iter().any(|tool| tool.name == call.name);
+                if !is_known && tools.len() == given.len() {
+                    let names = tools.iter().map(|tool| tool.name);
+                    return Err(DataError::Tools(ToolsError::UnknownApi {
+                        field: format!("{field}.name"),
+                        name: call.name.clone(),
+                        hint: did_you_mean(&call.name, names),
+                        by: DeclaredBy::RowTools,
+                    }));
+                }
+                self.check_call(call, &tools, &format!("{field}.arguments"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of two tools of one name a call may mean either; the first says what is wrong.
+    fn check_call(
+        &mut self,
+        call: &ToolCall,
+        tools: &[Tool<'_>],
+        field: &str,
+    ) -> Result<(), DataError> {
+        let mut outcome = Ok(());
+        for tool in tools.iter().filter(|tool| tool.name == call.name) {
+            match self.check_arguments(call, tool, field) {
+                Ok(()) => return Ok(()),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome
+    }
+
+    fn check_arguments(
+        &mut self,
+        call: &ToolCall,
+        tool: &Tool<'_>,
+        field: &str,
+    ) -> Result<(), DataError> {
+        let Some(schema) = tool.parameters.filter(|schema| is_schema(schema)) else {
+            return Ok(());
+        };
+        declared_names(tool.name, schema).check(&call.arguments, field)?;
+        let arguments = Value::Object(call.arguments.clone());
+        let mut typed = schema.clone();
+        rename_types(&mut typed);
+        let validator = self.validators.of(&tool.field, &typed).map_err(mendable)?;
+        if let Some(error) = validator.iter_errors(&arguments).next() {
+            return Err(DataError::Tools(ToolsError::ArgumentBreaksSchema {
+                field: format!("{field}{}", dotted(error.instance_path())),
+                tool: tool.name.to_owned(),
+                reason: excerpt(&error.to_string()),
+            }));
+        }
+        undeclared_inside(tool.name, (schema, &arguments), field)
+    }
+}
+
+/// A tool whose name can be read.
+fn tool((idx, value): (usize, &Value)) -> Option<Tool<'_>> {
+    let (function, field) = match value.get("function") {
+        Some(function) => (function, format!("tools[{idx}].function.parameters")),
+        None => (value, format!("tools[{idx}].parameters")),
+    };
+    Some(Tool {
+        name: function.get("name")?.as_str()?,
+        parameters: function.get("parameters"),
+        field,
+    })
+}
+
+/// What decides of arguments beside `properties`, so that they alone do not declare all.
+const OPENING: [&str; 12] = [
+    "$ref",
+    "$dynamicRef",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "dependentSchemas",
+    "else",
+    "if",
+    "oneOf",
+    "patternProperties",
+    "then",
+    "unevaluatedProperties",
+];
+
+/// Whether parameters are a JSON Schema of an object. Others are lists of parameters by name, as in
+/// xLAM's rows, or nothing.
+fn is_schema(parameters: &Value) -> bool {
+    let is_said = |keyword: &&str| parameters.get(keyword).is_some();
+    let has_type = parameters.get("type").is_some_and(|kind| !kind.is_object());
+    has_type || properties(parameters).is_some() || OPENING.iter().any(is_said)
+}
+
+fn properties(schema: &Value) -> Option<&Map<String, Value>> {
+    schema.get("properties")?.as_object()
+}
+
+/// The properties of a schema that has no others.
+fn only_properties(schema: &Value) -> Option<&Map<String, Value>> {
+    let is_open = |keyword: &&str| match schema.get(keyword) {
+        None => false,
+        Some(value) => *keyword != "additionalProperties" || *value != Value::Bool(false),
+    };
+    properties(schema).filter(|_| !OPENING.iter().any(is_open))
+}
+
+fn declared_names<'s>(called: &'s str, schema: &'s Value) -> DeclaredNames<'s> {
+    let names = |map: &'s Map<String, Value>| map.keys().map(String::as_str).collect();
+    let required = schema.get("required").and_then(Value::as_array);
+    DeclaredNames {
+        called,
+        only: only_properties(schema).map(names),
+        required: required
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect(),
+        by: DeclaredBy::RowTools,
+    }
+}
+
+/// The rule of undeclared arguments for the objects inside of a valid value.
+fn undeclared_inside(
+    called: &str,
+    (schema, value): (&Value, &Value),
+    field: &str,
+) -> Result<(), DataError> {
+    match value {
+        Value::Object(fields) => {
+            DeclaredNames {
+                required: Vec::new(),
+                ..declared_names(called, schema)
+            }
+            .check(fields, field)?;
+            let declared = properties(schema);
+            for (name, value) in fields {
+                if let Some(schema) = declared.and_then(|declared| declared.get(name)) {
+                    undeclared_inside(called, (schema, value), &format!("{field}.{name}"))?;
+                }
+            }
+            Ok(())
+        }
+        Value::Array(items) => {
+            let schema = schema
+                .get("items")
+                .filter(|_| schema.get("prefixItems").is_none());
+            for (item_idx, item) in items.iter().enumerate() {
+                if let Some(schema) = schema {
+                    undeclared_inside(called, (schema, item), &format!("{field}[{item_idx}]"))?;
+                }
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A fault of the tool's own, with what can be done.
+fn mendable(error: DataError) -> DataError {
+    match error {
+        DataError::BadSchema {
+            field,
+            pointer,
+            reason,
+        } => DataError::BadSchema {
+            field,
+            pointer,
+            reason: format!("{reason}; {}", DeclaredBy::RowTools.mend_argument()),
+        },
+        other => other,
+    }
+}
+
+/// Puts JSON Schema's words for types in the place of Python's and OpenAPI's, and takes out words
+/// that none of them has: `dict`, `float` and `any` stand in the tools of many public data sets.
+fn rename_types(schema: &mut Value) {
+    const NAMED: [&str; 5] = [
+        "$defs",
+        "definitions",
+        "dependentSchemas",
+        "patternProperties",
+        "properties",
+    ];
+    const VALUES: [&str; 5] = ["const", "default", "enum", "examples", "required"];
+    match schema {
+        Value::Array(schemas) => schemas.iter_mut().for_each(rename_types),
+        Value::Object(keywords) => {
+            if let Some(types) = keywords.get_mut("type") {
+                match renamed(types) {
+                    Some(renamed) => *types = renamed,
+                    None => drop(keywords.shift_remove("type")),
+                }
+            }
+            for (keyword, value) in keywords {
+                match value {
+                    Value::Object(schemas) if NAMED.contains(&keyword.as_str()) => {
+                        schemas.values_mut().for_each(rename_types);
+                    }
+                    _ if VALUES.contains(&keyword.as_str()) => {}
+                    inner => rename_types(inner),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A type, or a list of some; `None` if a word is unknown.
+fn renamed(types: &Value) -> Option<Value> {
+    match types {
+        Value::String(word) if word == "null" => Some(types.clone()),
+        Value::String(word) => json_type(word).map(Value::from),
+        Value::Array(words) => words.iter().map(renamed).collect(),
+        other => Some(other.clone()),
+    }
+}
+
+/// A place in a value as fields are written, such as `.days[0]`.
+fn dotted(place: &Location) -> String {
+    let step = |segment: LocationSegment<'_>| match segment {
+        LocationSegment::Property(name) => format!(".{name}"),
+        LocationSegment::Index(idx) => format!("[{idx}]"),
+    };
+    place.into_iter().map(step).collect()
+}
