@@ -1,7 +1,7 @@
 //! SwiGLU on CPUs with AVX-512, a hundred and twenty-eight numbers at a time.
 //!
 //! The logistic function is a long chain: side by side, the chains of several vectors keep the
-//! processor busy.
+//! processor busy, so busy that it does not come to ask memory for what is further on: it is told to.
 
 use std::arch::x86_64::{
     _mm512_fmadd_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_sub_ps,
@@ -12,12 +12,29 @@ use crate::cpu::isa::for_avx512;
 use crate::cpu::lanes_avx512::{TWO, load_split, store_split};
 use crate::cpu::number::Number;
 use crate::cpu::powers_avx512::sigmoids;
+use crate::cpu::tile_avx512::ask_to_read;
 
 /// Vectors side by side, two of [`TWO`] numbers each.
 const ABREAST: usize = 8;
 
 /// Numbers in them.
 const STEP: usize = ABREAST / 2 * TWO;
+
+/// Numbers from those that are computed to those that are asked for. Without asking, f32 that no cache
+/// holds takes up to twice as long forward, and up to 1.4 times as long back.
+const AHEAD: usize = 1024;
+
+/// Has the numbers of a later step brought, as many as a step has.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn ask_ahead<T>(from: *const T) {
+    const F32_LINES: usize = STEP * size_of::<f32>() / 64;
+    let first = from.wrapping_add(AHEAD).cast();
+    match size_of::<T>() == size_of::<f32>() {
+        true => ask_to_read::<F32_LINES>(first),
+        false => ask_to_read::<{ F32_LINES / 2 }>(first),
+    }
+}
 
 for_avx512! {
     /// Rows `gate`, `up` of `f` each to rows of `f`.
@@ -34,6 +51,8 @@ for_avx512! {
             unsafe {
                 while f - first >= STEP {
                     let (gate, up) = (gate.add(first), up.add(first));
+                    ask_ahead(gate);
+                    ask_ahead(up);
                     gated::<T, PAIRS, ABREAST>(gate, up, STEP, y.add(first));
                     first += STEP;
                 }
@@ -92,8 +111,11 @@ for_avx512! {
             // SAFETY: as the caller promises; the parts lie within the row.
             unsafe {
                 while f - first >= STEP {
-                    let (gate, up) = (gate.add(first), up.add(first));
-                    to_gradients::<T, PAIRS, ABREAST>(gate, up, dy.add(first), STEP);
+                    let (gate, up, dy) = (gate.add(first), up.add(first), dy.add(first));
+                    ask_ahead(gate);
+                    ask_ahead(up);
+                    ask_ahead(dy);
+                    to_gradients::<T, PAIRS, ABREAST>(gate, up, dy, STEP);
                     first += STEP;
                 }
                 while first < f {
