@@ -13,6 +13,7 @@ mod generation;
 mod graphs;
 mod interrupted;
 mod parity;
+mod planned_memory;
 mod planning;
 mod recipes;
 mod retriever;

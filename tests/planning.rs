@@ -4,11 +4,10 @@
 use serde_json::Value;
 
 use crate::bad_input::row;
-use crate::support::model;
 use crate::workplace::{Answer, Workplace, tooltune};
 
 /// Asks for a plan with a probe, as JSON, with further settings.
-fn probed_plan(workplace: &Workplace, settings: &[&str]) -> Value {
+pub(crate) fn probed_plan(workplace: &Workplace, settings: &[&str]) -> Value {
     let sets = settings.iter().flat_map(|setting| ["--set", setting]);
     // What is predicted is the memory of a step on the CPU.
     let arguments = "plan config.toml --probe --format json --device cpu".split(' ');
@@ -16,7 +15,7 @@ fn probed_plan(workplace: &Workplace, settings: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn bytes_of(folder: &std::path::Path, ending: &str) -> u64 {
+pub(crate) fn bytes_of(folder: &std::path::Path, ending: &str) -> u64 {
     std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap())
@@ -43,7 +42,8 @@ fn a_plan_counts_what_training_then_does_and_writes_nothing() {
     assert_eq!(plan["trained_tokens"], last["trained_tokens"]);
     assert_eq!(plan["epochs"], last["epoch"]);
     assert_eq!(plan["evaluations"]["n"], evaluations.len());
-    assert_eq!(plan["evaluations"]["rows"], 3);
+    assert_eq!(plan["evaluations"]["queries"]["slot"], 3);
+    assert_eq!(plan["goes_on_from_step"], Value::Null);
     let written = bytes_of(&workplace.path("run/checkpoint-000004"), ".safetensors");
     let predicted = plan["checkpoint_bytes"].as_u64().unwrap();
     assert!(
@@ -71,197 +71,6 @@ fn a_plan_counts_what_training_then_does_and_writes_nothing() {
 }
 
 #[test]
-fn the_predicted_memory_of_a_step_is_within_a_fifth_of_what_it_takes() {
-    let workplace = Workplace::new();
-    let gguf = model("smollm2-135m-instruct.gguf");
-    let base = format!("model.model_name_or_path=\"{}\"", gguf.display());
-    // Each changes another part: dropout, the tokens of a batch, the adapter.
-    for setting in [
-        "lora.lora_dropout=0.05",
-        "train.per_device_train_batch_size=5",
-        "lora.r=48",
-    ] {
-        let plan = probed_plan(&workplace, &[&base, setting]);
-        let predicted = plan["step_memory_bytes"].as_f64().unwrap();
-        let measured = plan["probe"]["peak_rss_bytes"].as_f64().unwrap();
-        let ratio = predicted / measured;
-        assert!(
-            (0.8..1.2).contains(&ratio),
-            "{setting}: {predicted} / {measured} = {ratio:.2}"
-        );
-    }
-}
-
-/// A retriever alone, learning from pairs of random words that fill its `tokens`.
-fn retriever_workplace(tokens: usize) -> Workplace {
-    let workplace = Workplace::new();
-    let encoder = model("all-minilm-l6-v2");
-    let vocabulary = std::fs::read_to_string(encoder.join("vocab.txt")).unwrap();
-    let is_word = |word: &&str| word.len() > 3 && word.bytes().all(|b| b.is_ascii_lowercase());
-    let words: Vec<&str> = vocabulary.lines().filter(is_word).collect();
-    let text = |first: usize| {
-        let places = (0..tokens).map(|i| (first * tokens + i) * 31 % words.len());
-        places
-            .map(|place| words[place])
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    let pair = |i: usize| {
-        let pair = serde_json::json!({"query": text(2 * i), "positive": text(2 * i + 1)});
-        pair.to_string()
-    };
-    let pairs: Vec<String> = (0..64).map(pair).collect();
-    workplace.write("pairs.jsonl", pairs.join("\n"));
-    let config = format!(
-        r#"device = "cpu"
-[retriever]
-model_name_or_path = "{}"
-train = ["pairs.jsonl"]
-max_steps = 3
-per_device_train_batch_size = 32
-max_seq_length = {tokens}
-[train]
-output_dir = "run"
-logging_steps = 1
-[log]
-report_to = ["jsonl"]
-"#,
-        encoder.display()
-    );
-    workplace.write("retriever.toml", config);
-    workplace
-}
-
-/// Trains 3 steps and answers the largest resident set before the last save.
-fn peak_of_training(workplace: &Workplace, config: &str, sets: &[&str]) -> f64 {
-    let arguments = ["train", config].into_iter();
-    workplace
-        .run(arguments.chain(sets.iter().copied()))
-        .success();
-    let timing = workplace.read("run/timing.jsonl");
-    let last: Value = serde_json::from_str(timing.lines().last().unwrap()).unwrap();
-    last["peak_rss_bytes"].as_f64().unwrap()
-}
-
-#[track_caller]
-fn assert_within_15_percent(predicted: &Value, measured: f64, what: &[&str]) {
-    let predicted = predicted.as_f64().unwrap();
-    let ratio = predicted / measured;
-    assert!(
-        (0.85..1.15).contains(&ratio),
-        "{what:?}: {predicted} / {measured} = {ratio:.2}"
-    );
-}
-
-#[test]
-fn the_predicted_memory_of_a_retriever_is_within_15_percent_of_what_it_takes() {
-    let workplace = retriever_workplace(128);
-    for (settings, key) in [
-        (
-            ["retriever.compute_dtype=\"f32\"", "checkpoint.save_steps=9"],
-            "step",
-        ),
-        (
-            [
-                "retriever.compute_dtype=\"bf16\"",
-                "checkpoint.save_steps=9",
-            ],
-            "step",
-        ),
-        (
-            [
-                "retriever.compute_dtype=\"bf16\"",
-                "checkpoint.save_steps=1",
-            ],
-            "run",
-        ),
-        (
-            ["retriever.mini_batch_size=16", "checkpoint.save_steps=9"],
-            "step",
-        ),
-    ] {
-        let sets: Vec<&str> = settings.iter().flat_map(|set| ["--set", set]).collect();
-        let arguments = "plan retriever.toml --format json".split(' ');
-        let text = workplace
-            .run(arguments.chain(sets.iter().copied()))
-            .success();
-        let plan: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(plan["steps"], 3);
-        assert_eq!(plan["retriever"]["pairs"], 64);
-        assert_eq!(plan["retriever"]["largest_step_tokens"], 2 * 32 * 128);
-        let measured = peak_of_training(&workplace, "retriever.toml", &sets);
-        let predicted = match key {
-            "step" => &plan["step_memory_bytes"],
-            _ => &plan["memory"]["peak_bytes"],
-        };
-        assert_within_15_percent(predicted, measured, &settings);
-        let written = bytes_of(&workplace.path("run/checkpoint-000003"), ".safetensors");
-        let predicted = plan["checkpoint_bytes"].as_u64().unwrap();
-        assert!(
-            (written..written + 20_000).contains(&predicted),
-            "{written}, {predicted}"
-        );
-        std::fs::remove_dir_all(workplace.path("run")).unwrap();
-    }
-}
-
-#[test]
-fn a_retriever_beside_a_model_counts_in_the_peak() {
-    let workplace = Workplace::new();
-    let synth = "data synth goat --rows 24 --output train.jsonl --documents documents.jsonl";
-    std::fs::remove_file(workplace.path("train.jsonl")).unwrap();
-    workplace.run(synth.split(' ')).success();
-    let joint = |train: &str| {
-        format!(
-            r#"device = "cpu"
-[model]
-model_name_or_path = "{}"
-[lora]
-r = 8
-lora_alpha = 16
-[data]
-train = ["train.jsonl"]
-format = "goat"
-max_length = 4096
-[goat]
-documents = "documents.jsonl"
-[retriever]
-model_name_or_path = "{}"
-{train}
-[train]
-output_dir = "run"
-max_steps = 3
-per_device_train_batch_size = 4
-logging_steps = 1
-[checkpoint]
-save_steps = 1
-"#,
-            model("smollm2-135m-instruct.gguf").display(),
-            model("all-minilm-l6-v2").display()
-        )
-    };
-    let plan = |train: &str| -> Value {
-        workplace.write("joint.toml", joint(train));
-        let text = workplace
-            .run("plan joint.toml --format json".split(' '))
-            .success();
-        serde_json::from_str(&text).unwrap()
-    };
-    let alone = plan("");
-    assert_eq!(alone["retriever"], Value::Null);
-    let beside = plan("train = \"trajectories\"\nmax_steps = 3\nper_device_train_batch_size = 16");
-    let retriever = &beside["retriever"];
-    assert_eq!(retriever["steps"], 3);
-    let of_retriever = 12 * retriever["parameters"].as_u64().unwrap();
-    let peak = |plan: &Value| plan["memory"]["peak_bytes"].as_u64().unwrap();
-    assert!(peak(&beside) > peak(&alone) + of_retriever);
-    let checkpoint = |plan: &Value| plan["checkpoint_bytes"].as_u64().unwrap();
-    assert!(checkpoint(&beside) > checkpoint(&alone) + of_retriever);
-    let measured = peak_of_training(&workplace, "joint.toml", &[]);
-    assert_within_15_percent(&beside["memory"]["peak_bytes"], measured, &["joint"]);
-}
-
-#[test]
 fn a_plan_refuses_what_training_would_refuse_later() {
     let workplace = Workplace::new();
     let folder = workplace.copy_model("narrow");
@@ -279,6 +88,111 @@ fn a_plan_refuses_what_training_would_refuse_later() {
     );
     let answer = workplace.run(["plan", "config.toml", "--device", "gpu"]);
     assert_eq!(answer.status, Some(2), "{}", answer.stderr);
+}
+
+#[test]
+fn numbers_that_nobody_means_are_refused_and_long_runs_planned_at_once() {
+    let workplace = Workplace::new();
+    let plan = |set: &str| {
+        let arguments = ["plan", "config.toml", "--format", "json", "--set", set];
+        workplace.run(arguments)
+    };
+    let answer = plan("train.num_train_epochs=1e12");
+    assert_eq!(answer.status, Some(2), "{}", answer.stdout);
+    for said in ["train.num_train_epochs", "at most 100000"] {
+        assert!(answer.stderr.contains(said), "{said}: {}", answer.stderr);
+    }
+    let counted = |set: &str| -> Value { serde_json::from_str(&plan(set).success()).unwrap() };
+    let (once, long) = (
+        counted("train.num_train_epochs=1"),
+        counted("train.num_train_epochs=1e5"),
+    );
+    assert_eq!(once["steps"], 12);
+    assert_eq!(long["steps"], 1_200_000);
+    let tokens = |plan: &Value| plan["tokens"].as_f64().unwrap();
+    let times = tokens(&long) / tokens(&once);
+    assert!((99_900.0..100_100.0).contains(&times), "{times}");
+    let endless = counted("train.max_steps=9000000000000000000");
+    assert_eq!(endless["steps"], 9_000_000_000_000_000_000_u64);
+}
+
+#[test]
+fn what_executes_a_suite_is_opened_before_a_run_and_by_its_plan() {
+    let workplace = Workplace::new();
+    for arguments in [
+        "data synth goat --rows 4 --output train.goat.jsonl --documents documents.jsonl",
+        "data synth goat --rows 4 --split dev --output dev.goat.jsonl",
+    ] {
+        workplace.run(arguments.split(' ')).success();
+    }
+    workplace.write("responses.jsonl", "{\"endpoint\": 5}\n");
+    let encoder = crate::support::model("all-minilm-l6-v2");
+    let tables = format!(
+        "[goat]\ndocuments = \"documents.jsonl\"\n[goat.executor]\nkind = \"canned\"\n\
+         responses = \"responses.jsonl\"\n[retriever]\nmodel_name_or_path = {:?}\n",
+        encoder.display().to_string()
+    );
+    let config = workplace
+        .read("config.toml")
+        .replace("\"slot\"", "\"goat\"");
+    let config = config
+        .replace("slot.mean", "goat.sa")
+        .replace(".jsonl", ".goat.jsonl");
+    workplace.write("goat.toml", config + &tables);
+    for verb in ["plan", "train"] {
+        let answer = workplace.run([verb, "goat.toml"]);
+        assert_eq!(answer.status, Some(3), "{verb}: {}", answer.stderr);
+        let place = "responses.jsonl:1";
+        assert!(answer.stderr.contains(place), "{verb}: {}", answer.stderr);
+        assert!(!workplace.path("run").exists(), "{verb}");
+    }
+}
+
+#[test]
+fn a_plan_looks_at_the_folder_of_its_run() {
+    let workplace = Workplace::new();
+    workplace.run(["train", "config.toml"]).success();
+    for mode in [
+        &["plan", "config.toml"][..],
+        &["plan", "config.toml", "--offline"],
+    ] {
+        let plan = |set: &str| workplace.run(mode.iter().copied().chain(["--set", set]));
+        let said = plan("train.max_steps=4").success();
+        let found = "run has one at step 4, which training goes on with";
+        assert!(said.contains(found), "{mode:?}: {said}");
+        for (set, said) in [
+            ("lora.r=3", "lora.r: 2 -> 3"),
+            // Nobody makes a file there, not even root.
+            ("train.output_dir=/proc/run", "no file can be made in /proc"),
+            ("train.output_dir=train.jsonl", "train.jsonl is a file"),
+        ] {
+            let answer = plan(set);
+            assert_eq!(answer.status, Some(2), "{mode:?} {set}: {}", answer.stdout);
+            assert!(
+                answer.stderr.contains(said),
+                "{mode:?} {set}: {}",
+                answer.stderr
+            );
+        }
+    }
+}
+
+#[test]
+fn a_plan_counts_the_checkpoints_that_lie_on_the_disk_at_once() {
+    let workplace = Workplace::new();
+    let checkpoints = |limit: u64, strategy: &str| -> u64 {
+        let limit = format!("checkpoint.save_total_limit={limit}");
+        let strategy = format!("eval.eval_strategy={strategy}");
+        let sets = ["--set", &limit, "--set", &strategy];
+        let arguments = "plan config.toml --format json".split(' ').chain(sets);
+        let plan: Value = serde_json::from_str(&workplace.run(arguments).success()).unwrap();
+        plan["disk_bytes"].as_u64().unwrap() / plan["checkpoint_bytes"].as_u64().unwrap()
+    };
+    // The kept ones, among them the best and the newest, and the one being written.
+    assert_eq!(checkpoints(1, "no"), 2);
+    assert_eq!(checkpoints(1, "steps"), 3);
+    assert_eq!(checkpoints(2, "steps"), 3);
+    assert_eq!(checkpoints(5, "steps"), 6);
 }
 
 #[test]

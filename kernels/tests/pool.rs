@@ -110,3 +110,37 @@ fn tensors_outlive_the_release_of_the_pool() {
     release();
     assert_eq!(values(&again), before);
 }
+
+/// The resident set, in bytes.
+#[cfg(target_os = "linux")]
+fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").expect("what the system says");
+    let line = text.lines().find(|line| line.starts_with("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    kibibytes.map_or(0, |kibibytes: usize| kibibytes * 1024)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_release_gives_pages_back_though_a_tensor_lies_behind_them() {
+    let _turn = turn();
+    release();
+    let [n, d] = [4_000, 2_000];
+    let input = random([n, 2 * d]);
+    let before = resident_bytes();
+    let (large, behind) = (
+        swiglu(input.clone()),
+        swiglu(input.clone().narrow(0, 0, 20)),
+    );
+    let values_behind = values(&behind);
+    let bytes = n * d * 4;
+    assert!(resident_bytes() > before + bytes * 9 / 10);
+    drop(large);
+    // For the next step, which has them at once.
+    assert!(resident_bytes() > before + bytes * 9 / 10);
+    release();
+    assert!(resident_bytes() < before + bytes / 4);
+    assert_eq!(values(&behind), values_behind);
+    let again = swiglu(input);
+    assert_eq!(values(&again)[..20 * d], values_behind);
+}

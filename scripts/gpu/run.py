@@ -46,6 +46,7 @@ TEST_MODULES = [
     "flat",
     "commands",
     "exports",
+    "planned_memory",
     "planning",
     "bad_evaluations",
     "comparisons",

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use rayon::Yield;
+use tooltune_kernels::cpu::heap;
 #[cfg(feature = "cuda")]
 use tooltune_kernels::gpu;
 use tooltune_kernels::is_cpu;
@@ -174,6 +175,8 @@ pub fn start_threads(threads: Option<usize>) -> Result<(), Error> {
             thread::available_parallelism().map_or(1, usize::from),
         )?;
     }
+    // There are no other threads yet.
+    heap::give_large_blocks_back();
     let builder = rayon::ThreadPoolBuilder::new().use_current_thread();
     let builder = match threads {
         Some(threads) => builder.num_threads(threads),

@@ -11,6 +11,7 @@ use crate::config::{Config, Device};
 use crate::device;
 use crate::models::load::expected_tensors;
 use crate::process::available_memory_bytes;
+use crate::recipes::run_files::{check_writable, nearest_folder};
 use crate::recipes::settings;
 
 /// Free space below which a run has no room for its metrics and one small checkpoint.
@@ -189,12 +190,7 @@ fn memory(run: Option<&Run>) -> Finding {
 }
 
 fn output_dir(config: Option<&Config>) -> PathBuf {
-    let configured = config.map_or(Path::new("."), |config| config.train.output_dir.as_path());
-    let existing = configured.ancestors().find(|path| path.is_dir());
-    match existing {
-        Some(path) if !path.as_os_str().is_empty() => path.to_owned(),
-        _ => PathBuf::from("."),
-    }
+    nearest_folder(config.map_or(Path::new("."), |config| &config.train.output_dir))
 }
 
 fn disk(run: Option<&Run>) -> Finding {
@@ -218,13 +214,13 @@ fn disk(run: Option<&Run>) -> Finding {
     }
 }
 
-/// What the kept checkpoints, the best and the one being written take together.
+/// What the kept checkpoints and the one being written take together.
 fn checkpoint_bytes((config, model): &Run) -> Option<u64> {
     let slots = settings::lora(&config.lora)
         .slots(&model.as_ref().ok()?.config)
         .ok()?;
     let n_adapter: usize = slots.iter().map(|slot| slot.len()).sum();
-    Some((config.checkpoint.save_total_limit as u64 + 2) * crate::plan::checkpoint_bytes(n_adapter))
+    Some(crate::plan::n_checkpoints(config) * crate::plan::checkpoint_bytes(n_adapter))
 }
 
 #[cfg(unix)]
@@ -239,12 +235,12 @@ fn free_bytes(_: &Path) -> Option<u64> {
 }
 
 fn write_access(dir: &Path) -> Finding {
-    match tempfile::tempfile_in(dir) {
-        Ok(_) => Finding::good(
+    match check_writable(dir) {
+        Ok(dir) => Finding::good(
             "write access",
             format!("{}: files can be made", dir.display()),
         ),
-        Err(error) => Finding::bad(
+        Err((dir, error)) => Finding::bad(
             "write access",
             format!("{}: {error}", dir.display()),
             "set train.output_dir to a folder that you may write to",
@@ -315,7 +311,7 @@ fn hub_token() -> Finding {
 }
 
 fn encoder(dir: &Path) -> Finding {
-    match crate::plan::encoder_size(dir) {
+    match crate::plan::encoder_shape(dir) {
         Ok(_) => Finding::good("encoder", dir.display().to_string()),
         Err(error) => Finding::bad(
             "encoder",

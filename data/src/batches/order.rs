@@ -122,6 +122,19 @@ impl StepOrder {
             .div_ceil(self.options.gradient_accumulation_steps)
     }
 
+    /// Optimizer steps of so many epochs, the last one perhaps in part; at least one.
+    pub fn steps_in_epochs(&self, epochs: f64) -> u64 {
+        let n_whole = epochs.floor() as u64;
+        let whole = match self.options.packing {
+            Packing::None => n_whole.saturating_mul(self.steps_in_epoch(0) as u64),
+            Packing::BlockDiagonal { .. } => (0..n_whole)
+                .map(|epoch| self.steps_in_epoch(epoch) as u64)
+                .sum(),
+        };
+        let partial = self.steps_in_epoch(n_whole) as f64 * epochs.fract();
+        whole.saturating_add(partial.ceil() as u64).max(1)
+    }
+
     /// The micro-batches of one step, each a list of positions in the data set.
     ///
     /// # Panics

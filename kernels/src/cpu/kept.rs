@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::pool::{ALIGNMENT, Memory};
+use super::pool::{ALIGNMENT, Memory, give_back};
 
 /// Bytes of memory that arrays share; those larger than half of it have their own.
 const CHUNK: usize = 32 << 20;
@@ -75,23 +75,10 @@ fn place(bytes: usize) -> (Arc<Memory>, usize) {
 impl<T> Drop for Kept<T> {
     /// Gives the pages back, though others may have the rest of the chunk.
     fn drop(&mut self) {
-        /// A multiple of the size of pages, which are larger on some systems than on others.
-        #[cfg(target_os = "linux")]
-        const PAGES: usize = 1 << 16;
-        #[cfg(target_os = "linux")]
         if Arc::strong_count(&self.chunk) > 1 {
-            let start = self.first.as_ptr().addr();
-            let (from, to) = (
-                start.next_multiple_of(PAGES),
-                (start + self.len * size_of::<T>()) / PAGES * PAGES,
-            );
-            if from < to {
-                let from_start = self.first.as_ptr().cast::<u8>().wrapping_add(from - start);
-                let advice = rustix::mm::Advice::LinuxDontNeed;
-                // SAFETY: whole pages of these numbers alone, which nobody reads any more; whoever
-                // gets them next writes before reading. If it is refused, they stay until the end.
-                let _ = unsafe { rustix::mm::madvise(from_start.cast(), to - from, advice) };
-            }
+            // SAFETY: these numbers alone, which nobody reads any more; whoever gets them next writes
+            // before reading.
+            unsafe { give_back(self.first.cast(), self.len * size_of::<T>()) }
         }
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod exp;
+pub mod heap;
 pub mod isa;
 pub(crate) mod kept;
 #[cfg(target_arch = "x86_64")]

@@ -1,12 +1,13 @@
 //! Memory of large tensors, kept for the tensors of the next step.
 //!
 //! Allocators give large blocks back to the operating system, which clears every page again when
-//! the next step touches it. Blocks kept here come in sizes an eighth apart, so that steps of
-//! nearly the same length share them. What is in use and what is kept together never exceed what
-//! was in use at the peak, or 32 MiB: a block of a new size replaces those that lay longest.
+//! the next step touches it, or keep them in sizes that the next step has no use for. Here tensors lie
+//! side by side in a few regions of huge pages, each at the first place that is free; what is given
+//! back joins what is free beside it. Steps of any lengths then fill the same pages, and what a run
+//! holds is what its largest step had in use, and a hundredth more.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -23,17 +24,16 @@ const SMALLEST: usize = 1 << 16;
 /// Blocks start at cache lines.
 pub(super) const ALIGNMENT: usize = 64;
 
-/// Bytes of a huge page. A block of several such pages starts with one, and asks for them: clearing
-/// and finding 512 small ones costs a step of an encoder a tenth of its time.
+/// Bytes of a huge page. Memory with room for such pages starts with one, and asks for them: clearing
+/// and finding 512 small ones takes ten times as long.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes in use and kept that work with a lower peak may have: operations whose results replace each
-/// other, one after the other, would else give each block back before the next.
-const SMALL_WORK: usize = 32 << 20;
+/// Least bytes of a region. They are addresses; pages come when a tensor touches them.
+const REGION: usize = 256 << 20;
 
 static POOL: Pool = Pool::new();
 
-/// Gives all memory that no tensor uses back to the allocator, and forgets the peak.
+/// Gives all pages that no tensor uses back to the operating system.
 ///
 /// For a change of work, as from training to generation.
 pub fn release() {
@@ -55,7 +55,7 @@ impl<T: Copy> Buffer<T> {
     /// `fill` initialises every element.
     pub(crate) unsafe fn filled(n: usize, fill: impl FnOnce(&mut [MaybeUninit<T>])) -> Self {
         let mut block = POOL.take(n * size_of::<T>());
-        let first = block.memory.first.as_ptr().cast::<MaybeUninit<T>>();
+        let first = block.first.as_ptr().cast::<MaybeUninit<T>>();
         debug_assert!(align_of::<T>() <= ALIGNMENT && block.bytes().len() >= n * size_of::<T>());
         // SAFETY: the block is this buffer's alone, has room for `n`, and is aligned for them.
         fill(unsafe { std::slice::from_raw_parts_mut(first, n) });
@@ -101,7 +101,7 @@ impl<T> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        let first = self.block.memory.first.as_ptr().cast();
+        let first = self.block.first.as_ptr().cast();
         // SAFETY: as many are initialised, and nobody else has the block.
         unsafe { std::slice::from_raw_parts(first, self.len) }
     }
@@ -109,7 +109,7 @@ impl<T> Deref for Buffer<T> {
 
 impl<T> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        let first = self.block.memory.first.as_ptr().cast();
+        let first = self.block.first.as_ptr().cast();
         // SAFETY: as many are initialised, and nobody else has the block.
         unsafe { std::slice::from_raw_parts_mut(first, self.len) }
     }
@@ -140,7 +140,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// So many bytes, not 0; those of several huge pages start with one, and ask for them.
+    /// So many bytes, not 0; those with room for huge pages start with one, and ask for them.
     pub(super) fn new(bytes: usize) -> Self {
         let layout = Self::layout(bytes);
         // SAFETY: sizes of blocks are not zero.
@@ -164,7 +164,7 @@ impl Memory {
     }
 
     fn layout(bytes: usize) -> Layout {
-        let align = match bytes >= 2 * HUGE_PAGE {
+        let align = match bytes >= HUGE_PAGE {
             true => HUGE_PAGE,
             false => ALIGNMENT,
         };
@@ -181,24 +181,31 @@ impl Drop for Memory {
 
 /// Memory on loan from a pool.
 struct Block {
-    memory: ManuallyDrop<Memory>,
+    first: NonNull<u8>,
+    bytes: usize,
     pool: &'static Pool,
 }
 
+// SAFETY: memory belongs to whoever has the block, on any thread; shared blocks only lend it.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
 impl Block {
     fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
-        let first = self.memory.first.as_ptr().cast();
         // SAFETY: the memory is this block's alone, and the bytes need not be initialised.
-        unsafe { std::slice::from_raw_parts_mut(first, self.memory.bytes) }
+        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr().cast(), self.bytes) }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: taken once, when the block ends.
-        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        if memory.bytes >= SMALLEST {
-            self.pool.put(memory);
+        match self.bytes < SMALLEST {
+            true => drop(Memory {
+                first: self.first,
+                bytes: self.bytes,
+            }),
+            false => self.pool.put(self.first, self.bytes),
         }
     }
 }
@@ -221,133 +228,161 @@ impl AllocationController for Block {
     }
 
     fn memory(&self, _: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
-        let first = self.memory.first.as_ptr().cast();
         // SAFETY: the memory is this block's alone, and the bytes need not be initialised.
-        Ok(unsafe { std::slice::from_raw_parts(first, self.memory.bytes) })
+        Ok(unsafe { std::slice::from_raw_parts(self.first.as_ptr().cast(), self.bytes) })
     }
 
     /// A copy in a block of its own.
     fn duplicate(&self) -> Option<Box<dyn AllocationController>> {
-        let mut copy = self.pool.take(self.memory.bytes);
+        let mut copy = self.pool.take(self.bytes);
         let from = self.memory(AccessPolicy::default()).ok()?;
         copy.bytes().get_mut(..from.len())?.copy_from_slice(from);
         Some(Box::new(copy))
     }
 }
 
-/// Blocks that nobody uses.
-struct Pool(Mutex<Shelves>);
-
-/// A shelf for each size; all in bytes.
-struct Shelves {
-    /// Memory and when it came; the latest is last.
-    free: BTreeMap<usize, VecDeque<(u64, Memory)>>,
-    free_bytes: usize,
-    used_bytes: usize,
-    peak_bytes: usize,
-    /// Counts what came.
-    time: u64,
-}
+/// Where large blocks lie: the regions by their age, for a step begins in the pages of the last one.
+struct Pool(Mutex<Vec<Region>>);
 
 impl Pool {
     const fn new() -> Self {
-        Self(Mutex::new(Shelves {
-            free: BTreeMap::new(),
-            free_bytes: 0,
-            used_bytes: 0,
-            peak_bytes: 0,
-            time: 0,
-        }))
+        Self(Mutex::new(Vec::new()))
     }
 
-    fn shelves(&self) -> MutexGuard<'_, Shelves> {
+    fn regions(&self) -> MutexGuard<'_, Vec<Region>> {
         // Nothing that runs under the lock leaves it half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Memory for `bytes` bytes of arbitrary value.
     fn take(&'static self, bytes: usize) -> Block {
-        let size = block_size(bytes);
-        let memory = if size < SMALLEST {
-            None
-        } else {
-            let (found, surplus) = self.shelves().take(size);
-            // The lock is open again: the allocator takes its time.
-            drop(surplus);
-            found
+        let bytes = bytes.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        let first = match bytes < SMALLEST {
+            true => ManuallyDrop::new(Memory::new(bytes)).first,
+            false => self.place(bytes),
         };
         Block {
-            memory: ManuallyDrop::new(memory.unwrap_or_else(|| Memory::new(size))),
+            first,
+            bytes,
             pool: self,
         }
     }
 
-    fn put(&self, memory: Memory) {
-        self.shelves().put(memory);
+    /// The first place that is free for so many bytes.
+    fn place(&self, bytes: usize) -> NonNull<u8> {
+        let mut regions = self.regions();
+        let found = regions.iter_mut().find_map(|region| region.take(bytes));
+        found.unwrap_or_else(|| {
+            let mut region = Region::new(bytes.next_multiple_of(REGION));
+            let first = region.take(bytes).expect("a region for these bytes");
+            regions.push(region);
+            first
+        })
     }
 
+    fn put(&self, first: NonNull<u8>, bytes: usize) {
+        let mut regions = self.regions();
+        let region = regions.iter_mut().find(|region| region.has(first));
+        region.expect("the region of a block").put(first, bytes);
+    }
+
+    /// Gives back regions without a block, and of the others the pages without one.
     fn release(&self) {
-        let mut shelves = self.shelves();
-        let used = shelves.used_bytes;
-        shelves.peak_bytes = used;
-        let surplus = shelves.surplus(used);
-        drop(shelves);
-        drop(surplus);
-    }
-}
-
-impl Shelves {
-    /// The memory of this size that came last, if there is some, and what has to go otherwise.
-    fn take(&mut self, size: usize) -> (Option<Memory>, Vec<Memory>) {
-        self.used_bytes += size;
-        self.peak_bytes = self.peak_bytes.max(self.used_bytes);
-        match self.free.get_mut(&size).and_then(VecDeque::pop_back) {
-            Some((_, memory)) => {
-                self.free_bytes -= size;
-                (Some(memory), Vec::new())
-            }
-            None => (None, self.surplus(self.peak_bytes.max(SMALL_WORK))),
+        let mut regions = self.regions();
+        regions.retain(Region::is_used);
+        for (&first, &bytes) in regions.iter().flat_map(|region| &region.free) {
+            // SAFETY: nobody uses the stretch, and whoever takes it expects arbitrary values.
+            unsafe { give_back(first, bytes) }
         }
     }
+}
 
-    fn put(&mut self, memory: Memory) {
-        let size = memory.bytes;
-        self.used_bytes -= size;
-        self.free_bytes += size;
-        self.time += 1;
-        let shelf = self.free.entry(size).or_default();
-        shelf.push_back((self.time, memory));
+/// Memory that blocks share, in order of their addresses.
+struct Region {
+    memory: Memory,
+    /// Bytes of each free stretch by its first one; no two of them touch.
+    free: BTreeMap<NonNull<u8>, usize>,
+}
+
+// SAFETY: what is free is a part of the memory, which belongs to whoever has this value.
+unsafe impl Send for Region {}
+
+impl Region {
+    fn new(bytes: usize) -> Self {
+        let memory = Memory::new(bytes);
+        let free = BTreeMap::from([(memory.first, bytes)]);
+        Self { memory, free }
     }
 
-    /// Removes the oldest until what is left and in use is at most `most` bytes.
-    fn surplus(&mut self, most: usize) -> Vec<Memory> {
-        let mut surplus = Vec::new();
-        while self.used_bytes + self.free_bytes > most {
-            let shelves = self.free.values_mut().filter(|shelf| !shelf.is_empty());
-            let oldest = shelves.min_by_key(|shelf| shelf[0].0);
-            let Some((_, memory)) = oldest.and_then(VecDeque::pop_front) else {
-                break;
-            };
-            self.free_bytes -= memory.bytes;
-            surplus.push(memory);
+    fn has(&self, first: NonNull<u8>) -> bool {
+        let start = self.memory.first.addr().get();
+        (start..start + self.memory.bytes).contains(&first.addr().get())
+    }
+
+    fn is_used(&self) -> bool {
+        self.free.get(&self.memory.first) != Some(&self.memory.bytes)
+    }
+
+    /// The lowest place for so many bytes, if there is one.
+    fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let (&first, &free) = self.free.iter().find(|(_, free)| **free >= bytes)?;
+        self.free.remove(&first);
+        if free > bytes {
+            // SAFETY: the stretch is longer.
+            self.free.insert(unsafe { first.add(bytes) }, free - bytes);
         }
-        surplus
+        Some(first)
+    }
+
+    /// Makes a block a part of what is free around it.
+    fn put(&mut self, mut first: NonNull<u8>, mut bytes: usize) {
+        let end = |first: NonNull<u8>, bytes: usize| first.addr().get() + bytes;
+        let after = self.free.range(first..).next();
+        if let Some((&after, &free)) = after
+            && after.addr().get() == end(first, bytes)
+        {
+            self.free.remove(&after);
+            bytes += free;
+        }
+        let before = self.free.range(..first).next_back();
+        if let Some((&before, &free)) = before
+            && end(before, free) == first.addr().get()
+        {
+            first = before;
+            bytes += free;
+        }
+        self.free.insert(first, bytes);
     }
 }
 
-/// The next size that blocks have: multiples of an eighth of a power of two.
-fn block_size(bytes: usize) -> usize {
-    if bytes < SMALLEST {
-        return bytes.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+/// Gives back the pages that lie whole in a stretch of memory, where the system has a way to.
+///
+/// # Safety
+///
+/// The memory is the caller's, and nobody reads it before writing.
+#[cfg(target_os = "linux")]
+pub(super) unsafe fn give_back(first: NonNull<u8>, bytes: usize) {
+    /// A multiple of the size of pages, which are larger on some systems than on others.
+    const PAGES: usize = 1 << 16;
+    let before = first.addr().get().next_multiple_of(PAGES) - first.addr().get();
+    let whole = bytes.saturating_sub(before) / PAGES * PAGES;
+    if whole == 0 {
+        return;
     }
-    let power = 1 << bytes.ilog2();
-    bytes.next_multiple_of(power / 8)
+    // SAFETY: whole pages of the caller's memory. A refusal leaves them as they were.
+    let _ = unsafe {
+        let advice = rustix::mm::Advice::LinuxDontNeed;
+        rustix::mm::madvise(first.add(before).as_ptr().cast(), whole, advice)
+    };
 }
+
+#[cfg(not(target_os = "linux"))]
+pub(super) unsafe fn give_back(_: NonNull<u8>, _: usize) {}
 
 #[cfg(test)]
 mod tests {
     use super::{
-        ALIGNMENT, AllocationController, Block, HUGE_PAGE, Pool, SMALL_WORK, SMALLEST, block_size,
+        ALIGNMENT, AllocationController, Block, HUGE_PAGE, Memory, Pool, REGION, SMALLEST,
     };
 
     fn pool() -> &'static Pool {
@@ -355,36 +390,31 @@ mod tests {
     }
 
     fn address(block: &Block) -> usize {
-        block.memory.first.as_ptr() as usize
+        block.first.as_ptr() as usize
     }
 
-    /// Bytes in use, kept, and in use at the peak.
-    fn state(pool: &Pool) -> [usize; 3] {
-        let shelves = pool.shelves();
-        let kept: usize = shelves.free.values().flatten().map(|(_, m)| m.bytes).sum();
-        assert_eq!(kept, shelves.free_bytes);
-        [shelves.used_bytes, kept, shelves.peak_bytes]
-    }
-
-    #[test]
-    fn sizes_have_room_and_waste_at_most_an_eighth() {
-        for bytes in (0..3000).chain((SMALLEST - 70..SMALLEST * 5).step_by(61)) {
-            let size = block_size(bytes);
-            assert!(size >= bytes && size.is_multiple_of(ALIGNMENT) && size > 0);
-            assert!(size <= bytes.max(512) * 9 / 8, "{bytes} {size}");
-            assert_eq!(block_size(size), size);
-        }
+    /// Regions, and the bytes of each free stretch.
+    fn state(pool: &Pool) -> (usize, Vec<usize>) {
+        let regions = pool.regions();
+        let free = regions.iter().flat_map(|region| region.free.values());
+        (regions.len(), free.copied().collect())
     }
 
     #[test]
-    fn a_block_given_back_is_the_next_one_of_nearly_its_size() {
+    fn a_block_lies_at_the_lowest_place_that_is_free() {
         let pool = pool();
-        let first = pool.take(1_000_000);
-        let kept = address(&first);
-        drop(first);
-        let second = pool.take(990_000);
-        assert_eq!(address(&second), kept);
-        assert_ne!(address(&pool.take(1_000_000)), kept, "a block in use");
+        let [a, b, c] = [1_000_000, 3_000_000, 500_000].map(|bytes| pool.take(bytes));
+        let first = address(&a);
+        drop((a, b));
+        let again = pool.take(3_500_000);
+        assert_eq!(address(&again), first, "two that were given back are one");
+        drop(again);
+        let small = [pool.take(990_000), pool.take(2_000_000)];
+        assert_eq!(address(&small[0]), first);
+        let behind = 990_000_usize.next_multiple_of(ALIGNMENT);
+        assert_eq!(address(&small[1]), first + behind);
+        drop((small, c));
+        assert_eq!(state(pool), (1, vec![REGION]));
     }
 
     #[test]
@@ -400,50 +430,61 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_and_used_never_exceeds_the_peak_and_the_oldest_goes_first() {
+    fn steps_of_any_lengths_fill_the_memory_of_the_longest() {
         let pool = pool();
-        let size = SMALL_WORK / 8;
-        let blocks: Vec<_> = (1..=4).map(|i| pool.take(i * size)).collect();
-        drop(blocks);
-        assert_eq!(state(pool), [0, 10 * size, 10 * size]);
-        let other = pool.take(5 * size);
-        // Those of 1, 2 and 3 went; the one of 4 stays.
-        assert_eq!(state(pool), [5 * size, 4 * size, 10 * size]);
-        drop(other);
-        for i in 1..200 {
-            let [used, kept, peak] = state(pool);
-            assert!(used + kept <= peak.max(SMALL_WORK));
-            drop([pool.take(i * 77_777), pool.take(i * 33_333)]);
+        for tokens in [1_600, 300, 1_111, 1_599, 731, 1_234] {
+            let step: Vec<_> = (0..40)
+                .flat_map(|i| {
+                    let kept = pool.take(tokens * (500 + 13 * i));
+                    drop([pool.take(tokens * 1_000), pool.take(tokens * 300)]);
+                    [kept, pool.take(tokens * 300)]
+                })
+                .collect();
+            let longest: usize = (0..40).map(|i| 1_600 * (800 + 13 * i)).sum();
+            let end = step.iter().map(|block| address(block) + block.bytes).max();
+            let start = step.iter().map(address).min();
+            let taken = end.zip(start).map_or(0, |(end, start)| end - start);
+            assert!(
+                taken < longest + 1_600 * 1_400,
+                "{tokens}: {taken} of {longest}"
+            );
+            drop(step);
+            assert_eq!(state(pool), (1, vec![REGION]));
         }
-        pool.release();
-        assert_eq!(state(pool), [0; 3]);
     }
 
     #[test]
-    fn small_work_keeps_blocks_of_all_its_sizes() {
+    fn regions_without_a_block_go_with_a_release_and_others_stay_in_one_piece() {
         let pool = pool();
-        for _ in 0..3 {
-            drop(pool.take(SMALL_WORK / 2));
-            drop(pool.take(SMALL_WORK / 4));
-        }
-        let peak = SMALL_WORK / 2;
-        assert_eq!(state(pool), [0, SMALL_WORK / 2 + SMALL_WORK / 4, peak]);
+        let (mut kept, large) = (pool.take(SMALLEST), pool.take(REGION));
+        kept.bytes().fill(std::mem::MaybeUninit::new(7));
+        assert_eq!(state(pool).0, 2);
+        drop(large);
+        pool.release();
+        assert_eq!(state(pool), (1, vec![REGION - SMALLEST]));
+        // SAFETY: written above.
+        assert!(
+            kept.bytes()
+                .iter()
+                .all(|byte| unsafe { byte.assume_init() } == 7)
+        );
+        drop(kept);
+        pool.release();
+        assert_eq!(state(pool), (0, Vec::new()));
     }
 
     #[test]
     fn small_blocks_are_the_allocators() {
         let pool = pool();
         drop([pool.take(0), pool.take(SMALLEST - ALIGNMENT)]);
-        assert_eq!(state(pool), [0; 3]);
+        assert_eq!(state(pool), (0, Vec::new()));
     }
 
     #[test]
-    fn large_blocks_begin_with_a_huge_page() {
-        let pool = pool();
-        for bytes in [2 * HUGE_PAGE, 5 * HUGE_PAGE + 1, 33 * HUGE_PAGE] {
-            let mut block = pool.take(bytes);
-            assert!(address(&block).is_multiple_of(HUGE_PAGE));
-            block.bytes()[bytes - 1].write(1);
+    fn large_memory_begins_with_a_huge_page() {
+        for bytes in [HUGE_PAGE, 5 * HUGE_PAGE + 1, 33 * HUGE_PAGE] {
+            let memory = Memory::new(bytes);
+            assert!((memory.first.as_ptr() as usize).is_multiple_of(HUGE_PAGE));
         }
     }
 
@@ -465,7 +506,6 @@ mod tests {
                 });
             }
         });
-        let [used, kept, peak] = state(pool);
-        assert!(used == 0 && kept <= peak.max(SMALL_WORK));
+        assert_eq!(state(pool), (1, vec![REGION]));
     }
 }

@@ -32,7 +32,7 @@ use crate::eval::saved::{check_ids, excerpt, in_file};
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
 use crate::eval::writer::{EndpointWriter, ModelWriter, Prompted, Writer, Written};
 use crate::recipes::retriever::files;
-use crate::recipes::{settings, sft};
+use crate::recipes::{preparation, settings};
 
 pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     if args.compare.is_some() && args.suite != Suite::Slot {
@@ -66,7 +66,7 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
 
 fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     refuse_other_rows(config)?;
-    let rows = sft::eval_rows(config, device, &mut FlattenReport::default())?;
+    let rows = preparation::eval_rows(config, device, &mut FlattenReport::default())?;
     let forms = FlatForms::of(&rows, &config.data.flatten)?;
     for line in forms.lines() {
         say_aside(&line)?;

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::eval::generate::{FinishReason, GenerationOptions};
 use crate::eval::report_files::json_lines;
 use crate::eval::writer::{ModelWriter, PromptText, Prompted, Writer, Written};
-use crate::recipes::{settings, sft};
+use crate::recipes::{preparation, settings};
 
 /// Characters of a prompt's last message that are shown.
 const N_SHOWN: usize = 600;
@@ -141,7 +141,7 @@ fn question(
 /// The rows of the evaluation files, with a word on those that are passed over or asked otherwise
 /// than they were learned.
 fn of_rows(config: &Config, base: &BaseModel, device: &Device) -> Result<Vec<Asked>, Error> {
-    let rows = sft::eval_rows(config, device, &mut FlattenReport::default())?;
+    let rows = preparation::eval_rows(config, device, &mut FlattenReport::default())?;
     let options = settings::prepare_options(config, &base.stop_ids);
     let mut all = Vec::with_capacity(rows.len());
     for row in &rows {

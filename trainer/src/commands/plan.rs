@@ -1,5 +1,6 @@
 //! `plan`: a config to what its run will need, as text or JSON.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -14,12 +15,12 @@ use crate::doctor::size;
 use crate::error::Error;
 use crate::models::ModelConfig;
 use crate::plan::{
-    self, MemoryPlan, Outline, Plan, Probe, RetrieverOutline, RetrieverPlan, RetrieverRunPlan,
-    TextShape,
+    self, EvaluationWork, MemoryPlan, Outline, Plan, Probe, RetrieverOutline, RetrieverPlan,
+    RetrieverRunPlan, TextShape,
 };
 use crate::process::available_memory_bytes;
-use crate::recipes::sft::{Preparation, prepare_run};
-use crate::recipes::{retriever, settings};
+use crate::recipes::preparation::{Preparation, prepare_run};
+use crate::recipes::{retriever, run_files, settings};
 
 pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     if args.offline {
@@ -27,8 +28,9 @@ pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     }
     let mut config = load_config(&args.config)?;
     config.device = place.name(config.device)?;
+    let begun = run_files::settle(&mut config)?;
     if config.model.is_none() {
-        return retriever_alone(&config, args, place);
+        return retriever_alone(&config, begun, args, place);
     }
     let device = place.open(config.device)?;
     let preparation = prepare_run(&config, &device)?;
@@ -44,18 +46,28 @@ pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
         OutputFormat::Text => {
             let mut rows = Rows::new();
             rows.counts(&config, &preparation, &plan);
+            rows.begun(&config, begun);
             rows.say()?;
             say_dropped(&config, &preparation.report)?;
             say_flattened(&preparation)?;
             print_memory(&config, &plan.memory, available_memory_bytes())?;
             probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))
         }
-        OutputFormat::Json => say_json(&as_json(&preparation, &plan, probe.as_ref())),
+        OutputFormat::Json => {
+            let mut answer = as_json(&preparation, &plan, probe.as_ref());
+            answer["goes_on_from_step"] = json!(begun);
+            say_json(&answer)
+        }
     }
 }
 
 /// The plan of a retriever without a language model.
-fn retriever_alone(config: &Config, args: &PlanArgs, place: &Place) -> Result<(), Error> {
+fn retriever_alone(
+    config: &Config,
+    begun: Option<u64>,
+    args: &PlanArgs,
+    place: &Place,
+) -> Result<(), Error> {
     if args.probe {
         return Err(Error::Usage(
             "--probe runs a step of a language model, and the config has none; leave it out"
@@ -70,12 +82,15 @@ fn retriever_alone(config: &Config, args: &PlanArgs, place: &Place) -> Result<()
     let dtype = settings::compute_dtype(training.compute_dtype, &device);
     let plan = plan::plan_retriever(config, training, &preparation, dtype);
     if args.format == OutputFormat::Json {
-        return say_json(&retriever_as_json(&plan));
+        let mut answer = retriever_as_json(&plan);
+        answer["goes_on_from_step"] = json!(begun);
+        return say_json(&answer);
     }
     let mut rows = Rows::new();
     rows.retriever_of(config);
     rows.retriever(&plan.retriever);
     rows.checkpoints(config, plan.retriever.checkpoint_bytes, plan.disk_bytes());
+    rows.begun(config, begun);
     rows.say()?;
     print_memory(config, &plan.memory, available_memory_bytes())
 }
@@ -85,6 +100,8 @@ fn offline(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     let loaded = LoadedConfig::load(&args.config.config, &args.config.overrides)?;
     let mut config = loaded.config.clone();
     config.device = place.name(config.device)?;
+    loaded.check_output_dir()?;
+    let begun = run_files::settle(&mut config)?;
     let Some(model) = &config.model else {
         return Err(Error::Usage(
             "--offline plans a language model, and the config has none; leave it out, or add \
@@ -101,10 +118,13 @@ fn offline(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     let model = BaseModel::open_shape(path)?;
     let outline = plan::outline(&config, &model)?;
     if args.format == OutputFormat::Json {
-        return say_json(&outline_as_json(&config, &outline));
+        let mut answer = outline_as_json(&config, &outline);
+        answer["goes_on_from_step"] = json!(begun);
+        return say_json(&answer);
     }
     let mut rows = Rows::new();
     rows.outline(&config, &model, &outline);
+    rows.begun(&config, begun);
     rows.say()?;
     // What this machine has says nothing of a GPU elsewhere.
     let available = match config.device {
@@ -175,6 +195,15 @@ impl Rows {
         );
     }
 
+    /// What the run's folder holds already.
+    fn begun(&mut self, config: &Config, begun: Option<u64>) {
+        if let Some(step) = begun {
+            let dir = config.train.output_dir.display();
+            let found = format!("{dir} has one at step {step}, which training goes on with");
+            self.add("run", found);
+        }
+    }
+
     fn retriever(&mut self, retriever: &RetrieverPlan) {
         let RetrieverPlan {
             pairs,
@@ -241,12 +270,7 @@ impl Rows {
             "evaluations",
             plan.evaluation
                 .as_ref()
-                .map_or("none".to_owned(), |evaluation| {
-                    format!(
-                        "{} of {} rows, at most {} new tokens each",
-                        evaluation.n_evaluations, evaluation.n_rows, evaluation.max_new_tokens
-                    )
-                }),
+                .map_or("none".to_owned(), evaluations),
         );
         if let Some(retriever) = &plan.retriever {
             self.retriever(retriever);
@@ -307,6 +331,22 @@ impl Rows {
     }
 }
 
+/// How often a run evaluates, and what it does each time.
+fn evaluations(evaluation: &EvaluationWork) -> String {
+    let loss = match evaluation.n_loss_rows {
+        0 => None,
+        n => Some(format!("the loss of {n} rows")),
+    };
+    let suites = evaluation.suites.iter();
+    let suites = suites.map(|(name, n)| format!("{name} with {n} queries"));
+    let works: Vec<String> = loss.into_iter().chain(suites).collect();
+    let limit = match evaluation.batches.is_empty() {
+        true => String::new(),
+        false => format!(", at most {} new tokens each", evaluation.max_new_tokens),
+    };
+    format!("{}: {}{limit}", evaluation.n_evaluations, works.join(", "))
+}
+
 fn steps(known: Option<u64>, length: RunLength) -> String {
     match (known, length) {
         (Some(steps), _) => steps.to_string(),
@@ -363,13 +403,13 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
         probe.loss,
         plan.hours(probe).training
     ))?;
-    if let Some(evaluation) = plan.evaluation.as_ref().filter(|e| !e.batches.is_empty()) {
-        say(&format!(
-            "evaluations come on top: {} times {} prompt tokens and at most {} new ones",
-            evaluation.n_evaluations,
-            evaluation.n_prompt_tokens,
-            evaluation.n_rows * evaluation.max_new_tokens
-        ))?;
+    if let Some(evaluation) = &plan.evaluation {
+        let work = evaluations(evaluation);
+        let read = match evaluation.n_prompt_tokens {
+            0 => String::new(),
+            n => format!("; slot reads {n} prompt tokens each time"),
+        };
+        say(&format!("evaluations come on top: {work}{read}"))?;
     }
     let Some(measured) = probe.peak_rss_bytes else {
         return Ok(());
@@ -406,7 +446,8 @@ fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Val
         "trained_weights": plan.n_adapter,
         "evaluations": plan.evaluation.as_ref().map(|evaluation| json!({
             "n": evaluation.n_evaluations,
-            "rows": evaluation.n_rows,
+            "queries": evaluation.suites.iter().copied().collect::<BTreeMap<_, _>>(),
+            "loss_rows": evaluation.n_loss_rows,
             "prompt_tokens": evaluation.n_prompt_tokens,
             "max_new_tokens": evaluation.max_new_tokens,
         })),

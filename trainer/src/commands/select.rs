@@ -22,10 +22,10 @@ use crate::eval::retrieval::RetrievalSuite;
 use crate::models::Decoder;
 use crate::progress::Progress;
 use crate::recipes::interrupt::Interrupt;
+use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::retriever::files as retriever_files;
 use crate::recipes::selection::ranked;
 use crate::recipes::settings;
-use crate::recipes::sft::{Preparation, prepare_run};
 
 /// What an evaluation found, and a digest of what it follows from, beside its files.
 const VALUES_FILE: &str = "values.json";

@@ -10,18 +10,17 @@ use crate::cli::TrainArgs;
 use crate::config::{ArgumentMask, Config};
 use crate::error::Error;
 use crate::recipes::interrupt::Interrupt;
+use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::resume::Resume;
 use crate::recipes::retriever::{self, RetrieverPreparation};
 use crate::recipes::run_files;
-use crate::recipes::sft::{Preparation, prepare_run, train};
+use crate::recipes::sft::train;
 use crate::recipes::summary::RunSummary;
 
 pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
     let mut config = load_config(&args.config)?;
     config.device = place.name(config.device)?;
-    if config.model.is_some() {
-        config.data.template_date = Some(run_files::template_date(&config)?);
-    }
+    run_files::settle(&mut config)?;
     let device = place.open(config.device)?;
     let interrupt = Interrupt::listen()?;
     let resume = match args.resume.as_str() {

@@ -26,8 +26,8 @@ use crate::error::Error;
 use crate::eval::retrieval::RetrievalSuite;
 use crate::export::CheckpointChoice;
 use crate::models::{BatchContext, Decoder};
+use crate::recipes::preparation;
 use crate::recipes::retriever::files;
-use crate::recipes::sft;
 
 pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
@@ -202,7 +202,7 @@ fn prompts(
     n: usize,
     device: &Device,
 ) -> Result<Vec<Vec<u32>>, Error> {
-    let rows = sft::eval_rows(config, device, &mut FlattenReport::default())?;
+    let rows = preparation::eval_rows(config, device, &mut FlattenReport::default())?;
     rows.iter()
         .take(n)
         .map(|row| Ok(prompt_ids(row, &base.template, &base.tokenizer)?))

@@ -351,7 +351,7 @@ impl Checker<'_> {
             return RunLength::Steps(steps);
         }
         let epochs = raw.num_train_epochs.unwrap_or(defaults::NUM_TRAIN_EPOCHS);
-        self.above_zero("train.num_train_epochs", epochs);
+        self.epochs("train.num_train_epochs", epochs);
         RunLength::Epochs(epochs)
     }
 

@@ -123,7 +123,7 @@ impl Checker<'_> {
             return RunLength::Steps(steps);
         }
         let epochs = raw.num_train_epochs.unwrap_or(defaults::NUM_TRAIN_EPOCHS);
-        self.above_zero("retriever.num_train_epochs", epochs);
+        self.epochs("retriever.num_train_epochs", epochs);
         RunLength::Epochs(epochs)
     }
 

@@ -166,6 +166,18 @@ impl LoadedConfig {
         Err(ConfigError::new(self.sources.clone(), problems))
     }
 
+    /// Checks that the run's folder is none or can be made.
+    ///
+    /// # Errors
+    ///
+    /// A file in its way, with the line that names the folder.
+    pub fn check_output_dir(&self) -> Result<(), ConfigError> {
+        match self.file_in_the_way() {
+            None => Ok(()),
+            Some(problem) => Err(ConfigError::new(self.sources.clone(), vec![problem])),
+        }
+    }
+
     /// A file where the run's folder, or one above it, is to be.
     fn file_in_the_way(&self) -> Option<Problem> {
         let dir = &self.config.train.output_dir;

@@ -8,6 +8,9 @@ use std::ops::RangeInclusive;
 use super::diagnostics::{Place, Problem};
 use super::read::{Findings, Places};
 
+/// Passes over the data beyond which a number is a mistake.
+const MOST_EPOCHS: f64 = 1e5;
+
 /// Adds what the checks find to what reading found.
 #[derive(Debug)]
 pub(super) struct Checker<'a> {
@@ -86,6 +89,11 @@ impl Checker<'_> {
         if value <= 0.0 {
             self.report(path, format!("`{path}` is {value:?}"), "it must be above 0");
         }
+    }
+
+    pub(super) fn epochs(&mut self, path: &str, value: f64) {
+        self.above_zero(path, value);
+        self.within(path, value, f64::MIN..=MOST_EPOCHS);
     }
 
     pub(super) fn below_one(&mut self, path: &str, value: f64) {

@@ -1,7 +1,6 @@
 //! A suite of agents within a training run: queries, executor and judge, opened once.
 
 use super::agents::{AgentLoops, AgentScores, AgentSuite, Means, open_suite};
-use super::documents::no_retriever;
 use super::encoder::MiniLmEncoder;
 use super::executor::open_executor;
 use super::generate::GenerationProgress;
@@ -15,24 +14,18 @@ use crate::recipes::rows::goat_config;
 #[derive(Debug)]
 pub struct AgentsInLoop {
     suite: Box<dyn AgentSuite>,
-    /// Absent where the retriever is trained: each evaluation brings its own.
-    loops: Option<AgentLoops>,
     config: Config,
     judge: Option<Judge>,
 }
 
 impl AgentsInLoop {
-    /// Opens everything that the evaluations will need, so that a mistake ends the run before its
-    /// first step. `untrained` ranks documents where the run trains no retriever.
+    /// Opens everything that the evaluations will need but a retriever, so that a mistake ends the
+    /// run before it begins.
     ///
     /// # Errors
     ///
     /// As [`open_suite`], or an executor or judge that cannot be opened.
-    pub fn open(
-        suite: Suite,
-        config: &Config,
-        untrained: Option<&MiniLmEncoder>,
-    ) -> Result<Self, Error> {
+    pub fn open(suite: Suite, config: &Config) -> Result<Self, Error> {
         let config = config.of_agents(suite);
         let suite = open_suite(suite, &config)?;
         if let Some(remark) = suite.remark() {
@@ -42,10 +35,7 @@ impl AgentsInLoop {
         open_executor(goat, suite.catalogue())?;
         let judge = goat.judge.as_ref();
         let judge = judge.filter(|judge| judge.in_loop && suite.has_answers());
-        let seen_by =
-            |encoder: &MiniLmEncoder| AgentLoops::open(&config, suite.catalogue(), encoder.clone());
         Ok(Self {
-            loops: untrained.map(seen_by).transpose()?,
             judge: judge
                 .map(|judge| Judge::open(GOAT_JUDGE, judge))
                 .transpose()?,
@@ -59,8 +49,21 @@ impl AgentsInLoop {
         self.suite.name()
     }
 
-    /// Runs and scores a loop for each query; `None` if `watch` ended it. A `retriever` that has
-    /// been trained takes the place of the config's.
+    /// How many queries it has.
+    pub fn n_queries(&self) -> usize {
+        self.suite.tasks().len()
+    }
+
+    /// Its loops, whose documents `retriever` ranks.
+    ///
+    /// # Errors
+    ///
+    /// As [`AgentLoops::open`].
+    pub fn loops(&self, retriever: &MiniLmEncoder) -> Result<AgentLoops, Error> {
+        AgentLoops::open(&self.config, self.suite.catalogue(), retriever.clone())
+    }
+
+    /// Runs and scores a loop for each query; `None` if `watch` ended it.
     ///
     /// # Errors
     ///
@@ -68,15 +71,10 @@ impl AgentsInLoop {
     pub fn evaluate(
         &self,
         writer: Writer<'_>,
-        retriever: Option<&MiniLmEncoder>,
+        loops: &AgentLoops,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<AgentScores>, Error> {
         let catalogue = self.suite.catalogue();
-        let seen_by =
-            |encoder: &MiniLmEncoder| AgentLoops::open(&self.config, catalogue, encoder.clone());
-        let trained = retriever.map(seen_by).transpose()?;
-        let loops = trained.as_ref().or(self.loops.as_ref());
-        let loops = loops.ok_or_else(no_retriever)?;
         let mut executor = open_executor(goat_config(&self.config)?, catalogue)?;
         let means = Means {
             writer,

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::models::minilm::{MiniLm, MiniLmConfig, ParameterLayout};
 
 /// Tokens of all sentences that one pass takes at most; bounds the activations.
-const PASS_TOKENS: usize = 2048;
+pub(crate) const PASS_TOKENS: usize = 2048;
 
 /// Pieces of a sentence unless `sentence_bert_config.json` says otherwise.
 pub(crate) const MAX_SEQ_LENGTH: usize = 256;

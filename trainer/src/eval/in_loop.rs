@@ -2,28 +2,27 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use burn::tensor::Device;
 use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::text::{Row, TokenizedExample, prepare};
 
-use super::agents_in_loop::AgentsInLoop;
+use super::agents::AgentLoops;
 use super::documents::{no_retriever, untrained};
 use super::encoder::MiniLmEncoder;
 use super::flat_forms::FlatForms;
 use super::generate::{GenerationOptions, GenerationProgress};
-use super::nestful::NestfulSuite;
-use super::retrieval::RetrievalSuite;
+use super::open_suites::OpenSuites;
 use super::slot::Constraints;
-use super::toolqa::ToolQaSuite;
 use super::writer::{ModelWriter, Writer};
 use super::{loss, slot};
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalStrategy, MetricExpression, Suite};
 use crate::error::Error;
 use crate::models::Decoder;
+use crate::recipes::preparation::Preparation;
 use crate::recipes::settings;
-use crate::recipes::sft::Preparation;
 
 /// Rows, options and encoder of a run's evaluations.
 pub struct Evaluator {
@@ -38,16 +37,11 @@ pub struct Evaluator {
     constraints: OnceCell<Constraints>,
     /// Present where a suite compares texts.
     encoder: Option<Box<dyn SentenceEncoder>>,
-    /// The suites of agents.
-    agents: Vec<AgentsInLoop>,
-    /// Present where rankings are evaluated.
-    retrieval: Option<RetrievalSuite>,
-    /// Present where sequences of calls are evaluated.
-    nestful: Option<NestfulSuite>,
-    /// Present where answers about outputs of tools are evaluated.
-    toolqa: Option<ToolQaSuite>,
+    suites: Rc<OpenSuites>,
     /// Ranks documents where the run trains no retriever.
     untrained: Option<MiniLmEncoder>,
+    /// Those of the suites of agents with it.
+    untrained_loops: Vec<AgentLoops>,
 }
 
 impl std::fmt::Debug for Evaluator {
@@ -86,8 +80,7 @@ impl Evaluator {
     ///
     /// # Errors
     ///
-    /// An evaluation without rows, an encoder that cannot be loaded, or a row that cannot be
-    /// tokenized.
+    /// An encoder that cannot be loaded, or a row that cannot be tokenized.
     pub fn new(
         config: &Config,
         preparation: &Preparation,
@@ -97,19 +90,7 @@ impl Evaluator {
             return Ok(None);
         }
         let asks = |suite: Suite| config.eval.suites.contains(&suite);
-        let needs_loss = config.eval.suites.is_empty() || selects_by_loss(config);
-        let reads_rows = needs_loss || asks(Suite::Slot) || asks(Suite::Goat);
-        if preparation.eval_rows.is_empty() && reads_rows {
-            return Err(Error::Usage(
-                "eval.eval_strategy is \"steps\" and data.eval has no rows; \
-                 name a file in data.eval or set eval.eval_strategy = \"no\""
-                    .to_string(),
-            ));
-        }
-        let examples = match needs_loss {
-            true => held_out(config, preparation)?,
-            false => Vec::new(),
-        };
+        let examples = held_out(config, preparation)?;
         let encoder = match asks(Suite::Slot) {
             true => Some(encoder(config, device)?),
             false => None,
@@ -118,28 +99,19 @@ impl Evaluator {
             true => FlatForms::of(&preparation.eval_rows, &config.data.flatten)?,
             false => FlatForms::default(),
         };
-        let suites = config.eval.suites.iter().copied();
-        let ranks = suites.clone().any(Suite::ranks_documents);
-        let untrained = match ranks && config.retriever_training().is_none() {
+        let suites = Rc::clone(&preparation.suites);
+        let untrained = match ranks_untrained(config) {
             true => Some(untrained(config, device)?),
             false => None,
         };
-        let agents = suites
-            .filter(|suite| suite.is_of_agents())
-            .map(|suite| AgentsInLoop::open(suite, config, untrained.as_ref()))
-            .collect::<Result<_, _>>()?;
-        let retrieval = match asks(Suite::Retrieval) {
-            true => Some(RetrievalSuite::open(config)?),
-            false => None,
-        };
-        let nestful = match asks(Suite::Nestful) {
-            true => Some(nestful(config)?),
-            false => None,
-        };
-        let toolqa = match asks(Suite::Toolqa) {
-            true => Some(toolqa(config)?),
-            false => None,
-        };
+        let untrained_loops = match &untrained {
+            Some(encoder) => suites
+                .agents
+                .iter()
+                .map(|suite| suite.loops(encoder))
+                .collect(),
+            None => Ok(Vec::new()),
+        }?;
         Ok(Some(Self {
             rows: preparation.eval_rows.clone(),
             forms,
@@ -148,11 +120,9 @@ impl Evaluator {
             constraints: OnceCell::new(),
             options: settings::generation(config, &preparation.base.stop_ids),
             encoder,
-            agents,
-            retrieval,
-            nestful,
-            toolqa,
+            suites,
             untrained,
+            untrained_loops,
         }))
     }
 
@@ -207,27 +177,30 @@ impl Evaluator {
             metrics.extend(evaluation.metrics());
             files.extend(named("slot", evaluation.files()?));
         }
-        for suite in &self.agents {
-            let Some(scores) = suite.evaluate(writer, retriever, watch)? else {
+        for (i, suite) in self.suites.agents.iter().enumerate() {
+            let trained = retriever.map(|encoder| suite.loops(encoder)).transpose()?;
+            let loops = trained.as_ref().or(self.untrained_loops.get(i));
+            let loops = loops.ok_or_else(no_retriever)?;
+            let Some(scores) = suite.evaluate(writer, loops, watch)? else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             files.extend(named(suite.name(), scores.files()?));
             metrics.extend(scores.metrics);
         }
-        if let Some(suite) = &self.retrieval {
+        if let Some(suite) = &self.suites.retrieval {
             let encoder = retriever.or(self.untrained.as_ref());
             let evaluation = suite.evaluate(encoder.ok_or_else(no_retriever)?)?;
             metrics.extend(evaluation.metrics());
             files.extend(named("retrieval", evaluation.files()?));
         }
-        if let Some(suite) = &self.nestful {
+        if let Some(suite) = &self.suites.nestful {
             let Some(evaluation) = suite.evaluate(&writer, None, watch)? else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             metrics.extend(evaluation.metrics());
             files.extend(named("nestful", evaluation.files));
         }
-        if let Some(suite) = &self.toolqa {
+        if let Some(suite) = &self.suites.toolqa {
             let max_new_tokens = self.options.max_new_tokens;
             let Some(evaluation) = suite.evaluate(&writer, max_new_tokens, watch)? else {
                 return Ok(EvaluationOutcome::Interrupted);
@@ -263,15 +236,33 @@ pub fn named(
     files.into_iter().map(named)
 }
 
-fn nestful(config: &Config) -> Result<NestfulSuite, Error> {
-    let suite = config.eval.nestful.clone().unwrap_or_default();
-    NestfulSuite::open(&suite, &config.eval, &suite.data)
+/// Whether the evaluations of a run measure the loss of held-out rows.
+pub fn needs_loss(config: &Config) -> bool {
+    config.eval.suites.is_empty() || selects_by_loss(config)
 }
 
-fn toolqa(config: &Config) -> Result<ToolQaSuite, Error> {
-    let mut suite = config.eval.toolqa.clone().unwrap_or_default();
-    suite.judge = suite.judge.filter(|judge| judge.in_loop);
-    ToolQaSuite::open(&suite, &config.eval, &suite.data)
+/// Whether its evaluations rank documents with the retriever as it came.
+pub fn ranks_untrained(config: &Config) -> bool {
+    let mut suites = config.eval.suites.iter().copied();
+    suites.any(Suite::ranks_documents) && config.retriever_training().is_none()
+}
+
+/// Checks that evaluations which read rows have some.
+///
+/// # Errors
+///
+/// They have none.
+pub fn check_rows(config: &Config, rows: &[Row]) -> Result<(), Error> {
+    let asks = |suite: Suite| config.eval.suites.contains(&suite);
+    let reads_rows = needs_loss(config) || asks(Suite::Slot) || asks(Suite::Goat);
+    if config.eval.eval_strategy == EvalStrategy::No || !reads_rows || !rows.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Usage(
+        "eval.eval_strategy is \"steps\" and data.eval has no rows; \
+         name a file in data.eval or set eval.eval_strategy = \"no\""
+            .to_string(),
+    ))
 }
 
 fn selects_by_loss(config: &Config) -> bool {
@@ -295,7 +286,18 @@ pub fn encoder(config: &Config, device: &Device) -> Result<Box<dyn SentenceEncod
     Ok(Box::new(MiniLmEncoder::open(dir, device)?))
 }
 
-fn held_out(config: &Config, preparation: &Preparation) -> Result<Vec<TokenizedExample>, Error> {
+/// The examples whose loss the evaluations of a run measure; none where they measure none.
+///
+/// # Errors
+///
+/// A row that cannot be tokenized.
+pub fn held_out(
+    config: &Config,
+    preparation: &Preparation,
+) -> Result<Vec<TokenizedExample>, Error> {
+    if !needs_loss(config) {
+        return Ok(Vec::new());
+    }
     let base = &preparation.base;
     let options = settings::prepare_options(config, &base.stop_ids);
     let rows = preparation.eval_rows.iter().cloned().map(Ok);

@@ -15,6 +15,7 @@ pub mod journal;
 pub mod judge;
 pub mod loss;
 pub mod nestful;
+pub mod open_suites;
 pub mod report_files;
 pub mod restbench;
 pub mod retrieval;

@@ -136,6 +136,11 @@ impl NestfulSuite {
         })
     }
 
+    /// How many rows it has.
+    pub fn n_rows(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The rows, in order.
     pub fn rows(&self) -> &[NestfulRow] {
         &self.rows

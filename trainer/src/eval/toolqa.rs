@@ -123,6 +123,11 @@ impl ToolQaSuite {
         })
     }
 
+    /// How many rows it has.
+    pub fn n_rows(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The rows, in order.
     pub fn rows(&self) -> &[ToolQaRow] {
         &self.rows

@@ -3,8 +3,7 @@
 //! How they were measured: x86-64 Linux with glibc, two threads, one thing changed at a time. VmRSS
 //! before and after the weights are read and VmHWM after a step, all three from
 //! `tooltune plan --probe --format json`; VmHWM of `tooltune train` over three steps for what the
-//! update and the save take, of language models and of retrievers; VmHWM of `tooltune eval` for
-//! generation. The block constants are counted, tensor by tensor, from what the operations keep and
+//! update, the save and evaluations take, of language models and of retrievers. The block constants are counted, tensor by tensor, from what the operations keep and
 //! return, and held against measurements by a test. A kernel that keeps more or less changes them:
 //! count again then.
 
@@ -20,14 +19,15 @@ pub(super) const TOKENIZER_BYTES_PER_ENTRY: f64 = 310.0;
 /// share of the row's id.
 pub(super) const EXAMPLE_BYTES_PER_TOKEN: f64 = 18.0;
 
-/// Largest buffer that the heap keeps instead of giving it back: glibc's mmap threshold at its
-/// upper end. Reading a weight that is not stored in f32 takes such a buffer.
-pub(super) const KEPT_BUFFER_BYTES: f64 = 33_554_432.0;
+/// What a run holds after its first evaluation: working memory of each thread, compiled templates,
+/// and the ends of the heap.
+pub(super) const EVALUATION_BYTES: f64 = 40e6;
 
 /// Copies of the adapter's values that live through a run: parameters and two moments.
 pub(super) const ADAPTER_COPIES: f64 = 3.0;
 
-/// Copies of the adapter's values that an update makes for a moment, the gradient included.
+/// Copies of the adapter's values that an update makes for a moment, the gradient included, beside
+/// the pages of the step, which stay for the next one.
 pub(super) const UPDATE_COPIES: f64 = 3.5;
 
 /// Copies of the trained values that a save makes for a moment.
@@ -53,8 +53,9 @@ pub(super) const ENCODER: BlockWidths = BlockWidths {
 pub(super) const ENCODER_STREAMS: f64 = 7.0;
 
 /// Copies of a retriever's parameters that a step makes while the memory of its activations is kept
-/// for the next: gradient and clipped gradient.
-pub(super) const RETRIEVER_COPIES: f64 = 2.0;
+/// for the next: gradient and clipped gradient, less what of them takes the place of activations that
+/// are gone by then.
+pub(super) const RETRIEVER_COPIES: f64 = 1.5;
 
 /// The same of a save, which has given the memory of activations back: two moments, and the one that
 /// is being copied.
@@ -68,6 +69,15 @@ pub(super) const TRAINING: BlockWidths = BlockWidths {
     queries: 2.0,
     key_values: 2.0,
     intermediate: 6.0,
+};
+
+/// A block of an encoder that only reads texts.
+pub(super) const READING: BlockWidths = BlockWidths {
+    stream: 2.0,
+    hidden: 4.0,
+    queries: 0.0,
+    key_values: 0.0,
+    intermediate: 1.0,
 };
 
 /// A block that only computes its output.

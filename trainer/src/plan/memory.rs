@@ -1,20 +1,22 @@
 //! Shapes of a run to its peak memory, part by part.
 //!
-//! The peak is that of the largest phase, not the sum of everything: activations are gone when the
-//! optimizer runs, and both are gone when completions are generated. What lives through all phases
-//! is counted in each.
+//! The peak is that of the largest phase, not the sum of everything. The pages of a step's activations
+//! stay for the next step, so that an update counts them, and go before an evaluation and a save.
+//! What lives through all phases is counted in each.
 
 use serde::Serialize;
 use tooltune_kernels::ComputeDtype;
 
 use super::measured::{
-    ADAPTER_COPIES, EXAMPLE_BYTES_PER_TOKEN, FORWARD, KEPT_BUFFER_BYTES, LOGITS_COPIES,
-    PROGRAM_BYTES, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, TRAINING, UPDATE_COPIES,
+    ADAPTER_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN, FORWARD, LOGITS_COPIES,
+    PROGRAM_BYTES, READING, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, TRAINING, UPDATE_COPIES,
 };
-use super::retriever::RetrieverNeeds;
+use super::retriever::{RetrieverNeeds, n_matrix_values};
 use super::workload::{BatchShape, EvaluationWork};
+use crate::eval::encoder::PASS_TOKENS;
 use crate::models::ModelConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
+use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{BlockWidths, F32, KEPT, KeptBlocks, compute_bytes};
 use crate::recipes::sft::CHUNK_ROWS;
 
@@ -61,8 +63,6 @@ pub(super) struct MemoryInput<'a> {
     pub model: &'a ModelConfig,
     /// Values of the base model, tied tensors once.
     pub n_weights: usize,
-    /// Bytes of the largest weight as its file stores it; 0 where that is f32.
-    pub largest_stored_bytes: f64,
     /// Values of the adapter.
     pub n_adapter: usize,
     /// What products read.
@@ -78,8 +78,8 @@ pub(super) struct MemoryInput<'a> {
     /// The micro-batches that can be the largest.
     pub batches: &'a [BatchShape],
     pub evaluation: Option<&'a EvaluationWork>,
-    /// Values of the sentence encoder, and entries of its vocabulary.
-    pub encoder: Option<(usize, usize)>,
+    /// Encoders that evaluations open: those that compare texts or rank documents.
+    pub encoders: &'a [MiniLmConfig],
     /// The retriever that learns beside the model.
     pub retriever: Option<&'a RetrieverNeeds>,
 }
@@ -87,31 +87,60 @@ pub(super) struct MemoryInput<'a> {
 /// Predicts the memory of every phase.
 pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
     let mut resident = resident(input);
+    let step = largest(input.batches.iter().map(|shape| training(input, shape)));
+    let step_bytes = step.iter().map(|part| part.bytes).sum::<u64>() as f64;
+    let copies = |name: &str, copies: f64| part(name, copies * F32 * input.n_adapter as f64);
+    let update = vec![
+        copies("temporaries of the update", UPDATE_COPIES),
+        part("kept from the step for the next", step_bytes),
+    ];
+    let save = vec![copies("copies on their way to the disk", SAVE_COPIES)];
     let mut phases = vec![
-        (
-            "training step",
-            largest(input.batches.iter().map(|shape| training(input, shape))),
-        ),
-        (
-            "optimizer update",
-            adapter_copies(input, "temporaries of the update", UPDATE_COPIES),
-        ),
-        (
-            SAVING,
-            adapter_copies(input, "copies on their way to the disk", SAVE_COPIES),
-        ),
+        ("training step", step),
+        ("optimizer update", update),
+        (SAVING, save),
     ];
     if let Some(evaluation) = input.evaluation {
-        let batches = evaluation.batches.iter();
-        let generations = batches.map(|lengths| generation(input, evaluation, lengths));
-        phases.push(("generation", largest(generations)));
+        phases.extend(evaluation_phases(input, evaluation));
     }
     if let Some(retriever) = input.retriever {
         resident.extend(retriever.resident());
-        let kept_bytes: u64 = phases[0].1.iter().map(|part| part.bytes).sum();
-        phases.extend(retriever.phases(kept_bytes as f64));
+        phases.extend(retriever.phases(step_bytes));
     }
     of_phases(&resident, phases)
+}
+
+/// What an evaluation does, one after the other.
+fn evaluation_phases(
+    input: &MemoryInput,
+    evaluation: &EvaluationWork,
+) -> Vec<(&'static str, Vec<Part>)> {
+    let mut phases = Vec::new();
+    if evaluation.n_loss_rows > 0 {
+        phases.push(("evaluation loss", loss(input, &evaluation.longest_loss_row)));
+    }
+    let retriever = input.retriever.map(|retriever| {
+        let bytes = F32 * n_matrix_values(&retriever.config) as f64;
+        part("matrices of the retriever, to rank with", bytes)
+    });
+    if !evaluation.batches.is_empty() {
+        let batches = evaluation.batches.iter();
+        let mut parts = largest(batches.map(|lengths| generation(input, evaluation, lengths)));
+        parts.extend(retriever.clone());
+        phases.push(("generation", parts));
+    }
+    let learning = input.retriever.map(|retriever| &retriever.config);
+    if let Some(encoder) = learning
+        .or(input.encoders.first())
+        .filter(|_| evaluation.encodes)
+    {
+        let widths = [encoder.hidden_size, encoder.intermediate_size];
+        let of_token = READING.bytes_beside_heads(widths, ComputeDtype::F32);
+        let mut parts = vec![part("activations of texts", of_token * PASS_TOKENS as f64)];
+        parts.extend(retriever);
+        phases.push(("reading texts with the encoder", parts));
+    }
+    phases
 }
 
 /// Phases with what each has beside what lives through all, largest first.
@@ -150,11 +179,18 @@ fn largest(candidates: impl Iterator<Item = Vec<Part>>) -> Vec<Part> {
 
 /// What lives from the first step to the last.
 fn resident(input: &MemoryInput) -> Vec<Part> {
-    let tokenizers = input.vocabulary + input.encoder.map_or(0, |(_, vocabulary)| vocabulary);
+    let encoders = input.encoders.iter();
+    let tokenizers = input.vocabulary + encoders.clone().map(|e| e.vocab_size).sum::<usize>();
     let program = PROGRAM_BYTES
         + TOKENIZER_BYTES_PER_ENTRY * tokenizers as f64
-        + EXAMPLE_BYTES_PER_TOKEN * input.n_example_tokens as f64
-        + input.largest_stored_bytes.min(KEPT_BUFFER_BYTES);
+        + EXAMPLE_BYTES_PER_TOKEN * input.n_example_tokens as f64;
+    // The matrices once more, as products read them.
+    let n_values = |e: &MiniLmConfig| ParameterLayout::new(e).len() + n_matrix_values(e);
+    let left = if input.evaluation.is_some() {
+        EVALUATION_BYTES
+    } else {
+        0.0
+    };
     vec![
         part("base weights", weight_bytes(input)),
         part(
@@ -162,9 +198,10 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
             ADAPTER_COPIES * F32 * input.n_adapter as f64,
         ),
         part(
-            "encoder of the metrics",
-            F32 * input.encoder.map_or(0, |(n, _)| n) as f64,
+            "encoders of the evaluation",
+            F32 * encoders.map(n_values).sum::<usize>() as f64,
         ),
+        part("what evaluations leave", left),
         part("program, tokenizers, examples, heap", program),
     ]
 }
@@ -177,8 +214,7 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let n_inputs = model.num_hidden_layers - n_kept_blocks;
     let inputs = F32 * (model.hidden_size * n_inputs) as f64 * shape.n_tokens as f64;
     let gradient = F32 * input.n_adapter as f64;
-    let n_logits = shape.n_trained_tokens.min(CHUNK_ROWS) * model.vocab_size;
-    let logits = LOGITS_COPIES * compute_bytes(input.compute_dtype) * n_logits as f64;
+    let logits = chunk_bytes(input, shape);
     vec![
         // From the last block to the first, inputs go and gradients come: one end is the peak.
         match inputs >= gradient {
@@ -198,8 +234,20 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     ]
 }
 
-fn adapter_copies(input: &MemoryInput, name: &str, copies: f64) -> Vec<Part> {
-    vec![part(name, copies * F32 * input.n_adapter as f64)]
+/// The logits of a chunk of learned rows.
+fn chunk_bytes(input: &MemoryInput, shape: &BatchShape) -> f64 {
+    let n_logits = shape.n_trained_tokens.min(CHUNK_ROWS) * input.model.vocab_size;
+    LOGITS_COPIES * compute_bytes(input.compute_dtype) * n_logits as f64
+}
+
+/// The loss of a held-out row: its blocks one after the other, then its logits.
+fn loss(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
+    let block = block_bytes(input, shape.n_tokens, &FORWARD);
+    let logits = chunk_bytes(input, shape);
+    vec![match logits > block {
+        true => part(format!("logits of {CHUNK_ROWS} rows"), logits),
+        false => part("activations of one block", block),
+    }]
 }
 
 fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize]) -> Vec<Part> {

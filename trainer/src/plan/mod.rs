@@ -19,18 +19,20 @@ pub use probe::{Probe, probe};
 pub use retriever::{RetrieverPlan, RetrieverRunPlan, TextShape, plan_retriever};
 pub use workload::{BatchShape, EvaluationWork, TrainingWork};
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use tooltune_checkpoints::weights::Weights;
-use tooltune_data::text::WordPiece;
 
-use crate::config::Config;
+use crate::config::{Config, EvalStrategy, Suite};
 use crate::error::Error;
+use crate::eval::encoder::EncoderFiles;
+use crate::eval::in_loop::ranks_untrained;
 use crate::models::load::expected_tensors;
+use crate::models::minilm::MiniLmConfig;
 use crate::recipes::kept_blocks::KeptBlocks;
+use crate::recipes::preparation::Preparation;
 use crate::recipes::settings;
-use crate::recipes::sft::Preparation;
 use memory::{MemoryInput, SAVING, memory_plan};
 use retriever::retriever_plan;
 use workload::{evaluation_work, training_work};
@@ -49,7 +51,7 @@ pub struct Plan {
     pub n_weights: usize,
     /// What training reads.
     pub training: TrainingWork,
-    /// What evaluations generate; `None` if the run does not evaluate.
+    /// What evaluations do; `None` if the run does not evaluate.
     pub evaluation: Option<EvaluationWork>,
     /// The retriever that learns beside the model.
     pub retriever: Option<RetrieverPlan>,
@@ -59,7 +61,7 @@ pub struct Plan {
     pub step_bytes: u64,
     /// Bytes of one checkpoint.
     pub checkpoint_bytes: u64,
-    /// Checkpoints that lie on disk at once: the kept ones, the best, the one being written.
+    /// Checkpoints that lie on disk at once.
     pub n_checkpoints: u64,
 }
 
@@ -103,10 +105,8 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
     let training = training_work(preparation);
     let evaluation = evaluation_work(config, preparation)?;
     let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device);
-    let encoder = match (&config.eval.encoder, &evaluation) {
-        (Some(dir), Some(_)) => Some(encoder_size(dir)?),
-        _ => None,
-    };
+    let encoders = evaluation_encoders(config).map(encoder_shape);
+    let encoders = encoders.collect::<Result<Vec<_>, _>>()?;
     let retriever = match (config.retriever_training(), &preparation.retriever) {
         (Some(training), Some(preparation)) => {
             let dtype = settings::compute_dtype(training.compute_dtype, device);
@@ -117,7 +117,6 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
     let input = MemoryInput {
         model,
         n_weights,
-        largest_stored_bytes: largest_stored_bytes(preparation, n_weights)?,
         n_adapter,
         compute_dtype,
         vocabulary: preparation.base.tokenizer.vocab_size(),
@@ -131,7 +130,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         accumulates: config.train.gradient_accumulation_steps > 1,
         batches: &training.largest,
         evaluation: evaluation.as_ref(),
-        encoder,
+        encoders: &encoders,
         retriever: retriever.as_ref().map(|retriever| &retriever.needs),
     };
     let of_retriever = retriever.as_ref().map_or(0, |r| r.checkpoint_bytes);
@@ -144,7 +143,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         memory: memory_plan(&input),
         evaluation: evaluation.clone(),
         checkpoint_bytes: checkpoint_bytes(n_adapter) + of_retriever,
-        n_checkpoints: config.checkpoint.save_total_limit as u64 + 2,
+        n_checkpoints: n_checkpoints(config),
         retriever: retriever.clone(),
     })
 }
@@ -152,7 +151,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
 /// The peak where a step is all that is done.
 fn step_bytes(input: &MemoryInput) -> u64 {
     let alone = memory_plan(&MemoryInput {
-        encoder: None,
+        encoders: &[],
         evaluation: None,
         retriever: None,
         ..*input
@@ -161,45 +160,34 @@ fn step_bytes(input: &MemoryInput) -> u64 {
     phases.map(|phase| phase.bytes).max().unwrap_or(0)
 }
 
-/// Bytes of the largest weight in its file, taking the mean of all for its number format; 0 for
-/// f32, which needs no second buffer to be read.
-fn largest_stored_bytes(preparation: &Preparation, n_weights: usize) -> Result<f64, Error> {
-    let mut n_bytes = 0;
-    for path in preparation.base.files.weights.paths() {
-        n_bytes += std::fs::metadata(path)
-            .map_err(Error::io(path, "read"))?
-            .len();
-    }
-    let bytes_per_value = n_bytes as f64 / n_weights as f64;
-    let tensors = expected_tensors(&preparation.base.config);
-    let sizes = tensors
-        .iter()
-        .map(|(_, shape)| shape.iter().product::<usize>());
-    let largest = sizes.max().unwrap_or(0) as f64;
-    Ok(if bytes_per_value < 3.9 {
-        bytes_per_value * largest
-    } else {
-        0.0
-    })
-}
-
 /// Bytes of a checkpoint of `n_adapter` trainable values: the adapter and two moments, in f32.
 pub(crate) fn checkpoint_bytes(n_adapter: usize) -> u64 {
     3 * 4 * n_adapter as u64 + CHECKPOINT_TEXT_BYTES
 }
 
-/// Values of the encoder's weights and entries of its vocabulary, from headers alone.
-pub(crate) fn encoder_size(dir: &Path) -> Result<(usize, usize), Error> {
-    let weights = Weights::open(dir)?;
-    let n_weights = weights
-        .names()
-        .filter_map(|name| weights.shape(name))
-        .map(|shape| shape.iter().product::<usize>())
-        .sum();
-    let vocabulary = weights
-        .shape("embeddings.word_embeddings.weight")
-        .and_then(|shape| shape.first().copied())
-        .unwrap_or(0);
-    WordPiece::from_file(&dir.join("tokenizer.json"), 256)?;
-    Ok((n_weights, vocabulary))
+/// Checkpoints that lie on disk at once: what `RunDir::rotate` keeps, which is never less than the
+/// newest and the best, and the one being written.
+pub(crate) fn n_checkpoints(config: &Config) -> u64 {
+    let least = match config.eval.eval_strategy {
+        EvalStrategy::No => 1,
+        EvalStrategy::Steps => 2,
+    };
+    config.checkpoint.save_total_limit.max(least) as u64 + 1
+}
+
+/// The folders of the encoders that the evaluations of a run open.
+fn evaluation_encoders(config: &Config) -> impl Iterator<Item = &Path> {
+    let evaluates = config.eval.eval_strategy != EvalStrategy::No;
+    let compares = evaluates && config.eval.suites.contains(&Suite::Slot);
+    let ranks = evaluates && ranks_untrained(config);
+    let retriever = config.retriever.as_ref().map(|r| &r.model_name_or_path);
+    let encoder = config.eval.encoder.as_ref().filter(|_| compares);
+    let encoders = encoder.into_iter().chain(retriever.filter(|_| ranks));
+    encoders.map(PathBuf::as_path)
+}
+
+/// The shape of an encoder whose files are all there.
+pub(crate) fn encoder_shape(dir: &Path) -> Result<MiniLmConfig, Error> {
+    Weights::open(dir)?;
+    Ok(EncoderFiles::open(dir, None)?.config)
 }

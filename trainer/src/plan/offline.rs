@@ -11,19 +11,17 @@ use tooltune_kernels::ComputeDtype;
 
 use super::memory::{MemoryInput, MemoryPlan, memory_plan};
 use super::retriever::{RetrieverNeeds, TextShape};
-use super::workload::{BatchShape, EvaluationWork};
-use super::{CHECKPOINT_TEXT_BYTES, checkpoint_bytes};
+use super::workload::{BatchShape, EvaluationWork, encodes};
+use super::{CHECKPOINT_TEXT_BYTES, checkpoint_bytes, evaluation_encoders, n_checkpoints};
 use crate::config::{self, Config, EvalStrategy, RunLength, Suite};
 use crate::device;
 use crate::error::Error;
 use crate::eval::encoder::{MAX_SEQ_LENGTH, json};
-use crate::models::minilm::{MiniLmConfig, ParameterLayout};
+use crate::eval::in_loop::needs_loss;
+use crate::models::minilm::MiniLmConfig;
 use crate::models::{ModelConfig, load::expected_tensors};
 use crate::recipes::kept_blocks::KeptBlocks;
 use crate::recipes::settings;
-
-/// Bytes of a value in the files of published models: bf16 or f16.
-const STORED_BYTES: f64 = 2.0;
 
 /// Rows generated together beyond which no machine has the memory.
 const MOST_ROWS: usize = 1 << 16;
@@ -59,7 +57,7 @@ pub struct Outline {
     pub memory: MemoryPlan,
     /// Bytes of one checkpoint.
     pub checkpoint_bytes: u64,
-    /// Checkpoints that lie on disk at once: the kept ones, the best, the one being written.
+    /// Checkpoints that lie on disk at once.
     pub n_checkpoints: u64,
 }
 
@@ -94,8 +92,7 @@ pub fn outline(config: &Config, model: &ModelConfig) -> Result<Outline, Error> {
     let sizes = expected_tensors(model)
         .into_iter()
         .map(|(_, shape)| shape.iter().product::<usize>());
-    let n_weights = sizes.clone().sum();
-    let largest_weight = sizes.max().unwrap_or(0);
+    let n_weights = sizes.sum();
     let batch_size = config.train.per_device_train_batch_size;
     let n_tokens = batch_size.saturating_mul(config.data.max_length);
     let largest = BatchShape {
@@ -108,16 +105,11 @@ pub fn outline(config: &Config, model: &ModelConfig) -> Result<Outline, Error> {
     let steps = known_steps(config.train.length);
     let retriever = retriever(config, steps, &cpu)?;
     let evaluation = evaluation(config);
-    let encoder = config
-        .eval
-        .encoder
-        .as_deref()
-        .filter(|_| evaluation.is_some());
-    let encoder = encoder.map(encoder_size).transpose()?;
+    let encoders = evaluation_encoders(config).map(|dir| Ok(encoder_shape(dir)?.0));
+    let encoders = encoders.collect::<Result<Vec<_>, Error>>()?;
     let memory = memory_plan(&MemoryInput {
         model,
         n_weights,
-        largest_stored_bytes: STORED_BYTES * largest_weight as f64,
         n_adapter,
         compute_dtype,
         vocabulary: model.vocab_size,
@@ -126,7 +118,7 @@ pub fn outline(config: &Config, model: &ModelConfig) -> Result<Outline, Error> {
         accumulates: config.train.gradient_accumulation_steps > 1,
         batches: &[largest],
         evaluation: evaluation.as_ref(),
-        encoder,
+        encoders: &encoders,
         retriever: retriever.as_ref().map(|(needs, _)| needs),
     });
     let of_retriever = retriever.as_ref().map_or(0, |(needs, _)| {
@@ -140,7 +132,7 @@ pub fn outline(config: &Config, model: &ModelConfig) -> Result<Outline, Error> {
         largest,
         memory,
         checkpoint_bytes: checkpoint_bytes(n_adapter) + of_retriever,
-        n_checkpoints: config.checkpoint.save_total_limit as u64 + 2,
+        n_checkpoints: n_checkpoints(config),
         retriever: retriever.map(|(_, outline)| outline),
     })
 }
@@ -177,7 +169,7 @@ fn kept_blocks(
     }
 }
 
-/// Prompts of `data.max_length` tokens, as many as are generated together.
+/// Rows and prompts of `data.max_length` tokens, as many prompts as are generated together.
 fn evaluation(config: &Config) -> Option<EvaluationWork> {
     if config.eval.eval_strategy == EvalStrategy::No {
         return None;
@@ -188,18 +180,21 @@ fn evaluation(config: &Config) -> Option<EvaluationWork> {
         true => config.eval.batch_size.min(most),
         false => 0,
     };
-    let batch = vec![config.data.max_length; n_rows];
+    let longest = config.data.max_length;
     Some(EvaluationWork {
+        n_loss_rows: usize::from(needs_loss(config)),
+        longest_loss_row: BatchShape {
+            n_tokens: longest,
+            n_trained_tokens: longest,
+        },
         max_new_tokens: config.eval.max_new_tokens,
-        batches: vec![batch],
+        batches: match n_rows {
+            0 => Vec::new(),
+            _ => vec![vec![longest; n_rows]],
+        },
+        encodes: encodes(config),
         ..EvaluationWork::default()
     })
-}
-
-/// Values of an encoder and entries of its vocabulary.
-fn encoder_size(dir: &Path) -> Result<(usize, usize), Error> {
-    let (shape, _) = encoder_shape(dir)?;
-    Ok((ParameterLayout::new(&shape).len(), shape.vocab_size))
 }
 
 /// The shape of the encoder in a folder, or of all-MiniLM-L6-v2 if it is not there: then true.

@@ -14,8 +14,9 @@ use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::optim::{BackwardOptions, Optimizer, backward};
 use crate::process::{peak_rss_bytes, rss_bytes};
 use crate::recipes::kept_blocks::KeptBlocks;
+use crate::recipes::preparation::Preparation;
 use crate::recipes::settings;
-use crate::recipes::sft::{CHUNK_ROWS, Preparation};
+use crate::recipes::sft::CHUNK_ROWS;
 
 /// What one step on the longest micro-batch took.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

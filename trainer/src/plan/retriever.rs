@@ -8,12 +8,13 @@ use tooltune_data::batches::Cursor;
 use tooltune_data::pairs::PairBatch;
 use tooltune_kernels::ComputeDtype;
 
-use super::CHECKPOINT_TEXT_BYTES;
 use super::measured::{
     ADAPTER_COPIES, ENCODER, ENCODER_STREAMS, EXAMPLE_BYTES_PER_TOKEN, PROGRAM_BYTES,
     RETRIEVER_COPIES, RETRIEVER_SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY,
 };
 use super::memory::{MemoryPlan, Part, of_phases, part};
+use super::workload::MOST_WALKED;
+use super::{CHECKPOINT_TEXT_BYTES, n_checkpoints};
 use crate::config::{Config, RetrieverTraining};
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{F32, compute_bytes};
@@ -65,7 +66,7 @@ pub struct RetrieverRunPlan {
     pub memory: MemoryPlan,
     /// Predicted peak of a step alone, without saves.
     pub step_bytes: u64,
-    /// Checkpoints that lie on disk at once: the kept ones, the best, the one being written.
+    /// Checkpoints that lie on disk at once.
     pub n_checkpoints: u64,
 }
 
@@ -130,29 +131,19 @@ impl RetrieverNeeds {
         per_token * n_tokens as f64 + F32 * n_texts as f64 * n_tokens as f64
     }
 
-    /// What a step takes besides, and a save after it, where steps of a language model took
-    /// `kept_bytes`: the memory of activations stays with the process.
+    /// What a step takes besides where steps of a language model took `kept_bytes`: their pages stay
+    /// for the next one, and the retriever has them before it takes others.
     fn beside(&self, kept_bytes: f64, name: &str, copies: f64) -> Vec<Part> {
-        let MiniLmConfig {
-            hidden_size: d,
-            intermediate_size: inner,
-            num_hidden_layers: n_blocks,
-            ..
-        } = self.config;
-        let n_matrices = (n_blocks * (4 * d * d + 2 * d * inner)) as f64;
+        let packed = compute_bytes(self.compute_dtype) * n_matrix_values(&self.config) as f64;
         let activations = self.activation_bytes();
-        let packed = compute_bytes(self.compute_dtype) * n_matrices;
+        let copies = copies * F32 * self.n_parameters() as f64;
+        let matrices = (1.0 + self.of_parts()) * packed;
+        let left = kept_bytes - activations - copies - matrices;
         vec![
             part("activations of the texts", activations),
-            part(
-                "kept from the model's steps",
-                (kept_bytes - activations).max(0.0),
-            ),
-            part(name, copies * F32 * self.n_parameters() as f64),
-            part(
-                "matrices as products read them",
-                (1.0 + self.of_parts()) * packed,
-            ),
+            part("kept from the model's steps", left.max(0.0)),
+            part(name, copies),
+            part("matrices as products read them", matrices),
         ]
     }
 
@@ -185,6 +176,12 @@ impl RetrieverNeeds {
     }
 }
 
+/// Values of an encoder's matrices, which products read packed.
+pub(super) fn n_matrix_values(config: &MiniLmConfig) -> usize {
+    let (d, inner) = (config.hidden_size, config.intermediate_size);
+    config.num_hidden_layers * (4 * d * d + 2 * d * inner)
+}
+
 /// Predicts the run of a retriever alone.
 pub fn plan_retriever(
     config: &Config,
@@ -199,11 +196,11 @@ pub fn plan_retriever(
         step_bytes: steps.map(|phase| phase.bytes).max().unwrap_or(0),
         memory,
         retriever,
-        n_checkpoints: config.checkpoint.save_total_limit as u64 + 2,
+        n_checkpoints: n_checkpoints(config),
     }
 }
 
-/// Walks the steps of a retriever as training will.
+/// Walks the steps of a retriever as training will, the first [`MOST_WALKED`].
 pub(super) fn retriever_plan(
     training: &RetrieverTraining,
     preparation: &RetrieverPreparation,
@@ -218,7 +215,7 @@ pub(super) fn retriever_plan(
         epoch: 0,
         step_in_epoch: 0,
     };
-    for _ in 0..preparation.total_steps {
+    for _ in 0..preparation.total_steps.min(MOST_WALKED) {
         let (rows, next) = preparation.order.next(cursor);
         cursor = next;
         let batch = PairBatch::new(set, &rows.concat(), &[]);

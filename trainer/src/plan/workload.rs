@@ -1,13 +1,18 @@
 //! A prepared run to the shapes that its memory and time follow from.
 //!
-//! Every micro-batch of the run is looked at, not a typical one: what fits on average and not at
+//! Every micro-batch is looked at, not a typical one: what fits on average and not at
 //! the longest batch ends a run in its second hour.
 
 use tooltune_data::batches::Cursor;
 use tooltune_data::text::{DataError, TokenizedExample, prompt_ids};
 
-use crate::config::{Config, EvalStrategy};
-use crate::recipes::sft::Preparation;
+use crate::config::{Config, EvalStrategy, Suite};
+use crate::error::Error;
+use crate::eval::in_loop::held_out;
+use crate::recipes::preparation::Preparation;
+
+/// Steps that are looked at one by one: seconds of work.
+pub(super) const MOST_WALKED: u64 = 1_000_000;
 
 /// The size of one micro-batch, as far as memory depends on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,16 +24,19 @@ pub struct BatchShape {
 }
 
 impl BatchShape {
-    fn of(examples: &[TokenizedExample], batch: &[usize]) -> Self {
+    fn of_one(example: &TokenizedExample) -> Self {
+        let weights = example.loss_weights.iter();
+        Self {
+            n_tokens: example.input_ids.len(),
+            n_trained_tokens: weights.filter(|&&weight| weight > 0.0).count(),
+        }
+    }
+
+    fn of(examples: &[Self], batch: &[usize]) -> Self {
         let examples = batch.iter().map(|&idx| &examples[idx]);
         examples.fold(Self::default(), |shape, example| Self {
-            n_tokens: shape.n_tokens + example.input_ids.len(),
-            n_trained_tokens: shape.n_trained_tokens
-                + example
-                    .loss_weights
-                    .iter()
-                    .filter(|&&weight| weight > 0.0)
-                    .count(),
+            n_tokens: shape.n_tokens + example.n_tokens,
+            n_trained_tokens: shape.n_trained_tokens + example.n_trained_tokens,
         })
     }
 }
@@ -50,19 +58,23 @@ pub struct TrainingWork {
     pub longest_batch: Vec<usize>,
 }
 
-/// Walks the steps of a run as training will.
+/// Walks the steps of a run as training will, the first [`MOST_WALKED`]; the others are taken as those
+/// were.
 pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
+    let examples = preparation.examples.iter();
+    let examples: Vec<BatchShape> = examples.map(BatchShape::of_one).collect();
+    let n_walked = preparation.total_steps.min(MOST_WALKED);
     let mut work = TrainingWork::default();
     let mut most_tokens = 0;
     let mut cursor = Cursor {
         epoch: 0,
         step_in_epoch: 0,
     };
-    for _ in 0..preparation.total_steps {
+    for _ in 0..n_walked {
         let (micro_batches, next) = preparation.order.next(cursor);
         cursor = next;
         for batch in micro_batches {
-            let shape = BatchShape::of(&preparation.examples, &batch);
+            let shape = BatchShape::of(&examples, &batch);
             work.n_tokens += shape.n_tokens as u64;
             work.n_trained_tokens += shape.n_trained_tokens as u64;
             work.n_micro_batches += 1;
@@ -75,6 +87,14 @@ pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
     }
     let steps_in_epoch = preparation.order.steps_in_epoch(cursor.epoch).max(1);
     work.epochs = cursor.epoch as f64 + cursor.step_in_epoch as f64 / steps_in_epoch as f64;
+    if n_walked < preparation.total_steps {
+        let times = preparation.total_steps as f64 / n_walked as f64;
+        let of_all = |n: u64| (n as f64 * times) as u64;
+        work.n_tokens = of_all(work.n_tokens);
+        work.n_trained_tokens = of_all(work.n_trained_tokens);
+        work.n_micro_batches = of_all(work.n_micro_batches);
+        work.epochs *= times;
+    }
     work
 }
 
@@ -88,22 +108,28 @@ fn keep_if_largest(largest: &mut Vec<BatchShape>, shape: BatchShape) {
     }
 }
 
-/// What the evaluations of a run generate.
+/// What the evaluations of a run do.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EvaluationWork {
     /// Evaluations of the run: at step 0, every `eval.eval_steps`, and at the end.
     pub n_evaluations: u64,
-    /// Rows of each.
-    pub n_rows: usize,
-    /// Tokens of all prompts of one evaluation.
+    /// The suites by name, each with its rows or queries.
+    pub suites: Vec<(&'static str, usize)>,
+    /// Held-out rows whose loss is measured.
+    pub n_loss_rows: usize,
+    /// The longest of them.
+    pub longest_loss_row: BatchShape,
+    /// Tokens of all prompts of the suite slot in one evaluation.
     pub n_prompt_tokens: usize,
     /// Most new tokens of a completion.
     pub max_new_tokens: usize,
     /// Prompt lengths of the batches that are generated together, shortest prompts first.
     pub batches: Vec<Vec<usize>>,
+    /// Whether an encoder reads texts.
+    pub encodes: bool,
 }
 
-/// Tokenizes the prompts of the evaluation rows; `None` where the run does not evaluate.
+/// Tokenizes what the evaluations read; `None` where the run does not evaluate.
 ///
 /// # Errors
 ///
@@ -111,10 +137,49 @@ pub struct EvaluationWork {
 pub(super) fn evaluation_work(
     config: &Config,
     preparation: &Preparation,
-) -> Result<Option<EvaluationWork>, DataError> {
+) -> Result<Option<EvaluationWork>, Error> {
     if config.eval.eval_strategy == EvalStrategy::No {
         return Ok(None);
     }
+    let held_out: Vec<BatchShape> = held_out(config, preparation)?
+        .iter()
+        .map(BatchShape::of_one)
+        .collect();
+    let longest = held_out.iter().max_by_key(|shape| shape.n_tokens);
+    let asks = |suite| config.eval.suites.contains(&suite);
+    let mut suites = preparation.suites.sizes();
+    let mut batches = other_batches(config, preparation, &suites);
+    let mut n_prompt_tokens = 0;
+    if asks(Suite::Slot) || asks(Suite::Goat) {
+        let lengths = prompt_lengths(preparation)?;
+        let batch = lengths.chunks(config.eval.batch_size.max(1));
+        batches.extend(batch.map(<[usize]>::to_vec));
+        if asks(Suite::Slot) {
+            n_prompt_tokens = lengths.iter().sum();
+            suites.insert(0, ("slot", lengths.len()));
+        }
+    }
+    let steps = preparation.total_steps;
+    Ok(Some(EvaluationWork {
+        n_evaluations: 1 + steps.div_ceil(config.eval.eval_steps),
+        suites,
+        n_loss_rows: held_out.len(),
+        longest_loss_row: longest.copied().unwrap_or_default(),
+        n_prompt_tokens,
+        max_new_tokens: config.eval.max_new_tokens,
+        batches,
+        encodes: encodes(config),
+    }))
+}
+
+/// Whether the suites compare texts or rank documents.
+pub(super) fn encodes(config: &Config) -> bool {
+    let mut suites = config.eval.suites.iter();
+    suites.any(|suite| *suite == Suite::Slot || suite.ranks_documents())
+}
+
+/// Tokens of the prompts of the evaluation rows, shortest first.
+fn prompt_lengths(preparation: &Preparation) -> Result<Vec<usize>, DataError> {
     let base = &preparation.base;
     let mut lengths = preparation
         .eval_rows
@@ -122,18 +187,22 @@ pub(super) fn evaluation_work(
         .map(|row| Ok(prompt_ids(row, &base.template, &base.tokenizer)?.len()))
         .collect::<Result<Vec<usize>, DataError>>()?;
     lengths.sort_unstable();
-    let steps = preparation.total_steps;
-    Ok(Some(EvaluationWork {
-        n_evaluations: 1 + steps.div_ceil(config.eval.eval_steps),
-        n_rows: lengths.len(),
-        n_prompt_tokens: lengths.iter().sum(),
-        max_new_tokens: config.eval.max_new_tokens,
-        batches: match config.eval.suites.is_empty() {
-            true => Vec::new(),
-            false => lengths
-                .chunks(config.eval.batch_size.max(1))
-                .map(<[usize]>::to_vec)
-                .collect(),
-        },
-    }))
+    Ok(lengths)
+}
+
+/// A batch of each suite whose prompts are known only once they are asked: the longest example
+/// stands for them.
+fn other_batches(
+    config: &Config,
+    preparation: &Preparation,
+    suites: &[(&'static str, usize)],
+) -> Vec<Vec<usize>> {
+    let lengths = preparation.examples.iter().map(|e| e.input_ids.len());
+    let longest = lengths.max().unwrap_or(0);
+    let others = suites
+        .iter()
+        .filter(|(name, _)| !["goat", "retrieval"].contains(name));
+    others
+        .map(|&(_, n_queries)| vec![longest; n_queries.min(config.eval.batch_size.max(1))])
+        .collect()
 }

@@ -2,6 +2,7 @@
 
 pub mod interrupt;
 pub mod kept_blocks;
+pub mod preparation;
 pub(crate) mod reporter;
 pub mod resume;
 pub mod retriever;

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
+use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::TemplateDate;
 
-use super::sft::{Flattened, Preparation};
+use super::preparation::{Flattened, Preparation};
 use crate::config::{Change, Config, LoadedConfig, OnResume, RetrieverData, diff};
 use crate::error::Error;
 
@@ -144,22 +145,70 @@ fn check_same_inputs(path: &Path, now: &Value) -> Result<(), Error> {
     )))
 }
 
-/// The day that the templates of a run read: the config's, that of the run which the directory
-/// holds, or today.
+/// Checks that the run of a config can begin or go on in its directory, and gives it the day that its
+/// templates read: the config's, that of the run which the directory holds, or today. Answers the step
+/// of the newest checkpoint there, if there is one.
+///
+/// For the beginning of a command, before anything is read; a run checks once more when it has locked
+/// its directory ([`check_same_run`]).
 ///
 /// # Errors
 ///
-/// The directory's config cannot be read.
-pub fn template_date(config: &Config) -> Result<TemplateDate, Error> {
-    if let Some(date) = config.data.template_date {
-        return Ok(date);
+/// No file can be made there, the directory's config cannot be read, or it is another run's.
+pub fn settle(config: &mut Config) -> Result<Option<u64>, Error> {
+    let dir = config.train.output_dir.clone();
+    check_writable(&dir).map_err(|(place, error)| {
+        Error::Usage(format!(
+            "train.output_dir names {}, and no file can be made in {}: {error}; set it to a folder \
+             that you may write to",
+            dir.display(),
+            place.display()
+        ))
+    })?;
+    let earlier = kept_config(&dir)?;
+    if config.model.is_some() {
+        let kept = earlier
+            .as_ref()
+            .and_then(|earlier| earlier.data.template_date);
+        let date = &mut config.data.template_date;
+        *date = Some(date.or(kept).unwrap_or_else(TemplateDate::today));
     }
-    let path = config.train.output_dir.join(CONFIG_FILE);
-    let kept = match path.exists() {
-        true => LoadedConfig::load(&path, &[])?.config.data.template_date,
-        false => None,
+    let Some(earlier) = earlier else {
+        return Ok(None);
     };
-    Ok(kept.unwrap_or_else(TemplateDate::today))
+    check_same(earlier, config, &dir)?;
+    let newest = RunDir::open_to_read(&dir)?.list()?.pop();
+    Ok(newest.map(|checkpoint| checkpoint.step))
+}
+
+/// Makes a file in a folder, or in the nearest one above it that is there, which is answered.
+///
+/// # Errors
+///
+/// That folder, and why no file can be made in it.
+pub fn check_writable(dir: &Path) -> Result<PathBuf, (PathBuf, std::io::Error)> {
+    let place = nearest_folder(dir);
+    match tempfile::tempfile_in(&place) {
+        Ok(_) => Ok(place),
+        Err(error) => Err((place, error)),
+    }
+}
+
+/// A folder, or the nearest one above it that is there.
+pub fn nearest_folder(dir: &Path) -> PathBuf {
+    match dir.ancestors().find(|path| path.is_dir()) {
+        Some(path) if !path.as_os_str().is_empty() => path.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// The config of the run that a directory holds, if it holds one.
+fn kept_config(run_dir: &Path) -> Result<Option<Config>, Error> {
+    let path = run_dir.join(CONFIG_FILE);
+    match path.exists() {
+        true => Ok(Some(LoadedConfig::load(&path, &[])?.config)),
+        false => Ok(None),
+    }
 }
 
 /// Checks that a run directory, if it holds a run, holds one of this config.
@@ -168,15 +217,17 @@ pub fn template_date(config: &Config) -> Result<TemplateDate, Error> {
 ///
 /// A setting that must not change on resume differs; all of them are listed.
 pub fn check_same_run(config: &Config, run_dir: &Path) -> Result<(), Error> {
-    let path = run_dir.join(CONFIG_FILE);
-    if !path.exists() {
-        return Ok(());
+    match kept_config(run_dir)? {
+        Some(earlier) => check_same(earlier, config, run_dir),
+        None => Ok(()),
     }
-    let mut earlier = LoadedConfig::load(&path, &[])?;
+}
+
+fn check_same(mut earlier: Config, config: &Config, run_dir: &Path) -> Result<(), Error> {
     // A run that kept no day has rendered with each day's own.
-    let date = &mut earlier.config.data.template_date;
+    let date = &mut earlier.data.template_date;
     *date = date.or(config.data.template_date);
-    let refused: Vec<String> = diff(&earlier.config, config)
+    let refused: Vec<String> = diff(&earlier, config)
         .into_iter()
         .filter(|change| change.on_resume == OnResume::Refused)
         .map(|change| line(&change))

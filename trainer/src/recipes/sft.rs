@@ -7,164 +7,32 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
-use serde::Serialize;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
-use tooltune_data::batches::{Example, Padding, StepBatch, StepOrder, collate};
-use tooltune_data::flat::FlattenReport;
-use tooltune_data::text::{PrepareReport, Row, TokenizedExample, all_rows, prepare};
+use tooltune_data::batches::{Example, Padding, StepBatch, collate};
+use tooltune_data::text::TokenizedExample;
+use tooltune_kernels::cpu::pool;
 
 use super::interrupt::Interrupt;
 use super::kept_blocks::KeptBlocks;
+use super::preparation::Preparation;
 use super::reporter::{Reporter, RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
-use super::retriever::{RetrieverPreparation, RetrieverRun, RetrieverStep, files};
-use super::rows::with_rows;
+use super::retriever::{RetrieverRun, RetrieverStep, files};
 use super::run_files;
 use super::selection;
 use super::settings;
 use super::summary::RunSummary;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
-use crate::base_model::BaseModel;
-use crate::config::{Config, Flatten, RunLength};
+use crate::config::Config;
 use crate::error::Error;
 use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present};
-use crate::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec};
+use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::models::Decoder;
 use crate::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use crate::process::cpu_seconds;
 
 /// Supervised rows whose logits are alive at a time: 128 rows of 49,152 are 25 MB.
 pub const CHUNK_ROWS: usize = 128;
-
-/// Everything that a run needs before its first step, checked.
-#[derive(Debug)]
-pub struct Preparation {
-    /// The base model without its weights.
-    pub base: BaseModel,
-    /// Examples to learn from.
-    pub examples: Vec<TokenizedExample>,
-    /// What became of the training rows.
-    pub report: PrepareReport,
-    /// What became of the schemas of the rows, where the config flattens them.
-    pub flattened: Option<Flattened>,
-    /// Rows to evaluate on, at most `eval.max_samples`.
-    pub eval_rows: Vec<Row>,
-    /// Adapter settings.
-    pub lora: LoraSpec,
-    /// Which examples make a step.
-    pub order: StepOrder,
-    /// Optimizer steps of the whole run.
-    pub total_steps: u64,
-    /// What a retriever beside the model learns from, if one is trained.
-    pub retriever: Option<RetrieverPreparation>,
-}
-
-/// What became of nested schemas.
-#[derive(Debug, Default, Serialize)]
-pub struct Flattened {
-    /// Those of the training rows.
-    pub train: FlattenReport,
-    /// Those of the rows to evaluate on.
-    pub eval: FlattenReport,
-}
-
-/// Reads and checks everything but the weights. `device` computes the retriever where it chooses
-/// the documents of training prompts.
-///
-/// # Errors
-///
-/// A model file, a row, or a combination of settings that cannot be trained.
-pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Error> {
-    let base = BaseModel::of(config)?;
-    let lora = settings::lora(&config.lora);
-    lora.slots(&base.config)?;
-    let options = settings::prepare_options(config, &base.stop_ids);
-    let mut flattened = Flattened::default();
-    let files = (config.data.train.as_slice(), device);
-    let prepared = with_rows(config, files, &mut flattened.train, |rows| {
-        Ok(prepare(rows, &base.template, &base.tokenizer, &options)?)
-    })?;
-    check_context(&prepared.examples, base.config.max_position_embeddings)?;
-    let eval_rows = eval_rows(config, device, &mut flattened.eval)?;
-    let lengths: Vec<usize> = prepared
-        .examples
-        .iter()
-        .map(|e| e.input_ids.len())
-        .collect();
-    let ids = |idx: usize| prepared.examples[idx].id.clone();
-    let order = StepOrder::new(&lengths, settings::order_options(config))
-        .map_err(|error| error.with_ids(ids))?;
-    let total_steps = total_steps(config.train.length, &order);
-    let retriever = match (&config.retriever, config.retriever_training()) {
-        (Some(retriever), Some(training)) => {
-            let tables = (retriever, training);
-            Some(RetrieverPreparation::new(
-                config,
-                tables,
-                Some(total_steps),
-            )?)
-        }
-        _ => None,
-    };
-    Ok(Preparation {
-        base,
-        examples: prepared.examples,
-        report: prepared.report,
-        flattened: (config.data.flatten.which != Flatten::None).then_some(flattened),
-        eval_rows,
-        lora,
-        order,
-        total_steps,
-        retriever,
-    })
-}
-
-/// Refuses rows that reach beyond the positions that the model knows: what it learned there would be
-/// noise, and generation stops before.
-fn check_context(examples: &[TokenizedExample], context: usize) -> Result<(), Error> {
-    let longest = examples.iter().max_by_key(|row| row.input_ids.len());
-    match longest.filter(|row| row.input_ids.len() > context) {
-        None => Ok(()),
-        Some(row) => Err(Error::Usage(format!(
-            "{}: the row has {} tokens, more than the {context} positions of the model \
-             (max_position_embeddings); set data.max_length to {context} or less, and data.on_overflow \
-             to what is to become of longer rows",
-            row.id,
-            row.input_ids.len()
-        ))),
-    }
-}
-
-/// The first `eval.max_samples` rows of the evaluation files; `flattened` says what became of their
-/// schemas, where the config flattens them.
-///
-/// # Errors
-///
-/// A file that cannot be read, or rows; the error tells of all of them.
-pub fn eval_rows(
-    config: &Config,
-    device: &Device,
-    flattened: &mut FlattenReport,
-) -> Result<Vec<Row>, Error> {
-    let limit = config.eval.max_samples.unwrap_or(usize::MAX);
-    let files = (config.data.eval.as_slice(), device);
-    with_rows(config, files, flattened, |rows| {
-        Ok(all_rows(rows.take(limit))?)
-    })
-}
-
-fn total_steps(length: RunLength, order: &StepOrder) -> u64 {
-    match length {
-        RunLength::Steps(steps) => steps,
-        RunLength::Epochs(epochs) => {
-            let whole: u64 = (0..epochs.floor() as u64)
-                .map(|epoch| order.steps_in_epoch(epoch) as u64)
-                .sum();
-            let partial = order.steps_in_epoch(epochs.floor() as u64) as f64 * epochs.fract();
-            (whole + partial.ceil() as u64).max(1)
-        }
-    }
-}
 
 /// The moving parts of a run.
 struct Run<'a> {
@@ -491,6 +359,9 @@ impl<'a> Run<'a> {
         let Some(evaluator) = &self.evaluator else {
             return Ok(());
         };
+        // Caches and texts take the place of the activations that the pool keeps for the next step;
+        // both together would be the peak of the run.
+        pool::release();
         let step = self.state.step;
         let interrupt = self.interrupt.clone();
         let reporter = &mut self.reporter;
@@ -532,6 +403,8 @@ impl<'a> Run<'a> {
             extra,
         };
         self.reporter.sync()?;
+        // As before an evaluation: what is copied takes the place of what the step kept.
+        pool::release();
         let checkpoint = self.run_dir.save_checkpoint(self.state.step, |dir| {
             snapshot.write(dir)?;
             match &self.retriever {
