@@ -2,13 +2,15 @@
 """Loads an exported adapter in peft, on the base model in transformers, and compares logits with those tooltune wrote.
 
 Both sides compute in f32. The comparison is of every logit; the change that the adapter makes is printed beside the difference,
-since agreement means nothing for an adapter that does nothing. `--record` writes the result into a Markdown file.
+since agreement means nothing for an adapter that does nothing. With `--texts` peft also writes on after prompts, which it reads
+with the tokenizer of transformers, and each text must be tooltune's. `--record` writes the result into a Markdown file.
 """
 
 import argparse
 import datetime
 import hashlib
 import importlib.metadata
+import json
 import platform
 import sys
 from pathlib import Path
@@ -19,7 +21,7 @@ sys.path[0] = str(ROOT / "scripts")
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 import hf_from_gguf
@@ -36,8 +38,56 @@ def load_base(path: Path):
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-def compare(base_path: Path, adapter: Path, prompts: list) -> list:
+def load_tokenizer(path: Path):
+    if path.suffix == ".gguf":
+        return hf_from_gguf.load_tokenizer(path)
+    return AutoTokenizer.from_pretrained(path)
+
+
+def read_texts(path: Path) -> list:
+    """Lines of `tooltune generate --output`."""
+    texts = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if not texts:
+        raise SystemExit(f"{path}: no texts; write them with `tooltune generate RUN --set model.compute_dtype=f32 --output FILE`")
+    return texts
+
+
+def verdict_on(ours: dict, model, tokenizer) -> str:
+    """What the model's greedy text after the prompt is beside ours: "same", "tie" or "other"."""
+    ids = tokenizer(ours["prompt"], add_special_tokens=False, return_tensors="pt").input_ids
+    if ids.shape[1] != ours["n_prompt_tokens"]:
+        raise SystemExit(f"{ours['id']}: transformers reads the prompt as {ids.shape[1]} tokens, tooltune as {ours['n_prompt_tokens']}")
+    ends = ours["finish_reason"] == "stop"
+    written = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=ours["n_tokens"] + ends,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    new = written.sequences[0, ids.shape[1] :]
+    text = tokenizer.decode(new, skip_special_tokens=True)
+    is_stop = int(new[-1]) in ids_of(model.generation_config.eos_token_id)
+    if text == ours["text"] and is_stop >= ends:
+        return "same"
+    # The first token that our text does not go on with.
+    n_same = 0
+    while n_same + 1 < len(new) and ours["text"].startswith(tokenizer.decode(new[: n_same + 1], skip_special_tokens=True)):
+        n_same += 1
+    best, second = written.logits[n_same][0].topk(2).values
+    return "tie" if best - second < 2 * TOLERANCE else "other"
+
+
+def ids_of(eos) -> list:
+    return eos if isinstance(eos, list) else [eos]
+
+
+def compare(base_path: Path, adapter: Path, prompts: list, texts: list) -> tuple:
+    """A row of numbers for each prompt, and for each text what peft's is beside it, and the base model's."""
     base = load_base(base_path)
+    tokenizer = load_tokenizer(base_path) if texts else None
+    without = [verdict_on(ours, base, tokenizer) for ours in texts]
     alone = [logits_of(base, ids) for ids, _ in prompts]
     adapted = PeftModel.from_pretrained(base, adapter).eval()
     rows = []
@@ -58,6 +108,7 @@ def compare(base_path: Path, adapter: Path, prompts: list) -> list:
                 "in_f32": theirs,
             }
         )
+    verdicts = [verdict_on(ours, adapted, tokenizer) for ours in texts]
     # The adapter's function is what peft computes in f64. Its f32 is one rounding of that and ours is another, so that the two
     # may be twice as far from each other as either is from the function.
     adapted.double()
@@ -65,10 +116,10 @@ def compare(base_path: Path, adapter: Path, prompts: list) -> list:
         exact = logits_of(adapted, ids)
         row["difference"] = float((exact - ours).abs().max())
         row["rounding"] = float((exact - row.pop("in_f32")).abs().max())
-    return rows
+    return rows, list(zip(verdicts, without))
 
 
-def report(arguments, rows: list, passed: bool) -> str:
+def report(arguments, rows: list, verdicts: list, passed: bool) -> str:
     versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in PACKAGES)
     weights = arguments.adapter / "adapter_model.safetensors"
     lines = [
@@ -87,6 +138,10 @@ def report(arguments, rows: list, passed: bool) -> str:
     ]
     verdict = "agrees with" if passed else "DIFFERS from"
     lines += ["", f"peft {verdict} tooltune: the largest difference of a logit from peft in f64 is {worst(rows):.2e}, the limit {TOLERANCE:.0e}."]
+    if verdicts:
+        same, ties, changed = (sum(found) for found in zip(*((a == "same", a == "tie", b == "other") for a, b in verdicts)))
+        tied = f", {ties} differ from a tie on" if ties else ""
+        lines.append(f"{same} of {len(verdicts)} texts are the same letter by letter{tied}; without the adapter {changed} are others.")
     return "\n".join(lines)
 
 
@@ -103,6 +158,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("adapter", type=Path, help="directory with adapter_config.json and adapter_model.safetensors")
     parser.add_argument("logits", type=Path, help="what `tooltune verify ADAPTER --logits FILE` wrote")
+    parser.add_argument("--texts", type=Path, help="what `tooltune generate RUN --set model.compute_dtype=f32 --output FILE` wrote")
     parser.add_argument("--base", type=Path, default=None, help="a GGUF or a Hugging Face directory; default SmolLM2")
     parser.add_argument("--record", type=Path, help="Markdown file whose section is to be replaced")
     arguments = parser.parse_args()
@@ -114,14 +170,15 @@ def main() -> int:
         raise SystemExit(f"{arguments.base}: no such base model; scripts/fetch-models fetches SmolLM2")
     logging.disable_progress_bar()
     prompts = prompts_of(arguments.logits)
-    rows = compare(arguments.base, arguments.adapter, prompts)
-    passed = worst(rows) <= TOLERANCE
-    text = report(arguments, rows, passed)
+    texts = read_texts(arguments.texts) if arguments.texts else []
+    rows, verdicts = compare(arguments.base, arguments.adapter, prompts, texts)
+    passed = worst(rows) <= TOLERANCE and all(with_adapter != "other" for with_adapter, _ in verdicts)
+    text = report(arguments, rows, verdicts, passed)
     print(text)
     if arguments.record and passed:
         record(arguments.record, "scripts/verify/peft", "The exported adapter in peft", text)
-    if not any(row["change"] > 100 * TOLERANCE for row in rows):
-        print("The adapter hardly changes a logit: this run proves little.", file=sys.stderr)
+    if not any(row["change"] > 100 * TOLERANCE for row in rows) or verdicts and not any(alone == "other" for _, alone in verdicts):
+        print("The adapter hardly changes what the model says: this run proves little.", file=sys.stderr)
     return 0 if passed else 1
 
 

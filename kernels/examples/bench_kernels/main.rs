@@ -28,6 +28,8 @@ struct Run {
     call: Box<dyn FnMut()>,
     /// Operations or bytes of a call, where the asker cannot know.
     work: Option<f64>,
+    /// Whether threads wait for the next call without falling asleep, as they do for a token's.
+    is_awake: bool,
 }
 
 impl Run {
@@ -35,13 +37,21 @@ impl Run {
         Self {
             call: Box::new(call),
             work: None,
+            is_awake: false,
+        }
+    }
+
+    fn awake(call: impl FnMut() + 'static) -> Self {
+        Self {
+            is_awake: true,
+            ..Self::new(call)
         }
     }
 
     fn with_work(work: f64, call: impl FnMut() + 'static) -> Self {
         Self {
-            call: Box::new(call),
             work: Some(work),
+            ..Self::new(call)
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use burn::tensor::{Device, Tensor};
-use tooltune_kernels::attention::{Causality, Columns, Documents, attention, decode};
+use tooltune_kernels::attention::{Causality, Columns, Documents, attention, decode, empty_cache};
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::seed::seed;
 use tooltune_kernels::{FrozenWeight, Supervision};
@@ -57,14 +57,18 @@ fn attended_both(precision: Precision, numbers: &[usize]) -> Result<Run, String>
 fn decoded_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [rows, columns, h, g, c] = shape(numbers)?;
     let qkv = random([rows, h + 2 * g, c]).cast(precision.dtype());
-    let of_cache = || random([rows, g, columns, c]).cast(precision.dtype());
+    let dims = [rows, g, columns, c];
+    let of_cache = || {
+        let empty = empty_cache(dims, precision.dtype(), &Device::flex());
+        empty.slice_assign(dims.map(|n| 0..n), random(dims).cast(precision.dtype()))
+    };
     let cache_bytes = 2 * rows * g * columns * c * precision.dtype().size();
     let caches: Vec<[Tensor<4>; 2]> = (0..cold_copies(cache_bytes))
         .map(|_| [of_cache(), of_cache()])
         .collect();
     let starts = vec![0; rows];
     let mut next = 0;
-    Ok(Run::new(move || {
+    Ok(Run::awake(move || {
         next = (next + 1) % caches.len();
         let [keys, values] = &caches[next];
         let columns = Columns {

@@ -2,6 +2,9 @@
 
 use std::time::Instant;
 
+use burn::tensor::Device;
+use tooltune_kernels::cpu::awake::wide_awake;
+
 use crate::Run;
 
 /// A sample takes at least this long, so that reading clocks costs nothing beside it.
@@ -30,8 +33,10 @@ pub(crate) fn measured(run: &mut Run, seconds: f64) -> String {
 /// Wall and CPU seconds of a call, as the mean over `calls`.
 fn sample(run: &mut Run, calls: usize) -> (f64, f64) {
     let (wall, cpu) = (Instant::now(), cpu_seconds());
-    for _ in 0..calls {
-        (run.call)();
+    let mut all = || (0..calls).for_each(|_| (run.call)());
+    match run.is_awake {
+        true => wide_awake(&Device::flex(), all),
+        false => all(),
     }
     let seconds = [wall.elapsed().as_secs_f64(), cpu_seconds() - cpu];
     let [wall, cpu] = seconds.map(|seconds| seconds / calls as f64);

@@ -26,7 +26,7 @@ use crate::cpu::sum::sum_of_pairs;
 const PIECE: usize = KEYS;
 
 /// Bytes of the cache below which waking a second thread costs more than it brings.
-const ONE_THREAD: usize = 1 << 18;
+const ONE_THREAD: usize = 1 << 16;
 
 /// Groups a thread from which on threads share groups, not pieces.
 const MANY_GROUPS: usize = 4;

@@ -2,7 +2,7 @@
 //! share it.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, __mmask32, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm512_add_ps,
+    __m512, __m512bh, __m512i, __mmask32, _MM_HINT_T1, _mm_prefetch, _mm512_add_ps,
     _mm512_castpd_ps, _mm512_castps_pd, _mm512_dpbf16_ps, _mm512_fmadd_ps,
     _mm512_maskz_loadu_epi16, _mm512_permutex2var_ps, _mm512_set1_epi32, _mm512_set1_ps,
     _mm512_setzero_ps, _mm512_setzero_si512, _mm512_shuffle_f32x4, _mm512_storeu_ps,
@@ -25,13 +25,10 @@ const QUAD: usize = 4;
 /// Heads that are multiplied with a key, or weigh a value, while it is in a register.
 const HEADS: usize = 4;
 
-/// Rows of values from the one that is multiplied to the one that is asked for; twice as many of bf16,
-/// which are half as long. Keys need no asking: they are read one behind the other.
-const AHEAD: usize = 16;
-
 // A cache comes from memory: between two uses of it a token reads all weights. Products of one piece
 // therefore ask for what comes after it, into the second level, or memory would rest while they are
-// multiplied and they while memory works.
+// multiplied and they while memory works. They ask for nothing else: a core can wait for two dozen lines
+// at a time, and those asked for from the second level to the first keep others from coming.
 
 /// Columns of values that are summed in registers.
 const COLUMNS: usize = 64;
@@ -140,7 +137,7 @@ impl<T: Number, U: Number> Block<T, U> {
         let mut quarters = [[_mm512_setzero_ps(); BLOCK / QUAD]; R];
         for quad in 0..BLOCK / QUAD {
             let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
-            prefetch::<_MM_HINT_T1, U>(self.next.wrapping_add(QUAD * quad * self.c), QUAD * self.c);
+            prefetch(self.next.wrapping_add(QUAD * quad * self.c), QUAD * self.c);
             for first in (0..self.c).step_by(16) {
                 let mask = lanes(self.c - first);
                 // SAFETY: lanes under the mask lie within the rows.
@@ -173,7 +170,7 @@ impl<T: Number, U: Number> Block<T, U> {
         let mut quarters = [[_mm512_setzero_ps(); BLOCK / QUAD]; R];
         for quad in 0..BLOCK / QUAD {
             let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
-            prefetch::<_MM_HINT_T1, U>(self.next.wrapping_add(QUAD * quad * self.c), QUAD * self.c);
+            prefetch(self.next.wrapping_add(QUAD * quad * self.c), QUAD * self.c);
             for first in (0..self.c).step_by(32) {
                 let mask: __mmask32 = match self.c - first {
                     rest if rest < 32 => (1 << rest) - 1,
@@ -298,12 +295,12 @@ pub(super) unsafe fn weigh<U: Number>(
     }
 }
 
-/// Asks for `n` numbers; any address may be asked for.
+/// Asks for `n` numbers, into the second level; any address may be asked for.
 #[inline(always)]
-fn prefetch<const LEVEL: i32, U>(from: *const U, n: usize) {
+fn prefetch<U>(from: *const U, n: usize) {
     for line in (0..n * size_of::<U>()).step_by(64) {
         // SAFETY: a hint, which reads nothing.
-        unsafe { _mm_prefetch::<LEVEL>(from.cast::<i8>().wrapping_add(line)) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast::<i8>().wrapping_add(line)) };
     }
 }
 
@@ -365,10 +362,8 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
         for k in (0..job.n).step_by(2) {
             let row = job.values.add(k * job.c);
             for asked in [0, 1] {
-                let line = (2 * AHEAD + asked) * job.c;
-                prefetch::<_MM_HINT_T0, _>(row.wrapping_add(line), job.columns);
                 let line = (k + asked) * job.c;
-                prefetch::<_MM_HINT_T1, _>(job.next.wrapping_add(line), job.columns);
+                prefetch(job.next.wrapping_add(line), job.columns);
             }
             let mut pairs = [_mm512_setzero_si512(); 2 * HALVES];
             for v in 0..HALVES {
@@ -444,8 +439,7 @@ unsafe fn weigh_block<U: Number, const R: usize>(job: &Weighing<U, f32>) {
     unsafe {
         for k in 0..job.n {
             let row = job.values.add(k * job.c);
-            prefetch::<_MM_HINT_T0, _>(row.wrapping_add(AHEAD * job.c), job.columns);
-            prefetch::<_MM_HINT_T1, _>(job.next.wrapping_add(k * job.c), job.columns);
+            prefetch(job.next.wrapping_add(k * job.c), job.columns);
             let line: [__m512; COLUMNS / 16] =
                 std::array::from_fn(|v| load(row.wrapping_add(16 * v), masks[v]));
             for (i, sums) in sums.iter_mut().enumerate() {

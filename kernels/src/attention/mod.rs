@@ -25,9 +25,11 @@ pub mod reference;
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use crate::route::{is_served, is_served_by_cpu};
+use crate::cpu::number::{Number, with_number};
+use crate::cpu::pool::Buffer;
+use crate::route::{is_cpu, is_served, is_served_by_cpu};
 
 /// Borders of the documents of a micro-batch, shared by all layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,6 +202,24 @@ pub fn decode(
         columns.starts.to_vec(),
         columns.end,
     ))
+}
+
+/// Zeros in which the keys or the values of a cache will lie.
+///
+/// On the CPU they lie in huge pages where the system has them: each token reads all of them.
+///
+/// # Shapes
+///
+/// - `shape`: `[b, g, capacity, c]`
+/// - returns: as many zeros of `dtype`, f32 or bf16 where it is to be fast
+pub fn empty_cache(shape: [usize; 4], dtype: DType, device: &Device) -> Tensor<4> {
+    if !(is_cpu(device) && matches!(dtype, DType::F32 | DType::BF16)) {
+        return Tensor::zeros(shape, (device, dtype));
+    }
+    let n = shape.iter().product();
+    let zeros = with_number!(dtype, T => Buffer::repeated(T::narrow(0.0), n).into_bytes());
+    let zeros = TensorData::from_bytes(zeros, shape, dtype);
+    Tensor::from_data(zeros, (device, dtype))
 }
 
 /// The columns of a cache that its rows see.

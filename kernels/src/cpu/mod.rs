@@ -3,6 +3,7 @@
 //! A function reads and writes slices, splits its work between the threads of rayon, and gives
 //! the same bits for any number of them.
 
+pub mod awake;
 pub(crate) mod buffer;
 pub(crate) mod exp;
 pub mod heap;

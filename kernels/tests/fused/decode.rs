@@ -1,7 +1,7 @@
 //! Attention of new tokens to a cache, and the cache's new columns.
 
-use burn::tensor::{Device, Tensor};
-use tooltune_kernels::attention::{Columns, append, decode, reference};
+use burn::tensor::{DType, Device, Tensor};
+use tooltune_kernels::attention::{Columns, append, decode, empty_cache, reference};
 
 use crate::support::{BOTH_TYPES, Numbers, assert_near_in, on_threads, values};
 
@@ -120,4 +120,24 @@ fn appending_to_a_cache_of_its_own_memory_copies_nothing() {
     };
     let before = address(&cache);
     assert_eq!(address(&append(cache, &qkv, 2, 3)), before);
+}
+
+#[test]
+fn an_empty_cache_is_zeros_of_any_type_and_takes_columns_where_it_lies() {
+    let mut numbers = Numbers::new(56);
+    let shape = [2, 1, 300, 64];
+    let qkv = numbers.tensor([2, 3, 64]);
+    for dtype in [DType::F32, DType::BF16, DType::F64] {
+        let empty = empty_cache(shape, dtype, &qkv.device());
+        assert_eq!((empty.dims(), empty.dtype()), (shape, dtype));
+        assert!(
+            values(&empty.clone().cast(DType::F32))
+                .iter()
+                .all(|&v| v == 0.0)
+        );
+        let filled = append(empty, &qkv, 1, 299);
+        let column = filled.narrow(2, 299, 1).cast(DType::F32).reshape([2, 64]);
+        let expected = qkv.clone().narrow(1, 1, 1).cast(dtype).cast(DType::F32);
+        assert_eq!(values(&column), values(&expected.reshape([2, 64])));
+    }
 }

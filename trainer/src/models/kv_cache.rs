@@ -56,7 +56,7 @@ impl KvCache {
             let mut old = old.into_iter();
             (0..config.num_hidden_layers)
                 .map(|_| {
-                    let empty = Tensor::zeros(shape, (&device, dtype));
+                    let empty = attention::empty_cache(shape, dtype, &device);
                     match (old.next(), &moved) {
                         (Some(layer), Some(moved)) => moved.copy(layer, empty),
                         _ => empty,

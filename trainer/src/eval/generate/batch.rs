@@ -7,11 +7,11 @@ use burn::tensor::Tensor;
 use rayon::prelude::*;
 use tooltune_data::batches::SeededRandom;
 use tooltune_data::grammar::Constraint;
+use tooltune_kernels::cpu::awake::wide_awake;
 
 use super::choose::{most_likely, sampled};
 use super::{FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer};
 use crate::config::Sampling;
-use crate::device::wide_awake;
 use crate::error::Error;
 use crate::models::Decoder;
 use crate::models::kv_cache::KvCache;
