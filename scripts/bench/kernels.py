@@ -167,6 +167,12 @@ def all_cases() -> list:
 # ------------------------------------------------------------------------------------------ measuring
 
 
+def undisturbed(seconds: list) -> float:
+    """The fastest quarter's slowest: neighbours on the machine only ever add, to a loop as to an operation."""
+    quarter, *_ = statistics.quantiles(seconds, n=4)
+    return quarter
+
+
 class Bench:
     """The processes of all sides, and the seconds that they answered."""
 
@@ -213,8 +219,7 @@ class Bench:
             self.missing[(threads, loop)] = answer["missing"]
             return None
         # A loop is at its limit where nothing disturbs it; the very best of CPU seconds can be a fault of the clock.
-        quarter, *_ = statistics.quantiles(answer[self.clock(threads)], n=4)
-        rate = answer["work"] / quarter
+        rate = answer["work"] / undisturbed(answer[self.clock(threads)])
         self.peaks.setdefault((threads, loop), []).append(rate)
         return rate
 
@@ -236,7 +241,7 @@ class Bench:
                 self.medians.setdefault(key, []).append(median)
                 self.ways[key] = answer.get("way")
                 if side == OURS:
-                    self.shares.setdefault(key[:3], []).append(case.limit_seconds(dtype, rates) / median)
+                    self.shares.setdefault(key[:3], []).append(case.limit_seconds(dtype, rates) / undisturbed(seconds))
 
     def run_all(self) -> None:
         for threads in self.arguments.threads:
@@ -355,8 +360,8 @@ def report(bench: Bench, load_before: float) -> str:
         "parentheses, and ratios medians over rounds; two threads by wall time, one thread by CPU time",
         f"- PyTorch: {mkl_note(bench.preload)}, bf16 by oneDNN{ways_note(bench)}; "
         "gradients of both sides start from a given tensor",
-        "- of the limit: the longer of arithmetic and memory traffic, by the upper quartiles of the loops' rates, beside tooltune's "
-        "median of the same round, and the median over rounds of that; an operation whose arrays stay in a cache is compared with "
+        "- of the limit: the longer of arithmetic and memory traffic, by the upper quartiles of the loops' rates, beside tooltune's upper "
+        "quartile of the same round, and the median over rounds of that; an operation whose arrays stay in a cache is compared with "
         "a loop whose arrays do",
         "",
         "## What the processor can do",

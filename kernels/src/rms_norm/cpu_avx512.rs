@@ -12,7 +12,7 @@ use crate::cpu::lanes_avx512::{TWO, load_two, store_two};
 use crate::cpu::number::Number;
 
 /// Rows from the one that is written to the one that is summed.
-const AHEAD: usize = 2;
+const AHEAD: usize = 1;
 
 for_avx512! {
     /// Rows of as many numbers as `weight` has.
