@@ -3,9 +3,9 @@
 //! How they were measured: x86-64 Linux with glibc, two threads, one thing changed at a time. VmRSS
 //! before and after the weights are read and VmHWM after a step, all three from
 //! `tooltune plan --probe --format json`; VmHWM of `tooltune train` over three steps for what the
-//! update, the save and evaluations take, of language models and of retrievers. The block constants are counted, tensor by tensor, from what the operations keep and
-//! return, and held against measurements by a test. A kernel that keeps more or less changes them:
-//! count again then.
+//! update, the save and evaluations take, of language models and of retrievers. The block constants
+//! are counted, tensor by tensor, from what the operations keep and return, and held against
+//! measurements by a test. A kernel that keeps more or less changes them: count again then.
 
 use crate::recipes::kept_blocks::BlockWidths;
 
