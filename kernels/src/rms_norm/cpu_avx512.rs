@@ -1,5 +1,6 @@
-//! RMSNorm on CPUs with AVX-512: a row is written while one further on is read and summed, so that
-//! memory is read and written at once and roots are known before they are needed.
+//! RMSNorm on CPUs with AVX-512: a row is written while the next one is read and summed, so that
+//! memory is read and written at once and roots are known before they are needed. With two rows
+//! between them the first level of cache would not hold them all.
 
 use std::arch::x86_64::{
     __m512, _mm512_add_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_mul_ps, _mm512_reduce_add_ps,
@@ -10,9 +11,6 @@ use std::mem::MaybeUninit;
 use crate::cpu::isa::for_avx512;
 use crate::cpu::lanes_avx512::{TWO, load_two, store_two};
 use crate::cpu::number::Number;
-
-/// Rows from the one that is written to the one that is summed.
-const AHEAD: usize = 1;
 
 for_avx512! {
     /// Rows of as many numbers as `weight` has.
@@ -28,24 +26,21 @@ for_avx512! {
     ) {
         let d = weight.len();
         let (n, y) = (x.len() / d, y.as_mut_ptr().cast::<T>());
-        let mut scales = [0.0; AHEAD];
-        for i in 0..n + AHEAD {
-            let scale = &mut scales[i % AHEAD];
+        let mut scale = 0.0;
+        for i in 0..=n {
             // SAFETY: as the caller promises; the rows exist.
             unsafe {
                 let summed = x.as_ptr().wrapping_add(i * d);
-                let squares = if i < AHEAD.min(n) {
-                    normed::<T, PAIRS, true, false>(summed, summed, weight, 0.0, y)
-                } else if i < AHEAD {
-                    continue;
-                } else {
-                    let (x, y) = (x.as_ptr().add((i - AHEAD) * d), y.add((i - AHEAD) * d));
-                    match i < n {
-                        true => normed::<T, PAIRS, true, true>(summed, x, weight, *scale, y),
-                        false => normed::<T, PAIRS, false, true>(x, x, weight, *scale, y),
-                    }
+                // Not read and not written before there is such a row.
+                let first = i.wrapping_sub(1).wrapping_mul(d);
+                let (row, to) = (x.as_ptr().wrapping_add(first), y.wrapping_add(first));
+                let squares = match (i > 0, i < n) {
+                    (false, false) => return,
+                    (false, true) => normed::<T, PAIRS, true, false>(summed, summed, weight, scale, y),
+                    (true, true) => normed::<T, PAIRS, true, true>(summed, row, weight, scale, to),
+                    (true, false) => normed::<T, PAIRS, false, true>(row, row, weight, scale, to),
                 };
-                *scale = inverse_root(squares, d, eps);
+                scale = inverse_root(squares, d, eps);
             }
         }
     }
@@ -105,26 +100,22 @@ for_avx512! {
     ) {
         let d = weight.len();
         let (n, dx) = (x.len() / d, dx.as_mut_ptr().cast::<f32>());
-        let mut factors = [[0.0; 2]; AHEAD];
-        for i in 0..n + AHEAD {
-            let found = &mut factors[i % AHEAD];
+        let mut found = [0.0; 2];
+        for i in 0..=n {
             // SAFETY: as the caller promises; the rows exist.
             unsafe {
                 let summed = (x.as_ptr().wrapping_add(i * d), dy.as_ptr().wrapping_add(i * d));
-                let [squares, along] = if i < AHEAD.min(n) {
-                    turned::<T, true, false>(summed, summed, weight, *found, dx)
-                } else if i < AHEAD {
-                    continue;
-                } else {
-                    let first = (i - AHEAD) * d;
-                    let (row, dx) = ((x.as_ptr().add(first), dy.as_ptr().add(first)), dx.add(first));
-                    match i < n {
-                        true => turned::<T, true, true>(summed, row, weight, *found, dx),
-                        false => turned::<T, false, true>(row, row, weight, *found, dx),
-                    }
+                let first = i.wrapping_sub(1).wrapping_mul(d);
+                let row = (x.as_ptr().wrapping_add(first), dy.as_ptr().wrapping_add(first));
+                let to = dx.wrapping_add(first);
+                let [squares, along] = match (i > 0, i < n) {
+                    (false, false) => return,
+                    (false, true) => turned::<T, true, false>(summed, summed, weight, found, dx),
+                    (true, true) => turned::<T, true, true>(summed, row, weight, found, to),
+                    (true, false) => turned::<T, false, true>(row, row, weight, found, to),
                 };
                 let scale = inverse_root(squares, d, eps);
-                *found = [scale, along * scale * scale / d as f32];
+                found = [scale, along * scale * scale / d as f32];
             }
         }
     }
