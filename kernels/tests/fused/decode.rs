@@ -123,7 +123,7 @@ fn appending_to_a_cache_of_its_own_memory_copies_nothing() {
 }
 
 #[test]
-fn an_empty_cache_is_zeros_of_any_type_and_takes_columns_where_it_lies() {
+fn an_empty_cache_is_zeros_of_any_type_and_takes_columns() {
     let mut numbers = Numbers::new(56);
     let shape = [2, 1, 300, 64];
     let qkv = numbers.tensor([2, 3, 64]);
