@@ -193,26 +193,42 @@ unsafe fn finish<const V: usize>(job: &TileJob, sums: &[[__m512; V]]) {
 pub(crate) fn transposed_16(r: [__m512; 16]) -> [__m512; 16] {
     let mut columns = [_mm512_setzero_ps(); 16];
     // Within 128-bit lanes: register `s` of group `g` has element `4 * lane + s` of rows
-    // `4 * g..4 * g + 4`.
-    let [g0, g1, g2, g3] =
-        [0, 4, 8, 12].map(|top| transpose_quads([r[top], r[top + 1], r[top + 2], r[top + 3]]));
-    for (s, (((&q0, &q1), &q2), &q3)) in g0.iter().zip(&g1).zip(&g2).zip(&g3).enumerate() {
-        // Lanes 0 and 2 to the even halves, 1 and 3 to the odd ones.
-        let even01 = _mm512_shuffle_f32x4::<0x88>(q0, q1);
-        let odd01 = _mm512_shuffle_f32x4::<0xdd>(q0, q1);
-        let even23 = _mm512_shuffle_f32x4::<0x88>(q2, q3);
-        let odd23 = _mm512_shuffle_f32x4::<0xdd>(q2, q3);
-        columns[s] = _mm512_shuffle_f32x4::<0x88>(even01, even23);
-        columns[4 + s] = _mm512_shuffle_f32x4::<0x88>(odd01, odd23);
-        columns[8 + s] = _mm512_shuffle_f32x4::<0xdd>(even01, even23);
-        columns[12 + s] = _mm512_shuffle_f32x4::<0xdd>(odd01, odd23);
+    // `4 * g..4 * g + 4`. Groups by name: a closure would become a call, with registers in memory.
+    let g0 = transpose_quads([r[0], r[1], r[2], r[3]]);
+    let g1 = transpose_quads([r[4], r[5], r[6], r[7]]);
+    let g2 = transpose_quads([r[8], r[9], r[10], r[11]]);
+    let g3 = transpose_quads([r[12], r[13], r[14], r[15]]);
+    for s in 0..4 {
+        let lanes = transpose_lanes([g0[s], g1[s], g2[s], g3[s]]);
+        columns[s] = lanes[0];
+        columns[4 + s] = lanes[1];
+        columns[8 + s] = lanes[2];
+        columns[12 + s] = lanes[3];
     }
     columns
 }
 
+/// The lanes of 128 bits of four registers: the first ones of all, the second ones, …
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(crate) fn transpose_lanes([r0, r1, r2, r3]: [__m512; 4]) -> [__m512; 4] {
+    // Lanes 0 and 2 to the even halves, 1 and 3 to the odd ones.
+    let even01 = _mm512_shuffle_f32x4::<0x88>(r0, r1);
+    let odd01 = _mm512_shuffle_f32x4::<0xdd>(r0, r1);
+    let even23 = _mm512_shuffle_f32x4::<0x88>(r2, r3);
+    let odd23 = _mm512_shuffle_f32x4::<0xdd>(r2, r3);
+    [
+        _mm512_shuffle_f32x4::<0x88>(even01, even23),
+        _mm512_shuffle_f32x4::<0x88>(odd01, odd23),
+        _mm512_shuffle_f32x4::<0xdd>(even01, even23),
+        _mm512_shuffle_f32x4::<0xdd>(odd01, odd23),
+    ]
+}
+
 /// Transposes the 4x4 blocks that four registers hold in each 128-bit lane.
 #[target_feature(enable = "avx512f")]
-fn transpose_quads([r0, r1, r2, r3]: [__m512; 4]) -> [__m512; 4] {
+#[inline]
+pub(crate) fn transpose_quads([r0, r1, r2, r3]: [__m512; 4]) -> [__m512; 4] {
     let low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
     let high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
     let low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));

@@ -80,7 +80,7 @@ unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
         unsafe {
             match T::widens() {
                 true => avx512::widened(rows, to.as_mut_ptr()),
-                false => avx512::transpose(rows, to.as_mut_ptr(), (ROWS, ROWS)),
+                false => avx512::strip(rows, to.as_mut_ptr()),
             }
         }
         return;
@@ -114,14 +114,15 @@ unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
 pub(super) mod avx512 {
     use std::arch::x86_64::{
         __m512, __m512i, __mmask16, _mm256_maskz_loadu_epi16, _mm512_and_si512,
-        _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_mask_storeu_epi32,
-        _mm512_mask_storeu_ps, _mm512_maskz_loadu_epi32, _mm512_maskz_loadu_ps, _mm512_or_si512,
-        _mm512_set1_epi32, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_srli_epi32,
+        _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_loadu_ps,
+        _mm512_mask_storeu_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_epi32,
+        _mm512_maskz_loadu_ps, _mm512_or_si512, _mm512_set1_epi32, _mm512_setzero_ps,
+        _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps,
     };
 
     use super::{Operand, ROWS, StripRows};
     use crate::cpu::lanes_avx512::lanes;
-    use crate::cpu::tile_avx512::{ask_to_read, transposed_16};
+    use crate::cpu::tile_avx512::{ask_to_read, transpose_lanes, transpose_quads, transposed_16};
 
     /// Writes a line of `width` words, one of each row, for each word of the rows, every
     /// `line_stride` words; rows that do not exist are zero.
@@ -144,6 +145,100 @@ pub(super) mod avx512 {
                 // SAFETY: a line of `width` words for each word of the rows.
                 unsafe { _mm512_mask_storeu_ps(to.add((p + line) * line_stride), written, column) };
             }
+        }
+    }
+
+    /// The same in a strip, of which whole lines of the cache are written as long as there are words
+    /// for them.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512F; rows and room as for [`super::pack`].
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn strip<T: Operand>(rows: StripRows<T>, to: *mut f32) {
+        let whole = match rows.rows {
+            ROWS => rows.words / 16 * 16,
+            _ => 0,
+        };
+        let rest = StripRows {
+            first: rows.first.wrapping_add(whole * T::DEPTHS),
+            words: rows.words - whole,
+            ..rows
+        };
+        // SAFETY: twelve rows with so many words; the rest is as the caller promises.
+        unsafe {
+            for p in (0..whole).step_by(16) {
+                let first = rows.first.wrapping_add(p * T::DEPTHS);
+                whole_lines(first, rows.stride, to.add(p * ROWS));
+            }
+            transpose(rest, to.add(whole * ROWS), (ROWS, ROWS));
+        }
+    }
+
+    /// Sixteen words of twelve rows, `stride` numbers apart, as twelve lines of the cache.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512F; the words can be read, the lines written.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn whole_lines<T: Operand>(first: *const T, stride: usize, to: *mut f32) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            // Register `s` of a quad of rows has words `s`, `4 + s`, `8 + s` and `12 + s` in its lanes.
+            let [a0, a1, a2, a3] = quad(first, stride);
+            let [b0, b1, b2, b3] = quad(first.wrapping_add(4 * stride), stride);
+            let [c0, c1, c2, c3] = quad(first.wrapping_add(8 * stride), stride);
+            // What three lines hold of four words, for four words after four.
+            write_every_third([a0, b0, c0, a1], to);
+            write_every_third([b1, c1, a2, b2], to.add(16));
+            write_every_third([c2, a3, b3, c3], to.add(32));
+        }
+    }
+
+    /// Sixteen words of four rows, four words of each depth in one lane.
+    ///
+    /// # Safety
+    ///
+    /// As for [`whole_lines`].
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn quad<T: Operand>(first: *const T, stride: usize) -> [__m512; 4] {
+        // Rows by name: an iterator's closure would become a call, with registers in memory.
+        let r0 = first.cast::<f32>();
+        let r1 = first.wrapping_add(stride).cast::<f32>();
+        let r2 = first.wrapping_add(2 * stride).cast::<f32>();
+        let r3 = first.wrapping_add(3 * stride).cast::<f32>();
+        ask_to_read::<1>(r0.wrapping_add(WORDS_AHEAD));
+        ask_to_read::<1>(r1.wrapping_add(WORDS_AHEAD));
+        ask_to_read::<1>(r2.wrapping_add(WORDS_AHEAD));
+        ask_to_read::<1>(r3.wrapping_add(WORDS_AHEAD));
+        // SAFETY: as the caller promises.
+        unsafe {
+            transpose_quads([
+                _mm512_loadu_ps(r0),
+                _mm512_loadu_ps(r1),
+                _mm512_loadu_ps(r2),
+                _mm512_loadu_ps(r3),
+            ])
+        }
+    }
+
+    /// Writes the first lanes of four registers as a line, the second ones three lines on, …
+    ///
+    /// # Safety
+    ///
+    /// As for [`whole_lines`].
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn write_every_third(lanes: [__m512; 4], to: *mut f32) {
+        let [l0, l1, l2, l3] = transpose_lanes(lanes);
+        // SAFETY: as the caller promises.
+        unsafe {
+            _mm512_storeu_ps(to, l0);
+            _mm512_storeu_ps(to.add(3 * 16), l1);
+            _mm512_storeu_ps(to.add(6 * 16), l2);
+            _mm512_storeu_ps(to.add(9 * 16), l3);
         }
     }
 
@@ -282,5 +377,56 @@ pub(super) mod avx512 {
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words)),
             _mm512_castsi512_ps(_mm512_and_si512(words, high)),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::bf16;
+
+    use super::{Operand, ROWS, StripRows, pack_all};
+    use crate::cpu::number::Number;
+
+    /// Every word of every row lies where a tile reads it, whichever instructions packed it.
+    fn compare<T: Operand>() {
+        for (n, words, gap) in [
+            (1, 1, 0),
+            (12, 16, 0),
+            (12, 53, 1),
+            (31, 40, 3),
+            (24, 15, 2),
+        ] {
+            let stride = words * T::DEPTHS + gap;
+            let values: Vec<T> = (0..n * stride)
+                .map(|i| T::narrow((i % 251) as f32))
+                .collect();
+            let rows = StripRows {
+                first: values.as_ptr(),
+                stride,
+                depth_stride: 1,
+                rows: n,
+                words,
+            };
+            let mut packed = vec![f32::NAN; n.div_ceil(ROWS) * ROWS * words * T::strip_lines()];
+            // SAFETY: every row holds as many words.
+            unsafe { pack_all(rows, &mut packed) };
+            for (row, p) in (0..n).flat_map(|row| (0..words).map(move |p| (row, p))) {
+                let numbers = &values[row * stride + p * T::DEPTHS..][..T::DEPTHS];
+                let line = (row / ROWS * words + p) * T::strip_lines();
+                let at = |line: usize| packed[line * ROWS + row % ROWS];
+                let expected: Vec<u32> = match T::widens() {
+                    true => numbers.iter().map(|x| x.widen().to_bits()).collect(),
+                    false => vec![T::word(|i| numbers[i])],
+                };
+                let found = (line..line + T::strip_lines()).map(|line| at(line).to_bits());
+                assert!(found.eq(expected), "row {row}, word {p} of {n} × {words}");
+            }
+        }
+    }
+
+    #[test]
+    fn strips_hold_the_words_of_their_rows() {
+        compare::<f32>();
+        compare::<bf16>();
     }
 }
