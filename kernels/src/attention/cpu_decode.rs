@@ -58,8 +58,10 @@ struct Piece {
     /// Row and key/value head: `row * g + kv_head`.
     group: usize,
     columns: Range<usize>,
-    /// First column of the piece that is likely to follow, as if of the same group.
+    /// First column of what the same thread probably reads next, as if of the same group.
     next: usize,
+    /// Who computes it: threads share the columns evenly, each some that follow each other.
+    run: usize,
 }
 
 /// `[b, h + 2 g, c]` to `[b, h, c]`: row `i` sees columns `starts[i]..end`, at least one.
@@ -99,44 +101,74 @@ impl<U: Number> Cache<'_, U> {
     ) {
         let Heads { h, g, c } = self.heads;
         let width = h / g * (c + STATISTICS);
-        let pieces = groups.flat_map(|group| {
-            let firsts = (rows.starts[group / g]..rows.end).step_by(PIECE);
-            firsts.map(move |first| Piece {
-                group,
-                columns: first..(first + PIECE).min(rows.end),
-                next: match first + PIECE < rows.end {
-                    true => first + PIECE,
-                    false => self.capacity + rows.starts[group / g],
-                },
-            })
-        });
-        let pieces: Vec<_> = pieces.collect();
+        let n_runs = match by_one_thread {
+            true => 1,
+            false => rayon::current_num_threads(),
+        };
+        let pieces = self.pieces(rows, groups, n_runs);
         with_parts([pieces.len() * width, c, pieces.len()], |room| {
             let [found, joined, weights] = room;
-            let one = |(piece, to): (&Piece, &mut [f32])| {
-                let (row, kv_head) = (piece.group / g, piece.group % g);
-                let first = row * self.heads.all() + self.heads.group(kv_head).start;
-                self.attend_to(&rows.qkv[first * c..][..h / g * c], piece, to);
+            let run = |(run, found): (&[Piece], &mut [f32])| {
+                for (piece, to) in run.iter().zip(found.chunks_exact_mut(width)) {
+                    let (row, kv_head) = (piece.group / g, piece.group % g);
+                    let first = row * self.heads.all() + self.heads.group(kv_head).start;
+                    self.attend_to(&rows.qkv[first * c..][..h / g * c], piece, to);
+                }
             };
             if by_one_thread {
-                pieces
-                    .iter()
-                    .zip(found.chunks_exact_mut(width))
-                    .for_each(one);
+                run((&pieces, &mut *found));
             } else {
-                pieces
-                    .par_iter()
-                    .zip(found.par_chunks_exact_mut(width))
-                    .for_each(one);
+                let mut shares = Vec::with_capacity(n_runs);
+                let mut rest = &mut *found;
+                for run in pieces.chunk_by(|a, b| a.run == b.run) {
+                    let (found, others) = rest.split_at_mut(run.len() * width);
+                    shares.push((run, found));
+                    rest = others;
+                }
+                shares.into_par_iter().for_each(run);
             }
             let mut rest = &*found;
-            let runs = pieces.chunk_by(|a, b| a.group == b.group);
-            for (run, out) in runs.zip(out.chunks_exact_mut(h / g * c)) {
-                let (found, others) = rest.split_at(run.len() * width);
+            let groups = pieces.chunk_by(|a, b| a.group == b.group);
+            for (group, out) in groups.zip(out.chunks_exact_mut(h / g * c)) {
+                let (found, others) = rest.split_at(group.len() * width);
                 rest = others;
                 join(found, width, [&mut *joined, &mut *weights], out);
             }
         });
+    }
+
+    /// What groups of heads see, cut into pieces, for so many runs.
+    fn pieces<T>(&self, rows: &Rows<'_, T>, groups: Range<usize>, n_runs: usize) -> Vec<Piece> {
+        let g = self.heads.g;
+        let seen = |group: usize| rows.starts[group / g]..rows.end;
+        let all: usize = groups.clone().map(|group| seen(group).len()).sum();
+        let mut before = 0;
+        let mut pieces: Vec<Piece> = Vec::new();
+        for group in groups {
+            for first in seen(group).step_by(PIECE) {
+                let columns = first..(first + PIECE).min(rows.end);
+                // The first run, which is the caller's own, starts first and has what is left over.
+                let run = n_runs * before / all;
+                before += columns.len();
+                pieces.push(Piece {
+                    group,
+                    next: match first + PIECE < rows.end {
+                        true => first + PIECE,
+                        false => self.capacity + seen(group).start,
+                    },
+                    columns,
+                    run,
+                });
+            }
+        }
+        if n_runs > 1 {
+            // What follows a run is read by another thread. What was just read costs nothing.
+            for run in pieces.chunk_by_mut(|a, b| a.run == b.run) {
+                let last = &mut run[run.len() - 1];
+                last.next = last.columns.start;
+            }
+        }
+        pieces
     }
 
     /// Weighed sums of a piece's values for its group's queries, `[heads, c]`, then the maximum and
@@ -148,7 +180,6 @@ impl<U: Number> Cache<'_, U> {
         let first = piece.group * self.capacity + piece.columns.start;
         let used = first * c..(first + n) * c;
         let (keys, values) = (&self.keys[used.clone()], &self.values[used]);
-        // Threads take pieces in their order, but for a few.
         let next = piece.group * self.capacity + piece.next;
         let next = self.keys.as_ptr().wrapping_add(next * c);
         let (sums, statistics) = to.split_at_mut(n_heads * c);

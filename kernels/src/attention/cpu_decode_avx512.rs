@@ -137,7 +137,10 @@ impl<T: Number, U: Number> Block<T, U> {
         let mut quarters = [[_mm512_setzero_ps(); BLOCK / QUAD]; R];
         for quad in 0..BLOCK / QUAD {
             let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
-            prefetch(self.next.wrapping_add(QUAD * quad * self.c), QUAD * self.c);
+            // In two halves: what is asked for at once holds up the loads behind it.
+            let next = self.next.wrapping_add(QUAD * quad * self.c);
+            let half = QUAD * self.c / 2;
+            prefetch(next, half);
             for first in (0..self.c).step_by(16) {
                 let mask = lanes(self.c - first);
                 // SAFETY: lanes under the mask lie within the rows.
@@ -152,6 +155,7 @@ impl<T: Number, U: Number> Block<T, U> {
                     }
                 }
             }
+            prefetch(next.wrapping_add(half), half);
             for (quarters, sums) in quarters.iter_mut().zip(&sums) {
                 quarters[quad] = quarter(sums);
             }
