@@ -4,7 +4,7 @@
 //! unread and the sample as not approved. The decision to question: attempts after the first are
 //! sampled, because a judge at temperature 0 would only repeat itself.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -144,7 +144,14 @@ pub fn judge_samples<S: Judged>(
             });
             goes_on && n_failed == 0
         },
-        |sample, is_stopped| judge(endpoint, sample, options, is_stopped),
+        |sample, is_stopped| {
+            let verdict = judge(endpoint, sample, options, is_stopped);
+            if verdict.is_err() {
+                // Before the thread takes another sample, not when `watch` is next called.
+                is_stopped.store(true, Ordering::Relaxed);
+            }
+            verdict
+        },
     );
     let mut judged = Vec::new();
     let mut failed = None;

@@ -20,8 +20,9 @@ pub(crate) struct Watched<'a, R> {
 
 /// Works on the items; the result of each, or nothing where the work was stopped before it.
 ///
-/// `watch` is called in the caller's thread after each result and at least ten times a second;
-/// once it returns false no work is begun, and `work` sees its flag set.
+/// `watch` is called in the caller's thread after each result and at least ten times a second,
+/// until it returns false: then no work is begun, and `work` sees its flag set. `work` may set the
+/// flag itself.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     concurrency: usize,
@@ -48,6 +49,7 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
         }
         drop(sender);
         let mut n_done = 0;
+        let mut is_watched = true;
         loop {
             let latest = match receiver.recv_timeout(TICK) {
                 Ok((idx, result)) => {
@@ -58,8 +60,8 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             let latest = latest.map(|result| &*result);
-            let goes_on = is_stopped.load(Ordering::Relaxed) || watch(Watched { n_done, latest });
-            if !goes_on {
+            if is_watched && !watch(Watched { n_done, latest }) {
+                is_watched = false;
                 is_stopped.store(true, Ordering::Relaxed);
             }
         }
@@ -120,5 +122,22 @@ mod tests {
         let n_done = results.iter().flatten().count();
         assert!((3..6).contains(&n_done), "{n_done}");
         assert!(results.iter().flatten().all(|n_slices| *n_slices < 400));
+    }
+
+    #[test]
+    fn work_that_ends_all_work_is_the_last_and_is_watched() {
+        let items: Vec<usize> = (0..1000).collect();
+        let mut seen = Vec::new();
+        let mut watch = |watched: Watched<'_, usize>| {
+            seen.extend(watched.latest.copied());
+            true
+        };
+        let results = in_parallel(&items, 1, &mut watch, |item, is_stopped| {
+            is_stopped.store(*item == 3, Ordering::Relaxed);
+            *item
+        });
+        let done: Vec<usize> = results.into_iter().flatten().collect();
+        assert_eq!(done, [0, 1, 2, 3]);
+        assert_eq!(seen, done);
     }
 }
