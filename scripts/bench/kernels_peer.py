@@ -100,6 +100,8 @@ def torch_operations(threads: int) -> dict:
         if weight.dtype == torch.float32 and torch.backends.mkl.is_available():
             packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, n)
             return lambda x: torch.ops.mkl._mkl_linear(x, packed, weight, None, n)
+        if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            raise Missing("oneDNN packs no bf16 for this processor")
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, n)
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 

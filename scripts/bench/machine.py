@@ -116,7 +116,7 @@ def mkl_preload(folder: Path) -> str:
 
 
 def mkl_note(preload: str) -> str:
-    return "MKL's AVX-512 kernels switched on (it does not use them on AMD by itself)" if preload else "stock MKL"
+    return "MKL told that the processor is Intel's (on AMD it does not use its best kernels by itself)" if preload else "stock MKL"
 
 
 def prepared_base(python: str) -> Path:

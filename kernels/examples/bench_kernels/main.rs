@@ -26,6 +26,8 @@ Times tooltune's operations; started by scripts/bench/kernels, which has the sha
 /// One operation with its inputs.
 struct Run {
     call: Box<dyn FnMut()>,
+    /// Makes what so many calls use up, before they are timed.
+    before: Option<Box<dyn FnMut(usize)>>,
     /// Operations or bytes of a call, where the asker cannot know.
     work: Option<f64>,
     /// Whether threads wait for the next call without falling asleep, as they do for a token's.
@@ -36,6 +38,7 @@ impl Run {
     fn new(call: impl FnMut() + 'static) -> Self {
         Self {
             call: Box::new(call),
+            before: None,
             work: None,
             is_awake: false,
         }

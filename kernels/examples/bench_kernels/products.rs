@@ -2,10 +2,12 @@
 //!
 //! Shapes are `tokens in out`.
 
+use std::cell::RefCell;
 use std::hint::black_box;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use tooltune_kernels::cpu::matrix::Matrix;
 use tooltune_kernels::cpu::product::product;
 use tooltune_kernels::lora_linear::{Beside, lora_linear};
@@ -62,10 +64,36 @@ fn linear_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     }))
 }
 
-/// `dy W`: the panels of this direction are those of the transposed weight for the other one.
+/// Outputs from which a map is a head, whose panels for `dy W` are made once.
+const HEAD: usize = 1 << 14;
+
+/// `dy W` as the backward pass computes it: with panels made of those for `x Wᵀ`, but for a head.
 fn linear_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [n, inputs, outputs] = shape(numbers)?;
-    linear(precision, &[n, outputs, inputs])
+    if outputs >= HEAD {
+        return linear(precision, &[n, outputs, inputs]);
+    }
+    let x = random([n, inputs]).cast(precision.dtype());
+    let dy = random([n, outputs]).cast(precision.dtype());
+    let linear = frozen(precision, inputs, outputs);
+    let graphs = Rc::new(RefCell::new(Vec::new()));
+    let made = graphs.clone();
+    let before = move |calls: usize| {
+        let graph = || {
+            let x = leaf(&x);
+            let y = lora_linear(x.clone(), &linear, Beside::default());
+            (x, seed(y, dy.clone()))
+        };
+        made.borrow_mut().extend((0..calls).map(|_| graph()));
+    };
+    let call = move || {
+        let (x, y): (Tensor<2>, Tensor<1>) = graphs.borrow_mut().pop().expect("one for each call");
+        black_box(x.grad(&y.backward()));
+    };
+    Ok(Run {
+        before: Some(Box::new(before)),
+        ..Run::new(call)
+    })
 }
 
 /// `x Wᵀ` with a W of which nothing is kept.

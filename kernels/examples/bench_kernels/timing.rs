@@ -14,7 +14,7 @@ const MIN_SAMPLES: usize = 3;
 /// Runs for about `seconds` and answers with wall and CPU seconds of a call, once a sample.
 pub(crate) fn measured(run: &mut Run, seconds: f64) -> String {
     // The first call meets cold caches and untouched memory, the second tells how many make a sample.
-    (run.call)();
+    sample(run, 1);
     let (one, _) = sample(run, 1);
     let calls = (SAMPLE_SECONDS / one).ceil().clamp(1.0, 1e6) as usize;
     let start = Instant::now();
@@ -32,6 +32,9 @@ pub(crate) fn measured(run: &mut Run, seconds: f64) -> String {
 
 /// Wall and CPU seconds of a call, as the mean over `calls`.
 fn sample(run: &mut Run, calls: usize) -> (f64, f64) {
+    if let Some(before) = &mut run.before {
+        before(calls);
+    }
     let (wall, cpu) = (Instant::now(), cpu_seconds());
     let mut all = || (0..calls).for_each(|_| (run.call)());
     match run.is_awake {

@@ -32,7 +32,7 @@ macro_rules! with_arithmetic {
             }
             #[cfg(target_arch = "x86_64")]
             $crate::cpu::isa::Isa::Avx2 => {
-                type $a = $crate::attention::cpu_tile::WithTiles<$crate::cpu::tile_avx2::Avx2>;
+                type $a = $crate::attention::cpu_tile::WithTiles<$crate::cpu::tile_avx2::Avx2<2>>;
                 $work
             }
             $crate::cpu::isa::Isa::Portable => {

@@ -11,9 +11,9 @@ use burn::tensor::{DType, bf16};
 use rayon::prelude::*;
 
 use super::cpu::Heads;
-#[cfg(target_arch = "x86_64")]
-use super::cpu_decode_avx512;
 use super::cpu_softmax::{KEYS, Running, exponentiate, finite};
+#[cfg(target_arch = "x86_64")]
+use super::{cpu_decode_avx2, cpu_decode_avx512};
 use crate::cpu::exp::exp;
 use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
@@ -217,6 +217,11 @@ fn all_scores<T: Number, U: Number>(
         // SAFETY: detected; a piece has columns, and a head numbers.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { cpu_decode_avx512::scores(queries, keys, c, (scores, PIECE)) },
+        // SAFETY: detected, with whole registers of numbers.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 if c.is_multiple_of(8) => unsafe {
+            cpu_decode_avx2::scores(queries, keys, c, (scores, PIECE));
+        },
         _ => scores_in_loops(queries, keys.0, c, scores),
     }
 }
@@ -226,6 +231,11 @@ fn weigh<U: Number>(values: (&[U], *const U), c: usize, weights: &[f32], sums: &
         // SAFETY: detected; `sums` and `weights` have a row for each head.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { cpu_decode_avx512::weigh(values, c, (weights, PIECE), sums) },
+        // SAFETY: detected; whole registers of numbers, and rows as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 if c.is_multiple_of(8) => unsafe {
+            cpu_decode_avx2::weigh(values, c, (weights, PIECE), sums);
+        },
         _ => weigh_in_loops(values.0, c, weights, sums),
     }
 }

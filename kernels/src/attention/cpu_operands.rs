@@ -3,9 +3,14 @@
 use std::mem::MaybeUninit;
 
 #[cfg(target_arch = "x86_64")]
+use burn::backend::DType;
+
+#[cfg(target_arch = "x86_64")]
 use super::cpu_operands_avx512::{interleave_rows, transpose};
 use super::cpu_tile::{Arithmetic, Left, PANEL, Panels};
 use crate::cpu::isa::{Isa, for_each_isa};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::lanes_avx2;
 use crate::cpu::number::Number;
 
 /// `rows` rows of `c` numbers, `stride` apart.
@@ -64,6 +69,15 @@ impl<'a, T: Number> Rows<'a, T> {
                 stride: shape[1] * PANEL,
             };
         }
+        #[cfg(target_arch = "x86_64")]
+        if self.holds::<A::Number>() && Isa::detect() == Isa::Avx2 {
+            // SAFETY: detected; all rows lie within the numbers.
+            unsafe { transpose_avx2(*self, memory) };
+            return Panels {
+                first: memory.as_ptr(),
+                stride: self.c * PANEL,
+            };
+        }
         pack_columns(*self, numbers_of::<A>(memory), A::PER_UNIT);
         Panels {
             first: memory.as_ptr(),
@@ -110,6 +124,34 @@ pub(super) fn line_units<A: Arithmetic>(rows: usize, c: usize) -> usize {
 pub(super) fn numbers_of<A: Arithmetic>(units: &mut [f32]) -> &mut [A::Number] {
     // SAFETY: a unit is `PER_UNIT` numbers, whose alignment is no stricter; any bits are numbers.
     unsafe { std::slice::from_raw_parts_mut(units.as_mut_ptr().cast(), units.len() * A::PER_UNIT) }
+}
+
+/// `[rows / PANEL, c, PANEL]`; rows that do not exist are zeros.
+///
+/// # Safety
+///
+/// AVX2; numbers of type f32, which hold all rows.
+#[cfg(target_arch = "x86_64")]
+unsafe fn transpose_avx2<T: Number>(rows: Rows<'_, T>, to: &mut [f32]) {
+    assert!(T::DTYPE == DType::F32, "words are numbers");
+    for (first, to) in (0..rows.rows)
+        .step_by(PANEL)
+        .zip(to.chunks_exact_mut(rows.c * PANEL))
+    {
+        let n = PANEL.min(rows.rows - first);
+        if n < PANEL {
+            to.fill(0.0);
+        }
+        let from = rows.numbers[first * rows.stride..].as_ptr().cast();
+        let (from, lines) = ((from, 4 * rows.stride), (to.as_mut_ptr(), PANEL));
+        // SAFETY: as the caller promises; a panel has a line for each number.
+        let done = unsafe { lanes_avx2::transpose(from, [n, rows.c], lines) };
+        for i in done..n {
+            for (line, number) in to.chunks_exact_mut(PANEL).zip(rows.row(first + i)) {
+                line[i] = number.widen();
+            }
+        }
+    }
 }
 
 for_each_isa! {

@@ -8,6 +8,8 @@ mod cpu;
 mod cpu_backward;
 mod cpu_decode;
 #[cfg(target_arch = "x86_64")]
+mod cpu_decode_avx2;
+#[cfg(target_arch = "x86_64")]
 mod cpu_decode_avx512;
 mod cpu_forward;
 mod cpu_operands;

@@ -47,7 +47,8 @@ impl Used {
         #[cfg(not(target_arch = "x86_64"))]
         let has_bf16 = false;
         let has_pairs = has_bf16 && limit != Some("avx512");
-        let widens = match limit {
+        let widens_pairs = match limit {
+            _ if !has_pairs => isa > Isa::Portable,
             Some("pairs") => false,
             Some("widened") => true,
             _ => pairs_are_slow(),
@@ -55,7 +56,7 @@ impl Used {
         Self {
             isa,
             has_pairs,
-            widens_pairs: has_pairs && widens,
+            widens_pairs,
         }
     }
 }
@@ -105,8 +106,8 @@ pub(crate) fn has_pairs() -> bool {
     Used::get().has_pairs
 }
 
-/// Whether products of bf16 are faster with numbers widened to f32 than in pairs; only where there
-/// are pairs, so that either way can be taken.
+/// Whether products of bf16 are made with numbers widened to f32: there are no pairs, or they are
+/// slower. Portable loops take pairs as they are.
 pub(crate) fn widens_pairs() -> bool {
     Used::get().widens_pairs
 }

@@ -10,6 +10,8 @@ pub mod heap;
 pub mod isa;
 pub(crate) mod kept;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod lanes_avx2;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod lanes_avx512;
 pub mod matrix;
 pub(crate) mod number;

@@ -8,10 +8,14 @@ pub(crate) mod operand;
 pub(crate) mod panels;
 pub(crate) mod product;
 pub(crate) mod strips;
+#[cfg(target_arch = "x86_64")]
+mod strips_avx2;
 pub(crate) mod tall;
 pub(crate) mod tile;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tile_bf16;
+#[cfg(target_arch = "x86_64")]
+mod tile_bf16_avx2;
 pub(crate) mod tile_f32;
 mod transpose;
 

@@ -3,10 +3,10 @@
 use burn::tensor::bf16;
 
 use super::tile::{self, TileJob, TileOutput};
-use super::{tall, tile_f32, transpose};
-use crate::cpu::isa::widens_pairs;
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::isa::{Isa, has_pairs};
+use super::{strips_avx2, tile_bf16, tile_bf16_avx2};
+use super::{tall, tile_f32, transpose};
+use crate::cpu::isa::{Isa, has_pairs, widens_pairs};
 use crate::cpu::number::Number;
 
 /// A number of a packed product.
@@ -49,14 +49,16 @@ pub(crate) trait Operand: Number + PartialEq {
     ///
     /// `from` and `to` have `32 / DEPTHS` lines of 32 words, and do not overlap.
     unsafe fn transpose_block(from: *const u32, to: *mut u32) {
-        #[cfg(target_arch = "x86_64")]
-        if Isa::detect() == Isa::Avx512 {
-            // SAFETY: detected; the lines are the caller's promise.
-            unsafe { transpose::avx512::<Self>(from, to) };
-            return;
+        // SAFETY: detected; the lines are the caller's promise.
+        unsafe {
+            match Isa::detect() {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => transpose::avx512::<Self>(from, to),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => strips_avx2::transpose_block::<Self>(from, to),
+                Isa::Portable => transpose::portable::<Self>(from, to),
+            }
         }
-        // SAFETY: as the caller promises.
-        unsafe { transpose::portable::<Self>(from, to) }
     }
 
     /// `sums += Lᵀ X` for 32 columns of X, `[rank, 32]`; `left` has a word of each of the `rank`
@@ -121,21 +123,29 @@ impl Operand for bf16 {
     }
 
     unsafe fn run_tiles(jobs: &[TileJob<Self>]) {
+        // SAFETY: the instructions are there, and the caller vouches for the pointers.
         #[cfg(target_arch = "x86_64")]
-        if has_pairs() {
-            // SAFETY: the instructions are there, and the caller vouches for the pointers.
-            unsafe { super::tile_bf16::run_tiles(jobs) };
-            return;
+        unsafe {
+            if has_pairs() {
+                return tile_bf16::run_tiles(jobs);
+            }
+            if Isa::detect() >= Isa::Avx2 {
+                return tile_bf16_avx2::run_tiles(jobs);
+            }
         }
         jobs.iter().for_each(tile::portable);
     }
 
     unsafe fn run_steps(left: (&[u32], usize), x: (*const Self, usize), sums: &mut [f32]) {
+        // SAFETY: the instructions are there; rows and words as the caller promises.
         #[cfg(target_arch = "x86_64")]
-        if has_pairs() {
-            // SAFETY: the instructions are there; rows and words as the caller promises.
-            unsafe { tall::avx512::run(left, x, sums) };
-            return;
+        unsafe {
+            if has_pairs() {
+                return tall::avx512::run(left, x, sums);
+            }
+            if Isa::detect() >= Isa::Avx2 {
+                return tile_bf16_avx2::run_steps(left, x, sums);
+            }
         }
         tall::portable(left, x, sums);
     }

@@ -14,12 +14,12 @@ use super::operand::Operand;
 use super::strips::StripRows;
 #[cfg(target_arch = "x86_64")]
 use super::strips::avx512;
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::isa::Isa;
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::kept::Kept;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::pool::Buffer;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::{isa::Isa, lanes_avx2};
 
 /// Columns of a panel.
 pub(crate) const COLUMNS: usize = 32;
@@ -152,7 +152,15 @@ unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [Line], hal
         unsafe { avx512::transpose(rows, to, (COLUMNS, HALF)) };
         return;
     }
-    for i in 0..rows.rows {
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if Isa::detect() == Isa::Avx2 {
+        let to = lines.as_mut_ptr().cast::<f32>().wrapping_add(half);
+        let from = (rows.first.cast(), rows.stride * size_of::<T>());
+        // SAFETY: as above.
+        done = unsafe { lanes_avx2::transpose(from, [rows.rows, rows.words], (to, COLUMNS)) };
+    }
+    for i in done..rows.rows {
         let row = rows.first.wrapping_add(i * rows.stride);
         for (p, line) in lines.iter_mut().enumerate().take(rows.words) {
             // SAFETY: as the caller promises.

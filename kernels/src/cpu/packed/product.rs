@@ -23,7 +23,7 @@ use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::with_scratch;
 use crate::cpu::shared::Shared;
 
-/// Bytes of A in one block of rows, of the second level of cache.
+/// Most bytes of A in one block of rows, and the share of the second level of cache that they take.
 const BLOCK_BYTES: usize = 512 << 10;
 /// Words of the depth that are multiplied at a time, where C is f32.
 const CHUNK_WORDS: usize = 768;
@@ -333,7 +333,9 @@ impl<T: Operand> Sum<'_, T> {
             }
             // Few rows are read once or twice, and where they lie.
             let most = if T::widens() { FEW_WIDENED } else { FEW_ROWS };
-            let is_little = n <= most || panels.len() < MANY_PANELS;
+            // Of all panels: those of one thread are fewer the more threads there are, and where strips
+            // are widened they decide how rows are rounded.
+            let is_little = n <= most || self.panels().len() < MANY_PANELS;
             if is_little && pieces.iter().all(|piece| piece.term.left.has_words()) {
                 self.tiles(&pieces, (panels.clone(), columns), i == 0);
                 continue;

@@ -5,6 +5,8 @@
 //! level of cache and drive each other out; in a strip, what a tile reads lies in one piece.
 
 use super::operand::Operand;
+#[cfg(target_arch = "x86_64")]
+use super::strips_avx2;
 use super::tile::ROWS;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Isa;
@@ -40,11 +42,17 @@ pub(crate) unsafe fn pack_all<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
     }
     let strip = rows.words * ROWS * T::strip_lines();
     #[cfg(target_arch = "x86_64")]
-    if rows.stride == 1 && Isa::detect() == Isa::Avx512 {
+    if rows.stride == 1 && Isa::detect() >= Isa::Avx2 {
         for (i, to) in to.chunks_mut(COLUMN_STRIPS * strip).enumerate() {
             let held = rows.from(i * COLUMN_STRIPS * ROWS, COLUMN_STRIPS * ROWS);
-            // SAFETY: detected; rows are the caller's promise.
-            unsafe { avx512::pack_columns(held, to) };
+            // SAFETY: detected; without AVX-512 all numbers are f32 or widened. Rows are the caller's
+            // promise.
+            unsafe {
+                match Isa::detect() {
+                    Isa::Avx512 => avx512::pack_columns(held, to),
+                    _ => strips_avx2::pack_columns(held, to),
+                }
+            }
         }
         return;
     }
@@ -75,12 +83,14 @@ unsafe fn pack<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
     let width = ROWS * T::strip_lines();
     assert!(to.len() >= rows.words * width, "room for a strip");
     #[cfg(target_arch = "x86_64")]
-    if rows.depth_stride == 1 && Isa::detect() == Isa::Avx512 {
+    if rows.depth_stride == 1 && Isa::detect() >= Isa::Avx2 {
+        let to = to.as_mut_ptr();
         // SAFETY: detected; room was checked, rows are the caller's promise.
         unsafe {
-            match T::widens() {
-                true => avx512::widened(rows, to.as_mut_ptr()),
-                false => avx512::strip(rows, to.as_mut_ptr()),
+            match (Isa::detect(), T::widens()) {
+                (Isa::Avx512, true) => avx512::widened(rows, to),
+                (Isa::Avx512, false) => avx512::strip(rows, to),
+                _ => strips_avx2::strip(rows, to),
             }
         }
         return;

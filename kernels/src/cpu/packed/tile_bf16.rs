@@ -39,43 +39,62 @@ const WIDENED_PART: usize = 176;
 ///
 /// As for [`Operand::run_tiles`](super::operand::Operand::run_tiles), and [`has_pairs`](crate::cpu::isa::has_pairs).
 pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
-    let Some(first) = jobs.first() else { return };
-    let whole = if is_widened(first) {
-        WIDENED_PART
-    } else {
-        WHOLE
+    let sizes = match jobs.first() {
+        Some(first) if is_widened(first) => [WIDENED_PART; 2],
+        _ => [WHOLE, PART],
     };
-    if jobs.len() < 2 || first.products().iter().all(|term| term.words <= whole) {
-        for (i, job) in jobs.iter().enumerate() {
-            // SAFETY: as the caller promises.
-            unsafe { run(job, i + 1 == jobs.len()) };
+    // SAFETY: as the caller promises.
+    unsafe { in_parts(jobs, sizes, COLUMNS, |job, _, is_last| run(job, is_last)) };
+}
+
+/// Calls `run` with all tiles, the first of `width` columns, and whether the tile is the last one that
+/// reads these lines of a panel: with products of at most `whole` words at once, with deeper ones in
+/// parts of at most `part` words, one part of all tiles after the other.
+///
+/// # Safety
+///
+/// As for [`run_tiles`].
+pub(super) unsafe fn in_parts(
+    jobs: &[TileJob<bf16>],
+    [whole, part]: [usize; 2],
+    width: usize,
+    run: impl Fn(&TileJob<bf16>, usize, bool),
+) {
+    let Some(first) = jobs.first() else { return };
+    let columns = (0..first.columns).step_by(width);
+    // By the depth alone: how many tiles there are depends on the number of threads.
+    if first.products().iter().all(|term| term.words <= whole) {
+        for column in columns {
+            for (i, job) in jobs.iter().enumerate() {
+                run(job, column, i + 1 == jobs.len());
+            }
         }
         return;
     }
     let parts: Vec<(usize, Range<usize>)> = (0..first.n_terms)
-        .flat_map(|term| {
-            parts(first.terms[term].words, whole.min(PART)).map(move |part| (term, part))
-        })
+        .flat_map(|term| parts(first.terms[term].words, part).map(move |part| (term, part)))
         .collect();
     with_scratch(jobs.len() * ROWS * COLUMNS, |sums| {
         for (n, (term, part)) in parts.iter().enumerate() {
-            let rows = jobs.iter().zip(sums.chunks_exact_mut(ROWS * COLUMNS));
-            for (i, (job, sums)) in rows.enumerate() {
-                let mut job = TileJob {
-                    terms: [job.terms[*term].part(part.clone()); TERMS],
-                    n_terms: 1,
-                    ..*job
-                };
-                let sums = sums.as_mut_ptr();
-                if n > 0 {
-                    job.bias = std::ptr::null();
-                    (job.residual, job.residual_stride) = (sums, COLUMNS);
+            for column in columns.clone() {
+                let rows = jobs.iter().zip(sums.chunks_exact_mut(ROWS * COLUMNS));
+                for (i, (job, sums)) in rows.enumerate() {
+                    let mut job = TileJob {
+                        terms: [job.terms[*term].part(part.clone()); TERMS],
+                        n_terms: 1,
+                        ..*job
+                    };
+                    let sums = sums.as_mut_ptr();
+                    if n > 0 {
+                        job.bias = std::ptr::null();
+                        (job.residual, job.residual_stride) = (sums, COLUMNS);
+                    }
+                    if n + 1 < parts.len() {
+                        (job.output, job.output_stride) = (TileOutput::F32(sums), COLUMNS);
+                    }
+                    // The sums have room for any tile.
+                    run(&job, column, i + 1 == jobs.len());
                 }
-                if n + 1 < parts.len() {
-                    (job.output, job.output_stride) = (TileOutput::F32(sums), COLUMNS);
-                }
-                // SAFETY: as the caller promises; the sums have room for any tile.
-                unsafe { run(&job, i + 1 == jobs.len()) };
             }
         }
     });
@@ -132,7 +151,7 @@ fn is_strip(term: &TileTerm<bf16>) -> bool {
 }
 
 /// Whether rows lie in strips of f32. All products of a tile are packed, or none is.
-fn is_widened(job: &TileJob<bf16>) -> bool {
+pub(super) fn is_widened(job: &TileJob<bf16>) -> bool {
     let mut terms = job.products().iter();
     terms.any(|term| (term.row_stride, term.word_stride) == (2, 4 * ROWS))
 }

@@ -1,7 +1,9 @@
 //! Tiles of f32, made of the tiles that unpacked products use.
 //!
-//! Products are summed in parts of the depth, each in registers: long sums would lose digits. See
-//! [`DEPTH`].
+//! Products are summed in parts of the depth, each in registers: long sums would lose digits. The fewer
+//! ends a tile has the faster it is: parts of 192, which stay in a first level of cache while all rows
+//! pass by, take 1.02 to 1.04 times as long as parts of 768, for lines of a panel come as fast from the
+//! second level.
 
 use std::ops::Range;
 
@@ -13,23 +15,23 @@ use crate::cpu::tile::{self, Portable, Tile};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{tile_avx2::Avx2, tile_avx512::Avx512};
 
-/// Most depths that are summed before their sum is added to the others. The fewer ends a tile has
-/// the faster it is: parts of 192, which stay in a first level of cache while all rows pass by, take
-/// 1.02 to 1.04 times as long, for lines of a panel come as fast from the second level.
+/// Most depths that are summed before their sum is added to the others.
 const DEPTH: usize = 768;
 
-/// Calls a function with the tile of this CPU for so many columns as its type argument.
+/// Calls a function with the tile of this CPU for so many rows and columns as its type argument.
 macro_rules! with_tile {
-    ($columns:expr, $function:ident($($argument:expr),*)) => {
+    ([$rows:expr, $columns:expr], $function:ident($($argument:expr),*)) => {
         match Isa::detect() {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if $columns <= 16 => $function::<Avx512<1>>($($argument),*),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => $function::<Avx512<2>>($($argument),*),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => $function::<Avx2>($($argument),*),
+            Isa::Avx2 if $rows <= Avx2::<4>::ROWS => $function::<Avx2<4>>($($argument),*),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => $function::<Avx2<2>>($($argument),*),
             Isa::Portable => {
-                let _ = $columns;
+                let _ = ($rows, $columns);
                 $function::<Portable>($($argument),*)
             }
         }
@@ -40,10 +42,10 @@ macro_rules! with_tile {
 ///
 /// As for [`super::operand::Operand::run_tiles`].
 pub(super) unsafe fn run(jobs: &[TileJob<f32>]) {
-    let columns = jobs.first().map_or(0, |job| job.columns);
+    let [rows, columns] = jobs.first().map_or([0; 2], |job| [job.rows, job.columns]);
     with_scratch(jobs.len() * ROWS * COLUMNS, |sums| {
         // SAFETY: the instruction set was detected; the rest is the caller's promise.
-        unsafe { with_tile!(columns, sum(jobs, sums)) }
+        unsafe { with_tile!([rows, columns], sum(jobs, sums)) }
     });
 }
 
@@ -64,95 +66,105 @@ struct Part {
 unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
     let Some(first) = jobs.first() else { return };
     let terms = first.products().iter().enumerate();
-    let mut parts = terms.flat_map(|(i, term)| parts(term.words).map(move |depths| (i, depths)));
+    let parts = terms.flat_map(|(i, term)| parts(term.words, DEPTH).map(move |part| (i, part)));
     // A sum of nothing is one part of no depth.
-    let mut next = Some(parts.next().unwrap_or((0, 0..0)));
-    let mut adds = false;
-    while let Some((term, depths)) = next {
-        next = parts.next();
+    let mut parts = parts.collect::<Vec<_>>();
+    if parts.is_empty() {
+        parts.push((0, 0..0));
+    }
+    let n_parts = parts.len();
+    for (n, (term, depths)) in parts.into_iter().enumerate() {
         let part = Part {
             term,
             depths,
-            adds,
-            ends: next.is_none(),
+            adds: n > 0,
+            ends: n + 1 == n_parts,
         };
-        let sums = sums.chunks_exact_mut(ROWS * COLUMNS);
-        for (i, (job, sums)) in jobs.iter().zip(sums).enumerate() {
-            let is_last = i + 1 == jobs.len();
-            // SAFETY: as the caller promises.
-            unsafe { run_part::<T>(job, &part, sums, is_last) };
+        // The lines of a tile's columns are read by all rows before those of others.
+        for column in (0..COLUMNS).step_by(T::COLUMNS) {
+            let sums = sums.chunks_exact_mut(ROWS * COLUMNS);
+            for (i, (job, sums)) in jobs.iter().zip(sums).enumerate() {
+                let is_last = i + 1 == jobs.len();
+                // SAFETY: as the caller promises.
+                unsafe { run_part::<T>(job, &part, (sums, column), is_last) };
+            }
         }
-        adds = true;
     }
 }
 
-/// `0..words` in parts of at most [`DEPTH`], all but the last one of the same size.
-fn parts(words: usize) -> impl Iterator<Item = Range<usize>> {
-    let step = words.div_ceil(words.div_ceil(DEPTH).max(1)).max(1);
+/// `0..words` in parts of at most `most`, all but the last one of the same size.
+fn parts(words: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let step = words.div_ceil(words.div_ceil(most).max(1)).max(1);
     let starts = (0..words).step_by(step);
     starts.map(move |start| start..(start + step).min(words))
 }
 
-/// Adds part of a product to the sums of a tile, or begins or ends them.
+/// Adds part of a product to the sums of a tile's columns from `column` on, or begins or ends them.
 ///
 /// # Safety
 ///
 /// As for [`sum`].
-unsafe fn run_part<T: Tile>(job: &TileJob<f32>, part: &Part, sums: &mut [f32], is_last: bool) {
+unsafe fn run_part<T: Tile>(
+    job: &TileJob<f32>,
+    part: &Part,
+    (sums, column): (&mut [f32], usize),
+    is_last: bool,
+) {
     let TileOutput::F32(to) = job.output else {
         unreachable!("products of f32 are f32");
     };
+    if column >= job.columns {
+        return;
+    }
     let term = &job.terms[part.term];
     let null = std::ptr::null();
-    // Plain loops: an iterator's steps would be counted by a division, between two tiles.
+    // Rows are shared evenly: a tile of few waits for its own sums.
+    let step = job.rows.div_ceil(job.rows.div_ceil(T::ROWS));
+    // A plain loop: an iterator's steps would be counted by a division, between two tiles.
     let mut row = 0;
     while row < job.rows {
-        let mut column = 0;
-        while column < job.columns {
-            let a_offset = row * term.row_stride + part.depths.start * term.word_stride;
-            let sums = sums[row * COLUMNS + column..].as_mut_ptr();
-            let held = |from: *const f32, offset: usize| match part.ends && !from.is_null() {
-                true => from.wrapping_add(offset + column),
-                false => null,
-            };
-            let (c, c_row_stride) = match part.ends {
-                true => (
-                    to.wrapping_add(row * job.output_stride + column),
-                    job.output_stride,
-                ),
-                false => (sums, COLUMNS),
-            };
-            let tile = tile::TileJob {
-                a: term.a.wrapping_add(a_offset),
-                a_row_stride: term.row_stride,
-                a_depth_stride: term.word_stride,
-                b: term
-                    .b
-                    .wrapping_add(part.depths.start * COLUMNS + column)
-                    .cast(),
-                b_line_stride: COLUMNS,
-                sums: if part.adds { sums } else { null },
-                sums_row_stride: COLUMNS,
-                bias: held(job.bias, 0),
-                residual: held(job.residual, row * job.residual_stride),
-                residual_row_stride: job.residual_stride,
-                c,
-                c_row_stride,
-                c_is_far: part.ends,
-                is_last,
-                rows: (job.rows - row).min(T::ROWS),
-                columns: match part.ends {
-                    true => (job.columns - column).min(T::COLUMNS),
-                    false => T::COLUMNS,
-                },
-                depth: part.depths.len(),
-            };
-            // SAFETY: `COLUMNS` is a multiple of the tile's columns, so that it stays within
-            // the panel and the sums; the rest is the caller's promise.
-            unsafe { T::run(&tile) };
-            column += T::COLUMNS;
-        }
-        row += T::ROWS;
+        let a_offset = row * term.row_stride + part.depths.start * term.word_stride;
+        let sums = sums[row * COLUMNS + column..].as_mut_ptr();
+        let held = |from: *const f32, offset: usize| match part.ends && !from.is_null() {
+            true => from.wrapping_add(offset + column),
+            false => null,
+        };
+        let (c, c_row_stride) = match part.ends {
+            true => (
+                to.wrapping_add(row * job.output_stride + column),
+                job.output_stride,
+            ),
+            false => (sums, COLUMNS),
+        };
+        let tile = tile::TileJob {
+            a: term.a.wrapping_add(a_offset),
+            a_row_stride: term.row_stride,
+            a_depth_stride: term.word_stride,
+            b: term
+                .b
+                .wrapping_add(part.depths.start * COLUMNS + column)
+                .cast(),
+            b_line_stride: COLUMNS,
+            sums: if part.adds { sums } else { null },
+            sums_row_stride: COLUMNS,
+            bias: held(job.bias, 0),
+            residual: held(job.residual, row * job.residual_stride),
+            residual_row_stride: job.residual_stride,
+            c,
+            c_row_stride,
+            c_is_far: part.ends,
+            is_last,
+            rows: (job.rows - row).min(step),
+            columns: match part.ends {
+                true => (job.columns - column).min(T::COLUMNS),
+                false => T::COLUMNS,
+            },
+            depth: part.depths.len(),
+        };
+        // SAFETY: `COLUMNS` is a multiple of the tile's columns, so that it stays within the panel
+        // and the sums; the rest is the caller's promise.
+        unsafe { T::run(&tile) };
+        row += step;
     }
 }
 
@@ -161,7 +173,7 @@ unsafe fn run_part<T: Tile>(job: &TileJob<f32>, part: &Part, sums: &mut [f32], i
 /// As for [`super::operand::Operand::run_steps`].
 pub(super) unsafe fn run_steps(left: (&[u32], usize), x: (*const f32, usize), sums: &mut [f32]) {
     // SAFETY: the instruction set was detected; the rest is the caller's promise.
-    unsafe { with_tile!(COLUMNS, steps(left, x, sums)) }
+    unsafe { with_tile!([left.1, COLUMNS], steps(left, x, sums)) }
 }
 
 /// # Safety
@@ -175,8 +187,10 @@ unsafe fn steps<T: Tile>(
     assert_eq!(sums.len(), rank * COLUMNS, "sums of every row");
     let tokens = left.len() / rank;
     let step = DEPTH;
+    let most = T::ROWS.min(ROWS);
+    let rows = rank.div_ceil(rank.div_ceil(most));
     for start in (0..tokens).step_by(step) {
-        for row in (0..rank).step_by(T::ROWS.min(ROWS)) {
+        for row in (0..rank).step_by(rows) {
             for column in (0..COLUMNS).step_by(T::COLUMNS) {
                 let sums = sums[row * COLUMNS + column..].as_mut_ptr();
                 let tile = tile::TileJob {
@@ -194,7 +208,7 @@ unsafe fn steps<T: Tile>(
                     c_row_stride: COLUMNS,
                     c_is_far: false,
                     is_last: false,
-                    rows: (rank - row).min(T::ROWS),
+                    rows: (rank - row).min(rows),
                     columns: T::COLUMNS,
                     depth: step.min(tokens - start),
                 };

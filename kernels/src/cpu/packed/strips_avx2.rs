@@ -1,0 +1,236 @@
+//! Strips and panels on CPUs with AVX2: four words of eight or twelve rows at a time.
+
+use std::arch::x86_64::{
+    __m128, __m256, __m256i, _mm_castps_si128, _mm_cvtepu16_epi32, _mm_loadl_epi64, _mm_loadu_ps,
+    _mm_loadu_si128, _mm_storeu_ps, _mm256_and_si256, _mm256_andnot_si256, _mm256_castps_si256,
+    _mm256_castps256_ps128, _mm256_castsi128_si256, _mm256_cvtepu16_epi32, _mm256_loadu_ps,
+    _mm256_or_si256, _mm256_permute2x128_si256, _mm256_set1_epi32, _mm256_slli_epi32,
+    _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_unpackhi_epi32,
+    _mm256_unpacklo_epi32,
+};
+
+use super::operand::Operand;
+use super::panels::COLUMNS;
+use super::strips::StripRows;
+use super::tile::ROWS;
+use crate::cpu::lanes_avx2::{
+    LANES, WORDS, ask_to_read, eight_rows, four_of_eight, four_of_four, lower, upper,
+};
+
+/// Words of a row from those that are read to those that are asked for.
+const WORDS_AHEAD: usize = 32;
+
+/// Packs at most [`ROWS`] rows in a strip.
+///
+/// # Safety
+///
+/// AVX2; rows and room as for [`super::strips::pack_all`], and `rows.depth_stride` is 1.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn strip<T: Operand>(rows: StripRows<T>, to: *mut f32) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match T::widens() {
+            true => strip_of::<T, true>(rows, to),
+            false => strip_of::<T, false>(rows, to),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`strip`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn strip_of<T: Operand, const WIDENS: bool>(rows: StripRows<T>, to: *mut f32) {
+    let width = if WIDENS { 2 * ROWS } else { ROWS };
+    let mut starts = [rows.first; ROWS];
+    for (i, start) in starts.iter_mut().enumerate() {
+        // Rows that do not exist repeat the last.
+        let row = i.min(rows.rows - 1);
+        *start = rows.first.wrapping_add(row * rows.stride);
+    }
+    let whole = rows.words / WORDS * WORDS;
+    for p in (0..whole).step_by(WORDS) {
+        let [r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11] =
+            starts.map(|start| start.wrapping_add(p * T::DEPTHS).cast::<f32>());
+        if p.is_multiple_of(16) {
+            for row in [r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11] {
+                ask_to_read::<1>(row.wrapping_add(WORDS_AHEAD));
+            }
+        }
+        // SAFETY: so many words of each row, and as many lines of the strip.
+        unsafe {
+            let [e0, e1, e2, e3] = four_of_eight([r0, r1, r2, r3, r4, r5, r6, r7]);
+            let [f0, f1, f2, f3] = four_of_four([r8, r9, r10, r11]);
+            let to = to.wrapping_add(p * width);
+            write_words::<WIDENS>(to, e0, f0);
+            write_words::<WIDENS>(to.wrapping_add(width), e1, f1);
+            write_words::<WIDENS>(to.wrapping_add(2 * width), e2, f2);
+            write_words::<WIDENS>(to.wrapping_add(3 * width), e3, f3);
+        }
+    }
+    for p in whole..rows.words {
+        for (i, start) in starts.iter().enumerate() {
+            for depth in 0..if WIDENS { T::DEPTHS } else { 1 } {
+                let line = to.wrapping_add(p * width + depth * ROWS + i);
+                // SAFETY: as above.
+                unsafe {
+                    let numbers = start.wrapping_add(p * T::DEPTHS);
+                    *line = match WIDENS {
+                        true => (*numbers.wrapping_add(depth)).widen(),
+                        false => numbers.cast::<f32>().read_unaligned(),
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// A word of each of twelve rows, as a line of a strip, or as two of f32 where words are pairs that
+/// are widened.
+///
+/// # Safety
+///
+/// AVX2, and room for the lines.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+unsafe fn write_words<const WIDENS: bool>(to: *mut f32, eight: __m256, four: __m128) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if WIDENS {
+            let (pairs, others) = (_mm256_castps_si256(eight), _mm_castps_si128(four));
+            let others = _mm256_castsi128_si256(others);
+            write_line(to, lower(pairs), _mm256_castps256_ps128(lower(others)));
+            let to = to.wrapping_add(ROWS);
+            write_line(to, upper(pairs), _mm256_castps256_ps128(upper(others)));
+        } else {
+            write_line(to, eight, four);
+        }
+    }
+}
+
+/// # Safety
+///
+/// AVX2, and room for twelve numbers.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+unsafe fn write_line(to: *mut f32, eight: __m256, four: __m128) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        _mm256_storeu_ps(to, eight);
+        _mm_storeu_ps(to.add(LANES), four);
+    }
+}
+
+/// Packs rows that lie side by side in strips, depth after depth, so that what is read lies in one
+/// piece.
+///
+/// # Safety
+///
+/// AVX2; `rows.stride` is 1, each row has the depths of its words, and numbers are f32 or widened.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn pack_columns<T: Operand>(rows: StripRows<T>, to: &mut [f32]) {
+    let line = ROWS * T::strip_lines();
+    assert!(T::strip_lines() == T::DEPTHS, "a line for each depth");
+    assert!(
+        to.len() >= rows.rows.div_ceil(ROWS) * rows.words * line,
+        "room for the strips"
+    );
+    for depth in 0..rows.words * T::DEPTHS {
+        for (strip, first) in (0..rows.rows).step_by(ROWS).enumerate() {
+            let from = rows.first.wrapping_add(depth * rows.depth_stride + first);
+            let to = to[strip * rows.words * line + depth * ROWS..][..ROWS].as_mut_ptr();
+            let held = rows.rows - first;
+            // SAFETY: the depth has a number of every row, and the strip a line for it.
+            unsafe {
+                if held < ROWS {
+                    for i in 0..held {
+                        *to.add(i) = (*from.add(i)).widen();
+                    }
+                } else if T::DEPTHS == 1 {
+                    let from = from.cast::<f32>();
+                    write_line(to, _mm256_loadu_ps(from), _mm_loadu_ps(from.add(LANES)));
+                } else {
+                    let eight = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+                    let four = _mm_cvtepu16_epi32(_mm_loadl_epi64(from.add(LANES).cast()));
+                    let four = lower(_mm256_castsi128_si256(four));
+                    write_line(to, lower(eight), _mm256_castps256_ps128(four));
+                }
+            }
+        }
+    }
+}
+
+/// A block of panels to one of the transposed matrix.
+///
+/// # Safety
+///
+/// AVX2, and as for [`Operand::transpose_block`].
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn transpose_block<T: Operand>(from: *const u32, to: *mut u32) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        for first in (0..COLUMNS / T::DEPTHS).step_by(LANES) {
+            // Eight lines, of which each word becomes one of a line.
+            let lines = from.wrapping_add(first * COLUMNS).cast::<f32>();
+            match T::DEPTHS {
+                1 => words(lines, to.wrapping_add(first)),
+                _ => pairs(lines, to.wrapping_add(2 * first)),
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// AVX2; eight lines of 32 words, and room for eight words in each of 32 lines.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn words(from: *const f32, to: *mut u32) {
+    for column in (0..COLUMNS).step_by(WORDS) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let block = four_of_eight(eight_rows(from.wrapping_add(column), 4 * COLUMNS));
+            for (i, words) in block.into_iter().enumerate() {
+                _mm256_storeu_ps(to.add((column + i) * COLUMNS).cast(), words);
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// AVX2; eight lines of 32 pairs, and room for sixteen pairs in each of 16 lines.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn pairs(from: *const f32, to: *mut u32) {
+    for column in (0..COLUMNS).step_by(WORDS) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let block = four_of_eight(eight_rows(from.wrapping_add(column), 4 * COLUMNS));
+            let block = block.map(|words| _mm256_castps_si256(words));
+            write_pairs(block[0], block[1], to.add(column / 2 * COLUMNS));
+            write_pairs(block[2], block[3], to.add((column / 2 + 1) * COLUMNS));
+        }
+    }
+}
+
+/// Two columns, each with the pairs of sixteen depths, as sixteen pairs of columns.
+///
+/// # Safety
+///
+/// AVX2, and room for sixteen words.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+unsafe fn write_pairs(a: __m256i, b: __m256i, to: *mut u32) {
+    let low_half = _mm256_set1_epi32(0xffff);
+    let even = _mm256_or_si256(_mm256_and_si256(a, low_half), _mm256_slli_epi32::<16>(b));
+    let odd = _mm256_or_si256(_mm256_srli_epi32::<16>(a), _mm256_andnot_si256(low_half, b));
+    // Of each 128 bits: depths 0 to 3 of 8, then 4 to 7.
+    let near = _mm256_unpacklo_epi32(even, odd);
+    let far = _mm256_unpackhi_epi32(even, odd);
+    // SAFETY: as the caller promises.
+    unsafe {
+        let first = _mm256_permute2x128_si256::<0x20>(near, far);
+        _mm256_storeu_si256(to.cast(), first);
+        let second = _mm256_permute2x128_si256::<0x31>(near, far);
+        _mm256_storeu_si256(to.add(LANES).cast(), second);
+    }
+}
