@@ -1,7 +1,7 @@
 //! Softmax of rows of scores, a block of keys at a time, and its gradient.
 
 #[cfg(target_arch = "x86_64")]
-use super::cpu_softmax_avx512;
+use super::{cpu_softmax_avx2, cpu_softmax_avx512};
 use crate::cpu::exp::exp;
 use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
@@ -54,6 +54,9 @@ pub(super) fn exponentiate<N: Number>(
         // SAFETY: detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { cpu_softmax_avx512::exponentiate(scores, n, scale, states, to) },
+        // SAFETY: detected.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { cpu_softmax_avx2::exponentiate(scores, n, scale, states, to) },
         _ => exponentiate_in_loops(scores, n, scale, states, to),
     }
 }
@@ -116,10 +119,27 @@ pub(super) struct RowSums {
     pub(super) along: f32,
 }
 
+/// Rows of `n` scores to probabilities, and of gradients of these to gradients of the scores, which `to`
+/// gets too. All rows are [`KEYS`] apart; `n` is a multiple of [`LANES`].
+pub(super) fn score_gradients<N: Number>(
+    scores: &mut [f32],
+    gradients: &mut [f32],
+    block: (usize, f32),
+    rows: &[RowSums],
+    to: &mut [N],
+) {
+    match Isa::detect() {
+        // SAFETY: detected.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe {
+            cpu_softmax_avx2::score_gradients(scores, gradients, block, rows, to)
+        },
+        _ => score_gradients_in_loops(scores, gradients, block, rows, to),
+    }
+}
+
 for_each_isa! {
-    /// Rows of `n` scores to probabilities, and of gradients of these to gradients of the scores,
-    /// which `to` gets too. All rows are [`KEYS`] apart.
-    pub(super) fn score_gradients[N: Number](
+    fn score_gradients_in_loops[N: Number](
         scores: &mut [f32],
         gradients: &mut [f32],
         block: (usize, f32),

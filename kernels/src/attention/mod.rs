@@ -17,6 +17,8 @@ mod cpu_operands;
 mod cpu_operands_avx512;
 mod cpu_softmax;
 #[cfg(target_arch = "x86_64")]
+mod cpu_softmax_avx2;
+#[cfg(target_arch = "x86_64")]
 mod cpu_softmax_avx512;
 mod cpu_tile;
 #[cfg(target_arch = "x86_64")]

@@ -1,11 +1,13 @@
 //! Eight numbers at once on CPUs with AVX2: rows to columns, and bf16 as f32 and back.
 
 use std::arch::x86_64::{
-    __m128, __m256, __m256i, _CMP_UNORD_Q, _MM_HINT_T0, _MM_HINT_T1, _mm_loadu_ps, _mm_loadu_si128,
-    _mm_movehl_ps, _mm_movelh_ps, _mm_prefetch, _mm_storeu_si128, _mm_unpackhi_ps, _mm_unpacklo_ps,
-    _mm256_add_epi32, _mm256_and_si256, _mm256_blendv_epi8, _mm256_castpd_ps, _mm256_castps_pd,
-    _mm256_castps_si256, _mm256_castps128_ps256, _mm256_castsi256_ps, _mm256_castsi256_si128,
-    _mm256_cmp_ps, _mm256_cvtepu16_epi32, _mm256_insertf128_ps, _mm256_loadu_ps, _mm256_or_si256,
+    __m128, __m256, __m256i, _CMP_UNORD_Q, _MM_HINT_T0, _MM_HINT_T1, _mm_add_ps, _mm_add_ss,
+    _mm_cvtss_f32, _mm_loadu_ps, _mm_loadu_si128, _mm_max_ps, _mm_max_ss, _mm_movehl_ps,
+    _mm_movelh_ps, _mm_prefetch, _mm_shuffle_ps, _mm_storeu_si128, _mm_unpackhi_ps,
+    _mm_unpacklo_ps, _mm256_add_epi32, _mm256_and_si256, _mm256_blendv_epi8, _mm256_castpd_ps,
+    _mm256_castps_pd, _mm256_castps_si256, _mm256_castps128_ps256, _mm256_castps256_ps128,
+    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cvtepu16_epi32,
+    _mm256_extractf128_ps, _mm256_insertf128_ps, _mm256_loadu_ps, _mm256_or_si256,
     _mm256_packus_epi32, _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_slli_epi32,
     _mm256_srli_epi32, _mm256_storeu_ps, _mm256_unpackhi_pd, _mm256_unpackhi_ps,
     _mm256_unpacklo_pd, _mm256_unpacklo_ps,
@@ -81,6 +83,70 @@ pub(crate) unsafe fn store<T: Number>(to: *mut T, values: __m256) {
             _mm256_storeu_ps(to.cast(), values);
         }
     }
+}
+
+/// The first `n` numbers of eight, zeros in place of the others.
+///
+/// # Safety
+///
+/// AVX2, and memory for them.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+pub(crate) unsafe fn load_some<T: Number>(from: *const T, n: usize) -> __m256 {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if n >= LANES {
+            return load(from);
+        }
+        let mut held = [T::narrow(0.0); LANES];
+        held.as_mut_ptr().copy_from_nonoverlapping(from, n);
+        load(held.as_ptr())
+    }
+}
+
+/// Writes the first `n` numbers of eight.
+///
+/// # Safety
+///
+/// AVX2, and memory for them.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+pub(crate) unsafe fn store_some<T: Number>(to: *mut T, n: usize, values: __m256) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if n >= LANES {
+            return store(to, values);
+        }
+        let mut held = [T::narrow(0.0); LANES];
+        store(held.as_mut_ptr(), values);
+        to.copy_from_nonoverlapping(held.as_ptr(), n);
+    }
+}
+
+/// The sum of eight numbers.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+pub(crate) fn sum(values: __m256) -> f32 {
+    let [a, b] = [
+        _mm256_castps256_ps128(values),
+        _mm256_extractf128_ps::<1>(values),
+    ];
+    let four = _mm_add_ps(a, b);
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+}
+
+/// The largest of eight numbers, where none is NaN.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+pub(crate) fn maximum(values: __m256) -> f32 {
+    let [a, b] = [
+        _mm256_castps256_ps128(values),
+        _mm256_extractf128_ps::<1>(values),
+    ];
+    let four = _mm_max_ps(a, b);
+    let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps::<1>(two, two)))
 }
 
 /// The bits whose upper halves are the nearest bf16, as [`super::number::rounded_bits`].

@@ -18,6 +18,8 @@ pub(crate) mod number;
 pub(crate) mod packed;
 pub mod pool;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod powers_avx2;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod powers_avx512;
 pub mod product;
 pub(crate) mod rows;

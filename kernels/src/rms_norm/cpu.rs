@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 #[cfg(target_arch = "x86_64")]
-use super::cpu_avx512;
+use super::{cpu_avx2, cpu_avx512};
 use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
@@ -21,6 +21,9 @@ pub(super) fn rms_norm<T: Number>(x: &[f32], weight: &[f32], eps: f32) -> Buffer
                 // SAFETY: detected; rows are whole.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => cpu_avx512::forward(x, weight, eps, y),
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => cpu_avx2::forward(x, weight, eps, y),
                 _ => forward(x, weight, eps, y),
             }
         })
@@ -44,6 +47,9 @@ pub(super) fn rms_norm_gradient<T: Number>(
                 // SAFETY: detected; rows are whole.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => cpu_avx512::backward(x, weight, dy, eps, dx),
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => cpu_avx2::backward(x, weight, dy, eps, dx),
                 _ => backward(x, weight, dy, eps, dx),
             }
         })

@@ -6,12 +6,10 @@ use std::ops::Range;
 
 use burn::backend::flex::FlexTensor;
 
-#[cfg(target_arch = "x86_64")]
-use super::cpu_avx512;
 use super::{Direction, Turn};
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::isa::Isa;
-use crate::cpu::isa::for_each_isa;
+use super::{cpu_avx2, cpu_avx512};
+use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 use crate::cpu::rows::change_rows;
 #[cfg(target_arch = "x86_64")]
@@ -48,7 +46,13 @@ pub(super) fn rotate<T: Number>(
         return turned::<T>(x, shape, tables, sign);
     }
     change_rows::<T>(x, width, |rows, x| {
-        rotate_rows(x, shape, tables.lines(rows), sign);
+        let tables = tables.lines(rows);
+        match Isa::detect() {
+            // SAFETY: detected; the rows are those of the tables.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { cpu_avx2::rotate_rows(x, shape, tables, sign) },
+            _ => rotate_rows(x, shape, tables, sign),
+        }
     })
 }
 

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use burn::backend::flex::FlexTensor;
 
 #[cfg(target_arch = "x86_64")]
-use super::cpu_avx512;
+use super::{cpu_avx2, cpu_avx512};
 use crate::cpu::exp::exp;
 use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
@@ -22,6 +22,9 @@ pub(super) fn swiglu<T: Number>(gate_up: &[T], [n, f]: [usize; 2]) -> Buffer<T> 
                 // SAFETY: detected; rows are whole.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => cpu_avx512::forward(gate_up, f, y),
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => cpu_avx2::forward(gate_up, f, y),
                 _ => forward(gate_up, f, y),
             }
         })
@@ -36,6 +39,9 @@ pub(super) fn to_gradient<T: Number>(gate_up: FlexTensor, dy: &[T], f: usize) ->
             // SAFETY: detected; rows are whole.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { cpu_avx512::backward(gate_up, dy, f) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { cpu_avx2::backward(gate_up, dy, f) },
             _ => backward(gate_up, dy, f),
         }
     })

@@ -6,6 +6,8 @@
 mod backend;
 mod cpu;
 #[cfg(target_arch = "x86_64")]
+mod cpu_avx2;
+#[cfg(target_arch = "x86_64")]
 mod cpu_avx512;
 #[cfg(feature = "cube")]
 pub(crate) mod cuda;

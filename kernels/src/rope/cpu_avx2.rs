@@ -1,0 +1,46 @@
+//! Rotation of heads on CPUs with AVX2, eight pairs at a time.
+
+use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_fmsub_ps, _mm256_mul_ps, _mm256_set1_ps};
+
+use super::cpu::Tables;
+use crate::cpu::lanes_avx2::{LANES, load_some, store_some};
+use crate::cpu::number::Number;
+
+/// Rows of `shape[0]` numbers, of which the first `shape[1]` are turned, whole heads.
+///
+/// # Safety
+///
+/// AVX2; the tables have a line for each row.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn rotate_rows<T: Number>(
+    x: &mut [T],
+    [width, turned]: [usize; 2],
+    tables: Tables<'_>,
+    sign: f32,
+) {
+    let half = tables.half;
+    let lines = tables
+        .cos
+        .chunks_exact(half)
+        .zip(tables.sin.chunks_exact(half));
+    let sign = _mm256_set1_ps(sign);
+    for (x, (cos, sin)) in x.chunks_exact_mut(width).zip(lines) {
+        let x = x[..turned].as_mut_ptr();
+        for first in (0..half).step_by(LANES) {
+            let n = half - first;
+            // SAFETY: `n` numbers are left in each half of a head and in each line of the tables.
+            unsafe {
+                let cos = load_some(cos.as_ptr().add(first), n);
+                let sin = _mm256_mul_ps(load_some(sin.as_ptr().add(first), n), sign);
+                for head in (first..turned).step_by(2 * half) {
+                    let (a, b) = (x.add(head), x.add(head + half));
+                    let (x1, x2) = (load_some(a, n), load_some(b, n));
+                    let first = _mm256_fmsub_ps(x1, cos, _mm256_mul_ps(x2, sin));
+                    let second = _mm256_fmadd_ps(x2, cos, _mm256_mul_ps(x1, sin));
+                    store_some(a, n, first);
+                    store_some(b, n, second);
+                }
+            }
+        }
+    }
+}
