@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::faults;
+use crate::faults::{self, Fault};
 use crate::json::{DuplicateKey, JsonError, OversizedInteger};
 use crate::lines::{ForeignFile, TooLong};
 use crate::tools::ToolsError;
@@ -533,6 +533,20 @@ impl DataError {
             Self::At { error, .. } => error.fault(),
             Self::Several { shown, .. } => shown.first().map_or(self, Self::fault),
             fault => fault,
+        }
+    }
+}
+
+impl Fault for DataError {
+    fn several(shown: Vec<Self>, n_more: usize) -> Self {
+        Self::Several { shown, n_more }
+    }
+
+    fn placed(&self) -> Option<(&str, String)> {
+        match self {
+            Self::At { id, error } => Some((id, error.to_string())),
+            Self::Tools(error) => error.placed(),
+            _ => None,
         }
     }
 }

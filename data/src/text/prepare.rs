@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::error::DataError;
-use super::faults::Faults;
 use super::mask::{ArgumentMask, MaskConfig, OnEmpty};
 use super::rows::Row;
 use super::supervise::{Supervision, Supervisor};
 use super::template::{ChatTemplate, RenderedText};
 use super::tokenizer::{Encoded, Tokenizer};
+use crate::faults::Faults;
 
 /// What becomes of a row with more than `max_length` tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
