@@ -323,6 +323,22 @@ pub enum DataError {
         role: &'static str,
     },
 
+    /// A chat template left out a call, or a part of it.
+    #[error(
+        "the chat template leaves out {part}tool_calls[{call}] of message {message}, so the model \
+         would never see it; set data.chat_template to a template that renders all calls, such as \
+         configs/templates/chatml-tools.jinja for models with <|im_start|> and <|im_end|>, or leave \
+         the call and its result out of the row"
+    )]
+    CallNotRendered {
+        /// The assistant message, from 0.
+        message: usize,
+        /// The call, from 0.
+        call: usize,
+        /// `the name of `, `the arguments of `, or nothing where it is the whole call.
+        part: &'static str,
+    },
+
     /// A conversation has tools, and its text is the same without them.
     #[error(
         "the chat template renders no tools, so the model would not see those of the row; set \
