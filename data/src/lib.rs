@@ -7,6 +7,7 @@ pub mod batches;
 pub mod benchmarks;
 pub mod endpoint;
 pub mod executors;
+mod faults;
 pub mod flat;
 pub mod grammar;
 pub mod http;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::chat_server::{KEY, MODEL, chat_server, completion, environment, last_content, options};
 use super::*;
-use crate::http::test_server::{Answer, TestServer, closed_port};
+use crate::http::test_server::{Answer, CLOSED_PORT, TestServer};
 use crate::text::{Message, Role};
 
 fn ask(text: &str) -> Vec<Message> {
@@ -29,13 +29,7 @@ fn complete(
     let mut options = options(&server.url());
     change(&mut options);
     let endpoint = endpoint(&options);
-    let start = Instant::now();
     let result = endpoint.complete(&ask("abc"), &ChatOptions::default());
-    assert!(
-        start.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        start.elapsed()
-    );
     let shown = format!("{result:?} {endpoint:?}");
     assert!(!shown.contains(KEY), "{shown}");
     if let Err(error) = &result {
@@ -142,13 +136,24 @@ fn what_may_pass_is_tried_again() {
         let shown = format!("{first:?}");
         let is_endless = matches!(first, Answer::Hang | Answer::Drip(..));
         let (result, n_requests) = complete(
-            |o| o.timeout_secs = if is_endless { 0.2 } else { 2.0 },
+            |o| {
+                if is_endless {
+                    (o.timeout_secs, o.retries) = (0.2, 20);
+                }
+            },
             move |request, number| match number {
                 0 => first.clone(),
                 _ => backwards(request, number),
             },
         );
-        assert_eq!((result, n_requests), (Ok("cba".to_owned()), 2), "{shown}");
+        assert_eq!(result, Ok("cba".to_owned()), "{shown}");
+        // A busy machine may be late with later answers, too.
+        let is_expected = if is_endless {
+            n_requests >= 2
+        } else {
+            n_requests == 2
+        };
+        assert!(is_expected, "{shown}: {n_requests}");
     }
 }
 
@@ -167,7 +172,7 @@ fn the_servers_wait_is_kept() {
     let message = result.expect_err("too long").to_string();
     assert_eq!(n_requests, 1);
     assert!(
-        message.contains("a wait of 60s is longer than what is left of 10s"),
+        message.contains("a wait of 60s is longer than what is left of 50s"),
         "{message}"
     );
 }
@@ -180,7 +185,7 @@ fn attempts_and_time_are_bounded() {
     let expected = "gave no answer in 4 attempts, at the last the status 500 with: busy";
     assert!(message.contains(expected), "{message}");
 
-    let start = Instant::now();
+    // Each attempt takes its whole time, so that no more of them have a place in all of it.
     let (result, _) = complete(
         |o| {
             o.timeout_secs = 0.2;
@@ -189,35 +194,25 @@ fn attempts_and_time_are_bounded() {
         },
         |_, _| Answer::Hang,
     );
-    assert!(
-        start.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        start.elapsed()
-    );
-    assert!(
-        matches!(result, Err(EndpointError::NoAnswer { .. })),
-        "{result:?}"
-    );
+    let Err(EndpointError::NoAnswer { n_attempts, .. }) = result else {
+        panic!("{result:?}");
+    };
+    assert!((1..=3).contains(&n_attempts), "{n_attempts}");
 
-    // An attempt may not last beyond the whole time either.
-    let start = Instant::now();
+    // An attempt may not last beyond the whole time either: the server would have broken off.
     let (result, n_requests) = complete(
         |o| {
-            o.timeout_secs = 60.0;
+            o.timeout_secs = 6000.0;
             o.total_secs = 0.3;
         },
         |_, _| Answer::Hang,
     );
-    assert!(
-        start.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        start.elapsed()
-    );
     let message = result.expect_err("no answer").to_string();
-    assert_eq!(n_requests, 1);
-    assert!(message.contains("in 1 attempts"), "{message}");
+    assert!(n_requests <= 1, "{n_requests}");
+    let expected = "in 1 attempts, at the last no whole answer within ";
+    assert!(message.contains(expected), "{message}");
 
-    let nobody = format!("http://127.0.0.1:{}", closed_port());
+    let nobody = format!("http://127.0.0.1:{CLOSED_PORT}");
     let refused = endpoint(&options(&nobody)).complete(&ask("x"), &ChatOptions::default());
     let message = refused.expect_err("nobody listens").to_string();
     assert!(
@@ -326,17 +321,17 @@ fn many_requests_keep_their_order_and_one_that_fails_spoils_no_other() {
 
 #[test]
 fn stopped_requests_end_even_while_they_wait() {
-    let server = chat_server(|_, _| status(503, Some("8")));
+    // A wait that was not given up would last for longer than any machine is busy.
+    let server = chat_server(|_, _| status(503, Some("600")));
     let requests: Vec<Vec<Message>> = (0..50).map(|n| ask(&n.to_string())).collect();
-    let start = Instant::now();
-    let endpoint = endpoint(&options(&server.url()));
+    let endpoint = endpoint(&EndpointOptions {
+        total_secs: 6000.0,
+        ..options(&server.url())
+    });
     let mut watch = |_| false;
+    let start = Instant::now();
     let results = endpoint.complete_all(&requests, &ChatOptions::default(), 4, &mut watch);
-    assert!(
-        start.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(600));
     assert_eq!(results.len(), 50);
     for result in results {
         assert!(

@@ -93,8 +93,8 @@ mod tests {
         let start = Instant::now();
         assert!(wait(Duration::from_millis(60), &AtomicBool::new(false)));
         assert!(start.elapsed() >= Duration::from_millis(60));
-        assert!(!wait(Duration::from_secs(60), &AtomicBool::new(true)));
-        assert!(start.elapsed() < Duration::from_secs(30));
+        // This one has no end of its own.
+        assert!(!wait(Duration::MAX, &AtomicBool::new(true)));
     }
 
     #[test]

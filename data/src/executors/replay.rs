@@ -253,6 +253,25 @@ mod tests {
     }
 
     #[test]
+    fn a_number_is_answered_where_a_text_of_it_was_recorded() {
+        let parameters = json!([{"name": "room", "type": "STRING"}]);
+        let document = json!({"api_name": "Room", "required_parameters": parameters});
+        let document = ApiDocument::try_from(document).expect("a document");
+        let catalogue = ApiCatalogue::new(vec![document]).expect("one name");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("replay.jsonl");
+        let row = json!({"set": "lv3", "api_name": "Room", "input": {"room": "12"}, "output": 1});
+        fs::write(&path, row.to_string()).expect("written");
+        let mut executor =
+            ReplayExecutor::read(&path, ApiBankSet::Level3, catalogue).expect("reads");
+        for room in [json!("12"), json!(12)] {
+            let arguments = Map::from_iter([("room".to_owned(), room)]);
+            let answered = executor.call("Room", &arguments);
+            assert_eq!(answered, CallResult::success(json!(1)), "{arguments:?}");
+        }
+    }
+
+    #[test]
     fn a_name_of_both_sets_is_answered_by_the_recording_of_its_set() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("replay.jsonl");

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::set::PairSet;
+use crate::faults::{Faults, all_rows};
 use crate::tools::{ApiCatalogue, Fields, JsonLines, ToolsError};
 
 /// What a row of pairs holds.
@@ -22,21 +23,31 @@ const DOCUMENT: &str = "a row is {\"document\": text}, or an API document";
 /// # Errors
 ///
 /// - a file cannot be read, or holds no pair
-/// - a line is no pair; the error gives file, line and field
+/// - lines are no pairs, or have a key twice; the error tells of all lines at fault, with file, line
+///   and field
 pub fn read_pairs<P: AsRef<Path>>(paths: &[P]) -> Result<PairSet, ToolsError> {
+    let files = paths
+        .iter()
+        .map(|path| JsonLines::open(path.as_ref()).map(JsonLines::with_unique_keys))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut set = PairSet::default();
-    for path in paths {
-        let before = set.pairs().len();
-        let lines = JsonLines::open(path.as_ref())?;
+    let mut faults = Faults::default();
+    for lines in files {
+        let n_before = set.pairs().len();
         let name = lines.path().display().to_string();
+        let mut is_sound = true;
         for line in lines {
-            let (place, row) = line?;
-            push(&mut set, &place, &row).map_err(|error| error.at(&place))?;
+            let pair = line.and_then(|(place, row)| {
+                push(&mut set, &place, &row).map_err(|error| error.at(place))
+            });
+            is_sound &= faults.take(pair).is_some();
         }
-        if set.pairs().len() == before {
-            return Err(ToolsError::Empty { what: "new pairs" }.at(name));
+        if is_sound && set.pairs().len() == n_before {
+            let what = "new pairs";
+            faults.take::<()>(Err(ToolsError::Empty { what }.at(name)));
         }
     }
+    faults.none()?;
     Ok(set)
 }
 
@@ -76,7 +87,9 @@ fn push(set: &mut PairSet, place: &str, row: &Value) -> Result<(), ToolsError> {
 /// # Errors
 ///
 /// - the file cannot be read, or holds no document
-/// - a line is no document; the error gives file, line and field
+/// - lines are no documents, or have a key twice; the error tells of all lines at fault, with file,
+///   line and field
+/// - it holds API documents, of which one is none
 pub fn read_documents(path: &Path) -> Result<Vec<String>, ToolsError> {
     let first = JsonLines::open(path)?.next();
     let is_text = matches!(&first, Some(Ok((_, row))) if text_of(row).is_some());
@@ -87,20 +100,19 @@ pub fn read_documents(path: &Path) -> Result<Vec<String>, ToolsError> {
             .map(|document| document.retriever_text())
             .collect());
     }
-    JsonLines::open(path)?
-        .map(|line| {
-            let (place, row) = line?;
-            let text = text_of(&row).filter(|text| !text.trim().is_empty());
-            text.map(str::to_owned).ok_or_else(|| {
-                let field = "document".to_owned();
-                ToolsError::MissingField {
-                    field,
-                    needed: DOCUMENT,
-                }
-                .at(place)
-            })
+    let lines = JsonLines::open(path)?.with_unique_keys();
+    all_rows(lines.map(|line| {
+        let (place, row) = line?;
+        let text = text_of(&row).filter(|text| !text.trim().is_empty());
+        text.map(str::to_owned).ok_or_else(|| {
+            let field = "document".to_owned();
+            ToolsError::MissingField {
+                field,
+                needed: DOCUMENT,
+            }
+            .at(place)
         })
-        .collect()
+    }))
 }
 
 fn text_of(row: &Value) -> Option<&str> {
@@ -166,17 +178,49 @@ mod tests {
     }
 
     #[test]
+    fn the_faults_of_all_files_are_told_at_once() {
+        let good = "{\"query\": \"q\", \"positive\": \"a\"}\n";
+        let bad = "{\"query\": \"q\"}\n";
+        let twice = "{\"query\": \"q\", \"positive\": \"a\", \"query\": \"p\"}\n";
+        let (_first, first) = file(&[bad, good, twice, "{\n"].concat());
+        let (_second, second) = file(bad);
+        let (_blank, blank) = file("\n");
+        let told = read_pairs(&[&first, &second, &blank])
+            .expect_err("five faults")
+            .to_string();
+        let lines: Vec<&str> = told.lines().collect();
+        for (line, expected) in lines.iter().zip([
+            ":1: field \"positive\" is missing; a row is ",
+            ":3: column 39: the key \"query\" stands twice in one object; keep one of the two",
+            ":4: not valid JSON: ",
+            ":1: the same",
+            "rows.jsonl: the file holds no new pairs; ",
+        ]) {
+            assert!(line.contains(expected), "{line}");
+        }
+        assert_eq!(lines.len(), 5, "{told}");
+
+        let told = pairs(&bad.repeat(11)).expect_err("many").to_string();
+        let tenth = told.lines().nth(9).unwrap_or_default();
+        assert!(tenth.ends_with(":10: the same"), "{told}");
+        assert_eq!(told.lines().last(), Some("and 1 more row at fault"));
+    }
+
+    #[test]
     fn documents_are_texts_or_api_documents() {
         let (_folder, path) = file("{\"document\": \"a\"}\n{\"text\": \"b\"}\n");
         assert_eq!(read_documents(&path).expect("documents"), ["a", "b"]);
-        let (_folder, path) = file("{\"document\": \"a\"}\n{\"name\": \"b\"}\n");
+        let rows = "{\"document\": \"a\"}\n{\"name\": \"b\"}\n{\"text\": \"c\", \"text\": \"d\"}\n";
+        let (_folder, path) = file(rows);
         let error = read_documents(&path)
-            .expect_err("a row without text")
+            .expect_err("a row without text, and one with two")
             .to_string();
-        assert!(
-            error.contains(":2: field \"document\" is missing"),
-            "{error}"
-        );
+        for fault in [
+            ":2: field \"document\" is missing",
+            ":3: column 20: the key \"text\" stands twice",
+        ] {
+            assert!(error.contains(fault), "{error}");
+        }
         let (_folder, path) = file(
             "{\"tool_name\": \"Harbour\", \"api_name\": \"Tide\", \"api_description\": \"d\"}\n",
         );

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::faults;
+use crate::faults::{self, Fault};
 use crate::json::{DuplicateKey, JsonError, OversizedInteger};
 use crate::lines::{ForeignFile, TooLong};
 use crate::tools::ToolsError;
@@ -323,6 +323,22 @@ pub enum DataError {
         role: &'static str,
     },
 
+    /// A chat template left out a call, or a part of it.
+    #[error(
+        "the chat template leaves out {part}tool_calls[{call}] of message {message}, so the model \
+         would never see it; set data.chat_template to a template that renders all calls, such as \
+         configs/templates/chatml-tools.jinja for models with <|im_start|> and <|im_end|>, or leave \
+         the call and its result out of the row"
+    )]
+    CallNotRendered {
+        /// The assistant message, from 0.
+        message: usize,
+        /// The call, from 0.
+        call: usize,
+        /// `the name of `, `the arguments of `, or nothing where it is the whole call.
+        part: &'static str,
+    },
+
     /// A conversation has tools, and its text is the same without them.
     #[error(
         "the chat template renders no tools, so the model would not see those of the row; set \
@@ -533,6 +549,20 @@ impl DataError {
             Self::At { error, .. } => error.fault(),
             Self::Several { shown, .. } => shown.first().map_or(self, Self::fault),
             fault => fault,
+        }
+    }
+}
+
+impl Fault for DataError {
+    fn several(shown: Vec<Self>, n_more: usize) -> Self {
+        Self::Several { shown, n_more }
+    }
+
+    fn placed(&self) -> Option<(&str, String)> {
+        match self {
+            Self::At { id, error } => Some((id, error.to_string())),
+            Self::Tools(error) => error.placed(),
+            _ => None,
         }
     }
 }

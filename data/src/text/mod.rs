@@ -10,7 +10,6 @@ mod byte_level_bpe;
 mod call_check;
 mod conversation;
 mod error;
-mod faults;
 mod inspect;
 mod mask;
 mod prepare;
@@ -29,7 +28,6 @@ pub use asked::AskedPrompt;
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
-pub use faults::{Faults, all_rows};
 pub use inspect::{InspectedRow, InspectedToken, InspectedValue, inspect_row};
 pub use mask::{ArgumentMask, MaskConfig, OnEmpty, SpanWeight, Straddle, TrainOn};
 pub use prepare::{
@@ -44,3 +42,5 @@ pub use template::{
 };
 pub use tokenizer::{Encoded, Specials, Tokenizer};
 pub use word_piece::WordPiece;
+
+pub use crate::faults::{Faults, all_rows};

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::error::DataError;
-use super::faults::Faults;
 use super::mask::{ArgumentMask, MaskConfig, OnEmpty};
 use super::rows::Row;
 use super::supervise::{Supervision, Supervisor};
 use super::template::{ChatTemplate, RenderedText};
 use super::tokenizer::{Encoded, Tokenizer};
+use crate::faults::Faults;
 
 /// What becomes of a row with more than `max_length` tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -145,7 +145,7 @@ pub struct Prepared {
 /// Each names the row:
 ///
 /// - the template refuses the row, or renders its prompt differently once the answer is there
-/// - the template leaves out a message, or the row's tools or documents
+/// - the template leaves out a message, a call, or the row's tools or documents
 /// - the row is longer than `max_length`, unless the options drop or cut it
 /// - no token is learned, unless the options drop the row
 /// - a learned turn does not end with a learned stop token, or holds one before its end

@@ -143,6 +143,12 @@ impl ApiParameter {
     /// call numbers `STRING` that calls take as numbers from earlier results. A text that is no
     /// number, and a list, an object or null in the place of a scalar, are in no data set that was
     /// looked at.
+    ///
+    /// So a number passes for a `STRING`. What answers calls takes it: a request holds its text, a
+    /// recording knows 7 and "7" as one value, and a fixed response looks at no value. The invented
+    /// APIs alone refuse it, as they refuse the text of a number for a number; documents do not say
+    /// which of them answers, and the trajectories of the invented APIs are made of calls that were
+    /// answered.
     pub(super) fn may_be(&self, value: &Value) -> bool {
         let Some(name) = json_type(&self.kind) else {
             return true;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::declared::DeclaredBy;
+use crate::faults::{self, Fault};
 use crate::json::{DuplicateKey, JsonError, OversizedInteger};
 use crate::lines::{ForeignFile, TooLong};
 
@@ -23,6 +24,15 @@ pub enum ToolsError {
         place: String,
         /// What is wrong there.
         error: Box<ToolsError>,
+    },
+
+    /// Several rows are at fault.
+    #[error("{}", faults::lines(shown, *n_more))]
+    Several {
+        /// The first faults, in the order of the rows; more than one.
+        shown: Vec<ToolsError>,
+        /// Further ones, counted only.
+        n_more: usize,
     },
 
     /// A file cannot be opened, read or decompressed.
@@ -300,7 +310,9 @@ impl ToolsError {
     #[must_use]
     pub fn at(self, place: impl Into<String>) -> Self {
         match self {
-            Self::At { .. } | Self::Unreadable { .. } | Self::Foreign(_) => self,
+            Self::At { .. } | Self::Unreadable { .. } | Self::Foreign(_) | Self::Several { .. } => {
+                self
+            }
             error => Self::At {
                 place: place.into(),
                 error: Box::new(error),
@@ -316,11 +328,25 @@ impl ToolsError {
         }
     }
 
-    /// The fault itself, without its place.
+    /// The fault itself, without its place; of several the first.
     pub fn fault(&self) -> &Self {
         match self {
             Self::At { error, .. } => error.fault(),
+            Self::Several { shown, .. } => shown.first().map_or(self, Self::fault),
             fault => fault,
+        }
+    }
+}
+
+impl Fault for ToolsError {
+    fn several(shown: Vec<Self>, n_more: usize) -> Self {
+        Self::Several { shown, n_more }
+    }
+
+    fn placed(&self) -> Option<(&str, String)> {
+        match self {
+            Self::At { place, error } => Some((place, error.to_string())),
+            _ => None,
         }
     }
 }

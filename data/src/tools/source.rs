@@ -12,7 +12,7 @@ use flate2::bufread::MultiGzDecoder;
 use serde_json::Value;
 
 use super::error::ToolsError;
-use crate::json;
+use crate::json::{self, JsonError};
 use crate::lines::{
     ForeignFile, Found, GZIP, MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, TooLong, read_document, read_line,
 };
@@ -164,6 +164,7 @@ impl Iterator for TextLines {
 #[derive(Debug)]
 pub struct JsonLines {
     lines: TextLines,
+    parse: fn(&str) -> Result<Value, JsonError>,
 }
 
 impl JsonLines {
@@ -175,7 +176,17 @@ impl JsonLines {
     pub fn open(path: &Path) -> Result<Self, ToolsError> {
         Ok(Self {
             lines: TextLines::open(path)?,
+            parse: json::parse,
         })
+    }
+
+    /// Refuses a key that stands twice in one object, as befits rows that a person wrote.
+    #[must_use]
+    pub fn with_unique_keys(self) -> Self {
+        Self {
+            parse: json::parse_unique,
+            ..self
+        }
     }
 
     /// The file.
@@ -189,9 +200,9 @@ impl Iterator for JsonLines {
 
     fn next(&mut self) -> Option<Self::Item> {
         let line = self.lines.next()?;
-        Some(line.and_then(|(place, text)| match json::parse(&text) {
+        Some(line.and_then(|(place, text)| match (self.parse)(&text) {
             Ok(value) => Ok((place, value)),
-            Err(error) => Err(ToolsError::NotJson { error }.at(place)),
+            Err(error) => Err(ToolsError::of_row(error).at(place)),
         }))
     }
 }
@@ -282,7 +293,8 @@ mod tests {
             let file = file(&bytes);
             let mut lines = TextLines::open(file.path()).expect("opens");
             lines.max_line_bytes = 1 << 16;
-            let read: Vec<_> = JsonLines { lines }.collect();
+            let parse = json::parse;
+            let read: Vec<_> = JsonLines { lines, parse }.collect();
             assert_eq!(read.len(), 3);
             assert!(read[0].is_ok() && read[1].is_ok());
             let error = read[2].as_ref().expect_err("a bomb").to_string();

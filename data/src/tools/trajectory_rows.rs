@@ -4,12 +4,15 @@
 //! that a caller can list all faults of a file instead of the first.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use super::catalogue::ApiCatalogue;
 use super::error::ToolsError;
 use super::source::TextLines;
 use super::trajectory::Trajectory;
+use crate::faults::all_rows;
 use crate::json;
 
 /// Opens a file of trajectories, gzip-compressed or not.
@@ -22,7 +25,8 @@ use crate::json;
 /// - the file cannot be opened
 ///
 /// The reader itself yields an error for a file without rows, a line that is not UTF-8 or not
-/// JSON, a key that stands twice, an integer beyond 64 bits, and a field that is missing, unknown or of another type.
+/// JSON, a key that stands twice, an integer beyond 64 bits, and a field that is missing, unknown
+/// or of another type.
 pub fn read_trajectories(path: &Path) -> Result<TrajectoryReader, ToolsError> {
     Ok(TrajectoryReader {
         lines: TextLines::open(path)?,
@@ -58,29 +62,36 @@ pub fn read_checked_trajectories<'c>(
 ///
 /// # Errors
 ///
-/// - a file or a row cannot be read, or a row does not fit `catalogue`
+/// - a file cannot be opened
+/// - rows cannot be read, or do not fit `catalogue`; the error tells of all rows at fault
 /// - two rows have one id; the error names both lines
 pub fn read_distinct_trajectories(
     paths: &[PathBuf],
     catalogue: &ApiCatalogue,
     limit: usize,
 ) -> Result<Vec<Trajectory>, ToolsError> {
+    let readers = paths
+        .iter()
+        .map(|path| read_checked_trajectories(path, catalogue))
+        .collect::<Result<Vec<_>, _>>()?;
+    let rows = readers
+        .into_iter()
+        .flat_map(|mut reader| iter::from_fn(move || reader.next_placed()));
     let mut places: HashMap<String, String> = HashMap::new();
-    let mut trajectories = Vec::new();
-    for path in paths {
-        let mut rows = read_checked_trajectories(path, catalogue)?;
-        while trajectories.len() < limit {
-            let Some(row) = rows.next_placed() else {
-                break;
-            };
-            let (place, row) = row?;
-            if let Some(first) = places.insert(row.id.clone(), place.clone()) {
-                return Err(ToolsError::DuplicateTrajectory { id: row.id, first }.at(place));
+    let distinct = rows.take(limit).map(|row| {
+        let (place, row) = row?;
+        match places.entry(row.id.clone()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(place);
+                Ok(row)
             }
-            trajectories.push(row);
+            Entry::Occupied(first) => {
+                let (id, first) = (row.id, first.get().clone());
+                Err(ToolsError::DuplicateTrajectory { id, first }.at(place))
+            }
         }
-    }
-    Ok(trajectories)
+    });
+    all_rows(distinct)
 }
 
 /// The checked trajectories of a file in order, from [`read_checked_trajectories`].
@@ -289,6 +300,50 @@ mod tests {
         assert!(message.contains("a.jsonl:1 already"), "{message}");
         assert_eq!(read(2).expect("distinct so far").len(), 2);
         assert_eq!(read(0).expect("nothing is read"), []);
+    }
+
+    #[test]
+    fn the_faults_of_all_files_are_told_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths = ["a.jsonl", "b.jsonl"].map(|name| folder.path().join(name));
+        let unknown = |id: &str| {
+            let mut row = long();
+            row["id"] = json!(id);
+            row["calls"][0]["name"] = json!("Tune/Fin");
+            row
+        };
+        let twice = long().to_string().replacen("{", "{\"id\":\"r0\",", 1);
+        let first = format!("{}\n{}\n{twice}\n", long(), unknown("r2"));
+        fs::write(&paths[0], first).expect("written");
+        let second = format!("{}\n{}\n", unknown("r3"), short());
+        fs::write(&paths[1], second).expect("written");
+        let read = |limit| read_distinct_trajectories(&paths, &catalogue(), limit);
+        let error = read(usize::MAX).expect_err("four faults");
+        let is_unknown = matches!(error.fault(), ToolsError::UnknownApi { .. });
+        assert!(is_unknown, "{error:?}");
+        let told = error.to_string();
+        let lines: Vec<&str> = told.lines().collect();
+        for (line, expected) in lines.iter().zip([
+            "a.jsonl:2: r2: calls[0].name: no API is called \"Tune/Fin\"",
+            "a.jsonl:3: column ",
+            "b.jsonl:1: r3: the same",
+            "b.jsonl:2: id \"r1\" stands at ",
+        ]) {
+            assert!(line.contains(expected), "{line}");
+        }
+        assert!(lines[1].contains("the key \"id\" stands twice in one object; keep one of"));
+        assert_eq!(lines.len(), 4, "{told}");
+        // Rows beyond the limit are not looked at.
+        assert_eq!(read(2).expect_err("one fault").to_string(), lines[0]);
+        assert_eq!(read(1).expect("a sound row").len(), 1);
+
+        let many: Vec<String> = (0..13)
+            .map(|n| unknown(&n.to_string()).to_string())
+            .collect();
+        fs::write(&paths[0], many.join("\n")).expect("written");
+        let told = read(12).expect_err("twelve faults").to_string();
+        assert_eq!(told.lines().count(), 11, "{told}");
+        assert_eq!(told.lines().last(), Some("and 2 more rows at fault"));
     }
 
     #[test]

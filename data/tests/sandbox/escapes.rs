@@ -114,11 +114,11 @@ fn nothing_stays_behind(machine: &Machine) {
         time.sleep(0.01)
     return "done""#,
     );
-    let mark = match machine.name {
-        "as_it_is" => 51,
-        "without_namespaces" => 52,
-        _ => 53,
-    };
+    // Another run of these tests may be on its way, so that the mark depends on the process, too.
+    let machines = ["as_it_is", "without_namespaces", "without_landlock"];
+    let machine_idx = machines.iter().position(|name| *name == machine.name);
+    let machine_idx = machine_idx.expect("a machine") as u64;
+    let mark = 514 + 3 * (u64::from(std::process::id()) % 168) + machine_idx;
     let limits = Limits {
         n_open_files: mark,
         ..patient()
@@ -126,20 +126,25 @@ fn nothing_stays_behind(machine: &Machine) {
     let ended = run_within(machine, &code, &json!(false), &limits);
     assert_eq!(value_of(&ended), "done");
     assert_eq!(processes_with(mark), Vec::<String>::new());
-    let limits = Limits {
-        wall_secs: 2.0,
-        ..limits
+    // What was never seen running would not be found below, whatever stays behind; a busy machine
+    // may need more time to show it.
+    let was_seen = |wall_secs: f64| {
+        let limits = Limits {
+            wall_secs,
+            ..limits.clone()
+        };
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| run_within(machine, &code, &json!(true), &limits));
+            let mut was_seen = false;
+            while !was_seen && !running.is_finished() {
+                was_seen = !processes_with(mark).is_empty();
+            }
+            let ended = running.join().expect("a run");
+            assert!(matches!(failure(&ended), Failure::TimedOut { .. }));
+            was_seen
+        })
     };
-    std::thread::scope(|scope| {
-        let running = scope.spawn(|| run_within(machine, &code, &json!(true), &limits));
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        // Otherwise the search below would find nothing whatever happens.
-        while processes_with(mark).is_empty() && std::time::Instant::now() < deadline {
-            assert!(!running.is_finished(), "the process was never seen");
-        }
-        let ended = running.join().expect("a run");
-        assert!(matches!(failure(&ended), Failure::TimedOut { .. }));
-    });
+    assert!([2.0, 20.0, 200.0].into_iter().any(was_seen));
     assert_eq!(processes_with(mark), Vec::<String>::new());
 }
 
@@ -198,7 +203,8 @@ fn nothing_outside_can_be_changed(machine: &Machine) {
     let victim = outside.path().join("victim");
     fs::write(&victim, "as it was").expect("a file");
     let before = fs::metadata(&victim).expect("a file");
-    let new = |folder: &Path| folder.join(format!("left-by-{}", machine.name));
+    let new =
+        |folder: &Path| folder.join(format!("left-by-{}-{}", std::process::id(), machine.name));
     let places = [
         outside.path(),
         &std::env::temp_dir(),

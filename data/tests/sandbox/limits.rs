@@ -22,7 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("limits_cannot_be_raised", limits_cannot_be_raised),
 ];
 
-/// Runs what would not end, within one second; it must not take much longer.
+/// Runs what would not end for a thousand seconds, within one second.
 fn stopped_after_a_second(machine: &Machine, code: &str) -> Failure {
     let limits = Limits {
         wall_secs: 1.0,
@@ -32,7 +32,7 @@ fn stopped_after_a_second(machine: &Machine, code: &str) -> Failure {
     let ended = run_within(machine, code, &Value::Null, &limits);
     let took = start.elapsed();
     assert!(
-        took >= Duration::from_secs(1) && took < Duration::from_secs(20),
+        took >= Duration::from_secs(1) && took < Duration::from_secs(500),
         "{took:?}"
     );
     failure(&ended).clone()

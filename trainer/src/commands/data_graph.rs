@@ -10,7 +10,8 @@ use tooltune_data::synth::graph::{
     ApiTexts, DependencyGraph, Edge, OutputText, ParameterText, SubgraphSizes, TextRule,
     connected_subgraphs, execution_order, n_complete_edges,
 };
-use tooltune_data::tools::{ApiCatalogue, JsonLines, Trajectory, read_checked_trajectories};
+use tooltune_data::text::all_rows;
+use tooltune_data::tools::{ApiCatalogue, JsonLines, read_checked_trajectories};
 
 use super::data::write_lines;
 use super::{Place, say};
@@ -183,8 +184,7 @@ struct NamedPair<'a> {
 
 pub(super) fn pairs(args: &PairsArgs) -> Result<(), Error> {
     let catalogue = ApiCatalogue::read(&args.documents)?;
-    let trajectories = read_checked_trajectories(&args.file, &catalogue)?
-        .collect::<Result<Vec<Trajectory>, _>>()?;
+    let trajectories = all_rows(read_checked_trajectories(&args.file, &catalogue)?)?;
     let method = match args.sub_queries {
         true => Method::GlobalId,
         false => Method::Global,

@@ -117,7 +117,8 @@ fn ranked_documents(
 ///
 /// # Errors
 ///
-/// A file or trajectory that cannot be read or does not fit the documents, or two of one id.
+/// A file that cannot be read, trajectories that cannot be or do not fit the documents, or two of
+/// one id; the error tells of all trajectories at fault.
 pub fn eval_trajectories(
     config: &Config,
     catalogue: &ApiCatalogue,

@@ -18,10 +18,7 @@ fn tools() -> Vec<Value> {
 }
 
 fn calls(format: CallFormat, keys: Keys) -> Grammar {
-    let options = GrammarOptions {
-        keys,
-        ..GrammarOptions::default()
-    };
+    let options = GrammarOptions { keys, ..patient() };
     Grammar::tool_call(&vocabulary(), &tools(), format, &options).unwrap()
 }
 
@@ -107,7 +104,7 @@ fn random_calls_are_calls() {
 fn tools_that_cannot_be_called_are_refused() {
     let refusal = |tools: Value| {
         let tools = tools.as_array().unwrap();
-        let options = GrammarOptions::default();
+        let options = patient();
         Grammar::tool_call(&vocabulary(), tools, CallFormat::Plain, &options)
             .unwrap_err()
             .to_string()

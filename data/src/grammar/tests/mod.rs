@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use jsonschema::{Draft, Validator};
 use serde_json::{Value, json};
@@ -38,10 +39,18 @@ fn vocabulary() -> Vocabulary {
     BUILT.clone()
 }
 
+/// With time enough on the busiest machine.
+fn patient() -> GrammarOptions {
+    GrammarOptions {
+        max_compile_time: Duration::from_secs(600),
+        ..GrammarOptions::default()
+    }
+}
+
 fn laid_out(layout: Layout) -> GrammarOptions {
     GrammarOptions {
         layout,
-        ..GrammarOptions::default()
+        ..patient()
     }
 }
 
@@ -51,11 +60,11 @@ fn grammar_with(schema: &Value, options: &GrammarOptions) -> Grammar {
 }
 
 fn grammar(schema: &Value) -> Grammar {
-    grammar_with(schema, &GrammarOptions::default())
+    grammar_with(schema, &patient())
 }
 
 fn refusal(schema: &Value) -> String {
-    match Grammar::json_schema(&vocabulary(), schema, &GrammarOptions::default()) {
+    match Grammar::json_schema(&vocabulary(), schema, &patient()) {
         Ok(_) => panic!("{schema} is accepted"),
         Err(error) => error.to_string(),
     }

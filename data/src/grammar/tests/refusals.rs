@@ -1,7 +1,5 @@
 //! What is refused before anything is generated, with its place.
 
-use std::time::{Duration, Instant};
-
 use super::*;
 
 #[test]
@@ -151,10 +149,7 @@ fn hostile_schemas_are_refused_in_bounded_time() {
     let choice = json!({"anyOf": [{"properties": {"a": {"type": "integer"}}},
         {"properties": {"b": {"type": "integer"}}}, {"properties": {"c": {}}}]});
     let blown_up = json!({"allOf": vec![choice; 14]});
-    let options = GrammarOptions {
-        max_compile_time: Duration::from_secs(5),
-        ..GrammarOptions::default()
-    };
+    let options = patient();
     for schema in [
         nested(150),
         wide(3_000),
@@ -162,12 +157,12 @@ fn hostile_schemas_are_refused_in_bounded_time() {
         json!({"type": "string", "minLength": 4_000_000_000_u64}),
         blown_up,
     ] {
-        let start = Instant::now();
         let refused = Grammar::json_schema(&vocabulary(), &schema, &options);
         let shown = schema.to_string();
         let shown = &shown[..shown.len().min(80)];
-        assert!(refused.is_err(), "{shown}");
-        assert!(start.elapsed() < Duration::from_secs(20), "{shown}");
+        let said = refused.expect_err(shown).to_string();
+        // By its size, and not because the time is over.
+        assert!(!said.contains("compiling took over"), "{shown}: {said}");
     }
     for schema in [nested(100), wide(1_000)] {
         assert!(accepts(&grammar(&schema), "{}"));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const DEFAULT: fn() -> GrammarOptions = GrammarOptions::default;
+const DEFAULT: fn() -> GrammarOptions = patient;
 
 #[test]
 fn an_object_is_written_as_training_targets_are() {
@@ -168,7 +168,7 @@ fn strings_keep_to_patterns_and_lengths_in_characters() {
 fn formats_are_conditions_only_where_they_are_asserted() {
     let asserted = GrammarOptions {
         formats: Formats::Asserted,
-        ..GrammarOptions::default()
+        ..patient()
     };
     let rows: [(&str, &[&str], &[&str]); 8] = [
         (
@@ -224,7 +224,7 @@ fn formats_are_conditions_only_where_they_are_asserted() {
 fn whatever_is_written_under_an_asserted_format_has_it() {
     let asserted = GrammarOptions {
         formats: Formats::Asserted,
-        ..GrammarOptions::default()
+        ..patient()
     };
     for format in [
         "date",
@@ -316,10 +316,7 @@ fn keys_beyond_the_declared_ones_follow_the_options() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}});
     let texts = [r#"{"a": 1, "b": 2}"#, r#"{"b": []}"#, r#"{"a": 1, "c": 3}"#];
     for (keys, n_accepted) in [(Keys::AsWritten, 3), (Keys::Declared, 2), (Keys::Strict, 1)] {
-        let options = GrammarOptions {
-            keys,
-            ..GrammarOptions::default()
-        };
+        let options = GrammarOptions { keys, ..patient() };
         let (accepted, refused) = texts.split_at(n_accepted);
         check(&schema, &options, accepted, refused);
     }

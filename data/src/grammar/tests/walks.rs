@@ -112,7 +112,7 @@ fn options() -> impl Strategy<Value = GrammarOptions> {
     (layouts, formats).prop_map(|(layout, formats)| GrammarOptions {
         layout,
         formats,
-        ..GrammarOptions::default()
+        ..patient()
     })
 }
 
@@ -138,7 +138,7 @@ proptest! {
 
     #[test]
     fn no_schema_makes_the_compiler_panic(schema in any_json()) {
-        let options = GrammarOptions::default();
+        let options = patient();
         if let Ok(grammar) = Grammar::json_schema(&vocabulary(), &schema, &options) {
             grammar.constraint().mask().unwrap();
         }

@@ -40,6 +40,7 @@ impl ChatTemplate {
     ///   for others the part after the message before
     /// - the template leaves out a part of a message whose turn is located
     /// - it leaves out the whole content of a system, user or tool message
+    /// - it leaves out a call, the name of one or its arguments, in any message
     /// - it shows nothing of the conversation's tools or documents
     pub fn render_with_spans(
         &self,
@@ -57,6 +58,8 @@ impl ChatTemplate {
         self.must_render_lists(conversation, &located.full.text)?;
         let is_found = located.messages_found();
         self.must_render_prompt_messages(conversation, &located.full.text, &is_found)?;
+        let has_calls = |message| located.has_all_calls(message);
+        self.must_render_calls(conversation, &located.full.text, has_calls)?;
         let (mut spans, lost) = located.pieces();
         for turn in &turns {
             let span = |kind| Span {
@@ -246,22 +249,39 @@ impl<'a> Located<'a> {
     }
 
     fn must_be_rendered(&self, message: usize) -> Result<(), DataError> {
+        match self.left_out(message).is_empty() {
+            true => Ok(()),
+            false => Err(DataError::MessageNotRendered { message }),
+        }
+    }
+
+    /// Whether every part of a message's calls was marked and found.
+    fn has_all_calls(&self, message: usize) -> bool {
+        let calls = &self.conversation.messages[message].tool_calls;
+        let is_marked = match self.marking.map(|marking| marking.arguments) {
+            Some(Arguments::KeysAndValues) => true,
+            Some(Arguments::Nothing) => calls.iter().all(|call| call.arguments.is_empty()),
+            None => false,
+        };
+        let is_content = |kind: &SpanKind| *kind == SpanKind::AssistantContent;
+        is_marked && self.left_out(message).iter().all(is_content)
+    }
+
+    /// Kinds of the marked pieces of a message of which no mark stands in the text.
+    fn left_out(&self, message: usize) -> Vec<SpanKind> {
         let mut is_found = vec![false; self.table.pieces().len()];
         for mark in &self.full.marks {
             if let Some(found) = is_found.get_mut(mark.number) {
                 *found = true;
             }
         }
-        let is_left_out = self
-            .table
+        self.table
             .pieces()
             .iter()
             .zip(is_found)
-            .any(|(piece, is_found)| piece.message == message && !is_found);
-        if is_left_out {
-            return Err(DataError::MessageNotRendered { message });
-        }
-        Ok(())
+            .filter(|(piece, is_found)| piece.message == message && !is_found)
+            .map(|(piece, _)| piece.kind)
+            .collect()
     }
 
     /// The pairs of marks as spans, and the kinds of which a span is missing.

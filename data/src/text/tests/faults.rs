@@ -78,5 +78,6 @@ fn rows_that_cannot_be_read_are_told_together_with_those_that_cannot_be_learned(
     assert!(told.contains("\nrows.jsonl:1: message 1 holds"), "{told}");
     let read = all_rows([Ok(1), Err(unread()), Ok(2)].into_iter()).unwrap_err();
     assert_eq!(read.to_string(), unread().to_string());
-    assert_eq!(all_rows([Ok(1), Ok(2)].into_iter()).unwrap(), [1, 2]);
+    let good: [Result<i32, DataError>; 2] = [Ok(1), Ok(2)];
+    assert_eq!(all_rows(good.into_iter()).unwrap(), [1, 2]);
 }

@@ -2,7 +2,8 @@
 
 use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle, StepOrder};
 use tooltune_data::pairs::{PairBatch, PairSet, read_pairs};
-use tooltune_data::tools::{ApiCatalogue, Trajectory, read_checked_trajectories};
+use tooltune_data::text::all_rows;
+use tooltune_data::tools::{ApiCatalogue, read_checked_trajectories};
 
 use crate::config::{Config, RetrieverConfig, RetrieverData, RetrieverTraining, RunLength};
 use crate::error::Error;
@@ -31,7 +32,7 @@ impl RetrieverPreparation {
     ///
     /// # Errors
     ///
-    /// - a file that cannot be read, or a row that is no pair
+    /// - a file that cannot be read, or rows that are no pairs; the error tells of all of them
     /// - fewer than two documents: nothing can be a negative
     pub fn new(
         config: &Config,
@@ -122,12 +123,13 @@ fn total_steps(training: &RetrieverTraining, order: &StepOrder, lm_steps: Option
 fn pairs_of_trajectories(config: &Config) -> Result<PairSet, Error> {
     let options = goat_options(config)?;
     let catalogue = ApiCatalogue::read(&options.documents)?;
-    let mut trajectories: Vec<Trajectory> = Vec::new();
-    for path in &config.data.train {
-        for trajectory in read_checked_trajectories(path, &catalogue)? {
-            trajectories.push(trajectory?);
-        }
-    }
+    let readers = config
+        .data
+        .train
+        .iter()
+        .map(|path| read_checked_trajectories(path, &catalogue))
+        .collect::<Result<Vec<_>, _>>()?;
+    let trajectories = all_rows(readers.into_iter().flatten())?;
     Ok(PairSet::of_trajectories(
         &trajectories,
         &catalogue,

@@ -57,6 +57,11 @@ fn each_kind_of_bad_call_is_an_error_that_says_what_is_wrong() {
             "name must be of type STRING",
         ),
         (
+            "FerryLine/Find Ship",
+            json!({"name": 7}),
+            "name must be of type STRING, not 7",
+        ),
+        (
             "MoneyMill/Add Tax",
             json!({"amount": true, "percent": 5}),
             "amount must be of type NUMBER, not true",

@@ -158,3 +158,108 @@ fn calls_without_a_content_on_a_template_that_knows_no_calls_are_named_as_the_fa
         "{error:?}"
     );
 }
+
+/// Two calls beside a text, which are not learned.
+fn with_two_calls_before_the_answer() -> Conversation {
+    of_messages(json!([
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": "I look.", "tool_calls": [
+            {"name": "tide", "arguments": {"town": "Jorness", "day": null}},
+            {"name": "wind", "arguments": {}},
+        ]},
+        {"role": "tool", "content": "low"},
+        {"role": "tool", "content": "3"},
+        {"role": "assistant", "content": "Low."},
+    ]))
+}
+
+/// A template that shows contents, and of each call what `calls` says.
+fn showing(content: &str, calls: &str) -> ChatTemplate {
+    inline(&format!(
+        "{{% for m in messages %}}<{{{{ m.role }}}}>{{{{ {content} }}}}\
+         {{% for c in m.tool_calls or [] %}}{calls}{{% endfor %}}{{% endfor %}}\
+         {{% if add_generation_prompt %}}<assistant>{{% endif %}}"
+    ))
+}
+
+#[test]
+fn a_call_of_the_prompt_that_a_template_leaves_out_is_an_error() {
+    let conversation = with_two_calls_before_the_answer();
+    let name = "{{ c.function.name }}";
+    let first = "{% if loop.first %}{{ c.function | tojson }}{% endif %}";
+    // No mark survives where contents are measured.
+    for content in ["m.content", "m.content ~ (m.content | length)"] {
+        for (calls, left_out) in [
+            ("", Some((0, ""))),
+            (name, Some((0, "the arguments of "))),
+            (
+                "{{ c.function.arguments | tojson }}",
+                Some((0, "the name of ")),
+            ),
+            (first, Some((1, ""))),
+            ("{{ c | tojson }}", None),
+        ] {
+            let rendered =
+                showing(content, calls).render_with_spans(&conversation, Turns::Completion);
+            match (&rendered, left_out) {
+                (Ok(_), None) => {}
+                (
+                    Err(DataError::CallNotRendered {
+                        message,
+                        call,
+                        part,
+                    }),
+                    Some(wanted),
+                ) => {
+                    assert_eq!((*message, (*call, *part)), (1, wanted), "{calls}");
+                }
+                _ => panic!("{content} {calls}: {rendered:?}"),
+            }
+        }
+    }
+    let error = showing("m.content", name).render_with_spans(&conversation, Turns::Completion);
+    let said = error.unwrap_err().to_string();
+    let place = "leaves out the arguments of tool_calls[0] of message 1, so the model would never";
+    let mend = "set data.chat_template to a template that renders all calls, such as configs/";
+    assert!(said.contains(place) && said.contains(mend), "{said}");
+}
+
+#[test]
+fn what_a_template_makes_of_a_call_counts_as_rendered() {
+    let conversation = with_two_calls_before_the_answer();
+    for calls in [
+        "{{ c.function.name | upper }}{{ c.function.arguments | length }}",
+        "{{ c.function.name }}{% for k, v in c.function.arguments.items() if v %}{{ v }}{% endfor %}",
+        "{{ c.function.name[0] }}{{ c.function.arguments | tojson | trim }}",
+    ] {
+        let rendered =
+            showing("m.content", calls).render_with_spans(&conversation, Turns::Completion);
+        assert!(rendered.is_ok(), "{calls}: {rendered:?}");
+    }
+    // Nulls are passed over, and there is nothing else.
+    let mut conversation = conversation;
+    conversation.messages[1].tool_calls[0]
+        .arguments
+        .shift_remove("town");
+    let calls = "{{ c.function.name }}{% for k, v in c.function.arguments.items() if v %}{{ v }}{% endfor %}";
+    let rendered = showing("m.content", calls).render_with_spans(&conversation, Turns::Completion);
+    assert!(rendered.is_ok(), "{rendered:?}");
+}
+
+#[test]
+fn smollm2s_own_template_is_refused_where_an_earlier_message_calls() {
+    let conversation = with_two_calls_before_the_answer();
+    for (name, is_refused) in [("smollm2", true), ("hermes", false), ("qwen2_5", false)] {
+        let rendered = template(name).render_with_spans(&conversation, Turns::Completion);
+        let refused = matches!(
+            rendered,
+            Err(DataError::CallNotRendered {
+                message: 1,
+                call: 0,
+                part: ""
+            })
+        );
+        assert_eq!(refused, is_refused, "{name}: {rendered:?}");
+        assert_eq!(rendered.is_err(), is_refused, "{name}: {rendered:?}");
+    }
+}

@@ -2,21 +2,39 @@
 //!
 //! Whoever has fifty bad rows mends them in one go, and not by fifty attempts.
 
-use super::error::DataError;
+use std::error::Error;
 
 /// Faults that are told in full.
 const MAX_SHOWN: usize = 10;
 
+/// What can be wrong with a row.
+pub trait Fault: Error + Sized {
+    /// Several rows at fault as one error: the first faults, and how many more there are.
+    fn several(shown: Vec<Self>, n_more: usize) -> Self;
+
+    /// The row that is at fault and what is wrong with it, where the error names a row.
+    fn placed(&self) -> Option<(&str, String)>;
+}
+
 /// The faults of rows that were read one by one.
-#[derive(Debug, Default)]
-pub struct Faults {
-    shown: Vec<DataError>,
+#[derive(Debug)]
+pub struct Faults<E> {
+    shown: Vec<E>,
     n_more: usize,
 }
 
-impl Faults {
+impl<E> Default for Faults<E> {
+    fn default() -> Self {
+        Self {
+            shown: Vec::new(),
+            n_more: 0,
+        }
+    }
+}
+
+impl<E: Fault> Faults<E> {
     /// What was read, or nothing and the fault kept.
-    pub fn take<T>(&mut self, row: Result<T, DataError>) -> Option<T> {
+    pub fn take<T>(&mut self, row: Result<T, E>) -> Option<T> {
         match row {
             Ok(row) => return Some(row),
             Err(error) if self.shown.len() < MAX_SHOWN => self.shown.push(error),
@@ -30,12 +48,12 @@ impl Faults {
     /// # Errors
     ///
     /// - there was a fault; a single one is the error as it was
-    pub fn none(self) -> Result<(), DataError> {
+    pub fn none(self) -> Result<(), E> {
         let Self { mut shown, n_more } = self;
         match shown.len() {
             0 => Ok(()),
             1 => shown.pop().map_or(Ok(()), Err),
-            _ => Err(DataError::Several { shown, n_more }),
+            _ => Err(E::several(shown, n_more)),
         }
     }
 }
@@ -45,7 +63,7 @@ impl Faults {
 /// # Errors
 ///
 /// - some are at fault; the error tells of all
-pub fn all_rows<T>(rows: impl Iterator<Item = Result<T, DataError>>) -> Result<Vec<T>, DataError> {
+pub fn all_rows<T, E: Fault>(rows: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
     let mut faults = Faults::default();
     let good = rows.filter_map(|row| faults.take(row)).collect();
     faults.none()?;
@@ -54,21 +72,19 @@ pub fn all_rows<T>(rows: impl Iterator<Item = Result<T, DataError>>) -> Result<V
 
 /// A line for each fault, and one for those that are only counted; a fault that was told before is
 /// told by its place alone.
-pub(super) fn lines(shown: &[DataError], n_more: usize) -> String {
+pub(crate) fn lines(shown: &[impl Fault], n_more: usize) -> String {
     let mut told: Vec<String> = Vec::new();
     let mut lines: Vec<String> = Vec::new();
     for error in shown {
-        match error {
-            DataError::At { id, error } => {
-                let fault = error.to_string();
-                if told.contains(&fault) {
-                    lines.push(format!("{id}: the same"));
-                    continue;
-                }
-                lines.push(format!("{id}: {fault}"));
+        match error.placed() {
+            Some((place, fault)) if told.contains(&fault) => {
+                lines.push(format!("{place}: the same"));
+            }
+            Some((place, fault)) => {
+                lines.push(format!("{place}: {fault}"));
                 told.push(fault);
             }
-            other => lines.push(other.to_string()),
+            None => lines.push(error.to_string()),
         }
     }
     match n_more {
