@@ -15,5 +15,6 @@ mod lora_linear;
 #[path = "../../../tests/support/place.rs"]
 mod place;
 mod second_order;
+mod shapes;
 mod support;
 mod trained;
