@@ -14,6 +14,7 @@ mod linear_cross_entropy;
 mod lora_linear;
 #[path = "../../../tests/support/place.rs"]
 mod place;
+mod random_shapes;
 mod second_order;
 mod shapes;
 mod support;
