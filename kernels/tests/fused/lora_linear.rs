@@ -301,18 +301,29 @@ fn views_that_are_not_contiguous_give_the_same() {
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let mut numbers = Numbers::new(15);
-    let shape = Shape {
-        n: 300,
-        inputs: 200,
-        outputs: &[260, 96],
-        ranks: &[8, 8],
+    let shape = |n, inputs, outputs, ranks| Shape {
+        n,
+        inputs,
+        outputs,
+        ranks,
     };
-    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
-        for kind in KINDS {
-            let case = case(&mut numbers, shape, kind, dtype);
-            let one = on_threads(1, || run(lora_linear, &case));
-            assert!(one == on_threads(2, || run(lora_linear, &case)), "{kind:?}");
-            assert!(one == on_threads(5, || run(lora_linear, &case)), "{kind:?}");
+    for shape in [
+        shape(300, 200, &[260, 96], &[8, 8]),
+        // Blocks of a share are of 12 rows or fewer with some numbers of threads only.
+        shape(60, 1536, &[64], &[8]),
+        // Threads share the panels of one block: how many each has must not matter.
+        shape(16, 576, &[576], &[8]),
+        shape(1, 576, &[576, 192, 192], &[8, 8, 8]),
+    ] {
+        for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+            for kind in KINDS {
+                let case = case(&mut numbers, shape, kind, dtype);
+                let one = on_threads(1, || run(lora_linear, &case));
+                for threads in [2, 3, 5] {
+                    let same = one == on_threads(threads, || run(lora_linear, &case));
+                    assert!(same, "{shape:?}, {kind:?}, {dtype:?}, {threads} threads");
+                }
+            }
         }
     }
 }
