@@ -12,6 +12,7 @@ use tooltune_kernels::{
     StackedLinear, Supervision, layer_norm, linear_cross_entropy, rms_norm, rope, swiglu,
 };
 
+use crate::bounds::Quantity;
 use crate::support::Numbers;
 
 fn doubles<const D: usize>(numbers: &mut Numbers, shape: [usize; D]) -> Tensor<D> {
@@ -30,8 +31,6 @@ fn dot<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f64 {
 }
 
 /// Compares `⟨gradient, direction⟩` with the central difference along random directions.
-///
-/// In f64 a step of 1e-5 leaves some 1e-10 of curvature and 1e-11 of rounding.
 fn check<const D: usize, const E: usize>(
     numbers: &mut Numbers,
     name: &str,
@@ -57,7 +56,7 @@ fn check<const D: usize, const E: usize>(
         let expected = dot(gradient.clone(), direction.clone());
         let scale = dot(gradient.clone(), gradient.clone()).sqrt().max(1e-3);
         assert!(
-            (difference - expected).abs() < 1e-6 * scale,
+            (difference - expected).abs() < Quantity::Slope.bound_in(DType::F64) * scale,
             "{name}: {difference} against {expected}"
         );
     }

@@ -134,7 +134,8 @@ fn probabilities_below_the_smallest_normal_number_change_neither_loss_nor_gradie
     assert!(vanishing > 100, "{vanishing} subnormal exponentials");
     let (loss, gradient) = expected(&hidden, &head.to_tensor(), &by);
     let ours = linear_cross_entropy(hidden, &head, &by, 0.125, 4);
-    assert!((ours.loss_sum - loss).abs() <= 1e-5 * loss, "{loss}");
+    let off = (ours.loss_sum - loss).abs();
+    assert!(off <= Quantity::Operation.bound() * loss, "{loss}");
     assert_near("gradient", &values(&ours.d_hidden), &gradient);
 }
 
