@@ -134,6 +134,28 @@ fn every_faster_path_is_compared_with_its_reference() {
 }
 
 #[test]
+fn tolerances_stand_in_one_table() {
+    let place = "tests/support/bounds.rs";
+    // What a difference is compared with, as it is written or by a name.
+    let compared = regex(r"<=?\s*[^;{}&|()<>=]*(?:\de-\d|\b0\.0)");
+    let named = regex(r"\b(?:bound|tolerance)\s*(?::[^=]*)?=\s*[^;{}()]*(?:\de-\d|\b0\.0)");
+    let mut violations = Vec::new();
+    for source in rust_sources() {
+        let path = &source.path;
+        if path.starts_with("kernels/tests/") || path.starts_with("tests/parity/") {
+            violations.extend(source.matches(&source.code, &compared));
+            violations.extend(source.matches(&source.code, &named));
+        }
+    }
+    assert_none(
+        &format!("how near two results must be stands in {place}, with its reason"),
+        &violations,
+    );
+    let table = read(place);
+    assert!(regex(r"\de-\d").is_match(&table), "{place} holds no table");
+}
+
+#[test]
 fn every_unsafe_block_says_why_it_is_sound() {
     let block = regex(r"\bunsafe\s*\{");
     let reason = regex(r"\bSAFETY:");

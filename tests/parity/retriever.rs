@@ -149,9 +149,11 @@ fn losses_and_gradients_agree_with_sentence_transformers() {
             );
             let norm = expected[name]["gradient_norm"].as_f64().unwrap();
             let gradient = floats(&found.gradient);
-            if norm < 1e-5 {
+            let nothing = Quantity::VanishingGradient.bound();
+            if norm < nothing {
                 // One pair has nothing to learn: what is left is rounding.
-                assert!(gradient.iter().all(|g| g.abs() < 1e-5), "{name}");
+                let mut sizes = gradient.iter().map(|g| f64::from(g.abs()));
+                assert!(sizes.all(|g| g < nothing), "{name}");
                 seen += 1;
                 continue;
             }
@@ -211,7 +213,8 @@ fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
             .gradient(&flat, (&sentences, &batch), &loss, size)
             .unwrap()
     });
-    assert!((whole.loss - parts.loss).abs() < 1e-6);
+    let off = (whole.loss - parts.loss).abs() / (1.0 + whole.loss);
+    assert!(off < Quantity::LossInOtherPieces.bound(), "{off}");
     let off = relative_difference(&floats(&parts.gradient), &floats(&whole.gradient));
     assert!(off < Quantity::OtherPieces.bound(), "{off}");
 }
@@ -256,8 +259,9 @@ fn factors_have_the_gradient_of_the_matrices_that_they_change() {
         let at = |step: f64| run(&flat.clone().add(direction.clone().mul_scalar(step))).loss;
         let found = (at(1e-3) - at(-1e-3)) / 2e-3;
         // In f32 the loss has an error of some 1e-6, which the step divides by 2e-3.
+        let scale = 0.2 + expected.abs();
         assert!(
-            (found - expected).abs() < 2e-3 + 1e-2 * expected.abs(),
+            (found - expected).abs() < Quantity::Slope.bound() * scale,
             "{found} {expected}"
         );
     }
@@ -358,7 +362,7 @@ fn gradients_of_minilm_agree_with_sentence_transformers() {
             let ours = first_values(&encoder.layout, &gradient, name);
             let expected: Vec<f32> = serde_json::from_value(expected.clone()).unwrap();
             let worst = max_abs_difference(&ours[..expected.len()], &expected);
-            assert!(worst < 1e-5, "{name}: {worst}");
+            assert!(worst < Quantity::GradientElement.bound(), "{name}: {worst}");
         }
     }
 }
@@ -435,7 +439,7 @@ fn five_steps_of_minilm_agree_with_pytorch() {
         if !name.ends_with("key.bias") {
             let off = (norm / expected - 1.0).abs();
             assert!(
-                off < 10.0 * Quantity::StepNorm.bound(),
+                off < Quantity::ParameterChange.bound(),
                 "{name}: {norm} {expected}"
             );
         }

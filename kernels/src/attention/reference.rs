@@ -91,6 +91,12 @@ pub fn decode(
     let absent = Tensor::<4, Bool>::from_data(absent, &qkv.device());
     let [keys, values] =
         [keys, values].map(|cache| cache.clone().narrow(2, 0, columns.end).cast(inside));
+    // A probability of 0 does not keep NaN out of the sum.
+    let unseen = absent.clone().swap_dims(2, 3);
+    let values = values.mask_fill(
+        unseen.expand([rows, n_kv_heads, columns.end, head_dim]),
+        0.0,
+    );
     let scores = qkv
         .narrow(1, 0, n_heads)
         .cast(inside)

@@ -18,10 +18,21 @@ use backend::LayerNormOps;
 /// - `weight`, `bias`: `[d]`, f32
 /// - returns: `[n, d]`, f32
 ///
+/// # Panics
+///
+/// If there is not one weight and one bias for each column.
+///
 /// # Source
 ///
 /// Ba et al. 2016, equation 4; `torch.nn.LayerNorm`, whose variance divides by `d`.
 pub fn layer_norm(x: Tensor<2>, weight: &Tensor<1>, bias: &Tensor<1>, eps: f64) -> Tensor<2> {
+    let [n, d] = x.dims();
+    assert!(
+        weight.dims() == [d] && bias.dims() == [d],
+        "layer_norm: rows of [{n}, {d}] need {d} weights and biases, not {:?} and {:?}",
+        weight.dims(),
+        bias.dims()
+    );
     let types = [x.dtype(), weight.dtype(), bias.dtype()];
     if types != [DType::F32; 3] || !is_served_by_cpu(&x) {
         return reference::layer_norm(x, weight, bias, eps);

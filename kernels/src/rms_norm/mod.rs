@@ -28,10 +28,20 @@ use crate::route::is_served;
 /// - `weight`: `[d]`, f32
 /// - returns: `[n, d]` of type `output`, f32 or bf16
 ///
+/// # Panics
+///
+/// If there is not one weight for each column.
+///
 /// # Source
 ///
 /// Zhang and Sennrich 2019, equation 4; `LlamaRMSNorm` of transformers 5.23.
 pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64, output: DType) -> Tensor<2> {
+    let [n, d] = x.dims();
+    assert!(
+        weight.dims() == [d],
+        "rms_norm: rows of [{n}, {d}] need {d} weights, not {:?}",
+        weight.dims()
+    );
     let served = is_served(&x) && is_served(weight);
     let types = [x.dtype(), weight.dtype()] == [DType::F32; 2];
     if !(served && types && matches!(output, DType::F32 | DType::BF16)) {

@@ -79,13 +79,17 @@ impl RopeTable {
 ///
 /// # Panics
 ///
-/// If the table is of another shape or there are fewer heads.
+/// If a head cannot be halved, the table is of another shape, or there are fewer heads.
 ///
 /// # Source
 ///
 /// Su et al. 2021; the pairing of `rotate_half` in transformers 5.23.
 pub fn rope(qkv: Tensor<3>, table: &RopeTable, turned_heads: usize) -> Tensor<3> {
     let [n, heads, c] = qkv.dims();
+    assert!(
+        c.is_multiple_of(2),
+        "rope: heads of {c} cannot be halved into pairs"
+    );
     assert!(
         table.cos.dims() == [n, 1, c / 2] && table.sin.dims() == [n, 1, c / 2],
         "rope: {n} tokens with heads of {c} need tables of [{n}, 1, {}], not {:?} and {:?}",

@@ -1,6 +1,10 @@
 //! Every kernel for GPUs against the reference of its operation, on Vulkan's software device.
 
 mod attention;
+#[path = "../../../tests/support/bounds.rs"]
+mod bounds;
 mod elementwise;
+#[path = "../../../tests/support/place.rs"]
+mod place;
 mod support;
 mod training;

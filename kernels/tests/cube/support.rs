@@ -7,6 +7,8 @@ use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 
+use crate::bounds::Quantity;
+
 /// Numbers in -1..1 that depend on the seed alone.
 #[derive(Debug)]
 pub(crate) struct Numbers(u64);
@@ -95,8 +97,7 @@ pub(crate) fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
     x.into_data().iter::<f32>().collect()
 }
 
-/// Compares in the Euclidean norm: both sides sum f32 in different orders, which over a few
-/// thousand terms costs some 1e-6 of the norm.
+/// Compares in the Euclidean norm: both sides sum f32 in different orders.
 pub(crate) fn assert_near(name: &str, ours: &[f32], expected: &[f32]) {
     assert_eq!(ours.len(), expected.len(), "{name}");
     let off: f64 = ours
@@ -109,7 +110,7 @@ pub(crate) fn assert_near(name: &str, ours: &[f32], expected: &[f32]) {
     let scale = norm.max(1e-2);
     let difference = (off / scale).sqrt();
     assert!(
-        difference < 1e-5,
+        difference < Quantity::Operation.bound(),
         "{name}: relative difference {difference}"
     );
 }

@@ -11,7 +11,7 @@ use crate::support::{
 type Attend = fn(Tensor<3>, usize, &Documents, Causality) -> Tensor<3>;
 
 #[derive(Debug)]
-struct Case {
+pub(crate) struct Case {
     qkv: Tensor<3>,
     dy: Tensor<3>,
     heads: [usize; 3],
@@ -19,10 +19,10 @@ struct Case {
     causality: Causality,
 }
 
-const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
+pub(crate) const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
 
 impl Case {
-    fn new(
+    pub(crate) fn new(
         numbers: &mut Numbers,
         [h, g, c]: [usize; 3],
         (borders, n): (&[usize], usize),
@@ -54,7 +54,7 @@ impl Case {
         [value, plain, part(0, h), part(h, g), part(h + g, g)]
     }
 
-    fn check(&self, name: &str) {
+    pub(crate) fn check(&self, name: &str) {
         for dtype in BOTH_TYPES {
             let ours = self.run(attention, dtype);
             let expected = self.run(reference::attention, dtype);

@@ -79,10 +79,12 @@ fn nan_of_one_row_reaches_no_other() {
         let token = [row..row + 1, 0..1, column..column + 1, 0..1];
         let poisoned = cached.clone().slice_fill(token, f32::NAN);
         for (keys, cached) in [(&poisoned, &cached), (&cached, &poisoned)] {
-            let y = values(&decode(qkv.clone(), 2, (keys, cached), columns));
-            for (i, row_values) in y.chunks(16).enumerate() {
-                let nan = row_values.iter().any(|v| v.is_nan());
-                assert_eq!(nan, seen && i == row);
+            for decode in [decode, reference::decode] {
+                let y = values(&decode(qkv.clone(), 2, (keys, cached), columns));
+                for (i, row_values) in y.chunks(16).enumerate() {
+                    let nan = row_values.iter().any(|v| v.is_nan());
+                    assert_eq!(nan, seen && i == row);
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ use tooltune_kernels::{
     StackedLinear, Supervision, layer_norm, linear_cross_entropy, rms_norm, rope, swiglu,
 };
 
+use crate::bounds::Quantity;
 use crate::support::Numbers;
 
 fn doubles<const D: usize>(numbers: &mut Numbers, shape: [usize; D]) -> Tensor<D> {
@@ -30,8 +31,6 @@ fn dot<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f64 {
 }
 
 /// Compares `⟨gradient, direction⟩` with the central difference along random directions.
-///
-/// In f64 a step of 1e-5 leaves some 1e-10 of curvature and 1e-11 of rounding.
 fn check<const D: usize, const E: usize>(
     numbers: &mut Numbers,
     name: &str,
@@ -57,7 +56,7 @@ fn check<const D: usize, const E: usize>(
         let expected = dot(gradient.clone(), direction.clone());
         let scale = dot(gradient.clone(), gradient.clone()).sqrt().max(1e-3);
         assert!(
-            (difference - expected).abs() < 1e-6 * scale,
+            (difference - expected).abs() < Quantity::Slope.bound_in(DType::F64) * scale,
             "{name}: {difference} against {expected}"
         );
     }
@@ -179,52 +178,88 @@ fn swiglu() {
     }
 }
 
-/// Stacked maps with adapters, dropout, bias and residual; by input, then by factors.
+/// What the maps of [`lora_linear`] read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Read {
+    Plain,
+    Normed,
+    Gated,
+}
+
+/// Stacked maps with adapters, dropout, bias and residual; by input, by factors, by residual.
 #[test]
 fn lora_linear() {
     let mut numbers = Numbers::new(65);
-    let device = Device::flex();
     for (n, inputs, outputs, ranks) in [(1, 1, [1, 1], [1, 1]), (5, 9, [7, 4], [3, 0])] {
-        let total = outputs.iter().sum();
-        let part = |rank| (rank > 0).then_some(AdapterPart { rank, scaling: 1.5 });
-        let layout = Arc::new(AdapterLayout::new(inputs, &outputs, &ranks.map(part)));
-        let x = doubles(&mut numbers, [n, inputs]);
-        let factors = doubles(&mut numbers, [layout.len()]);
-        let values = numbers.floats(total * inputs);
-        let map = StackedLinear {
-            weight: FrozenWeight::new(values, [total, inputs], ComputeDtype::F32, &device),
-            bias: Some(numbers.tensor([total]).to_device(&device)),
-            out_features: outputs.into(),
-            adapter: None,
-        };
-        let residual = doubles(&mut numbers, [n, total]);
-        let apply = |x: Tensor<2>, factors: Tensor<1>| {
-            let map = StackedLinear {
-                adapter: Some(StackedAdapter::new(factors, layout.clone())),
-                ..map.clone()
-            };
-            let threshold = 20_000;
-            let beside = Beside {
-                residual: Some(residual.clone()),
-                dropout: vec![
-                    Some(Dropout {
-                        state: 3,
-                        threshold,
-                    }),
-                    None,
-                ],
-                ..Beside::default()
-            };
-            lora_linear::reference::lora_linear(x, &map, beside)
-        };
-        let name = format!("{n} rows, {outputs:?} of {inputs}");
-        check(&mut numbers, &name, x.clone(), &|x| {
-            apply(x, factors.clone())
-        });
-        check(&mut numbers, &name, factors.clone(), &|f| {
-            apply(x.clone(), f)
-        });
+        for read in [Read::Plain, Read::Normed, Read::Gated] {
+            check_maps(&mut numbers, [n, inputs], (outputs, ranks), read);
+        }
     }
+}
+
+fn check_maps(
+    numbers: &mut Numbers,
+    [n, inputs]: [usize; 2],
+    (outputs, ranks): ([usize; 2], [usize; 2]),
+    read: Read,
+) {
+    let device = Device::flex();
+    let total = outputs.iter().sum();
+    let part = |rank| (rank > 0).then_some(AdapterPart { rank, scaling: 1.5 });
+    let layout = Arc::new(AdapterLayout::new(inputs, &outputs, &ranks.map(part)));
+    let width = if read == Read::Gated {
+        2 * inputs
+    } else {
+        inputs
+    };
+    let x = doubles(numbers, [n, width]);
+    let norm = doubles(numbers, [inputs]);
+    let factors = doubles(numbers, [layout.len()]);
+    let values = numbers.floats(total * inputs);
+    let map = StackedLinear {
+        weight: FrozenWeight::new(values, [total, inputs], ComputeDtype::F32, &device),
+        bias: Some(numbers.tensor([total]).to_device(&device)),
+        out_features: outputs.into(),
+        adapter: None,
+    };
+    let residual = doubles(numbers, [n, total]);
+    let apply = |x: Tensor<2>, factors: Tensor<1>, residual: Tensor<2>| {
+        // By itself the map would round a norm to f32.
+        let x = match read {
+            Read::Normed => rms_norm::reference::rms_norm(x, &norm, 1e-3, DType::F64),
+            Read::Plain | Read::Gated => x,
+        };
+        let map = StackedLinear {
+            adapter: Some(StackedAdapter::new(factors, layout.clone())),
+            ..map.clone()
+        };
+        let threshold = 20_000;
+        let beside = Beside {
+            residual: Some(residual),
+            dropout: vec![
+                Some(Dropout {
+                    state: 3,
+                    threshold,
+                }),
+                None,
+            ],
+            reading: match read {
+                Read::Gated => lora_linear::Reading::Gated,
+                Read::Plain | Read::Normed => lora_linear::Reading::Plain,
+            },
+        };
+        lora_linear::reference::lora_linear(x, &map, beside)
+    };
+    let name = format!("{n} rows, {outputs:?} of {inputs}, {read:?}");
+    check(numbers, &name, x.clone(), &|x| {
+        apply(x, factors.clone(), residual.clone())
+    });
+    check(numbers, &name, factors.clone(), &|f| {
+        apply(x.clone(), f, residual.clone())
+    });
+    check(numbers, &name, residual.clone(), &|residual| {
+        apply(x.clone(), factors.clone(), residual)
+    });
 }
 
 #[test]

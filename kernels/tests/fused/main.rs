@@ -12,8 +12,11 @@ mod finite_differences;
 mod gemm;
 mod linear_cross_entropy;
 mod lora_linear;
+mod not_finite;
 #[path = "../../../tests/support/place.rs"]
 mod place;
+mod random_shapes;
 mod second_order;
+mod shapes;
 mod support;
 mod trained;

@@ -1,5 +1,7 @@
 //! Random tensors, the device they lie on, and how near two results must be.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 
 use crate::bounds::Quantity;
@@ -112,4 +114,14 @@ pub(crate) fn on_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Sen
         .build()
         .unwrap()
         .install(work)
+}
+
+/// What `work` says where it refuses its input.
+pub(crate) fn refusal<R>(work: impl FnOnce() -> R) -> String {
+    let refused = catch_unwind(AssertUnwindSafe(work)).err();
+    let message = refused.expect("a refusal");
+    match message.downcast::<String>() {
+        Ok(text) => *text,
+        Err(message) => (*message.downcast::<&str>().expect("a text")).to_owned(),
+    }
 }

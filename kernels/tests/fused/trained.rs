@@ -28,18 +28,23 @@ const BOTH: [ComputeDtype; 2] = [ComputeDtype::F32, ComputeDtype::Bf16];
 /// Value and gradients of input, weight, bias and residual.
 type Results = Vec<Vec<f32>>;
 
-struct Case {
-    x: Tensor<2>,
-    weight: Tensor<2>,
-    bias: Tensor<1>,
-    residual: Option<Tensor<2>>,
-    dy: Tensor<2>,
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) x: Tensor<2>,
+    pub(crate) weight: Tensor<2>,
+    pub(crate) bias: Tensor<1>,
+    pub(crate) residual: Option<Tensor<2>>,
+    pub(crate) dy: Tensor<2>,
     dtype: ComputeDtype,
     reading: Reading,
 }
 
 impl Case {
-    fn new(numbers: &mut Numbers, shape: [usize; 3], kind: (ComputeDtype, Reading, bool)) -> Self {
+    pub(crate) fn new(
+        numbers: &mut Numbers,
+        shape: [usize; 3],
+        kind: (ComputeDtype, Reading, bool),
+    ) -> Self {
         let ([n, inputs, outputs], (dtype, reading, has_residual)) = (shape, kind);
         let x = numbers.tensor([n, inputs]).mul_scalar(2.0);
         let dy = numbers.tensor([n, outputs]);
@@ -61,7 +66,7 @@ impl Case {
         }
     }
 
-    fn run(&self, ours: bool) -> Results {
+    pub(crate) fn run(&self, ours: bool) -> Results {
         let (x, weight, bias) = (leaf(&self.x), leaf(&self.weight), leaf(&self.bias));
         let residual = self.residual.as_ref().map(leaf);
         let y = if ours {
@@ -154,7 +159,7 @@ fn nan_and_infinity_reach_every_gradient_that_they_touch() {
 }
 
 /// Weights far from 0 let the backward pass begin with the output; one of 0, with the input.
-fn weight_for(far_from_zero: bool, weight: Tensor<1>) -> Tensor<1> {
+pub(crate) fn weight_for(far_from_zero: bool, weight: Tensor<1>) -> Tensor<1> {
     if far_from_zero {
         return weight.abs().add_scalar(0.5);
     }
