@@ -85,44 +85,6 @@ pub(crate) unsafe fn store<T: Number>(to: *mut T, values: __m256) {
     }
 }
 
-/// The first `n` numbers of eight, zeros in place of the others.
-///
-/// # Safety
-///
-/// AVX2, and memory for them.
-#[target_feature(enable = "avx2,fma")]
-#[inline]
-pub(crate) unsafe fn load_some<T: Number>(from: *const T, n: usize) -> __m256 {
-    // SAFETY: as the caller promises.
-    unsafe {
-        if n >= LANES {
-            return load(from);
-        }
-        let mut held = [T::narrow(0.0); LANES];
-        held.as_mut_ptr().copy_from_nonoverlapping(from, n);
-        load(held.as_ptr())
-    }
-}
-
-/// Writes the first `n` numbers of eight.
-///
-/// # Safety
-///
-/// AVX2, and memory for them.
-#[target_feature(enable = "avx2,fma")]
-#[inline]
-pub(crate) unsafe fn store_some<T: Number>(to: *mut T, n: usize, values: __m256) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        if n >= LANES {
-            return store(to, values);
-        }
-        let mut held = [T::narrow(0.0); LANES];
-        store(held.as_mut_ptr(), values);
-        to.copy_from_nonoverlapping(held.as_ptr(), n);
-    }
-}
-
 /// The sum of eight numbers.
 #[target_feature(enable = "avx2,fma")]
 #[inline]

@@ -23,7 +23,7 @@ pub(super) fn rms_norm<T: Number>(x: &[f32], weight: &[f32], eps: f32) -> Buffer
                 Isa::Avx512 => cpu_avx512::forward(x, weight, eps, y),
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => cpu_avx2::forward(x, weight, eps, y),
+                Isa::Avx2 if d.is_multiple_of(8) => cpu_avx2::forward(x, weight, eps, y),
                 _ => forward(x, weight, eps, y),
             }
         })
@@ -49,7 +49,7 @@ pub(super) fn rms_norm_gradient<T: Number>(
                 Isa::Avx512 => cpu_avx512::backward(x, weight, dy, eps, dx),
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => cpu_avx2::backward(x, weight, dy, eps, dx),
+                Isa::Avx2 if d.is_multiple_of(8) => cpu_avx2::backward(x, weight, dy, eps, dx),
                 _ => backward(x, weight, dy, eps, dx),
             }
         })

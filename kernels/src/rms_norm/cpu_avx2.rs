@@ -6,7 +6,7 @@ use std::arch::x86_64::{
 };
 use std::mem::MaybeUninit;
 
-use crate::cpu::lanes_avx2::{LANES, load_some, store_some, sum};
+use crate::cpu::lanes_avx2::{LANES, load, store, sum};
 use crate::cpu::number::Number;
 
 /// Sums side by side: one alone would wait for itself.
@@ -16,7 +16,7 @@ const SUMS: usize = 4;
 ///
 /// # Safety
 ///
-/// AVX2; `y` is as long as `x`, whole rows.
+/// AVX2; `y` is as long as `x`, whole rows of a multiple of 8 numbers.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn forward<T: Number>(
     x: &[f32],
@@ -28,19 +28,23 @@ pub(super) unsafe fn forward<T: Number>(
     for (x, y) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)) {
         let (x, y) = (x.as_ptr(), y.as_mut_ptr().cast::<T>());
         let mut squares = [_mm256_setzero_ps(); SUMS];
-        for (i, first) in (0..d).step_by(LANES).enumerate() {
-            // SAFETY: `d - first` numbers are left in the row.
-            let x = unsafe { load_some(x.add(first), d - first) };
-            squares[i % SUMS] = _mm256_fmadd_ps(x, x, squares[i % SUMS]);
+        for first in (0..d).step_by(SUMS * LANES) {
+            for (i, squares) in squares.iter_mut().enumerate() {
+                let first = first + i * LANES;
+                if first < d {
+                    // SAFETY: eight numbers of the row.
+                    let x = unsafe { load(x.add(first)) };
+                    *squares = _mm256_fmadd_ps(x, x, *squares);
+                }
+            }
         }
         let scale = _mm256_set1_ps(inverse_root(total(squares), d, eps));
         for first in (0..d).step_by(LANES) {
-            let n = d - first;
-            // SAFETY: as above, and in the weight.
+            // SAFETY: as above, and of the weight.
             unsafe {
-                let x = _mm256_mul_ps(load_some(x.add(first), n), scale);
-                let weight = load_some(weight.as_ptr().add(first), n);
-                store_some(y.add(first), n, _mm256_mul_ps(x, weight));
+                let x = _mm256_mul_ps(load(x.add(first)), scale);
+                let weight = load(weight.as_ptr().add(first));
+                store(y.add(first), _mm256_mul_ps(x, weight));
             }
         }
     }
@@ -50,7 +54,7 @@ pub(super) unsafe fn forward<T: Number>(
 ///
 /// # Safety
 ///
-/// AVX2; `dy` and `dx` are as long as `x`, whole rows.
+/// AVX2; `dy` and `dx` are as long as `x`, whole rows of a multiple of 8 numbers.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn backward<T: Number>(
     x: &[f32],
@@ -62,31 +66,50 @@ pub(super) unsafe fn backward<T: Number>(
     let d = weight.len();
     let rows = x.chunks_exact(d).zip(dy.chunks_exact(d));
     for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(d)) {
-        let (x, dy) = (x.as_ptr(), dy.as_ptr());
+        let row = (x.as_ptr(), weight.as_ptr(), dy.as_ptr());
         let dx = dx.as_mut_ptr().cast::<f32>();
-        // SAFETY: `d - first` numbers are left in each row and in the weight.
-        let read = |first: usize| unsafe {
-            let n = d - first;
-            let dy = load_some(dy.add(first), n);
-            let weight = load_some(weight.as_ptr().add(first), n);
-            [load_some(x.add(first), n), _mm256_mul_ps(dy, weight)]
-        };
         let mut squares = [_mm256_setzero_ps(); SUMS];
         let mut products = squares;
-        for (i, first) in (0..d).step_by(LANES).enumerate() {
-            let ([x, dy], i) = (read(first), i % SUMS);
-            squares[i] = _mm256_fmadd_ps(x, x, squares[i]);
-            products[i] = _mm256_fmadd_ps(dy, x, products[i]);
+        for first in (0..d).step_by(SUMS * LANES) {
+            for (i, (squares, products)) in squares.iter_mut().zip(&mut products).enumerate() {
+                let first = first + i * LANES;
+                if first < d {
+                    // SAFETY: eight numbers of the row.
+                    let (x, dy) = unsafe { numbers(row, first) };
+                    *squares = _mm256_fmadd_ps(x, x, *squares);
+                    *products = _mm256_fmadd_ps(dy, x, *products);
+                }
+            }
         }
         let scale = inverse_root(total(squares), d, eps);
         let along = _mm256_set1_ps(total(products) * scale * scale / d as f32);
         let scale = _mm256_set1_ps(scale);
         for first in (0..d).step_by(LANES) {
-            let [x, dy] = read(first);
-            let found = _mm256_mul_ps(scale, _mm256_fnmadd_ps(along, x, dy));
             // SAFETY: as above.
-            unsafe { store_some(dx.add(first), d - first, found) };
+            unsafe {
+                let (x, dy) = numbers(row, first);
+                let found = _mm256_mul_ps(scale, _mm256_fnmadd_ps(along, x, dy));
+                store(dx.add(first), found);
+            }
         }
+    }
+}
+
+/// Eight numbers of a row, and their results' gradients times the weight.
+///
+/// # Safety
+///
+/// AVX2, and eight numbers from `first` on.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+unsafe fn numbers<T: Number>(
+    (x, weight, dy): (*const f32, *const f32, *const T),
+    first: usize,
+) -> (__m256, __m256) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let dy = _mm256_mul_ps(load(dy.add(first)), load(weight.add(first)));
+        (load(x.add(first)), dy)
     }
 }
 

@@ -50,7 +50,9 @@ pub(super) fn rotate<T: Number>(
         match Isa::detect() {
             // SAFETY: detected; the rows are those of the tables.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => unsafe { cpu_avx2::rotate_rows(x, shape, tables, sign) },
+            Isa::Avx2 if half.is_multiple_of(8) => unsafe {
+                cpu_avx2::rotate_rows(x, shape, tables, sign);
+            },
             _ => rotate_rows(x, shape, tables, sign),
         }
     })

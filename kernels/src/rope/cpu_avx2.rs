@@ -3,14 +3,14 @@
 use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_fmsub_ps, _mm256_mul_ps, _mm256_set1_ps};
 
 use super::cpu::Tables;
-use crate::cpu::lanes_avx2::{LANES, load_some, store_some};
+use crate::cpu::lanes_avx2::{LANES, load, store};
 use crate::cpu::number::Number;
 
 /// Rows of `shape[0]` numbers, of which the first `shape[1]` are turned, whole heads.
 ///
 /// # Safety
 ///
-/// AVX2; the tables have a line for each row.
+/// AVX2; the tables have a line for each row, of a multiple of 8 numbers.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn rotate_rows<T: Number>(
     x: &mut [T],
@@ -27,18 +27,17 @@ pub(super) unsafe fn rotate_rows<T: Number>(
     for (x, (cos, sin)) in x.chunks_exact_mut(width).zip(lines) {
         let x = x[..turned].as_mut_ptr();
         for first in (0..half).step_by(LANES) {
-            let n = half - first;
-            // SAFETY: `n` numbers are left in each half of a head and in each line of the tables.
+            // SAFETY: eight numbers of each half of a head and of each line of the tables.
             unsafe {
-                let cos = load_some(cos.as_ptr().add(first), n);
-                let sin = _mm256_mul_ps(load_some(sin.as_ptr().add(first), n), sign);
+                let cos = load(cos.as_ptr().add(first));
+                let sin = _mm256_mul_ps(load(sin.as_ptr().add(first)), sign);
                 for head in (first..turned).step_by(2 * half) {
                     let (a, b) = (x.add(head), x.add(head + half));
-                    let (x1, x2) = (load_some(a, n), load_some(b, n));
+                    let (x1, x2) = (load(a), load(b));
                     let first = _mm256_fmsub_ps(x1, cos, _mm256_mul_ps(x2, sin));
                     let second = _mm256_fmadd_ps(x2, cos, _mm256_mul_ps(x1, sin));
-                    store_some(a, n, first);
-                    store_some(b, n, second);
+                    store(a, first);
+                    store(b, second);
                 }
             }
         }

@@ -24,7 +24,7 @@ pub(super) fn swiglu<T: Number>(gate_up: &[T], [n, f]: [usize; 2]) -> Buffer<T> 
                 Isa::Avx512 => cpu_avx512::forward(gate_up, f, y),
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => cpu_avx2::forward(gate_up, f, y),
+                Isa::Avx2 if f.is_multiple_of(8) => cpu_avx2::forward(gate_up, f, y),
                 _ => forward(gate_up, f, y),
             }
         })
@@ -41,7 +41,7 @@ pub(super) fn to_gradient<T: Number>(gate_up: FlexTensor, dy: &[T], f: usize) ->
             Isa::Avx512 => unsafe { cpu_avx512::backward(gate_up, dy, f) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => unsafe { cpu_avx2::backward(gate_up, dy, f) },
+            Isa::Avx2 if f.is_multiple_of(8) => unsafe { cpu_avx2::backward(gate_up, dy, f) },
             _ => backward(gate_up, dy, f),
         }
     })

@@ -3,7 +3,7 @@
 use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_mul_ps, _mm256_set1_ps, _mm256_sub_ps};
 use std::mem::MaybeUninit;
 
-use crate::cpu::lanes_avx2::{LANES, load_some, store_some};
+use crate::cpu::lanes_avx2::{LANES, load, store};
 use crate::cpu::number::Number;
 use crate::cpu::powers_avx2::sigmoid;
 
@@ -11,20 +11,18 @@ use crate::cpu::powers_avx2::sigmoid;
 ///
 /// # Safety
 ///
-/// AVX2; `y` is half as long as `gate_up`, in rows of `f`.
+/// AVX2; `f` is a multiple of 8, and `y` is half as long as `gate_up`, in rows of `f`.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn forward<T: Number>(gate_up: &[T], f: usize, y: &mut [MaybeUninit<T>]) {
     for (row, y) in gate_up.chunks_exact(2 * f).zip(y.chunks_exact_mut(f)) {
         let (gate, up) = row.split_at(f);
         let (gate, up, y) = (gate.as_ptr(), up.as_ptr(), y.as_mut_ptr().cast::<T>());
         for first in (0..f).step_by(LANES) {
-            let n = f - first;
-            // SAFETY: as the caller promises; `n` numbers are left in each part of the row.
+            // SAFETY: as the caller promises; the parts lie within the row.
             unsafe {
-                let gate = load_some(gate.add(first), n);
+                let gate = load(gate.add(first));
                 let silu = _mm256_mul_ps(gate, sigmoid(gate));
-                let found = _mm256_mul_ps(silu, load_some(up.add(first), n));
-                store_some(y.add(first), n, found);
+                store(y.add(first), _mm256_mul_ps(silu, load(up.add(first))));
             }
         }
     }
@@ -34,26 +32,24 @@ pub(super) unsafe fn forward<T: Number>(gate_up: &[T], f: usize, y: &mut [MaybeU
 ///
 /// # Safety
 ///
-/// AVX2; `dy` is half as long as `gate_up`, in rows of `f`.
+/// AVX2; `f` is a multiple of 8, and `dy` is half as long as `gate_up`, in rows of `f`.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn backward<T: Number>(gate_up: &mut [T], dy: &[T], f: usize) {
     for (row, dy) in gate_up.chunks_exact_mut(2 * f).zip(dy.chunks_exact(f)) {
         let (gate, up) = row.split_at_mut(f);
         let (gate, up, dy) = (gate.as_mut_ptr(), up.as_mut_ptr(), dy.as_ptr());
         for first in (0..f).step_by(LANES) {
-            let n = f - first;
-            // SAFETY: as above.
+            // SAFETY: as the caller promises; the parts lie within the row.
             unsafe {
                 let (gate, up) = (gate.add(first), up.add(first));
-                let (g, u) = (load_some(gate, n), load_some(up, n));
-                let dy = load_some(dy.add(first), n);
+                let (g, u, dy) = (load(gate), load(up), load(dy.add(first)));
                 let sigmoid = sigmoid(g);
                 let silu = _mm256_mul_ps(g, sigmoid);
                 // Not silu - silu σ, which loses all digits of large gates.
                 let rest = _mm256_sub_ps(_mm256_set1_ps(1.0), sigmoid);
                 let slope = _mm256_fmadd_ps(silu, rest, sigmoid);
-                store_some(gate, n, _mm256_mul_ps(_mm256_mul_ps(dy, u), slope));
-                store_some(up, n, _mm256_mul_ps(dy, silu));
+                store(gate, _mm256_mul_ps(_mm256_mul_ps(dy, u), slope));
+                store(up, _mm256_mul_ps(dy, silu));
             }
         }
     }
