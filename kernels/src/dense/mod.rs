@@ -97,8 +97,13 @@ pub fn dense(
     residual: Option<Tensor<2>>,
     reading: Reading,
 ) -> Tensor<2> {
-    let [_, in_features] = map.weight.dims();
-    assert_eq!(x.dims()[1], in_features, "columns of x and of the weight");
+    let [out_features, in_features] = map.weight.dims();
+    let [n, columns] = x.dims();
+    assert_eq!(columns, in_features, "columns of x and of the weight");
+    if let Some(residual) = &residual {
+        let shape = [n, out_features];
+        assert_eq!(residual.dims(), shape, "the shape of the residual");
+    }
     let compute = map.dtype.dtype();
     assert!(
         x.dtype() == compute || (reading == Reading::Plain && x.dtype() == DType::F32),

@@ -81,10 +81,15 @@ pub struct Beside {
 /// - `x`: `[n, in]`; f32, or bf16 where the weight computes in bf16; see [`Reading`]
 /// - returns: `[n, Σ out]`, in the dtype of what is read, or f32 with a residual
 ///
+/// # Panics
+///
+/// If the shapes disagree: a bug of the caller.
+///
 /// # Source
 ///
 /// Hu et al. 2021, section 4.1; `peft/tuners/lora/layer.py`, `Linear.forward`, peft 0.21.
 pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tensor<2> {
+    assert_shapes(x.dims(), linear, &beside);
     let weight = linear.weight.storage();
     let read = match beside.reading {
         Reading::Normed { .. } => linear.weight.compute_dtype().dtype(),
@@ -135,4 +140,37 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
         frozen,
         spec,
     ))
+}
+
+/// What the shapes of an input `[n, columns]`, of maps and of what is beside them must be.
+fn assert_shapes([n, columns]: [usize; 2], linear: &StackedLinear, beside: &Beside) {
+    let [outputs, inputs] = linear.weight.dims();
+    let needed = match beside.reading {
+        Reading::Gated => 2 * inputs,
+        Reading::Plain | Reading::Normed { .. } => inputs,
+    };
+    assert_eq!(columns, needed, "columns of x for a weight of {inputs}");
+    let maps = &linear.out_features;
+    let total: usize = maps.iter().sum();
+    assert_eq!(total, outputs, "outputs of the maps and of the weight");
+    if let Reading::Normed { weight, .. } = &beside.reading {
+        assert_eq!(weight.dims(), [inputs], "weights of the norm");
+    }
+    if let Some(bias) = &linear.bias {
+        assert_eq!(bias.dims(), [outputs], "a bias for each output");
+    }
+    if let Some(residual) = &beside.residual {
+        assert_eq!(residual.dims(), [n, outputs], "the shape of the residual");
+    }
+    if let Some(adapter) = &linear.adapter {
+        let layout = adapter.layout();
+        let shape = [layout.outputs, layout.in_features];
+        assert_eq!(shape, [outputs, inputs], "outputs and inputs of adapters");
+    }
+    let dropouts = beside.dropout.len();
+    assert!(
+        dropouts == 0 || dropouts == maps.len(),
+        "{dropouts} dropouts for {} maps",
+        maps.len()
+    );
 }

@@ -1,6 +1,6 @@
 //! The stacked adapted maps in plain tensor operations, in f32, or in f64 for an input of f64.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::{Beside, Reading, StackedLinear};
 use crate::rms_norm::reference::rms_norm;
@@ -12,7 +12,10 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
     let x = match &beside.reading {
         Reading::Plain => x,
         Reading::Normed { weight, eps } => {
-            let output = linear.weight.compute_dtype().dtype();
+            let output = match x.dtype() {
+                DType::F64 => DType::F64,
+                _ => linear.weight.compute_dtype().dtype(),
+            };
             rms_norm(x, weight.as_ref(), *eps, output)
         }
         Reading::Gated => swiglu(x),

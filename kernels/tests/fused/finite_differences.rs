@@ -224,11 +224,6 @@ fn check_maps(
     };
     let residual = doubles(numbers, [n, total]);
     let apply = |x: Tensor<2>, factors: Tensor<1>, residual: Tensor<2>| {
-        // By itself the map would round a norm to f32.
-        let x = match read {
-            Read::Normed => rms_norm::reference::rms_norm(x, &norm, 1e-3, DType::F64),
-            Read::Plain | Read::Gated => x,
-        };
         let map = StackedLinear {
             adapter: Some(StackedAdapter::new(factors, layout.clone())),
             ..map.clone()
@@ -244,8 +239,12 @@ fn check_maps(
                 None,
             ],
             reading: match read {
+                Read::Plain => lora_linear::Reading::Plain,
                 Read::Gated => lora_linear::Reading::Gated,
-                Read::Plain | Read::Normed => lora_linear::Reading::Plain,
+                Read::Normed => lora_linear::Reading::Normed {
+                    weight: Box::new(norm.clone()),
+                    eps: 1e-3,
+                },
             },
         };
         lora_linear::reference::lora_linear(x, &map, beside)

@@ -1,10 +1,16 @@
 //! Shapes that do not fit each other are refused before anything is read.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Tensor};
-use tooltune_kernels::RopeTable;
+use tooltune_kernels::dense::{Dense, Reading as DenseReading, dense};
 use tooltune_kernels::layer_norm::layer_norm;
+use tooltune_kernels::lora_linear::{
+    AdapterLayout, AdapterPart, Beside, Reading, StackedAdapter, StackedLinear, lora_linear,
+};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::rope;
+use tooltune_kernels::{ComputeDtype, FrozenWeight, RopeTable};
 
 use crate::support::{leaf, refusal, test_device};
 
@@ -61,4 +67,89 @@ fn heads_that_cannot_be_halved_or_have_other_tables_are_refused() {
     mixed.sin = table(1, 2).sin;
     let message = refusal(|| rope(ones([2, 3, 4]), &mixed, 2));
     assert!(message.contains("need tables of [2, 1, 2]"), "{message}");
+}
+
+/// Maps of 6 and 2 outputs from 4 inputs, which [`lora_linear`] takes, in one of the types.
+fn maps(dtype: ComputeDtype) -> StackedLinear {
+    let part = AdapterPart {
+        rank: 2,
+        scaling: 1.0,
+    };
+    let layout = AdapterLayout::new(4, &[6, 2], &[Some(part), None]);
+    StackedLinear {
+        weight: FrozenWeight::new(vec![0.5; 8 * 4], [8, 4], dtype, &test_device()),
+        bias: Some(ones([8])),
+        out_features: [6, 2].into(),
+        adapter: Some(StackedAdapter::new(ones([layout.len()]), Arc::new(layout))),
+    }
+}
+
+#[test]
+fn maps_of_other_shapes_are_refused() {
+    for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
+        let x = |columns: usize| ones([3, columns]).cast(dtype.dtype());
+        let good = lora_linear(x(4), &maps(dtype), Beside::default());
+        assert_eq!(good.dims(), [3, 8]);
+        let refused = |columns: usize, linear: StackedLinear, beside: Beside, said: &str| {
+            let message = refusal(|| lora_linear(x(columns), &linear, beside));
+            assert!(message.contains(said), "{message}");
+        };
+        for columns in [2, 3, 8, 16] {
+            let said = "columns of x";
+            refused(columns, maps(dtype), Beside::default(), said);
+        }
+        for columns in [4, 9, 16] {
+            let beside = Beside {
+                reading: Reading::Gated,
+                ..Beside::default()
+            };
+            refused(columns, maps(dtype), beside, "columns of x");
+        }
+        for out_features in [&[6][..], &[6, 1], &[6, 2, 1], &[4, 8]] {
+            let linear = StackedLinear {
+                out_features: out_features.into(),
+                ..maps(dtype)
+            };
+            refused(4, linear, Beside::default(), "outputs of the maps");
+        }
+        let linear = StackedLinear {
+            bias: Some(ones([12])),
+            ..maps(dtype)
+        };
+        refused(4, linear, Beside::default(), "a bias for each output");
+        let layout = AdapterLayout::new(3, &[6, 2], &[None, None]);
+        let adapter = StackedAdapter::new(ones([layout.len()]), Arc::new(layout));
+        let linear = StackedLinear {
+            adapter: Some(adapter),
+            ..maps(dtype)
+        };
+        refused(4, linear, Beside::default(), "of adapters");
+        let beside = Beside {
+            residual: Some(ones([8, 3])),
+            ..Beside::default()
+        };
+        refused(4, maps(dtype), beside, "the shape of the residual");
+        let beside = Beside {
+            dropout: vec![None],
+            ..Beside::default()
+        };
+        refused(4, maps(dtype), beside, "1 dropouts for 2 maps");
+        let reading = |columns: usize| Reading::Normed {
+            weight: Box::new(ones([columns])),
+            eps: 1e-5,
+        };
+        for columns in [1, 2, 8] {
+            let message = refusal(|| {
+                let beside = Beside {
+                    reading: reading(columns),
+                    ..Beside::default()
+                };
+                lora_linear(ones([3, 4]), &maps(dtype), beside)
+            });
+            assert!(message.contains("weights of the norm"), "{message}");
+        }
+        let map = Dense::new(ones([8, 4]), ones([8]), dtype);
+        let message = refusal(|| dense(x(4), &map, Some(ones([8, 3])), DenseReading::Plain));
+        assert!(message.contains("the shape of the residual"), "{message}");
+    }
 }
