@@ -51,6 +51,7 @@ pub struct Source {
 /// A kernel that does not compile to CUDA C++: its name, and the compiler's reason.
 pub fn sources() -> Result<Vec<Source>, String> {
     let mut texts = Texts::new();
+    crate::embedding::cuda::sources(&mut texts);
     crate::rms_norm::cuda::sources(&mut texts);
     crate::rope::cuda::sources(&mut texts);
     crate::swiglu::cuda::sources(&mut texts);

@@ -1,6 +1,8 @@
 //! Token ids to rows of the embedding.
 
 mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod cuda;
 pub mod reference;
 
 use burn::tensor::Tensor;
@@ -27,6 +29,12 @@ pub fn embedding(table: &FrozenWeight, ids: &[u32]) -> Tensor<2> {
     );
     match table.storage() {
         Storage::Packed(packed) => cpu::embedding((packed, d), ids, table.device()),
-        Storage::Dense(dense) => reference::embedding(dense, ids),
+        Storage::Dense(dense) => {
+            #[cfg(feature = "cube")]
+            if let Some(rows) = cuda::embedding(dense, ids) {
+                return rows;
+            }
+            reference::embedding(dense, ids)
+        }
     }
 }

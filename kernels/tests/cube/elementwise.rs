@@ -2,7 +2,8 @@
 
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::{
-    AdamW, AdamWState, RopeTable, Supervision, adamw, linear_cross_entropy, rms_norm, rope, swiglu,
+    AdamW, AdamWState, ComputeDtype, FrozenWeight, RopeTable, Supervision, adamw, embedding,
+    linear_cross_entropy, rms_norm, rope, swiglu,
 };
 
 use crate::support::{
@@ -36,6 +37,27 @@ fn rms_norm_and_its_gradient_agree_with_the_reference() {
             rms_norm::reference::rms_norm(x, &frozen, 1e-5, DType::F32)
         });
         assert_both_near(&format!("{shape:?}"), &ours, &expected);
+    }
+}
+
+#[test]
+fn rows_of_a_table_are_those_that_ids_name() {
+    let mut numbers = Numbers::new(4);
+    for [v, d] in ROWS {
+        let table = numbers.tensor([v, d]);
+        let floats = values(table.clone());
+        let device = on_device(&table).device();
+        let frozen = FrozenWeight::new(floats, [v, d], ComputeDtype::F32, &device);
+        let some: Vec<u32> = (0..40).map(|_| numbers.below(v) as u32).collect();
+        for ids in [&[][..], &[v as u32 - 1], &some] {
+            let ours = embedding::embedding(&frozen, ids);
+            assert_eq!(ours.dims(), [ids.len(), d]);
+            let expected: Vec<f32> = match ids {
+                [] => Vec::new(),
+                ids => values(embedding::reference::embedding(&table, ids)),
+            };
+            assert_eq!(values(ours), expected, "{ids:?} of {v} rows of {d}");
+        }
     }
 }
 
