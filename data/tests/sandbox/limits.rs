@@ -81,7 +81,8 @@ fn processor_time_ends(machine: &Machine) {
     for code in codes {
         let ended = run_within(machine, code, &Value::Null, &limits);
         assert_eq!(failure(&ended), &Failure::CpuTime { secs: 1 }, "{ended:?}");
-        assert!(ended.cpu_secs >= 0.9 && ended.cpu_secs < 4.0, "{ended:?}");
+        // The kernel counts the limit in ticks, which on a busy machine may find more than there was.
+        assert!(ended.cpu_secs >= 0.5 && ended.cpu_secs < 4.0, "{ended:?}");
     }
 }
 

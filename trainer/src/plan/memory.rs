@@ -8,8 +8,9 @@ use serde::Serialize;
 use tooltune_kernels::ComputeDtype;
 
 use super::measured::{
-    ADAPTER_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN, FORWARD, LOGITS_COPIES,
-    PROGRAM_BYTES, READING, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, TRAINING, UPDATE_COPIES,
+    ADAPTER_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN, F32_EVALUATION_BYTES, FORWARD,
+    LOGITS_COPIES, PROGRAM_BYTES, READING, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, TRAINING,
+    UPDATE_COPIES,
 };
 use super::retriever::{RetrieverNeeds, n_matrix_values};
 use super::workload::{BatchShape, EvaluationWork};
@@ -186,10 +187,10 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
         + EXAMPLE_BYTES_PER_TOKEN * input.n_example_tokens as f64;
     // The matrices once more, as products read them.
     let n_values = |e: &MiniLmConfig| ParameterLayout::new(e).len() + n_matrix_values(e);
-    let left = if input.evaluation.is_some() {
-        EVALUATION_BYTES
-    } else {
-        0.0
+    let left = match (&input.evaluation, input.compute_dtype) {
+        (None, _) => 0.0,
+        (Some(_), ComputeDtype::Bf16) => EVALUATION_BYTES,
+        (Some(_), ComputeDtype::F32) => EVALUATION_BYTES + F32_EVALUATION_BYTES,
     };
     vec![
         part("base weights", weight_bytes(input)),

@@ -395,7 +395,6 @@ mod tests {
     use burn::tensor::bf16;
 
     use super::{Operand, ROWS, StripRows, pack_all};
-    use crate::cpu::number::Number;
 
     /// Every word of every row lies where a tile reads it, whichever instructions packed it.
     fn compare<T: Operand>() {
