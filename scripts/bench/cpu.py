@@ -110,7 +110,7 @@ class Bench:
         self.preload = mkl_preload(ROOT / self.dir)
         self.base = prepared_base(arguments.python)
         ways = [False] if arguments.eager else [False, True]
-        self.peft = [Peft(b, dtype, way) for b in BATCHES for dtype in ("f32", "bf16") for way in ways]
+        self.peft = [Peft(b, dtype, way) for b in BATCHES for dtype in arguments.peft_dtypes for way in ways]
         self.results = {}  # (case, name of the side, threads) -> [result]
 
     def prepare(self) -> None:
@@ -294,6 +294,8 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=2, help="threads of the wall-time runs (2)")
     parser.add_argument("--dtypes", nargs="+", choices=["auto", "f32", "bf16"], default=["f32", "bf16"],
                         help="model.compute_dtype of tooltune's runs; auto leaves the key out (f32 bf16)")
+    parser.add_argument("--peft-dtypes", nargs="+", choices=["f32", "bf16"], default=["f32", "bf16"],
+                        help="types of peft's runs (f32 bf16); bf16 takes ten times as long where oneDNN does not multiply it")
     parser.add_argument("--eager", action="store_true", help="leave peft's compiled sides out")
     parser.add_argument("--data", help="SLOT rows to take the first of, in place of generated ones")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/cpu.md"), help="file to write (benchmarks/cpu.md)")
