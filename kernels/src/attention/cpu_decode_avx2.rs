@@ -4,11 +4,11 @@
 //! As with AVX-512, products of one piece ask for what will be read after it, into the second level.
 
 use std::arch::x86_64::{
-    _MM_HINT_T1, _mm_add_ps, _mm_prefetch, _mm_storeu_ps, _mm256_add_ps, _mm256_broadcast_ss,
-    _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_setzero_ps,
+    _mm_add_ps, _mm_storeu_ps, _mm256_add_ps, _mm256_broadcast_ss, _mm256_castps256_ps128,
+    _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_setzero_ps,
 };
 
-use crate::cpu::lanes_avx2::{LANES, load, store, transposed_quads};
+use crate::cpu::lanes_avx2::{LANES, ask_to_read_later, load, store, transposed_quads};
 use crate::cpu::number::Number;
 
 /// Keys whose sums are kept in registers.
@@ -209,7 +209,6 @@ unsafe fn weighed<U: Number, const R: usize, const V: usize>(
 #[inline(always)]
 fn ask_for<U>(first: *const U, n: usize) {
     for line in 0..(n * size_of::<U>()).div_ceil(64) {
-        // SAFETY: part of what every x86-64 has; any address may be asked for.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(first.cast::<i8>().wrapping_add(64 * line)) };
+        ask_to_read_later(first.wrapping_byte_add(64 * line));
     }
 }

@@ -26,22 +26,18 @@ pub(crate) const WORDS: usize = 4;
 /// The upper halves of 32 bits.
 const UPPER: i32 = 0xffff_0000_u32 as i32;
 
-/// Has `N` cache lines brought that will be read.
+/// Has a cache line brought that will be read.
 #[inline(always)]
-pub(crate) fn ask_to_read<const N: usize>(first: *const f32) {
-    for n in 0..N {
-        // SAFETY: part of what every x86-64 has; any address may be asked for.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(16 * n).cast()) };
-    }
+pub(crate) fn ask_to_read<T>(first: *const T) {
+    // SAFETY: part of what every x86-64 has; any address may be asked for.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(first.cast()) };
 }
 
-/// Has `N` cache lines brought to the second level that will be read after what is read now.
+/// Has a cache line brought to the second level that will be read after what is read now.
 #[inline(always)]
-pub(crate) fn ask_to_read_later<const N: usize>(first: *const f32) {
-    for n in 0..N {
-        // SAFETY: as above.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(first.wrapping_add(16 * n).cast()) };
-    }
+pub(crate) fn ask_to_read_later<T>(first: *const T) {
+    // SAFETY: as above.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(first.cast()) };
 }
 
 /// Eight numbers.

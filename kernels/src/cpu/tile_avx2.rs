@@ -61,12 +61,10 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
             for (v, line) in line.iter_mut().enumerate() {
                 *line = _mm256_loadu_ps(b.add(LANES * v));
             }
-            ask_to_read::<1>(b.wrapping_add(LINES_AHEAD * job.b_line_stride));
-            ask_to_read_later::<1>(b.wrapping_add(later * job.b_line_stride));
-            if V > 2 {
-                let b = b.wrapping_add(2 * LANES);
-                ask_to_read::<1>(b.wrapping_add(LINES_AHEAD * job.b_line_stride));
-                ask_to_read_later::<1>(b.wrapping_add(later * job.b_line_stride));
+            for v in (0..V).step_by(2) {
+                let b = b.wrapping_add(LANES * v);
+                ask_to_read(b.wrapping_add(LINES_AHEAD * job.b_line_stride));
+                ask_to_read_later(b.wrapping_add(later * job.b_line_stride));
             }
             for (i, sum) in sums.iter_mut().enumerate() {
                 let value = _mm256_broadcast_ss(&*a.add(i * row_stride));

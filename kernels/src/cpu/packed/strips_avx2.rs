@@ -54,7 +54,7 @@ unsafe fn strip_of<T: Operand, const WIDENS: bool>(rows: StripRows<T>, to: *mut 
             starts.map(|start| start.wrapping_add(p * T::DEPTHS).cast::<f32>());
         if p.is_multiple_of(16) {
             for row in [r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11] {
-                ask_to_read::<1>(row.wrapping_add(WORDS_AHEAD));
+                ask_to_read(row.wrapping_add(WORDS_AHEAD));
             }
         }
         // SAFETY: so many words of each row, and as many lines of the strip.

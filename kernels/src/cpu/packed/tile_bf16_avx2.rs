@@ -1,4 +1,4 @@
-//! Tiles of bf16 for CPUs that have AVX2 and multiply no pairs: up to 6 rows by 16 columns, or 3 by 32.
+//! Tiles of bf16 for CPUs that have AVX2 and multiply no pairs: up to 6 rows by 16 columns, or 2 by 32.
 //!
 //! A line's pairs are widened when they are loaded, 4 instructions for 24 multiply-adds of registers;
 //! strips hold f32 already. So a product takes as long as one of f32, and reads half as much of W,
@@ -99,12 +99,10 @@ unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
         for _ in 0..term.words {
             // SAFETY: the panel has a line for each word, A's rows two elements, or two f32.
             unsafe {
-                ask_to_read::<1>(b.wrapping_add(LINES_AHEAD * COLUMNS).cast());
-                ask_to_read_later::<1>(b.wrapping_add(later * COLUMNS).cast());
-                if V > 2 {
-                    let b = b.wrapping_add(2 * LANES);
-                    ask_to_read::<1>(b.wrapping_add(LINES_AHEAD * COLUMNS).cast());
-                    ask_to_read_later::<1>(b.wrapping_add(later * COLUMNS).cast());
+                for v in (0..V).step_by(2) {
+                    let b = b.wrapping_add(LANES * v);
+                    ask_to_read(b.wrapping_add(LINES_AHEAD * COLUMNS));
+                    ask_to_read_later(b.wrapping_add(later * COLUMNS));
                 }
                 if WIDENED {
                     add_strip(a.cast(), b, &mut sums);

@@ -66,19 +66,17 @@ struct Part {
 unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
     let Some(first) = jobs.first() else { return };
     let terms = first.products().iter().enumerate();
-    let parts = terms.flat_map(|(i, term)| parts(term.words, DEPTH).map(move |part| (i, part)));
+    let mut parts = terms.flat_map(|(i, term)| parts(term.words).map(move |depths| (i, depths)));
     // A sum of nothing is one part of no depth.
-    let mut parts = parts.collect::<Vec<_>>();
-    if parts.is_empty() {
-        parts.push((0, 0..0));
-    }
-    let n_parts = parts.len();
-    for (n, (term, depths)) in parts.into_iter().enumerate() {
+    let mut next = Some(parts.next().unwrap_or((0, 0..0)));
+    let mut adds = false;
+    while let Some((term, depths)) = next {
+        next = parts.next();
         let part = Part {
             term,
             depths,
-            adds: n > 0,
-            ends: n + 1 == n_parts,
+            adds,
+            ends: next.is_none(),
         };
         // The lines of a tile's columns are read by all rows before those of others.
         for column in (0..COLUMNS).step_by(T::COLUMNS) {
@@ -89,12 +87,13 @@ unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
                 unsafe { run_part::<T>(job, &part, (sums, column), is_last) };
             }
         }
+        adds = true;
     }
 }
 
-/// `0..words` in parts of at most `most`, all but the last one of the same size.
-fn parts(words: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let step = words.div_ceil(words.div_ceil(most).max(1)).max(1);
+/// `0..words` in parts of at most [`DEPTH`], all but the last one of the same size.
+fn parts(words: usize) -> impl Iterator<Item = Range<usize>> {
+    let step = words.div_ceil(words.div_ceil(DEPTH).max(1)).max(1);
     let starts = (0..words).step_by(step);
     starts.map(move |start| start..(start + step).min(words))
 }
