@@ -1,6 +1,7 @@
 //! Gradients: block by block against plain autodiff, and both against PyTorch with PEFT.
 
-use tooltune::lora::{DropoutKey, DropoutRate};
+use tooltune::lora::{AdapterSlot, DropoutKey, DropoutRate};
+use tooltune::models::decoder::STACKS;
 use tooltune::optim::{BackwardOptions, backward, reference};
 use tooltune_data::batches::MicroBatch;
 use tooltune_kernels::Distillation;
@@ -85,6 +86,42 @@ fn block_wise_backward_equals_plain_autodiff() {
             assert!(
                 difference < Quantity::OtherPieces.bound(),
                 "{n_kept_blocks} {chunk_rows}: {difference}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_lies_below_the_first_adapter_changes_nothing() {
+    let batch = batch();
+    // The first block with adapters, and its first stack with one.
+    for first in [(0, 1), (0, 3), (1, 0), (1, 2)] {
+        let mut decoder = load_base(&fixture("models/llama31"));
+        let adapters = attach_adapter(&mut decoder, &fixture("models/llama31/lora/adapter"));
+        for (layer, block) in decoder.blocks.iter_mut().enumerate() {
+            for (stack, linear) in block.stacks.iter_mut().enumerate() {
+                if (layer, stack) < first {
+                    linear.adapter = None;
+                }
+            }
+        }
+        let slots = adapters.slots.into_iter();
+        let slots: Vec<AdapterSlot> = slots
+            .filter(|slot| (slot.layer, slot.projection) >= (first.0, STACKS[first.1].start))
+            .collect();
+        let plain = reference::backward(&decoder, &batch, options(&batch)).unwrap();
+        let expected: Vec<f32> = plain.gradient.into_data().iter::<f32>().collect();
+        for n_kept_blocks in 0..=2 {
+            let options = BackwardOptions {
+                n_kept_blocks,
+                ..options(&batch)
+            };
+            let ours = backward::backward(&decoder, &slots, &batch, options).unwrap();
+            let values: Vec<f32> = ours.gradient.into_data().iter::<f32>().collect();
+            let difference = relative_difference(&values, &expected);
+            assert!(
+                difference < Quantity::OtherPieces.bound(),
+                "{first:?} {n_kept_blocks}: {difference}"
             );
         }
     }

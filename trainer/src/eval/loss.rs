@@ -32,7 +32,7 @@ pub fn mean_loss(
         let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
         if !supervision.rows.is_empty() {
             let rows = supervision.row_indices(&decoder.device());
-            let hidden = decoder.forward(&batch.input_ids, &context).select(0, rows);
+            let hidden = decoder.forward_rows(&batch.input_ids, &context, rows);
             loss_sum += linear_cross_entropy_loss(hidden, &decoder.lm_head, &supervision, 128);
             sum_weights += batch.sum_loss_weights();
         }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, attention};
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::linear_cross_entropy;
@@ -110,10 +110,35 @@ impl Block {
         context: &BatchContext,
         dropout: Option<DropoutKey>,
     ) -> Tensor<2> {
-        let qkv = self.queries_keys_values(&x, context, dropout);
+        let attended = self.attended(&x, context, dropout);
+        self.after_attention(x, attended, context.shape, dropout)
+    }
+
+    /// [`Block::forward`] of the rows `rows` alone, in their order: `[n, d]` to `[m, d]`.
+    ///
+    /// Of the last block no one reads the others: they are looked at by attention, and that is all.
+    /// Dropout counts rows behind attention as they come.
+    pub fn forward_rows(
+        &self,
+        x: Tensor<2>,
+        context: &BatchContext,
+        dropout: Option<DropoutKey>,
+        rows: Tensor<1, Int>,
+    ) -> Tensor<2> {
+        let attended = self.attended(&x, context, dropout).select(0, rows.clone());
+        self.after_attention(x.select(0, rows), attended, context.shape, dropout)
+    }
+
+    /// Attention's output for each token, `[n, h, c]`.
+    fn attended(
+        &self,
+        x: &Tensor<2>,
+        context: &BatchContext,
+        dropout: Option<DropoutKey>,
+    ) -> Tensor<3> {
+        let qkv = self.queries_keys_values(x, context, dropout);
         let (documents, shape) = (&context.documents, context.shape);
-        let attended = attention(qkv, shape.n_heads, documents, Causality::Causal);
-        self.after_attention(x, attended, shape, dropout)
+        attention(qkv, shape.n_heads, documents, Causality::Causal)
     }
 
     /// Turned queries and keys, and values, heads beside heads: `[n, h + 2 g, c]`.
@@ -203,6 +228,24 @@ impl Decoder {
             .iter()
             .fold(x, |x, block| block.forward(x, context, None));
         self.final_norm(x)
+    }
+
+    /// Normed hidden states of the rows `rows` alone, `[m, d]`, without dropout: the last block does
+    /// no more than they need.
+    pub fn forward_rows(
+        &self,
+        input_ids: &[u32],
+        context: &BatchContext,
+        rows: Tensor<1, Int>,
+    ) -> Tensor<2> {
+        let mut x = self.embed(input_ids);
+        let Some((last, blocks)) = self.blocks.split_last() else {
+            return self.final_norm(x.select(0, rows));
+        };
+        for block in blocks {
+            x = block.forward(x, context, None);
+        }
+        self.final_norm(last.forward_rows(x, context, None, rows))
     }
 
     /// The device that holds the weights.

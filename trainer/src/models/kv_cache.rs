@@ -187,6 +187,9 @@ impl Decoder {
             borders.push(borders[borders.len() - 1] + prompt.len());
         }
         let context = BatchContext::new(self, &positions, &borders);
+        let lasts: Vec<i32> = borders[1..].iter().map(|&end| end as i32 - 1).collect();
+        let n_lasts = lasts.len();
+        let lasts: Tensor<1, Int> = Tensor::from_data(TensorData::new(lasts, [n_lasts]), &device);
         let mut x = self.embed(&input_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
             let qkv = block.queries_keys_values(&x, &context, None);
@@ -197,13 +200,16 @@ impl Decoder {
                 let (k, v) = (part(n_heads), part(n_heads + n_kv_heads));
                 cache.fill_prompt(layer, first_row + i, k, v);
             }
-            let attended =
+            let mut attended =
                 attention::attention(qkv, n_heads, &context.documents, Causality::Causal);
+            // Behind the last attention no one reads the others.
+            if layer + 1 == self.blocks.len() {
+                x = x.select(0, lasts.clone());
+                attended = attended.select(0, lasts.clone());
+            }
             x = block.after_attention(x, attended, context.shape, None);
         }
-        let lasts: Vec<i32> = borders[1..].iter().map(|&end| end as i32 - 1).collect();
-        let n = lasts.len();
-        x.select(0, Tensor::from_data(TensorData::new(lasts, [n]), &device))
+        x
     }
 
     /// Reads one new token a row and returns its normed hidden state, `[b, d]`.

@@ -5,8 +5,11 @@
 //! to the first, and hands its input's gradient down. What lives at once is the inputs,
 //! `layers * n * d`, and the activations of one block. Blocks that are kept instead of re-run
 //! trade memory for a third of their compute.
+//!
+//! Nothing is computed that no one reads: behind its attention the last block has the supervised rows
+//! alone, and the backward pass ends with the factors of the first adapted block.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 use thiserror::Error;
 use tooltune_data::batches::MicroBatch;
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
@@ -85,7 +88,8 @@ enum Kept {
 
 /// A block's forward pass under autodiff.
 struct BlockGraph {
-    input: Tensor<2>,
+    /// Where its gradient is wanted.
+    input: Option<Tensor<2>>,
     output: Tensor<2>,
     /// Of each stack that has an adapter.
     factors: Vec<Tensor<1>>,
@@ -109,25 +113,34 @@ pub fn backward(
     let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
     check_batch(decoder, batch, &supervision)?;
     let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
+    let rows = supervision.row_indices(&decoder.device());
     let teacher = options.distillation.map(|how| {
-        (
-            how,
-            without_adapters(decoder).forward(&batch.input_ids, &context),
-        )
+        let teacher = without_adapters(decoder);
+        let hidden = teacher.forward_rows(&batch.input_ids, &context, rows.clone());
+        (how, hidden)
     });
-    let (mut kept, last) = forward(decoder, slots, &batch.input_ids, &context, options);
+    let walk = Walk {
+        decoder,
+        context: &context,
+        dropout: options.dropout,
+        first_adapted: slots
+            .first()
+            .map_or(decoder.blocks.len(), |slot| slot.layer),
+        rows,
+    };
+    let (mut kept, last) = walk.forward(&batch.input_ids, options.n_kept_blocks);
     let (loss_sum, mut d_output) = head(decoder, last, teacher, (&supervision, options));
 
     let mut parts: Vec<Tensor<1>> = Vec::with_capacity(STACKS.len() * decoder.blocks.len());
-    for layer in (0..decoder.blocks.len()).rev() {
+    for layer in (walk.first_adapted..decoder.blocks.len()).rev() {
         let graph = match kept.pop().expect("one entry for each block") {
             Kept::Graph(graph) => *graph,
-            Kept::Input(input) => {
-                let dropout = options.dropout.map(|key| key.layer(layer));
-                block_graph(&decoder.blocks[layer], *input, &context, dropout)
-            }
+            Kept::Input(input) => walk.graph(layer, *input),
         };
-        d_output = block_backward(graph, d_output, layer, &mut parts)?;
+        d_output = match block_backward(graph, d_output, layer, &mut parts)? {
+            Some(d_input) => d_input,
+            None => break,
+        };
     }
     parts.reverse();
     Ok(MicroBatchGradient {
@@ -155,31 +168,70 @@ fn check_batch(
     }
 }
 
-fn forward(
-    decoder: &Decoder,
-    slots: &[AdapterSlot],
-    input_ids: &[u32],
-    context: &BatchContext,
-    options: BackwardOptions,
-) -> (Vec<Kept>, Tensor<2>) {
-    let n_blocks = decoder.blocks.len();
-    let first_kept = n_blocks.saturating_sub(options.n_kept_blocks);
-    let first_adapted = slots.first().map_or(n_blocks, |slot| slot.layer);
-    let mut kept = Vec::with_capacity(n_blocks);
-    let mut x = decoder.embed(input_ids);
-    for (layer, block) in decoder.blocks.iter().enumerate() {
-        let dropout = options.dropout.map(|key| key.layer(layer));
-        // Below the first adapted block nothing learns, so no graph is worth keeping there.
-        if layer >= first_kept && layer >= first_adapted {
-            let graph = block_graph(block, x, context, dropout);
-            x = graph.output.clone().inner();
-            kept.push(Kept::Graph(Box::new(graph)));
-        } else {
-            kept.push(Kept::Input(Box::new(x.clone())));
-            x = block.forward(x, context, dropout);
+/// What the walk through the blocks of one micro-batch needs at each of them.
+struct Walk<'a> {
+    decoder: &'a Decoder,
+    context: &'a BatchContext,
+    dropout: Option<DropoutKey>,
+    /// Below this block nothing learns.
+    first_adapted: usize,
+    /// The supervised rows, `[m]`.
+    rows: Tensor<1, Int>,
+}
+
+impl Walk<'_> {
+    /// What is kept of each block, of which the last `n_kept` keep their graphs, and the last one's
+    /// output for the supervised rows, `[m, d]`.
+    fn forward(&self, input_ids: &[u32], n_kept: usize) -> (Vec<Kept>, Tensor<2>) {
+        let n_blocks = self.decoder.blocks.len();
+        let first_kept = n_blocks.saturating_sub(n_kept).max(self.first_adapted);
+        let mut kept = Vec::with_capacity(n_blocks - self.first_adapted.min(n_blocks));
+        let mut x = self.decoder.embed(input_ids);
+        for (layer, block) in self.decoder.blocks.iter().enumerate() {
+            if layer >= first_kept {
+                let graph = self.graph(layer, x);
+                x = graph.output.clone().inner();
+                kept.push(Kept::Graph(Box::new(graph)));
+                continue;
+            }
+            if layer >= self.first_adapted {
+                kept.push(Kept::Input(Box::new(x.clone())));
+            }
+            x = self.run(layer, block, x);
+        }
+        (kept, x)
+    }
+
+    /// A block's output: of the last one that of the supervised rows.
+    fn run(&self, layer: usize, block: &Block, x: Tensor<2>) -> Tensor<2> {
+        let dropout = self.dropout.map(|key| key.layer(layer));
+        if layer + 1 < self.decoder.blocks.len() {
+            return block.forward(x, self.context, dropout);
+        }
+        block.forward_rows(x, self.context, dropout, self.rows.clone())
+    }
+
+    /// Runs a block with its adapters as leaves, and its input too where something below it learns.
+    fn graph(&self, layer: usize, input: Tensor<2>) -> BlockGraph {
+        let is_first = layer == self.first_adapted;
+        let input = match is_first {
+            true => Tensor::from_inner(input),
+            false => leaf(input),
+        };
+        let mut tracked = self.decoder.blocks[layer].clone();
+        let mut factors = Vec::new();
+        let stacks = tracked.stacks.iter_mut();
+        for adapter in stacks.filter_map(|stack| stack.adapter.as_mut()) {
+            *adapter = adapter.map(leaf);
+            factors.push(adapter.factors.clone());
+        }
+        let output = self.run(layer, &tracked, input.clone());
+        BlockGraph {
+            input: (!is_first).then_some(input),
+            output,
+            factors,
         }
     }
-    (kept, x)
 }
 
 /// The model as it was before it learned; the weights are shared.
@@ -191,8 +243,8 @@ pub(crate) fn without_adapters(decoder: &Decoder) -> Decoder {
     base
 }
 
-/// Loss, and the gradient of the last block's output. `teacher` has the teacher's normed hidden
-/// states of every token.
+/// Loss, and the gradient of the last block's output, of the supervised rows, `[m, d]`. `teacher` has
+/// the teacher's normed hidden states of the same rows.
 fn head(
     decoder: &Decoder,
     last: Tensor<2>,
@@ -200,9 +252,7 @@ fn head(
     (supervision, options): (&Supervision, BackwardOptions),
 ) -> (f64, Tensor<2>) {
     let last = leaf(last);
-    let indices = supervision.row_indices(&decoder.device());
-    let rows = last.clone().select(0, indices.clone());
-    let hidden = decoder.final_norm(rows);
+    let hidden = decoder.final_norm(last.clone());
     let (head, sizes) = (
         &decoder.lm_head,
         (options.gradient_scale, options.chunk_rows),
@@ -214,7 +264,7 @@ fn head(
             (loss.loss_sum, loss.d_hidden)
         }
         Some((how, teacher)) => {
-            let both = [plain, teacher.select(0, indices)];
+            let both = [plain, teacher];
             let loss = distilled_cross_entropy(both, head, supervision, how, sizes);
             (loss.loss_sum(how), loss.d_hidden)
         }
@@ -226,48 +276,24 @@ fn head(
     (loss_sum, d_last)
 }
 
-/// Runs a block with its input and its adapters as leaves.
-fn block_graph(
-    block: &Block,
-    input: Tensor<2>,
-    context: &BatchContext,
-    dropout: Option<DropoutKey>,
-) -> BlockGraph {
-    let input = leaf(input);
-    let mut tracked = block.clone();
-    let mut factors = Vec::new();
-    for adapter in tracked
-        .stacks
-        .iter_mut()
-        .filter_map(|stack| stack.adapter.as_mut())
-    {
-        *adapter = adapter.map(leaf);
-        factors.push(adapter.factors.clone());
-    }
-    let output = tracked.forward(input.clone(), context, dropout);
-    BlockGraph {
-        input,
-        output,
-        factors,
-    }
-}
-
-/// Pushes the gradients of a block's factors, last first, and returns its input's gradient.
+/// Pushes the gradients of a block's factors, last first, and returns its input's gradient, if that is
+/// wanted.
 fn block_backward(
     graph: BlockGraph,
     d_output: Tensor<2>,
     layer: usize,
     parts: &mut Vec<Tensor<1>>,
-) -> Result<Tensor<2>, StepError> {
+) -> Result<Option<Tensor<2>>, StepError> {
     let mut gradients = seed(graph.output, d_output).backward();
     for factors in graph.factors.iter().rev() {
         let gradient = factors.grad_remove(&mut gradients);
         parts.push(gradient.ok_or(StepError::NoGradient { layer })?);
     }
-    Ok(graph
-        .input
-        .grad_remove(&mut gradients)
-        .expect("a block's output depends on its input"))
+    Ok(graph.input.map(|input| {
+        input
+            .grad_remove(&mut gradients)
+            .expect("a block's output depends on its input")
+    }))
 }
 
 /// The only place where autodiff begins.

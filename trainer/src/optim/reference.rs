@@ -31,21 +31,27 @@ pub fn backward(
     {
         *adapter = adapter.map(leaf);
     }
+    let rows = supervision.row_indices(&device);
     let mut x = tracked.embed(&batch.input_ids);
     for (layer, block) in tracked.blocks.iter().enumerate() {
-        x = block.forward(x, &context, options.dropout.map(|key| key.layer(layer)));
+        let dropout = options.dropout.map(|key| key.layer(layer));
+        // The masks of the last block count its rows: with them the rows are chosen where it does.
+        x = match dropout {
+            Some(_) if layer + 1 == tracked.blocks.len() => {
+                block.forward_rows(x, &context, dropout, rows.clone())
+            }
+            _ => block.forward(x, &context, dropout),
+        };
     }
-    let hidden = tracked
-        .final_norm(x)
-        .select(0, supervision.row_indices(&device))
-        .cast(DType::F32);
+    if options.dropout.is_none() {
+        x = x.select(0, rows.clone());
+    }
+    let hidden = tracked.final_norm(x).cast(DType::F32);
     let head = tracked.lm_head.to_tensor();
     let mut loss = linear_cross_entropy(hidden.clone(), &head, &supervision);
     if let Some(how) = options.distillation {
         let teacher = without_adapters(decoder).forward(&batch.input_ids, &context);
-        let teacher = teacher
-            .select(0, supervision.row_indices(&device))
-            .cast(DType::F32);
+        let teacher = teacher.select(0, rows).cast(DType::F32);
         let divergence = divergence(
             hidden,
             Tensor::from_inner(teacher),
