@@ -188,6 +188,7 @@ impl<T: Tile> Arithmetic for WithTiles<T> {
                 c: target,
                 c_row_stride: c.row_stride,
                 is_last: false,
+                next: (job.b.cast(), 0),
                 c_is_far: false,
                 rows: job.rows,
                 columns: (job.columns - column).min(T::COLUMNS),

@@ -40,6 +40,13 @@ pub(crate) struct TileJob {
         allow(dead_code, reason = "portable tiles do not ask")
     )]
     pub(crate) is_last: bool,
+    /// What memory is better asked for meanwhile, because it is read next: bytes from here on, so many
+    /// at each depth.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "portable tiles do not ask")
+    )]
+    pub(crate) next: (*const u8, usize),
     /// At least 1, at most [`Tile::ROWS`].
     pub(crate) rows: usize,
     /// At least 1, at most [`Tile::COLUMNS`].

@@ -55,7 +55,7 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
             true => (1, 12),
             false => (job.a_row_stride, job.a_depth_stride),
         };
-        let later = if job.is_last { job.depth } else { LINES_AHEAD };
+        let (mut next, next_step) = job.next;
         for _ in 0..job.depth {
             let mut line = [_mm256_setzero_ps(); V];
             for (v, line) in line.iter_mut().enumerate() {
@@ -64,8 +64,9 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
             for v in (0..V).step_by(2) {
                 let b = b.wrapping_add(LANES * v);
                 ask_to_read(b.wrapping_add(LINES_AHEAD * job.b_line_stride));
-                ask_to_read_later(b.wrapping_add(later * job.b_line_stride));
+                ask_to_read_later(next.wrapping_add(4 * LANES * v));
             }
+            next = next.wrapping_add(next_step);
             for (i, sum) in sums.iter_mut().enumerate() {
                 let value = _mm256_broadcast_ss(&*a.add(i * row_stride));
                 for (sum, &line) in sum.iter_mut().zip(&line) {

@@ -126,3 +126,43 @@ for_each_isa! {
         }
     }
 }
+
+/// What tiles ask memory for while they read `words` lines of a panel: each its share of the lines
+/// behind them, which are read next. One tile alone that asked for all would wait for memory while the
+/// others do not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NextLines {
+    /// Bytes that each tile asks for at each depth.
+    step: usize,
+    /// Tiles that asked before.
+    number: usize,
+}
+
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "portable tiles do not ask")
+)]
+impl NextLines {
+    /// The shares of `of` tiles from the `number`th on.
+    pub(super) fn from(number: usize, of: usize) -> Self {
+        Self {
+            step: (size_of::<u32>() * COLUMNS).div_ceil(of),
+            number,
+        }
+    }
+
+    /// The share of the next tile, whose lines are `lines`: from the first byte on, and how many at each
+    /// depth.
+    #[inline(always)]
+    pub(super) fn share(self, lines: *const u32, words: usize) -> (*const u8, usize) {
+        let behind = lines.wrapping_add(words * COLUMNS).cast::<u8>();
+        let first = behind.wrapping_add(self.number * self.step * words);
+        (first, self.step)
+    }
+
+    /// The same for the tile after it.
+    #[inline(always)]
+    pub(super) fn advance(&mut self) {
+        self.number += 1;
+    }
+}

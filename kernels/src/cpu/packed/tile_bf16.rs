@@ -44,11 +44,11 @@ pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
         _ => [WHOLE, PART],
     };
     // SAFETY: as the caller promises.
-    unsafe { in_parts(jobs, sizes, COLUMNS, |job, _, is_last| run(job, is_last)) };
+    unsafe { in_parts(jobs, sizes, COLUMNS, |job, _, [i, n]| run(job, i + 1 == n)) };
 }
 
-/// Calls `run` with all tiles, the first of `width` columns, and whether the tile is the last one that
-/// reads these lines of a panel: with products of at most `whole` words at once, with deeper ones in
+/// Calls `run` with all tiles, the first of `width` columns, and which of how many tiles it is that
+/// read these lines of a panel: with products of at most `whole` words at once, with deeper ones in
 /// parts of at most `part` words, one part of all tiles after the other.
 ///
 /// # Safety
@@ -58,15 +58,17 @@ pub(super) unsafe fn in_parts(
     jobs: &[TileJob<bf16>],
     [whole, part]: [usize; 2],
     width: usize,
-    run: impl Fn(&TileJob<bf16>, usize, bool),
+    run: impl Fn(&TileJob<bf16>, usize, [usize; 2]),
 ) {
     let Some(first) = jobs.first() else { return };
     let columns = (0..first.columns).step_by(width);
+    let n_tiles = columns.len() * jobs.len();
+    let place = |column: usize, i: usize| [column / width * jobs.len() + i, n_tiles];
     // By the depth alone: how many tiles there are depends on the number of threads.
     if first.products().iter().all(|term| term.words <= whole) {
         for column in columns {
             for (i, job) in jobs.iter().enumerate() {
-                run(job, column, i + 1 == jobs.len());
+                run(job, column, place(column, i));
             }
         }
         return;
@@ -93,7 +95,7 @@ pub(super) unsafe fn in_parts(
                         (job.output, job.output_stride) = (TileOutput::F32(sums), COLUMNS);
                     }
                     // The sums have room for any tile.
-                    run(&job, column, i + 1 == jobs.len());
+                    run(&job, column, place(column, i));
                 }
             }
         }

@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 use burn::tensor::bf16;
 
 use super::panels::COLUMNS;
-use super::tile::{ROWS, TileJob, TileOutput};
+use super::tile::{NextLines, ROWS, TileJob, TileOutput};
 use super::tile_bf16::{in_parts, is_widened};
 use crate::cpu::lanes_avx2::{LANES, ask_to_read, ask_to_read_later, load, lower, store, upper};
 use crate::cpu::number::Number;
@@ -40,12 +40,12 @@ pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     };
     // SAFETY: as the caller promises; each arm passes how rows lie.
     unsafe {
-        in_parts(jobs, [PART; 2], width, |job, column, is_last| {
+        in_parts(jobs, [PART; 2], width, |job, column, place| {
             match (is_widened(job), width == COLUMNS) {
-                (true, true) => rows::<4, true>(job, column, is_last),
-                (true, false) => rows::<2, true>(job, column, is_last),
-                (false, true) => rows::<4, false>(job, column, is_last),
-                (false, false) => rows::<2, false>(job, column, is_last),
+                (true, true) => rows::<4, true>(job, column, place),
+                (true, false) => rows::<2, true>(job, column, place),
+                (false, true) => rows::<4, false>(job, column, place),
+                (false, false) => rows::<2, false>(job, column, place),
             }
         });
     }
@@ -59,22 +59,25 @@ pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
 unsafe fn rows<const V: usize, const WIDENED: bool>(
     job: &TileJob<bf16>,
     column: usize,
-    is_last: bool,
+    [number, of]: [usize; 2],
 ) {
-    let step = job.rows.div_ceil(job.rows.div_ceil(TILE_ROWS));
+    let tiles = job.rows.div_ceil(TILE_ROWS);
+    let step = job.rows.div_ceil(tiles);
+    let mut next = NextLines::from(number * tiles, of * tiles);
     for row in (0..job.rows).step_by(step) {
         let at = (row, column);
         // SAFETY: as the caller promises; each arm passes the number of rows.
         unsafe {
             match step.min(job.rows - row) {
-                1 => tile::<1, V, WIDENED>(job, at, is_last),
-                2 => tile::<2, V, WIDENED>(job, at, is_last),
-                3 => tile::<3, V, WIDENED>(job, at, is_last),
-                4 => tile::<4, V, WIDENED>(job, at, is_last),
-                5 => tile::<5, V, WIDENED>(job, at, is_last),
-                _ => tile::<6, V, WIDENED>(job, at, is_last),
+                1 => tile::<1, V, WIDENED>(job, at, next),
+                2 => tile::<2, V, WIDENED>(job, at, next),
+                3 => tile::<3, V, WIDENED>(job, at, next),
+                4 => tile::<4, V, WIDENED>(job, at, next),
+                5 => tile::<5, V, WIDENED>(job, at, next),
+                _ => tile::<6, V, WIDENED>(job, at, next),
             }
         }
+        next.advance();
     }
 }
 
@@ -88,22 +91,23 @@ unsafe fn rows<const V: usize, const WIDENED: bool>(
 unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
     job: &TileJob<bf16>,
     (row, column): (usize, usize),
-    is_last: bool,
+    next: NextLines,
 ) {
     let mut sums = [[_mm256_setzero_ps(); V]; MR];
     for term in job.products() {
         let mut b = term.b.wrapping_add(column);
         let mut a = term.a.wrapping_add(row * term.row_stride);
         let word_stride = if WIDENED { 4 * ROWS } else { term.word_stride };
-        let later = if is_last { term.words } else { LINES_AHEAD };
+        let (mut next, next_step) = next.share(term.b, term.words);
         for _ in 0..term.words {
             // SAFETY: the panel has a line for each word, A's rows two elements, or two f32.
             unsafe {
                 for v in (0..V).step_by(2) {
                     let b = b.wrapping_add(LANES * v);
                     ask_to_read(b.wrapping_add(LINES_AHEAD * COLUMNS));
-                    ask_to_read_later(b.wrapping_add(later * COLUMNS));
+                    ask_to_read_later(next.wrapping_add(4 * LANES * v));
                 }
+                next = next.wrapping_add(next_step);
                 if WIDENED {
                     add_strip(a.cast(), b, &mut sums);
                 } else {

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::panels::COLUMNS;
-use super::tile::{ROWS, TileJob, TileOutput};
+use super::tile::{NextLines, ROWS, TileJob, TileOutput};
 use crate::cpu::isa::Isa;
 use crate::cpu::scratch::with_scratch;
 use crate::cpu::tile::{self, Portable, Tile};
@@ -70,6 +70,8 @@ unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
     // A sum of nothing is one part of no depth.
     let mut next = Some(parts.next().unwrap_or((0, 0..0)));
     let mut adds = false;
+    let row_tiles: usize = jobs.iter().map(|job| job.rows.div_ceil(T::ROWS)).sum();
+    let tiles = COLUMNS / T::COLUMNS * row_tiles;
     while let Some((term, depths)) = next {
         next = parts.next();
         let part = Part {
@@ -78,13 +80,14 @@ unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
             adds,
             ends: next.is_none(),
         };
+        let mut next = NextLines::from(0, tiles);
         // The lines of a tile's columns are read by all rows before those of others.
         for column in (0..COLUMNS).step_by(T::COLUMNS) {
             let sums = sums.chunks_exact_mut(ROWS * COLUMNS);
             for (i, (job, sums)) in jobs.iter().zip(sums).enumerate() {
                 let is_last = i + 1 == jobs.len();
                 // SAFETY: as the caller promises.
-                unsafe { run_part::<T>(job, &part, (sums, column), is_last) };
+                unsafe { run_part::<T>(job, &part, (sums, column), is_last, &mut next) };
             }
         }
         adds = true;
@@ -108,6 +111,7 @@ unsafe fn run_part<T: Tile>(
     part: &Part,
     (sums, column): (&mut [f32], usize),
     is_last: bool,
+    next: &mut NextLines,
 ) {
     let TileOutput::F32(to) = job.output else {
         unreachable!("products of f32 are f32");
@@ -135,14 +139,12 @@ unsafe fn run_part<T: Tile>(
             ),
             false => (sums, COLUMNS),
         };
+        let lines = term.b.wrapping_add(part.depths.start * COLUMNS);
         let tile = tile::TileJob {
             a: term.a.wrapping_add(a_offset),
             a_row_stride: term.row_stride,
             a_depth_stride: term.word_stride,
-            b: term
-                .b
-                .wrapping_add(part.depths.start * COLUMNS + column)
-                .cast(),
+            b: lines.wrapping_add(column).cast(),
             b_line_stride: COLUMNS,
             sums: if part.adds { sums } else { null },
             sums_row_stride: COLUMNS,
@@ -153,6 +155,7 @@ unsafe fn run_part<T: Tile>(
             c_row_stride,
             c_is_far: part.ends,
             is_last,
+            next: next.share(lines, part.depths.len()),
             rows: (job.rows - row).min(step),
             columns: match part.ends {
                 true => (job.columns - column).min(T::COLUMNS),
@@ -163,6 +166,7 @@ unsafe fn run_part<T: Tile>(
         // SAFETY: `COLUMNS` is a multiple of the tile's columns, so that it stays within the panel
         // and the sums; the rest is the caller's promise.
         unsafe { T::run(&tile) };
+        next.advance();
         row += step;
     }
 }
@@ -192,11 +196,12 @@ unsafe fn steps<T: Tile>(
         for row in (0..rank).step_by(rows) {
             for column in (0..COLUMNS).step_by(T::COLUMNS) {
                 let sums = sums[row * COLUMNS + column..].as_mut_ptr();
+                let b = x.wrapping_add(start * stride + column);
                 let tile = tile::TileJob {
                     a: left[start * rank + row..].as_ptr().cast(),
                     a_row_stride: 1,
                     a_depth_stride: rank,
-                    b: x.wrapping_add(start * stride + column),
+                    b,
                     b_line_stride: stride,
                     sums,
                     sums_row_stride: COLUMNS,
@@ -207,6 +212,7 @@ unsafe fn steps<T: Tile>(
                     c_row_stride: COLUMNS,
                     c_is_far: false,
                     is_last: false,
+                    next: (b.cast(), 0),
                     rows: (rank - row).min(rows),
                     columns: T::COLUMNS,
                     depth: step.min(tokens - start),
