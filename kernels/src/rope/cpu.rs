@@ -41,44 +41,39 @@ pub(super) fn rotate<T: Number>(
         Direction::Back => -1.0,
     };
     let shape = [width, turn.heads * 2 * half];
-    #[cfg(target_arch = "x86_64")]
-    if Isa::detect() == Isa::Avx512 {
-        return turned::<T>(x, shape, tables, sign);
-    }
-    change_rows::<T>(x, width, |rows, x| {
-        let tables = tables.lines(rows);
-        match Isa::detect() {
-            // SAFETY: detected; the rows are those of the tables.
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 if half.is_multiple_of(8) => unsafe {
-                cpu_avx2::rotate_rows(x, shape, tables, sign);
-            },
-            _ => rotate_rows(x, shape, tables, sign),
+    match Isa::detect() {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => turned::<T>(x, shape, tables, sign, cpu_avx512::rotate_rows::<T>),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 if half.is_multiple_of(8) => {
+            turned::<T>(x, shape, tables, sign, cpu_avx2::rotate_rows::<T>)
         }
-    })
+        _ => change_rows::<T>(x, width, |rows, x| {
+            rotate_rows(x, shape, tables.lines(rows), sign);
+        }),
+    }
 }
 
-/// The same with AVX-512, which reads one place and writes another.
+/// Rotates rows of an instruction set: from, to, width and turned numbers of a row, tables, sign.
+#[cfg(target_arch = "x86_64")]
+type RotateRows<T> = unsafe fn(*const T, *mut T, [usize; 2], Tables<'_>, f32);
+
+/// The same with a function that reads one place and writes another, for instructions that were
+/// detected.
 #[cfg(target_arch = "x86_64")]
 fn turned<T: Number>(
     x: FlexTensor,
     [width, turned]: [usize; 2],
     tables: Tables<'_>,
     sign: f32,
+    rotate_rows: RotateRows<T>,
 ) -> FlexTensor {
     let shape = [width, turned];
     if is_own(&x) {
         return change_rows::<T>(x, width, |rows, x| {
+            let to = x.as_mut_ptr();
             // SAFETY: detected by the caller; the rows are those of the tables.
-            unsafe {
-                cpu_avx512::rotate_rows(
-                    x.as_ptr(),
-                    x.as_mut_ptr(),
-                    shape,
-                    tables.lines(rows),
-                    sign,
-                );
-            }
+            unsafe { rotate_rows(to.cast_const(), to, shape, tables.lines(rows), sign) };
         });
     }
     let x = contiguous(x);
@@ -89,7 +84,7 @@ fn turned<T: Number>(
         write_rows([rows, width], |run, to: &mut [MaybeUninit<T>]| {
             let from = &from[run.start * width..run.end * width];
             let to = to.as_mut_ptr().cast::<T>();
-            cpu_avx512::rotate_rows(from.as_ptr(), to, shape, tables.lines(run), sign);
+            rotate_rows(from.as_ptr(), to, shape, tables.lines(run), sign);
         })
     };
     with_layout_of(changed, &x)

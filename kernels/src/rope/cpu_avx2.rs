@@ -6,14 +6,16 @@ use super::cpu::Tables;
 use crate::cpu::lanes_avx2::{LANES, load, store};
 use crate::cpu::number::Number;
 
-/// Rows of `shape[0]` numbers, of which the first `shape[1]` are turned, whole heads.
+/// Rows of `shape[0]` numbers, of which the first `shape[1]` are turned, whole heads, and the others
+/// copied. `to` may be `from`.
 ///
 /// # Safety
 ///
-/// AVX2; the tables have a line for each row, of a multiple of 8 numbers.
+/// AVX2; `from` and `to` have as many rows as the tables have lines, of a multiple of 8 numbers.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn rotate_rows<T: Number>(
-    x: &mut [T],
+    from: *const T,
+    to: *mut T,
     [width, turned]: [usize; 2],
     tables: Tables<'_>,
     sign: f32,
@@ -24,21 +26,25 @@ pub(super) unsafe fn rotate_rows<T: Number>(
         .chunks_exact(half)
         .zip(tables.sin.chunks_exact(half));
     let sign = _mm256_set1_ps(sign);
-    for (x, (cos, sin)) in x.chunks_exact_mut(width).zip(lines) {
-        let x = x[..turned].as_mut_ptr();
-        for first in (0..half).step_by(LANES) {
-            // SAFETY: eight numbers of each half of a head and of each line of the tables.
-            unsafe {
+    for (row, (cos, sin)) in lines.enumerate() {
+        // SAFETY: as the caller promises: eight numbers of each half of a head and of each line of the
+        // tables.
+        unsafe {
+            let (from, to) = (from.add(row * width), to.add(row * width));
+            for first in (0..half).step_by(LANES) {
                 let cos = load(cos.as_ptr().add(first));
                 let sin = _mm256_mul_ps(load(sin.as_ptr().add(first)), sign);
                 for head in (first..turned).step_by(2 * half) {
-                    let (a, b) = (x.add(head), x.add(head + half));
-                    let (x1, x2) = (load(a), load(b));
+                    let (x1, x2) = (load(from.add(head)), load(from.add(head + half)));
                     let first = _mm256_fmsub_ps(x1, cos, _mm256_mul_ps(x2, sin));
                     let second = _mm256_fmadd_ps(x2, cos, _mm256_mul_ps(x1, sin));
-                    store(a, first);
-                    store(b, second);
+                    store(to.add(head), first);
+                    store(to.add(head + half), second);
                 }
+            }
+            if !std::ptr::eq(from, to) {
+                to.add(turned)
+                    .copy_from_nonoverlapping(from.add(turned), width - turned);
             }
         }
     }
