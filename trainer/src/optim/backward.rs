@@ -137,10 +137,10 @@ pub fn backward(
             Kept::Graph(graph) => *graph,
             Kept::Input(input) => walk.graph(layer, *input),
         };
-        d_output = match block_backward(graph, d_output, layer, &mut parts)? {
-            Some(d_input) => d_input,
-            None => break,
+        let Some(d_input) = block_backward(graph, d_output, layer, &mut parts)? else {
+            break;
         };
+        d_output = d_input;
     }
     parts.reverse();
     Ok(MicroBatchGradient {
@@ -180,12 +180,12 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// What is kept of each block, of which the last `n_kept` keep their graphs, and the last one's
-    /// output for the supervised rows, `[m, d]`.
+    /// What is kept of each block from the first adapted one on, of which the last `n_kept` keep their
+    /// graphs, and the last one's output for the supervised rows, `[m, d]`.
     fn forward(&self, input_ids: &[u32], n_kept: usize) -> (Vec<Kept>, Tensor<2>) {
         let n_blocks = self.decoder.blocks.len();
         let first_kept = n_blocks.saturating_sub(n_kept).max(self.first_adapted);
-        let mut kept = Vec::with_capacity(n_blocks - self.first_adapted.min(n_blocks));
+        let mut kept = Vec::with_capacity(n_blocks - self.first_adapted);
         let mut x = self.decoder.embed(input_ids);
         for (layer, block) in self.decoder.blocks.iter().enumerate() {
             if layer >= first_kept {

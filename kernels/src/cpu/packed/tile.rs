@@ -138,10 +138,6 @@ pub(super) struct NextLines {
     number: usize,
 }
 
-#[cfg_attr(
-    not(target_arch = "x86_64"),
-    allow(dead_code, reason = "portable tiles do not ask")
-)]
 impl NextLines {
     /// The shares of `of` tiles from the `number`th on.
     pub(super) fn from(number: usize, of: usize) -> Self {
