@@ -177,6 +177,7 @@ impl<T: Tile> Arithmetic for WithTiles<T> {
                 a_depth_stride: a.depth_stride,
                 b: job.b.wrapping_add(column),
                 b_line_stride: PANEL,
+                b_half_stride: PANEL / 2,
                 sums: match c.onto {
                     Onto::Nothing => std::ptr::null(),
                     Onto::Sums | Onto::Corrected(_) => target,

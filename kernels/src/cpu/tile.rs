@@ -17,6 +17,12 @@ pub(crate) struct TileJob {
     pub(crate) b: *const f32,
     /// [`Tile::COLUMNS`] for a packed panel; more where B is read where it lies.
     pub(crate) b_line_stride: usize,
+    /// Floats from the first 16 columns of a line to the others.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "portable tiles have no others")
+    )]
+    pub(crate) b_half_stride: usize,
     /// Element `(0, 0)` of the sum of the depths before, which may be C itself.
     pub(crate) sums: *const f32,
     pub(crate) sums_row_stride: usize,

@@ -1,23 +1,23 @@
-//! The innermost product for CPUs with AVX2 and FMA: up to 6 rows by 16 columns in registers, or 2 by
-//! 32 where there are few rows, so that lines of a panel are read from end to end.
+//! The innermost product for CPUs with AVX2 and FMA: up to 6 rows by 16 columns in
+//! registers, or 2 by 32 where there are few rows, whose sums would wait for each other.
 
 use std::arch::x86_64::{
     _mm256_add_ps, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
     _mm256_storeu_ps,
 };
 
-use super::lanes_avx2::{LANES, ask_to_read, ask_to_read_later};
+use super::lanes_avx2::{LANES, ask_to_read_later};
 use super::tile::{Tile, TileJob};
 
-/// Lines of a panel from the one that is read to the one that is asked for.
-pub(crate) const LINES_AHEAD: usize = 24;
-
-/// Tiles of `V` registers, 8 columns each.
+/// Tiles of `V` registers a row.
 #[derive(Debug)]
 pub(crate) struct Avx2<const V: usize>;
 
+/// Registers of half a line of a panel.
+const HALF: usize = 2;
+
 impl<const V: usize> Tile for Avx2<V> {
-    const ROWS: usize = if V > 2 { 2 } else { 6 };
+    const ROWS: usize = if V > HALF { 2 } else { 6 };
     const COLUMNS: usize = LANES * V;
 
     unsafe fn run(job: &TileJob) {
@@ -28,7 +28,7 @@ impl<const V: usize> Tile for Avx2<V> {
                 1 => tile::<1, V, false>(job),
                 2 => tile::<2, V, false>(job),
                 // No more rows than registers.
-                _ if V > 2 => unreachable!("at most two rows of whole panels"),
+                _ if V > HALF => unreachable!("at most two rows of whole panels"),
                 3 => tile::<3, V, false>(job),
                 4 => tile::<4, V, false>(job),
                 5 => tile::<5, V, false>(job),
@@ -59,12 +59,11 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
         for _ in 0..job.depth {
             let mut line = [_mm256_setzero_ps(); V];
             for (v, line) in line.iter_mut().enumerate() {
-                *line = _mm256_loadu_ps(b.add(LANES * v));
+                let half = b.add(v / HALF * job.b_half_stride);
+                *line = _mm256_loadu_ps(half.add(v % HALF * LANES));
             }
-            for v in (0..V).step_by(2) {
-                let b = b.wrapping_add(LANES * v);
-                ask_to_read(b.wrapping_add(LINES_AHEAD * job.b_line_stride));
-                ask_to_read_later(next.wrapping_add(4 * LANES * v));
+            for half in 0..V / HALF {
+                ask_to_read_later(next.wrapping_add(half * size_of::<f32>() * job.b_half_stride));
             }
             next = next.wrapping_add(next_step);
             for (i, sum) in sums.iter_mut().enumerate() {

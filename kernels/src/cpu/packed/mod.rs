@@ -4,6 +4,7 @@
 //! f32. All else is the same for both, and written once over [`Operand`](operand::Operand).
 
 pub(crate) mod convert;
+mod layout;
 pub(crate) mod operand;
 pub(crate) mod panels;
 pub(crate) mod product;

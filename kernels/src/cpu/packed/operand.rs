@@ -2,6 +2,7 @@
 
 use burn::tensor::bf16;
 
+use super::layout::Layout;
 use super::tile::{self, TileJob, TileOutput};
 #[cfg(target_arch = "x86_64")]
 use super::{strips_avx2, tile_bf16, tile_bf16_avx2};
@@ -26,6 +27,9 @@ pub(crate) trait Operand: Number + PartialEq {
         false
     }
 
+    /// Whether tiles multiply whole lines of a panel, not half of them.
+    fn multiplies_lines() -> bool;
+
     /// Lines of a strip for one word of its rows.
     fn strip_lines() -> usize {
         if Self::widens() { Self::DEPTHS } else { 1 }
@@ -43,12 +47,12 @@ pub(crate) trait Operand: Number + PartialEq {
     /// meanwhile. The residual may be the output itself.
     unsafe fn run_tiles(jobs: &[TileJob<Self>]);
 
-    /// Transposes a block of 32 depths by 32 columns, lines one behind the other.
+    /// Transposes a block of 32 depths by 32 columns.
     ///
     /// # Safety
     ///
     /// `from` and `to` have `32 / DEPTHS` lines of 32 words, and do not overlap.
-    unsafe fn transpose_block(from: *const u32, to: *mut u32) {
+    unsafe fn transpose_block(from: (*const u32, Layout), to: (*mut u32, Layout)) {
         // SAFETY: detected; the lines are the caller's promise.
         unsafe {
             match Isa::detect() {
@@ -89,6 +93,10 @@ impl Operand for f32 {
         TileOutput::F32(to)
     }
 
+    fn multiplies_lines() -> bool {
+        tile_f32::multiplies_lines()
+    }
+
     unsafe fn run_tiles(jobs: &[TileJob<Self>]) {
         // SAFETY: the same contract.
         unsafe { tile_f32::run(jobs) }
@@ -116,6 +124,10 @@ impl Operand for bf16 {
 
     fn widens() -> bool {
         widens_pairs()
+    }
+
+    fn multiplies_lines() -> bool {
+        has_pairs()
     }
 
     fn output(to: *mut Self) -> TileOutput {

@@ -10,6 +10,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 use rayon::prelude::*;
 
+use super::layout::Layout;
 use super::operand::Operand;
 use super::strips::StripRows;
 #[cfg(target_arch = "x86_64")]
@@ -24,28 +25,28 @@ use crate::cpu::{isa::Isa, lanes_avx2};
 /// Columns of a panel.
 pub(crate) const COLUMNS: usize = 32;
 /// Columns of half of one.
-const HALF: usize = COLUMNS / 2;
+pub(crate) const HALF: usize = COLUMNS / 2;
 
-/// The words of one line, one for each column.
+/// The words of half a line, one for each column: a line of the cache. [`Layout`] says where it lies.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([u32; COLUMNS]);
+struct HalfLine([u32; HALF]);
 
-const EMPTY: Line = Line([0; COLUMNS]);
+const EMPTY: HalfLine = HalfLine([0; HALF]);
 
 /// Lines that stay, or that are needed for one product.
 #[derive(Debug)]
 enum Lines {
     /// Of frozen weights.
-    Kept(Kept<Line>),
+    Kept(Kept<HalfLine>),
     /// Of what changes from step to step, in memory on loan.
-    Lent(Buffer<Line>),
+    Lent(Buffer<HalfLine>),
 }
 
 impl Deref for Lines {
-    type Target = [Line];
+    type Target = [HalfLine];
 
-    fn deref(&self) -> &[Line] {
+    fn deref(&self) -> &[HalfLine] {
         match self {
             Self::Kept(lines) => lines,
             Self::Lent(lines) => lines,
@@ -54,7 +55,7 @@ impl Deref for Lines {
 }
 
 impl DerefMut for Lines {
-    fn deref_mut(&mut self) -> &mut [Line] {
+    fn deref_mut(&mut self) -> &mut [HalfLine] {
         match self {
             Self::Kept(lines) => lines,
             Self::Lent(lines) => lines,
@@ -83,8 +84,9 @@ pub(crate) struct Panels<T> {
 /// The lines of one panel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Panel {
-    /// [`COLUMNS`] words a line; columns that do not exist are zero.
+    /// Columns that do not exist are zero.
     pub(crate) words: *const u32,
+    pub(crate) layout: Layout,
     /// First word of the depth that the panel holds.
     pub(crate) first_word: usize,
     /// Number of lines.
@@ -110,12 +112,14 @@ fn fill_line<T: Operand>(line: &mut [u32; COLUMNS], low: &[T], high: &[T]) {
 for_each_isa! {
     /// Lines of one panel, from depths that begin `stride` apart.
     fn fill_lines[T: Operand](
-        lines: &mut [MaybeUninit<Line>],
+        lines: &mut [MaybeUninit<HalfLine>],
         from: (&[T], usize),
         shape: (usize, Range<usize>),
     ) {
         let ((matrix, stride), (depth, held)) = (from, shape);
-        for (p, to) in lines.iter_mut().enumerate() {
+        let words = lines.len() / 2;
+        let layout = Layout::of::<T>(words);
+        for p in 0..words {
             let mut line = [0; COLUMNS];
             let first = p * T::DEPTHS * stride + held.start;
             let last = first + (T::DEPTHS - 1) * stride;
@@ -130,41 +134,47 @@ for_each_isa! {
                 let n = held.len();
                 fill_line(&mut line, &matrix[first..][..n], &matrix[last..][..n]);
             }
-            to.write(Line(line));
+            for (half, words) in line.as_chunks::<HALF>().0.iter().enumerate() {
+                lines[layout.at(p, half * HALF) / HALF].write(HalfLine(*words));
+            }
         }
     }
 }
 
-/// Writes 16 columns of a panel from as many rows.
+/// Writes 16 columns of a panel, from `column` on, from as many rows.
 ///
 /// # Safety
 ///
-/// Every row has the depths of its words, side by side, and there are as many lines.
-unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [Line], half: usize) {
+/// Every row has the depths of its words, side by side.
+unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [HalfLine], column: usize) {
+    let layout = Layout::of::<T>(lines.len() / 2);
     assert!(
-        lines.len() >= rows.words && half <= HALF,
+        lines.len() >= 2 * rows.words && [0, HALF].contains(&column) && rows.rows <= HALF,
         "lines of a panel"
     );
+    let to = lines
+        .as_mut_ptr()
+        .cast::<f32>()
+        .wrapping_add(layout.at(0, column));
     #[cfg(target_arch = "x86_64")]
     if Isa::detect() == Isa::Avx512 {
-        let to = lines.as_mut_ptr().cast::<f32>().wrapping_add(half);
         // SAFETY: detected; room was checked, rows are the caller's promise.
-        unsafe { avx512::transpose(rows, to, (COLUMNS, HALF)) };
+        unsafe { avx512::transpose(rows, to, (layout.line, HALF)) };
         return;
     }
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     if Isa::detect() == Isa::Avx2 {
-        let to = lines.as_mut_ptr().cast::<f32>().wrapping_add(half);
         let from = (rows.first.cast(), rows.stride * size_of::<T>());
         // SAFETY: as above.
-        done = unsafe { lanes_avx2::transpose(from, [rows.rows, rows.words], (to, COLUMNS)) };
+        done = unsafe { lanes_avx2::transpose(from, [rows.rows, rows.words], (to, layout.line)) };
     }
     for i in done..rows.rows {
         let row = rows.first.wrapping_add(i * rows.stride);
-        for (p, line) in lines.iter_mut().enumerate().take(rows.words) {
+        for p in 0..rows.words {
+            let line = &mut lines[layout.at(p, column) / HALF];
             // SAFETY: as the caller promises.
-            line.0[half + i] = T::word(|depth| unsafe { *row.add(p * T::DEPTHS + depth) });
+            line.0[i] = T::word(|depth| unsafe { *row.add(p * T::DEPTHS + depth) });
         }
     }
 }
@@ -173,7 +183,7 @@ impl<T: Operand> Panels<T> {
     /// Packs the transpose of rows `[columns, depth]`: of a weight, for `x Wᵀ`.
     pub(crate) fn of_rows(rows: &[T], [columns, depth]: [usize; 2]) -> Self {
         assert_eq!(rows.len(), columns * depth, "rows of the shape");
-        let lines = Kept::repeated(EMPTY, Self::whole_lines([depth, columns]));
+        let lines = Kept::repeated(EMPTY, Self::whole_half_lines([depth, columns]));
         Self::of_row_starts(rows, [columns, depth], depth, Lines::Kept(lines))
     }
 
@@ -192,10 +202,10 @@ impl<T: Operand> Panels<T> {
             columns == 0 || last * stride + depth <= rows.len(),
             "rows of the shape"
         );
-        let lines = panels.lines.par_chunks_mut(words.max(1)).enumerate();
+        let lines = panels.lines.par_chunks_mut((2 * words).max(1)).enumerate();
         lines.for_each(|(panel, lines)| {
-            for half in [0, HALF] {
-                let first = panel * COLUMNS + half;
+            for column in [0, HALF] {
+                let first = panel * COLUMNS + column;
                 let rows = StripRows {
                     first: rows.as_ptr().wrapping_add(first * stride),
                     stride,
@@ -205,12 +215,13 @@ impl<T: Operand> Panels<T> {
                 };
                 // SAFETY: the rows lie within the slice, each with `whole` words; a panel has a
                 // line for each of them.
-                unsafe { transpose_half(rows, lines, half) };
+                unsafe { transpose_half(rows, lines, column) };
             }
             if whole < words {
-                let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
-                for (to, column) in lines[whole].0.iter_mut().zip(held) {
-                    *to = word(whole, depth, |p| rows[column * stride + p]);
+                let layout = Layout::of::<T>(words);
+                for column in panel * COLUMNS..columns.min((panel + 1) * COLUMNS) {
+                    let line = &mut lines[layout.at(whole, column % COLUMNS) / HALF];
+                    line.0[column % HALF] = word(whole, depth, |p| rows[column * stride + p]);
                 }
             }
         });
@@ -228,8 +239,8 @@ impl<T: Operand> Panels<T> {
         let words = depth.div_ceil(T::DEPTHS);
         // SAFETY: every line of every panel is written.
         let lines = unsafe {
-            Buffer::filled(Self::whole_lines([depth, columns]), |lines| {
-                let lines = lines.par_chunks_mut(words.max(1)).enumerate();
+            Buffer::filled(Self::whole_half_lines([depth, columns]), |lines| {
+                let lines = lines.par_chunks_mut((2 * words).max(1)).enumerate();
                 lines.for_each(|(panel, lines)| {
                     let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
                     fill_lines(lines, (matrix, stride), (depth, held));
@@ -272,7 +283,7 @@ impl<T: Operand> Panels<T> {
             })
             .collect();
         let mut panels = Self {
-            lines: Lines::Lent(Buffer::repeated(EMPTY, line)),
+            lines: Lines::Lent(Buffer::repeated(EMPTY, 2 * line)),
             spans,
             depth,
             columns,
@@ -286,9 +297,9 @@ impl<T: Operand> Panels<T> {
         panels
     }
 
-    /// Lines of panels that each hold all depths.
-    fn whole_lines([depth, columns]: [usize; 2]) -> usize {
-        columns.div_ceil(COLUMNS) * depth.div_ceil(T::DEPTHS)
+    /// Halves of the lines of panels that each hold all depths.
+    fn whole_half_lines([depth, columns]: [usize; 2]) -> usize {
+        2 * columns.div_ceil(COLUMNS) * depth.div_ceil(T::DEPTHS)
     }
 
     /// Panels that each hold all depths.
@@ -321,12 +332,15 @@ impl<T: Operand> Panels<T> {
         let words = depth / T::DEPTHS;
         // SAFETY: the blocks of all panels of `self` are written, which is every line.
         let lines = unsafe {
-            Buffer::filled(columns / COLUMNS * words, |lines| {
-                let lines = lines.par_chunks_mut(words.max(1)).enumerate();
+            Buffer::filled(Self::whole_half_lines([depth, columns]), |lines| {
+                let lines = lines.par_chunks_mut((2 * words).max(1)).enumerate();
                 lines.for_each(|(panel, lines)| {
-                    for (source, lines) in lines.chunks_mut(block).enumerate() {
-                        let from = self.panel(source).words.add(panel * block * COLUMNS);
-                        T::transpose_block(from, lines.as_mut_ptr().cast());
+                    let (to, layout) = (lines.as_mut_ptr().cast::<u32>(), Layout::of::<T>(words));
+                    for source in 0..words / block {
+                        let from = self.panel(source);
+                        let first = from.words.add(panel * block * from.layout.line);
+                        let to = to.add(source * block * layout.line);
+                        T::transpose_block((first, from.layout), (to, layout));
                     }
                 });
             })
@@ -351,7 +365,7 @@ impl<T: Operand> Panels<T> {
         let mut rest = &mut *self.lines;
         let mut parts = Vec::with_capacity(self.spans.len());
         for span in &self.spans {
-            let (lines, after) = rest.split_at_mut(span.words);
+            let (lines, after) = rest.split_at_mut(2 * span.words);
             parts.push((span.first_word, lines));
             rest = after;
         }
@@ -360,10 +374,14 @@ impl<T: Operand> Panels<T> {
             .enumerate()
             .for_each(|(panel, (first_word, lines))| {
                 let first = panel * COLUMNS;
+                let n_words = lines.len() / 2;
+                let layout = Layout::of::<T>(n_words);
                 for column in first..columns.min(first + COLUMNS) {
-                    let words = first_word..first_word + lines.len();
-                    let mut line = lines.iter_mut().map(|line| &mut line.0[column - first]);
-                    write(column, words, &mut line);
+                    let words = first_word..first_word + n_words;
+                    let half = layout.at(0, (column - first) / HALF * HALF) / HALF;
+                    let lines = lines.iter_mut().skip(half).step_by(layout.line / HALF);
+                    let line = lines.map(|line| &mut line.0[column % HALF]);
+                    write(column, words, &mut line.take(n_words));
                 }
             });
     }
@@ -386,12 +404,16 @@ impl<T: Operand> Panels<T> {
     /// Panel `panel`.
     pub(crate) fn panel(&self, panel: usize) -> Panel {
         let span = self.spans[panel];
-        let lines = &self.lines[span.line..span.line + span.words];
         Panel {
-            words: lines.as_ptr().cast(),
+            words: self.half_lines(span).as_ptr().cast(),
+            layout: Layout::of::<T>(span.words),
             first_word: span.first_word,
             n_words: span.words,
         }
+    }
+
+    fn half_lines(&self, span: Span) -> &[HalfLine] {
+        &self.lines[2 * span.line..2 * (span.line + span.words)]
     }
 
     /// Elements of column `column`, in order of depth, to `to`.
@@ -403,18 +425,19 @@ impl<T: Operand> Panels<T> {
         let span = self.spans[column / COLUMNS];
         let to = &mut to[..self.depth];
         to.fill(T::ZERO);
-        let lines = &self.lines[span.line..span.line + span.words];
+        let (lines, layout) = (self.half_lines(span), Layout::of::<T>(span.words));
         let held = &mut to[T::DEPTHS * span.first_word..];
-        for (to, line) in held.chunks_mut(T::DEPTHS).zip(lines) {
+        for (line, to) in held.chunks_mut(T::DEPTHS).enumerate().take(span.words) {
+            let half_line = &lines[layout.at(line, column % COLUMNS) / HALF];
             for (i, to) in to.iter_mut().enumerate() {
-                *to = T::of_word(line.0[column % COLUMNS], i);
+                *to = T::of_word(half_line.0[column % HALF], i);
             }
         }
     }
 
     /// Bytes of the packed words.
     pub(crate) fn bytes(&self) -> usize {
-        self.lines.len() * size_of::<Line>()
+        self.lines.len() * size_of::<HalfLine>()
     }
 }
 
@@ -434,7 +457,10 @@ impl Panels<f32> {
             1,
             "rows or columns of a matrix are contiguous"
         );
-        let lines = Lines::Lent(Buffer::repeated(EMPTY, Self::whole_lines([depth, columns])));
+        let lines = Lines::Lent(Buffer::repeated(
+            EMPTY,
+            Self::whole_half_lines([depth, columns]),
+        ));
         Self::of_row_starts(
             matrix.data(),
             [columns, depth],

@@ -494,7 +494,8 @@ impl<T: Operand> Piece<'_, T> {
             a,
             row_stride,
             word_stride,
-            b: b.words.wrapping_add((start - b.first_word) * COLUMNS),
+            b: b.words.wrapping_add((start - b.first_word) * b.layout.line),
+            layout: b.layout,
             words: end - start,
         }
     }

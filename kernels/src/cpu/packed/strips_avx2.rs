@@ -9,6 +9,7 @@ use std::arch::x86_64::{
     _mm256_unpacklo_epi32,
 };
 
+use super::layout::Layout;
 use super::operand::Operand;
 use super::panels::COLUMNS;
 use super::strips::StripRows;
@@ -166,48 +167,28 @@ pub(super) unsafe fn pack_columns<T: Operand>(rows: StripRows<T>, to: &mut [f32]
 ///
 /// AVX2, and as for [`Operand::transpose_block`].
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn transpose_block<T: Operand>(from: *const u32, to: *mut u32) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        for first in (0..COLUMNS / T::DEPTHS).step_by(LANES) {
-            // Eight lines, of which each word becomes one of a line.
-            let lines = from.wrapping_add(first * COLUMNS).cast::<f32>();
-            match T::DEPTHS {
-                1 => words(lines, to.wrapping_add(first)),
-                _ => pairs(lines, to.wrapping_add(2 * first)),
+pub(super) unsafe fn transpose_block<T: Operand>(
+    (from, from_layout): (*const u32, Layout),
+    (to, layout): (*mut u32, Layout),
+) {
+    for first in (0..COLUMNS / T::DEPTHS).step_by(LANES) {
+        for column in (0..COLUMNS).step_by(WORDS) {
+            // Four words of eight lines, of which each becomes a word of a line.
+            let words = from.wrapping_add(from_layout.at(first, column)).cast();
+            // SAFETY: as the caller promises.
+            unsafe {
+                let block = four_of_eight(eight_rows(words, size_of::<u32>() * from_layout.line));
+                if T::DEPTHS == 1 {
+                    for (i, words) in block.into_iter().enumerate() {
+                        _mm256_storeu_ps(to.add(layout.at(column + i, first)).cast(), words);
+                    }
+                } else {
+                    let block = block.map(|words| _mm256_castps_si256(words));
+                    for (i, [a, b]) in block.as_chunks().0.iter().enumerate() {
+                        write_pairs(*a, *b, to.add(layout.at(column / 2 + i, 2 * first)));
+                    }
+                }
             }
-        }
-    }
-}
-
-/// # Safety
-///
-/// AVX2; eight lines of 32 words, and room for eight words in each of 32 lines.
-#[target_feature(enable = "avx2,fma")]
-unsafe fn words(from: *const f32, to: *mut u32) {
-    for column in (0..COLUMNS).step_by(WORDS) {
-        // SAFETY: as the caller promises.
-        unsafe {
-            let block = four_of_eight(eight_rows(from.wrapping_add(column), 4 * COLUMNS));
-            for (i, words) in block.into_iter().enumerate() {
-                _mm256_storeu_ps(to.add((column + i) * COLUMNS).cast(), words);
-            }
-        }
-    }
-}
-
-/// # Safety
-///
-/// AVX2; eight lines of 32 pairs, and room for sixteen pairs in each of 16 lines.
-#[target_feature(enable = "avx2,fma")]
-unsafe fn pairs(from: *const f32, to: *mut u32) {
-    for column in (0..COLUMNS).step_by(WORDS) {
-        // SAFETY: as the caller promises.
-        unsafe {
-            let block = four_of_eight(eight_rows(from.wrapping_add(column), 4 * COLUMNS));
-            let block = block.map(|words| _mm256_castps_si256(words));
-            write_pairs(block[0], block[1], to.add(column / 2 * COLUMNS));
-            write_pairs(block[2], block[3], to.add((column / 2 + 1) * COLUMNS));
         }
     }
 }

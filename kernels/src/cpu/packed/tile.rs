@@ -2,8 +2,9 @@
 
 use burn::tensor::bf16;
 
+use super::layout::Layout;
 use super::operand::Operand;
-use super::panels::COLUMNS;
+use super::panels::{COLUMNS, HALF};
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 
@@ -24,6 +25,7 @@ pub(crate) struct TileTerm<T> {
     pub(crate) word_stride: usize,
     /// `words` lines of [`COLUMNS`] words.
     pub(crate) b: *const u32,
+    pub(crate) layout: Layout,
     pub(crate) words: usize,
 }
 
@@ -60,6 +62,7 @@ impl<T> TileTerm<T> {
         row_stride: 0,
         word_stride: 0,
         b: std::ptr::null(),
+        layout: Layout { line: 0, half: 0 },
         words: 0,
     };
 }
@@ -70,7 +73,7 @@ impl<T: Operand> TileTerm<T> {
     pub(crate) fn part(self, words: std::ops::Range<usize>) -> Self {
         Self {
             a: self.a.wrapping_add(words.start * self.word_stride),
-            b: self.b.wrapping_add(words.start * COLUMNS),
+            b: self.b.wrapping_add(words.start * self.layout.line),
             words: words.len(),
             ..self
         }
@@ -90,10 +93,12 @@ for_each_isa! {
         for term in job.products() {
             for p in 0..term.words {
                 // SAFETY: `words` lines of the panel.
-                let line = unsafe { &*term.b.add(p * COLUMNS).cast::<[u32; COLUMNS]>() };
+                let line = unsafe {
+                    [0, HALF].map(|half| *term.b.add(term.layout.at(p, half)).cast::<[u32; HALF]>())
+                };
                 for (i, sum) in sums.iter_mut().enumerate().take(job.rows) {
                     let a = term.a.wrapping_add(i * term.row_stride + p * term.word_stride);
-                    for (sum, &word) in sum.iter_mut().zip(line) {
+                    for (sum, &word) in sum.iter_mut().zip(line.as_flattened()) {
                         let mut products = 0.0;
                         for depth in 0..T::DEPTHS {
                             // SAFETY: rows of A hold all depths of each word.
@@ -127,33 +132,40 @@ for_each_isa! {
     }
 }
 
-/// What tiles ask memory for while they read `words` lines of a panel: each its share of the lines
+/// What tiles ask memory for while they read the same lines of a panel: each its share of the lines
 /// behind them, which are read next. One tile alone that asked for all would wait for memory while the
 /// others do not.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NextLines {
-    /// Bytes that each tile asks for at each depth.
-    step: usize,
     /// Tiles that asked before.
     number: usize,
+    /// Tiles that ask.
+    of: usize,
 }
 
 impl NextLines {
     /// The shares of `of` tiles from the `number`th on.
     pub(super) fn from(number: usize, of: usize) -> Self {
-        Self {
-            step: (size_of::<u32>() * COLUMNS).div_ceil(of),
-            number,
-        }
+        Self { number, of }
     }
 
-    /// The share of the next tile, whose lines are `lines`: from the first byte on, and how many at each
-    /// depth.
+    /// The share of the next tile, which reads `words` lines from `lines` on, or their first halves:
+    /// from the first byte on, and how many at each depth.
     #[inline(always)]
-    pub(super) fn share(self, lines: *const u32, words: usize) -> (*const u8, usize) {
-        let behind = lines.wrapping_add(words * COLUMNS).cast::<u8>();
-        let first = behind.wrapping_add(self.number * self.step * words);
-        (first, self.step)
+    pub(super) fn share(
+        self,
+        (lines, layout): (*const u32, Layout),
+        words: usize,
+        reads_lines: bool,
+    ) -> (*const u8, usize) {
+        let behind = match reads_lines && words * layout.line == layout.half {
+            // Both halves of a panel: the next panel.
+            true => lines.wrapping_add(2 * layout.half),
+            false => lines.wrapping_add(words * layout.line),
+        };
+        let step = (size_of::<u32>() * layout.line).div_ceil(self.of);
+        let first = behind.cast::<u8>();
+        (first.wrapping_add(self.number * step * words), step)
     }
 
     /// The same for the tile after it.

@@ -61,24 +61,21 @@ pub(super) unsafe fn in_parts(
     run: impl Fn(&TileJob<bf16>, usize, [usize; 2]),
 ) {
     let Some(first) = jobs.first() else { return };
-    let columns = (0..first.columns).step_by(width);
-    let n_tiles = columns.len() * jobs.len();
-    let place = |column: usize, i: usize| [column / width * jobs.len() + i, n_tiles];
     // By the depth alone: how many tiles there are depends on the number of threads.
-    if first.products().iter().all(|term| term.words <= whole) {
-        for column in columns {
+    let is_whole = first.products().iter().all(|term| term.words <= whole);
+    // All lines of a tile's columns are read before those of others, each part by all rows.
+    for column in (0..first.columns).step_by(width) {
+        if is_whole {
             for (i, job) in jobs.iter().enumerate() {
-                run(job, column, place(column, i));
+                run(job, column, [i, jobs.len()]);
             }
+            continue;
         }
-        return;
-    }
-    let parts: Vec<(usize, Range<usize>)> = (0..first.n_terms)
-        .flat_map(|term| parts(first.terms[term].words, part).map(move |part| (term, part)))
-        .collect();
-    with_scratch(jobs.len() * ROWS * COLUMNS, |sums| {
-        for (n, (term, part)) in parts.iter().enumerate() {
-            for column in columns.clone() {
+        let parts: Vec<(usize, Range<usize>)> = (0..first.n_terms)
+            .flat_map(|term| parts(first.terms[term].words, part).map(move |part| (term, part)))
+            .collect();
+        with_scratch(jobs.len() * ROWS * COLUMNS, |sums| {
+            for (n, (term, part)) in parts.iter().enumerate() {
                 let rows = jobs.iter().zip(sums.chunks_exact_mut(ROWS * COLUMNS));
                 for (i, (job, sums)) in rows.enumerate() {
                     let mut job = TileJob {
@@ -95,11 +92,11 @@ pub(super) unsafe fn in_parts(
                         (job.output, job.output_stride) = (TileOutput::F32(sums), COLUMNS);
                     }
                     // The sums have room for any tile.
-                    run(&job, column, place(column, i));
+                    run(&job, column, [i, jobs.len()]);
                 }
             }
-        }
-    });
+        });
+    }
 }
 
 /// `0..words` in equal parts of at most `most`.

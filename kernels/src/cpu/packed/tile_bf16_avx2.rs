@@ -1,4 +1,5 @@
-//! Tiles of bf16 for CPUs that have AVX2 and multiply no pairs: up to 6 rows by 16 columns, or 2 by 32.
+//! Tiles of bf16 for CPUs that have AVX2 and multiply no pairs: up to 6 rows by 16
+//! columns, or 2 by 32.
 //!
 //! A line's pairs are widened when they are loaded, 4 instructions for 24 multiply-adds of registers;
 //! strips hold f32 already. So a product takes as long as one of f32, and reads half as much of W,
@@ -11,21 +12,21 @@ use std::arch::x86_64::{
 
 use burn::tensor::bf16;
 
+use super::layout::Layout;
 use super::panels::COLUMNS;
 use super::tile::{NextLines, ROWS, TileJob, TileOutput};
 use super::tile_bf16::{in_parts, is_widened};
-use crate::cpu::lanes_avx2::{LANES, ask_to_read, ask_to_read_later, load, lower, store, upper};
+use crate::cpu::lanes_avx2::{LANES, ask_to_read_later, load, lower, store, upper};
 use crate::cpu::number::Number;
-use crate::cpu::tile_avx2::LINES_AHEAD;
 
 /// Most pairs of depths that are summed in registers. Parts that stay in the first level of cache while
 /// all rows pass by take 1.06 times as long: lines come as fast from the second, and a tile has ends.
 const PART: usize = 384;
-/// Columns of a tile.
+/// Columns of a tile of many rows, and of half a line of a panel.
 const WIDTH: usize = 2 * LANES;
 /// Rows of one.
 const TILE_ROWS: usize = 6;
-/// Rows up to which a tile has all columns of a panel, so that its lines are read from end to end.
+/// Rows up to which a tile has all columns of a panel: fewer sums would wait for each other.
 const FEW_ROWS: usize = 2;
 
 /// # Safety
@@ -33,10 +34,9 @@ const FEW_ROWS: usize = 2;
 /// As for [`Operand::run_tiles`](super::operand::Operand::run_tiles), with AVX2 and FMA.
 pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     let Some(first) = jobs.first() else { return };
-    let width = if first.rows <= FEW_ROWS {
-        COLUMNS
-    } else {
-        WIDTH
+    let width = match first.rows <= FEW_ROWS && first.columns > WIDTH {
+        true => COLUMNS,
+        false => WIDTH,
     };
     // SAFETY: as the caller promises; each arm passes how rows lie.
     unsafe {
@@ -95,26 +95,26 @@ unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
 ) {
     let mut sums = [[_mm256_setzero_ps(); V]; MR];
     for term in job.products() {
-        let mut b = term.b.wrapping_add(column);
+        let lines = term.b.wrapping_add(term.layout.at(0, column));
+        let mut b = lines;
         let mut a = term.a.wrapping_add(row * term.row_stride);
         let word_stride = if WIDENED { 4 * ROWS } else { term.word_stride };
-        let (mut next, next_step) = next.share(term.b, term.words);
+        let (mut next, next_step) = next.share((lines, term.layout), term.words, V * LANES > WIDTH);
         for _ in 0..term.words {
             // SAFETY: the panel has a line for each word, A's rows two elements, or two f32.
             unsafe {
-                for v in (0..V).step_by(2) {
-                    let b = b.wrapping_add(LANES * v);
-                    ask_to_read(b.wrapping_add(LINES_AHEAD * COLUMNS));
-                    ask_to_read_later(next.wrapping_add(4 * LANES * v));
+                for half in 0..V * LANES / WIDTH {
+                    let half = half * size_of::<u32>() * term.layout.half;
+                    ask_to_read_later(next.wrapping_add(half));
                 }
                 next = next.wrapping_add(next_step);
                 if WIDENED {
-                    add_strip(a.cast(), b, &mut sums);
+                    add_strip(a.cast(), (b, term.layout), &mut sums);
                 } else {
-                    add_rows(a, term.row_stride, b, &mut sums);
+                    add_rows((a, term.row_stride), (b, term.layout), &mut sums);
                 }
             }
-            b = b.wrapping_add(COLUMNS);
+            b = b.wrapping_add(term.layout.line);
             a = a.wrapping_add(word_stride);
         }
     }
@@ -135,7 +135,7 @@ unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
 #[inline]
 unsafe fn add_strip<const MR: usize, const V: usize>(
     a: *const f32,
-    b: *const u32,
+    b: (*const u32, Layout),
     sums: &mut [[__m256; V]; MR],
 ) {
     // SAFETY: as the caller promises.
@@ -170,9 +170,9 @@ unsafe fn add_strip<const MR: usize, const V: usize>(
 /// AVX2, and a panel's line.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-unsafe fn words(b: *const u32, v: usize) -> __m256i {
+unsafe fn words(b: (*const u32, Layout), v: usize) -> __m256i {
     // SAFETY: as the caller promises; lines are aligned to cache lines.
-    unsafe { b.add(LANES * v).cast::<__m256i>().read_volatile() }
+    unsafe { place(b, v).read_volatile() }
 }
 
 /// Adds the products of a line of a panel and of pairs of rows where they lie.
@@ -183,9 +183,8 @@ unsafe fn words(b: *const u32, v: usize) -> __m256i {
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 unsafe fn add_rows<const MR: usize, const V: usize>(
-    a: *const bf16,
-    row_stride: usize,
-    b: *const u32,
+    (a, row_stride): (*const bf16, usize),
+    b: (*const u32, Layout),
     sums: &mut [[__m256; V]; MR],
 ) {
     // SAFETY: as the caller promises.
@@ -285,13 +284,20 @@ unsafe fn steps<const R: usize>(
 /// AVX2, and `8 * V` words.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-unsafe fn line<const V: usize>(b: *const u32) -> [__m256i; V] {
+unsafe fn line<const V: usize>(b: (*const u32, Layout)) -> [__m256i; V] {
     let mut words = [_mm256_setzero_si256(); V];
     for (v, words) in words.iter_mut().enumerate() {
         // SAFETY: as the caller promises.
-        *words = unsafe { _mm256_loadu_si256(b.add(LANES * v).cast()) };
+        *words = unsafe { _mm256_loadu_si256(place(b, v)) };
     }
     words
+}
+
+/// Where register `v` of a panel's line lies.
+#[inline(always)]
+fn place((b, layout): (*const u32, Layout), v: usize) -> *const __m256i {
+    let half = b.wrapping_add(v * LANES / WIDTH * layout.half);
+    half.wrapping_add(v * LANES % WIDTH).cast()
 }
 
 /// Adds what is to be added to 8 columns of a row and writes them.

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::panels::COLUMNS;
+use super::panels::{COLUMNS, HALF};
 use super::tile::{NextLines, ROWS, TileJob, TileOutput};
 use crate::cpu::isa::Isa;
 use crate::cpu::scratch::with_scratch;
@@ -27,7 +27,9 @@ macro_rules! with_tile {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => $function::<Avx512<2>>($($argument),*),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 if $rows <= Avx2::<4>::ROWS => $function::<Avx2<4>>($($argument),*),
+            Isa::Avx2 if $rows <= Avx2::<4>::ROWS && $columns > 16 => {
+                $function::<Avx2<4>>($($argument),*)
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => $function::<Avx2<2>>($($argument),*),
             Isa::Portable => {
@@ -36,6 +38,15 @@ macro_rules! with_tile {
             }
         }
     };
+}
+
+/// Whether tiles multiply whole lines of a panel.
+pub(super) fn multiplies_lines() -> bool {
+    with_tile!([ROWS, COLUMNS], has_lines())
+}
+
+fn has_lines<T: Tile>() -> bool {
+    T::COLUMNS == COLUMNS
 }
 
 /// # Safety
@@ -65,32 +76,33 @@ struct Part {
 /// As for [`run`], with sums of every job, and the CPU has the instructions of `T`.
 unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
     let Some(first) = jobs.first() else { return };
-    let terms = first.products().iter().enumerate();
-    let mut parts = terms.flat_map(|(i, term)| parts(term.words).map(move |depths| (i, depths)));
-    // A sum of nothing is one part of no depth.
-    let mut next = Some(parts.next().unwrap_or((0, 0..0)));
-    let mut adds = false;
-    let row_tiles: usize = jobs.iter().map(|job| job.rows.div_ceil(T::ROWS)).sum();
-    let tiles = COLUMNS / T::COLUMNS * row_tiles;
-    while let Some((term, depths)) = next {
-        next = parts.next();
-        let part = Part {
-            term,
-            depths,
-            adds,
-            ends: next.is_none(),
-        };
-        let mut next = NextLines::from(0, tiles);
-        // The lines of a tile's columns are read by all rows before those of others.
-        for column in (0..COLUMNS).step_by(T::COLUMNS) {
+    let tiles = jobs.iter().map(|job| job.rows.div_ceil(T::ROWS)).sum();
+    // All lines of a tile's columns are read before those of others, each part by all rows: so they
+    // lie, half of a panel behind the other.
+    for column in (0..first.columns).step_by(T::COLUMNS) {
+        let terms = first.products().iter().enumerate();
+        let mut parts =
+            terms.flat_map(|(i, term)| parts(term.words).map(move |depths| (i, depths)));
+        // A sum of nothing is one part of no depth.
+        let mut next = Some(parts.next().unwrap_or((0, 0..0)));
+        let mut adds = false;
+        while let Some((term, depths)) = next {
+            next = parts.next();
+            let part = Part {
+                term,
+                depths,
+                adds,
+                ends: next.is_none(),
+            };
+            let mut next = NextLines::from(0, tiles);
             let sums = sums.chunks_exact_mut(ROWS * COLUMNS);
             for (i, (job, sums)) in jobs.iter().zip(sums).enumerate() {
                 let is_last = i + 1 == jobs.len();
                 // SAFETY: as the caller promises.
                 unsafe { run_part::<T>(job, &part, (sums, column), is_last, &mut next) };
             }
+            adds = true;
         }
-        adds = true;
     }
 }
 
@@ -116,9 +128,6 @@ unsafe fn run_part<T: Tile>(
     let TileOutput::F32(to) = job.output else {
         unreachable!("products of f32 are f32");
     };
-    if column >= job.columns {
-        return;
-    }
     let term = &job.terms[part.term];
     let null = std::ptr::null();
     // Rows are shared evenly: a tile of few waits for its own sums.
@@ -139,13 +148,16 @@ unsafe fn run_part<T: Tile>(
             ),
             false => (sums, COLUMNS),
         };
-        let lines = term.b.wrapping_add(part.depths.start * COLUMNS);
+        let lines = term
+            .b
+            .wrapping_add(term.layout.at(part.depths.start, column));
         let tile = tile::TileJob {
             a: term.a.wrapping_add(a_offset),
             a_row_stride: term.row_stride,
             a_depth_stride: term.word_stride,
-            b: lines.wrapping_add(column).cast(),
-            b_line_stride: COLUMNS,
+            b: lines.cast(),
+            b_line_stride: term.layout.line,
+            b_half_stride: term.layout.half,
             sums: if part.adds { sums } else { null },
             sums_row_stride: COLUMNS,
             bias: held(job.bias, 0),
@@ -155,7 +167,11 @@ unsafe fn run_part<T: Tile>(
             c_row_stride,
             c_is_far: part.ends,
             is_last,
-            next: next.share(lines, part.depths.len()),
+            next: next.share(
+                (lines, term.layout),
+                part.depths.len(),
+                T::COLUMNS == COLUMNS,
+            ),
             rows: (job.rows - row).min(step),
             columns: match part.ends {
                 true => (job.columns - column).min(T::COLUMNS),
@@ -203,6 +219,7 @@ unsafe fn steps<T: Tile>(
                     a_depth_stride: rank,
                     b,
                     b_line_stride: stride,
+                    b_half_stride: HALF,
                     sums,
                     sums_row_stride: COLUMNS,
                     bias: std::ptr::null(),

@@ -4,6 +4,7 @@
 //! gradient needs them, some thousandths of what the product takes: a second copy that stays would
 //! take the memory in which a third of all blocks can keep their activations.
 
+use super::layout::Layout;
 use super::operand::Operand;
 use super::panels::COLUMNS;
 
@@ -12,15 +13,19 @@ use super::panels::COLUMNS;
 /// # Safety
 ///
 /// As for [`Operand::transpose_block`].
-pub(super) unsafe fn portable<T: Operand>(from: *const u32, to: *mut u32) {
+pub(super) unsafe fn portable<T: Operand>(
+    (from, from_layout): (*const u32, Layout),
+    (to, to_layout): (*mut u32, Layout),
+) {
     for line in 0..COLUMNS / T::DEPTHS {
         for column in 0..COLUMNS {
             // What is a depth here is a column there.
             let (word, depth) = (column / T::DEPTHS, column % T::DEPTHS);
             // SAFETY: lines and words of the block.
             unsafe {
-                let row = from.add(word * COLUMNS + line * T::DEPTHS);
-                *to.add(line * COLUMNS + column) = T::word(|i| T::of_word(*row.add(i), depth));
+                let row = from.add(from_layout.at(word, line * T::DEPTHS));
+                let to = to.add(to_layout.at(line, column));
+                *to = T::word(|i| T::of_word(*row.add(i), depth));
             }
         }
     }
@@ -37,20 +42,22 @@ mod vectors {
         _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
     };
 
-    use super::{COLUMNS, Operand};
+    use super::{Layout, Operand};
     use crate::cpu::tile_avx512::transposed_16;
 
-    /// 16 words of 16 lines from word `first` on, transposed.
+    /// 16 words of 16 lines from a line and a column on, transposed.
     ///
     /// # Safety
     ///
     /// AVX-512F, and 16 lines at `from`.
     #[target_feature(enable = "avx512f")]
-    unsafe fn columns(from: *const u32, first: usize) -> [__m512; 16] {
+    unsafe fn columns((from, layout): (*const u32, Layout), at: [usize; 2]) -> [__m512; 16] {
+        let [first_line, column] = at;
         let mut rows = [_mm512_setzero_ps(); 16];
         for (line, row) in rows.iter_mut().enumerate() {
+            let words = from.wrapping_add(layout.at(first_line + line, column));
             // SAFETY: as the caller promises.
-            *row = unsafe { _mm512_loadu_ps(from.add(line * COLUMNS + first).cast()) };
+            *row = unsafe { _mm512_loadu_ps(words.cast()) };
         }
         transposed_16(rows)
     }
@@ -59,7 +66,10 @@ mod vectors {
     ///
     /// AVX-512F, and as for [`Operand::transpose_block`].
     #[target_feature(enable = "avx512f")]
-    pub(in super::super) unsafe fn avx512<T: Operand>(from: *const u32, to: *mut u32) {
+    pub(in super::super) unsafe fn avx512<T: Operand>(
+        from: (*const u32, Layout),
+        to: (*mut u32, Layout),
+    ) {
         // SAFETY: as the caller promises.
         unsafe {
             match T::DEPTHS {
@@ -73,14 +83,15 @@ mod vectors {
     ///
     /// As for [`avx512`], with 32 lines.
     #[target_feature(enable = "avx512f")]
-    unsafe fn words(from: *const u32, to: *mut u32) {
+    unsafe fn words(from: (*const u32, Layout), (to, layout): (*mut u32, Layout)) {
         for depths in [0, 16] {
             for outputs in [0, 16] {
                 // SAFETY: as the caller promises.
                 unsafe {
-                    let block = columns(from.add(depths * COLUMNS), outputs);
+                    let block = columns(from, [depths, outputs]);
                     for (i, column) in block.into_iter().enumerate() {
-                        _mm512_storeu_ps(to.add((outputs + i) * COLUMNS + depths).cast(), column);
+                        let to = to.add(layout.at(outputs + i, depths));
+                        _mm512_storeu_ps(to.cast(), column);
                     }
                 }
             }
@@ -91,14 +102,14 @@ mod vectors {
     ///
     /// As for [`avx512`], with 16 lines of pairs of 16 bits.
     #[target_feature(enable = "avx512f")]
-    unsafe fn pairs(from: *const u32, to: *mut u32) {
+    unsafe fn pairs(from: (*const u32, Layout), (to, layout): (*mut u32, Layout)) {
         let low_half = _mm512_set1_epi32(0xffff);
         let high_half = _mm512_set1_epi32(0xffff_0000_u32 as i32);
         let first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
         let second = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
         for half in [0, 1] {
             // SAFETY: as the caller promises.
-            let block = unsafe { columns(from, 16 * half) };
+            let block = unsafe { columns(from, [0, 16 * half]) };
             for pair in 0..8 {
                 // Two columns, each with the pairs of 32 depths.
                 let [a, b]: [__m512i; 2] = [
@@ -111,11 +122,11 @@ mod vectors {
                     _mm512_or_si512(_mm512_srli_epi32::<16>(a), _mm512_and_si512(b, high_half));
                 // SAFETY: line `8 * half + pair` of 16.
                 unsafe {
-                    let line = to.add((8 * half + pair) * COLUMNS);
+                    let line = 8 * half + pair;
                     let words = _mm512_permutex2var_epi32(even, first, odd);
-                    _mm512_storeu_si512(line.cast(), words);
+                    _mm512_storeu_si512(to.add(layout.at(line, 0)).cast(), words);
                     let words = _mm512_permutex2var_epi32(even, second, odd);
-                    _mm512_storeu_si512(line.add(16).cast(), words);
+                    _mm512_storeu_si512(to.add(layout.at(line, 16)).cast(), words);
                 }
             }
         }
@@ -126,25 +137,28 @@ mod vectors {
 mod tests {
     use burn::tensor::bf16;
 
-    use super::{COLUMNS, Operand, portable};
+    use super::{COLUMNS, Layout, Operand, portable};
 
     fn assert_transposed<T: Operand + std::fmt::Debug>(number: impl Fn(usize) -> T) {
         let lines = COLUMNS / T::DEPTHS;
         let value = |depth: usize, column: usize| number(depth * COLUMNS + column);
-        let mut from = vec![0u32; lines * COLUMNS];
-        for (i, word) in from.iter_mut().enumerate() {
-            let (line, column) = (i / COLUMNS, i % COLUMNS);
-            *word = T::word(|d| value(line * T::DEPTHS + d, column));
+        // Blocks of panels that are one and two blocks deep.
+        let layouts = [lines, 2 * lines].map(Layout::of::<T>);
+        let places = (0..lines).flat_map(|line| (0..COLUMNS).map(move |column| (line, column)));
+        let mut from = vec![0u32; 2 * lines * COLUMNS];
+        for (line, column) in places.clone() {
+            from[layouts[0].at(line, column)] = T::word(|d| value(line * T::DEPTHS + d, column));
         }
         let [mut plain, mut best] = [0, 1].map(|_| vec![0u32; from.len()]);
         // SAFETY: all have a block of lines.
         unsafe {
-            portable::<T>(from.as_ptr(), plain.as_mut_ptr());
-            T::transpose_block(from.as_ptr(), best.as_mut_ptr());
+            let from = (from.as_ptr(), layouts[0]);
+            portable::<T>(from, (plain.as_mut_ptr(), layouts[1]));
+            T::transpose_block(from, (best.as_mut_ptr(), layouts[1]));
         }
         assert_eq!(plain, best);
-        for (i, &word) in plain.iter().enumerate() {
-            let (line, column) = (i / COLUMNS, i % COLUMNS);
+        for (line, column) in places {
+            let word = plain[layouts[1].at(line, column)];
             for d in 0..T::DEPTHS {
                 assert_eq!(T::of_word(word, d), value(column, line * T::DEPTHS + d));
             }

@@ -1,0 +1,37 @@
+//! Where the words of a panel lie: the two halves of its lines in turns, or one half behind the other.
+//!
+//! A tile reads what lies in one piece. Registers of AVX-512 hold whole lines; those of AVX2 half of
+//! them, and tiles that skip every second line of the cache run at .92 of the rate of those that do not.
+
+use super::operand::Operand;
+use super::panels::{COLUMNS, HALF};
+
+/// Words between those of a panel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// From one line to the next.
+    pub(crate) line: usize,
+    /// From the first half of a line to the other.
+    pub(crate) half: usize,
+}
+
+impl Layout {
+    /// Of a panel of `lines` lines.
+    pub(crate) fn of<T: Operand>(lines: usize) -> Self {
+        match T::multiplies_lines() {
+            true => Self {
+                line: COLUMNS,
+                half: HALF,
+            },
+            false => Self {
+                line: HALF,
+                half: lines * HALF,
+            },
+        }
+    }
+
+    /// Where the word of column `column` of line `line` lies.
+    pub(crate) fn at(self, line: usize, column: usize) -> usize {
+        line * self.line + column / HALF * self.half + column % HALF
+    }
+}
