@@ -30,6 +30,12 @@ pub(crate) trait Operand: Number + PartialEq {
     /// Whether tiles multiply whole lines of a panel, not half of them.
     fn multiplies_lines() -> bool;
 
+    /// Whether rows are multiplied as fast where they lie as from strips: where a tile has so few that
+    /// their lines fit the sets of a first level of cache, whatever their stride.
+    fn reads_in_place() -> bool {
+        false
+    }
+
     /// Lines of a strip for one word of its rows.
     fn strip_lines() -> usize {
         if Self::widens() { Self::DEPTHS } else { 1 }
@@ -95,6 +101,10 @@ impl Operand for f32 {
 
     fn multiplies_lines() -> bool {
         tile_f32::multiplies_lines()
+    }
+
+    fn reads_in_place() -> bool {
+        tile_f32::reads_in_place()
     }
 
     unsafe fn run_tiles(jobs: &[TileJob<Self>]) {

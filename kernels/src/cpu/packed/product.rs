@@ -1,6 +1,7 @@
 //! Sums of products of rows and packed panels: `C = residual + bias + A₁ B₁ + A₂ B₂ + …`.
 //!
-//! A block of rows, packed in strips, stays in the second level of cache while all panels pass by.
+//! A block of rows, packed in strips or where it lies, stays in the second level of cache while all
+//! panels pass by.
 //! An element of C is summed in one order, which does not depend on the number of threads; where C
 //! is f32 a deep product is cut into chunks, so that a block of many rows still fits.
 
@@ -33,6 +34,10 @@ const DEEP_WORDS: usize = 2048;
 const FEW_ROWS: usize = 4 * ROWS;
 /// Rows up to which they are not widened: memory is slower than pairs.
 const FEW_WIDENED: usize = 4;
+/// Rows of a block that is read where it lies, and words that are multiplied at a time: with fewer
+/// passes over C.
+const ROWS_IN_PLACE: usize = 7 * ROWS;
+const CHUNK_IN_PLACE: usize = 4 * CHUNK_WORDS;
 /// Panels from which on packing the rows pays.
 const MANY_PANELS: usize = 6;
 /// Multiply-adds below which a second thread costs more than it brings.
@@ -78,6 +83,11 @@ impl<'a, T: Operand> Rows<'a, T> {
     /// Whether words can be read where they lie.
     fn has_words(&self) -> bool {
         self.depth_stride == 1 || T::DEPTHS == 1
+    }
+
+    /// Whether many rows are better read there, too.
+    fn is_in_place(&self) -> bool {
+        T::reads_in_place() && self.depth_stride == 1
     }
 
     /// Where word `word` of row `row` lies, the first of the product being 0.
@@ -336,7 +346,8 @@ impl<T: Operand> Sum<'_, T> {
             // Of all panels: those of one thread are fewer the more threads there are, and where strips
             // are widened they decide how rows are rounded.
             let is_little = n <= most || self.panels().len() < MANY_PANELS;
-            if is_little && pieces.iter().all(|piece| piece.term.left.has_words()) {
+            let mut rows = pieces.iter().map(|piece| piece.term.left);
+            if rows.all(|rows| rows.is_in_place() || is_little && rows.has_words()) {
                 self.tiles(&pieces, (panels.clone(), columns), i == 0);
                 continue;
             }
@@ -358,7 +369,13 @@ impl<T: Operand> Sum<'_, T> {
         let Range { start, end } = self.terms[0].words;
         let words = end - start;
         let chunks = match self.output.to {
-            TileOutput::F32(_) => words.div_ceil(CHUNK_WORDS).max(1),
+            TileOutput::F32(_) => {
+                let most = match self.terms[0].left.is_in_place() {
+                    true => CHUNK_IN_PLACE,
+                    false => CHUNK_WORDS,
+                };
+                words.div_ceil(most).max(1)
+            }
             TileOutput::Bf16(_) => 1,
         };
         (0..chunks)
@@ -579,6 +596,9 @@ pub(crate) fn for_row_blocks<T: Operand, O: Operand>(
 
 /// Rows of A with `depth` elements that stay in cache.
 fn block_rows<T: Operand, O: Operand>(depth: usize) -> usize {
+    if T::reads_in_place() {
+        return ROWS_IN_PLACE;
+    }
     let is_chunked = O::DTYPE == DType::F32 || depth >= DEEP_WORDS * T::DEPTHS;
     let at_a_time = match is_chunked {
         true => depth.min(CHUNK_WORDS * T::DEPTHS),

@@ -45,6 +45,15 @@ pub(super) fn multiplies_lines() -> bool {
     with_tile!([ROWS, COLUMNS], has_lines())
 }
 
+/// As [`Operand::reads_in_place`](super::operand::Operand::reads_in_place) says: measured with AVX2,
+/// where strips of twelve rows would be read by halves.
+pub(super) fn reads_in_place() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return Isa::detect() == Isa::Avx2;
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 fn has_lines<T: Tile>() -> bool {
     T::COLUMNS == COLUMNS
 }
