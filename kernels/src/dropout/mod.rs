@@ -6,6 +6,8 @@
 //! adapter's scaling, so that bf16 inputs are not rounded again.
 
 #[cfg(target_arch = "x86_64")]
+mod cpu_avx2;
+#[cfg(target_arch = "x86_64")]
 mod cpu_avx512;
 #[cfg(feature = "cube")]
 pub(crate) mod cuda;
@@ -19,9 +21,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 #[cfg(test)]
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::isa::Isa;
-use crate::cpu::isa::for_each_isa;
+use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::number::Number;
 #[cfg(test)]
 use crate::cpu::pool::Buffer;
@@ -63,26 +63,32 @@ impl Dropout {
         assert!(first.is_multiple_of(4), "a draw decides on four columns");
         assert_eq!(from.len(), to.len(), "as many numbers to write as to read");
         let word = mix(self.state ^ mix(row as u64)).wrapping_add(first as u64 / 4);
-        #[cfg(target_arch = "x86_64")]
-        if Isa::detect() == Isa::Avx512 {
-            // SAFETY: detected; the lengths are compared above.
-            unsafe { cpu_avx512::keep(word, self.threshold, from, to) };
-            return;
-        }
-        keep(word, self.threshold, from, to);
+        // SAFETY: detected; the lengths are compared above.
+        let done = match Isa::detect() {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => return unsafe { cpu_avx512::keep(word, self.threshold, from, to) },
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { cpu_avx2::keep(word, self.threshold, from, to) },
+            Isa::Portable => 0,
+        };
+        let word = word.wrapping_add(done as u64 / 4);
+        keep(word, self.threshold, &from[done..], &mut to[done..]);
     }
 
     /// Adds a row of f32, less what is dropped.
     pub(crate) fn add_kept(self, row: usize, from: &[f32], to: &mut [f32]) {
         assert_eq!(from.len(), to.len(), "as many numbers to add to as to add");
         let word = mix(self.state ^ mix(row as u64));
-        #[cfg(target_arch = "x86_64")]
-        if Isa::detect() == Isa::Avx512 {
-            // SAFETY: detected; the lengths are compared above.
-            unsafe { cpu_avx512::add_kept(word, self.threshold, from, to) };
-            return;
-        }
-        add_kept(word, self.threshold, from, to);
+        // SAFETY: detected; the lengths are compared above.
+        let done = match Isa::detect() {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => return unsafe { cpu_avx512::add_kept(word, self.threshold, from, to) },
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { cpu_avx2::add_kept(word, self.threshold, from, to) },
+            Isa::Portable => 0,
+        };
+        let word = word.wrapping_add(done as u64 / 4);
+        add_kept(word, self.threshold, &from[done..], &mut to[done..]);
     }
 }
 
