@@ -8,8 +8,9 @@ use std::arch::x86_64::{
     _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_setzero_ps,
 };
 
-use crate::cpu::lanes_avx2::{LANES, ask_to_read_later, load, store, transposed_quads};
+use crate::cpu::lanes_avx2::{LANES, load, store, transposed_quads};
 use crate::cpu::number::Number;
+use crate::cpu::prefetch::ask_to_read_later;
 
 /// Keys whose sums are kept in registers.
 const KEYS: usize = 4;

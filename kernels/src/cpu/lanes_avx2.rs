@@ -1,16 +1,15 @@
 //! Eight numbers at once on CPUs with AVX2: rows to columns, and bf16 as f32 and back.
 
 use std::arch::x86_64::{
-    __m128, __m256, __m256i, _CMP_UNORD_Q, _MM_HINT_T0, _MM_HINT_T1, _mm_add_ps, _mm_add_ss,
-    _mm_cvtss_f32, _mm_loadu_ps, _mm_loadu_si128, _mm_max_ps, _mm_max_ss, _mm_movehl_ps,
-    _mm_movelh_ps, _mm_prefetch, _mm_shuffle_ps, _mm_storeu_si128, _mm_unpackhi_ps,
-    _mm_unpacklo_ps, _mm256_add_epi32, _mm256_and_si256, _mm256_blendv_epi8, _mm256_castpd_ps,
-    _mm256_castps_pd, _mm256_castps_si256, _mm256_castps128_ps256, _mm256_castps256_ps128,
-    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cvtepu16_epi32,
-    _mm256_extractf128_ps, _mm256_insertf128_ps, _mm256_loadu_ps, _mm256_or_si256,
-    _mm256_packus_epi32, _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_slli_epi32,
-    _mm256_srli_epi32, _mm256_storeu_ps, _mm256_unpackhi_pd, _mm256_unpackhi_ps,
-    _mm256_unpacklo_pd, _mm256_unpacklo_ps,
+    __m128, __m256, __m256i, _CMP_UNORD_Q, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_loadu_ps,
+    _mm_loadu_si128, _mm_max_ps, _mm_max_ss, _mm_movehl_ps, _mm_movelh_ps, _mm_shuffle_ps,
+    _mm_storeu_si128, _mm_unpackhi_ps, _mm_unpacklo_ps, _mm256_add_epi32, _mm256_and_si256,
+    _mm256_blendv_epi8, _mm256_castpd_ps, _mm256_castps_pd, _mm256_castps_si256,
+    _mm256_castps128_ps256, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_castsi256_si128,
+    _mm256_cmp_ps, _mm256_cvtepu16_epi32, _mm256_extractf128_ps, _mm256_insertf128_ps,
+    _mm256_loadu_ps, _mm256_or_si256, _mm256_packus_epi32, _mm256_permute4x64_epi64,
+    _mm256_set1_epi32, _mm256_slli_epi32, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_unpackhi_pd,
+    _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
 };
 
 use burn::tensor::DType;
@@ -25,20 +24,6 @@ pub(crate) const WORDS: usize = 4;
 
 /// The upper halves of 32 bits.
 const UPPER: i32 = 0xffff_0000_u32 as i32;
-
-/// Has a cache line brought that will be read.
-#[inline(always)]
-pub(crate) fn ask_to_read<T>(first: *const T) {
-    // SAFETY: part of what every x86-64 has; any address may be asked for.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(first.cast()) };
-}
-
-/// Has a cache line brought to the second level that will be read after what is read now.
-#[inline(always)]
-pub(crate) fn ask_to_read_later<T>(first: *const T) {
-    // SAFETY: as above.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(first.cast()) };
-}
 
 /// Eight numbers.
 ///

@@ -21,6 +21,7 @@ pub mod pool;
 pub(crate) mod powers_avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod powers_avx512;
+pub(crate) mod prefetch;
 pub mod product;
 pub(crate) mod rows;
 pub(crate) mod scratch;

@@ -6,7 +6,8 @@ use std::arch::x86_64::{
     _mm256_storeu_ps,
 };
 
-use super::lanes_avx2::{LANES, ask_to_read_later};
+use super::lanes_avx2::LANES;
+use super::prefetch::ask_to_read_later;
 use super::tile::{Tile, TileJob};
 
 /// Tiles of `V` registers a row.

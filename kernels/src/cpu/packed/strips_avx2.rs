@@ -14,9 +14,8 @@ use super::operand::Operand;
 use super::panels::COLUMNS;
 use super::strips::StripRows;
 use super::tile::ROWS;
-use crate::cpu::lanes_avx2::{
-    LANES, WORDS, ask_to_read, eight_rows, four_of_eight, four_of_four, lower, upper,
-};
+use crate::cpu::lanes_avx2::{LANES, WORDS, eight_rows, four_of_eight, four_of_four, lower, upper};
+use crate::cpu::prefetch::ask_to_read;
 
 /// Words of a row from those that are read to those that are asked for.
 const WORDS_AHEAD: usize = 32;

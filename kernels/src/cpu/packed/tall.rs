@@ -7,11 +7,15 @@ use rayon::prelude::*;
 
 use super::operand::Operand;
 use crate::cpu::isa::for_each_isa;
+use crate::cpu::prefetch::ask_to_read;
 use crate::cpu::shared::Shared;
 use crate::dropout::Dropout;
 
 /// Columns of one step.
 const COLUMNS: usize = 32;
+/// Tokens from the row that is read to the one that is asked for: rows lie too far apart for the processor
+/// to see which is next.
+pub(super) const TOKENS_AHEAD: usize = 24;
 /// Tokens whose masked rows are kept at a time.
 const MASKED_TOKENS: usize = 256;
 
@@ -116,6 +120,10 @@ fn columns<T: Operand>(
         let end = (start + MASKED_TOKENS).min(tokens);
         for (token, to) in (start..end).zip(copy.chunks_exact_mut(COLUMNS)) {
             let from = &x.values[token * x.stride + x.first + column..][..width];
+            let ahead = from.as_ptr().wrapping_add(TOKENS_AHEAD * x.stride);
+            for line in (0..size_of_val(from)).step_by(64) {
+                ask_to_read(ahead.wrapping_byte_add(line));
+            }
             match dropout {
                 Some(dropout) => dropout.keep(token, column, from, &mut to[..width]),
                 None => to[..width].copy_from_slice(from),

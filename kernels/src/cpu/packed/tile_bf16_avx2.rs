@@ -14,10 +14,12 @@ use burn::tensor::bf16;
 
 use super::layout::Layout;
 use super::panels::COLUMNS;
+use super::tall::TOKENS_AHEAD;
 use super::tile::{NextLines, ROWS, TileJob, TileOutput};
 use super::tile_bf16::{in_parts, is_widened};
-use crate::cpu::lanes_avx2::{LANES, ask_to_read_later, load, lower, store, upper};
+use crate::cpu::lanes_avx2::{LANES, load, lower, store, upper};
 use crate::cpu::number::Number;
+use crate::cpu::prefetch::{ask_to_read, ask_to_read_later};
 
 /// Most pairs of depths that are summed in registers. Parts that stay in the first level of cache while
 /// all rows pass by take 1.06 times as long: lines come as fast from the second, and a tile has ends.
@@ -255,6 +257,8 @@ unsafe fn steps<const R: usize>(
         let words = &words[row..row + R];
         let first = x.wrapping_add(2 * step * stride);
         let second = first.wrapping_add(stride);
+        ask_to_read(first.wrapping_add(TOKENS_AHEAD * stride));
+        ask_to_read(second.wrapping_add(TOKENS_AHEAD * stride));
         // SAFETY: two rows of numbers for each word.
         unsafe {
             let first = [load(first), load(first.add(LANES))];

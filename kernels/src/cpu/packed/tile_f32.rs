@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::panels::{COLUMNS, HALF};
+use super::tall::TOKENS_AHEAD;
 use super::tile::{NextLines, ROWS, TileJob, TileOutput};
 use crate::cpu::isa::Isa;
 use crate::cpu::scratch::with_scratch;
@@ -238,7 +239,10 @@ unsafe fn steps<T: Tile>(
                     c_row_stride: COLUMNS,
                     c_is_far: false,
                     is_last: false,
-                    next: (b.cast(), 0),
+                    next: (
+                        b.wrapping_add(TOKENS_AHEAD * stride).cast(),
+                        size_of::<f32>() * stride,
+                    ),
                     rows: (rank - row).min(rows),
                     columns: T::COLUMNS,
                     depth: step.min(tokens - start),
