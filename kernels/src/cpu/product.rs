@@ -5,7 +5,8 @@
 
 use super::matrix::Matrix;
 use super::packed::panels::Panels;
-use super::packed::product::{Output, Panelled, Rows, Sum, Term, for_row_blocks};
+use super::packed::product::{Output, Panelled, Sum, Term, for_row_blocks};
+use super::packed::rows::Rows;
 use super::pool::Buffer;
 use super::shared::Shared;
 

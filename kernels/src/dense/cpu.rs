@@ -12,8 +12,9 @@ use crate::cpu::number::Number;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::panels::Panels;
 use crate::cpu::packed::product::{
-    Output, Panelled, RowSource, Rows, Sum, Term, for_row_blocks, rows_times_panels,
+    Output, Panelled, RowSource, Sum, Term, for_row_blocks, rows_times_panels,
 };
+use crate::cpu::packed::rows::Rows;
 use crate::cpu::packed::uninitialised;
 use crate::cpu::pool::Buffer;
 use crate::cpu::rows::map_tasks;

@@ -15,9 +15,8 @@ use crate::cpu::isa::for_each_isa;
 use crate::cpu::packed::convert::narrow_slice;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::panels::{COLUMNS, Panels};
-use crate::cpu::packed::product::{
-    Output, Panelled, Rows, Spread, Sum, Term, evened, for_row_blocks,
-};
+use crate::cpu::packed::product::{Output, Panelled, Spread, Sum, Term, for_row_blocks};
+use crate::cpu::packed::rows::{Rows, evened};
 use crate::cpu::packed::uninitialised;
 use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::{with_numbers, with_scratch};

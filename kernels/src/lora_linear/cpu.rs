@@ -11,9 +11,8 @@ use super::cpu_factors::{BackwardPanels, ForwardPanels};
 use crate::cpu::packed::convert::narrow_slice;
 use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::panels::Panels;
-use crate::cpu::packed::product::{
-    Output, Panelled, Rows, Spread, Sum, Term, evened, for_row_blocks,
-};
+use crate::cpu::packed::product::{Output, Panelled, Spread, Sum, Term, for_row_blocks};
+use crate::cpu::packed::rows::{Rows, evened};
 use crate::cpu::packed::tall::{Columns, Layout, transposed_product};
 use crate::cpu::packed::uninitialised;
 use crate::cpu::pool::Buffer;

@@ -8,14 +8,14 @@ use super::panels::{COLUMNS, HALF};
 
 /// Words between those of a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct PanelLayout {
     /// From one line to the next.
     pub(crate) line: usize,
     /// From the first half of a line to the other.
     pub(crate) half: usize,
 }
 
-impl Layout {
+impl PanelLayout {
     /// Of a panel of `lines` lines.
     pub(crate) fn of<T: Operand>(lines: usize) -> Self {
         match T::multiplies_lines() {

@@ -8,6 +8,7 @@ mod layout;
 pub(crate) mod operand;
 pub(crate) mod panels;
 pub(crate) mod product;
+pub(crate) mod rows;
 pub(crate) mod strips;
 #[cfg(target_arch = "x86_64")]
 mod strips_avx2;

@@ -2,7 +2,7 @@
 
 use burn::tensor::bf16;
 
-use super::layout::Layout;
+use super::layout::PanelLayout;
 use super::tile::{self, TileJob, TileOutput};
 #[cfg(target_arch = "x86_64")]
 use super::{strips_avx2, tile_bf16, tile_bf16_avx2};
@@ -58,7 +58,7 @@ pub(crate) trait Operand: Number + PartialEq {
     /// # Safety
     ///
     /// `from` and `to` have `32 / DEPTHS` lines of 32 words, and do not overlap.
-    unsafe fn transpose_block(from: (*const u32, Layout), to: (*mut u32, Layout)) {
+    unsafe fn transpose_block(from: (*const u32, PanelLayout), to: (*mut u32, PanelLayout)) {
         // SAFETY: detected; the lines are the caller's promise.
         unsafe {
             match Isa::detect() {

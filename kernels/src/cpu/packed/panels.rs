@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 use rayon::prelude::*;
 
-use super::layout::Layout;
+use super::layout::PanelLayout;
 use super::operand::Operand;
 use super::strips::StripRows;
 #[cfg(target_arch = "x86_64")]
@@ -27,7 +27,7 @@ pub(crate) const COLUMNS: usize = 32;
 /// Columns of half of one.
 pub(crate) const HALF: usize = COLUMNS / 2;
 
-/// The words of half a line, one for each column: a line of the cache. [`Layout`] says where it lies.
+/// The words of half a line, one for each column: a line of the cache. [`PanelLayout`] says where it lies.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 struct HalfLine([u32; HALF]);
@@ -86,7 +86,7 @@ pub(crate) struct Panels<T> {
 pub(crate) struct Panel {
     /// Columns that do not exist are zero.
     pub(crate) words: *const u32,
-    pub(crate) layout: Layout,
+    pub(crate) layout: PanelLayout,
     /// First word of the depth that the panel holds.
     pub(crate) first_word: usize,
     /// Number of lines.
@@ -118,7 +118,7 @@ for_each_isa! {
     ) {
         let ((matrix, stride), (depth, held)) = (from, shape);
         let words = lines.len() / 2;
-        let layout = Layout::of::<T>(words);
+        let layout = PanelLayout::of::<T>(words);
         for p in 0..words {
             let mut line = [0; COLUMNS];
             let first = p * T::DEPTHS * stride + held.start;
@@ -147,7 +147,7 @@ for_each_isa! {
 ///
 /// Every row has the depths of its words, side by side.
 unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [HalfLine], column: usize) {
-    let layout = Layout::of::<T>(lines.len() / 2);
+    let layout = PanelLayout::of::<T>(lines.len() / 2);
     assert!(
         lines.len() >= 2 * rows.words && [0, HALF].contains(&column) && rows.rows <= HALF,
         "lines of a panel"
@@ -218,7 +218,7 @@ impl<T: Operand> Panels<T> {
                 unsafe { transpose_half(rows, lines, column) };
             }
             if whole < words {
-                let layout = Layout::of::<T>(words);
+                let layout = PanelLayout::of::<T>(words);
                 for column in panel * COLUMNS..columns.min((panel + 1) * COLUMNS) {
                     let line = &mut lines[layout.at(whole, column % COLUMNS) / HALF];
                     line.0[column % HALF] = word(whole, depth, |p| rows[column * stride + p]);
@@ -335,7 +335,10 @@ impl<T: Operand> Panels<T> {
             Buffer::filled(Self::whole_half_lines([depth, columns]), |lines| {
                 let lines = lines.par_chunks_mut((2 * words).max(1)).enumerate();
                 lines.for_each(|(panel, lines)| {
-                    let (to, layout) = (lines.as_mut_ptr().cast::<u32>(), Layout::of::<T>(words));
+                    let (to, layout) = (
+                        lines.as_mut_ptr().cast::<u32>(),
+                        PanelLayout::of::<T>(words),
+                    );
                     for source in 0..words / block {
                         let from = self.panel(source);
                         let first = from.words.add(panel * block * from.layout.line);
@@ -375,7 +378,7 @@ impl<T: Operand> Panels<T> {
             .for_each(|(panel, (first_word, lines))| {
                 let first = panel * COLUMNS;
                 let n_words = lines.len() / 2;
-                let layout = Layout::of::<T>(n_words);
+                let layout = PanelLayout::of::<T>(n_words);
                 for column in first..columns.min(first + COLUMNS) {
                     let words = first_word..first_word + n_words;
                     let half = layout.at(0, (column - first) / HALF * HALF) / HALF;
@@ -406,7 +409,7 @@ impl<T: Operand> Panels<T> {
         let span = self.spans[panel];
         Panel {
             words: self.half_lines(span).as_ptr().cast(),
-            layout: Layout::of::<T>(span.words),
+            layout: PanelLayout::of::<T>(span.words),
             first_word: span.first_word,
             n_words: span.words,
         }
@@ -425,7 +428,7 @@ impl<T: Operand> Panels<T> {
         let span = self.spans[column / COLUMNS];
         let to = &mut to[..self.depth];
         to.fill(T::ZERO);
-        let (lines, layout) = (self.half_lines(span), Layout::of::<T>(span.words));
+        let (lines, layout) = (self.half_lines(span), PanelLayout::of::<T>(span.words));
         let held = &mut to[T::DEPTHS * span.first_word..];
         for (line, to) in held.chunks_mut(T::DEPTHS).enumerate().take(span.words) {
             let half_line = &lines[layout.at(line, column % COLUMNS) / HALF];

@@ -2,7 +2,7 @@
 
 use burn::tensor::bf16;
 
-use super::layout::Layout;
+use super::layout::PanelLayout;
 use super::operand::Operand;
 use super::panels::{COLUMNS, HALF};
 use crate::cpu::isa::for_each_isa;
@@ -25,7 +25,7 @@ pub(crate) struct TileTerm<T> {
     pub(crate) word_stride: usize,
     /// `words` lines of [`COLUMNS`] words.
     pub(crate) b: *const u32,
-    pub(crate) layout: Layout,
+    pub(crate) layout: PanelLayout,
     pub(crate) words: usize,
 }
 
@@ -62,7 +62,7 @@ impl<T> TileTerm<T> {
         row_stride: 0,
         word_stride: 0,
         b: std::ptr::null(),
-        layout: Layout { line: 0, half: 0 },
+        layout: PanelLayout { line: 0, half: 0 },
         words: 0,
     };
 }
@@ -154,7 +154,7 @@ impl NextLines {
     #[inline(always)]
     pub(super) fn share(
         self,
-        (lines, layout): (*const u32, Layout),
+        (lines, layout): (*const u32, PanelLayout),
         words: usize,
         reads_lines: bool,
     ) -> (*const u8, usize) {

@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 
 use burn::tensor::bf16;
 
-use super::layout::Layout;
+use super::layout::PanelLayout;
 use super::panels::COLUMNS;
 use super::tall::TOKENS_AHEAD;
 use super::tile::{NextLines, ROWS, TileJob, TileOutput};
@@ -137,7 +137,7 @@ unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
 #[inline]
 unsafe fn add_strip<const MR: usize, const V: usize>(
     a: *const f32,
-    b: (*const u32, Layout),
+    b: (*const u32, PanelLayout),
     sums: &mut [[__m256; V]; MR],
 ) {
     // SAFETY: as the caller promises.
@@ -172,7 +172,7 @@ unsafe fn add_strip<const MR: usize, const V: usize>(
 /// AVX2, and a panel's line.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-unsafe fn words(b: (*const u32, Layout), v: usize) -> __m256i {
+unsafe fn words(b: (*const u32, PanelLayout), v: usize) -> __m256i {
     // SAFETY: as the caller promises; lines are aligned to cache lines.
     unsafe { place(b, v).read_volatile() }
 }
@@ -186,7 +186,7 @@ unsafe fn words(b: (*const u32, Layout), v: usize) -> __m256i {
 #[inline]
 unsafe fn add_rows<const MR: usize, const V: usize>(
     (a, row_stride): (*const bf16, usize),
-    b: (*const u32, Layout),
+    b: (*const u32, PanelLayout),
     sums: &mut [[__m256; V]; MR],
 ) {
     // SAFETY: as the caller promises.
@@ -288,7 +288,7 @@ unsafe fn steps<const R: usize>(
 /// AVX2, and `8 * V` words.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-unsafe fn line<const V: usize>(b: (*const u32, Layout)) -> [__m256i; V] {
+unsafe fn line<const V: usize>(b: (*const u32, PanelLayout)) -> [__m256i; V] {
     let mut words = [_mm256_setzero_si256(); V];
     for (v, words) in words.iter_mut().enumerate() {
         // SAFETY: as the caller promises.
@@ -299,7 +299,7 @@ unsafe fn line<const V: usize>(b: (*const u32, Layout)) -> [__m256i; V] {
 
 /// Where register `v` of a panel's line lies.
 #[inline(always)]
-fn place((b, layout): (*const u32, Layout), v: usize) -> *const __m256i {
+fn place((b, layout): (*const u32, PanelLayout), v: usize) -> *const __m256i {
     let half = b.wrapping_add(v * LANES / WIDTH * layout.half);
     half.wrapping_add(v * LANES % WIDTH).cast()
 }

@@ -4,7 +4,7 @@
 //! gradient needs them, some thousandths of what the product takes: a second copy that stays would
 //! take the memory in which a third of all blocks can keep their activations.
 
-use super::layout::Layout;
+use super::layout::PanelLayout;
 use super::operand::Operand;
 use super::panels::COLUMNS;
 
@@ -14,8 +14,8 @@ use super::panels::COLUMNS;
 ///
 /// As for [`Operand::transpose_block`].
 pub(super) unsafe fn portable<T: Operand>(
-    (from, from_layout): (*const u32, Layout),
-    (to, to_layout): (*mut u32, Layout),
+    (from, from_layout): (*const u32, PanelLayout),
+    (to, to_layout): (*mut u32, PanelLayout),
 ) {
     for line in 0..COLUMNS / T::DEPTHS {
         for column in 0..COLUMNS {
@@ -42,7 +42,7 @@ mod vectors {
         _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
     };
 
-    use super::{Layout, Operand};
+    use super::{Operand, PanelLayout};
     use crate::cpu::tile_avx512::transposed_16;
 
     /// 16 words of 16 lines from a line and a column on, transposed.
@@ -51,7 +51,7 @@ mod vectors {
     ///
     /// AVX-512F, and 16 lines at `from`.
     #[target_feature(enable = "avx512f")]
-    unsafe fn columns((from, layout): (*const u32, Layout), at: [usize; 2]) -> [__m512; 16] {
+    unsafe fn columns((from, layout): (*const u32, PanelLayout), at: [usize; 2]) -> [__m512; 16] {
         let [first_line, column] = at;
         let mut rows = [_mm512_setzero_ps(); 16];
         for (line, row) in rows.iter_mut().enumerate() {
@@ -67,8 +67,8 @@ mod vectors {
     /// AVX-512F, and as for [`Operand::transpose_block`].
     #[target_feature(enable = "avx512f")]
     pub(in super::super) unsafe fn avx512<T: Operand>(
-        from: (*const u32, Layout),
-        to: (*mut u32, Layout),
+        from: (*const u32, PanelLayout),
+        to: (*mut u32, PanelLayout),
     ) {
         // SAFETY: as the caller promises.
         unsafe {
@@ -83,7 +83,7 @@ mod vectors {
     ///
     /// As for [`avx512`], with 32 lines.
     #[target_feature(enable = "avx512f")]
-    unsafe fn words(from: (*const u32, Layout), (to, layout): (*mut u32, Layout)) {
+    unsafe fn words(from: (*const u32, PanelLayout), (to, layout): (*mut u32, PanelLayout)) {
         for depths in [0, 16] {
             for outputs in [0, 16] {
                 // SAFETY: as the caller promises.
@@ -102,7 +102,7 @@ mod vectors {
     ///
     /// As for [`avx512`], with 16 lines of pairs of 16 bits.
     #[target_feature(enable = "avx512f")]
-    unsafe fn pairs(from: (*const u32, Layout), (to, layout): (*mut u32, Layout)) {
+    unsafe fn pairs(from: (*const u32, PanelLayout), (to, layout): (*mut u32, PanelLayout)) {
         let low_half = _mm512_set1_epi32(0xffff);
         let high_half = _mm512_set1_epi32(0xffff_0000_u32 as i32);
         let first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
@@ -137,13 +137,13 @@ mod vectors {
 mod tests {
     use burn::tensor::bf16;
 
-    use super::{COLUMNS, Layout, Operand, portable};
+    use super::{COLUMNS, Operand, PanelLayout, portable};
 
     fn assert_transposed<T: Operand + std::fmt::Debug>(number: impl Fn(usize) -> T) {
         let lines = COLUMNS / T::DEPTHS;
         let value = |depth: usize, column: usize| number(depth * COLUMNS + column);
         // Blocks of panels that are one and two blocks deep.
-        let layouts = [lines, 2 * lines].map(Layout::of::<T>);
+        let layouts = [lines, 2 * lines].map(PanelLayout::of::<T>);
         let places = (0..lines).flat_map(|line| (0..COLUMNS).map(move |column| (line, column)));
         let mut from = vec![0u32; 2 * lines * COLUMNS];
         for (line, column) in places.clone() {
