@@ -15,12 +15,12 @@ use super::operand::Operand;
 use super::strips::StripRows;
 #[cfg(target_arch = "x86_64")]
 use super::strips::avx512;
-use crate::cpu::isa::for_each_isa;
+use crate::cpu::isa::{Isa, for_each_isa};
 use crate::cpu::kept::Kept;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::lanes_avx2;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::pool::Buffer;
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::{isa::Isa, lanes_avx2};
 
 /// Columns of a panel.
 pub(crate) const COLUMNS: usize = 32;
@@ -152,23 +152,22 @@ unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [HalfLine],
         lines.len() >= 2 * rows.words && [0, HALF].contains(&column) && rows.rows <= HALF,
         "lines of a panel"
     );
-    let to = lines
-        .as_mut_ptr()
-        .cast::<f32>()
-        .wrapping_add(layout.at(0, column));
-    #[cfg(target_arch = "x86_64")]
-    if Isa::detect() == Isa::Avx512 {
-        // SAFETY: detected; room was checked, rows are the caller's promise.
-        unsafe { avx512::transpose(rows, to, (layout.line, HALF)) };
-        return;
-    }
-    let mut done = 0;
-    #[cfg(target_arch = "x86_64")]
-    if Isa::detect() == Isa::Avx2 {
-        let from = (rows.first.cast(), rows.stride * size_of::<T>());
-        // SAFETY: as above.
-        done = unsafe { lanes_avx2::transpose(from, [rows.rows, rows.words], (to, layout.line)) };
-    }
+    let first = lines.as_mut_ptr().cast::<f32>();
+    let to = (first.wrapping_add(layout.at(0, column)), layout.line);
+    // SAFETY: detected; room was checked, rows are the caller's promise.
+    let done = match Isa::detect() {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => return unsafe { avx512::transpose(rows, to.0, (to.1, HALF)) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe {
+            let from = (rows.first.cast(), rows.stride * size_of::<T>());
+            lanes_avx2::transpose(from, [rows.rows, rows.words], to)
+        },
+        Isa::Portable => {
+            let _ = to;
+            0
+        }
+    };
     for i in done..rows.rows {
         let row = rows.first.wrapping_add(i * rows.stride);
         for p in 0..rows.words {
