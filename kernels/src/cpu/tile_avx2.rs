@@ -1,5 +1,5 @@
-//! The innermost product for CPUs with AVX2 and FMA: up to 6 rows by 16 columns in
-//! registers, or 2 by 32 where there are few rows, whose sums would wait for each other.
+//! The innermost product for CPUs with AVX2 and FMA: up to 6 rows by 16 columns in registers,
+//! or 2 by 32 where there are few rows, whose sums would wait for each other.
 
 use std::arch::x86_64::{
     _mm256_add_ps, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,

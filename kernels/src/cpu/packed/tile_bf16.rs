@@ -64,16 +64,19 @@ pub(super) unsafe fn in_parts(
     // By the depth alone: how many tiles there are depends on the number of threads.
     let is_whole = first.products().iter().all(|term| term.words <= whole);
     // All lines of a tile's columns are read before those of others, each part by all rows.
-    for column in (0..first.columns).step_by(width) {
-        if is_whole {
+    let columns = (0..first.columns).step_by(width);
+    if is_whole {
+        for column in columns {
             for (i, job) in jobs.iter().enumerate() {
                 run(job, column, [i, jobs.len()]);
             }
-            continue;
         }
-        let parts: Vec<(usize, Range<usize>)> = (0..first.n_terms)
-            .flat_map(|term| parts(first.terms[term].words, part).map(move |part| (term, part)))
-            .collect();
+        return;
+    }
+    let parts: Vec<(usize, Range<usize>)> = (0..first.n_terms)
+        .flat_map(|term| parts(first.terms[term].words, part).map(move |part| (term, part)))
+        .collect();
+    for column in columns {
         with_scratch(jobs.len() * ROWS * COLUMNS, |sums| {
             for (n, (term, part)) in parts.iter().enumerate() {
                 let rows = jobs.iter().zip(sums.chunks_exact_mut(ROWS * COLUMNS));
