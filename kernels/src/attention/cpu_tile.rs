@@ -188,7 +188,6 @@ impl<T: Tile> Arithmetic for WithTiles<T> {
                 residual_row_stride: 0,
                 c: target,
                 c_row_stride: c.row_stride,
-                is_last: false,
                 next: (job.b.cast(), 0),
                 c_is_far: false,
                 rows: job.rows,

@@ -40,12 +40,6 @@ pub(crate) struct TileJob {
         allow(dead_code, reason = "portable tiles do not ask")
     )]
     pub(crate) c_is_far: bool,
-    /// Whether no other tile reads these lines of B soon: those behind them are probably next.
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        allow(dead_code, reason = "portable tiles do not ask")
-    )]
-    pub(crate) is_last: bool,
     /// What memory is better asked for meanwhile, because it is read next: bytes from here on, so many
     /// at each depth.
     #[cfg_attr(

@@ -45,7 +45,7 @@ pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
         _ => [WHOLE, PART],
     };
     // SAFETY: as the caller promises.
-    unsafe { in_parts(jobs, sizes, COLUMNS, |job, _, [i, n]| run(job, i + 1 == n)) };
+    unsafe { in_parts(jobs, sizes, COLUMNS, |job, _, _| run(job)) };
 }
 
 /// Calls `run` with all tiles, the first of `width` columns, and which of how many tiles it is that
@@ -109,42 +109,38 @@ fn parts(words: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     (0..n).map(move |i| words * i / n..words * (i + 1) / n)
 }
 
-/// A tile, which may be the last one that reads its part of a panel.
-///
 /// # Safety
 ///
 /// As for [`run_tiles`].
-unsafe fn run(job: &TileJob<bf16>, is_last: bool) {
+unsafe fn run(job: &TileJob<bf16>) {
     // SAFETY: as the caller promises; each arm passes the row count that the job states.
     unsafe {
         match (is_widened(job), job.columns <= 16) {
-            (false, true) => with_rows::<1, false>(job, is_last),
-            (false, false) => with_rows::<2, false>(job, is_last),
-            (true, true) => with_rows::<1, true>(job, is_last),
-            (true, false) => with_rows::<2, true>(job, is_last),
+            (false, true) => with_rows::<1, false>(job),
+            (false, false) => with_rows::<2, false>(job),
+            (true, true) => with_rows::<1, true>(job),
+            (true, false) => with_rows::<2, true>(job),
         }
     }
 }
 
-unsafe fn with_rows<const V: usize, const WIDENED: bool>(job: &TileJob<bf16>, is_last: bool) {
+unsafe fn with_rows<const V: usize, const WIDENED: bool>(job: &TileJob<bf16>) {
     // SAFETY: as the caller promises.
     unsafe {
         match job.rows {
-            1 => tile::<1, V, false, WIDENED>(job, is_last),
-            2 => tile::<2, V, false, WIDENED>(job, is_last),
-            3 => tile::<3, V, false, WIDENED>(job, is_last),
-            4 => tile::<4, V, false, WIDENED>(job, is_last),
-            5 => tile::<5, V, false, WIDENED>(job, is_last),
-            6 => tile::<6, V, false, WIDENED>(job, is_last),
-            7 => tile::<7, V, false, WIDENED>(job, is_last),
-            8 => tile::<8, V, false, WIDENED>(job, is_last),
-            9 => tile::<9, V, false, WIDENED>(job, is_last),
-            10 => tile::<10, V, false, WIDENED>(job, is_last),
-            11 => tile::<11, V, false, WIDENED>(job, is_last),
-            _ if !WIDENED && job.products().iter().all(is_strip) => {
-                tile::<12, V, true, false>(job, is_last)
-            }
-            _ => tile::<12, V, false, WIDENED>(job, is_last),
+            1 => tile::<1, V, false, WIDENED>(job),
+            2 => tile::<2, V, false, WIDENED>(job),
+            3 => tile::<3, V, false, WIDENED>(job),
+            4 => tile::<4, V, false, WIDENED>(job),
+            5 => tile::<5, V, false, WIDENED>(job),
+            6 => tile::<6, V, false, WIDENED>(job),
+            7 => tile::<7, V, false, WIDENED>(job),
+            8 => tile::<8, V, false, WIDENED>(job),
+            9 => tile::<9, V, false, WIDENED>(job),
+            10 => tile::<10, V, false, WIDENED>(job),
+            11 => tile::<11, V, false, WIDENED>(job),
+            _ if !WIDENED && job.products().iter().all(is_strip) => tile::<12, V, true, false>(job),
+            _ => tile::<12, V, false, WIDENED>(job),
         }
     }
 }
@@ -173,7 +169,6 @@ pub(super) fn pairs(x: __m512i) -> __m512bh {
 #[target_feature(enable = "avx512f,avx512bf16,avx512bw,avx512vl")]
 unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool, const WIDENED: bool>(
     job: &TileJob<bf16>,
-    is_last: bool,
 ) {
     let mut sums = [[_mm512_setzero_ps(); V]; MR];
     for i in 0..MR {
@@ -195,7 +190,6 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool, const WIDENE
             (true, _) => (2, 2 * ROWS),
             (false, _) => (term.row_stride, term.word_stride),
         };
-        let later = if is_last { term.words } else { LINES_AHEAD };
         for _ in 0..term.words {
             let mut line = [_mm512_setzero_si512(); V];
             // SAFETY: the panel has a line for each word, A's rows two elements.
@@ -203,8 +197,7 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIPS: bool, const WIDENE
                 for (v, line) in line.iter_mut().enumerate() {
                     *line = _mm512_loadu_si512(b.add(16 * v).cast());
                 }
-                ask_to_read::<V>(b.wrapping_add(LINES_AHEAD * COLUMNS).cast());
-                ask_to_read_later::<V>(b.wrapping_add(later * COLUMNS).cast());
+                ask_to_read_later::<V>(b.wrapping_add(LINES_AHEAD * COLUMNS).cast());
                 if STRIPS || WIDENED {
                     ask_to_read::<1>(a.cast::<f32>().wrapping_add(STRIP_AHEAD));
                 }

@@ -106,10 +106,9 @@ unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
             };
             let mut next = NextLines::from(0, tiles);
             let sums = sums.chunks_exact_mut(ROWS * COLUMNS);
-            for (i, (job, sums)) in jobs.iter().zip(sums).enumerate() {
-                let is_last = i + 1 == jobs.len();
+            for (job, sums) in jobs.iter().zip(sums) {
                 // SAFETY: as the caller promises.
-                unsafe { run_part::<T>(job, &part, (sums, column), is_last, &mut next) };
+                unsafe { run_part::<T>(job, &part, (sums, column), &mut next) };
             }
             adds = true;
         }
@@ -132,7 +131,6 @@ unsafe fn run_part<T: Tile>(
     job: &TileJob<f32>,
     part: &Part,
     (sums, column): (&mut [f32], usize),
-    is_last: bool,
     next: &mut NextLines,
 ) {
     let TileOutput::F32(to) = job.output else {
@@ -176,7 +174,6 @@ unsafe fn run_part<T: Tile>(
             c,
             c_row_stride,
             c_is_far: part.ends,
-            is_last,
             next: next.share(
                 (lines, term.layout),
                 part.depths.len(),
@@ -238,7 +235,6 @@ unsafe fn steps<T: Tile>(
                     c: sums,
                     c_row_stride: COLUMNS,
                     c_is_far: false,
-                    is_last: false,
                     next: (
                         b.wrapping_add(TOKENS_AHEAD * stride).cast(),
                         size_of::<f32>() * stride,
