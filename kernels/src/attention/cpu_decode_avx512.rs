@@ -25,10 +25,14 @@ const QUAD: usize = 4;
 /// Heads that are multiplied with a key, or weigh a value, while it is in a register.
 const HEADS: usize = 4;
 
-// A cache comes from memory: between two uses of it a token reads all weights. Products of one piece
-// therefore ask for what comes after it, into the second level, or memory would rest while they are
-// multiplied and they while memory works. They ask for nothing else: a core can wait for two dozen lines
-// at a time, and those asked for from the second level to the first keep others from coming.
+/// Rows of keys or values from the one that is read to the one that is asked for, a multiple of
+/// [`BLOCK`].
+///
+/// A cache comes from memory: between two uses of it a token reads all weights. Products therefore ask
+/// the second level for what they read soon, behind the end of a piece for what comes after it. They
+/// ask for nothing else: a core can wait for two dozen lines at a time, and those asked for from the
+/// second level to the first keep others from coming.
+const ROWS_AHEAD: usize = 48;
 
 /// Columns of values that are summed in registers.
 const COLUMNS: usize = 64;
@@ -79,7 +83,10 @@ macro_rules! scores_in_blocks {
                     let block = Block {
                         queries: queries.as_ptr(),
                         keys: keys[first * c..].as_ptr(),
-                        next: next.wrapping_add(first * c),
+                        asked: match first + ROWS_AHEAD {
+                            row if row < n => keys.as_ptr().wrapping_add(row * c),
+                            row => next.wrapping_add((row - n) / BLOCK * BLOCK * c),
+                        },
                         n: (n - first).min(BLOCK),
                         c: if C > 0 { C } else { c },
                     };
@@ -118,8 +125,8 @@ scores_in_blocks!(
 struct Block<T, U> {
     queries: *const T,
     keys: *const U,
-    /// What will be read after all keys, in rows as long.
-    next: *const U,
+    /// As many rows, which are asked for meanwhile.
+    asked: *const U,
     /// At least one key; those that do not exist repeat the last.
     n: usize,
     c: usize,
@@ -138,9 +145,9 @@ impl<T: Number, U: Number> Block<T, U> {
         for quad in 0..BLOCK / QUAD {
             let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
             // In two halves: what is asked for at once holds up the loads behind it.
-            let next = self.next.wrapping_add(QUAD * quad * self.c);
+            let asked = self.asked.wrapping_add(QUAD * quad * self.c);
             let half = QUAD * self.c / 2;
-            prefetch(next, half);
+            prefetch(asked, half);
             for first in (0..self.c).step_by(16) {
                 let mask = lanes(self.c - first);
                 // SAFETY: lanes under the mask lie within the rows.
@@ -155,7 +162,7 @@ impl<T: Number, U: Number> Block<T, U> {
                     }
                 }
             }
-            prefetch(next.wrapping_add(half), half);
+            prefetch(asked.wrapping_add(half), half);
             for (quarters, sums) in quarters.iter_mut().zip(&sums) {
                 quarters[quad] = quarter(sums);
             }
@@ -174,7 +181,7 @@ impl<T: Number, U: Number> Block<T, U> {
         let mut quarters = [[_mm512_setzero_ps(); BLOCK / QUAD]; R];
         for quad in 0..BLOCK / QUAD {
             let mut sums = [[_mm512_setzero_ps(); QUAD]; R];
-            prefetch(self.next.wrapping_add(QUAD * quad * self.c), QUAD * self.c);
+            prefetch(self.asked.wrapping_add(QUAD * quad * self.c), QUAD * self.c);
             for first in (0..self.c).step_by(32) {
                 let mask: __mmask32 = match self.c - first {
                     rest if rest < 32 => (1 << rest) - 1,
@@ -366,8 +373,7 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
         for k in (0..job.n).step_by(2) {
             let row = job.values.add(k * job.c);
             for asked in [0, 1] {
-                let line = (k + asked) * job.c;
-                prefetch(job.next.wrapping_add(line), job.columns);
+                prefetch(job.asked(k + asked), job.columns);
             }
             let mut pairs = [_mm512_setzero_si512(); 2 * HALVES];
             for v in 0..HALVES {
@@ -431,6 +437,17 @@ struct Weighing<U, W> {
     to: *mut f32,
 }
 
+impl<U, W> Weighing<U, W> {
+    /// What is asked for when row `row` is read.
+    #[inline(always)]
+    fn asked(&self, row: usize) -> *const U {
+        match row + ROWS_AHEAD {
+            row if row < self.n => self.values.wrapping_add(row * self.c),
+            row => self.next.wrapping_add((row - self.n) * self.c),
+        }
+    }
+}
+
 /// # Safety
 ///
 /// AVX-512; pointers valid for `R` heads.
@@ -443,7 +460,7 @@ unsafe fn weigh_block<U: Number, const R: usize>(job: &Weighing<U, f32>) {
     unsafe {
         for k in 0..job.n {
             let row = job.values.add(k * job.c);
-            prefetch(job.next.wrapping_add(k * job.c), job.columns);
+            prefetch(job.asked(k), job.columns);
             let line: [__m512; COLUMNS / 16] =
                 std::array::from_fn(|v| load(row.wrapping_add(16 * v), masks[v]));
             for (i, sums) in sums.iter_mut().enumerate() {
