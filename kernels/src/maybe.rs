@@ -5,6 +5,7 @@ use burn::backend::{Backend, ExtensionType};
 
 /// A tensor that may be missing.
 #[derive(Debug, Clone, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "fusion"))]
 pub(crate) enum Maybe<B: Backend> {
     /// There is none.
     Absent,

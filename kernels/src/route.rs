@@ -14,6 +14,13 @@ pub(crate) fn is_served_by_cpu<const D: usize>(x: &Tensor<D>) -> bool {
     is_read(x) && is_cpu(&x.device())
 }
 
+/// Whether the tensor is on a GPU that the build has kernels for, without a graph, and of a type that
+/// they read: f32 or bf16.
+#[cfg(feature = "cube")]
+pub(crate) fn is_served_by_gpu<const D: usize>(x: &Tensor<D>) -> bool {
+    is_served(x) && !is_cpu(&x.device()) && !x.is_autodiff()
+}
+
 fn is_read<const D: usize>(x: &Tensor<D>) -> bool {
     matches!(x.dtype(), DType::F32 | DType::BF16)
 }

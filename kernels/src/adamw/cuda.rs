@@ -3,11 +3,11 @@
 //! The norm of the gradient is summed in two passes of a fixed order, so that a run repeats bit
 //! by bit.
 
-use burn::backend::DType;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, DType, Dispatch, backend_extension};
 use burn::tensor::Tensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
@@ -148,37 +148,85 @@ pub fn update_flat(adamw: &AdamW, flat: &Flat, [learning_rate, clip_factor]: [f6
     );
 }
 
-/// [`AdamW::update`] into new memory; `None` if the tensors are on no GPU or under autodiff.
-pub(super) fn update(
-    adamw: &AdamW,
-    (parameters, gradient): (&Tensor<1>, &Tensor<1>),
-    state: &mut AdamWState,
-    learning_rate: f64,
-) -> Option<Tensor<1>> {
-    let taken = |x: &Tensor<1>| x.clone().try_into_primitive::<CubeBackend>().ok();
-    // Copies: the decoder still holds views of the parameters.
-    let copied = |x: &Tensor<1>| Some(into_contiguous(taken(x)?).copy());
-    let flat = Flat {
-        parameters: copied(parameters)?,
-        gradient: into_contiguous(taken(gradient)?),
-        first_moment: copied(&state.first_moment)?,
-        second_moment: copied(&state.second_moment)?,
-    };
-    state.step += 1;
-    update_flat(adamw, &flat, [learning_rate, 1.0], state.step);
-    let tensor = Tensor::from_primitive::<CubeBackend>;
-    state.first_moment = tensor(flat.first_moment);
-    state.second_moment = tensor(flat.second_moment);
-    Some(tensor(flat.parameters))
+/// What GPUs implement themselves of an update; nothing is differentiated.
+#[backend_extension(Cube, Fusion: cfg(feature = "fusion"))]
+pub(crate) trait AdamWOps: Backend {
+    /// Parameters and both moments after update number `step`, in new memory: the decoder still
+    /// holds views of the parameters.
+    #[fusion(meta = |parameters, _gradient, first_moment, second_moment, _adamw, _rate, _step| {
+        (parameters.clone(), first_moment.clone(), second_moment.clone())
+    })]
+    fn moved_on(
+        parameters: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        first_moment: FloatTensor<Self>,
+        second_moment: FloatTensor<Self>,
+        adamw: AdamW,
+        learning_rate: f64,
+        step: u64,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+
+    /// The contract is [`norm`]'s.
+    #[fusion(dtype = x, shape = burn::tensor::Shape::new([1]))]
+    fn norm_of_all(x: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// [`super::global_norm`]; `None` if the tensor is on no GPU or under autodiff.
-pub(super) fn norm_of(gradient: &Tensor<1>) -> Option<f64> {
-    let gradient = gradient.clone().try_into_primitive::<CubeBackend>().ok()?;
-    if gradient.meta.num_elements() == 0 {
-        return Some(0.0);
+impl AdamWOps for CubeBackend {
+    fn moved_on(
+        parameters: CubeTensor,
+        gradient: CubeTensor,
+        first_moment: CubeTensor,
+        second_moment: CubeTensor,
+        adamw: AdamW,
+        learning_rate: f64,
+        step: u64,
+    ) -> (CubeTensor, CubeTensor, CubeTensor) {
+        let copied = |x| into_contiguous(x).copy();
+        let flat = Flat {
+            parameters: copied(parameters),
+            gradient: into_contiguous(gradient),
+            first_moment: copied(first_moment),
+            second_moment: copied(second_moment),
+        };
+        update_flat(&adamw, &flat, [learning_rate, 1.0], step);
+        (flat.parameters, flat.first_moment, flat.second_moment)
     }
-    into_data_sync(norm(gradient)).iter::<f64>().next()
+
+    fn norm_of_all(x: CubeTensor) -> CubeTensor {
+        norm(x)
+    }
+}
+
+/// [`AdamW::update`] for tensors on a GPU and without a graph.
+pub(super) fn update(
+    adamw: &AdamW,
+    [parameters, gradient]: [Tensor<1>; 2],
+    state: &mut AdamWState,
+    learning_rate: f64,
+) -> Tensor<1> {
+    state.step += 1;
+    let [first, second] = [&state.first_moment, &state.second_moment].map(Tensor::clone);
+    let (parameters, first, second) = Dispatch::moved_on(
+        parameters.into_dispatch(),
+        gradient.into_dispatch(),
+        first.into_dispatch(),
+        second.into_dispatch(),
+        *adamw,
+        learning_rate,
+        state.step,
+    );
+    let [parameters, first, second] = [parameters, first, second].map(Tensor::from_dispatch);
+    (state.first_moment, state.second_moment) = (first, second);
+    parameters
+}
+
+/// [`super::global_norm`] for a tensor on a GPU and without a graph.
+pub(super) fn norm_of(gradient: &Tensor<1>) -> f64 {
+    if gradient.dims() == [0] {
+        return 0.0;
+    }
+    let norm = Dispatch::norm_of_all(gradient.clone().into_dispatch());
+    f64::from(Tensor::<1>::from_dispatch(norm).into_scalar::<f32>())
 }
 
 /// Euclidean norm of `[p]`, f32, as `[1]`.

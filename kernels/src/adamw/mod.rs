@@ -13,6 +13,8 @@ use burn::tensor::{DType, Tensor};
 
 use crate::cpu::buffer::{contiguous, plain, tensor};
 use crate::route::is_served_by_cpu;
+#[cfg(feature = "cube")]
+use crate::route::is_served_by_gpu;
 
 /// Hyper-parameters, with PyTorch's meaning.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -101,17 +103,16 @@ impl AdamW {
         state: &mut AdamWState,
         learning_rate: f64,
     ) -> Tensor<1> {
-        #[cfg(feature = "cube")]
-        if let Some(parameters) = cuda::update(self, (&parameters, &gradient), state, learning_rate)
-        {
-            return parameters;
-        }
         let inputs = [
             &parameters,
             &gradient,
             &state.first_moment,
             &state.second_moment,
         ];
+        #[cfg(feature = "cube")]
+        if inputs.into_iter().all(are_floats_on_gpu) {
+            return cuda::update(self, [parameters, gradient], state, learning_rate);
+        }
         let served =
             |x: &Tensor<1>| is_served_by_cpu(x) && x.dtype() == DType::F32 && !x.is_autodiff();
         if !inputs.into_iter().all(served) {
@@ -132,11 +133,17 @@ impl AdamW {
     }
 }
 
+/// Whether the kernels of a GPU take the tensor.
+#[cfg(feature = "cube")]
+fn are_floats_on_gpu(x: &Tensor<1>) -> bool {
+    is_served_by_gpu(x) && x.dtype() == DType::F32
+}
+
 /// Euclidean norm of all gradients together.
 pub fn global_norm(gradient: &Tensor<1>) -> f64 {
     #[cfg(feature = "cube")]
-    if let Some(norm) = cuda::norm_of(gradient) {
-        return norm;
+    if are_floats_on_gpu(gradient) {
+        return cuda::norm_of(gradient);
     }
     match plain(gradient, DType::F32) {
         Some(gradient) => cpu::sum_of_squares(gradient.numbers()).sqrt(),

@@ -27,8 +27,10 @@ mod cpu_tile_avx512;
 pub(crate) mod cuda;
 pub mod reference;
 
+#[cfg(feature = "fusion")]
+use burn::backend::fusion::custom::TensorSpec;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Dispatch, backend_extension};
+use burn::backend::{Backend, Dispatch, ExtensionType, backend_extension};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::cpu::number::{Number, with_number};
@@ -270,9 +272,15 @@ pub fn append(cache: Tensor<4>, qkv: &Tensor<3>, first_head: usize, column: usiz
 }
 
 /// What backends implement themselves of attention in training and prefill.
-#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
+#[backend_extension(
+    Autodiff,
+    Flex,
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "fusion"),
+)]
 pub(crate) trait AttentionOps: Backend {
     /// Attention within documents.
+    #[fusion(dtype = qkv, shape = burn::tensor::Shape::new([qkv[0], *n_heads, qkv[2]]))]
     fn document_attention(
         qkv: FloatTensor<Self>,
         n_heads: usize,
@@ -282,8 +290,10 @@ pub(crate) trait AttentionOps: Backend {
 }
 
 /// Pieces of the backward pass, on tensors without a graph.
+#[backend_extension(Flex, Cube: cfg(feature = "cube"), Fusion: cfg(feature = "fusion"))]
 pub(crate) trait AttentionGradients: AttentionOps {
     /// Attention, and what its backward pass needs of it.
+    #[fusion(meta = described)]
     fn attention_forward(
         qkv: FloatTensor<Self>,
         n_heads: usize,
@@ -292,11 +302,16 @@ pub(crate) trait AttentionGradients: AttentionOps {
     ) -> Attention<Self>;
 
     /// Gradient of queries, keys and values, `[n, h + 2 g, c]`.
-    fn attention_gradient(saved: Attention<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
+    #[fusion(meta = |saved, _dy| saved.qkv.clone())]
+    fn attention_gradient(
+        #[extension_type] saved: Attention<Self>,
+        dy: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
 }
 
 /// A forward pass of attention.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "fusion"))]
 pub(crate) struct Attention<B: Backend> {
     /// Queries, keys and values.
     pub(crate) qkv: FloatTensor<B>,
@@ -306,6 +321,24 @@ pub(crate) struct Attention<B: Backend> {
     pub(crate) out: FloatTensor<B>,
     /// Logarithms of the sums of exponentials, `[n, h]`, f32.
     pub(crate) log_sums: FloatTensor<B>,
+}
+
+/// What [`AttentionGradients::attention_forward`] will give, before it is run.
+#[cfg(feature = "fusion")]
+fn described(
+    qkv: &TensorSpec,
+    n_heads: &usize,
+    documents: &Documents,
+    causality: &Causality,
+) -> AttentionMetadata {
+    let [n, h, c] = [qkv.shape[0], *n_heads, qkv.shape[2]];
+    AttentionMetadata {
+        qkv: qkv.clone(),
+        documents: documents.clone(),
+        causality: *causality,
+        out: TensorSpec::new([n, h, c].into(), qkv.dtype),
+        log_sums: TensorSpec::new([n, h].into(), DType::F32),
+    }
 }
 
 /// What backends implement themselves of attention to a cache; nothing is differentiated.

@@ -13,7 +13,7 @@ mod cpu_avx512;
 pub(crate) mod cuda;
 
 #[cfg(any(test, feature = "cube"))]
-use burn::backend::{Backend, tensor::FloatTensor};
+use burn::backend::{Backend, backend_extension, tensor::FloatTensor};
 #[cfg(test)]
 use burn::backend::{Flex, flex::FlexTensor};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -94,8 +94,14 @@ impl Dropout {
 
 /// Dropout on tensors without a graph.
 #[cfg(any(test, feature = "cube"))]
+#[backend_extension(
+    Flex: cfg(test),
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "fusion"),
+)]
 pub(crate) trait KeepElements: Backend {
     /// `x`, `[n, in]`, with zeros where elements are dropped.
+    #[fusion(dtype = x, shape = x)]
     fn keep(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self>;
 }
 

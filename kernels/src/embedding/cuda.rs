@@ -1,10 +1,11 @@
 //! Rows of a table on a GPU: each unit copies one vector of a row, as f32.
 
 use burn::backend::DType;
-use burn::tensor::Tensor;
 use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::EmbeddingOps;
 use crate::cube::launch::{argument, contiguous, element, output, units, upload, vector_size};
 
 /// Numbers of a vector: four are what a unit writes at once.
@@ -28,28 +29,28 @@ fn copy_rows<T: Float, N: Size>(
     }
 }
 
-/// [`super::embedding`]; `None` if the table is on no GPU or under autodiff.
-pub(super) fn embedding(table: &Tensor<2>, ids: &[u32]) -> Option<Tensor<2>> {
-    let table = table.clone().try_into_primitive::<CubeBackend>().ok()?;
-    let (table, [_, d]) = contiguous(table);
-    let y = output(&table, [ids.len(), d], DType::F32);
-    if !ids.is_empty() && d > 0 {
-        let vector = vector_size(VECTOR, &[d]);
-        let (count, dim) = units(&table.client, ids.len() * d / vector);
-        copy_rows::launch(
-            &table.client,
-            count,
-            dim,
-            vector,
-            argument(&table),
-            argument(&upload(&table, ids)),
-            argument(&y),
-            ids.len() as u32,
-            (d / vector) as u32,
-            element(&table),
-        );
+impl EmbeddingOps for CubeBackend {
+    fn rows_of_table(table: CubeTensor, ids: Vec<u32>) -> CubeTensor {
+        let (table, [_, d]) = contiguous(table);
+        let y = output(&table, [ids.len(), d], DType::F32);
+        if !ids.is_empty() && d > 0 {
+            let vector = vector_size(VECTOR, &[d]);
+            let (count, dim) = units(&table.client, ids.len() * d / vector);
+            copy_rows::launch(
+                &table.client,
+                count,
+                dim,
+                vector,
+                argument(&table),
+                argument(&upload(&table, &ids)),
+                argument(&y),
+                ids.len() as u32,
+                (d / vector) as u32,
+                element(&table),
+            );
+        }
+        y
     }
-    Some(Tensor::from_primitive::<CubeBackend>(y))
 }
 
 #[cfg(feature = "cuda-source")]

@@ -5,9 +5,15 @@ mod cpu;
 pub(crate) mod cuda;
 pub mod reference;
 
+#[cfg(feature = "cube")]
+use burn::backend::tensor::FloatTensor;
+#[cfg(feature = "cube")]
+use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::Tensor;
 
 use crate::frozen_weight::{FrozenWeight, Storage};
+#[cfg(feature = "cube")]
+use crate::route::is_served_by_gpu;
 
 /// Row `ids[t]` of `table` for each token, in f32: the residual stream begins here.
 ///
@@ -31,10 +37,23 @@ pub fn embedding(table: &FrozenWeight, ids: &[u32]) -> Tensor<2> {
         Storage::Packed(packed) => cpu::embedding((packed, d), ids, table.device()),
         Storage::Dense(dense) => {
             #[cfg(feature = "cube")]
-            if let Some(rows) = cuda::embedding(dense, ids) {
-                return rows;
+            if is_served_by_gpu(dense) {
+                let dense = dense.as_ref().clone().into_dispatch();
+                return Tensor::from_dispatch(Dispatch::rows_of_table(dense, ids.to_vec()));
             }
             reference::embedding(dense, ids)
         }
     }
+}
+
+/// What GPUs implement themselves; nothing is differentiated.
+#[cfg(feature = "cube")]
+#[backend_extension(Cube, Fusion: cfg(feature = "fusion"))]
+pub(crate) trait EmbeddingOps: Backend {
+    /// Rows `ids` of a table as f32.
+    #[fusion(
+        dtype = burn::tensor::DType::F32,
+        shape = burn::tensor::Shape::new([ids.len(), table[1]]),
+    )]
+    fn rows_of_table(table: FloatTensor<Self>, ids: Vec<u32>) -> FloatTensor<Self>;
 }

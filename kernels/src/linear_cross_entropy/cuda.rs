@@ -3,10 +3,10 @@
 //! One cube a row reads the logits twice: once for the maximum and the sum of exponentials, which
 //! are kept together and corrected as the maximum grows, once to write the gradient.
 
-use burn::backend::DType;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, DType, Dispatch, backend_extension};
 use burn::tensor::Tensor;
 use burn_cubecl::CubeBackend;
-use burn_cubecl::ops::into_data_sync;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
@@ -129,8 +129,42 @@ pub fn losses(
     [losses, logits]
 }
 
-/// The loss and, where a scale is given, the gradient of `hidden`, `[m, d]`, else `[0, d]`; `None`
-/// if the tensors are on no GPU or under autodiff.
+/// What GPUs implement themselves of the loss; nothing is differentiated.
+#[backend_extension(Cube, Fusion: cfg(feature = "fusion"))]
+pub(crate) trait LossOps: Backend {
+    /// Losses, `[m]`, of logits, `[m, v]`, and what became of the logits, as [`losses`] says.
+    #[fusion(meta = |logits, supervision, _gradient_scale| {
+        let m = supervision.targets.len();
+        let losses = burn::backend::fusion::custom::TensorSpec::new([m].into(), DType::F32);
+        (losses, logits.clone())
+    })]
+    fn losses_of_rows(
+        logits: FloatTensor<Self>,
+        supervision: Supervision,
+        gradient_scale: Option<f32>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+}
+
+impl LossOps for CubeBackend {
+    fn losses_of_rows(
+        logits: CubeTensor,
+        supervision: Supervision,
+        gradient_scale: Option<f32>,
+    ) -> (CubeTensor, CubeTensor) {
+        let targets = upload(&logits, &supervision.targets);
+        let weights = supervision.weights.iter();
+        let bits: Vec<u32> = weights.map(|weight| weight.to_bits()).collect();
+        let weights = CubeTensor {
+            dtype: DType::F32,
+            ..upload(&logits, &bits)
+        };
+        let [losses, logits] = losses(logits, targets, weights, gradient_scale);
+        (losses, logits)
+    }
+}
+
+/// The loss and, where a scale is given, the gradient of `hidden`, `[m, d]`, else `[0, d]`, for
+/// tensors on a GPU and without a graph.
 ///
 /// All chunks are queued before the first loss is read back.
 pub(super) fn in_chunks(
@@ -138,36 +172,27 @@ pub(super) fn in_chunks(
     supervision: &Supervision,
     gradient_scale: Option<f64>,
     chunk_rows: usize,
-) -> Option<(f64, Tensor<2>)> {
-    hidden.clone().try_into_primitive::<CubeBackend>().ok()?;
+) -> (f64, Tensor<2>) {
     let [m, d] = hidden.dims();
+    let scale = gradient_scale.map(|scale| scale as f32);
     let (mut sums, mut gradients) = (Vec::new(), Vec::new());
     for start in (0..m).step_by(chunk_rows) {
         let part = supervision.part(start..(start + chunk_rows).min(m));
         let rows = hidden.clone().narrow(0, start, part.rows.len());
         let logits = rows.matmul(head.clone().transpose());
-        let logits = logits.try_into_primitive::<CubeBackend>().ok()?;
-        let targets = upload(&logits, &part.targets);
-        let bits: Vec<u32> = part.weights.iter().map(|weight| weight.to_bits()).collect();
-        let weights = CubeTensor {
-            dtype: DType::F32,
-            ..upload(&logits, &bits)
-        };
-        let scale = gradient_scale.map(|scale| scale as f32);
-        let [losses, logits] = losses(logits, targets, weights, scale);
-        sums.push(losses);
+        let (losses, logits) = Dispatch::losses_of_rows(logits.into_dispatch(), part, scale);
+        sums.push(Tensor::<1>::from_dispatch(losses));
         if scale.is_some() {
-            let d_logits = Tensor::<2>::from_primitive::<CubeBackend>(logits);
-            gradients.push(d_logits.matmul(head.clone()));
+            gradients.push(Tensor::<2>::from_dispatch(logits).matmul(head.clone()));
         }
     }
-    let values = |losses: CubeTensor| into_data_sync(losses).iter::<f64>().sum::<f64>();
+    let values = |losses: Tensor<1>| losses.into_data().iter::<f64>().sum::<f64>();
     let loss_sum = sums.into_iter().map(values).sum();
     let gradient = match gradients.is_empty() {
         true => Tensor::empty([0, d], &hidden.device()),
         false => Tensor::cat(gradients, 0),
     };
-    Some((loss_sum, gradient))
+    (loss_sum, gradient)
 }
 
 #[cfg(feature = "cuda-source")]

@@ -13,6 +13,8 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
 
 use crate::cpu::buffer::plain;
 use crate::frozen_weight::{FrozenWeight, Storage, with_matrix};
+#[cfg(feature = "cube")]
+use crate::route::is_served_by_gpu;
 
 /// What callers of the operation promise where the head is packed.
 const SAME_DTYPE: &str = "hidden states in the head's dtype";
@@ -104,12 +106,10 @@ pub fn linear_cross_entropy(
         Storage::Dense(head) => head,
     };
     #[cfg(feature = "cube")]
-    if let Some((loss_sum, d_hidden)) = cuda::in_chunks(
-        (&hidden, head),
-        supervision,
-        Some(gradient_scale),
-        chunk_rows,
-    ) {
+    if is_served_by_gpu(&hidden) {
+        let scale = Some(gradient_scale);
+        let (loss_sum, d_hidden) =
+            cuda::in_chunks((&hidden, head), supervision, scale, chunk_rows);
         return LossAndGradient { loss_sum, d_hidden };
     }
     let mut loss_sum = 0.0;
@@ -147,8 +147,8 @@ pub fn linear_cross_entropy_loss(
         Storage::Dense(head) => head,
     };
     #[cfg(feature = "cube")]
-    if let Some((loss_sum, _)) = cuda::in_chunks((&hidden, head), supervision, None, chunk_rows) {
-        return loss_sum;
+    if is_served_by_gpu(&hidden) {
+        return cuda::in_chunks((&hidden, head), supervision, None, chunk_rows).0;
     }
     (0..m)
         .step_by(chunk_rows)

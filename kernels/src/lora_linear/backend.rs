@@ -86,6 +86,8 @@ pub(crate) struct Saved<B: Backend> {
 }
 
 /// Stacked maps, differentiable where the backend is.
+///
+/// Fusion has an implementation of its own, which keeps the products apart.
 #[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
 pub(crate) trait LinearOps: Backend {
     /// The contract is [`super::lora_linear`]'s.

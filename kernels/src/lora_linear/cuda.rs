@@ -1,43 +1,55 @@
 //! Stacked adapted maps on a GPU, by Burn's matrix products and our dropout.
+//!
+//! With Fusion, products, casts and sums stay operations of Burn, which may run a bias, a residual
+//! and a cast in one kernel; only our own kernels are sealed.
 
+use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
 
 use super::backend::{Frozen, LinearOps, LinearPasses, Saved, Spec};
 use super::composed;
 use super::cpu::Wants;
 use crate::maybe::Maybe;
 
-impl LinearOps for CubeBackend {
-    fn stacked_linear(
-        x: CubeTensor,
-        factors: Maybe<Self>,
-        residual: Maybe<Self>,
-        frozen: Frozen<Self>,
-        spec: Spec,
-    ) -> CubeTensor {
-        let (factors, residual) = (factors.into_option(), residual.into_option());
-        let x = Self::read(x, frozen.norm.clone().into_option(), spec.reading);
-        composed::forward::<Self>(x, factors, residual, frozen, spec).0
-    }
+/// Both passes of a backend, in its own operations.
+macro_rules! in_operations_of {
+    ($backend:ty) => {
+        impl LinearOps for $backend {
+            fn stacked_linear(
+                x: FloatTensor<Self>,
+                factors: Maybe<Self>,
+                residual: Maybe<Self>,
+                frozen: Frozen<Self>,
+                spec: Spec,
+            ) -> FloatTensor<Self> {
+                let (factors, residual) = (factors.into_option(), residual.into_option());
+                let x = Self::read(x, frozen.norm.clone().into_option(), spec.reading);
+                composed::forward::<Self>(x, factors, residual, frozen, spec).0
+            }
+        }
+
+        impl LinearPasses for $backend {
+            fn linear_forward(
+                x: FloatTensor<Self>,
+                factors: Option<FloatTensor<Self>>,
+                residual: Option<FloatTensor<Self>>,
+                frozen: Frozen<Self>,
+                spec: Spec,
+            ) -> (FloatTensor<Self>, Saved<Self>) {
+                composed::forward::<Self>(x, factors, residual, frozen, spec)
+            }
+
+            fn linear_backward(
+                saved: Saved<Self>,
+                dy: FloatTensor<Self>,
+                wants: Wants,
+            ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+                composed::backward::<Self>(saved, dy, wants)
+            }
+        }
+    };
 }
 
-impl LinearPasses for CubeBackend {
-    fn linear_forward(
-        x: CubeTensor,
-        factors: Option<CubeTensor>,
-        residual: Option<CubeTensor>,
-        frozen: Frozen<Self>,
-        spec: Spec,
-    ) -> (CubeTensor, Saved<Self>) {
-        composed::forward::<Self>(x, factors, residual, frozen, spec)
-    }
-
-    fn linear_backward(
-        saved: Saved<Self>,
-        dy: CubeTensor,
-        wants: Wants,
-    ) -> (Option<CubeTensor>, Option<CubeTensor>) {
-        composed::backward::<Self>(saved, dy, wants)
-    }
-}
+in_operations_of!(CubeBackend);
+#[cfg(feature = "fusion")]
+in_operations_of!(burn::backend::fusion::Fusion<CubeBackend>);

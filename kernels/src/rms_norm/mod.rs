@@ -57,9 +57,15 @@ pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f64, output: DType) -> Te
 }
 
 /// What backends implement themselves.
-#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
+#[backend_extension(
+    Autodiff,
+    Flex,
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "fusion"),
+)]
 pub(crate) trait RmsNormOps: Backend {
     /// Rows of unit root mean square times the weight, which is frozen.
+    #[fusion(dtype = *output, shape = x)]
     fn frozen_rms_norm(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -69,8 +75,10 @@ pub(crate) trait RmsNormOps: Backend {
 }
 
 /// Pieces of the backward pass, on tensors without a graph.
+#[backend_extension(Flex, Cube: cfg(feature = "cube"), Fusion: cfg(feature = "fusion"))]
 pub(crate) trait RmsNormGradients: RmsNormOps {
     /// Gradient of `x`, f32.
+    #[fusion(dtype = x, shape = x)]
     fn rms_norm_gradient(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,

@@ -136,9 +136,15 @@ pub(crate) enum Direction {
 }
 
 /// What backends implement themselves; turning back is its own backward pass.
-#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
+#[backend_extension(
+    Autodiff,
+    Flex,
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "fusion"),
+)]
 pub(crate) trait RopeOps: Backend {
     /// The first heads turned by the angles of a table, which is constant.
+    #[fusion(dtype = x, shape = x)]
     fn rotate(
         x: FloatTensor<Self>,
         cos: FloatTensor<Self>,

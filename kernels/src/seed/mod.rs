@@ -34,9 +34,15 @@ pub fn seed<const D: usize>(y: Tensor<D>, dy: Tensor<D>) -> Tensor<1> {
     Tensor::from_dispatch(Dispatch::begin(y.into_dispatch(), dy.into_dispatch()))
 }
 
-#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
+#[backend_extension(
+    Autodiff,
+    Flex,
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "fusion"),
+)]
 pub(crate) trait SeedOps: Backend {
     /// The contract is [`seed`]'s.
+    #[fusion(dtype = burn::tensor::DType::F32, shape = burn::tensor::Shape::new([1]))]
     fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 

@@ -47,14 +47,22 @@ pub fn swiglu(gate_up: Tensor<2>) -> Tensor<2> {
 }
 
 /// What backends implement themselves.
-#[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
+#[backend_extension(
+    Autodiff,
+    Flex,
+    Cube: cfg(feature = "cube"),
+    Fusion: cfg(feature = "fusion"),
+)]
 pub(crate) trait SwigluOps: Backend {
     /// `silu(gate) * up`.
+    #[fusion(dtype = gate_up, shape = burn::tensor::Shape::new([gate_up[0], gate_up[1] / 2]))]
     fn gated_silu(gate_up: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
 /// Pieces of the backward pass, on tensors without a graph.
+#[backend_extension(Flex, Cube: cfg(feature = "cube"), Fusion: cfg(feature = "fusion"))]
 pub(crate) trait SwigluGradients: SwigluOps {
     /// Gradient of `gate_up`.
+    #[fusion(dtype = gate_up, shape = gate_up)]
     fn gated_silu_gradient(gate_up: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
