@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, DeviceKind, Tensor};
+use burn::tensor::{DType, Device, DeviceKind, Tensor};
+use tooltune_kernels::attention::{Causality, Documents, attention};
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::linear_cross_entropy::{linear_cross_entropy, linear_cross_entropy_loss};
 use tooltune_kernels::lora_linear::{
     AdapterLayout, AdapterPart, Beside, Reading, StackedAdapter, StackedLinear, lora_linear,
 };
+use tooltune_kernels::rms_norm::rms_norm;
+use tooltune_kernels::rope::{RopeTable, rope};
 use tooltune_kernels::seed::seed;
 use tooltune_kernels::{
     AdamW, AdamWState, ComputeDtype, Dropout, FrozenWeight, Supervision, adamw,
@@ -168,4 +171,166 @@ fn updates_agree_with_those_of_the_cpu_and_change_nothing_that_somebody_holds() 
             assert_near(&format!("{n} parameters"), ours, expected);
         }
     }
+}
+
+/// A block of a decoder with adapters in its four stacks, in the order of a training step, with plain
+/// operations of Burn before, between and behind ours: what lies in a queue must come in its turn.
+#[derive(Debug)]
+struct Block {
+    device: Device,
+    maps: [(FrozenWeight, Arc<[usize]>, Arc<AdapterLayout>); 4],
+    norm: Tensor<1>,
+    table: RopeTable,
+    head: FrozenWeight,
+}
+
+/// Query and key heads, size of a head, width of the feed-forward block, vocabulary.
+const H: usize = 4;
+const G: usize = 2;
+const C: usize = 6;
+const F: usize = 20;
+const V: usize = 33;
+const D: usize = H * C;
+
+impl Block {
+    fn new(numbers: &mut Numbers, device: &Device, n: usize) -> Self {
+        let stacks = [
+            (D, vec![H * C, G * C, G * C]),
+            (D, vec![D]),
+            (D, vec![F, F]),
+            (F, vec![D]),
+        ];
+        let maps = stacks.map(|(inputs, outputs)| {
+            let parts = vec![
+                Some(AdapterPart {
+                    rank: 3,
+                    scaling: 0.5
+                });
+                outputs.len()
+            ];
+            let weight = numbers
+                .tensor([outputs.iter().sum(), inputs])
+                .mul_scalar(0.3);
+            let layout = AdapterLayout::new(inputs, &outputs, &parts);
+            (frozen(&weight, device), outputs.into(), Arc::new(layout))
+        });
+        let positions: Vec<u32> = (0..n as u32).collect();
+        Self {
+            maps,
+            norm: placed(&numbers.tensor([D]).add_scalar(2.0), device),
+            table: RopeTable::new(&positions, &[1.0, 0.1, 0.01], 1.0, device),
+            head: frozen(&numbers.tensor([V, D]), device),
+            device: device.clone(),
+        }
+    }
+
+    fn parameters(&self) -> usize {
+        self.maps.iter().map(|(_, _, layout)| layout.len()).sum()
+    }
+
+    fn map(
+        &self,
+        index: usize,
+        x: Tensor<2>,
+        factors: &Tensor<1>,
+        reading: Reading,
+        residual: Option<Tensor<2>>,
+    ) -> Tensor<2> {
+        let (weight, out_features, layout) = &self.maps[index];
+        let start = self.maps[..index]
+            .iter()
+            .map(|(_, _, layout)| layout.len())
+            .sum();
+        let own = factors.clone().narrow(0, start, layout.len());
+        let linear = StackedLinear {
+            weight: weight.clone(),
+            bias: None,
+            out_features: out_features.clone(),
+            adapter: Some(StackedAdapter::new(own, layout.clone())),
+        };
+        let beside = Beside {
+            reading,
+            residual,
+            dropout: Vec::new(),
+        };
+        lora_linear(x, &linear, beside)
+    }
+
+    fn normed(&self) -> Reading {
+        Reading::Normed {
+            weight: Box::new(self.norm.clone()),
+            eps: 1e-5,
+        }
+    }
+
+    /// The residual stream behind the block.
+    fn forward(&self, ids: &[u32], documents: &Documents, factors: &Tensor<1>) -> Tensor<2> {
+        let x = Tensor::from_inner(embedding(&self.head, ids)).mul_scalar(0.7);
+        let qkv = self.map(0, x.clone(), factors, self.normed(), None);
+        let qkv = qkv.reshape([ids.len(), H + 2 * G, C]).add_scalar(0.1);
+        let qkv = rope(qkv, &self.table, H + G);
+        let mixed = attention(qkv, H, documents, Causality::Causal).reshape([ids.len(), D]);
+        let x = self
+            .map(1, mixed, factors, Reading::Plain, Some(x))
+            .mul_scalar(1.1);
+        let gate_up = self.map(2, x.clone(), factors, self.normed(), None);
+        self.map(3, gate_up, factors, Reading::Gated, Some(x))
+            .add_scalar(-0.1)
+    }
+
+    /// The loss, the gradient's norm and the factors behind one update.
+    fn step(
+        &self,
+        (ids, documents, supervision): (&[u32], &Documents, &Supervision),
+        optimizer: &AdamW,
+        (factors, state): (Tensor<1>, &mut AdamWState),
+    ) -> (f64, f64, Tensor<1>) {
+        let trained = leaf(&factors);
+        let hidden = self.forward(ids, documents, &trained);
+        let rows = hidden.select(0, supervision.row_indices(&self.device));
+        let last = rms_norm(rows, &self.norm, 1e-5, DType::F32);
+        let found = linear_cross_entropy(last.clone().inner(), &self.head, supervision, 0.1, 3);
+        let gradients = seed(last, found.d_hidden).backward();
+        let gradient = trained.grad(&gradients).unwrap();
+        let norm = adamw::global_norm(&gradient);
+        let gradient = gradient.mul_scalar(adamw::clip_factor(norm, 0.5));
+        (
+            found.loss_sum,
+            norm,
+            optimizer.update(factors, gradient, state, 1e-2),
+        )
+    }
+}
+
+#[test]
+fn three_steps_of_a_block_agree_with_those_of_the_cpu() {
+    let ids: Vec<u32> = (0..23).map(|i| i * 7 % V as u32).collect();
+    let documents = Documents::new(&[0, 5, 6, 21], ids.len());
+    let weights: Vec<f32> = (0..ids.len()).map(|i| [0.0, 1.0, 0.5][i % 3]).collect();
+    let supervision = Supervision::new(&ids, &weights);
+    let optimizer = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        // Large, so that a gradient's rounding does not decide the sign of a first update.
+        eps: 1e-2,
+        weight_decay: 0.1,
+    };
+    let [ours, expected] = devices().map(|device| {
+        let mut numbers = Numbers::new(25);
+        let block = Block::new(&mut numbers, &device, ids.len());
+        let mut factors = placed(&numbers.tensor([block.parameters()]), &device);
+        let mut state = AdamWState::new(&factors);
+        let mut history = Vec::new();
+        for _ in 0..3 {
+            let rows = (&ids[..], &documents, &supervision);
+            let (loss, norm, next) = block.step(rows, &optimizer, (factors, &mut state));
+            history.push([loss as f32, norm as f32]);
+            factors = next;
+        }
+        (history.concat(), values(factors))
+    });
+    assert_near("losses and norms", &ours.0, &expected.0);
+    assert_near("factors", &ours.1, &expected.1);
+    let losses: Vec<f32> = ours.0.into_iter().step_by(2).collect();
+    assert!(losses[2] < losses[0], "{losses:?}");
 }
