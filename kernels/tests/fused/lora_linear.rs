@@ -32,7 +32,7 @@ pub(crate) struct Case {
     pub(crate) dy: Tensor<2>,
 }
 
-const SHAPES: [Shape<'_>; 10] = [
+const SHAPES: [Shape<'_>; 12] = [
     Shape {
         n: 1,
         inputs: 1,
@@ -81,7 +81,7 @@ const SHAPES: [Shape<'_>; 10] = [
         outputs: &[96],
         ranks: &[0],
     },
-    // Deeper than what is summed at a time, in either direction.
+    // Deeper than what is summed at a time of widened numbers, then of pairs, in either direction.
     Shape {
         n: 61,
         inputs: 5001,
@@ -92,6 +92,18 @@ const SHAPES: [Shape<'_>; 10] = [
         n: 50,
         inputs: 200,
         outputs: &[4500, 31],
+        ranks: &[2, 3],
+    },
+    Shape {
+        n: 33,
+        inputs: 6401,
+        outputs: &[40],
+        ranks: &[3],
+    },
+    Shape {
+        n: 33,
+        inputs: 40,
+        outputs: &[6200, 31],
         ranks: &[2, 3],
     },
 ];

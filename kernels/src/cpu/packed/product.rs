@@ -27,8 +27,10 @@ use crate::cpu::shared::Shared;
 const BLOCK_BYTES: usize = 512 << 10;
 /// Words of the depth that are multiplied at a time, where C is f32.
 const CHUNK_WORDS: usize = 768;
-/// Words of the depth from which on a C that is not f32 is summed as f32 first.
-const DEEP_WORDS: usize = 2048;
+/// Words of the depth from which on a C that is not f32 is summed as f32 first, of rows as they are and
+/// of widened ones, of which a block of as many rows takes twice the room.
+const DEEP_WORDS: usize = 3072;
+const DEEP_WIDENED: usize = 2048;
 /// Rows up to which threads share panels, not rows: decoding.
 const FEW_ROWS: usize = 4 * ROWS;
 /// Rows up to which they are not widened: memory is slower than pairs.
@@ -202,7 +204,7 @@ impl<T: Operand> Sum<'_, T> {
         let TileOutput::Bf16(to) = self.output.to else {
             return self.chunked(panels, columns);
         };
-        if self.terms[0].words.len() < DEEP_WORDS {
+        if self.terms[0].words.len() < deep_words::<T>() {
             return self.chunked(panels, columns);
         }
         let base = self.panels().start;
@@ -500,12 +502,19 @@ pub(crate) fn for_row_blocks<T: Operand, O: Operand>(
     });
 }
 
+fn deep_words<T: Operand>() -> usize {
+    match T::widens() {
+        true => DEEP_WIDENED,
+        false => DEEP_WORDS,
+    }
+}
+
 /// Rows of A with `depth` elements that stay in cache.
 fn block_rows<T: Operand, O: Operand>(depth: usize) -> usize {
     if T::reads_in_place() {
         return ROWS_IN_PLACE;
     }
-    let is_chunked = O::DTYPE == DType::F32 || depth >= DEEP_WORDS * T::DEPTHS;
+    let is_chunked = O::DTYPE == DType::F32 || depth >= deep_words::<T>() * T::DEPTHS;
     let at_a_time = match is_chunked {
         true => depth.min(CHUNK_WORDS * T::DEPTHS),
         false => depth,

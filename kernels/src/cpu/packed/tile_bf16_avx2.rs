@@ -42,7 +42,7 @@ pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     };
     // SAFETY: as the caller promises; each arm passes how rows lie.
     unsafe {
-        in_parts(jobs, [PART; 2], width, |job, column, place| {
+        in_parts(jobs, PART, width, |job, column, place| {
             match (is_widened(job), width == COLUMNS) {
                 (true, true) => rows::<4, true>(job, column, place),
                 (true, false) => rows::<2, true>(job, column, place),
