@@ -140,6 +140,19 @@ pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
         spec: Spec,
     ) -> (FloatTensor<Self>, Saved<Self>);
 
+    /// The output alone, where no backward pass follows.
+    fn linear_output(
+        x: FloatTensor<Self>,
+        factors: Maybe<Self>,
+        residual: Maybe<Self>,
+        frozen: Frozen<Self>,
+        spec: Spec,
+    ) -> FloatTensor<Self> {
+        let x = Self::read(x, frozen.norm.clone().into_option(), spec.reading);
+        let (factors, residual) = (factors.into_option(), residual.into_option());
+        Self::linear_forward(x, factors, residual, frozen, spec).0
+    }
+
     /// Gradients of the input, if wanted, and of the factors, if there are some.
     fn linear_backward(
         saved: Saved<Self>,
@@ -253,15 +266,7 @@ impl LinearOps for Flex {
         frozen: Frozen<Self>,
         spec: Spec,
     ) -> FlexTensor {
-        let norm = frozen.norm.clone().into_option();
-        Self::linear_forward(
-            Self::read(x, norm, spec.reading),
-            factors.into_option(),
-            residual.into_option(),
-            frozen,
-            spec,
-        )
-        .0
+        Self::linear_output(x, factors, residual, frozen, spec)
     }
 }
 

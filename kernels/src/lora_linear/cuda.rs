@@ -22,9 +22,7 @@ macro_rules! in_operations_of {
                 frozen: Frozen<Self>,
                 spec: Spec,
             ) -> FloatTensor<Self> {
-                let (factors, residual) = (factors.into_option(), residual.into_option());
-                let x = Self::read(x, frozen.norm.clone().into_option(), spec.reading);
-                composed::forward::<Self>(x, factors, residual, frozen, spec).0
+                Self::linear_output(x, factors, residual, frozen, spec)
             }
         }
 
