@@ -21,11 +21,12 @@ const LEAVES: [&str; 3] = ["data", "kernels", "checkpoints"];
 const TRAINER: &str = "trainer";
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 19] = [
+const LAYERS: [&str; 20] = [
     "config",
     "models",
     "lora",
     "optim",
+    "out_of_memory",
     "error",
     "retriever",
     "process",

@@ -7,8 +7,10 @@
 
 use std::path::{Path, PathBuf};
 
+use burn::backend::DispatchDevice;
+use burn::tensor::Device;
 use cubecl::cuda::install;
-use cudarc::driver::result::{DriverError, device, init};
+use cudarc::driver::result::{DriverError, ctx, device, init, mem_get_info, primary_ctx};
 use cudarc::driver::sys::CUdevice_attribute::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
 };
@@ -167,6 +169,37 @@ fn gpu(index: i32) -> Result<Gpu, DriverError> {
         memory_bytes: memory as u64,
         compute_capability: (major, minor),
     })
+}
+
+/// Memory of a CUDA device that no process holds at present, in bytes; `None` for another device, or
+/// where the driver does not tell.
+///
+/// What Burn's pool has taken of the driver counts as held, also where no tensor lies in it.
+pub fn free_memory_bytes(device: &Device) -> Option<u64> {
+    match device.as_dispatch() {
+        DispatchDevice::Cube(cubecl::Device::Cuda(device)) => free_memory_of(device.index).ok(),
+        DispatchDevice::Autodiff(device) => free_memory_bytes(&Device::new((**device).clone())),
+        _ => None,
+    }
+}
+
+fn free_memory_of(index: usize) -> Result<u64, DriverError> {
+    init()?;
+    let handle = device::get(index as i32)?;
+    // The question is about the context of the calling thread, which has none unless it is given one:
+    // here the primary one, in which Burn works.
+    // SAFETY: `handle` is a device that the driver has just given; the context is held from `retain` to
+    // `release`, and the one that the thread had before is given back to it.
+    unsafe {
+        let before = ctx::get_current()?;
+        ctx::set_current(primary_ctx::retain(handle)?)?;
+        let memory = mem_get_info();
+        if let Some(before) = before {
+            ctx::set_current(before)?;
+        }
+        primary_ctx::release(handle)?;
+        memory.map(|(free, _)| free as u64)
+    }
 }
 
 /// "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected".

@@ -44,4 +44,4 @@ pub use linear_cross_entropy::distilled::Distillation;
 pub use linear_cross_entropy::{LossAndGradient, Supervision};
 pub use lora_linear::{AdapterLayout, AdapterPart, StackedAdapter, StackedLinear};
 pub use rope::RopeTable;
-pub use route::is_cpu;
+pub use route::{is_cpu, multiplies_bf16};

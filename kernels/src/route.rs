@@ -2,6 +2,11 @@
 
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device, Tensor};
+#[cfg(feature = "cube")]
+use cubecl::ir::{ElemType, FloatKind};
+
+#[cfg(feature = "cube")]
+use crate::cube::launch::has_cores_for;
 
 /// Whether the tensor is on a device with fused operations, the CPU or a GPU that the build has
 /// kernels for, and of a type that they read: f32 or bf16.
@@ -36,6 +41,20 @@ pub(crate) fn arithmetic(dtype: DType) -> DType {
 /// Whether tensors of the device lie in the memory of the CPU, under autodiff or not.
 pub fn is_cpu(device: &Device) -> bool {
     is_flex(device.as_dispatch())
+}
+
+/// Whether the device multiplies bf16: any CPU does, in its own time; a GPU where its tensor cores take
+/// it.
+pub fn multiplies_bf16(device: &Device) -> bool {
+    match device.as_dispatch() {
+        #[cfg(feature = "cube")]
+        DispatchDevice::Cube(device) => {
+            let bf16 = ElemType::Float(FloatKind::BF16);
+            has_cores_for(&device.client(), bf16)
+        }
+        DispatchDevice::Autodiff(device) => multiplies_bf16(&Device::new((**device).clone())),
+        device => is_flex(device),
+    }
 }
 
 fn has_kernels(device: &DispatchDevice) -> bool {

@@ -33,7 +33,12 @@ def random_model(arguments):
     with torch.device(arguments.device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
     lora = LoraConfig(
-        r=arguments.rank, lora_alpha=2 * arguments.rank, lora_dropout=0.0, target_modules=TARGETS, bias="none", task_type="CAUSAL_LM"
+        r=arguments.rank,
+        lora_alpha=2 * arguments.rank,
+        lora_dropout=arguments.dropout,
+        target_modules=TARGETS,
+        bias="none",
+        task_type="CAUSAL_LM",
     )
     model = get_peft_model(model, lora)
     if arguments.recompute:
@@ -82,6 +87,7 @@ def main():
     parser.add_argument("--documents", type=int, default=2, help="rows of the batch")
     parser.add_argument("--length", type=int, default=4096, help="tokens of each")
     parser.add_argument("--rank", type=int, default=16, help="rank of the adapters; alpha is twice as much")
+    parser.add_argument("--dropout", type=float, default=0.05, help="dropout of the adapters")
     parser.add_argument("--recompute", action="store_true", help="gradient checkpointing: keep the inputs of blocks only")
     parser.add_argument("--warmup", type=int, default=2, help="steps before those that are timed")
     parser.add_argument("--steps", type=int, default=5, help="timed steps")
@@ -105,6 +111,7 @@ def main():
         # Tied weights count once.
         "parameters": sum(p.numel() for p in model.parameters() if not p.requires_grad),
         "trainable": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "dropout": arguments.dropout,
         "kept_blocks": 0 if arguments.recompute else blocks,
         "blocks": blocks,
         "seconds": seconds,

@@ -204,7 +204,7 @@ class Runner:
         file = self.folder / "results.json"
         if arguments.fresh:
             file.unlink(missing_ok=True)
-        names = ["device", "dtype", "documents", "length", "rank", "warmup", "steps", "rounds"]
+        names = ["device", "dtype", "documents", "length", "rank", "dropout", "warmup", "steps", "rounds"]
         settings = {name: getattr(arguments, name) for name in names}
         self.results = Results(file, settings | {"commit": self.commit, "gpu": self.gpu})
 
@@ -291,15 +291,14 @@ class Runner:
         path = SHAPES / f"{shape}.json"
         common = ["--shape", path, "--device", a.device, "--documents", a.documents, "--length", a.length]
         common += ["--rank", a.rank, "--warmup", a.warmup, "--steps", a.steps]
-        blocks = json.loads(path.read_text())["num_hidden_layers"]
-        common += ["--dtype", a.dtype]
+        common += ["--dtype", a.dtype, "--dropout", a.dropout]
         ours = [self.folder / "random_step", *common]
         theirs = [self.python, "-W", "ignore", ROOT / "scripts/gpu/peft_step.py", *common]
         return [
+            ("tooltune", "auto", [*ours, "--kept-blocks", "auto"], self.cuda),
+            ("peft", "kept", theirs, offline),
             ("tooltune", "recomputed", [*ours, "--kept-blocks", 0], self.cuda),
             ("peft", "recomputed", [*theirs, "--recompute"], offline),
-            ("tooltune", "kept", [*ours, "--kept-blocks", blocks], self.cuda),
-            ("peft", "kept", theirs, offline),
         ]
 
     def run_bench(self) -> None:
@@ -372,6 +371,8 @@ def bench_row(shape: str, side: str, blocks: str, steps: list) -> str:
     peaks = [step.gpu_bytes for step, record in steps if record and step.gpu_bytes is not None]
     memory = f"{max(peaks) / GIB:.1f}" if peaks else "-"
     losses = records[0]["losses"]
+    if blocks == "auto":
+        blocks = f"auto: {records[0]['kept_blocks']} of {records[0]['blocks']} kept"
     return (
         f"| {shape} | {side} | {records[0]['dtype']} | {blocks} | {records[0]['tokens'] / middle:,.0f} "
         f"| {middle:.3f} ({min(seconds):.3f} to {max(seconds):.3f}) | {memory} | {losses[0]:.3f}, {losses[-1]:.3f} |"
@@ -441,9 +442,10 @@ def page(runner: Runner) -> str:
         lines += [
             "## Training steps",
             "",
-            f"Random weights, LoRA r {a.rank} on all linear layers, dropout 0, {tokens} tokens a step, all of them learned; "
+            f"Random weights, LoRA r {a.rank} on all linear layers, dropout {a.dropout}, {tokens} tokens a step, all of them learned; "
             f"{a.warmup} steps before {a.steps} timed ones, rounds: {a.rounds}.",
-            "Blocks kept: the activations of all blocks live until the backward pass; recomputed: only their inputs do.",
+            "Blocks kept: the activations of all blocks live until the backward pass; recomputed: only their inputs do; auto: "
+            "as many are kept as the free memory of the GPU allows, as in a run.",
             "peft: SDPA, fused AdamW, bf16 base weights with f32 adapters under autocast.",
             "",
             *BENCH_HEAD,
@@ -490,6 +492,7 @@ def main():
     parser.add_argument("--documents", type=int, default=2, help="documents of a step (2)")
     parser.add_argument("--length", type=int, default=4096, help="tokens of each (4096)")
     parser.add_argument("--rank", type=int, default=16, help="rank of the adapters (16)")
+    parser.add_argument("--dropout", type=float, default=0.05, help="dropout of the adapters (0.05)")
     parser.add_argument("--warmup", type=int, default=2, help="steps before the timed ones (2)")
     parser.add_argument("--steps", type=int, default=5, help="timed steps (5)")
     parser.add_argument("--rounds", type=int, default=1, help="times that every run is made (1)")

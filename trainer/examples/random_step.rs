@@ -18,12 +18,14 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor};
 use clap::Parser;
 use serde_json::{Value, json};
-use tooltune::config;
-use tooltune::lora::{Adapters, LoraSpec, TargetModules};
+use tooltune::config::{self, CheckpointingMode, GradientCheckpointing};
+use tooltune::device::loss_rows;
+use tooltune::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec, TargetModules};
 use tooltune::models::decoder::{Block, STACKS};
 use tooltune::models::load::projection_features;
 use tooltune::models::{Decoder, ModelConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
+use tooltune::recipes::kept_blocks::{KeptBlocks, RunShape};
 use tooltune_data::batches::{Example, MicroBatch, Padding, SeededRandom, collate};
 use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, StackedLinear};
 
@@ -49,9 +51,13 @@ struct Arguments {
     /// Rank of the adapters; alpha is twice as much.
     #[arg(long, default_value_t = 16)]
     rank: usize,
-    /// Blocks, counted from the last, that keep their activations; the others are computed again.
-    #[arg(long, default_value_t = 0)]
-    kept_blocks: usize,
+    /// Dropout of the adapters, as train's lora.lora_dropout.
+    #[arg(long, default_value_t = 0.05)]
+    dropout: f64,
+    /// Blocks, counted from the last, that keep their activations, the others are computed again: a
+    /// number, or auto for as many as a run would keep.
+    #[arg(long, default_value = "auto")]
+    kept_blocks: String,
     /// Steps before those that are timed.
     #[arg(long, default_value_t = 2)]
     warmup: usize,
@@ -96,11 +102,23 @@ fn run() -> Result<Value, Failure> {
         other => return Err(format!("--dtype {other}: expected auto, f32 or bf16").into()),
     };
 
-    let mut decoder = RandomWeights::new(arguments.seed, dtype, &device).decoder(&shape);
-    let slots = every_linear_layer(arguments.rank).slots(&shape)?;
-    let mut adapters = Adapters::new(slots, arguments.seed, &device);
     let batch = random_batch(&arguments, shape.vocab_size)?;
-    let (seconds, losses) = train(&arguments, &mut decoder, &mut adapters, &batch)?;
+    let slots = every_linear_layer(&arguments).slots(&shape)?;
+    let run = RunShape {
+        setting: setting(&arguments.kept_blocks)?,
+        model: &shape,
+        n_adapter: slots.iter().map(|slot| slot.len()).sum(),
+        compute_dtype: dtype,
+    };
+    let n_kept_blocks = KeptBlocks::new(run, &device).count(batch.n_tokens());
+    let mut decoder = RandomWeights::new(arguments.seed, dtype, &device).decoder(&shape);
+    let mut adapters = Adapters::new(slots, arguments.seed, &device);
+    let job = Job {
+        arguments: &arguments,
+        batch: &batch,
+        n_kept_blocks,
+    };
+    let (seconds, losses) = job.train(&mut decoder, &mut adapters)?;
     let mut sorted = seconds.clone();
     sorted.sort_by(f64::total_cmp);
     Ok(json!({
@@ -112,7 +130,8 @@ fn run() -> Result<Value, Failure> {
         "documents": arguments.documents,
         "parameters": shape.n_parameters(),
         "trainable": adapters.n_parameters(),
-        "kept_blocks": arguments.kept_blocks.min(shape.num_hidden_layers),
+        "dropout": arguments.dropout,
+        "kept_blocks": n_kept_blocks,
         "blocks": shape.num_hidden_layers,
         "seconds": seconds,
         "tokens_per_second": batch.n_tokens() as f64 / sorted[sorted.len() / 2],
@@ -187,11 +206,23 @@ impl RandomWeights {
     }
 }
 
-fn every_linear_layer(r: usize) -> LoraSpec {
+/// `train.gradient_checkpointing` of a number of blocks, or of "auto".
+fn setting(kept_blocks: &str) -> Result<GradientCheckpointing, Failure> {
+    match (kept_blocks, kept_blocks.parse()) {
+        ("auto", _) => Ok(GradientCheckpointing::Mode(CheckpointingMode::Auto)),
+        (_, Ok(n)) => Ok(GradientCheckpointing::KeepBlocks(n)),
+        (text, Err(_)) => {
+            Err(format!("--kept-blocks {text}: expected auto or a number of blocks").into())
+        }
+    }
+}
+
+fn every_linear_layer(arguments: &Arguments) -> LoraSpec {
+    let r = arguments.rank;
     LoraSpec {
         r,
         lora_alpha: 2.0 * r as f64,
-        lora_dropout: 0.0,
+        lora_dropout: arguments.dropout,
         target_modules: TargetModules::AllLinear,
         exclude_modules: None,
         use_rslora: false,
@@ -218,47 +249,58 @@ fn random_batch(arguments: &Arguments, vocab_size: usize) -> Result<MicroBatch, 
     Ok(collate(&examples, Padding::None)?)
 }
 
-/// Seconds of the timed steps and the losses of all, on the same batch again and again.
-fn train(
-    arguments: &Arguments,
-    decoder: &mut Decoder,
-    adapters: &mut Adapters,
-    batch: &MicroBatch,
-) -> Result<(Vec<f64>, Vec<f64>), Failure> {
-    let adamw = AdamW {
-        beta1: 0.9,
-        beta2: 0.999,
-        eps: 1e-8,
-        weight_decay: 0.0,
-    };
-    let mut optimizer = Optimizer::new(adamw, 1.0, &adapters.flat);
-    let options = BackwardOptions {
-        gradient_scale: 1.0 / batch.sum_loss_weights(),
-        dropout: None,
-        n_kept_blocks: arguments.kept_blocks,
-        chunk_rows: 1024,
-        distillation: None,
-    };
-    let device = decoder.device();
-    let (mut seconds, mut losses) = (Vec::new(), Vec::new());
-    for step in 0..arguments.warmup + arguments.steps {
-        device.sync()?;
-        let started = Instant::now();
-        adapters.attach(decoder);
-        let part = backward::backward(decoder, &adapters.slots, batch, options)?;
-        let loss = part.loss_sum * options.gradient_scale;
-        let outcome = optimizer.step(&mut adapters.flat, part.gradient, loss, 1e-4);
-        device.sync()?;
-        if let StepOutcome::NonFinite { grad_norm } = outcome {
-            return Err(format!("step {step}: loss {loss}, gradient norm {grad_norm}").into());
+/// What is trained on again and again.
+struct Job<'a> {
+    arguments: &'a Arguments,
+    batch: &'a MicroBatch,
+    n_kept_blocks: usize,
+}
+
+impl Job<'_> {
+    /// Seconds of the timed steps and the losses of all, with the settings of a run.
+    fn train(
+        &self,
+        decoder: &mut Decoder,
+        adapters: &mut Adapters,
+    ) -> Result<(Vec<f64>, Vec<f64>), Failure> {
+        let adamw = AdamW {
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.0,
+        };
+        let mut optimizer = Optimizer::new(adamw, 1.0, &adapters.flat);
+        let device = decoder.device();
+        let rate = DropoutRate::new(self.arguments.dropout);
+        let gradient_scale = 1.0 / self.batch.sum_loss_weights();
+        let (mut seconds, mut losses) = (Vec::new(), Vec::new());
+        for step in 0..self.arguments.warmup + self.arguments.steps {
+            let options = BackwardOptions {
+                gradient_scale,
+                dropout: rate
+                    .map(|rate| DropoutKey::new(rate, self.arguments.seed, step as u64 + 1, 0)),
+                n_kept_blocks: self.n_kept_blocks,
+                chunk_rows: loss_rows(&device),
+                distillation: None,
+            };
+            device.sync()?;
+            let started = Instant::now();
+            adapters.attach(decoder);
+            let part = backward::backward(decoder, &adapters.slots, self.batch, options)?;
+            let loss = part.loss_sum * gradient_scale;
+            let outcome = optimizer.step(&mut adapters.flat, part.gradient, loss, 1e-4);
+            device.sync()?;
+            if let StepOutcome::NonFinite { grad_norm } = outcome {
+                return Err(format!("step {step}: loss {loss}, gradient norm {grad_norm}").into());
+            }
+            losses.push(loss);
+            if step >= self.arguments.warmup {
+                seconds.push(started.elapsed().as_secs_f64());
+            }
         }
-        losses.push(loss);
-        if step >= arguments.warmup {
-            seconds.push(started.elapsed().as_secs_f64());
+        match seconds.is_empty() {
+            true => Err("--steps must be at least 1".into()),
+            false => Ok((seconds, losses)),
         }
-    }
-    match seconds.is_empty() {
-        true => Err("--steps must be at least 1".into()),
-        false => Ok((seconds, losses)),
     }
 }

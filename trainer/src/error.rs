@@ -23,6 +23,7 @@ use crate::config::{ConfigError, NoLanguageModel};
 use crate::lora::LoraError;
 use crate::models::config::ModelConfigError;
 use crate::optim::StepError;
+use crate::out_of_memory::OutOfMemory;
 
 /// Why a command ended without its result.
 #[derive(Debug, Error)]
@@ -117,6 +118,9 @@ pub enum Error {
     /// The device cannot be opened.
     #[error("{0}")]
     Device(String),
+    /// The device had no memory left.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
     /// A file of the user's.
     #[error("{path}: cannot {doing}: {source}")]
     Io {
@@ -187,7 +191,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The process's exit status: 2 config, 3 data, 5 non-finite, 75 preempted and saved, else 1.
+    /// The process's exit status: 2 config, 3 data, 4 no memory left on the device, 5 non-finite, 75
+    /// preempted and saved, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_)
@@ -209,6 +214,7 @@ impl Error {
             | Self::Retrieval(_)
             | Self::NothingToScore { .. }
             | Self::MalformedLines { .. } => 3,
+            Self::OutOfMemory(_) => 4,
             Self::NonFinite { .. } => 5,
             Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,
             Self::Stopped

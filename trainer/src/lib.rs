@@ -18,6 +18,7 @@ pub mod lora;
 pub mod metrics;
 pub mod models;
 pub mod optim;
+pub mod out_of_memory;
 pub mod plan;
 pub mod process;
 pub mod progress;

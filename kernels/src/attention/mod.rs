@@ -42,6 +42,9 @@ use crate::route::{is_cpu, is_served, is_served_by_cpu};
 pub struct Documents {
     cu_seqlens: Vec<usize>,
     n_tokens: usize,
+    /// What the kernels of a GPU read of them, once it is there.
+    #[cfg(feature = "cube")]
+    lists: cuda::BlockLists,
 }
 
 impl Documents {
@@ -64,15 +67,14 @@ impl Documents {
         Self {
             cu_seqlens: cu_seqlens.to_vec(),
             n_tokens,
+            #[cfg(feature = "cube")]
+            lists: cuda::BlockLists::default(),
         }
     }
 
     /// One document of `n_tokens` tokens.
     pub fn single(n_tokens: usize) -> Self {
-        Self {
-            cu_seqlens: vec![0, n_tokens],
-            n_tokens,
-        }
+        Self::new(&[0, n_tokens], n_tokens)
     }
 
     /// Start and length of each document that has tokens.

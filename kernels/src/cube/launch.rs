@@ -9,7 +9,8 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
-use cubecl::ir::ElemType;
+use cubecl::ir::features::MmaConfig;
+use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::{BufferArg, CubeCount, CubeDim};
 use cubecl::server::CubeCountSelection;
 
@@ -51,6 +52,19 @@ pub(crate) fn upload(like: &CubeTensor, numbers: &[u32]) -> CubeTensor {
 /// The tensor as an argument that the caller keeps.
 pub(crate) fn argument(x: &CubeTensor) -> BufferArg {
     x.clone().into_buffer_arg()
+}
+
+/// Whether tensor cores multiply tiles of 16 x 16 elements of this type and sum them in f32.
+pub(crate) fn has_cores_for(client: &Client, element: ElemType) -> bool {
+    let products = MmaConfig {
+        a_type: element,
+        b_type: element,
+        cd_type: ElemType::Float(FloatKind::F32),
+        m: 16,
+        n: 16,
+        k: 16,
+    };
+    client.properties().features.matmul.cmma.contains(&products)
 }
 
 /// Element type of a tensor.

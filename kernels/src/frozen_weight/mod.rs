@@ -6,11 +6,22 @@
 
 pub(crate) mod packed;
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData, bf16};
 
 use crate::cpu::isa::has_pairs;
-use crate::route::is_cpu;
+use crate::cpu::packed::convert::narrowed;
+use crate::route::{is_cpu, multiplies_bf16};
 pub(crate) use packed::{Packed, PackedMatrix, with_matrix};
+
+/// A tensor `[out, in]` for products in `dtype`. It is rounded before it is uploaded, so that the device
+/// never holds the f32 values, twice the size of the weight, beside it.
+fn dense(values: Vec<f32>, shape: [usize; 2], dtype: ComputeDtype, device: &Device) -> Tensor<2> {
+    let data = match dtype {
+        ComputeDtype::F32 => TensorData::new(values, shape),
+        ComputeDtype::Bf16 => TensorData::new(narrowed::<bf16>(&values), shape),
+    };
+    Tensor::from_data(data, (device, dtype.dtype()))
+}
 
 /// A matrix `[out, in]` without a gradient.
 #[derive(Debug, Clone)]
@@ -40,12 +51,16 @@ pub enum ComputeDtype {
 }
 
 impl ComputeDtype {
-    /// bf16 where the device multiplies it faster than f32.
+    /// bf16 where the device multiplies it faster than f32: CPUs with AVX-512 BF16, and GPUs whose
+    /// tensor cores take it, which NVIDIA's do from compute capability 8.0 on.
     pub fn best_of(device: &Device) -> Self {
-        if has_pairs() || !is_cpu(device) {
-            Self::Bf16
-        } else {
-            Self::F32
+        let is_fast = match is_cpu(device) {
+            true => has_pairs(),
+            false => multiplies_bf16(device),
+        };
+        match is_fast {
+            true => Self::Bf16,
+            false => Self::F32,
         }
     }
 
@@ -69,8 +84,7 @@ impl FrozenWeight {
         let storage = if is_cpu(device) {
             Storage::Packed(Packed::new(&values, shape, dtype))
         } else {
-            let dense = Tensor::<2>::from_data(TensorData::new(values, shape), device);
-            Storage::Dense(Box::new(dense.cast(dtype.dtype())))
+            Storage::Dense(Box::new(dense(values, shape, dtype, device)))
         };
         Self {
             shape,

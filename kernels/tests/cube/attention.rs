@@ -86,6 +86,30 @@ fn documents_of_any_length_agree_with_the_reference() {
     }
 }
 
+/// Layers share documents, and with them the lists of tiles that were uploaded for the first of them.
+#[test]
+fn documents_that_layers_share_give_what_new_ones_give() {
+    let mut numbers = Numbers::new(47);
+    let borders = [0, 50, 130];
+    let [shared, other] = [(), ()].map(|()| Documents::new(&borders, 130));
+    let mut check = |heads: [usize; 3], causality| {
+        let case = Case {
+            documents: shared.clone(),
+            ..Case::new(&mut numbers, heads, (&borders, 130), causality)
+        };
+        case.check(&mut numbers, &format!("{heads:?} {causality:?}"));
+    };
+    for _ in 0..2 {
+        // The size of a head decides the rows of a tile.
+        for heads in [[6, 2, 4], [1, 1, 72]] {
+            for causality in BOTH {
+                check(heads, causality);
+            }
+        }
+    }
+    assert_eq!(shared, other, "lists make no difference between documents");
+}
+
 #[test]
 fn tokens_of_no_document_give_zeros() {
     let mut numbers = Numbers::new(46);

@@ -36,6 +36,7 @@ use crate::config::{self, Config, LoadedConfig, Preset};
 use crate::device;
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
+use crate::out_of_memory::{GENERATION_SETTINGS, caught};
 use crate::progress::Progress;
 use crate::recipes::interrupt::Interrupt;
 
@@ -46,6 +47,11 @@ use crate::recipes::interrupt::Interrupt;
 /// Whatever ended it; [`Error::exit_code`] is the process's status.
 pub fn run(cli: Cli) -> Result<(), Error> {
     device::start_threads(cli.threads)?;
+    // Training says more of it by itself; what else computes generates.
+    caught(GENERATION_SETTINGS, || run_command(cli))
+}
+
+fn run_command(cli: Cli) -> Result<(), Error> {
     let place = Place { device: cli.device };
     match cli.command {
         Command::Init(args) => init(&args),

@@ -79,7 +79,7 @@ fn retriever_alone(
     let Some(training) = config.retriever_training() else {
         return Err(Error::Usage("the config trains no retriever".to_owned()));
     };
-    let dtype = settings::compute_dtype(training.compute_dtype, &device);
+    let dtype = settings::compute_dtype(training.compute_dtype, &device)?;
     let plan = plan::plan_retriever(config, training, &preparation, dtype);
     if args.format == OutputFormat::Json {
         let mut answer = retriever_as_json(&plan);

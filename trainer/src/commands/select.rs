@@ -165,7 +165,7 @@ impl<'a> Evaluation<'a> {
             None => Suites::Retrieval(RetrievalSuite::open(config)?),
             Some(model) => {
                 let preparation = prepare_run(config, device)?;
-                let dtype = settings::compute_dtype(model.compute_dtype, device);
+                let dtype = settings::compute_dtype(model.compute_dtype, device)?;
                 let decoder = preparation.base.decoder(dtype, device)?;
                 let evaluator = Evaluator::new(config, &preparation, device)?;
                 let evaluator = evaluator

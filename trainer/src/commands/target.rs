@@ -76,7 +76,7 @@ impl TargetArgs {
         device: &Device,
     ) -> Result<Decoder, Error> {
         let model = config.language_model()?;
-        let compute_dtype = settings::compute_dtype(model.compute_dtype, device);
+        let compute_dtype = settings::compute_dtype(model.compute_dtype, device)?;
         let mut decoder = base.decoder(compute_dtype, device)?;
         if self.checkpoint != "base" {
             let dir = self.checkpoint_dir(config)?;

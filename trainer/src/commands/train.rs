@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
+use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_data::text::{DropReason, PrepareReport};
 
 use super::{Place, load_config, say};
 use crate::cli::TrainArgs;
 use crate::config::{ArgumentMask, Config};
+use crate::doctor::size;
 use crate::error::Error;
+use crate::out_of_memory::{RETRIEVER_SETTINGS, TRAINING_SETTINGS, caught};
+use crate::plan;
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::resume::Resume;
@@ -33,7 +37,10 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
         None => {
             let preparation = retriever::prepare_run(&config)?;
             say_pairs(&preparation)?;
-            retriever::train(&config, &preparation, &resume, &device, &interrupt)?
+            caught(RETRIEVER_SETTINGS, || {
+                retriever::train(&config, &preparation, &resume, &device, &interrupt)
+            })
+            .map_err(|error| with_checkpoint(error, &config))?
         }
     };
     say(&format!(
@@ -107,7 +114,40 @@ fn train_model(
     if let Some(retriever) = &preparation.retriever {
         say_pairs(retriever)?;
     }
-    train(config, &preparation, resume, device, interrupt)
+    caught(TRAINING_SETTINGS, || {
+        train(config, &preparation, resume, device, interrupt)
+    })
+    .map_err(|error| with_parts(error, config, &preparation, device))
+}
+
+/// A device without memory left, with what the run holds in its largest phase by the plan.
+fn with_parts(error: Error, config: &Config, preparation: &Preparation, device: &Device) -> Error {
+    let Error::OutOfMemory(mut found) = error else {
+        return error;
+    };
+    if let Ok(plan) = plan::plan(config, preparation, device) {
+        let largest = plan.memory.phases.first();
+        let parts = largest.map_or(&[][..], |phase| &phase.parts);
+        found.parts = parts
+            .iter()
+            .map(|part| format!("{} {}", part.name, size(part.bytes)))
+            .collect();
+    }
+    with_checkpoint(Error::OutOfMemory(found), config)
+}
+
+/// The same with the newest checkpoint of the run, which an error of a step does not touch.
+fn with_checkpoint(error: Error, config: &Config) -> Error {
+    let Error::OutOfMemory(mut found) = error else {
+        return error;
+    };
+    let run_dir = RunDir::open_to_read(&config.train.output_dir);
+    let checkpoints = run_dir.and_then(|run_dir| run_dir.list());
+    found.checkpoint = checkpoints
+        .ok()
+        .and_then(|mut list| list.pop())
+        .map(|checkpoint| checkpoint.path);
+    Error::OutOfMemory(found)
 }
 
 /// The rows that gave no example, each with its reason.

@@ -65,16 +65,6 @@ pub(super) const RETRIEVER_COPIES: f64 = 1.5;
 /// is being copied.
 pub(super) const RETRIEVER_SAVE_COPIES: f64 = 3.0;
 
-/// A block that is differentiated: what it keeps, and gradients on their way. Most are alive when
-/// down is done: the stream's twice, and those of what down read, of gate and of up.
-pub(super) const TRAINING: BlockWidths = BlockWidths {
-    stream: 4.0,
-    hidden: 3.0,
-    queries: 2.0,
-    key_values: 2.0,
-    intermediate: 6.0,
-};
-
 /// A block of an encoder that only reads texts.
 pub(super) const READING: BlockWidths = BlockWidths {
     stream: 2.0,

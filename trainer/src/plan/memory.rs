@@ -9,8 +9,7 @@ use tooltune_kernels::ComputeDtype;
 
 use super::measured::{
     ADAPTER_COPIES, EVALUATION_BYTES, EXAMPLE_BYTES_PER_TOKEN, F32_EVALUATION_BYTES, FORWARD,
-    LOGITS_COPIES, PROGRAM_BYTES, READING, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, TRAINING,
-    UPDATE_COPIES,
+    LOGITS_COPIES, PROGRAM_BYTES, READING, SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY, UPDATE_COPIES,
 };
 use super::retriever::{RetrieverNeeds, n_matrix_values};
 use super::workload::{BatchShape, EvaluationWork};
@@ -18,8 +17,7 @@ use crate::eval::encoder::PASS_TOKENS;
 use crate::models::ModelConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
-use crate::recipes::kept_blocks::{BlockWidths, F32, KEPT, KeptBlocks, compute_bytes};
-use crate::recipes::sft::CHUNK_ROWS;
+use crate::recipes::kept_blocks::{BlockWidths, F32, KEPT, KeptBlocks, TRAINING, compute_bytes};
 
 /// Most that a part is said to take, an exabyte, so that sums of parts stay numbers.
 const MOST_BYTES: f64 = 1e18;
@@ -74,6 +72,8 @@ pub(super) struct MemoryInput<'a> {
     pub n_example_tokens: usize,
     /// How many blocks keep their activations.
     pub kept_blocks: KeptBlocks,
+    /// Learned rows whose logits are alive at a time.
+    pub loss_rows: usize,
     /// Whether gradients of several micro-batches are added.
     pub accumulates: bool,
     /// The micro-batches that can be the largest.
@@ -229,7 +229,7 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
         part("activations of kept blocks", kept * n_kept_blocks as f64),
         // The head is done before the first block is differentiated.
         match logits > block {
-            true => part(format!("logits of {CHUNK_ROWS} rows"), logits),
+            true => part(format!("logits of {} rows", input.loss_rows), logits),
             false => part("activations of one block", block),
         },
     ]
@@ -237,7 +237,7 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
 
 /// The logits of a chunk of learned rows.
 fn chunk_bytes(input: &MemoryInput, shape: &BatchShape) -> f64 {
-    let n_logits = shape.n_trained_tokens.min(CHUNK_ROWS) * input.model.vocab_size;
+    let n_logits = shape.n_trained_tokens.min(input.loss_rows) * input.model.vocab_size;
     LOGITS_COPIES * compute_bytes(input.compute_dtype) * n_logits as f64
 }
 
@@ -246,7 +246,7 @@ fn loss(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let block = block_bytes(input, shape.n_tokens, &FORWARD);
     let logits = chunk_bytes(input, shape);
     vec![match logits > block {
-        true => part(format!("logits of {CHUNK_ROWS} rows"), logits),
+        true => part(format!("logits of {} rows", input.loss_rows), logits),
         false => part("activations of one block", block),
     }]
 }

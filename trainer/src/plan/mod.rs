@@ -25,12 +25,13 @@ use burn::tensor::Device;
 use tooltune_checkpoints::weights::Weights;
 
 use crate::config::{Config, EvalStrategy, Suite};
+use crate::device::loss_rows;
 use crate::error::Error;
 use crate::eval::encoder::EncoderFiles;
 use crate::eval::in_loop::ranks_untrained;
 use crate::models::load::expected_tensors;
 use crate::models::minilm::MiniLmConfig;
-use crate::recipes::kept_blocks::KeptBlocks;
+use crate::recipes::kept_blocks::{KeptBlocks, RunShape};
 use crate::recipes::preparation::Preparation;
 use crate::recipes::settings;
 use memory::{MemoryInput, SAVING, memory_plan};
@@ -104,12 +105,12 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         .sum();
     let training = training_work(preparation);
     let evaluation = evaluation_work(config, preparation)?;
-    let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device);
+    let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
     let encoders = evaluation_encoders(config).map(encoder_shape);
     let encoders = encoders.collect::<Result<Vec<_>, _>>()?;
     let retriever = match (config.retriever_training(), &preparation.retriever) {
         (Some(training), Some(preparation)) => {
-            let dtype = settings::compute_dtype(training.compute_dtype, device);
+            let dtype = settings::compute_dtype(training.compute_dtype, device)?;
             Some(retriever_plan(training, preparation, dtype))
         }
         _ => None,
@@ -122,11 +123,15 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         vocabulary: preparation.base.tokenizer.vocab_size(),
         n_example_tokens: preparation.report.n_tokens,
         kept_blocks: KeptBlocks::new(
-            config.train.gradient_checkpointing,
-            model,
-            compute_dtype,
+            RunShape {
+                setting: config.train.gradient_checkpointing,
+                model,
+                n_adapter,
+                compute_dtype,
+            },
             device,
         ),
+        loss_rows: loss_rows(device),
         accumulates: config.train.gradient_accumulation_steps > 1,
         batches: &training.largest,
         evaluation: evaluation.as_ref(),

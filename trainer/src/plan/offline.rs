@@ -20,7 +20,7 @@ use crate::eval::encoder::{MAX_SEQ_LENGTH, json};
 use crate::eval::in_loop::needs_loss;
 use crate::models::minilm::MiniLmConfig;
 use crate::models::{ModelConfig, load::expected_tensors};
-use crate::recipes::kept_blocks::KeptBlocks;
+use crate::recipes::kept_blocks::{KeptBlocks, RunShape};
 use crate::recipes::settings;
 
 /// Rows generated together beyond which no machine has the memory.
@@ -101,12 +101,18 @@ pub fn outline(config: &Config, model: &ModelConfig) -> Result<Outline, Error> {
     };
     let typed = config.language_model()?.compute_dtype;
     let cpu = device::open(config::Device::Cpu)?;
-    let compute_dtype = compute_dtype(config.device, typed, &cpu);
+    let compute_dtype = compute_dtype(config.device, typed, &cpu)?;
     let steps = known_steps(config.train.length);
     let retriever = retriever(config, steps, &cpu)?;
     let evaluation = evaluation(config);
     let encoders = evaluation_encoders(config).map(|dir| Ok(encoder_shape(dir)?.0));
     let encoders = encoders.collect::<Result<Vec<_>, Error>>()?;
+    let shape = RunShape {
+        setting: config.train.gradient_checkpointing,
+        model,
+        n_adapter,
+        compute_dtype,
+    };
     let memory = memory_plan(&MemoryInput {
         model,
         n_weights,
@@ -114,7 +120,11 @@ pub fn outline(config: &Config, model: &ModelConfig) -> Result<Outline, Error> {
         compute_dtype,
         vocabulary: model.vocab_size,
         n_example_tokens: 0,
-        kept_blocks: kept_blocks(config, model, compute_dtype, &cpu),
+        kept_blocks: kept_blocks(config.device, shape, &cpu),
+        loss_rows: match config.device {
+            config::Device::Cpu => device::loss_rows(&cpu),
+            config::Device::Cuda(_) => device::LOSS_ROWS_ON_GPU,
+        },
         accumulates: config.train.gradient_accumulation_steps > 1,
         batches: &[largest],
         evaluation: evaluation.as_ref(),
@@ -149,23 +159,18 @@ fn compute_dtype(
     device: config::Device,
     typed: config::ComputeDtype,
     cpu: &Device,
-) -> ComputeDtype {
+) -> Result<ComputeDtype, Error> {
     match (device, typed) {
-        (config::Device::Cuda(_), config::ComputeDtype::Auto) => ComputeDtype::Bf16,
+        (config::Device::Cuda(_), config::ComputeDtype::Auto) => Ok(ComputeDtype::Bf16),
         _ => settings::compute_dtype(typed, cpu),
     }
 }
 
-fn kept_blocks(
-    config: &Config,
-    model: &ModelConfig,
-    compute_dtype: ComputeDtype,
-    cpu: &Device,
-) -> KeptBlocks {
-    let setting = config.train.gradient_checkpointing;
-    match config.device {
-        config::Device::Cpu => KeptBlocks::new(setting, model, compute_dtype, cpu),
-        config::Device::Cuda(_) => KeptBlocks::within(0.0, setting, model, compute_dtype),
+/// On a GPU that is not here `auto` is taken to keep nothing: its free memory is not known.
+fn kept_blocks(device: config::Device, shape: RunShape, cpu: &Device) -> KeptBlocks {
+    match device {
+        config::Device::Cpu => KeptBlocks::new(shape, cpu),
+        config::Device::Cuda(_) => KeptBlocks::on_gpu(0.0, shape),
     }
 }
 
@@ -228,7 +233,7 @@ fn retriever(
     };
     let needs = RetrieverNeeds {
         config: shape,
-        compute_dtype: compute_dtype(config.device, training.compute_dtype, cpu),
+        compute_dtype: compute_dtype(config.device, training.compute_dtype, cpu)?,
         texts,
         in_parts: n_texts < n_all,
         n_set_tokens: 0,

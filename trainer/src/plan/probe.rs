@@ -9,14 +9,14 @@ use serde::Serialize;
 use tooltune_data::batches::{Example, Padding, collate};
 
 use crate::config::Config;
+use crate::device::loss_rows;
 use crate::error::Error;
 use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::optim::{BackwardOptions, Optimizer, backward};
 use crate::process::{peak_rss_bytes, rss_bytes};
-use crate::recipes::kept_blocks::KeptBlocks;
+use crate::recipes::kept_blocks::{KeptBlocks, RunShape};
 use crate::recipes::preparation::Preparation;
 use crate::recipes::settings;
-use crate::recipes::sft::CHUNK_ROWS;
 
 /// What one step on the longest micro-batch took.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -51,11 +51,17 @@ pub fn probe(
     device: &Device,
 ) -> Result<Probe, Error> {
     let rss_before_weights_bytes = rss_bytes();
-    let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device);
-    let setting = config.train.gradient_checkpointing;
-    let kept_blocks = KeptBlocks::new(setting, &preparation.base.config, compute_dtype, device);
+    let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
+    let model = &preparation.base.config;
+    let slots = preparation.lora.slots(model)?;
+    let shape = RunShape {
+        setting: config.train.gradient_checkpointing,
+        model,
+        n_adapter: slots.iter().map(|slot| slot.len()).sum(),
+        compute_dtype,
+    };
+    let kept_blocks = KeptBlocks::new(shape, device);
     let mut decoder = preparation.base.decoder(compute_dtype, device)?;
-    let slots = preparation.lora.slots(&decoder.config)?;
     let mut adapters = Adapters::new(slots, config.train.seed, device);
     let max_grad_norm = config.train.max_grad_norm.unwrap_or(f64::INFINITY);
     let mut optimizer = Optimizer::new(
@@ -85,7 +91,7 @@ pub fn probe(
         dropout: DropoutRate::new(config.lora.lora_dropout)
             .map(|rate| DropoutKey::new(rate, config.train.seed, 1, 0)),
         n_kept_blocks: kept_blocks.count(batch.n_tokens()),
-        chunk_rows: CHUNK_ROWS,
+        chunk_rows: loss_rows(device),
         distillation: settings::distillation(&config.train),
     };
     let part = backward::backward(&decoder, &adapters.slots, &batch, options)?;

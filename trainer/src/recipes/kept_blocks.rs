@@ -7,16 +7,27 @@ use burn::tensor::Device;
 use tooltune_kernels::{ComputeDtype, is_cpu};
 
 use crate::config::{CheckpointingMode, GradientCheckpointing};
+use crate::device::{LOSS_ROWS_ON_GPU, free_memory_bytes};
 use crate::models::ModelConfig;
 use crate::models::load::expected_tensors;
-use crate::process::available_memory_bytes;
 
-/// Share of the free memory that `auto` may fill with activations; the rest is for what comes and
+/// Share of the CPU's free memory that `auto` may fill with activations; the rest is for what comes and
 /// goes, and for other programs.
 const SHARE: f64 = 0.5;
 
-/// Most that `auto` keeps, as a multiple of the weights in the type that products read.
+/// Most that `auto` keeps on the CPU, as a multiple of the weights in the type that products read.
 const WEIGHTS: f64 = 2.0;
+
+/// Share of a GPU's free memory that a run may fill, its weights included; the rest is for the context,
+/// the code of the kernels, and what the pool cannot use of its pages.
+const GPU_SHARE: f64 = 0.9;
+
+/// Copies of a trained value on a GPU: parameter, two moments, gradient, and one on its way.
+const GPU_ADAPTER_COPIES: f64 = 5.0;
+
+/// Copies of a chunk's logits on a GPU, in the type of products: logits that become gradients, and one
+/// on its way.
+const GPU_LOGITS_COPIES: f64 = 2.0;
 
 /// Bytes of an f32: the residual stream, adapters, logits.
 pub(crate) const F32: f64 = 4.0;
@@ -46,52 +57,95 @@ pub(crate) const KEPT: BlockWidths = BlockWidths {
     intermediate: 2.0,
 };
 
+/// A block that is differentiated: what it keeps, and gradients on their way. Most are alive when
+/// down is done: the stream's twice, and those of what down read, of gate and of up.
+pub(crate) const TRAINING: BlockWidths = BlockWidths {
+    stream: 4.0,
+    hidden: 3.0,
+    queries: 2.0,
+    key_values: 2.0,
+    intermediate: 6.0,
+};
+
 /// The rule of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeptBlocks {
     setting: GradientCheckpointing,
     n_blocks: usize,
     bytes_per_token: f64,
-    budget_bytes: f64,
+    budget: Budget,
+}
+
+/// What `auto` may fill.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Budget {
+    bytes: f64,
+    /// What each token of a micro-batch takes of it where no block is kept.
+    bytes_per_token: f64,
+}
+
+/// What a rule follows from, beside the device.
+#[derive(Debug, Clone, Copy)]
+pub struct RunShape<'a> {
+    /// `train.gradient_checkpointing`.
+    pub setting: GradientCheckpointing,
+    /// The model.
+    pub model: &'a ModelConfig,
+    /// Trained values.
+    pub n_adapter: usize,
+    /// What products read.
+    pub compute_dtype: ComputeDtype,
 }
 
 impl KeptBlocks {
-    /// The rule for a model on a device, with the memory that is free now.
+    /// The rule for a run on a device whose weights are not loaded yet, with the memory that is free now.
     ///
-    /// `auto` keeps what fits in half of it, and at most twice what the weights take: enough for all
-    /// 30 blocks of SmolLM2 and 1,136 tokens. On a GPU, whose free memory is not asked for, it keeps
-    /// nothing.
-    pub fn new(
-        setting: GradientCheckpointing,
-        model: &ModelConfig,
-        compute_dtype: ComputeDtype,
-        device: &Device,
-    ) -> Self {
-        let budget_bytes = match is_cpu(device) {
-            true => available_memory_bytes().map_or(0.0, |bytes| bytes as f64 * SHARE),
-            false => 0.0,
-        };
-        Self::within(budget_bytes, setting, model, compute_dtype)
+    /// On the CPU `auto` keeps what fits in half of it, and at most twice what the weights take: enough
+    /// for all 30 blocks of SmolLM2 and 1,136 tokens. On a GPU it keeps what fits in nine tenths of it
+    /// beside weights, adapter and a step that keeps nothing.
+    pub fn new(shape: RunShape, device: &Device) -> Self {
+        let free = free_memory_bytes(device).unwrap_or(0) as f64;
+        match is_cpu(device) {
+            true => Self::on_cpu(free, shape),
+            false => Self::on_gpu(free, shape),
+        }
     }
 
-    /// The rule where `auto` may fill `budget_bytes`.
-    pub(crate) fn within(
-        budget_bytes: f64,
-        setting: GradientCheckpointing,
-        model: &ModelConfig,
-        compute_dtype: ComputeDtype,
-    ) -> Self {
-        let weights = expected_tensors(model);
-        let n_weights: usize = weights
-            .iter()
-            .map(|(_, shape)| shape.iter().product::<usize>())
-            .sum();
-        let weight_bytes = compute_bytes(compute_dtype) * n_weights as f64;
+    /// The rule on a CPU with so much memory free.
+    pub(crate) fn on_cpu(free_bytes: f64, shape: RunShape) -> Self {
+        let most = WEIGHTS * shape.weight_bytes();
+        let budget = Budget {
+            bytes: (SHARE * free_bytes).min(most),
+            bytes_per_token: 0.0,
+        };
+        Self::within(budget, shape)
+    }
+
+    /// The rule on a GPU with so much memory free.
+    pub(crate) fn on_gpu(free_bytes: f64, shape: RunShape) -> Self {
+        let RunShape {
+            model,
+            compute_dtype,
+            ..
+        } = shape;
+        let logits = LOSS_ROWS_ON_GPU as f64 * model.vocab_size as f64;
+        let resident = shape.weight_bytes()
+            + GPU_ADAPTER_COPIES * F32 * shape.n_adapter as f64
+            + GPU_LOGITS_COPIES * compute_bytes(compute_dtype) * logits;
+        let inputs = F32 * (model.num_hidden_layers * model.hidden_size) as f64;
+        let budget = Budget {
+            bytes: (GPU_SHARE * free_bytes - resident).max(0.0),
+            bytes_per_token: inputs + TRAINING.bytes_per_token(model, compute_dtype),
+        };
+        Self::within(budget, shape)
+    }
+
+    fn within(budget: Budget, shape: RunShape) -> Self {
         Self {
-            setting,
-            n_blocks: model.num_hidden_layers,
-            bytes_per_token: KEPT.bytes_per_token(model, compute_dtype),
-            budget_bytes: budget_bytes.min(WEIGHTS * weight_bytes),
+            setting: shape.setting,
+            n_blocks: shape.model.num_hidden_layers,
+            bytes_per_token: KEPT.bytes_per_token(shape.model, shape.compute_dtype),
+            budget,
         }
     }
 
@@ -102,10 +156,23 @@ impl KeptBlocks {
             GradientCheckpointing::Mode(CheckpointingMode::Full) => 0,
             GradientCheckpointing::KeepBlocks(n) => n.min(self.n_blocks),
             GradientCheckpointing::Mode(CheckpointingMode::Auto) => {
-                let block = self.bytes_per_token * n_tokens.max(1) as f64;
-                ((self.budget_bytes / block) as usize).min(self.n_blocks)
+                let n_tokens = n_tokens.max(1) as f64;
+                let left = self.budget.bytes - self.budget.bytes_per_token * n_tokens;
+                ((left / (self.bytes_per_token * n_tokens)) as usize).min(self.n_blocks)
             }
         }
+    }
+}
+
+impl RunShape<'_> {
+    /// Bytes of the weights in the type that products read.
+    fn weight_bytes(&self) -> f64 {
+        let weights = expected_tensors(self.model);
+        let n_weights: usize = weights
+            .iter()
+            .map(|(_, shape)| shape.iter().product::<usize>())
+            .sum();
+        compute_bytes(self.compute_dtype) * n_weights as f64
     }
 }
 
@@ -143,7 +210,10 @@ mod tests {
             setting,
             n_blocks: 30,
             bytes_per_token: 20e3,
-            budget_bytes: 1e9,
+            budget: Budget {
+                bytes: 1e9,
+                bytes_per_token: 0.0,
+            },
         }
     }
 
@@ -162,5 +232,32 @@ mod tests {
             assert_eq!(count(GradientCheckpointing::KeepBlocks(7)), 7);
             assert_eq!(count(GradientCheckpointing::KeepBlocks(70)), 30);
         }
+    }
+
+    fn llama_3_8b() -> ModelConfig {
+        let shape = include_str!("../../../scripts/gpu/shapes/llama-3-8b.json");
+        let shape = serde_json::from_str(shape).expect("a shape is JSON");
+        ModelConfig::from_json(&shape).expect("a shape is a config")
+    }
+
+    #[test]
+    fn auto_on_a_gpu_keeps_what_fits_beside_weights_and_a_step_that_keeps_nothing() {
+        let model = llama_3_8b();
+        let shape = RunShape {
+            setting: GradientCheckpointing::Mode(CheckpointingMode::Auto),
+            model: &model,
+            n_adapter: 41_943_040,
+            compute_dtype: ComputeDtype::Bf16,
+        };
+        let kept = |gib: f64, n_tokens| {
+            KeptBlocks::on_gpu(gib * (1u64 << 30) as f64, shape).count(n_tokens)
+        };
+        // An H100 and an H200 keep all blocks of 8,192 tokens; 24 GB have room for the weights alone.
+        assert_eq!([kept(79.1, 8192), kept(139.8, 8192)], [32, 32]);
+        assert_eq!([kept(22.0, 8192), kept(0.0, 8192)], [0, 0]);
+        let half = kept(40.0, 8192);
+        assert!((8..24).contains(&half), "{half}");
+        // A shorter micro-batch keeps more, a longer one less.
+        assert!(kept(40.0, 4096) > half && half > kept(40.0, 12_288));
     }
 }

@@ -7,9 +7,10 @@ use tooltune_data::agents::{Distractors, GoatOptions, KindWeights, Method};
 use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
 use tooltune_data::flat::{FlattenOptions, FlattenWhen, OnCollision, RowFlattening};
 use tooltune_data::text::{self, MaskConfig, PrepareOptions};
-use tooltune_kernels::{AdamW, ComputeDtype, Distillation};
+use tooltune_kernels::{AdamW, ComputeDtype, Distillation, multiplies_bf16};
 
 use crate::config::{self, Config};
+use crate::error::Error;
 use crate::eval::generate::GenerationOptions;
 use crate::lora::{LoraSpec, TargetModules};
 use crate::optim::{LearningRateSchedule, Schedule};
@@ -101,11 +102,27 @@ pub fn goat(config: &config::GoatConfig) -> GoatOptions {
 }
 
 /// What products read: `auto` is what the device multiplies fastest.
-pub fn compute_dtype(typed: config::ComputeDtype, device: &Device) -> ComputeDtype {
+///
+/// # Errors
+///
+/// bf16 on a GPU that does not multiply it: one of compute capability below 8.0.
+pub fn compute_dtype(typed: config::ComputeDtype, device: &Device) -> Result<ComputeDtype, Error> {
     match typed {
-        config::ComputeDtype::Auto => ComputeDtype::best_of(device),
-        config::ComputeDtype::F32 => ComputeDtype::F32,
-        config::ComputeDtype::Bf16 => ComputeDtype::Bf16,
+        config::ComputeDtype::Auto => Ok(ComputeDtype::best_of(device)),
+        config::ComputeDtype::F32 => Ok(ComputeDtype::F32),
+        config::ComputeDtype::Bf16 => bf16_where(multiplies_bf16(device)),
+    }
+}
+
+fn bf16_where(is_multiplied: bool) -> Result<ComputeDtype, Error> {
+    match is_multiplied {
+        true => Ok(ComputeDtype::Bf16),
+        false => Err(Error::Device(
+            "this GPU does not multiply bf16, for which it needs compute capability 8.0 (A100, RTX \
+             30) or more; set model.compute_dtype, or retriever.compute_dtype, to \"f32\" or \
+             \"auto\""
+                .to_owned(),
+        )),
     }
 }
 
@@ -251,5 +268,20 @@ pub fn generation(config: &config::Config, stop_ids: &[u32]) -> GenerationOption
         max_time: eval.max_time.map(Duration::from_secs_f64),
         sampling: eval.sampling,
         seed: config.train.seed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bf16_is_refused_with_what_to_set_where_nothing_multiplies_it() {
+        let cpu = crate::device::open(config::Device::Cpu).expect("a CPU");
+        let bf16 = compute_dtype(config::ComputeDtype::Bf16, &cpu);
+        assert_eq!(bf16.expect("any CPU multiplies bf16"), ComputeDtype::Bf16);
+        let refused = bf16_where(false).expect_err("no tensor cores for bf16");
+        assert_eq!(refused.exit_code(), 2);
+        assert!(refused.to_string().contains("compute_dtype"), "{refused}");
     }
 }

@@ -13,7 +13,7 @@ use tooltune_data::text::TokenizedExample;
 use tooltune_kernels::cpu::pool;
 
 use super::interrupt::Interrupt;
-use super::kept_blocks::KeptBlocks;
+use super::kept_blocks::{KeptBlocks, RunShape};
 use super::preparation::Preparation;
 use super::reporter::{Reporter, RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
@@ -24,15 +24,13 @@ use super::settings;
 use super::summary::RunSummary;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::config::Config;
+use crate::device::loss_rows;
 use crate::error::Error;
 use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present};
 use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::models::Decoder;
 use crate::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use crate::process::cpu_seconds;
-
-/// Supervised rows whose logits are alive at a time: 128 rows of 49,152 are 25 MB.
-pub const CHUNK_ROWS: usize = 128;
 
 /// The moving parts of a run.
 struct Run<'a> {
@@ -146,11 +144,18 @@ impl<'a> Run<'a> {
     ) -> Result<Self, Error> {
         let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
         let start = starting_checkpoint(config, &run_dir, resume)?;
-        let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device);
-        let setting = config.train.gradient_checkpointing;
-        let kept_blocks = KeptBlocks::new(setting, &preparation.base.config, compute_dtype, device);
+        let compute_dtype =
+            settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
+        let model = &preparation.base.config;
+        let slots = preparation.lora.slots(model)?;
+        let shape = RunShape {
+            setting: config.train.gradient_checkpointing,
+            model,
+            n_adapter: slots.iter().map(|slot| slot.len()).sum(),
+            compute_dtype,
+        };
+        let kept_blocks = KeptBlocks::new(shape, device);
         let mut decoder = preparation.base.decoder(compute_dtype, device)?;
-        let slots = preparation.lora.slots(&decoder.config)?;
         let mut adapters = match &start {
             Some(checkpoint) => load_adapters(&checkpoint.path, slots, device)?,
             None => Adapters::new(slots, config.train.seed, device),
@@ -242,7 +247,7 @@ impl<'a> Run<'a> {
                 gradient_scale,
                 dropout,
                 n_kept_blocks: self.kept_blocks.count(micro_batch.n_tokens()),
-                chunk_rows: CHUNK_ROWS,
+                chunk_rows: loss_rows(&self.decoder.device()),
                 distillation: settings::distillation(&self.config.train),
             };
             let part =

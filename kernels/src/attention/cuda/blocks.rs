@@ -1,12 +1,77 @@
-//! Documents to the tiles that cubes work on, none across a border.
+//! Documents to the tiles that cubes work on, none across a border, and these to a list on a GPU.
+
+use std::sync::{Arc, Mutex};
+
+use burn_cubecl::tensor::CubeTensor;
 
 use crate::attention::{Causality, Documents};
+use crate::cube::launch::upload;
+
+/// Whose rows a tile holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Those of queries: forward, and their gradients.
+    Queries,
+    /// Those of keys and values, for their gradients.
+    Keys,
+}
+
+/// What a list follows from, beside the documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ListKey {
+    rows: usize,
+    causality: Causality,
+    side: Side,
+}
+
+/// The lists of a micro-batch that are on a GPU already, shared by all copies of its documents.
+#[derive(Debug, Clone, Default)]
+pub(in crate::attention) struct BlockLists(Arc<Mutex<Vec<(ListKey, CubeTensor)>>>);
+
+/// Lists follow from the documents, so that they make no difference between two of them.
+impl PartialEq for BlockLists {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for BlockLists {}
+
+impl Documents {
+    /// The tiles of `rows` rows on the device of `like`: four numbers each, which [`query_blocks`] and
+    /// [`key_blocks`] say. They are uploaded when a layer first asks for them.
+    pub(super) fn blocks(
+        &self,
+        like: &CubeTensor,
+        rows: usize,
+        causality: Causality,
+        side: Side,
+    ) -> CubeTensor {
+        let key = ListKey {
+            rows,
+            causality,
+            side,
+        };
+        let mut lists = self.lists.0.lock().expect("no list panics");
+        let kept = |(of, list): &&(ListKey, CubeTensor)| *of == key && list.device == like.device;
+        if let Some((_, list)) = lists.iter().find(kept) {
+            return list.clone();
+        }
+        let list = match side {
+            Side::Queries => query_blocks(self, rows, causality),
+            Side::Keys => key_blocks(self, rows, causality),
+        };
+        let list = upload(like, &list);
+        lists.push((key, list.clone()));
+        list
+    }
+}
 
 /// Start and end of the document, first and last row, of each tile of `rows` queries.
 ///
 /// Tiles with the most keys come first, so that none of them is left for the end. Padding is cut
 /// into tiles of a document without tokens.
-pub(super) fn query_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec<u32> {
+fn query_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec<u32> {
     let mut blocks: Vec<[usize; 4]> = blocks(documents, rows).collect();
     if causality == Causality::Causal {
         blocks.sort_by_key(|[start, _, first, _]| std::cmp::Reverse(first - start));
@@ -15,7 +80,7 @@ pub(super) fn query_blocks(documents: &Documents, rows: usize, causality: Causal
 }
 
 /// The same of each tile of `rows` keys; those that the most queries see come first.
-pub(super) fn key_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec<u32> {
+fn key_blocks(documents: &Documents, rows: usize, causality: Causality) -> Vec<u32> {
     let mut blocks: Vec<[usize; 4]> = blocks(documents, rows).collect();
     if causality == Causality::Causal {
         blocks.sort_by_key(|[_, end, first, _]| std::cmp::Reverse(end - first.min(end)));

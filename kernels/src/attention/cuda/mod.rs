@@ -1,7 +1,8 @@
 //! Attention on a GPU: which tile of which document each cube works on, and the launches.
 //!
 //! Borders of documents stay numbers of the host: it lists tiles, none across a border, and the
-//! kernels read that list. Tiles that no query sees are neither listed nor visited.
+//! kernels read that list. Tiles that no query sees are neither listed nor visited. A list is uploaded
+//! once for a micro-batch: all layers share its `Documents`, which keep it.
 
 mod backward;
 mod blocks;
@@ -16,13 +17,14 @@ mod tiles;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::ir::features::MmaConfig;
-use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::{CubeCount, CubeDim};
 
 use super::{Attention, AttentionGradients, AttentionOps, Causality, Documents};
-use crate::cube::launch::{argument, contiguous, element, output, units, upload, vector_size};
-use blocks::{key_blocks, query_blocks};
+use crate::cube::launch::{
+    argument, contiguous, element, has_cores_for, output, units, vector_size,
+};
+pub(super) use blocks::BlockLists;
+use blocks::Side;
 use cores::CoreTiles;
 #[cfg(feature = "cuda-source")]
 pub(crate) use texts::sources;
@@ -41,19 +43,10 @@ impl Form {
     /// Tensor cores where they take the inputs, else the largest tiles that fit.
     fn choose(qkv: &CubeTensor, c: usize, causality: Causality) -> Self {
         let causal = causality == Causality::Causal;
-        let properties = qkv.client.properties();
-        let limit = properties.hardware.max_shared_memory_size;
+        let limit = qkv.client.properties().hardware.max_shared_memory_size;
         let tiles = CoreTiles { columns: c, causal };
         let bytes = cores_forward::shared_bytes(&tiles).max(cores_backward::shared_bytes(&tiles));
-        let products = MmaConfig {
-            a_type: element(qkv),
-            b_type: element(qkv),
-            cd_type: ElemType::Float(FloatKind::F32),
-            m: 16,
-            n: 16,
-            k: 16,
-        };
-        let are_cores = properties.features.matmul.cmma.contains(&products);
+        let are_cores = has_cores_for(&qkv.client, element(qkv));
         if qkv.dtype == DType::BF16 && are_cores && c.is_multiple_of(32) && bytes <= limit {
             return Self::Cores(tiles);
         }
@@ -88,8 +81,8 @@ fn scale(c: usize) -> f32 {
 }
 
 /// Cubes for a list of tiles, four numbers each, of `heads` heads.
-fn grid(blocks: &[u32], heads: usize) -> CubeCount {
-    CubeCount::Static((blocks.len() / 4) as u32, heads as u32, 1)
+fn grid(blocks: &CubeTensor, heads: usize) -> CubeCount {
+    CubeCount::Static((blocks.meta.num_elements() / 4) as u32, heads as u32, 1)
 }
 
 /// Attention of `h` query heads within documents.
@@ -123,9 +116,11 @@ fn attention(
     } = &attention;
     let g = (heads - h) / 2;
     let form = Form::choose(qkv, c, causality);
-    let blocks = query_blocks(&attention.documents, form.rows(), causality);
+    let blocks = attention
+        .documents
+        .blocks(qkv, form.rows(), causality, Side::Queries);
     let count = grid(&blocks, h);
-    let [qkv_argument, blocks] = [argument(qkv), argument(&upload(qkv, &blocks))];
+    let [qkv_argument, blocks] = [argument(qkv), argument(&blocks)];
     let [out, log_sums] = [argument(out), argument(log_sums)];
     let (h, g, scale, element) = (h as u32, g as u32, scale(c), element(qkv));
     match form {
@@ -182,8 +177,8 @@ fn attention_gradient(saved: Attention<CubeBackend>, d_out: CubeTensor) -> CubeT
     }
     let form = Form::choose(&qkv, c, causality);
     let dots = dot_rows(&out, &d_out, [n * h, c]);
-    let of_queries = query_blocks(&documents, form.rows(), causality);
-    let of_keys = key_blocks(&documents, form.rows(), causality);
+    let [of_queries, of_keys] = [Side::Queries, Side::Keys]
+        .map(|side| documents.blocks(&qkv, form.rows(), causality, side));
     let gradient = Gradient {
         inputs: [qkv, d_out, log_sums, dots],
         d_qkv,
@@ -229,10 +224,10 @@ struct Gradient {
 }
 
 impl Gradient {
-    fn of_queries(&self, form: Form, blocks: &[u32]) {
+    fn of_queries(&self, form: Form, blocks: &CubeTensor) {
         let (client, element) = (&self.d_qkv.client, element(&self.d_qkv));
         let [qkv, d_out, log_sums, dots] = self.inputs.each_ref().map(argument);
-        let list = argument(&upload(&self.d_qkv, blocks));
+        let list = argument(blocks);
         let (d_qkv, count) = (argument(&self.d_qkv), grid(blocks, self.h));
         let (h, g, scale) = (self.h as u32, self.g as u32, self.scale);
         match form {
@@ -273,10 +268,10 @@ impl Gradient {
         }
     }
 
-    fn of_keys(&self, form: Form, blocks: &[u32]) {
+    fn of_keys(&self, form: Form, blocks: &CubeTensor) {
         let (client, element) = (&self.d_qkv.client, element(&self.d_qkv));
         let [qkv, d_out, log_sums, dots] = self.inputs.each_ref().map(argument);
-        let list = argument(&upload(&self.d_qkv, blocks));
+        let list = argument(blocks);
         let (d_qkv, count) = (argument(&self.d_qkv), grid(blocks, self.g));
         let (h, g, scale) = (self.h as u32, self.g as u32, self.scale);
         match form {

@@ -89,7 +89,7 @@ impl<'a> RetrieverRun<'a> {
         device: &Device,
     ) -> Result<Self, Error> {
         let files = &preparation.files;
-        let dtype = settings::compute_dtype(training.compute_dtype, device);
+        let dtype = settings::compute_dtype(training.compute_dtype, device)?;
         let mut encoder = Encoder::new(files.config.clone(), dtype);
         let mut parameters = files.parameters(&files.dir, device)?;
         if let Some(lora) = &training.lora {
