@@ -31,20 +31,24 @@ pub struct BaseModel {
 }
 
 impl BaseModel {
-    /// Opens the language model of a config, with the template and the day that it says.
+    /// Opens the language model of a config, with the template, its variables and the day that it
+    /// says.
     ///
     /// # Errors
     ///
-    /// As [`BaseModel::open`]; a config of no language model.
+    /// As [`BaseModel::open`]; a config of no language model; a variable that the template never
+    /// reads.
     pub fn of(config: &Config) -> Result<Self, Error> {
         let path = &config.language_model()?.model_name_or_path;
         let base = Self::open(path, config.data.chat_template.as_deref())?;
-        Ok(match config.data.template_date {
-            Some(date) => Self {
-                template: base.template.with_date(date),
-                ..base
+        let variables = config.data.chat_template_kwargs.0.clone();
+        let template = base.template.with_kwargs(variables)?;
+        Ok(Self {
+            template: match config.data.template_date {
+                Some(date) => template.with_date(date),
+                None => template,
             },
-            None => base,
+            ..base
         })
     }
 
@@ -144,7 +148,12 @@ fn tokenizer(path: &Path, source: &TokenizerSource) -> Result<Tokenizer, Error> 
     let tokenizer = parts
         .into_tokenizer()
         .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
-    Ok(Tokenizer::from_tokenizers(tokenizer))
+    // Where the file says nothing, llama.cpp puts the token before texts of Llama 3's kind
+    // (src/llama-vocab.cpp, LLAMA_VOCAB_PRE_TYPE_LLAMA3).
+    let is_llama3 = matches!(&*vocabulary.pre, "llama-bpe" | "llama3" | "llama-v3");
+    let bos = vocabulary.bos_token_id;
+    let bos = bos.filter(|_| vocabulary.add_bos.unwrap_or(is_llama3));
+    Ok(Tokenizer::from_tokenizers(tokenizer).with_bos(bos))
 }
 
 fn chat_template_of(

@@ -6,10 +6,11 @@
 
 use super::conversation::Conversation;
 use super::error::DataError;
+use super::given_back::must_give_back;
 use super::prepare::{PrepareOptions, encode, read};
 use super::rows::Row;
 use super::supervise::Supervisor;
-use super::template::{ChatTemplate, Turns};
+use super::template::{ChatTemplate, Turn, Turns};
 use super::tokenizer::{Encoded, Specials, Tokenizer};
 
 /// A prompt, and the answer to it where a row has one.
@@ -52,7 +53,9 @@ impl AskedPrompt {
         let work = || -> Result<Self, DataError> {
             let (rendered, encoded) = read(row, template, tokenizer, options)?;
             let turns = options.mask.train_on.turns();
-            let turn = turns.strict(&rendered.turns).ok_or(DataError::NoAnswer)?;
+            let learned = rendered.turns.iter().filter(|turn| turn.weight > 0.0);
+            let learned: Vec<Turn> = learned.copied().collect();
+            let turn = turns.strict(&learned).ok_or(DataError::NoAnswer)?;
             let supervisor = Supervisor {
                 rendered: &rendered,
                 encoded: &encoded,
@@ -100,20 +103,28 @@ impl AskedPrompt {
             template.render_with_spans(conversation, Turns::Completion)?;
             let text = template.render_prompt(conversation)?;
             let encoded = encode(&text, template, tokenizer)?;
+            must_give_back(&text, &encoded, tokenizer)?;
             Ok((text, encoded))
         };
         let (text, encoded) = work().map_err(|error| error.at(id))?;
         Ok(Self::new(id, text, encoded, conversation.messages.len()))
     }
 
-    /// A text as it is: nothing is added, so special tokens are those that are written in it.
+    /// A plain text, after the tokens that the tokenizer puts before plain texts, such as `<s>`:
+    /// once, whether they are written in it or not ([`Tokenizer::plain_text`]).
     ///
     /// # Errors
     ///
-    /// - the tokenizer has no token for a piece of the text
+    /// - the tokenizer has no token for a piece of the text, or does not give it back
     pub fn of_text(id: &str, text: &str, tokenizer: &Tokenizer) -> Result<Self, DataError> {
-        let encoded = tokenizer.encode(text).map_err(|error| error.at(id))?;
-        Ok(Self::new(id, text.to_owned(), encoded, 0))
+        let work = || -> Result<(String, Encoded), DataError> {
+            let text = tokenizer.plain_text(text)?;
+            let encoded = tokenizer.encode(&text)?;
+            must_give_back(&text, &encoded, tokenizer)?;
+            Ok((text, encoded))
+        };
+        let (text, encoded) = work().map_err(|error| error.at(id))?;
+        Ok(Self::new(id, text, encoded, 0))
     }
 
     fn new(id: &str, text: String, encoded: Encoded, n_messages: usize) -> Self {

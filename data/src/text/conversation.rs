@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::error::DataError;
+use super::message_fields;
 use crate::json;
 use crate::tools::kind_of;
 
@@ -88,6 +89,9 @@ pub struct Message {
     pub content_values: Vec<ContentValue>,
     /// The calls of an assistant message.
     pub tool_calls: Vec<ToolCall>,
+    /// What the data says of this turn's share in the loss: 0 is not learned, 1 is as usual; `None`
+    /// where it says nothing. Only an assistant message has one.
+    pub weight: Option<f32>,
     /// Any other field, such as `name` or `tool_call_id`, handed to the template as it is.
     pub extra: Map<String, Value>,
 }
@@ -100,8 +104,14 @@ impl Message {
             content: Some(content.into()),
             content_values: Vec::new(),
             tool_calls: Vec::new(),
+            weight: None,
             extra: Map::new(),
         }
+    }
+
+    /// Whether the data switches this turn off.
+    pub fn is_switched_off(&self) -> bool {
+        self.weight == Some(0.0)
     }
 }
 
@@ -179,18 +189,13 @@ fn parse_message(value: &Value, field: &str) -> Result<Message, DataError> {
         None => return Err(missing(&format!("{field}.content"), MESSAGE)),
         Some(other) => return Err(wrong_type(&format!("{field}.content"), other, "a text")),
     };
-    let known = ["role", "content", "tool_calls"];
-    let extra = fields
-        .iter()
-        .filter(|(key, _)| !known.contains(&key.as_str()))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
     Ok(Message {
         role,
         content,
         content_values: Vec::new(),
         tool_calls,
-        extra,
+        weight: message_fields::turn_weight(fields, role, field)?,
+        extra: message_fields::for_template(fields, field)?,
     })
 }
 

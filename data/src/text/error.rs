@@ -8,6 +8,9 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::given_back::NotGivenBack;
+use super::message_fields::MessageFieldError;
+use super::template::TemplateKwargError;
 use crate::faults::{self, Fault};
 use crate::json::{DuplicateKey, JsonError, OversizedInteger};
 use crate::lines::{ForeignFile, TooLong};
@@ -130,6 +133,10 @@ pub enum DataError {
         expected: &'static str,
     },
 
+    /// A field of a message cannot be meant as it is written.
+    #[error(transparent)]
+    MessageField(#[from] MessageFieldError),
+
     /// A message has a role that no chat template knows.
     #[error("{field} is {role:?}; use system, user, assistant or tool")]
     UnknownRole {
@@ -236,6 +243,10 @@ pub enum DataError {
         reason: String,
     },
 
+    /// A variable cannot be handed to a chat template.
+    #[error(transparent)]
+    TemplateKwarg(#[from] TemplateKwargError),
+
     /// A chat template refused the conversation with `raise_exception`.
     #[error("the chat template refuses the conversation: {message}")]
     TemplateRaised {
@@ -339,6 +350,17 @@ pub enum DataError {
         part: &'static str,
     },
 
+    /// A chat template left out the reasoning of a message.
+    #[error(
+        "the chat template leaves out the reasoning of message {message}, so the turn would be learned \
+         without it; set data.chat_template to a template that renders it, or mask.on_lost_reasoning = \
+         \"keep\", which learns only turns that keep theirs, or leave the reasoning out of the row"
+    )]
+    ReasoningNotRendered {
+        /// The assistant message, from 0.
+        message: usize,
+    },
+
     /// A conversation has tools, and its text is the same without them.
     #[error(
         "the chat template renders no tools, so the model would not see those of the row; set \
@@ -412,6 +434,10 @@ pub enum DataError {
         /// The model directory.
         path: PathBuf,
     },
+
+    /// The tokenizer loses or changes a piece of a text.
+    #[error(transparent)]
+    NotGivenBack(#[from] NotGivenBack),
 
     /// The tokenizer failed on a text.
     #[error("the tokenizer failed: {reason}")]

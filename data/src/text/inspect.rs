@@ -55,6 +55,15 @@ pub struct InspectedRow {
     /// The argument values of the calls in its assistant messages, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub argument_values: Vec<InspectedValue>,
+    /// Messages, from 0, that `mask.train_on` chooses and `train`, `weight` or `loss` switches off.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub switched_off: Vec<usize>,
+    /// Messages, from 0, that are not learned because the template leaves out their reasoning.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub without_reasoning: Vec<usize>,
+    /// Tokens that the tokenizer puts before plain texts and that the row does not begin with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_bos: Option<String>,
     /// Tokens beyond `max_length`, which training would refuse, drop or cut.
     pub n_overflowing: usize,
     /// Names of the spans that the template hides, so that they can have no weight of their own.
@@ -111,6 +120,13 @@ pub fn inspect_row(
         Ok(InspectedRow {
             id: row.id.clone(),
             argument_values: argument_values(&rendered, &tokens),
+            switched_off: rendered.switched_off.clone(),
+            without_reasoning: rendered.without_reasoning.clone(),
+            without_bos: {
+                let before = &tokenizer.added().before;
+                let lacks = !encoded.ids.starts_with(before);
+                lacks.then(|| tokenizer.spelled(before))
+            },
             n_overflowing: tokens.len().saturating_sub(options.max_length),
             lost_spans: rendered.lost.iter().map(|kind| kind.name()).collect(),
             text: rendered.text.clone(),

@@ -19,6 +19,8 @@ pub struct MaskConfig {
     pub straddle: Straddle,
     /// What becomes of a row in which nothing is learned.
     pub on_empty: OnEmpty,
+    /// What becomes of a row with reasoning that the template leaves out.
+    pub on_lost_reasoning: OnLostReasoning,
 }
 
 /// The turns that are learned.
@@ -41,7 +43,8 @@ impl TrainOn {
     /// The turns that must be located and must end with a stop token.
     pub(super) fn turns(self) -> Turns {
         match self {
-            Self::Assistant | Self::All => Turns::All,
+            Self::Assistant => Turns::All,
+            Self::All => Turns::WithUnlearned,
             Self::LastAssistant => Turns::Last,
             Self::Completion => Turns::Completion,
         }
@@ -112,6 +115,17 @@ pub enum OnEmpty {
     Error,
     /// It is dropped and listed in the report.
     Drop,
+}
+
+/// What becomes of a row in which the template leaves out the reasoning of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnLostReasoning {
+    /// It is an error.
+    #[default]
+    Error,
+    /// The row is kept, and the turns without their reasoning are not learned.
+    Keep,
 }
 
 impl MaskConfig {

@@ -10,8 +10,10 @@ mod byte_level_bpe;
 mod call_check;
 mod conversation;
 mod error;
+mod given_back;
 mod inspect;
 mod mask;
+mod message_fields;
 mod prepare;
 mod rows;
 mod slot;
@@ -28,19 +30,22 @@ pub use asked::AskedPrompt;
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
+pub use given_back::NotGivenBack;
 pub use inspect::{InspectedRow, InspectedToken, InspectedValue, inspect_row};
-pub use mask::{ArgumentMask, MaskConfig, OnEmpty, SpanWeight, Straddle, TrainOn};
+pub use mask::{ArgumentMask, MaskConfig, OnEmpty, OnLostReasoning, SpanWeight, Straddle, TrainOn};
+pub use message_fields::MessageFieldError;
 pub use prepare::{
     DropReason, DroppedRow, OnOverflow, PrepareOptions, PrepareReport, Prepared, StraddlingToken,
-    TokenizeOutcome, TokenizedExample, prepare, prompt_ids, tokenize_row,
+    TokenizeOutcome, TokenizedExample, UnlearnedTurns, WithoutBos, prepare, prompt_ids,
+    tokenize_row,
 };
 pub use rows::{DataFormat, Row, RowReader, read_rows, read_tools};
 pub use slot::{SlotRow, slot_completion, slot_prompt};
 pub use template::{
     ChatTemplate, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,
-    TemplateDate, Turns,
+    TemplateDate, TemplateKwargError, Turns,
 };
-pub use tokenizer::{Encoded, Specials, Tokenizer};
+pub use tokenizer::{AddedTokens, Encoded, Specials, Tokenizer};
 pub use word_piece::WordPiece;
 
 pub use crate::faults::{Faults, all_rows};

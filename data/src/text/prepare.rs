@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::error::DataError;
-use super::mask::{ArgumentMask, MaskConfig, OnEmpty};
+use super::given_back::must_give_back;
+use super::mask::{ArgumentMask, MaskConfig, OnEmpty, OnLostReasoning};
 use super::rows::Row;
 use super::supervise::{Supervision, Supervisor};
 use super::template::{ChatTemplate, RenderedText};
@@ -61,9 +62,49 @@ pub enum TokenizeOutcome {
         straddling: Vec<String>,
         /// Spans of each kind whose weight the mask changes.
         n_spans: Vec<usize>,
+        /// Turns of the row that are not learned.
+        unlearned: UnlearnedTurns,
     },
     /// Nothing, as the options ask.
     Dropped(DroppedRow),
+}
+
+/// How many turns that `mask.train_on` chooses are not learned all the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct UnlearnedTurns {
+    /// Turns that the data switches off, by `train`, `weight` or `loss`.
+    pub n_switched_off: usize,
+    /// Turns whose reasoning the template leaves out, and those of them that were not chosen.
+    pub n_without_reasoning: usize,
+}
+
+impl WithoutBos {
+    fn of(examples: &[TokenizedExample], tokenizer: &Tokenizer) -> Self {
+        let before = &tokenizer.added().before;
+        let lacks = |example: &&TokenizedExample| !example.input_ids.starts_with(before);
+        Self {
+            n_examples: examples.iter().filter(lacks).count(),
+            tokens: tokenizer.spelled(before),
+        }
+    }
+}
+
+impl UnlearnedTurns {
+    fn of(rendered: &RenderedText) -> Self {
+        Self {
+            n_switched_off: rendered.switched_off.len(),
+            n_without_reasoning: rendered.without_reasoning.len(),
+        }
+    }
+}
+
+/// Examples whose template writes no begin token, where the tokenizer has one for plain texts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct WithoutBos {
+    /// How many.
+    pub n_examples: usize,
+    /// The tokens that they do not begin with; empty if the tokenizer puts none before plain texts.
+    pub tokens: String,
 }
 
 /// A row that gave no example.
@@ -116,6 +157,10 @@ pub struct PrepareReport {
     pub n_trained_tokens: usize,
     /// Argument values of calls that `mask.arguments` leaves out of the loss.
     pub n_masked_values: usize,
+    /// Turns of the examples that are not learned.
+    pub unlearned: UnlearnedTurns,
+    /// Examples that do not begin with the tokens that the tokenizer puts before plain texts.
+    pub without_bos: WithoutBos,
     /// Tokens that straddle the border of a learned or weighted span.
     pub n_straddling: usize,
     /// The ten commonest of them, commonest first, ties in the order of their text.
@@ -146,10 +191,12 @@ pub struct Prepared {
 ///
 /// - the template refuses the row, or renders its prompt differently once the answer is there
 /// - the template leaves out a message, a call, or the row's tools or documents
+/// - it leaves out the reasoning of a message, unless the options keep such rows
 /// - the row is longer than `max_length`, unless the options drop or cut it
 /// - no token is learned, unless the options drop the row
 /// - a learned turn does not end with a learned stop token, or holds one before its end
 /// - the tokens begin with two begin-of-sequence tokens
+/// - the tokenizer loses or changes a piece of the text
 /// - `mask.weights` names an unknown or lost span, or a token straddles and that is an error
 /// - the row's weight is not above 0 and finite
 pub fn tokenize_row(
@@ -176,7 +223,9 @@ pub fn tokenize_row(
             .iter()
             .map(|&token| supervisor.token_text(token).to_owned())
             .collect();
-        finish(row, encoded.ids, (supervision, straddling), options)
+        let unlearned = UnlearnedTurns::of(&rendered);
+        let supervised = (supervision, straddling, unlearned);
+        finish(row, encoded.ids, supervised, options)
     };
     work().map_err(|error| error.at(&row.id))
 }
@@ -192,7 +241,14 @@ pub(super) fn read(
         return Err(DataError::NoStopIds);
     }
     let rendered = template.render_with_spans(&row.conversation, options.mask.train_on.turns())?;
+    if let (OnLostReasoning::Error, Some(&message)) = (
+        options.mask.on_lost_reasoning,
+        rendered.without_reasoning.first(),
+    ) {
+        return Err(DataError::ReasoningNotRendered { message });
+    }
     let encoded = encode(&rendered.text, template, tokenizer)?;
+    must_give_back(&rendered.text, &encoded, tokenizer)?;
     Ok((rendered, encoded))
 }
 
@@ -250,7 +306,7 @@ pub(super) fn row_weights(row: &Row, mut weights: Vec<f32>) -> Result<Vec<f32>, 
 fn finish(
     row: &Row,
     mut input_ids: Vec<u32>,
-    (supervision, straddling): (Supervision, Vec<String>),
+    (supervision, straddling, unlearned): (Supervision, Vec<String>, UnlearnedTurns),
     options: &PrepareOptions,
 ) -> Result<TokenizeOutcome, DataError> {
     let mut loss_weights = row_weights(row, supervision.weights)?;
@@ -261,10 +317,15 @@ fn finish(
         return match options.mask.on_empty {
             OnEmpty::Drop => Ok(dropped(&row.id, DropReason::NothingTrained)),
             OnEmpty::Error => Err(DataError::NothingTrained {
-                reason: if is_cut {
-                    "the answer lies beyond max_length"
-                } else {
-                    "it has no turn that mask.train_on selects"
+                reason: match (is_cut, unlearned) {
+                    (true, _) => "the answer lies beyond max_length",
+                    (_, UnlearnedTurns { n_switched_off, .. }) if n_switched_off > 0 => {
+                        "train, weight or loss switches its turns off"
+                    }
+                    (_, turns) if turns.n_without_reasoning > 0 => {
+                        "the chat template leaves out the reasoning of its turns"
+                    }
+                    _ => "it has no turn that mask.train_on selects",
                 },
             }),
         };
@@ -277,6 +338,7 @@ fn finish(
         },
         straddling,
         n_spans: supervision.n_spans,
+        unlearned,
     })
 }
 
@@ -310,7 +372,10 @@ pub fn prepare(
                 example,
                 straddling,
                 n_spans: of_row,
+                unlearned,
             } => {
+                report.unlearned.n_switched_off += unlearned.n_switched_off;
+                report.unlearned.n_without_reasoning += unlearned.n_without_reasoning;
                 for (total, n) in n_spans.iter_mut().zip(of_row) {
                     *total += n;
                 }
@@ -326,6 +391,7 @@ pub fn prepare(
         }
     }
     faults.none()?;
+    report.without_bos = WithoutBos::of(&examples, tokenizer);
     report.straddling = commonest(counts);
     if examples.is_empty() {
         return Err(DataError::NoExamples {

@@ -45,32 +45,29 @@ impl Supervisor<'_> {
     /// - a token straddles a border and `mask.straddle` is `error`
     pub(super) fn supervise(&self) -> Result<Supervision, DataError> {
         let span_weights = self.mask.checked_weights()?;
-        let stops = self
-            .rendered
-            .turns
-            .iter()
-            .map(|turn| self.stop_token(turn))
-            .collect::<Result<Vec<usize>, DataError>>()?;
-        for turn in &self.rendered.turns {
+        let learned = self.rendered.turns.iter().filter(|turn| turn.weight > 0.0);
+        let ends = learned
+            .clone()
+            .map(|turn| Ok((turn, self.stop_token(turn)?)))
+            .collect::<Result<Vec<(&Turn, usize)>, DataError>>()?;
+        for turn in learned {
             self.must_not_stop_inside(turn)?;
         }
-        let mut supervision = self.learned_turns(&stops)?;
+        let mut supervision = self.learned_turns(&ends)?;
         for (kind, weight) in span_weights {
             if self.rendered.lost.contains(&kind) {
                 return Err(DataError::SpanLost { span: kind.name() });
             }
             let mut n_spans = 0;
             for span in self.rendered.spans.iter().filter(|span| span.kind == kind) {
+                let weight = weight * self.turn_weight(span.message);
                 self.reweigh(span, weight, &mut supervision)?;
                 n_spans += 1;
             }
             supervision.n_spans.push(n_spans);
         }
-        match self
-            .rendered
-            .turns
-            .iter()
-            .zip(stops)
+        match ends
+            .into_iter()
             .find(|&(_, stop)| supervision.weights[stop] <= 0.0)
         {
             Some((turn, _)) => Err(self.end_not_trained(turn)),
@@ -78,8 +75,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Weight 1 for everything from the start of each turn to its stop token.
-    fn learned_turns(&self, stops: &[usize]) -> Result<Supervision, DataError> {
+    /// The turn's weight, 1 where the data says nothing, for everything from the start of each turn
+    /// to its stop token.
+    fn learned_turns(&self, ends: &[(&Turn, usize)]) -> Result<Supervision, DataError> {
         let n_tokens = self.encoded.ids.len();
         let mut supervision = Supervision {
             weights: vec![0.0; n_tokens],
@@ -88,15 +86,39 @@ impl Supervisor<'_> {
         };
         if self.mask.train_on == TrainOn::All {
             supervision.weights.fill(1.0);
+            for turn in self.rendered.turns.iter().filter(|turn| turn.weight != 1.0) {
+                let stop = self.stop_token(turn).ok();
+                let end = stop.map_or(turn.end, |stop| self.encoded.offsets[stop].1);
+                self.weigh_turn(turn, end, &mut supervision)?;
+            }
             return Ok(supervision);
         }
-        for (turn, &stop) in self.rendered.turns.iter().zip(stops) {
-            let end = self.encoded.offsets[stop].1;
-            for touching in self.touching(turn.start, end) {
-                self.weigh(&touching, (SpanKind::AssistantTurn, 1.0), &mut supervision)?;
-            }
+        for &(turn, stop) in ends {
+            self.weigh_turn(turn, self.encoded.offsets[stop].1, &mut supervision)?;
         }
         Ok(supervision)
+    }
+
+    fn weigh_turn(
+        &self,
+        turn: &Turn,
+        end: usize,
+        supervision: &mut Supervision,
+    ) -> Result<(), DataError> {
+        for touching in self.touching(turn.start, end) {
+            self.weigh(
+                &touching,
+                (SpanKind::AssistantTurn, turn.weight),
+                supervision,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn turn_weight(&self, message: usize) -> f32 {
+        let mut turns = self.rendered.turns.iter();
+        let turn = turns.find(|turn| turn.message == message);
+        turn.map_or(1.0, |turn| turn.weight)
     }
 
     /// Changes the weight of a span's tokens where they are learned at all.

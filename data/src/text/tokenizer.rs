@@ -1,8 +1,10 @@
 //! A `tokenizer.json` as a plain map between text and token ids.
 //!
-//! Special tokens written in the text are read as such, and nothing is ever added: the chat
-//! template wrote all of them. The file's post-processor, truncation and padding are switched off,
-//! because they add tokens, cut text, and trim the byte offsets that spans are matched with.
+//! Special tokens written in the text are read as such, and nothing is ever added to what a chat
+//! template wrote, as in `apply_chat_template(tokenize=True)` of transformers 5.23, which calls the
+//! tokenizer with `add_special_tokens=False`. The file's post-processor, truncation and padding are
+//! switched off, because they add tokens, cut text, and trim the byte offsets that spans are matched
+//! with; what the post-processor adds to a plain text is remembered ([`Tokenizer::added`]).
 
 use std::fmt;
 use std::path::Path;
@@ -28,10 +30,20 @@ pub struct Encoded {
     pub offsets: Vec<(usize, usize)>,
 }
 
+/// The special tokens that a tokenizer puts around a plain text, such as `<s>` before it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AddedTokens {
+    /// Ids before the text.
+    pub before: Vec<u32>,
+    /// Ids after the text.
+    pub after: Vec<u32>,
+}
+
 /// A tokenizer of a language model.
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    added: AddedTokens,
 }
 
 impl Tokenizer {
@@ -54,12 +66,56 @@ impl Tokenizer {
     }
 
     /// Takes a tokenizer that was built elsewhere, such as from a GGUF file.
+    ///
+    /// Its post-processor decides what plain texts get; `add_bos_token` in `tokenizer_config.json`
+    /// does not: transformers 5.23 passes over it where there is a `tokenizer.json`
+    /// (`tokenization_utils_base.py`, `_from_pretrained`).
     pub fn from_tokenizers(mut inner: tokenizers::Tokenizer) -> Self {
-        inner.with_post_processor(None::<tokenizers::PostProcessorWrapper>);
         inner.with_padding(None);
         // Switching truncation off has no condition that could fail.
         let _ = inner.with_truncation(None);
-        Self { inner }
+        let added = added_tokens(&inner).unwrap_or_default();
+        inner.with_post_processor(None::<tokenizers::PostProcessorWrapper>);
+        Self { inner, added }
+    }
+
+    /// Says that a token is put before plain texts, where the tokenizer itself does not know it, as
+    /// those of GGUF files.
+    #[must_use]
+    pub fn with_bos(self, bos: Option<u32>) -> Self {
+        let before = bos.into_iter().collect();
+        Self {
+            added: AddedTokens {
+                before,
+                ..self.added
+            },
+            ..self
+        }
+    }
+
+    /// What the tokenizer puts around plain texts, and not around what a chat template writes.
+    pub fn added(&self) -> &AddedTokens {
+        &self.added
+    }
+
+    /// The text as a model reads it that is to continue it: after the tokens that the tokenizer puts
+    /// before plain texts, unless they stand there already. What it puts behind them is left out,
+    /// because it ends texts.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokenizer::encode`].
+    pub fn plain_text(&self, text: &str) -> Result<String, DataError> {
+        let before = &self.added.before;
+        match self.encode(text)?.ids.starts_with(before) {
+            true => Ok(text.to_owned()),
+            false => Ok(format!("{}{text}", self.spelled(before))),
+        }
+    }
+
+    /// Tokens as the vocabulary spells them.
+    pub(super) fn spelled(&self, ids: &[u32]) -> String {
+        ids.iter().filter_map(|id| self.id_to_token(*id)).collect()
     }
 
     /// Reads a text as tokens.
@@ -118,6 +174,22 @@ impl fmt::Debug for Tokenizer {
             .field("vocab_size", &self.vocab_size())
             .finish_non_exhaustive()
     }
+}
+
+/// What the post-processor puts around a text, told by one that it cannot change.
+fn added_tokens(inner: &tokenizers::Tokenizer) -> Option<AddedTokens> {
+    const PROBE: &str = "a";
+    let plain = inner.encode(PROBE, false).ok()?;
+    let whole = inner.encode(PROBE, true).ok()?;
+    let (plain, whole) = (plain.get_ids(), whole.get_ids());
+    if plain.is_empty() || plain.len() >= whole.len() {
+        return None;
+    }
+    let at = whole.windows(plain.len()).position(|ids| ids == plain)?;
+    Some(AddedTokens {
+        before: whole[..at].to_vec(),
+        after: whole[at + plain.len()..].to_vec(),
+    })
 }
 
 fn failed(error: tokenizers::Error) -> DataError {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use serde_json::{Map, Value};
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_data::benchmarks::retrieval::retrieval_table;
@@ -330,8 +331,41 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWrite
         &options,
         args.concurrency,
         settings::generation(config, &[]),
-        args.extra_body.clone().unwrap_or_default(),
+        extra_body(args, config)?,
     )
+}
+
+/// What is added to every request: that of the command line, and the variables of the chat template,
+/// by the name that vLLM and SGLang take them by.
+fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Error> {
+    const FIELD: &str = "chat_template_kwargs";
+    let mut body = args.extra_body.clone().unwrap_or_default();
+    if config.data.chat_template_kwargs.0.is_empty() {
+        return Ok(body);
+    }
+    let mut kwargs = config.data.chat_template_kwargs.0.clone();
+    match body.remove(FIELD) {
+        None => {}
+        Some(Value::Object(typed)) => {
+            for (name, value) in typed {
+                if kwargs.get(&name).is_some_and(|known| *known != value) {
+                    return Err(Error::Usage(format!(
+                        "--extra-body says {value} for {FIELD}.{name}, and data.{FIELD} {}; keep one \
+                         of the two",
+                        kwargs[&name]
+                    )));
+                }
+                kwargs.insert(name, value);
+            }
+        }
+        Some(other) => {
+            return Err(Error::Usage(format!(
+                "--extra-body says {other} for {FIELD}; give a JSON object"
+            )));
+        }
+    }
+    body.insert(FIELD.to_owned(), Value::Object(kwargs));
+    Ok(body)
 }
 
 /// The lines of a `predictions.jsonl`, whatever rows they belong to.

@@ -67,6 +67,28 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         row.n_overflowing,
         &base.template.sha256()[..12]
     ))?;
+    for (messages, reason) in [
+        (&row.switched_off, "switched off by train, weight or loss"),
+        (
+            &row.without_reasoning,
+            "the chat template leaves out their reasoning",
+        ),
+    ] {
+        if !messages.is_empty() {
+            let numbers: Vec<String> = messages.iter().map(usize::to_string).collect();
+            say(&format!(
+                "{} turns not learned, {reason}: messages {}",
+                messages.len(),
+                numbers.join(", ")
+            ))?;
+        }
+    }
+    if let Some(tokens) = &row.without_bos {
+        say(&format!(
+            "begins without {tokens}, which the tokenizer puts before plain texts: the chat template \
+             writes none"
+        ))?;
+    }
     let paint = paint(std::io::stdout().is_terminal());
     let text: String = row.tokens.iter().zip(row.pieces()).map(paint).collect();
     say(&format!("{text}\n"))?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
-use super::train::{say_dropped, say_flattened};
+use super::train::{say_dropped, say_flattened, unlearned_lines, without_bos_line};
 use super::{Place, load_config, say};
 use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
@@ -266,6 +266,12 @@ impl Rows {
         if let Some(n_tokens) = largest {
             self.add("largest micro-batch", format!("{n_tokens} tokens"));
         }
+        for line in unlearned_lines(&report.unlearned) {
+            self.add("turns", line);
+        }
+        if let Some(line) = without_bos_line(&report.without_bos) {
+            self.add("begin of text", line);
+        }
         self.add(
             "evaluations",
             plan.evaluation
@@ -437,6 +443,8 @@ fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Val
         "rows": preparation.report.n_rows,
         "examples": preparation.examples.len(),
         "dropped": preparation.report.dropped,
+        "unlearned_turns": preparation.report.unlearned,
+        "without_bos": preparation.report.without_bos,
         "flattened": preparation.flattened,
         "tokens": training.n_tokens,
         "trained_tokens": training.n_trained_tokens,

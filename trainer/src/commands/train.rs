@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
-use tooltune_data::text::{DropReason, PrepareReport};
+use tooltune_data::text::{DropReason, PrepareReport, UnlearnedTurns, WithoutBos};
 
 use super::{Place, load_config, say};
 use crate::cli::TrainArgs;
@@ -109,6 +109,10 @@ fn train_model(
             "{n} argument values of calls are left out of the loss"
         ))?;
     }
+    say_unlearned(report)?;
+    if let Some(line) = without_bos_line(&report.without_bos) {
+        say(&line)?;
+    }
     say_dropped(config, report)?;
     say_flattened(&preparation)?;
     if let Some(retriever) = &preparation.retriever {
@@ -148,6 +152,46 @@ fn with_checkpoint(error: Error, config: &Config) -> Error {
         .and_then(|mut list| list.pop())
         .map(|checkpoint| checkpoint.path);
     Error::OutOfMemory(found)
+}
+
+/// The turns that are not learned though `mask.train_on` chooses them.
+fn say_unlearned(report: &PrepareReport) -> Result<(), Error> {
+    for line in unlearned_lines(&report.unlearned) {
+        say(&line)?;
+    }
+    Ok(())
+}
+
+/// What to know where chats begin without the token that plain texts begin with.
+pub(super) fn without_bos_line(without: &WithoutBos) -> Option<String> {
+    (without.n_examples > 0).then(|| {
+        format!(
+            "{} examples begin without {}, which the tokenizer puts before plain texts: the chat \
+             template writes none. So transformers and vLLM send chats, but llama.cpp puts it before \
+             them, too; if the model was trained with it, write {{{{ bos_token }}}} at the top of the \
+             template (data.chat_template)",
+            without.n_examples, without.tokens
+        )
+    })
+}
+
+/// A line for each reason why turns are not learned.
+pub(super) fn unlearned_lines(turns: &UnlearnedTurns) -> Vec<String> {
+    let reasons = [
+        (
+            turns.n_switched_off,
+            "switched off by train, weight or loss",
+        ),
+        (
+            turns.n_without_reasoning,
+            "without their reasoning, which the chat template leaves out",
+        ),
+    ];
+    reasons
+        .into_iter()
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, reason)| format!("{n} turns are not learned: {reason}"))
+        .collect()
 }
 
 /// The rows that gave no example, each with its reason.

@@ -22,6 +22,7 @@ use super::settings::{
     CheckpointConfig, Config, DataConfig, Device, EvalConfig, LogConfig, LoraConfig, MaskConfig,
     ModelConfig, RunLength, SpanWeight, TargetModules, TrainConfig, Warmup,
 };
+use super::template_kwargs::TemplateKwargs;
 
 /// Checks every value and every rule between values, and adds what is wrong to the findings.
 pub(crate) fn check(raw: RawConfig, findings: &mut Findings) -> Config {
@@ -75,6 +76,7 @@ fn no_data() -> DataConfig {
         on_overflow: defaults::ON_OVERFLOW,
         packing: defaults::PACKING,
         chat_template: None,
+        chat_template_kwargs: TemplateKwargs::default(),
         template_date: None,
         check_calls: defaults::CHECK_CALLS,
         flatten: check_flatten::flattening(&RawData::default()),
@@ -205,6 +207,7 @@ impl Checker<'_> {
             on_overflow: raw.on_overflow.unwrap_or(defaults::ON_OVERFLOW),
             packing: raw.packing.unwrap_or(defaults::PACKING),
             chat_template: raw.chat_template,
+            chat_template_kwargs: raw.chat_template_kwargs.unwrap_or_default(),
             template_date: self.template_date(raw.template_date),
             check_calls: raw.check_calls.unwrap_or(defaults::CHECK_CALLS),
         };
@@ -261,6 +264,7 @@ impl Checker<'_> {
             arguments: raw.arguments.unwrap_or(defaults::ARGUMENTS),
             straddle: raw.straddle.unwrap_or(defaults::STRADDLE),
             on_empty: raw.on_empty.unwrap_or(defaults::ON_EMPTY),
+            on_lost_reasoning: raw.on_lost_reasoning.unwrap_or(defaults::ON_LOST_REASONING),
         }
     }
 

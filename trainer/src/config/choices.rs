@@ -236,6 +236,16 @@ choices! {
 }
 
 choices! {
+    /// What happens to a row with reasoning that the template leaves out.
+    OnLostReasoning {
+        /// The run does not start.
+        Error = "error",
+        /// The turns without their reasoning are not learned, and counted.
+        Keep = "keep",
+    }
+}
+
+choices! {
     /// A part of the rendered conversation that can be given its own weight.
     Span {
         /// A whole turn of the assistant, with its end.

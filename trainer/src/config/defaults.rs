@@ -10,8 +10,8 @@ pub(crate) use tooltune_data::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
 use super::choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, Distractors, Flatten, FlattenCollisions,
-    GoatMethod, GradientCheckpointing, LrSchedulerType, OnEmpty, OnOverflow, Optim, Packing,
-    RecordedSet, ReportTo, Straddle,
+    GoatMethod, GradientCheckpointing, LrSchedulerType, OnEmpty, OnLostReasoning, OnOverflow,
+    Optim, Packing, RecordedSet, ReportTo, Straddle,
 };
 use super::settings::Device;
 
@@ -37,6 +37,7 @@ pub(crate) const FLATTEN_COLLISIONS: FlattenCollisions = FlattenCollisions::Numb
 pub(crate) const ARGUMENTS: ArgumentMask = ArgumentMask::None;
 pub(crate) const STRADDLE: Straddle = Straddle::Mask;
 pub(crate) const ON_EMPTY: OnEmpty = OnEmpty::Error;
+pub(crate) const ON_LOST_REASONING: OnLostReasoning = OnLostReasoning::Error;
 
 pub(crate) const GOAT_METHOD: GoatMethod = GoatMethod::Global;
 pub(crate) const DISTRACTORS: Distractors = Distractors::Random;

@@ -34,6 +34,7 @@ mod rules;
 mod schema;
 mod services;
 mod settings;
+mod template_kwargs;
 #[cfg(test)]
 mod tests;
 mod tool_suites;
@@ -47,8 +48,8 @@ pub use agent_suites::{AgentSuiteConfig, RawAgentSuite};
 pub use choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Distractors, EvalStrategy,
     ExecutorKind, Flatten, FlattenCollisions, GoatMethod, GradientCheckpointing, LrSchedulerType,
-    ModulePattern, OnEmpty, OnOverflow, Optim, Packing, RecordedSet, ReportTo, ResponseReduction,
-    RetrieverData, Span, Straddle, Suite, TrainOn,
+    ModulePattern, OnEmpty, OnLostReasoning, OnOverflow, Optim, Packing, RecordedSet, ReportTo,
+    ResponseReduction, RetrieverData, Span, Straddle, Suite, TrainOn,
 };
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
 pub use metric::MetricExpression;
@@ -69,6 +70,8 @@ pub use settings::{
     RunLength, Sampling, SandboxConfig, SpanWeight, TargetModules, ToolQaConfig, TrainConfig,
     Warmup,
 };
+
+pub use template_kwargs::TemplateKwargs;
 
 use document::Table;
 use read::{Findings, Places};

@@ -79,6 +79,21 @@ const FOREIGN: &[(&str, &str, &str)] = &[
         "the model's own template is the default",
     ),
     (
+        "template_kwargs",
+        "data.chat_template_kwargs",
+        "a table, such as { enable_thinking = false }",
+    ),
+    (
+        "enable_thinking",
+        "data.chat_template_kwargs",
+        "write chat_template_kwargs = { enable_thinking = false }",
+    ),
+    (
+        "reasoning_effort",
+        "data.chat_template_kwargs",
+        "write chat_template_kwargs = { reasoning_effort = \"low\" }",
+    ),
+    (
         "train_on_prompt",
         "mask.train_on",
         "false is \"completion\", true is \"all\"",

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::agent_suites::RawAgentSuite;
 use super::choices::{
     ArgumentMask, ComputeDtype, DataFormat, EvalStrategy, Flatten, FlattenCollisions,
-    GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim, Packing,
-    ReportTo, Span, Straddle, Suite, TrainOn,
+    GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnLostReasoning, OnOverflow,
+    Optim, Packing, ReportTo, Span, Straddle, Suite, TrainOn,
 };
 use super::defaults;
 use super::patterns::Patterns;
@@ -23,6 +23,7 @@ pub use super::raw_goat::{
 pub use super::raw_retriever::{RawRetriever, RawRetrieverLora};
 pub use super::raw_tool_suites::{RawNestful, RawSandbox, RawToolQa};
 use super::read::{RawTable, reads};
+use super::template_kwargs::TemplateKwargs;
 
 /// The one setting outside the tables.
 pub(crate) const DEVICE: &str = "device";
@@ -190,6 +191,10 @@ pub struct RawData {
     /// A Jinja file to render conversations with, in place of the model's own template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<PathBuf>,
+    /// Variables that the template reads besides messages and tools, such as
+    /// `{ enable_thinking = false }`; in training, evaluation, generation, requests and exports alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat_template_kwargs: Option<TemplateKwargs>,
     /// The day that a template which asks for it prints, as "2026-01-31"; by default the day on which
     /// the run begins, also where it goes on later.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -226,6 +231,7 @@ reads!(RawData {
     on_overflow,
     packing,
     chat_template,
+    chat_template_kwargs,
     template_date,
     check_calls,
     flatten,
@@ -256,13 +262,18 @@ pub struct RawMask {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = defaults::ON_EMPTY))]
     pub on_empty: Option<OnEmpty>,
+    /// What happens to a row with reasoning that the template leaves out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::ON_LOST_REASONING))]
+    pub on_lost_reasoning: Option<OnLostReasoning>,
 }
 reads!(RawMask {
     train_on,
     weights,
     arguments,
     straddle,
-    on_empty
+    on_empty,
+    on_lost_reasoning
 });
 
 /// The weight of one kind of span.

@@ -170,6 +170,8 @@ fn raw_of(config: &Config) -> RawConfig {
             on_overflow: Some(data.on_overflow),
             packing: Some(data.packing),
             chat_template: data.chat_template,
+            chat_template_kwargs: (!data.chat_template_kwargs.0.is_empty())
+                .then_some(data.chat_template_kwargs),
             template_date: data.template_date.map(|date| Day(date.to_string())),
             check_calls: Some(data.check_calls),
             flatten: Some(data.flatten.which),
@@ -248,6 +250,7 @@ fn raw_mask(mask: &MaskConfig) -> RawMask {
         arguments: Some(mask.arguments),
         straddle: Some(mask.straddle),
         on_empty: Some(mask.on_empty),
+        on_lost_reasoning: Some(mask.on_lost_reasoning),
     }
 }
 

@@ -13,11 +13,12 @@ use tooltune_data::truncation::ShapeOptions;
 use super::agent_suites::AgentSuiteConfig;
 use super::choices::{
     ArgumentMask, ComputeDtype, DataFormat, Distractors, EvalStrategy, Flatten, FlattenCollisions,
-    GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnOverflow, Optim,
-    Packing, ReportTo, RetrieverData, Span, Straddle, Suite, TrainOn,
+    GoatMethod, GradientCheckpointing, LrSchedulerType, ModulePattern, OnEmpty, OnLostReasoning,
+    OnOverflow, Optim, Packing, ReportTo, RetrieverData, Span, Straddle, Suite, TrainOn,
 };
 use super::patterns::Patterns;
 pub use super::services::{ExecutorConfig, HttpExecutorConfig, JudgeConfig};
+use super::template_kwargs::TemplateKwargs;
 pub use super::tool_suites::{NestfulConfig, SandboxConfig, ToolQaConfig};
 
 /// A checked config.
@@ -157,6 +158,8 @@ pub struct DataConfig {
     pub packing: Packing,
     /// A template in place of the model's own.
     pub chat_template: Option<PathBuf>,
+    /// Variables that templates read besides messages and tools, by name.
+    pub chat_template_kwargs: TemplateKwargs,
     /// The day that templates read; the system's clock where it is not set.
     pub template_date: Option<TemplateDate>,
     /// Whether calls must fit the tools of their row.
@@ -191,6 +194,8 @@ pub struct MaskConfig {
     pub straddle: Straddle,
     /// What happens to a row without a learned token.
     pub on_empty: OnEmpty,
+    /// What happens to a row with reasoning that the template leaves out.
+    pub on_lost_reasoning: OnLostReasoning,
 }
 
 /// The weight of one kind of span.

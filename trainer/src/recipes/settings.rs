@@ -171,6 +171,10 @@ fn mask(config: &config::MaskConfig) -> MaskConfig {
             config::OnEmpty::Error => text::OnEmpty::Error,
             config::OnEmpty::Drop => text::OnEmpty::Drop,
         },
+        on_lost_reasoning: match config.on_lost_reasoning {
+            config::OnLostReasoning::Error => text::OnLostReasoning::Error,
+            config::OnLostReasoning::Keep => text::OnLostReasoning::Keep,
+        },
     }
 }
 

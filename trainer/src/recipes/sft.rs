@@ -404,7 +404,7 @@ impl<'a> Run<'a> {
             optimizer: &self.optimizer,
             lora: &self.preparation.lora,
             base_model: &base_model,
-            chat_template: self.preparation.base.template.source(),
+            chat_template: &self.preparation.base.template.served_source(),
             extra,
         };
         self.reporter.sync()?;

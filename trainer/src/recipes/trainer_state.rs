@@ -91,7 +91,7 @@ pub struct Snapshot<'a> {
     pub lora: &'a LoraSpec,
     /// Path or hub id of the base model.
     pub base_model: &'a str,
-    /// Jinja source that the run rendered with.
+    /// Jinja source that the run rendered with, its variables set at the top.
     pub chat_template: &'a str,
     /// Further files by name, such as evaluation results.
     pub extra: &'a BTreeMap<String, Vec<u8>>,

@@ -150,7 +150,7 @@ impl ChatTemplate {
 
     /// Whether a changed conversation has the text of the unchanged one; one that the template
     /// refuses has another.
-    fn is_same_text(&self, changed: &Conversation, text: &str) -> bool {
+    pub(super) fn is_same_text(&self, changed: &Conversation, text: &str) -> bool {
         let messages = MessageWriter::plain().messages(&changed.messages);
         self.execute(changed, messages, GenerationPrompt::Omit)
             .is_ok_and(|other| other == text)

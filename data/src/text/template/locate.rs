@@ -49,11 +49,12 @@ impl ChatTemplate {
     ) -> Result<RenderedText, DataError> {
         let text = self.render(conversation, GenerationPrompt::Omit)?;
         let located = Located::new(self, conversation, text);
-        let wanted = turns.messages(conversation);
-        let strict = turns.strict(&wanted);
-        let turns = wanted
+        let chosen = Chosen::new(self, conversation, &located.full.text, turns);
+        let strict = turns.strict(&chosen.learned());
+        let turns = chosen
+            .located
             .iter()
-            .map(|&message| located.turn(message, strict == Some(message)))
+            .map(|&(message, weight)| located.turn(message, weight, strict == Some(message)))
             .collect::<Result<Vec<Turn>, DataError>>()?;
         self.must_render_lists(conversation, &located.full.text)?;
         let is_found = located.messages_found();
@@ -78,8 +79,47 @@ impl ChatTemplate {
             text: located.full.text,
             spans,
             lost,
+            switched_off: chosen.switched_off,
+            without_reasoning: chosen.without_reasoning,
             turns,
         })
+    }
+}
+
+/// The turns that are located, and those that are not learned.
+struct Chosen {
+    /// Messages with the weight of their turn.
+    located: Vec<(usize, f32)>,
+    switched_off: Vec<usize>,
+    without_reasoning: Vec<usize>,
+}
+
+impl Chosen {
+    fn new(template: &ChatTemplate, conversation: &Conversation, text: &str, turns: Turns) -> Self {
+        let without_reasoning = template.without_reasoning(conversation, text);
+        let messages = turns.messages(conversation);
+        let weight = |message: &usize| match without_reasoning.contains(message) {
+            true => 0.0,
+            false => conversation.messages[*message].weight.unwrap_or(1.0),
+        };
+        Self {
+            located: messages
+                .iter()
+                .map(|message| (*message, weight(message)))
+                .filter(|&(_, weight)| weight > 0.0 || turns == Turns::WithUnlearned)
+                .collect(),
+            switched_off: messages
+                .iter()
+                .copied()
+                .filter(|&message| conversation.messages[message].is_switched_off())
+                .collect(),
+            without_reasoning,
+        }
+    }
+
+    fn learned(&self) -> Vec<usize> {
+        let learned = self.located.iter().filter(|(_, weight)| *weight > 0.0);
+        learned.map(|&(message, _)| message).collect()
     }
 }
 
@@ -146,7 +186,7 @@ impl<'a> Located<'a> {
         Ok(marks::strip(&marked).unwrap_or_default())
     }
 
-    fn turn(&self, message: usize, is_strict: bool) -> Result<Turn, DataError> {
+    fn turn(&self, message: usize, weight: f32, is_strict: bool) -> Result<Turn, DataError> {
         self.must_be_rendered(message)?;
         let start = self.turn_start(message)?;
         if is_strict {
@@ -165,6 +205,7 @@ impl<'a> Located<'a> {
             .max(start);
         Ok(Turn {
             message,
+            weight,
             start,
             content_end,
             end: self.turn_end(message, content_end),

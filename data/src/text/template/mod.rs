@@ -8,11 +8,13 @@
 
 mod date;
 mod generation_tags;
+mod kwargs;
 mod left_out;
 mod load;
 mod locate;
 mod marks;
 mod python;
+mod reasoning;
 mod spans;
 mod strftime;
 mod tojson;
@@ -34,6 +36,7 @@ use super::conversation::Conversation;
 use super::error::DataError;
 
 pub use self::date::{NoDate, TemplateDate};
+pub use self::kwargs::TemplateKwargError;
 pub(crate) use self::spans::Turn;
 pub use self::spans::{RenderedText, Span, SpanKind, Turns};
 
@@ -106,13 +109,6 @@ impl ChatTemplate {
             special,
             variables: Map::new(),
         })
-    }
-
-    /// Hands further variables to the template, such as `date_string` or `enable_thinking`.
-    #[must_use]
-    pub fn with_variables(mut self, variables: Map<String, serde_json::Value>) -> Self {
-        self.variables = variables;
-        self
     }
 
     /// Stops the clock that `strftime_now` reads, so that the same rows give the same text on

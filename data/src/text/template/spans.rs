@@ -81,8 +81,10 @@ pub struct Span {
 /// Which turns to locate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turns {
-    /// Every assistant message.
+    /// Every assistant message that is learned.
     All,
+    /// Every assistant message, also those that are not learned.
+    WithUnlearned,
     /// The last assistant message.
     Last,
     /// The assistant messages of the completion.
@@ -90,6 +92,7 @@ pub enum Turns {
 }
 
 impl Turns {
+    /// The assistant messages that are chosen, learned or not.
     pub(super) fn messages(self, conversation: &Conversation) -> Vec<usize> {
         let mut found: Vec<usize> = (0..conversation.messages.len())
             .filter(|&idx| conversation.messages[idx].role == Role::Assistant)
@@ -101,20 +104,22 @@ impl Turns {
         found
     }
 
-    /// Of the turns that are located, the one whose prompt must be the beginning of the training
+    /// Of the turns that are located and learned, the one whose prompt must be the beginning of the training
     /// text.
     pub(crate) fn strict<T: Copy>(self, located: &[T]) -> Option<T> {
         match self {
             Self::Completion => located.first().copied(),
-            Self::All | Self::Last => located.last().copied(),
+            Self::All | Self::WithUnlearned | Self::Last => located.last().copied(),
         }
     }
 }
 
 /// A turn that can be learned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Turn {
     pub(crate) message: usize,
+    /// What its tokens weigh before `mask.weights`; 0 only where [`Turns::WithUnlearned`] are located.
+    pub(crate) weight: f32,
     pub(crate) start: usize,
     /// Where the message's own text ends and the template's end-of-turn text begins.
     pub(crate) content_end: usize,
@@ -131,5 +136,10 @@ pub struct RenderedText {
     /// Kinds of which at least one span could not be located, because the template trims,
     /// measures, slices or compares the text; empty for ordinary templates.
     pub lost: Vec<SpanKind>,
+    /// Chosen messages that are not learned, because the data switches them off.
+    pub switched_off: Vec<usize>,
+    /// Assistant messages, chosen or not, whose reasoning the template leaves out; none of them is
+    /// learned.
+    pub without_reasoning: Vec<usize>,
     pub(crate) turns: Vec<Turn>,
 }

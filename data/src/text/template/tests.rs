@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::text::conversation::parse_messages;
 
+mod kwargs;
 mod left_out;
 
 fn fixture(name: &str) -> PathBuf {
@@ -37,7 +38,8 @@ fn template(name: &str) -> ChatTemplate {
     };
     ChatTemplate::new(&source, special)
         .unwrap()
-        .with_variables(variables)
+        .with_kwargs(variables)
+        .unwrap()
         .with_clock(OffsetDateTime::from_unix_timestamp(1_721_984_707).unwrap())
 }
 

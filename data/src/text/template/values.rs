@@ -6,6 +6,7 @@ use super::marks::{self, MarkTable, Piece};
 use super::spans::SpanKind;
 use crate::json::{self, Style};
 use crate::text::conversation::{Message, Role, ToolCall, ValueOrigin};
+use crate::text::message_fields::REASONING;
 
 /// Which pieces get marks, and where the marks stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +40,6 @@ pub(super) enum Arguments {
     KeysAndValues,
     Nothing,
 }
-
-/// The names under which data carries an assistant's reasoning; as in `transformers`, the first
-/// one present is handed to the template under the first name too, and as `thinking`.
-const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// Writes messages for a template, numbering marks in the order of the messages, so that a
 /// conversation's beginning has the same marks as the whole.
@@ -105,8 +102,11 @@ impl MessageWriter {
         if let Some(reasoning) = reasoning {
             fields.retain(|(name, _)| *name != REASONING[0]);
             fields.push((REASONING[0], from_json(reasoning)));
-            if !message.extra.contains_key("thinking") {
-                fields.push(("thinking", from_json(reasoning)));
+            for name in &REASONING[1..] {
+                if message.extra.get(*name).is_none_or(|value| value.is_null()) {
+                    fields.retain(|(other, _)| other != name);
+                    fields.push((name, from_json(reasoning)));
+                }
             }
         }
         if !message.tool_calls.is_empty() {

@@ -7,14 +7,18 @@ use serde_json::Value;
 
 use super::*;
 
+mod added_tokens;
 mod argument_masks;
 mod asked;
 mod calls;
 mod faults;
+mod given_back;
 mod learning;
 mod reading;
+mod reasoning;
 mod shipped_templates;
 mod supervision_properties;
+mod switches;
 
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n\
     {% if m.content %}{{ m.content }}{% endif %}\

@@ -1,0 +1,148 @@
+//! Variables of templates, and templates that carry them to servers.
+
+use super::*;
+use crate::text::conversation::parse_messages;
+
+fn cases() -> Vec<Value> {
+    let path = fixture("../template_kwargs/cases.json");
+    let cases = crate::json::parse(&fs::read_to_string(path).unwrap()).unwrap();
+    let cases = cases.as_array().unwrap().clone();
+    assert!(cases.len() > 25);
+    cases
+}
+
+fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+fn chat(case: &Value) -> Conversation {
+    Conversation::new(parse_messages(&case["chat"], "chat").unwrap())
+}
+
+#[test]
+fn a_served_template_renders_in_transformers_as_the_variables_do_and_callers_win() {
+    for case in cases() {
+        let kwargs = object(&case["kwargs"]);
+        let of = |source: &str, kwargs: Map<String, Value>| {
+            inline(source)
+                .with_kwargs(kwargs)
+                .unwrap()
+                .render(&chat(&case), GenerationPrompt::Add)
+                .unwrap()
+        };
+        let source = case["template"].as_str().unwrap();
+        let served = inline(source)
+            .with_kwargs(kwargs.clone())
+            .unwrap()
+            .served_source();
+        assert_eq!(served, case["served"], "{kwargs:?}");
+        // Both texts are transformers'.
+        assert_eq!(of(source, kwargs.clone()), case["as_served"], "{kwargs:?}");
+        assert_eq!(of(&served, Map::new()), case["as_served"], "{kwargs:?}");
+        assert_eq!(
+            of(&served, object(&case["callers"])),
+            case["as_called"],
+            "{kwargs:?}"
+        );
+    }
+    let plain = inline("{{ messages }}");
+    assert_eq!(plain.served_source(), plain.source());
+}
+
+#[test]
+fn names_that_others_give_and_names_of_nothing_are_refused() {
+    let refused = |name: &str| {
+        let template = inline("{{ messages }}{{ enable_thinking }}{{ reasoning_effort }}");
+        let kwargs = Map::from_iter([(name.to_owned(), json!(false))]);
+        template
+            .with_kwargs(kwargs)
+            .err()
+            .map(|error| error.to_string())
+    };
+    assert_eq!(refused("enable_thinking"), None);
+    for name in [
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "bos_token",
+        "eos_token",
+        "continue_final_message",
+        "tokenize",
+        "strftime_now",
+        "raise_exception",
+        "loop",
+        "tooltune_generation_begins",
+    ] {
+        let said = refused(name).unwrap();
+        assert!(
+            said.contains(&format!("data.chat_template_kwargs.{name} cannot be set")),
+            "{said}"
+        );
+    }
+    for name in ["", "enable thinking", "enable-thinking", "1st", "é"] {
+        let said = refused(name).unwrap();
+        assert!(said.contains("is no name of a variable"), "{said}");
+    }
+    assert_eq!(
+        refused("enable_thinkin").unwrap(),
+        "the chat template never reads data.chat_template_kwargs.enable_thinkin, so it would change \
+         nothing; did you mean enable_thinking?"
+    );
+    assert!(
+        refused("temperature")
+            .unwrap()
+            .ends_with("its variables are enable_thinking, reasoning_effort")
+    );
+    let bare = inline("{{ messages }}").with_kwargs(Map::from_iter([("x".to_owned(), json!(1))]));
+    assert!(
+        bare.unwrap_err()
+            .to_string()
+            .ends_with("it has no variables; delete the key")
+    );
+}
+
+#[test]
+fn variables_reach_every_rendering_of_a_row() {
+    let thinking = |value: bool| {
+        let kwargs = Map::from_iter([("enable_thinking".to_owned(), json!(value))]);
+        template("qwen3").with_kwargs(kwargs).unwrap()
+    };
+    let conversation = of_messages(json!([
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+    ]));
+    let empty = "<|im_start|>assistant\n<think>\n\n</think>\n\n";
+    // Asked without thoughts, it is trained and asked alike; with them, the training text would have
+    // the empty thought where the model is asked for one.
+    let rendered = thinking(false)
+        .render_with_spans(&conversation, Turns::Completion)
+        .unwrap();
+    assert!(
+        rendered.text.contains(&format!("{empty}Hello.")),
+        "{}",
+        rendered.text
+    );
+    assert!(
+        thinking(false)
+            .render_prompt(&conversation)
+            .unwrap()
+            .ends_with(empty)
+    );
+    assert!(
+        thinking(true)
+            .render_prompt(&conversation)
+            .unwrap()
+            .ends_with("<|im_start|>assistant\n")
+    );
+    let turn = rendered.turns[0];
+    assert_eq!(&rendered.text[turn.start..turn.content_end], "Hello.");
+    let turn = thinking(true)
+        .render_with_spans(&conversation, Turns::Completion)
+        .unwrap()
+        .turns[0];
+    assert_eq!(
+        &rendered.text[turn.start..turn.content_end],
+        "<think>\n\n</think>\n\nHello."
+    );
+}

@@ -1,0 +1,182 @@
+//! Reasoning that a template keeps, drops, or reads under another name.
+
+use serde_json::json;
+
+use super::*;
+
+fn fixture_template(name: &str) -> ChatTemplate {
+    let path = fixtures().join(format!("chat_templates/templates/{name}.jinja"));
+    let special = SpecialTokens {
+        bos_token: Some("<|endoftext|>".to_owned()),
+        eos_token: Some("<|im_end|>".to_owned()),
+        ..SpecialTokens::default()
+    };
+    // Turns of all templates end with the one stop token of the tiny tokenizer.
+    let source = std::fs::read_to_string(path).unwrap();
+    ChatTemplate::new(&source.replace("<|eot_id|>", "<|im_end|>"), special).unwrap()
+}
+
+fn conversation(messages: Value) -> Row {
+    let messages = crate::text::conversation::parse_messages(&messages, "messages").unwrap();
+    row(messages)
+}
+
+/// Two turns with reasoning in a field of this name.
+fn two_thoughts(name: &str) -> Row {
+    conversation(json!([
+        {"role": "user", "content": "How deep is Northcove?"},
+        {"role": "assistant", name: "First thought.", "content": "7 metres."},
+        {"role": "user", "content": "And Southcove?"},
+        {"role": "assistant", name: "Second thought.", "content": "9 metres."},
+    ]))
+}
+
+fn keeping(on_lost_reasoning: OnLostReasoning) -> PrepareOptions {
+    let mut options = options(&tokenizer());
+    options.mask.train_on = TrainOn::Assistant;
+    options.mask.on_lost_reasoning = on_lost_reasoning;
+    options
+}
+
+fn prepared(
+    row: &Row,
+    template: &ChatTemplate,
+    options: &PrepareOptions,
+) -> Result<Prepared, DataError> {
+    prepare(
+        [Ok(row.clone())].into_iter(),
+        template,
+        &tokenizer(),
+        options,
+    )
+}
+
+#[test]
+fn reasoning_that_a_template_drops_is_an_error_and_its_turn_is_not_learned_where_it_is_kept() {
+    let row = two_thoughts("reasoning_content");
+    for name in ["qwen2_5", "llama3_1", "smollm2"] {
+        let template = fixture_template(name);
+        let error = prepared(&row, &template, &keeping(OnLostReasoning::Error)).unwrap_err();
+        let said = error.to_string();
+        let wanted = "row: the chat template leaves out the reasoning of message 1, so the turn would be \
+                      learned without it; set data.chat_template";
+        assert!(said.starts_with(wanted), "{name}: {said}");
+        // Nothing is left to learn, which is an error of its own.
+        let error = prepared(&row, &template, &keeping(OnLostReasoning::Keep)).unwrap_err();
+        let reason = "(the chat template leaves out the reasoning of its turns)";
+        assert!(error.to_string().contains(reason), "{name}: {error}");
+    }
+    // Qwen3's keeps that after the last question.
+    let template = fixture_template("qwen3");
+    assert!(prepared(&row, &template, &keeping(OnLostReasoning::Error)).is_err());
+    let kept = prepared(&row, &template, &keeping(OnLostReasoning::Keep)).unwrap();
+    assert_eq!(kept.report.unlearned.n_without_reasoning, 1);
+    assert_eq!(
+        learned(&kept.examples[0]),
+        "…<think>\nSecond thought.\n</think>\n\n9 metres.<|im_end|>…"
+    );
+    let inspected = inspect_row(
+        &row,
+        &template,
+        &tokenizer(),
+        &keeping(OnLostReasoning::Keep),
+    );
+    assert_eq!(inspected.unwrap().without_reasoning, [1]);
+}
+
+#[test]
+fn a_thought_inside_the_content_counts_as_reasoning() {
+    let row = conversation(json!([
+        {"role": "user", "content": "How deep is Northcove?"},
+        {"role": "assistant", "content": "<think>\nFirst.\n</think>\n\n7 metres."},
+        {"role": "user", "content": "And Southcove?"},
+        {"role": "assistant", "content": "<think>\nSecond.\n</think>\n\n9 metres."},
+    ]));
+    let qwen3 = fixture_template("qwen3");
+    let error = prepared(&row, &qwen3, &keeping(OnLostReasoning::Error)).unwrap_err();
+    assert!(
+        matches!(
+            error.fault(),
+            DataError::ReasoningNotRendered { message: 1 }
+        ),
+        "{error}"
+    );
+    let kept = prepared(&row, &qwen3, &keeping(OnLostReasoning::Keep)).unwrap();
+    assert_eq!(
+        learned(&kept.examples[0]),
+        "…<think>\nSecond.\n</think>\n\n9 metres.<|im_end|>…"
+    );
+    // Qwen2.5 prints contents as they are, and an empty thought loses nothing.
+    assert!(
+        prepared(
+            &row,
+            &fixture_template("qwen2_5"),
+            &keeping(OnLostReasoning::Error)
+        )
+        .is_ok()
+    );
+    let mut empty = row.clone();
+    empty.conversation.messages[1].content = Some("<think>\n\n</think>\n\n7 metres.".to_owned());
+    assert!(prepared(&empty, &qwen3, &keeping(OnLostReasoning::Error)).is_ok());
+}
+
+#[test]
+fn each_spelling_reaches_the_name_that_a_template_reads() {
+    let spellings = ["reasoning_content", "reasoning", "thinking"];
+    for read in spellings {
+        let source = CHATML.replace(
+            "{% if m.content %}",
+            &format!("{{% if m.{read} %}}<think>{{{{ m.{read} }}}}</think>{{% endif %}}{{% if m.content %}}"),
+        );
+        let template = ChatTemplate::new(&source, SpecialTokens::default()).unwrap();
+        for written in spellings {
+            let row = two_thoughts(written);
+            let kept = prepared(&row, &template, &keeping(OnLostReasoning::Error)).unwrap();
+            assert_eq!(
+                learned(&kept.examples[0]),
+                "…<think>First thought.</think>7 metres.<|im_end|>…<think>Second thought.</think>9 \
+                 metres.<|im_end|>…",
+                "{written} read as {read}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_reasoning_is_no_fault_and_two_different_ones_are() {
+    for empty in [json!(null), json!(""), json!(" \n")] {
+        let row = conversation(json!([
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "reasoning_content": empty, "content": "Hello."},
+        ]));
+        let template = fixture_template("qwen2_5");
+        assert!(prepared(&row, &template, &keeping(OnLostReasoning::Error)).is_ok());
+    }
+    let both = |reasoning: &str| {
+        let messages = json!([
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "reasoning_content": "a", "reasoning": reasoning, "content": "b"},
+        ]);
+        crate::text::conversation::parse_messages(&messages, "messages")
+    };
+    assert!(both("a").is_ok());
+    assert_eq!(
+        both("c").unwrap_err().to_string(),
+        "messages[1].reasoning_content and reasoning in the same message are different texts; keep one \
+         of them"
+    );
+}
+
+#[test]
+fn reasoning_of_a_turn_that_nobody_learns_is_an_error_too_unless_rows_are_kept() {
+    let row = two_thoughts("reasoning_content");
+    let template = fixture_template("qwen3");
+    let mut options = keeping(OnLostReasoning::Error);
+    options.mask.train_on = TrainOn::LastAssistant;
+    assert!(prepared(&row, &template, &options).is_err());
+    options.mask.on_lost_reasoning = OnLostReasoning::Keep;
+    let kept = prepared(&row, &template, &options).unwrap();
+    assert_eq!(kept.report.unlearned.n_without_reasoning, 1);
+    let second = "…<think>\nSecond thought.\n</think>\n\n9 metres.<|im_end|>…";
+    assert_eq!(learned(&kept.examples[0]), second);
+}
