@@ -19,6 +19,7 @@ mod recipes;
 mod retriever;
 mod runs;
 mod suites;
+mod template_inputs;
 mod tool_suites;
 
 mod configs;

@@ -42,7 +42,8 @@ impl BaseModel {
         let path = &config.language_model()?.model_name_or_path;
         let base = Self::open(path, config.data.chat_template.as_deref())?;
         let variables = config.data.chat_template_kwargs.0.clone();
-        let template = base.template.with_kwargs(variables)?;
+        let template = base.template.with_kwargs(variables);
+        let template = template.map_err(|error| Error::Usage(error.to_string()))?;
         Ok(Self {
             template: match config.data.template_date {
                 Some(date) => template.with_date(date),
