@@ -164,6 +164,8 @@ fn read_switch(name: &str, value: &Value, field: &str) -> Result<f32, DataError>
 
 /// The fields that a message has beside its role, content, calls and weight, for the template.
 ///
+/// Null is absence, as in transformers 5.23, whose `apply_chat_template` drops such keys.
+///
 /// # Errors
 ///
 /// - a name is one letter away from a known one
@@ -178,7 +180,8 @@ pub(super) fn for_template(
             || ["role", "content", "tool_calls"].contains(&name)
     };
     let mut others = Map::new();
-    for (name, value) in fields.iter().filter(|(name, _)| !is_ours(name)) {
+    let for_template = |(name, value): &(&String, &Value)| !is_ours(name) && !value.is_null();
+    for (name, value) in fields.iter().filter(for_template) {
         if let Some(near) = nearly(name) {
             return Err(MessageFieldError::Misspelled {
                 field: format!("{field}.{name}"),
@@ -190,7 +193,7 @@ pub(super) fn for_template(
     }
     let mut reasoning = REASONING
         .into_iter()
-        .filter_map(|name| Some((name, others.get(name).filter(|value| !value.is_null())?)));
+        .filter_map(|name| Some((name, others.get(name)?)));
     if let Some((first, text)) = reasoning.next()
         && let Some((other, _)) = reasoning.find(|(_, other)| *other != text)
     {

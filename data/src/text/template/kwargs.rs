@@ -251,7 +251,9 @@ fn quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             // Writing to a text cannot fail.
-            c if c.is_control() => drop(write!(quoted, "\\u{:04x}", u32::from(c))),
+            c if c.is_control() => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(c));
+            }
             c => quoted.push(c),
         }
     }

@@ -41,10 +41,10 @@ fn a_byte_without_a_token_is_an_error_with_its_place() {
     let error = learn("It is ~5 metres.", &tokenizer).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "row: the tokenizer does not give \"~5 metres.<\" back, which stands after \"…\": of its \
-         tokens comes \"5 metres.<|i\", and that would be learned; its vocabulary lacks the characters, \
-         or its normalizer changes them: write them otherwise, or take a tokenizer that has them"
-            .replace("…", "m_start|>assistant\\nIt is ")
+        "row: the tokenizer does not give \"~5 metres.<|\" back, which stands after \
+         \">\\n<|im_start|>assistant\\nIt is \": of its tokens comes \"5 metres.<|i\", and that would be \
+         learned; its vocabulary lacks the characters, or its normalizer changes them: write them \
+         otherwise, or take a tokenizer that has them"
     );
     // It is the same in what is read, and in prompts of the user.
     let row = row(turn("About ~5?", "Yes.").to_vec());
