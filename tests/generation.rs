@@ -342,6 +342,70 @@ fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
 }
 
 #[test]
+fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resume() {
+    let workplace = Workplace::new();
+    let is_well = Arc::new(AtomicBool::new(false));
+    let answer = |content: Value, finish_reason: &str, n_tokens: usize| {
+        let reasoning = content.is_null().then_some("Let me count them");
+        let message =
+            json!({"role": "assistant", "content": content, "reasoning_content": reasoning});
+        let choice = json!({"index": 0, "message": message, "finish_reason": finish_reason});
+        Reply::Json(
+            200,
+            json!({"choices": [choice], "usage": {"completion_tokens": n_tokens}}),
+        )
+    };
+    let server = {
+        let is_well = is_well.clone();
+        Server::start(move |_, number| match number {
+            0 => answer(Value::Null, "length", 12),
+            _ if is_well.load(Ordering::SeqCst) => answer(json!("{\"a\": 1}"), "stop", 6),
+            _ => Reply::Json(400, json!({"error": {"message": "no such model"}})),
+        })
+    };
+    let command = format!(
+        "eval config.toml --checkpoint base --endpoint {}/v1 --endpoint-model m --concurrency 1 \
+         --max-samples 3 --output out",
+        server.url()
+    );
+    let failed = workplace.run(command.split(' '));
+    assert_eq!(failed.status, Some(1), "{}", failed.stderr);
+    is_well.store(true, Ordering::SeqCst);
+    let done = workplace.run(command.split(' '));
+    assert!(
+        done.stderr.contains("1 of 3 texts were cut at the limit of tokens"),
+        "{}",
+        done.stderr
+    );
+    let counted = "1 of 3 answers of the server have no text and count as empty, by finish_reason \
+                   and what they have instead: 1 length, reasoning";
+    assert!(done.stderr.contains(counted), "{}", done.stderr);
+    done.success();
+    let kept: Vec<Value> = workplace
+        .read("out/predictions.jsonl")
+        .lines()
+        .map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let field = |name: &str| line.get(name).cloned().unwrap_or_default();
+            let names = ["prediction", "finish_reason", "n_tokens", "without_text"];
+            Value::from(names.map(field).to_vec())
+        })
+        .collect();
+    assert_eq!(
+        kept,
+        [
+            json!(["", "length", 12, "reasoning"]),
+            json!(["{\"a\": 1}", "stop", 6, null]),
+            json!(["{\"a\": 1}", "stop", 6, null]),
+        ]
+    );
+    // Saved predictions are scored as they are.
+    workplace
+        .run(["eval", "config.toml", "--max-samples", "3", "--predictions", "out/predictions.jsonl"])
+        .success();
+}
+
+#[test]
 fn a_server_is_asked_to_sample_as_the_config_says() {
     let workplace = Workplace::new();
     let server = Server::start(|_, _| Reply::chat("{}"));

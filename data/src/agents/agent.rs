@@ -101,6 +101,7 @@ impl<'a> Agent<'a> {
                 retrievals: Vec::new(),
                 failures: Vec::new(),
                 end: EndReason::Answered,
+                texts: Vec::new(),
             },
         }
     }

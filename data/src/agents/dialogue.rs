@@ -87,6 +87,7 @@ pub fn dialogue_outcome(
         retrievals: Vec::new(),
         failures: Vec::new(),
         end: EndReason::Answered,
+        texts: Vec::new(),
     };
     if let DialogueGold::Reply(_) = step.gold {
         outcome.response = text.trim().to_owned();

@@ -34,5 +34,5 @@ pub use dialogue::{dialogue_outcome, dialogue_prompt};
 pub use expansion::{Expansion, GoatExample, Ranking};
 pub use method::{ExampleKind, Method};
 pub use options::{AgentLimits, Distractors, GoatOptions, KindWeights, LoopLimits};
-pub use outcome::{AttemptedCall, EndReason, Failure, Outcome, Retrieval};
+pub use outcome::{AttemptedCall, EndReason, Failure, Outcome, Retrieval, TextEnd};
 pub use rows::{GoatRows, goat_rows};

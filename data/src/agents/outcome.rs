@@ -29,6 +29,18 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
     /// Why the loop ended.
     pub end: EndReason,
+    /// How each text of the model ended, in order, where that is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub texts: Vec<TextEnd>,
+}
+
+/// How a text of the model ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextEnd {
+    /// `stop`, `length`, or another word of whoever wrote it; empty where it is not known.
+    pub finish_reason: String,
+    /// Its tokens; 0 where they are not known.
+    pub n_tokens: usize,
 }
 
 /// One call.

@@ -187,8 +187,9 @@ fn judge(
     let mut verdict = None;
     while verdict.is_none() && replies.len() < options.attempts {
         let reply = endpoint.complete_unless(&messages, &chat, is_stopped)?;
-        verdict = sample.verdict(&reply);
-        replies.push(reply);
+        // A reply without a text is an attempt without a verdict.
+        verdict = sample.verdict(&reply.text);
+        replies.push(reply.text);
         chat.temperature = Some(options.retry_temperature);
     }
     Ok(JudgeVerdict {

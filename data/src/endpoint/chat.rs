@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ureq::http::{Request, Uri, header};
 
+use super::answer::{self, ChatAnswer, NoAnswer};
 use super::error::EndpointError;
 use super::formats;
 use super::options::{ChatOptions, EndpointOptions};
@@ -62,13 +63,13 @@ pub struct ChatRequest<'a> {
 pub struct Answered<'a> {
     /// How far they are.
     pub progress: EndpointProgress,
-    /// A request by its number with its text, if one has just got it.
-    pub latest: Option<(usize, &'a Result<String, EndpointError>)>,
+    /// A request by its number with its answer, if one has just got it.
+    pub latest: Option<(usize, &'a Result<ChatAnswer, EndpointError>)>,
 }
 
 /// What one attempt came to.
 enum Attempt {
-    Text(String),
+    Answer(ChatAnswer),
     /// Another attempt may do better, after this wait if the server names one.
     Again(String, Option<Duration>),
     /// The server knows another spelling of the format.
@@ -147,10 +148,11 @@ impl ChatEndpoint {
         &self.model
     }
 
-    /// The model's text after `messages`, within `total_secs`.
+    /// The model's answer after `messages`, within `total_secs`. One without a text is an answer
+    /// whose text is empty.
     ///
-    /// Too many requests (429), a fault of the server (5xx), a timeout and a broken connection
-    /// are tried again, after the wait that the server asks for in `Retry-After` or else one
+    /// Too many requests (429), a fault of the server (5xx), an answer with an empty list of
+    /// choices, a timeout and a broken connection are tried again, after the wait that the server asks for in `Retry-After` or else one
     /// that doubles. A server that refuses `json_schema` and names `json_object` is from then on
     /// given the schema beside that type; whether it keeps to the schema is for the caller to
     /// check, as always.
@@ -164,23 +166,23 @@ impl ChatEndpoint {
         &self,
         messages: &[Message],
         options: &ChatOptions,
-    ) -> Result<String, EndpointError> {
+    ) -> Result<ChatAnswer, EndpointError> {
         self.complete_unless(messages, options, &AtomicBool::new(false))
     }
 
-    /// The texts after many lists of messages, in their order, at most `concurrency` (1 to 64)
+    /// The answers after many lists of messages, in their order, at most `concurrency` (1 to 64)
     /// at once.
     ///
     /// `watch` is called in the caller's thread after each answer and at least ten times a
     /// second. It may end the work by returning `false`: requests under way are given up at
-    /// their next wait or answer, and those that have no text are [`EndpointError::Stopped`].
+    /// their next wait or answer, and those that have no answer are [`EndpointError::Stopped`].
     pub fn complete_all(
         &self,
         requests: &[Vec<Message>],
         options: &ChatOptions,
         concurrency: usize,
         watch: &mut dyn FnMut(EndpointProgress) -> bool,
-    ) -> Vec<Result<String, EndpointError>> {
+    ) -> Vec<Result<ChatAnswer, EndpointError>> {
         let requests: Vec<ChatRequest<'_>> = requests
             .iter()
             .map(|messages| ChatRequest { messages, options })
@@ -197,7 +199,7 @@ impl ChatEndpoint {
         requests: &[ChatRequest<'_>],
         concurrency: usize,
         watch: &mut dyn FnMut(Answered<'_>) -> bool,
-    ) -> Vec<Result<String, EndpointError>> {
+    ) -> Vec<Result<ChatAnswer, EndpointError>> {
         let mut n_failed = 0;
         let numbered: Vec<(usize, ChatRequest<'_>)> =
             requests.iter().copied().enumerate().collect();
@@ -205,7 +207,7 @@ impl ChatEndpoint {
             &numbered,
             concurrency,
             &mut |watched| {
-                let latest: Option<&(usize, Result<String, EndpointError>)> = watched.latest;
+                let latest: Option<&(usize, Result<ChatAnswer, EndpointError>)> = watched.latest;
                 n_failed += usize::from(latest.is_some_and(|(_, result)| result.is_err()));
                 watch(Answered {
                     progress: EndpointProgress {
@@ -233,7 +235,7 @@ impl ChatEndpoint {
         messages: &[Message],
         options: &ChatOptions,
         is_stopped: &AtomicBool,
-    ) -> Result<String, EndpointError> {
+    ) -> Result<ChatAnswer, EndpointError> {
         let deadline = Instant::now() + self.total;
         let mut is_older = self.is_older.load(Ordering::Relaxed);
         let mut body = self.body(messages, options, is_older);
@@ -245,7 +247,7 @@ impl ChatEndpoint {
             let left = deadline.saturating_duration_since(Instant::now());
             n_attempts += 1;
             let (reason, asked) = match self.attempt(body.clone(), left.min(self.timeout)) {
-                Attempt::Text(text) => return Ok(text),
+                Attempt::Answer(answer) => return Ok(answer),
                 Attempt::Never(error) => return Err(error),
                 Attempt::OtherFormat(error) => {
                     let format = options.response_format.as_ref();
@@ -343,9 +345,10 @@ impl ChatEndpoint {
             let reason = format!("with more than max_body_bytes ({limit}) {said}");
             return Attempt::Never(self.no_protocol(reason));
         }
-        match wire::text(&body) {
-            Ok(text) => Attempt::Text(text),
-            Err(reason) => Attempt::Never(self.no_protocol(reason)),
+        match answer::read(&body) {
+            Ok(answer) => Attempt::Answer(answer),
+            Err(NoAnswer::NoChoice(reason)) => Attempt::Again(reason, None),
+            Err(NoAnswer::Other(reason)) => Attempt::Never(self.no_protocol(reason)),
         }
     }
 

@@ -4,6 +4,7 @@
 //! of the whole request's time. The decision to question: waits have no random part, so that a
 //! run can be repeated; the number of requests at once is bounded instead.
 
+mod answer;
 mod chat;
 mod error;
 mod formats;
@@ -17,6 +18,7 @@ pub(crate) mod chat_server;
 #[cfg(test)]
 mod tests;
 
+pub use answer::{ChatAnswer, WithoutText};
 pub use chat::{Answered, ChatEndpoint, ChatRequest, EndpointProgress};
 pub use error::EndpointError;
 pub use options::{ChatOptions, EndpointOptions};

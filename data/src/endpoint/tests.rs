@@ -30,6 +30,7 @@ fn complete(
     change(&mut options);
     let endpoint = endpoint(&options);
     let result = endpoint.complete(&ask("abc"), &ChatOptions::default());
+    let result = result.map(|answer| answer.text);
     let shown = format!("{result:?} {endpoint:?}");
     assert!(!shown.contains(KEY), "{shown}");
     if let Err(error) = &result {
@@ -64,7 +65,7 @@ fn the_server_reads_the_messages_and_its_text_comes_back() {
     };
     let endpoint = endpoint(&super::chat_server::options(&server.url()));
     assert_eq!(
-        endpoint.complete(&ask("x"), &options),
+        endpoint.complete(&ask("x"), &options).map(|a| a.text),
         Ok("passed on".to_owned())
     );
 }
@@ -93,7 +94,7 @@ fn a_server_that_knows_only_json_object_gets_the_schema_beside_it() {
     let expected = json!({"type": "json_object", "schema": {"a": 1}}).to_string();
     // The refusal is met once, and without a wait.
     for n_requests in [2, 3] {
-        let text = endpoint.complete(&ask("x"), &asking);
+        let text = endpoint.complete(&ask("x"), &asking).map(|a| a.text);
         assert_eq!(text.as_deref(), Ok(expected.as_str()));
         assert_eq!(server.received().len(), n_requests);
     }
@@ -126,6 +127,7 @@ fn what_may_pass_is_tried_again() {
         status(429, Some("0.05")),
         Answer::html(502, "<h1>Bad gateway</h1>"),
         Answer::Hang,
+        Answer::json(200, &json!({"choices": []})),
         broken(b""),
         broken(b"HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n{\"choices\": ["),
         Answer::Drip(
@@ -307,7 +309,7 @@ fn many_requests_keep_their_order_and_one_that_fails_spoils_no_other() {
                 result,
                 Err(EndpointError::Refused { status: 400, .. })
             )),
-            _ => assert_eq!(result, &Ok(reversed)),
+            _ => assert_eq!(result.as_ref().map(|a| &a.text), Ok(&reversed)),
         }
     }
     let last = EndpointProgress {
@@ -379,6 +381,30 @@ fn options_that_do_not_fit_are_refused() {
     let text = ChatEndpoint::new(&local)
         .expect("no key")
         .complete(&ask("x"), &ChatOptions::default());
-    assert_eq!(text, Ok("hello".to_owned()));
+    assert_eq!(text.map(|answer| answer.text), Ok("hello".to_owned()));
     assert!(!server.received()[0].headers.contains_key("authorization"));
+}
+
+#[test]
+fn an_answer_without_a_text_is_an_answer_and_is_not_asked_for_again() {
+    let message = json!({"role": "assistant", "content": null, "reasoning_content": "Hm"});
+    let body = json!({
+        "choices": [{"index": 0, "message": message, "finish_reason": "length"}],
+        "usage": {"completion_tokens": 512},
+    });
+    let server = chat_server(move |_, _| Answer::json(200, &body));
+    let answer = endpoint(&options(&server.url())).complete(&ask("x"), &ChatOptions::default());
+    let expected = ChatAnswer {
+        text: String::new(),
+        without_text: Some(WithoutText::Reasoning),
+        finish_reason: "length".to_owned(),
+        n_tokens: 512,
+    };
+    assert_eq!(answer, Ok(expected));
+    assert_eq!(server.received().len(), 1);
+
+    let (result, n_requests) = complete(|_| (), |_, _| Answer::json(200, &json!({"choices": []})));
+    let message = result.expect_err("no choice").to_string();
+    assert_eq!(n_requests, 4);
+    assert!(message.contains("at the last an answer without choices[0]"), "{message}");
 }

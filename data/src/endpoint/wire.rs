@@ -1,9 +1,8 @@
-//! Messages as the protocol writes them, and the text of what comes back.
+//! Messages as the protocol writes them.
 
 use serde_json::{Map, Value, json};
 
 use super::options::ChatOptions;
-use crate::http::excerpt;
 use crate::json;
 use crate::text::Message;
 
@@ -45,32 +44,6 @@ fn message(message: &Message) -> Value {
         shown.entry(name.clone()).or_insert_with(|| value.clone());
     }
     Value::Object(shown)
-}
-
-/// The text of an answer.
-///
-/// # Errors
-///
-/// - it is not the protocol's JSON, or has no text; the reason has its first characters
-pub(super) fn text(body: &str) -> Result<String, String> {
-    if body.trim().is_empty() {
-        return Err("with an empty body".to_owned());
-    }
-    let said = excerpt(body);
-    let is_page = body.trim_start().starts_with('<');
-    let value: Value = json::parse(body).map_err(|error| match is_page {
-        true => format!("with a page of HTML: {said}"),
-        false => format!("with what is not JSON ({error}): {said}"),
-    })?;
-    let Some(choice) = value.pointer("/choices/0/message") else {
-        return Err(format!("without choices[0].message: {said}"));
-    };
-    match choice.get("content") {
-        Some(Value::String(text)) => Ok(text.clone()),
-        _ => Err(format!(
-            "without a text in choices[0].message.content: {said}"
-        )),
-    }
 }
 
 #[cfg(test)]
@@ -120,29 +93,5 @@ mod tests {
         );
         let bare = request("m", &[], &ChatOptions::default());
         assert_eq!(bare, json!({"model": "m", "messages": []}));
-    }
-
-    #[test]
-    fn an_answer_has_a_text_or_a_reason() {
-        let answer = json!({"choices": [{"message": {"content": "yes"}}]}).to_string();
-        assert_eq!(text(&answer), Ok("yes".to_owned()));
-        for (body, expected) in [
-            ("", "an empty body"),
-            (
-                "<!doctype html><p>Sign in",
-                "a page of HTML: <!doctype html><p>Sign in",
-            ),
-            ("{\"choices\": [{\"mess", "what is not JSON"),
-            ("[]", "without choices[0].message: []"),
-            ("{\"error\": {\"message\": \"quota\"}}", "\"quota\""),
-            ("{\"choices\": []}", "without choices[0].message"),
-            (
-                "{\"choices\": [{\"message\": {\"content\": null}}]}",
-                "without a text",
-            ),
-        ] {
-            let reason = text(body).expect_err(expected);
-            assert!(reason.contains(expected), "{reason}");
-        }
     }
 }

@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::eval::agents::eval_files;
 use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
+use crate::eval::endings::Endings;
 use crate::eval::flat_forms::FlatForms;
 use crate::eval::generate::GenerationProgress;
 use crate::eval::in_loop::encoder;
@@ -291,10 +292,14 @@ pub(super) fn generated<R>(
         &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
-    watched(n, |watch| match &args.endpoint {
+    let endings = Endings::default();
+    let mut lines = Vec::new();
+    let found = watched(n, |watch| match &args.endpoint {
         Some(url) => {
             let server = endpoint(args, config, url)?;
-            work(Writer::Endpoint(&server), watch)
+            let found = work(Writer::Endpoint(&server), watch);
+            lines = server.endings().lines();
+            found
         }
         None => {
             let base = BaseModel::of(config)?;
@@ -303,10 +308,17 @@ pub(super) fn generated<R>(
                 decoder: &decoder,
                 base: &base,
                 options: &settings::generation(config, &base.stop_ids),
+                endings: &endings,
             };
-            work(Writer::Model(writer), watch)
+            let found = work(Writer::Model(writer), watch);
+            lines = endings.lines();
+            found
         }
-    })
+    });
+    for line in lines {
+        say_aside(&line)?;
+    }
+    found
 }
 
 fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWriter, Error> {

@@ -14,6 +14,7 @@ use crate::base_model::BaseModel;
 use crate::cli::GenerateArgs;
 use crate::config::{Config, OnEmpty};
 use crate::error::Error;
+use crate::eval::endings::Endings;
 use crate::eval::generate::{FinishReason, GenerationOptions};
 use crate::eval::report_files::json_lines;
 use crate::eval::writer::{ModelWriter, PromptText, Prompted, Writer, Written};
@@ -77,6 +78,7 @@ pub(super) fn run(args: &GenerateArgs, place: &Place) -> Result<(), Error> {
         decoder: &decoder,
         base: &base,
         options: &options,
+        endings: &Endings::default(),
     });
     let texts = written(&writer, &all, options.max_new_tokens)?;
     if let Some(output) = &args.output {
@@ -375,6 +377,7 @@ mod tests {
             text: text.to_owned(),
             finish_reason: finish_reason.to_owned(),
             n_tokens: 3,
+            without_text: None,
         };
         assert_eq!(
             shown(

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::eval::nestful::{NestfulEvaluation, NestfulNumbers, NestfulSuite};
 use crate::eval::saved::check_ids;
+use crate::eval::writer::Written;
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     let options = args
@@ -60,13 +61,13 @@ fn print(args: &EvalArgs, evaluation: &NestfulEvaluation) -> Result<(), Error> {
 }
 
 /// The texts of a former evaluation, in the order of the rows.
-fn saved(path: &Path, suite: &NestfulSuite) -> Result<Vec<String>, Error> {
+fn saved(path: &Path, suite: &NestfulSuite) -> Result<Vec<Written>, Error> {
     let saved = read_predictions(path)?;
     let rows = || suite.rows().iter().map(|row| row.sample_id.as_str());
     let ids = || saved.iter().map(|prediction| prediction.id.as_str());
     check_ids(path, ids(), rows())?;
     match rows().eq(ids()) {
-        true => Ok(saved.into_iter().map(|saved| saved.prediction).collect()),
+        true => Ok(saved.into_iter().map(Written::from).collect()),
         false => Err(Error::Usage(format!(
             "{}: the ids are not those of the rows; give one line for each row, in their order",
             path.display()

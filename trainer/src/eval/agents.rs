@@ -319,6 +319,7 @@ impl AgentLoops {
         };
         let mut rounds = Rounds::of(agents.len());
         let mut seconds = vec![0.0; agents.len()];
+        let mut ends = vec![Vec::new(); agents.len()];
         let mut calls = Calls {
             executor,
             n_made: vec![0; agents.len()],
@@ -353,10 +354,12 @@ impl AgentLoops {
             for (wanted, written) in wanted.iter().zip(&texts) {
                 seconds[wanted.agent] += share;
                 agents[wanted.agent].feed_text(&written.text);
+                ends[wanted.agent].push(written.end());
             }
         }
-        let outcomes = agents.iter().filter_map(|agent| match agent.next() {
-            AgentRequest::Done(outcome) => Some(outcome),
+        let outcomes = agents.iter().zip(ends);
+        let outcomes = outcomes.filter_map(|(agent, texts)| match agent.next() {
+            AgentRequest::Done(outcome) => Some(Outcome { texts, ..outcome }),
             _ => None,
         });
         Ok(Some(outcomes.collect()))
@@ -446,6 +449,7 @@ impl Calls<'_> {
             text: json!([result.output, result.exception]).to_string(),
             finish_reason: "call".to_owned(),
             n_tokens: 0,
+            without_text: None,
         };
         journal.add(&key, &kept)?;
         Ok(result)

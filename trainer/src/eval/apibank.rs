@@ -222,7 +222,12 @@ impl AgentSuite for ApiBankSuite {
         };
         let outcomes = self.steps.iter().zip(&texts).map(|(step, written)| {
             let text = &written.text;
-            dialogue_outcome(step, loops.method(), text, &self.catalogue, executor)
+            let outcome =
+                dialogue_outcome(step, loops.method(), text, &self.catalogue, executor);
+            Outcome {
+                texts: vec![written.end()],
+                ..outcome
+            }
         });
         Ok(Some(outcomes.collect()))
     }

@@ -11,6 +11,7 @@ use tooltune_data::text::{Row, TokenizedExample, prepare};
 use super::agents::AgentLoops;
 use super::documents::{no_retriever, untrained};
 use super::encoder::MiniLmEncoder;
+use super::endings::Endings;
 use super::flat_forms::FlatForms;
 use super::generate::{GenerationOptions, GenerationProgress};
 use super::open_suites::OpenSuites;
@@ -143,10 +144,12 @@ impl Evaluator {
         } = present;
         let mut metrics = BTreeMap::new();
         let mut files = BTreeMap::new();
+        let endings = Endings::default();
         let writer = Writer::Model(ModelWriter {
             decoder,
             base,
             options: &self.options,
+            endings: &endings,
         });
         if !self.examples.is_empty() {
             let n_total = self.examples.len();

@@ -144,6 +144,7 @@ mod tests {
             text: text.to_owned(),
             finish_reason: "stop".to_owned(),
             n_tokens: 3,
+            without_text: None,
         }
     }
 

@@ -6,6 +6,7 @@ pub mod apibank;
 pub mod code;
 pub mod documents;
 pub mod encoder;
+pub mod endings;
 pub mod executor;
 pub mod flat_forms;
 pub mod generate;

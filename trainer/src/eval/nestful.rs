@@ -19,7 +19,7 @@ use super::code::python_runner;
 use super::generate::GenerationProgress;
 use super::journal::Journal;
 use super::report_files::report_files;
-use super::writer::{PromptText, Prompted, Rounds, TextConstraint, Writer};
+use super::writer::{Ending, PromptText, Prompted, Rounds, TextConstraint, Writer, Written};
 use crate::config::{EvalConfig, NestfulConfig, SandboxConfig};
 use crate::error::Error;
 
@@ -45,6 +45,8 @@ struct NestfulPrediction {
     question: String,
     gold: String,
     prediction: String,
+    #[serde(flatten)]
+    ending: Ending,
     score: SampleScore,
 }
 
@@ -60,9 +62,17 @@ struct LoopPrediction {
     score: ReactScore,
 }
 
+/// The loop of a row with the end of each of its texts.
+struct Ended {
+    outcome: ReactOutcome,
+    endings: Vec<Ending>,
+}
+
 #[derive(Debug, Clone, Serialize)]
 struct LoopStep {
     text: String,
+    #[serde(flatten)]
+    ending: Ending,
     result: Option<String>,
     error: Option<String>,
 }
@@ -241,8 +251,7 @@ impl NestfulSuite {
         let Some(written) = writer.write(&prompts, journal, watch)? else {
             return Ok(None);
         };
-        let texts = written.into_iter().map(|written| written.text);
-        self.score(texts.collect()).map(Some)
+        self.score(written).map(Some)
     }
 
     /// Scores texts that are in the order of the rows.
@@ -250,15 +259,16 @@ impl NestfulSuite {
     /// # Errors
     ///
     /// Not as many texts as rows, no row, or tools that cannot be run at all.
-    pub fn score(&self, texts: Vec<String>) -> Result<NestfulEvaluation, Error> {
-        let completions: Vec<&str> = texts.iter().map(String::as_str).collect();
+    pub fn score(&self, texts: Vec<Written>) -> Result<NestfulEvaluation, Error> {
+        let completions: Vec<&str> = texts.iter().map(|written| written.text.as_str()).collect();
         let (report, scores) = score_rows(&self.rows, &completions, self.parser, &*self.tools)?;
         let lines = self.rows.iter().zip(texts).zip(scores);
-        let lines = lines.map(|((row, prediction), score)| NestfulPrediction {
+        let lines = lines.map(|((row, written), score)| NestfulPrediction {
             id: row.sample_id.clone(),
             question: row.input.clone(),
             gold: row.completion(),
-            prediction,
+            ending: written.ending(),
+            prediction: written.text,
             score,
         });
         Ok(NestfulEvaluation {
@@ -274,10 +284,11 @@ impl NestfulSuite {
         writer: &Writer<'_>,
         mut journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
-    ) -> Result<Option<Vec<ReactOutcome>>, Error> {
+    ) -> Result<Option<Vec<Ended>>, Error> {
         let begun = self.rows.iter().map(|row| ReactLoop::new(row, limits));
         let mut loops: Vec<ReactLoop<'_>> = begun.collect();
         let mut rounds = Rounds::of(loops.len());
+        let mut endings = vec![Vec::new(); loops.len()];
         loop {
             for one in &mut loops {
                 while let ReactRequest::Run(sequence) = one.next() {
@@ -311,23 +322,25 @@ impl NestfulSuite {
             };
             for ((i, ..), written) in wanted.iter().zip(texts) {
                 loops[*i].feed_text(&written.text);
+                endings[*i].push(written.ending());
             }
         }
-        let outcomes = loops.iter().filter_map(|one| match one.next() {
-            ReactRequest::Done(outcome) => Some(outcome),
+        let outcomes = loops.iter().zip(endings);
+        let outcomes = outcomes.filter_map(|(one, endings)| match one.next() {
+            ReactRequest::Done(outcome) => Some(Ended { outcome, endings }),
             _ => None,
         });
         Ok(Some(outcomes.collect()))
     }
 
-    fn score_loops(&self, outcomes: &[ReactOutcome]) -> Result<NestfulEvaluation, Error> {
+    fn score_loops(&self, outcomes: &[Ended]) -> Result<NestfulEvaluation, Error> {
         let pairs = || self.rows.iter().zip(outcomes);
         let scores = pairs()
-            .map(|(row, outcome)| score_react(row, outcome, &*self.tools))
+            .map(|(row, ended)| score_react(row, &ended.outcome, &*self.tools))
             .collect::<Result<Vec<_>, _>>()?;
         let report = ReactReport::new(&scores)?;
         let lines = pairs().zip(scores);
-        let lines = lines.map(|((row, outcome), score)| LoopPrediction::new(row, outcome, score));
+        let lines = lines.map(|((row, ended), score)| LoopPrediction::new(row, ended, score));
         Ok(NestfulEvaluation {
             files: report_files(&report, lines)?,
             report: NestfulNumbers::React(report),
@@ -354,9 +367,12 @@ pub fn open_tools(
 }
 
 impl LoopPrediction {
-    fn new(row: &NestfulRow, outcome: &ReactOutcome, score: ReactScore) -> Self {
-        let steps = outcome.steps.iter().map(|step| LoopStep {
+    fn new(row: &NestfulRow, ended: &Ended, score: ReactScore) -> Self {
+        let outcome = &ended.outcome;
+        let steps = outcome.steps.iter().zip(&ended.endings);
+        let steps = steps.map(|(step, ending)| LoopStep {
             text: step.text.clone(),
+            ending: ending.clone(),
             result: step
                 .result
                 .as_ref()

@@ -16,7 +16,7 @@ use super::flat_forms::{FlatCounts, FlatForms, Unflattened};
 use super::generate::GenerationProgress;
 use super::journal::Journal;
 use super::report_files::{json_lines, report_files};
-use super::writer::{PromptText, Prompted, TextConstraint, Writer};
+use super::writer::{PromptText, Prompted, TextConstraint, Writer, Written};
 use crate::error::Error;
 
 /// One completion as it was generated; a line of `predictions.jsonl`.
@@ -27,13 +27,25 @@ pub struct Prediction {
     /// The completion's text, without the stop token.
     pub prediction: String,
     /// `stop`, `length` where `max_new_tokens` cut it, or as [`Written::finish_reason`] says.
-    ///
-    /// [`Written::finish_reason`]: super::writer::Written::finish_reason
     #[serde(default)]
     pub finish_reason: String,
     /// Tokens of the completion.
     #[serde(default)]
     pub n_tokens: usize,
+    /// As [`Written::without_text`] says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_text: Option<String>,
+}
+
+impl From<Prediction> for Written {
+    fn from(saved: Prediction) -> Self {
+        Self {
+            text: saved.prediction,
+            finish_reason: saved.finish_reason,
+            n_tokens: saved.n_tokens,
+            without_text: saved.without_text,
+        }
+    }
 }
 
 /// What a model is worth on a set of rows.
@@ -198,6 +210,7 @@ pub fn evaluate(
         prediction: written.text,
         finish_reason: written.finish_reason,
         n_tokens: written.n_tokens,
+        without_text: written.without_text,
     });
     let mut evaluation = score((rows, forms), predictions.collect(), encoder)?;
     if !constraints.by_row.is_empty() {

@@ -225,6 +225,8 @@ impl ToolQaSuite {
                     uid: row.uid.clone(),
                     model_output: (!context_exceeded).then_some(text.text),
                     context_exceeded,
+                    finish_reason: Some(text.finish_reason),
+                    n_tokens: Some(text.n_tokens),
                 }
             })
             .collect()

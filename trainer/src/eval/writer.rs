@@ -6,12 +6,14 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tooltune_checkpoints::digest::sha256_bytes;
+use tooltune_data::agents::TextEnd;
 use tooltune_data::endpoint::{
-    Answered, ChatEndpoint, ChatOptions, ChatRequest, EndpointError, EndpointOptions,
+    Answered, ChatAnswer, ChatEndpoint, ChatOptions, ChatRequest, EndpointError, EndpointOptions,
 };
 use tooltune_data::grammar::{CallFormat, Grammar, GrammarError, GrammarOptions, Vocabulary};
 use tooltune_data::text::{Conversation, Message, Row, prompt_ids};
 
+use super::endings::Endings;
 use super::generate::{
     FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer, StopStrings,
     complete,
@@ -39,6 +41,8 @@ pub struct ModelWriter<'a> {
     pub base: &'a BaseModel,
     /// How it generates; `max_new_tokens` bounds that of each prompt.
     pub options: &'a GenerationOptions,
+    /// Counts how texts end.
+    pub endings: &'a Endings,
 }
 
 /// A server and how it is asked.
@@ -49,6 +53,7 @@ pub struct EndpointWriter {
     options: GenerationOptions,
     /// Further fields of every request.
     extra_body: Map<String, Value>,
+    endings: Endings,
 }
 
 /// A prompt that is to be gone on with.
@@ -116,10 +121,46 @@ pub enum Constrainer {
 pub struct Written {
     /// Without the stop token or stop string.
     pub text: String,
-    /// `stop`, `length`, `context`, `time` or `constraint`; empty where a server wrote it.
+    /// `stop`, `length`, `context`, `time` or `constraint`; where a server wrote it, in the
+    /// server's word, and empty where it does not say.
     pub finish_reason: String,
-    /// Tokens of the text; 0 where a server wrote it.
+    /// Tokens of the text; where a server wrote it, as it counts them, and 0 where it does not.
     pub n_tokens: usize,
+    /// Where a server gave no text, what it gave: `refusal`, `reasoning`, `tool_calls` or
+    /// `nothing`; the text is then empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_text: Option<String>,
+}
+
+/// A text's end, as `predictions.jsonl` has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ending {
+    /// As in [`Written::finish_reason`].
+    pub finish_reason: String,
+    /// As in [`Written::n_tokens`].
+    pub n_tokens: usize,
+    /// As in [`Written::without_text`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_text: Option<String>,
+}
+
+impl Written {
+    /// How it ended, as an outcome of a loop has it.
+    pub fn end(&self) -> TextEnd {
+        TextEnd {
+            finish_reason: self.finish_reason.clone(),
+            n_tokens: self.n_tokens,
+        }
+    }
+
+    /// How it ended.
+    pub fn ending(&self) -> Ending {
+        Ending {
+            finish_reason: self.finish_reason.clone(),
+            n_tokens: self.n_tokens,
+            without_text: self.without_text.clone(),
+        }
+    }
 }
 
 impl EndpointWriter {
@@ -141,7 +182,13 @@ impl EndpointWriter {
             concurrency,
             options: generation,
             extra_body,
+            endings: Endings::default(),
         })
+    }
+
+    /// How its texts have ended so far.
+    pub fn endings(&self) -> &Endings {
+        &self.endings
     }
 
     fn chat_options(&self, prompt: &Prompted<'_>) -> ChatOptions {
@@ -194,8 +241,8 @@ impl EndpointWriter {
         let mut goes_on = true;
         let mut answered = |answered: Answered<'_>| {
             match answered.latest {
-                Some((number, Ok(text))) => {
-                    let written = of_server(text.clone());
+                Some((number, Ok(answer))) => {
+                    let written = of_server(answer.clone());
                     failure = finished(number, &written).err();
                 }
                 // One request that fails for good fails the evaluation; the answers so far are
@@ -235,11 +282,12 @@ impl EndpointWriter {
     }
 }
 
-fn of_server(text: String) -> Written {
+fn of_server(answer: ChatAnswer) -> Written {
     Written {
-        text,
-        finish_reason: String::new(),
-        n_tokens: 0,
+        text: answer.text,
+        finish_reason: answer.finish_reason,
+        n_tokens: answer.n_tokens,
+        without_text: answer.without_text.map(|what| what.name().to_owned()),
     }
 }
 
@@ -352,7 +400,16 @@ impl Writer<'_> {
         for (place, written) in left.into_iter().zip(new) {
             texts[place] = Some(written);
         }
-        Ok(Some(texts.into_iter().flatten().collect()))
+        let texts: Vec<Written> = texts.into_iter().flatten().collect();
+        self.endings().add(&texts);
+        Ok(Some(texts))
+    }
+
+    fn endings(&self) -> &Endings {
+        match self {
+            Writer::Model(model) => model.endings,
+            Writer::Endpoint(endpoint) => endpoint.endings(),
+        }
     }
 }
 
@@ -493,6 +550,7 @@ fn written(generation: &Generation, stop: StopStrings<'_>) -> Result<Written, Er
         text: stop.text(generation)?,
         finish_reason: generation.finish.name().to_owned(),
         n_tokens: generation.ids.len(),
+        without_text: None,
     })
 }
 

@@ -20,6 +20,12 @@ pub struct ToolQaPrediction {
     /// Whether there is none because the prompt was longer than the context: the answer is wrong.
     #[serde(default)]
     pub context_exceeded: bool,
+    /// Why the output ended, `stop` or `length`, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    /// Tokens of the output, where they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n_tokens: Option<usize>,
 }
 
 /// Reads `{"uid", "model_output", "context_exceeded"?}` lines, gzip-compressed or not.
@@ -50,7 +56,13 @@ fn prediction(value: &Value) -> Result<ToolQaPrediction, ToolsError> {
         "",
         "a line has uid and model_output, which may be null",
     )?;
-    fields.no_misspelling_of(&["uid", "model_output", "context_exceeded"])?;
+    fields.no_misspelling_of(&[
+        "uid",
+        "model_output",
+        "context_exceeded",
+        "finish_reason",
+        "n_tokens",
+    ])?;
     if fields.raw("model_output").is_none() {
         return Err(fields.missing("model_output"));
     }
@@ -58,5 +70,10 @@ fn prediction(value: &Value) -> Result<ToolQaPrediction, ToolsError> {
         uid: fields.text("uid")?.to_owned(),
         model_output: fields.optional_text("model_output")?.map(str::to_owned),
         context_exceeded: fields.flag("context_exceeded")?,
+        finish_reason: fields.optional_text("finish_reason")?.map(str::to_owned),
+        n_tokens: fields
+            .raw("n_tokens")
+            .and_then(Value::as_u64)
+            .and_then(|n| usize::try_from(n).ok()),
     })
 }

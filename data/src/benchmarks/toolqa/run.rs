@@ -32,6 +32,12 @@ pub struct ToolQaSample {
     pub gold_answer: String,
     /// The output as it was generated.
     pub model_output: Option<String>,
+    /// Why the output ended, `stop` or `length`, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    /// Tokens of the output, where they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n_tokens: Option<usize>,
     /// The output, or what its code returned; null where there is no answer.
     pub answer: Value,
     /// Why there is no answer.

@@ -149,15 +149,14 @@ impl OutputReader<'_> {
         row: &ToolQaRow,
         prediction: &ToolQaPrediction,
     ) -> Result<ToolQaSample, ToolQaError> {
-        let output = prediction.model_output.as_deref();
-        let attempt = match output {
+        let attempt = match prediction.model_output.as_deref() {
             _ if prediction.context_exceeded => {
                 Attempt::failed(AnswerStatus::ContextExceeded, "context length exceeded")
             }
             None => Attempt::failed(AnswerStatus::NoOutput, "no model output"),
             Some(output) => self.attempt(row, output)?,
         };
-        Ok(sample(row, output, attempt))
+        Ok(sample(row, prediction, attempt))
     }
 
     fn attempt(&self, row: &ToolQaRow, output: &str) -> Result<Attempt, ToolQaError> {
@@ -187,7 +186,7 @@ impl OutputReader<'_> {
     }
 }
 
-fn sample(row: &ToolQaRow, output: Option<&str>, attempt: Attempt) -> ToolQaSample {
+fn sample(row: &ToolQaRow, prediction: &ToolQaPrediction, attempt: Attempt) -> ToolQaSample {
     let Attempt {
         answer,
         status,
@@ -202,7 +201,9 @@ fn sample(row: &ToolQaRow, output: Option<&str>, attempt: Attempt) -> ToolQaSamp
         metric: row.metric,
         question: row.question.clone(),
         gold_answer: row.gold_answer.clone(),
-        model_output: output.map(str::to_owned),
+        model_output: prediction.model_output.clone(),
+        finish_reason: prediction.finish_reason.clone(),
+        n_tokens: prediction.n_tokens,
         score: ToolQaScore::of(row.metric, &row.gold_answer, &answer, status),
         answer,
         failure,

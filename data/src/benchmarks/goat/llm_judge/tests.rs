@@ -112,6 +112,21 @@ fn a_reply_without_a_verdict_is_asked_for_again_and_then_unsolved() {
 }
 
 #[test]
+fn a_reply_without_a_text_is_an_attempt_without_a_verdict() {
+    let nothing = json!({"choices": [{"message": {"content": null}, "finish_reason": "length"}]});
+    let server = chat_server(move |request, _| match request["temperature"] == 0.0 {
+        true => Answer::json(200, &nothing),
+        false => strict(request),
+    });
+    let samples = [sample("a", "At 06:10.")];
+    let options = JudgeOptions::default();
+    let verdicts = judge_samples(&endpoint(&server), &samples, &options, &mut |_| true);
+    let verdicts = verdicts.expect("judged");
+    assert_eq!((verdicts[0].verdict, verdicts[0].replies[0].as_str()), (Some(true), ""));
+    assert_eq!(verdicts[0].replies.len(), 2);
+}
+
+#[test]
 fn a_failed_endpoint_names_the_url_and_the_sample_and_keeps_what_was_judged() {
     let server = chat_server(
         |request, _| match last_content(request).contains("too long") {

@@ -60,6 +60,8 @@ fn answers_are_shown_with_their_golds_and_only_where_there_are_any() {
         uid: name.to_owned(),
         model_output: Some(format!("def {name}(d): ...")),
         context_exceeded: false,
+        finish_reason: Some("stop".to_owned()),
+        n_tokens: Some(2),
     });
     let score_options = ScoreOptions {
         setting: Setting::Code,

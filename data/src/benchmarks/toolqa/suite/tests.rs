@@ -52,6 +52,8 @@ fn predictions(outputs: &[Option<&str>]) -> Vec<ToolQaPrediction> {
         uid: format!("q{idx}"),
         model_output: output.map(str::to_owned),
         context_exceeded: false,
+        finish_reason: Some("stop".to_owned()),
+        n_tokens: Some(2),
     };
     outputs.iter().enumerate().map(prediction).collect()
 }
