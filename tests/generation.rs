@@ -373,7 +373,8 @@ fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resum
     is_well.store(true, Ordering::SeqCst);
     let done = workplace.run(command.split(' '));
     assert!(
-        done.stderr.contains("1 of 3 texts were cut at the limit of tokens"),
+        done.stderr
+            .contains("1 of 3 texts were cut at the limit of tokens"),
         "{}",
         done.stderr
     );
@@ -401,7 +402,14 @@ fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resum
     );
     // Saved predictions are scored as they are.
     workplace
-        .run(["eval", "config.toml", "--max-samples", "3", "--predictions", "out/predictions.jsonl"])
+        .run([
+            "eval",
+            "config.toml",
+            "--max-samples",
+            "3",
+            "--predictions",
+            "out/predictions.jsonl",
+        ])
         .success();
 }
 

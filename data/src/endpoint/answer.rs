@@ -177,7 +177,8 @@ mod tests {
             n_tokens: 9,
         };
         assert_eq!(answer, expected);
-        let parts = json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]});
+        let parts =
+            json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]});
         assert_eq!(answered(parts, json!("stop")).text, "ab");
         let bare = read(&json!({"choices": [{"message": {"content": "x"}}]}).to_string());
         let bare = bare.expect("an answer");
@@ -222,7 +223,10 @@ mod tests {
             assert_eq!(answer.finish_reason, "length");
         }
         let whole = answered(json!({"content": "x", "reasoning": "y"}), Value::Null);
-        assert_eq!((whole.without_text, whole.finish_reason.as_str()), (None, ""));
+        assert_eq!(
+            (whole.without_text, whole.finish_reason.as_str()),
+            (None, "")
+        );
     }
 
     #[test]

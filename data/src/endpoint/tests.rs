@@ -406,5 +406,8 @@ fn an_answer_without_a_text_is_an_answer_and_is_not_asked_for_again() {
     let (result, n_requests) = complete(|_| (), |_, _| Answer::json(200, &json!({"choices": []})));
     let message = result.expect_err("no choice").to_string();
     assert_eq!(n_requests, 4);
-    assert!(message.contains("at the last an answer without choices[0]"), "{message}");
+    assert!(
+        message.contains("at the last an answer without choices[0]"),
+        "{message}"
+    );
 }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 
 use llguidance::Matcher;
-use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value};
 
 use super::calls::{CallFormat, Frame, call_schema, read_tools};
-use super::constraint::{Constraint, first_line};
+use super::constraint::{Built, Constraint};
 use super::error::GrammarError;
 use super::lower::Lowerer;
-use super::options::GrammarOptions;
-use super::probe;
+use super::options::{GrammarOptions, Layout};
 use super::unwritten::Unwritten;
 use super::vocabulary::Vocabulary;
+use super::write::Written;
+use super::{probe, schema, write};
 
 /// Compilation recurses over the schema; this holds what the limits of `lower` allow.
 const STACK_BYTES: usize = 256 << 20;
@@ -23,7 +23,7 @@ const STACK_BYTES: usize = 256 << 20;
 #[derive(Clone)]
 pub struct Grammar {
     vocabulary: Vocabulary,
-    matcher: Matcher,
+    built: Built,
     unwritten: Arc<Unwritten>,
 }
 
@@ -85,7 +85,7 @@ impl Grammar {
     /// The constraint of a completion that has not begun.
     pub fn constraint(&self) -> Constraint {
         let unwritten = Arc::clone(&self.unwritten);
-        Constraint::new(self.vocabulary.clone(), self.matcher.clone(), unwritten)
+        Constraint::new(self.vocabulary.clone(), self.built.clone(), unwritten)
     }
 
     /// The vocabulary that the grammar is compiled for.
@@ -108,15 +108,11 @@ impl Grammar {
         let unwritten = Arc::new(Unwritten::new(vocabulary, &texts));
         let checked = Arc::clone(&unwritten);
         let work = move || {
-            let compiled = lowered().and_then(|mut schema| {
+            let compiled = lowered().and_then(|schema| {
                 schema.values().try_for_each(|part| checked.check(part))?;
-                schema.insert("x-guidance".to_owned(), layout.settings());
-                let schema = Value::Object(schema);
-                probe::patterns(&own, &schema, |mut string| {
-                    string["x-guidance"] = layout.settings();
-                    build(&own, &CallFormat::Plain.frame(), string)
-                })?;
-                build(&own, &frame, schema)
+                let plain = CallFormat::Plain.frame();
+                probe::patterns(&own, &schema, |string| build(&own, &plain, string, layout))?;
+                build(&own, &frame, &schema, layout)
             });
             // Nobody listens any more once the time is over.
             let _ = sender.send(compiled);
@@ -129,9 +125,9 @@ impl Grammar {
                 reason: format!("no thread to compile it: {error}"),
             })?;
         match receiver.recv_timeout(options.max_compile_time) {
-            Ok(matcher) => Ok(Self {
+            Ok(built) => Ok(Self {
                 vocabulary: vocabulary.clone(),
-                matcher: matcher?,
+                built: built?,
                 unwritten,
             }),
             Err(RecvTimeoutError::Timeout) => Err(GrammarError::TooLarge {
@@ -152,76 +148,27 @@ impl std::fmt::Debug for Grammar {
     }
 }
 
-/// The frame of the JSON in llguidance's dialect of Lark.
-fn frame_text(vocabulary: &Vocabulary, frame: &Frame) -> String {
-    let marker = |text: &str| match vocabulary.special(text) {
-        Some(id) if frame.takes_special_tokens() => format!("<[{id}]>"),
-        _ => literal(text),
-    };
-    let blank = match vocabulary.drops_leading_blank() {
-        true => "\" \"?",
-        false => "",
-    };
-    match frame {
-        Frame::Once {
-            marker: before,
-            opening,
-            closing,
-            end_marker,
-        } => format!(
-            "start: {blank} {} {} @json {} {}\n",
-            marker(before),
-            literal(opening),
-            literal(closing),
-            marker(end_marker)
-        ),
-        Frame::Marked(mark) => format!("start: {blank} ({})? @json\n", marker(mark)),
-        Frame::Tagged(open, close) => format!(
-            "start: {blank} call (gap call)*\n\
-             call: {} gap @json gap {}\n\
-             gap: (\" \" | \"\\n\")?\n",
-            marker(open),
-            marker(close)
-        ),
-    }
-}
-
-/// A text between quotes; nothing for the empty text.
-fn literal(text: &str) -> String {
-    match text {
-        "" => String::new(),
-        text => Value::from(text).to_string(),
-    }
-}
-
-fn build(vocabulary: &Vocabulary, frame: &Frame, schema: Value) -> Result<Matcher, GrammarError> {
-    let refused = |error: String| {
-        let reason = first_line(&error);
-        match reason.contains("too large") || reason.contains("limit") {
-            true => GrammarError::TooLarge { reason },
-            false => GrammarError::unsupported("", reason),
-        }
-    };
-    let json = GrammarWithLexer {
-        name: Some("json".to_owned()),
-        ..GrammarWithLexer::from_json_schema(schema)
-    };
-    let frame = GrammarWithLexer::from_lark(frame_text(vocabulary, frame));
-    let grammar = TopLevelGrammar {
-        grammars: vec![frame, json],
-        max_tokens: None,
-    };
+fn build(
+    vocabulary: &Vocabulary,
+    frame: &Frame,
+    lowered: &Map<String, Value>,
+    layout: Layout,
+) -> Result<Built, GrammarError> {
+    let schemas = schema::read(lowered)?;
+    let Written {
+        grammar,
+        keys_run_out,
+    } = write::written(vocabulary, frame, &schemas, layout)?;
     let parser = vocabulary
         .factory()
-        .create_parser(grammar)
-        .map_err(|error| refused(error.to_string()))?;
-    let mut matcher = Matcher::new(Ok(parser));
-    if let Some(error) = matcher.get_error() {
-        return Err(refused(error));
-    }
-    // A warning says that something of the schema is not enforced.
-    match matcher.grammar_warnings().first() {
-        Some(warning) => Err(refused(warning.clone())),
-        None => Ok(matcher),
+        .create_parser_from_init_default(grammar)
+        .map_err(write::refused)?;
+    let matcher = Matcher::new(Ok(parser));
+    match matcher.get_error() {
+        Some(error) => Err(write::refused(error)),
+        None => Ok(Built {
+            matcher,
+            keys_run_out,
+        }),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use llguidance::Matcher;
 
 use super::error::GrammarError;
-use super::numbers::JsonPlace;
+use super::place::JsonPlace;
 use super::unwritten::Unwritten;
 use super::vocabulary::Vocabulary;
 use crate::json::MAX_LEVELS;
@@ -20,10 +20,20 @@ pub struct Constraint {
     vocabulary: Vocabulary,
     matcher: Matcher,
     unwritten: Arc<Unwritten>,
+    /// Whether keys may run out, so that a key that has begun may have no end left.
+    keys_run_out: bool,
     place: JsonPlace,
     /// The mask of this step, once it was asked for.
     mask: Option<Vec<u32>>,
     is_ended: bool,
+}
+
+/// A grammar for the parser, and what the parser cannot tell of it.
+#[derive(Clone)]
+pub(super) struct Built {
+    pub(super) matcher: Matcher,
+    /// Whether an object has keys of a kind of which there are not as many as anybody likes.
+    pub(super) keys_run_out: bool,
 }
 
 /// The tokens that are allowed in one step.
@@ -34,10 +44,18 @@ pub struct Mask<'m> {
 }
 
 impl Constraint {
-    pub(super) fn new(vocabulary: Vocabulary, matcher: Matcher, unwritten: Arc<Unwritten>) -> Self {
+    pub(super) fn new(
+        vocabulary: Vocabulary,
+        Built {
+            matcher,
+            keys_run_out,
+        }: Built,
+        unwritten: Arc<Unwritten>,
+    ) -> Self {
         Self {
             vocabulary,
             matcher,
+            keys_run_out,
             place: JsonPlace::new(Arc::clone(&unwritten)),
             unwritten,
             mask: None,
@@ -85,6 +103,7 @@ impl Constraint {
         let mut place = self.place.clone();
         if token as usize >= self.vocabulary.n_logits()
             || !place.advance(self.vocabulary.bytes(token))
+            || (self.keys_run_out && place.is_on_a_used_key() && !self.mask()?.is_allowed(token))
             || self.matcher.try_consume_tokens(&[token]).map_err(stuck)? == 0
         {
             return Err(self.not_allowed(token));
@@ -145,6 +164,13 @@ impl Constraint {
         if last.is_some_and(|bytes| self.vocabulary.trie().has_extensions(bytes)) {
             ids.pop();
         }
+        // The grammar forces the end of a key that the object has already, too.
+        let mut place = self.place.clone();
+        let n_kept = ids
+            .iter()
+            .take_while(|&&id| place.advance(self.vocabulary.bytes(id)))
+            .count();
+        ids.truncate(n_kept);
         Ok(ids)
     }
 
@@ -162,6 +188,18 @@ impl Constraint {
     }
 
     fn compute_mask(&mut self) -> Result<Vec<u32>, GrammarError> {
+        let mut words = self.grammar_mask()?;
+        if self.keys_run_out {
+            self.hold_back_dead_ends(&mut words);
+        }
+        match words.iter().all(|&word| word == 0) {
+            true => Err(self.dead_end()),
+            false => Ok(words),
+        }
+    }
+
+    /// The mask without a look at what keys may become.
+    fn grammar_mask(&mut self) -> Result<Vec<u32>, GrammarError> {
         let n_logits = self.vocabulary.n_logits();
         let mut words = vec![0; n_logits.div_ceil(32)];
         if self.is_ended || self.matcher.is_stopped() {
@@ -185,9 +223,6 @@ impl Constraint {
             *last &= (1 << (n_logits % 32)) - 1;
         }
         self.hold_back(&mut words);
-        if words.iter().all(|&word| word == 0) {
-            return Err(self.dead_end());
-        }
         Ok(words)
     }
 
@@ -198,7 +233,13 @@ impl Constraint {
             true => self.vocabulary.with_digits(),
             false => self.vocabulary.with_exponents(),
         };
-        for &id in suspects.iter().chain(self.unwritten.suspects()) {
+        let of_keys = self.place.n_quotes_to_the_end_of_a_key();
+        let of_keys = self.vocabulary.with_quotes(of_keys);
+        for &id in suspects
+            .iter()
+            .chain(self.unwritten.suspects())
+            .chain(of_keys)
+        {
             let Some(word) = words.get_mut(id as usize / 32) else {
                 continue;
             };
@@ -207,6 +248,57 @@ impl Constraint {
                 *word &= !bit;
             }
         }
+    }
+
+    /// Takes out the tokens after which a key can only become one that the object has.
+    fn hold_back_dead_ends(&self, words: &mut [u32]) {
+        let mask = Mask {
+            words: &words.to_vec(),
+            n_logits: self.vocabulary.n_logits(),
+        };
+        for id in mask.allowed() {
+            if let Some(place) = self.place_on_a_used_key(id)
+                && !self.goes_on_after(id, place)
+                && let Some(word) = words.get_mut(id as usize / 32)
+            {
+                *word &= !(1 << (id % 32));
+            }
+        }
+    }
+
+    /// Where a token leads, if what is written then is a key that may be one that the object has.
+    fn place_on_a_used_key(&self, token: u32) -> Option<JsonPlace> {
+        if self.vocabulary.stop_ids().contains(&token) {
+            return None;
+        }
+        let mut place = self.place.clone();
+        place.advance(self.vocabulary.bytes(token));
+        place.is_on_a_used_key().then_some(place)
+    }
+
+    /// Whether a text may be completed after a token that the grammar allows, as far as the key
+    /// goes that the token begins or goes on with.
+    fn goes_on_after(&self, token: u32, place: JsonPlace) -> bool {
+        let mut next = self.clone();
+        let taken = next.matcher.try_consume_tokens(&[token]);
+        next.place = place;
+        next.mask = None;
+        let Ok(words) = next.grammar_mask() else {
+            return false;
+        };
+        let mask = Mask {
+            words: &words,
+            n_logits: self.vocabulary.n_logits(),
+        };
+        let mut doubtful = Vec::new();
+        for id in mask.allowed() {
+            match next.place_on_a_used_key(id) {
+                None => return taken.is_ok_and(|n| n == 1),
+                Some(place) => doubtful.push((id, place)),
+            }
+        }
+        let mut doubtful = doubtful.into_iter();
+        doubtful.any(|(id, place)| next.goes_on_after(id, place))
     }
 
     fn not_allowed(&self, token: u32) -> GrammarError {

@@ -15,12 +15,15 @@ mod compile;
 mod constraint;
 mod error;
 mod lower;
-mod numbers;
 mod options;
+mod place;
 mod probe;
+mod ranges;
+mod schema;
 mod token_bytes;
 mod unwritten;
 mod vocabulary;
+mod write;
 
 #[cfg(test)]
 mod tests;

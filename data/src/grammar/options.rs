@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::benchmarks::slot::{declared_keys, strict_keys};
 
@@ -79,23 +79,24 @@ impl Keys {
 }
 
 impl Layout {
-    /// The settings of llguidance's JSON compiler, which reads them from the schema's own
-    /// `x-guidance`.
-    ///
-    /// No `\uXXXX` is allowed in strings: an escaped spelling of a declared key would pass for
-    /// another key, and Python writes escapes for control characters alone.
-    pub(super) fn settings(self) -> Value {
-        let (item_separator, key_separator) = match self {
-            Self::Python => (", ", ": "),
-            Self::Compact | Self::Flexible => (",", ":"),
-        };
-        let whitespace = (self == Self::Flexible).then_some(r"[\x20\x0A\x0D\x09]{1,100}");
-        json!({
-            "item_separator": item_separator,
-            "key_separator": key_separator,
-            "whitespace_flexible": self == Self::Flexible,
-            "whitespace_pattern": whitespace,
-            "json_allowed_escapes": "nrbtf\\\"",
-        })
+    /// What stands between items and between members.
+    pub(super) fn item_separator(self) -> &'static str {
+        match self {
+            Self::Python => ", ",
+            Self::Compact | Self::Flexible => ",",
+        }
+    }
+
+    /// What stands between a key and its value.
+    pub(super) fn key_separator(self) -> &'static str {
+        match self {
+            Self::Python => ": ",
+            Self::Compact | Self::Flexible => ":",
+        }
+    }
+
+    /// What may stand once between any two tokens of JSON.
+    pub(super) fn white_space(self) -> Option<&'static str> {
+        (self == Self::Flexible).then_some(r"[\x20\x0A\x0D\x09]{1,100}")
     }
 }

@@ -7,11 +7,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-use llguidance::Matcher;
 use regex::Regex;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::constraint::Constraint;
+use super::constraint::{Built, Constraint};
 use super::error::GrammarError;
 use super::unwritten::Unwritten;
 use super::vocabulary::Vocabulary;
@@ -30,18 +29,22 @@ const N_TOKENS: usize = 32;
 /// - a step of one meets a limit of the parser
 pub(super) fn patterns(
     vocabulary: &Vocabulary,
-    schema: &Value,
-    build: impl Fn(Value) -> Result<Matcher, GrammarError>,
+    schema: &Map<String, Value>,
+    build: impl Fn(&Map<String, Value>) -> Result<Built, GrammarError>,
 ) -> Result<(), GrammarError> {
     let mut found = BTreeSet::new();
-    collect(schema, &mut found);
+    collect_fields(schema, &mut found);
     for pattern in found {
         // A pattern that cannot stand alone is judged with the rest of its schema.
-        let Ok(matcher) = build(json!({"type": "string", "pattern": pattern})) else {
+        let string = Map::from_iter([
+            ("type".to_owned(), json!(["string"])),
+            ("pattern".to_owned(), json!(pattern)),
+        ]);
+        let Ok(built) = build(&string) else {
             continue;
         };
         let unwritten = Arc::new(Unwritten::default());
-        let mut constraint = Constraint::new(vocabulary.clone(), matcher, unwritten);
+        let mut constraint = Constraint::new(vocabulary.clone(), built, unwritten);
         follow(&mut constraint).map_err(|error| GrammarError::TooLarge {
             reason: format!("the pattern {pattern:?} outgrows the parser ({error})"),
         })?;
@@ -51,23 +54,25 @@ pub(super) fn patterns(
 
 fn collect<'s>(schema: &'s Value, found: &mut BTreeSet<&'s str>) {
     match schema {
-        Value::Object(fields) => {
-            for (key, part) in fields {
-                match (key.as_str(), part) {
-                    ("pattern", Value::String(pattern)) if repeats_often(pattern) => {
-                        found.insert(pattern);
-                    }
-                    ("patternProperties", Value::Object(by_pattern)) => {
-                        let keys = by_pattern.keys().map(String::as_str);
-                        found.extend(keys.filter(|pattern| repeats_often(pattern)));
-                    }
-                    _ => {}
-                }
-                collect(part, found);
-            }
-        }
+        Value::Object(fields) => collect_fields(fields, found),
         Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
         _ => {}
+    }
+}
+
+fn collect_fields<'s>(fields: &'s Map<String, Value>, found: &mut BTreeSet<&'s str>) {
+    for (key, part) in fields {
+        match (key.as_str(), part) {
+            ("pattern", Value::String(pattern)) if repeats_often(pattern) => {
+                found.insert(pattern);
+            }
+            ("patternProperties", Value::Object(by_pattern)) => {
+                let keys = by_pattern.keys().map(String::as_str);
+                found.extend(keys.filter(|pattern| repeats_often(pattern)));
+            }
+            _ => {}
+        }
+        collect(part, found);
     }
 }
 

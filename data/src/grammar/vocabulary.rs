@@ -8,7 +8,7 @@ use llguidance::ParserFactory;
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
 use super::error::GrammarError;
-use super::numbers::has_exponent;
+use super::place::has_exponent;
 use super::token_bytes::{MAX_IDS, TokenBytes, refused, token_bytes};
 use crate::text::Tokenizer;
 
@@ -36,6 +36,8 @@ struct Inner {
     drops_leading_blank: bool,
     with_digits: Vec<u32>,
     with_exponents: Vec<u32>,
+    /// Tokens with one quote or more, with two or more, and with three or more.
+    with_quotes: [Vec<u32>; 3],
 }
 
 impl Vocabulary {
@@ -75,6 +77,12 @@ impl Vocabulary {
         };
         let with_digits = ids_with(|bytes| bytes.iter().any(u8::is_ascii_digit));
         let with_exponents = ids_with(has_exponent);
+        let n_quotes = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'"').count();
+        let with_quotes = [1, 2, 3].map(|least| {
+            let found = (0..).zip(&tokens.bytes);
+            let found = found.filter(|(_, bytes)| n_quotes(bytes) >= least);
+            found.map(|(id, _)| id).collect()
+        });
         let environment: TokEnv = Arc::new(Environment { trie });
         let mut factory =
             ParserFactory::new_simple(&environment).map_err(|error| refused(error.to_string()))?;
@@ -92,6 +100,7 @@ impl Vocabulary {
                 drops_leading_blank: tokens.drops_leading_blank,
                 with_digits,
                 with_exponents,
+                with_quotes,
             }),
         })
     }
@@ -144,6 +153,12 @@ impl Vocabulary {
     /// Tokens with a digit.
     pub(super) fn with_digits(&self) -> &[u32] {
         &self.inner.with_digits
+    }
+
+    /// Tokens with so many quotes or more, of 1 to 3.
+    pub(super) fn with_quotes(&self, least: usize) -> &[u32] {
+        let found = self.inner.with_quotes.get(least.saturating_sub(1));
+        found.map_or(&[], Vec::as_slice)
     }
 
     /// Tokens in which an exponent's digit follows an `e`.

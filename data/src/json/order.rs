@@ -20,7 +20,8 @@ const MAX_FIT_LEVELS: usize = 3;
 ///
 /// Nested objects, array items (`items`, `prefixItems`), values under `patternProperties` and
 /// `additionalProperties`, `allOf`, `anyOf`, `oneOf` and local references (`#/$defs/...`, or any
-/// pointer into the same schema, which until draft 7 speaks alone) are followed. Keys that the schema
+/// pointer into the same schema, which until draft 7 speaks alone) are followed, and an object that
+/// `const` or `enum` gives has the order that it is given in. Keys that the schema
 /// does not declare come after the declared ones, those that it requires first, the others in their
 /// own order. Values are never changed, and a reference that leads nowhere orders nothing.
 pub fn in_schema_order(gold: &Value, schema: &Value) -> Value {
@@ -46,6 +47,12 @@ impl<'s> Orderer<'s> {
 
     fn ordered(&self, value: &Value, schemas: &[&'s Value]) -> Value {
         let schemas = self.expanded(schemas, value);
+        let is_declared = schemas.iter().any(|schema| properties(schema).is_some());
+        let mut constants = schemas.iter().flat_map(|schema| constants(schema));
+        if let Some(constant) = constants.find(|constant| !is_declared && is_same(constant, value))
+        {
+            return as_in_constant(value, constant);
+        }
         match value {
             Value::Object(fields) => Value::Object(self.ordered_fields(fields, &schemas)),
             Value::Array(items) => items
@@ -115,6 +122,12 @@ impl<'s> Orderer<'s> {
             let n_known = properties(target).map_or(0, |known| {
                 fields.filter(|key| known.contains_key(*key)).count()
             });
+            // A constant declares all of its keys.
+            let is_constant = constants(target).any(|constant| is_same(constant, value));
+            let n_known = match value.as_object() {
+                Some(fields) if is_constant => fields.len(),
+                _ => n_known,
+            };
             // An array has no keys to count; the branch that describes items fits it.
             n_known + usize::from(value.is_array() && target.get("items").is_some())
         };
@@ -135,11 +148,21 @@ impl<'s> Orderer<'s> {
             Value::Array(types) => types.iter().any(|of| is_of_type(value, of)),
             of => is_of_type(value, of),
         });
-        let is_constant = schema.get("const").is_none_or(|constant| constant == value);
+        let is_constant = schema
+            .get("const")
+            .is_none_or(|constant| is_same(constant, value));
         let values = schema.get("enum").and_then(Value::as_array);
-        let is_listed = values.is_none_or(|values| values.contains(value));
+        let is_listed = values.is_none_or(|values| values.iter().any(|one| is_same(one, value)));
+        let fits_one_of = |keyword: &str| {
+            let mut options = branches(schema, keyword).peekable();
+            options.peek().is_none()
+                || n_levels == 0
+                || options.any(|option| self.may_fit(option, value, n_levels - 1))
+        };
+        let is_scalar_fit = is_typed && is_constant && is_listed;
+        let is_fit = is_scalar_fit && fits_one_of("anyOf") && fits_one_of("oneOf");
         let Value::Object(fields) = value else {
-            return is_typed && is_constant && is_listed;
+            return is_fit;
         };
         let known = properties(schema);
         let is_allowed = |key: &String| {
@@ -152,12 +175,53 @@ impl<'s> Orderer<'s> {
             Some(schema) if n_levels > 0 => self.may_fit(schema, field, n_levels - 1),
             _ => true,
         };
-        is_typed
-            && is_constant
-            && is_listed
+        is_fit
             && required(schema).all(|key| fields.contains_key(key))
             && (!is_closed || fields.keys().all(is_allowed))
             && fields.iter().all(below_fits)
+    }
+}
+
+/// The values of `const` and `enum`.
+fn constants(schema: &Value) -> impl Iterator<Item = &Value> {
+    let listed = schema.get("enum").and_then(Value::as_array);
+    schema
+        .get("const")
+        .into_iter()
+        .chain(listed.into_iter().flatten())
+}
+
+/// Whether two values are the same to JSON Schema: keys have no order, and 1 is 1.0.
+fn is_same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            let has = |(key, a): (&String, &Value)| b.get(key).is_some_and(|b| is_same(a, b));
+            a.len() == b.len() && a.iter().all(has)
+        }
+        (a, b) => a == b,
+    }
+}
+
+/// A value with its keys in the order of a constant that is the same.
+fn as_in_constant(value: &Value, constant: &Value) -> Value {
+    match (value, constant) {
+        (Value::Object(fields), Value::Object(known)) => {
+            let ordered = known.iter().filter_map(|(key, known)| {
+                Some((key.clone(), as_in_constant(fields.get(key)?, known)))
+            });
+            Value::Object(ordered.collect())
+        }
+        (Value::Array(items), Value::Array(known)) => {
+            let pairs = items.iter().zip(known);
+            pairs
+                .map(|(item, known)| as_in_constant(item, known))
+                .collect()
+        }
+        (value, _) => value.clone(),
     }
 }
 
@@ -254,6 +318,21 @@ mod tests {
         assert_eq!(
             ordered(r#"{"z":1,"area":2,"y":3,"name":4}"#, schema),
             r#"{"name":4,"area":2,"z":1,"y":3}"#
+        );
+    }
+
+    #[test]
+    fn constants_give_the_order_of_their_keys() {
+        let schema = json!({"properties": {
+            "c": {"const": {"b": 1, "a": [{"y": 1, "x": 2}]}},
+            "e": {"enum": [3, {"a": 1, "b": 2}, {"b": 2.0, "a": 2}]},
+        }});
+        assert_eq!(
+            ordered(
+                r#"{"e":{"a":2.0,"b":2},"c":{"a":[{"x":2,"y":1}],"b":1.0}}"#,
+                schema
+            ),
+            r#"{"c":{"b":1.0,"a":[{"y":1,"x":2}]},"e":{"b":2,"a":2.0}}"#
         );
     }
 

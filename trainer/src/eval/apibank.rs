@@ -222,8 +222,7 @@ impl AgentSuite for ApiBankSuite {
         };
         let outcomes = self.steps.iter().zip(&texts).map(|(step, written)| {
             let text = &written.text;
-            let outcome =
-                dialogue_outcome(step, loops.method(), text, &self.catalogue, executor);
+            let outcome = dialogue_outcome(step, loops.method(), text, &self.catalogue, executor);
             Outcome {
                 texts: vec![written.end()],
                 ..outcome

@@ -3,8 +3,8 @@
 //! Two kinds of specification exist. The benchmark's arithmetic has a bare map of parameters, whose
 //! types are words such as `int or float`; its other functions have a JSON Schema. The decision to
 //! question: the keys of such a schema are sorted by the alphabet, while calls are scored by the
-//! order of the function, so that any order is allowed; and where there are more than three, an
-//! argument may then be missing. A value is of its parameter's type or a reference to a result.
+//! order of the function, so that any order is allowed; and where there are more than three of which some
+//! are optional, as many as are required are asked for. A value is of its parameter's type or a reference to a result.
 
 use std::collections::BTreeSet;
 
@@ -105,7 +105,10 @@ impl ToolSpec {
                 let by_name = properties.into_iter();
                 let by_name =
                     by_name.map(|(name, schema)| (format!("^{}$", regex::escape(&name)), schema));
-                object("patternProperties", by_name.collect())
+                let mut schema = object("patternProperties", by_name.collect());
+                // No key is written twice, so that these are all of them where none is optional.
+                schema["minProperties"] = json!(required.len());
+                schema
             }
         };
         if let Some(fields) = schema.as_object_mut() {

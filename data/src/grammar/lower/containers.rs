@@ -91,16 +91,9 @@ impl Lowerer {
             let schema = self.schema(document, place.below(schema, &[rest]))?;
             lowered.insert(plain.to_owned(), schema);
         }
-        let n_required = required(place, fields, lowered)?;
+        required(place, fields, lowered)?;
         for keyword in ["minProperties", "maxProperties"] {
             let limit = count(place, fields, keyword, MAX_COUNT)?;
-            // A key that is not declared may be written twice, and then counts once.
-            if keyword == "minProperties" && limit > Some(n_required as u64 + 1) {
-                return Err(place.refused(
-                    keyword,
-                    "asks for two keys or more beyond the required ones, which are not counted",
-                ));
-            }
             lowered.extend(limit.map(|limit| (keyword.to_owned(), json!(limit))));
         }
         Ok(())
@@ -111,9 +104,9 @@ fn required(
     place: &Place<'_>,
     fields: &Map<String, Value>,
     lowered: &mut Map<String, Value>,
-) -> Result<usize, GrammarError> {
+) -> Result<(), GrammarError> {
     let Some(keys) = fields.get("required") else {
-        return Ok(0);
+        return Ok(());
     };
     let keys: Option<Vec<&str>> = keys
         .as_array()
@@ -129,5 +122,5 @@ fn required(
         });
     }
     lowered.insert("required".to_owned(), json!(keys));
-    Ok(keys.len())
+    Ok(())
 }

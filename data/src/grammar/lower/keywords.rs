@@ -39,6 +39,9 @@ const UNENFORCED: [(&str, &str, Draft); 15] = [
 /// Keywords that bring the assertions of other schemas to the same value.
 const IN_PLACE: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 
+/// The name of draft 4's integers, of which 2.0 is none, in a lowered schema.
+pub(in crate::grammar) const WHOLE_TYPE: &str = "whole";
+
 const TYPES: [&str; 7] = [
     "null", "boolean", "integer", "number", "string", "array", "object",
 ];

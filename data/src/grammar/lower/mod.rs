@@ -1,8 +1,8 @@
-//! A JSON Schema of any draft to the part of draft 2020-12 that llguidance enforces exactly.
+//! A JSON Schema of any draft to the part of draft 2020-12 that is enforced exactly.
 //!
 //! Annotations go, references become names of this schema's own definitions, older spellings
 //! become the newest, and a keyword that would be ignored or only partly enforced is refused with
-//! its place. The order of keywords is fixed, since llguidance writes the keys of an object in the
+//! its place. The order of keywords is fixed, since the keys of an object are written in the
 //! order in which they are met: an object's own properties first, then those of `$ref`, `allOf`,
 //! `anyOf` and `oneOf`, as training targets have them.
 
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-pub(super) use keywords::Draft;
+pub(super) use keywords::{Draft, WHOLE_TYPE};
 
 use super::error::GrammarError;
 use super::options::Formats;
@@ -207,7 +207,11 @@ impl Lowerer {
         keywords::refuse_unenforced(document.draft, place, fields, &types)?;
         let mut lowered = Map::new();
         if let Some(names) = types.names() {
-            lowered.insert("type".to_owned(), json!(names));
+            let names = names.iter().map(|name| match *name {
+                "integer" if document.draft == Draft::Draft4 => WHOLE_TYPE,
+                name => name,
+            });
+            lowered.insert("type".to_owned(), names.collect());
         }
         if types.allow("number") || types.allow("integer") {
             scalars::numbers(document.draft, place, fields, &mut lowered)?;

@@ -239,14 +239,12 @@ pub(super) fn constants(
     Ok(())
 }
 
-/// Values that the grammar cannot write: numbers beyond the exact ones, control characters.
+/// Numbers beyond the exact ones, which the grammar cannot tell apart.
 fn refuse_unwritable(place: &Place<'_>, keyword: &str, value: &Value) -> Result<(), GrammarError> {
     match value {
+        // A float is what it is read as, however large.
+        Value::Number(number) if number.is_f64() => Ok(()),
         Value::Number(number) => refuse_inexact(place, keyword, number),
-        Value::String(text) if !is_writable(text) => Err(place.refused(
-            keyword,
-            format!("{text:?} holds a control character, which is not written"),
-        )),
         Value::Array(items) => items
             .iter()
             .try_for_each(|item| refuse_unwritable(place, keyword, item)),
@@ -255,10 +253,4 @@ fn refuse_unwritable(place: &Place<'_>, keyword: &str, value: &Value) -> Result<
             .try_for_each(|field| refuse_unwritable(place, keyword, field)),
         _ => Ok(()),
     }
-}
-
-fn is_writable(text: &str) -> bool {
-    text.chars().all(|character| {
-        matches!(character, '\n' | '\r' | '\t' | '\u{8}' | '\u{c}') || !character.is_ascii_control()
-    })
 }

@@ -11,6 +11,9 @@ use super::*;
 use crate::text::Tokenizer;
 
 mod calls;
+mod golds;
+mod keys;
+mod properties;
 mod refusals;
 mod steps;
 mod texts;

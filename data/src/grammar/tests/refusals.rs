@@ -31,18 +31,10 @@ fn keywords_that_are_not_enforced_are_refused_with_their_place() {
             json!({"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": false}),
             "/unevaluatedProperties ",
         ),
-        (
-            json!({"type": "object", "minProperties": 2}),
-            "/minProperties ",
-        ),
         (json!({"$dynamicRef": "#a"}), "/$dynamicRef "),
         (
             json!({"const": 9_007_199_254_740_993_u64}),
             "/const 9007199254740993 is not below 2^53",
-        ),
-        (
-            json!({"enum": ["a\u{1}"]}),
-            "/enum \"a\\u{1}\" holds a control character",
         ),
         (
             json!({"type": "number", "multipleOf": 0.00001}),

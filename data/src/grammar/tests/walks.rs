@@ -39,6 +39,26 @@ fn scalar() -> impl Strategy<Value = Value> {
         }),
         (-30_i32..30)
             .prop_map(|low| json!({"type": "number", "exclusiveMinimum": f64::from(low) / 4.0})),
+        (-40_i32..40, 1_i32..30, 0_i32..5, any::<[bool; 3]>()).prop_map(
+            |(low, more, n_decimals, [is_open, is_closed, is_integer])| {
+                let scale = 10_f64.powi(n_decimals);
+                let (low, high) = (f64::from(low) / scale, f64::from(low + more) / scale);
+                let least = if is_open {
+                    "exclusiveMinimum"
+                } else {
+                    "minimum"
+                };
+                let most = if is_closed {
+                    "maximum"
+                } else {
+                    "exclusiveMaximum"
+                };
+                let name = if is_integer { "integer" } else { "number" };
+                json!({"type": name, least: low, most: high})
+            }
+        ),
+        Just(json!({"const": 1e-7})),
+        Just(json!({"enum": [1.0, -0.0, 1e22, {"b": 1.5, "a": []}]})),
         Just(json!({"type": "number"})),
         Just(json!({"type": "integer"})),
         (1_u8..40).prop_map(|step| json!({"type": "integer", "multipleOf": step})),
@@ -126,7 +146,7 @@ proptest! {
         if let Ok(grammar) = Grammar::json_schema(&vocabulary(), &schema, &options) {
             for n_free in [0, 30] {
                 let text = walk(&grammar, seed, n_free);
-                let value = crate::json::parse(&text);
+                let value = crate::json::parse_unique(&text);
                 prop_assert!(value.is_ok(), "{schema}: {text}: {value:?}");
                 let value = value.unwrap();
                 if let Some(error) = validator.iter_errors(&value).next() {

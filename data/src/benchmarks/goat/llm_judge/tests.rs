@@ -122,7 +122,10 @@ fn a_reply_without_a_text_is_an_attempt_without_a_verdict() {
     let options = JudgeOptions::default();
     let verdicts = judge_samples(&endpoint(&server), &samples, &options, &mut |_| true);
     let verdicts = verdicts.expect("judged");
-    assert_eq!((verdicts[0].verdict, verdicts[0].replies[0].as_str()), (Some(true), ""));
+    assert_eq!(
+        (verdicts[0].verdict, verdicts[0].replies[0].as_str()),
+        (Some(true), "")
+    );
     assert_eq!(verdicts[0].replies.len(), 2);
 }
 
@@ -221,6 +224,7 @@ fn a_loop_is_shown_with_its_failed_calls() {
         retrievals: Vec::new(),
         failures: Vec::new(),
         end: EndReason::Answered,
+        texts: Vec::new(),
     };
     let shown = JudgeSample::of_outcome("1", "q", &outcome);
     assert_eq!(

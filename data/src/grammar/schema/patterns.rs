@@ -1,0 +1,167 @@
+//! Regular expressions of schemas, asked what they match.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use llguidance::derivre::{Regex, RegexAst, RegexBuilder};
+use llguidance::regex_to_lark;
+
+use super::refused;
+use crate::grammar::error::GrammarError;
+
+/// Steps after which an expression is given up.
+const MAX_FUEL: u64 = 10_000;
+
+/// Patterns of keys and strings, each compiled once.
+#[derive(Default)]
+pub(in crate::grammar) struct Patterns {
+    compiled: RefCell<HashMap<String, Regex>>,
+}
+
+impl std::fmt::Debug for Patterns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Patterns").finish_non_exhaustive()
+    }
+}
+
+impl Patterns {
+    /// A pattern that may be found anywhere in a text, as llguidance reads it.
+    pub(in crate::grammar) fn expression(pattern: &str) -> RegexAst {
+        RegexAst::SearchRegex(regex_to_lark(pattern, "dw"))
+    }
+
+    /// Whether a pattern is found in a text.
+    ///
+    /// # Errors
+    ///
+    /// - the pattern cannot be compiled, or is too large
+    pub(in crate::grammar) fn is_match(
+        &self,
+        pattern: &str,
+        text: &str,
+    ) -> Result<bool, GrammarError> {
+        let mut compiled = self.compiled.borrow_mut();
+        if let Some(regex) = compiled.get_mut(pattern) {
+            return Ok(regex.is_match(text));
+        }
+        let mut regex = compile(&Self::expression(pattern))?;
+        let is_match = regex.is_match(text);
+        compiled.insert(pattern.to_owned(), regex);
+        Ok(is_match)
+    }
+
+    /// # Errors
+    ///
+    /// - two of the patterns may match one text
+    pub(super) fn check_disjoint<'p>(
+        patterns: impl Iterator<Item = &'p String> + Clone,
+    ) -> Result<(), GrammarError> {
+        for (idx, first) in patterns.clone().enumerate() {
+            for second in patterns.clone().skip(idx + 1) {
+                let both = [first, second].map(|pattern| Self::expression(pattern));
+                let mut both = compile(&RegexAst::And(both.to_vec())).map_err(|_| {
+                    refused(format!(
+                        "can't determine if patternProperty regexes /{first}/ and /{second}/ are \
+                         disjoint"
+                    ))
+                })?;
+                if !both.always_empty() {
+                    return Err(refused(format!(
+                        "patternProperty regexes /{first}/ and /{second}/ are not disjoint"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An automaton of an expression.
+///
+/// # Errors
+///
+/// - it cannot be compiled, or is too large
+pub(in crate::grammar) fn compile(expression: &RegexAst) -> Result<Regex, GrammarError> {
+    let mut builder = RegexBuilder::new();
+    let made = builder
+        .mk(expression)
+        .map_err(|error| refused(error.to_string()))?;
+    builder
+        .to_regex_limited(made, MAX_FUEL)
+        .map_err(|error| GrammarError::TooLarge {
+            reason: format!("a pattern: {error}"),
+        })
+}
+
+/// Whether an expression matches nothing.
+///
+/// # Errors
+///
+/// - as [`compile`]
+pub(in crate::grammar) fn is_empty(expression: &RegexAst) -> Result<bool, GrammarError> {
+    let mut builder = RegexBuilder::new();
+    let made = builder
+        .mk(expression)
+        .map_err(|error| refused(error.to_string()))?;
+    if builder.exprset().is_positive(made) {
+        return Ok(false);
+    }
+    let regex = builder.to_regex_limited(made, MAX_FUEL);
+    let mut regex = regex.map_err(|error| GrammarError::TooLarge {
+        reason: format!("whether a pattern matches anything: {error}"),
+    })?;
+    Ok(regex.always_empty())
+}
+
+/// Whether some beginning of a match can be ended in finitely many ways only; so may be what is
+/// too large to tell.
+///
+/// # Errors
+///
+/// - the expression cannot be compiled
+pub(in crate::grammar) fn runs_out(expression: &RegexAst) -> Result<bool, GrammarError> {
+    const MAX_STATES: usize = 300;
+    let Ok(mut regex) = compile(expression) else {
+        return Ok(true);
+    };
+    let mut states = vec![regex.initial_state()];
+    let mut next: Vec<Vec<usize>> = Vec::new();
+    while let Some(&state) = states.get(next.len()) {
+        let mut reached = Vec::new();
+        for byte in 0..=u8::MAX {
+            let after = regex.transition(state, byte);
+            if after.is_dead() {
+                continue;
+            }
+            let idx = states.iter().position(|known| *known == after);
+            let idx = idx.unwrap_or_else(|| {
+                states.push(after);
+                states.len() - 1
+            });
+            if !reached.contains(&idx) {
+                reached.push(idx);
+            }
+        }
+        next.push(reached);
+        if states.len() > MAX_STATES {
+            return Ok(true);
+        }
+    }
+    // A state whose ways all end is one from which every way leads to such a state.
+    let mut ends = vec![false; next.len()];
+    loop {
+        let mut has_changed = false;
+        for (idx, reached) in next.iter().enumerate() {
+            if !ends[idx] && reached.iter().all(|after| ends[*after]) {
+                ends[idx] = true;
+                has_changed = true;
+            }
+        }
+        if !has_changed {
+            break;
+        }
+    }
+    // The closing quote ends every key.
+    let closed = |idx: usize| next[idx].is_empty();
+    Ok((0..next.len()).any(|idx| ends[idx] && !closed(idx)))
+}

@@ -1,0 +1,330 @@
+//! Sets of values to the rules and lexemes of llguidance's parser.
+
+mod repeat;
+mod values;
+
+use std::collections::HashMap;
+
+use llguidance::api::{GenGrammarOptions, GrammarId, GrammarInit, ParserLimits, SkipSpec};
+use llguidance::derivre::RegexAst;
+use llguidance::earley::lexerspec::{LexemeClass, LexemeIdx, LexerSpec};
+use llguidance::earley::{Grammar, SymIdx, SymbolProps};
+
+use super::calls::Frame;
+use super::constraint::first_line;
+use super::error::GrammarError;
+use super::options::Layout;
+use super::schema::Schemas;
+use super::vocabulary::Vocabulary;
+
+/// Why there is nothing to write.
+pub(super) enum Fault {
+    /// No value is allowed, which is no fault of a schema where another will do.
+    Never(String),
+    Refused(GrammarError),
+}
+
+impl From<GrammarError> for Fault {
+    fn from(error: GrammarError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<Fault> for GrammarError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Never(why) => Self::unsupported("", format!("allows no value: {why}")),
+            Fault::Refused(error) => error,
+        }
+    }
+}
+
+/// An error of llguidance.
+pub(super) fn refused(error: impl std::fmt::Display) -> GrammarError {
+    let reason = first_line(&error.to_string());
+    match reason.contains("too large") || reason.contains("too big") || reason.contains("limit") {
+        true => GrammarError::TooLarge { reason },
+        false => GrammarError::unsupported("", reason),
+    }
+}
+
+/// A grammar, and what no grammar says.
+pub(super) struct Written {
+    pub(super) grammar: GrammarInit,
+    /// Whether an object's keys of some kind may run out, since none is written twice.
+    pub(super) keys_run_out: bool,
+}
+
+/// Writes a grammar, symbol by symbol.
+pub(super) struct Writer<'s> {
+    grammar: Grammar,
+    lexer: LexerSpec,
+    limits: ParserLimits,
+    class: LexemeClass,
+    layout: Layout,
+    schemas: &'s Schemas,
+    /// The symbol of each lexeme.
+    lexemes: HashMap<LexemeIdx, SymIdx>,
+    /// The symbol of each definition that is referred to.
+    definitions: HashMap<usize, SymIdx>,
+    /// Definitions that are not written yet.
+    pending: Vec<usize>,
+    /// The symbol of any value.
+    any: Option<SymIdx>,
+    at_most: HashMap<(SymIdx, usize), SymIdx>,
+    exactly: HashMap<(SymIdx, usize), SymIdx>,
+    /// Whether an object's keys of some kind may run out.
+    keys_run_out: bool,
+}
+
+/// The grammar of values in a frame.
+///
+/// # Errors
+///
+/// - no value is allowed, or an alternative of `oneOf` may hold beside another
+/// - a limit of the parser is met
+pub(super) fn written(
+    vocabulary: &Vocabulary,
+    frame: &Frame,
+    schemas: &Schemas,
+    layout: Layout,
+) -> Result<Written, GrammarError> {
+    let mut lexer = LexerSpec::new().map_err(refused)?;
+    let skip = SkipSpec::unbounded(RegexAst::NoMatch);
+    let class = lexer.setup_lexeme_class_with_skip(skip).map_err(refused)?;
+    lexer.regex_builder.unicode(true);
+    lexer.regex_builder.utf8(true);
+    let mut writer = Writer {
+        grammar: Grammar::new(None),
+        lexer,
+        limits: vocabulary.factory().limits().clone(),
+        class,
+        layout,
+        schemas,
+        lexemes: HashMap::new(),
+        definitions: HashMap::new(),
+        pending: Vec::new(),
+        any: None,
+        at_most: HashMap::new(),
+        exactly: HashMap::new(),
+        keys_run_out: false,
+    };
+    let json = writer.frame(vocabulary, frame)?;
+    let start = writer.json()?;
+    writer
+        .grammar
+        .link_gen_grammar(json, start)
+        .map_err(refused)?;
+    let none = llguidance::HashMap::default();
+    let Writer {
+        mut grammar,
+        mut lexer,
+        keys_run_out,
+        ..
+    } = writer;
+    grammar
+        .resolve_grammar_refs(&mut lexer, &none)
+        .map_err(refused)?;
+    Ok(Written {
+        grammar: GrammarInit::Internal(grammar, lexer),
+        keys_run_out,
+    })
+}
+
+impl Writer<'_> {
+    fn symbol(&mut self, name: &str) -> SymIdx {
+        let props = SymbolProps {
+            grammar_id: self.class,
+            ..SymbolProps::default()
+        };
+        self.grammar.fresh_symbol_ext(name, props)
+    }
+
+    fn start(&mut self) -> SymIdx {
+        let start = self.symbol("start");
+        self.grammar.sym_props_mut(start).is_start = true;
+        start
+    }
+
+    fn rule(&mut self, left: SymIdx, right: Vec<SymIdx>) -> Result<(), GrammarError> {
+        self.grammar.add_rule(left, right).map_err(refused)
+    }
+
+    /// A symbol for one thing after another.
+    fn join(&mut self, parts: Vec<SymIdx>) -> Result<SymIdx, GrammarError> {
+        if let [only] = parts[..] {
+            return Ok(only);
+        }
+        let joined = self.symbol("");
+        self.rule(joined, parts)?;
+        Ok(joined)
+    }
+
+    /// A symbol for one of several things.
+    fn select(&mut self, options: Vec<SymIdx>) -> Result<SymIdx, GrammarError> {
+        if let [only] = options[..] {
+            return Ok(only);
+        }
+        let selected = self.symbol("");
+        for option in options {
+            self.rule(selected, vec![option])?;
+        }
+        Ok(selected)
+    }
+
+    /// A symbol for a thing or nothing.
+    fn optional(&mut self, part: SymIdx) -> Result<SymIdx, GrammarError> {
+        let optional = self.symbol("");
+        self.rule(optional, Vec::new())?;
+        self.rule(optional, vec![part])?;
+        Ok(optional)
+    }
+
+    fn lexeme(&mut self, expression: RegexAst) -> Result<SymIdx, GrammarError> {
+        self.check_limits()?;
+        let lexeme = self
+            .lexer
+            .add_greedy_lexeme(String::new(), expression, false, None, usize::MAX)
+            .map_err(refused)?;
+        self.terminal(lexeme)
+    }
+
+    fn literal(&mut self, text: &str) -> Result<SymIdx, GrammarError> {
+        self.lexeme(RegexAst::Literal(text.to_owned()))
+    }
+
+    fn terminal(&mut self, lexeme: LexemeIdx) -> Result<SymIdx, GrammarError> {
+        if let Some(symbol) = self.lexemes.get(&lexeme) {
+            return Ok(*symbol);
+        }
+        let name = self.lexer.lexeme_def_to_string(lexeme);
+        let name: String = name.chars().take(20).collect();
+        let symbol = self.symbol(&name);
+        self.grammar
+            .make_terminal(symbol, lexeme, &self.lexer)
+            .map_err(refused)?;
+        self.lexemes.insert(lexeme, symbol);
+        Ok(symbol)
+    }
+
+    /// What the compiler of llguidance limits, while a grammar grows.
+    fn check_limits(&self) -> Result<(), GrammarError> {
+        let reason = if self.lexer.cost() > self.limits.initial_lexer_fuel {
+            "its texts take too many expressions"
+        } else if self.grammar.num_symbols() > self.limits.max_grammar_size {
+            "its grammar has too many symbols"
+        } else {
+            return Ok(());
+        };
+        Err(GrammarError::TooLarge {
+            reason: reason.to_owned(),
+        })
+    }
+
+    /// What stands around the JSON; the symbol that is returned is for the JSON.
+    fn frame(&mut self, vocabulary: &Vocabulary, frame: &Frame) -> Result<SymIdx, GrammarError> {
+        let start = self.start();
+        let json = self.symbol("json");
+        let options = GenGrammarOptions {
+            grammar: GrammarId::Name("json".to_owned()),
+            temperature: None,
+        };
+        self.grammar
+            .make_gen_grammar(json, options)
+            .map_err(refused)?;
+        let mut all = Vec::new();
+        if vocabulary.drops_leading_blank() {
+            let blank = self.literal(" ")?;
+            all.push(self.optional(blank)?);
+        }
+        match frame {
+            Frame::Once {
+                marker,
+                opening,
+                closing,
+                end_marker,
+            } => {
+                all.extend(self.marker(vocabulary, frame, marker)?);
+                all.extend(self.around(opening)?);
+                all.push(json);
+                all.extend(self.around(closing)?);
+                all.extend(self.marker(vocabulary, frame, end_marker)?);
+            }
+            Frame::Marked(mark) => {
+                if let Some(mark) = self.marker(vocabulary, frame, mark)? {
+                    all.push(self.optional(mark)?);
+                }
+                all.push(json);
+            }
+            Frame::Tagged(open, close) => {
+                let gaps = [self.literal(" ")?, self.literal("\n")?];
+                let gap = self.select(gaps.to_vec())?;
+                let gap = self.optional(gap)?;
+                let mut call = Vec::new();
+                call.extend(self.marker(vocabulary, frame, open)?);
+                call.extend([gap, json, gap]);
+                call.extend(self.marker(vocabulary, frame, close)?);
+                let call = self.join(call)?;
+                let next = self.join(vec![gap, call])?;
+                all.extend([call, self.any_number(next)?]);
+            }
+        }
+        self.rule(start, all)?;
+        Ok(json)
+    }
+
+    fn around(&mut self, text: &str) -> Result<Option<SymIdx>, GrammarError> {
+        match text {
+            "" => Ok(None),
+            text => self.literal(text).map(Some),
+        }
+    }
+
+    /// A mark, which is one token where the vocabulary has a special one of its spelling.
+    fn marker(
+        &mut self,
+        vocabulary: &Vocabulary,
+        frame: &Frame,
+        text: &str,
+    ) -> Result<Option<SymIdx>, GrammarError> {
+        match vocabulary.special(text) {
+            Some(id) if frame.takes_special_tokens() => {
+                let lexeme = self
+                    .lexer
+                    .add_special_token(format!("<[{id}]>"), vec![id..=id])
+                    .map_err(refused)?;
+                self.terminal(lexeme).map(Some)
+            }
+            _ => self.around(text),
+        }
+    }
+
+    /// The JSON, in a class of lexemes with white space of its own.
+    fn json(&mut self) -> Result<SymIdx, GrammarError> {
+        let skip = match self.layout.white_space() {
+            Some(expression) => RegexAst::Regex(expression.to_owned()),
+            None => RegexAst::NoMatch,
+        };
+        let class = self
+            .lexer
+            .setup_lexeme_class_with_skip(SkipSpec::once(skip));
+        self.class = class.map_err(refused)?;
+        // Lexemes belong to a class.
+        self.lexemes.clear();
+        let start = self.start();
+        let schemas = self.schemas;
+        let root = self.value(&schemas.root)?;
+        self.rule(start, vec![root])?;
+        while let Some(name) = self.pending.pop() {
+            let Some(schema) = schemas.definitions.get(name) else {
+                continue;
+            };
+            let written = self.value(schema)?;
+            if let Some(symbol) = self.definitions.get(&name) {
+                self.rule(*symbol, vec![written])?;
+            }
+        }
+        self.check_limits()?;
+        Ok(start)
+    }
+}
