@@ -152,6 +152,7 @@ mod tests {
             arguments: json!({"port": "Emden"}).as_object().cloned(),
             output: json!("06:10"),
             exception: None,
+            check_input: false,
         };
         DialogueStep {
             id: "a[2]".to_owned(),
@@ -170,6 +171,7 @@ mod tests {
             arguments: None,
             output: Value::Null,
             exception: None,
+            check_input: false,
         }))
     }
 

@@ -81,9 +81,11 @@ static FORMS: [SampleForm; 8] = [
                 let score = ApiBankScore::deserialize(line.get("score")?).ok()?;
                 score.has_right_calls().map(indicator)
             }),
+            gain("correct_path"),
             gain("rouge_l"),
             gain("rouge_l_plain"),
             gain("success"),
+            cost("delta_len").by(delta_len_if_solved),
             cost("parse_error"),
         ],
     },
@@ -353,7 +355,13 @@ mod tests {
         assert_eq!(scored(&line(1, 1)), ("apibank", Some("s"), right));
         assert_eq!(scored(&line(2, 1)).2[0], ("sample_accuracy", 0.0));
         assert_eq!(scored(&line(0, 0)).2[0], ("rouge_l", 0.5));
-        assert_eq!(costs("apibank"), ["parse_error"]);
+        let mut solved = line(1, 1);
+        solved["score"]["correct_path"] = json!(false);
+        solved["score"]["delta_len"] = json!(2);
+        solved["score"]["success"] = json!(true);
+        let values = scored(&solved).2;
+        assert!(values.contains(&("correct_path", 0.0)) && values.contains(&("delta_len", 2.0)));
+        assert_eq!(costs("apibank"), ["delta_len", "parse_error"]);
     }
 
     #[test]

@@ -29,6 +29,18 @@ const VALUE: InputField = InputField {
     name: "value",
     holds: "any JSON value",
 };
+const MAX_ITEMS: InputField = InputField {
+    name: "options.max_items",
+    holds: "items of a list that stay (10)",
+};
+const MAX_DEPTH: InputField = InputField {
+    name: "options.max_depth",
+    holds: "depth from which parts are summarised (4)",
+};
+const STRINGIFY: InputField = InputField {
+    name: "options.stringify",
+    holds: "whether scalars at that depth become texts (false)",
+};
 const SLOTS: InputField = InputField {
     name: "options.slots",
     holds: "copies of the items of a list of objects (1)",
@@ -94,21 +106,7 @@ pub(super) static TABLE: &[Operation] = &[
     },
     Operation {
         name: "flat.prune",
-        fields: &[
-            VALUE,
-            InputField {
-                name: "options.max_items",
-                holds: "items of a list that stay (10)",
-            },
-            InputField {
-                name: "options.max_depth",
-                holds: "depth from which parts are summarised (4)",
-            },
-            InputField {
-                name: "options.stringify",
-                holds: "whether scalars at that depth become texts (false)",
-            },
-        ],
+        fields: &[VALUE, MAX_ITEMS, MAX_DEPTH, STRINGIFY],
         definition: "the value with long lists sliced and deep objects summarised",
         run: pruned,
     },
@@ -120,8 +118,12 @@ pub(super) static TABLE: &[Operation] = &[
                 name: "options.max_chars",
                 holds: "code points before the cut (50,000)",
             },
+            MAX_ITEMS,
+            MAX_DEPTH,
+            STRINGIFY,
         ],
-        definition: "the value as text with two blanks a level, cut if it is too long",
+        definition: "the value as JSON with two blanks a level, pruned if flat.prune's options are \
+                     given, and cut if it is too long",
         run: truncated_text,
     },
     Operation {
@@ -230,27 +232,41 @@ fn advice(request: &Request<'_>) -> Result<Value, LineError> {
     Ok(json!(advise(request.input.value("schema")?, audience)?))
 }
 
-fn pruned(request: &Request<'_>) -> Result<Value, LineError> {
+/// How a line has values pruned; none if it has no word on that.
+fn prune_options(request: &Request<'_>) -> Result<Option<PruneOptions>, LineError> {
+    let (items, depth) = (
+        request.option_count("max_items")?,
+        request.option_count("max_depth")?,
+    );
+    let stringify = request.option_flag("stringify")?;
+    if items.is_none() && depth.is_none() && stringify.is_none() {
+        return Ok(None);
+    }
     let defaults = PruneOptions::default();
-    let options = PruneOptions {
-        max_items: request
-            .option_count("max_items")?
-            .unwrap_or(defaults.max_items),
-        max_depth: request
-            .option_count("max_depth")?
-            .unwrap_or(defaults.max_depth),
-        scalars: match request.option_flag("stringify")? {
+    Ok(Some(PruneOptions {
+        max_items: items.unwrap_or(defaults.max_items),
+        max_depth: depth.unwrap_or(defaults.max_depth),
+        scalars: match stringify {
             Some(true) => Scalars::Stringify,
             None | Some(false) => Scalars::Keep,
         },
-    };
+    }))
+}
+
+fn pruned(request: &Request<'_>) -> Result<Value, LineError> {
+    let options = prune_options(request)?.unwrap_or_default();
     Ok(prune(request.input.value("value")?, &options))
 }
 
 fn truncated_text(request: &Request<'_>) -> Result<Value, LineError> {
     let max_chars = request.option_count("max_chars")?;
     let max_chars = max_chars.unwrap_or(TruncationOptions::default().max_chars);
-    Ok(truncate_text(request.input.value("value")?, max_chars).into())
+    let value = request.input.value("value")?;
+    Ok(match prune_options(request)? {
+        Some(options) => truncate_text(&prune(value, &options), max_chars),
+        None => truncate_text(value, max_chars),
+    }
+    .into())
 }
 
 fn jmespath(request: &Request<'_>) -> Result<Value, LineError> {

@@ -30,7 +30,8 @@ const TEMPLATES: InputField = field(
 );
 const INSTANCES: InputField = field(
     "instances",
-    "array of {pred, gold}, each an array of {name, output, exception}",
+    "array of {pred, gold}, each an array of {name, args, output, exception}; a gold call may say \
+     check_input",
 );
 const HYPOTHESIS: InputField = field("hyp", "the answer");
 const REFERENCE: InputField = field("ref", "the gold answer");
@@ -309,6 +310,8 @@ fn executed(
                 name: call.text("name")?.to_owned(),
                 output: part("output"),
                 exception: part("exception"),
+                arguments: Arguments::from(&part("args")),
+                check_input: call.optional_flag("check_input")?,
             })
         })
         .collect()

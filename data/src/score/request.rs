@@ -264,6 +264,14 @@ impl<'l> Fields<'l> {
         flag.ok_or_else(|| self.wrong_type(name, "a boolean"))
     }
 
+    /// The value of a field that must be a boolean; false if the field is absent or null.
+    pub(super) fn optional_flag(&self, name: &str) -> Result<bool, LineError> {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => Ok(false),
+            Some(_) => self.flag(name),
+        }
+    }
+
     fn items<T>(
         &self,
         name: &str,

@@ -66,7 +66,8 @@ impl DialogueStep {
 }
 
 /// Reads the steps of dialogues: JSON Lines of `{"file", "turns": [{"role": "User" or "AI",
-/// "text"} or {"role": "API", "api_name", "param_dict", "result": {"output", "exception"}}]}`.
+/// "text"} or {"role": "API", "api_name", "param_dict", "result": {"output", "exception"},
+/// "check_input"?}]}`.
 ///
 /// # Errors
 ///
@@ -168,6 +169,7 @@ fn call(fields: &Fields<'_>, catalogue: &ApiCatalogue) -> Result<GoldCall, Tools
         arguments: Some(arguments),
         output: result.raw("output").cloned().unwrap_or(Value::Null),
         exception: result.optional_text("exception")?.map(str::to_owned),
+        check_input: fields.flag("check_input")?,
     })
 }
 

@@ -41,6 +41,9 @@ pub struct GoldCall {
     pub output: Value,
     /// What went wrong with the call, if anything did.
     pub exception: Option<String>,
+    /// Whether a call is right only with these arguments, whatever it returns.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub check_input: bool,
 }
 
 impl GoldPath {
@@ -58,6 +61,7 @@ impl GoldCall {
             arguments: None,
             output: Value::Null,
             exception: None,
+            check_input: false,
         }
     }
 }
@@ -121,7 +125,7 @@ pub fn import_stabletoolbench_queries(path: &Path) -> Result<Vec<GoldPath>, Tool
 }
 
 /// Reads API-Bank's samples of level 3: a JSON array of `{"requirement", "response", "apis":
-/// [{"api_name", "input", "output": {"output", "exception"}}]}`.
+/// [{"api_name", "input", "output": {"output", "exception"}, "check_input"?}]}`.
 ///
 /// Calls of `ToolSearcher` are kept; metrics leave them out. Arguments are the sample's `input`,
 /// whose numbers are in part written as texts.
@@ -156,6 +160,7 @@ fn apibank_call(value: &Value, place: &str) -> Result<GoldCall, ToolsError> {
         arguments: Some(arguments.clone()),
         output: answer.raw("output").cloned().unwrap_or(Value::Null),
         exception: answer.optional_text("exception")?.map(str::to_owned),
+        check_input: fields.flag("check_input")?,
     })
 }
 

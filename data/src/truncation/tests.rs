@@ -48,10 +48,10 @@ fn a_list_at_the_limit_is_sliced_and_not_summarised() {
 
 #[test]
 fn a_cut_counts_code_points_and_says_how_many_are_gone() {
-    assert_eq!(truncate_text(&json!("é😀e\u{301}"), 4), "é😀e\u{301}");
+    assert_eq!(truncate_text(&json!("é😀e\u{301}"), 6), "\"é😀e\u{301}\"");
     assert_eq!(
-        truncate_text(&json!("é😀e\u{301}"), 2),
-        "é😀\n\n... [truncated, 2 characters omitted]"
+        truncate_text(&json!("é😀e\u{301}"), 3),
+        "\"é😀\n\n... [truncated, 3 characters omitted]"
     );
     assert_eq!(
         truncate_text(&json!(null), 0),
@@ -69,6 +69,20 @@ fn an_output_is_filtered_then_pruned_then_cut() {
     assert_eq!(
         truncate_output(&value, &options).expect("filters"),
         "[\n  {\n    \"z\": 3,\n    \"a\": 1\n\n\n... [truncated, 81 characters omitted]"
+    );
+}
+
+#[test]
+fn an_output_that_is_a_text_has_no_quotes() {
+    let options = TruncationOptions {
+        max_chars: 3,
+        ..TruncationOptions::default()
+    };
+    let cut = |value: serde_json::Value| truncate_output(&value, &options).expect("no filter");
+    assert_eq!(cut(json!("é😀e")), "é😀e");
+    assert_eq!(
+        cut(json!("no row")),
+        "no \n\n... [truncated, 3 characters omitted]"
     );
 }
 

@@ -31,24 +31,26 @@ impl Default for TruncationOptions {
 
 /// Filters, prunes, writes as text and cuts, in this order.
 ///
+/// What is a text by then, such as the answer of a tool that speaks no JSON, is cut as it stands,
+/// without quotes.
+///
 /// # Errors
 ///
 /// - those of [`shorten`]
 pub fn truncate_output(value: &Value, options: &TruncationOptions) -> Result<String, FilterError> {
     let short = shorten(value, &options.shape)?;
-    Ok(truncate_text(&short, options.max_chars))
+    Ok(match short {
+        Value::String(text) => cut_text(text, options.max_chars),
+        short => truncate_text(&short, options.max_chars),
+    })
 }
 
-/// Writes a value with two blanks a level, and cuts the text after `max_chars` code points.
+/// Writes a value as JSON with two blanks a level, and cuts that text after `max_chars` code points.
 ///
-/// What was cut is said at the end, in addition to those characters. A value that is a text
-/// itself, such as the answer of a tool that speaks no JSON, is written without quotes.
+/// What was cut is said at the end, in addition to those characters. The quotes of a string are
+/// characters like the others.
 pub fn truncate_text(value: &Value, max_chars: usize) -> String {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        value => json::dumps(value, Style::Indented(2)),
-    };
-    cut_text(text, max_chars)
+    cut_text(json::dumps(value, Style::Indented(2)), max_chars)
 }
 
 /// Cuts a text after `max_chars` code points and says how many are gone.

@@ -7,7 +7,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use tooltune_data::benchmarks::toolqa::{Setting, Shortening};
 use tooltune_data::truncation::{TruncationOptions, check_filter};
 
-use crate::config::{NestfulConfig, ResponseReduction, SandboxConfig, ToolQaConfig};
+use crate::config::{
+    NestfulConfig, ResponseReduction, SandboxConfig, ToolQaConfig, nestful_family,
+};
 use crate::error::Error;
 
 /// Options of the suite toolqa.
@@ -20,6 +22,9 @@ pub struct ToolQaArgs {
     /// What the prompt shows and asks for; "answer" by default.
     #[arg(long, value_parser = setting_parser())]
     pub setting: Option<Setting>,
+    /// Longest answer, with its reasoning, or function, in tokens; 1000 by default, as in the paper.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_new_tokens: Option<u64>,
     /// Folder of released schemas by endpoint; inferred from each response by default.
     #[arg(long)]
     pub schemas: Option<PathBuf>,
@@ -53,9 +58,8 @@ pub struct ToolQaArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Suite nestful")]
 pub struct NestfulArgs {
-    /// The prompt and the parser of this model family: json_list (the default), granite31, llama,
-    /// hammer, hermes, xlam, tool_ace or lenient, or a name in the file of --prompts.
-    #[arg(long)]
+    /// The prompt and the parser of this model family.
+    #[arg(long, help = nestful_family("the file of --prompts"))]
     pub family: Option<String>,
     /// Examples in the prompt: 0, 1 and 3 in the paper, 3 by default.
     #[arg(long)]
@@ -106,6 +110,9 @@ impl ToolQaArgs {
         Ok(ToolQaConfig {
             responses: self.responses.clone().or(table.responses),
             setting: self.setting.unwrap_or(table.setting),
+            max_new_tokens: self
+                .max_new_tokens
+                .map_or(table.max_new_tokens, |most| most as usize),
             schemas: self.schemas.clone().or(table.schemas),
             reduce: self.shortening(table.reduce)?,
             python_repr: self.python_repr || table.python_repr,

@@ -11,7 +11,7 @@ use tooltune_data::agents::Outcome;
 use tooltune_data::benchmarks::goat::JudgeVerdict;
 use tooltune_data::executors::Executor;
 
-use super::evaluate::{generated, journal, kept, retriever, write_files};
+use super::evaluate::{generated, journal, kept, retriever, say_by_file, write_files};
 use super::say;
 use crate::cli::EvalArgs;
 use crate::config::Config;
@@ -164,6 +164,7 @@ impl<'a> Evaluation<'a> {
             None => &self.args.target.checkpoint,
         };
         say(&scores.table.replace("| this run |", &format!("| {name} |")))?;
+        say_by_file(scores.by_file.as_ref())?;
         let Some((judge, verdicts)) = self.judge.as_ref().zip(scores.verdicts.as_ref()) else {
             return Ok(());
         };

@@ -22,6 +22,7 @@ use crate::cli::EvalArgs;
 use crate::config::{Config, DataFormat, Suite};
 use crate::error::Error;
 use crate::eval::agents::eval_files;
+use crate::eval::by_file::ByFile;
 use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::endings::Endings;
@@ -265,6 +266,14 @@ pub(super) fn write_files(args: &EvalArgs, files: &BTreeMap<String, Vec<u8>>) ->
     }
 }
 
+/// The numbers of each file, where there are several.
+pub(super) fn say_by_file(by_file: Option<&ByFile>) -> Result<(), Error> {
+    match by_file {
+        Some(by_file) => say(&format!("\n{}", by_file.table())),
+        None => Ok(()),
+    }
+}
+
 /// The config of the target, with the paths of the command line.
 fn target_config(args: &EvalArgs) -> Result<Config, Error> {
     let mut config = args.target.config()?;
@@ -433,7 +442,8 @@ fn print(args: &EvalArgs, evaluation: &SlotEvaluation) -> Result<(), Error> {
         for (name, value) in evaluation.metrics() {
             say(&format!("{name:<32} {value:.4}"))?;
         }
-        return say(&format!("{:<32} {}", "n", evaluation.score.n));
+        say(&format!("{:<32} {}", "n", evaluation.score.n))?;
+        return say_by_file(evaluation.by_file.as_ref());
     };
     let before: DatasetScore = serde_json::from_str(&read_text(earlier)?).map_err(|error| {
         let earlier = earlier.display();

@@ -5,7 +5,9 @@ use std::path::Path;
 use burn::tensor::Device;
 use tooltune_data::benchmarks::nestful::nestful_table;
 
-use super::evaluate::{generated, journal, kept, read_predictions, suite_files, write_files};
+use super::evaluate::{
+    generated, journal, kept, read_predictions, say_by_file, suite_files, write_files,
+};
 use super::{say, say_aside};
 use crate::cli::EvalArgs;
 use crate::config::Config;
@@ -47,14 +49,21 @@ fn print(args: &EvalArgs, evaluation: &NestfulEvaluation) -> Result<(), Error> {
         for (name, value) in evaluation.metrics() {
             say(&format!("{name:<32} {value:.4}"))?;
         }
-        return Ok(());
+        return say_by_file(evaluation.by_file.as_ref());
     };
     say(&nestful_table(&[(args.target.checkpoint.as_str(), report)]))?;
+    say_by_file(evaluation.by_file.as_ref())?;
     if report.n_need_tools > 0 {
         say_aside(&format!(
             "{} samples call tools that are no arithmetic; they are in no win rate: give the \
              benchmark's functions with --exec-dir",
             report.n_need_tools
+        ))?;
+    }
+    if report.n_failed_golds > 0 {
+        say(&format!(
+            "{} golds do not compute their own answer; their samples are in no win rate",
+            report.n_failed_golds
         ))?;
     }
     Ok(())

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use serde::Serialize;
 use tooltune_data::benchmarks::toolqa::{read_predictions, toolqa_table};
 
-use super::evaluate::{suite_files, texts, write_files};
+use super::evaluate::{say_by_file, suite_files, texts, write_files};
 use super::{say, say_aside};
 use crate::cli::EvalArgs;
 use crate::config::Config;
@@ -32,15 +32,12 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
             saved
         }
         None => {
-            let (published, most) = (suite.published_max_new_tokens(), config.eval.max_new_tokens);
-            if most < published {
-                say_aside(&format!(
-                    "answers are cut at eval.max_new_tokens = {most}; the published runs write up \
-                     to {published}"
-                ))?;
+            let asked = suite.questions()?;
+            let written = texts(args, config, &asked.prompts(), device)?;
+            if let Some(remark) = suite.cut(&written) {
+                say_aside(&remark)?;
             }
-            let asked = suite.questions(most)?;
-            suite.predictions(texts(args, config, &asked.prompts(), device)?)
+            suite.predictions(written)
         }
     };
     let interrupt = Interrupt::listen()?;
@@ -53,6 +50,13 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
     let evaluation = evaluation?;
     write_files(args, &evaluation.files)?;
     say(&toolqa_table(&evaluation.run.report))?;
+    say_by_file(evaluation.by_file.as_ref())?;
+    let n_without_output = evaluation.run.report.n_without_output;
+    if n_without_output > 0 {
+        say(&format!(
+            "{n_without_output} questions have neither an answer nor an output and count nowhere"
+        ))?;
+    }
     match &evaluation.judge {
         None => Ok(()),
         Some(judge) => say(&format!(
@@ -76,8 +80,11 @@ fn classify(
     suite: &ToolQaSuite,
     device: &Device,
 ) -> Result<(), Error> {
-    let asked = suite.classifier_questions(config.eval.max_new_tokens)?;
+    let asked = suite.classifier_questions()?;
     let written = texts(args, config, &asked.prompts(), device)?;
+    if let Some(remark) = suite.cut(&written) {
+        say_aside(&remark)?;
+    }
     let texts: Vec<String> = written.into_iter().map(|written| written.text).collect();
     let report = suite.classified(&texts)?;
     let lines = suite.rows().iter().zip(&texts);

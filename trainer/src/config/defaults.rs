@@ -99,6 +99,8 @@ pub(crate) const NESTFUL_EXAMPLES: usize = 3;
 /// The paper's.
 pub(crate) const NESTFUL_STEPS: usize = 10;
 pub(crate) const TOOLQA_SETTING: Setting = Setting::Answer;
+/// The paper's, for answers, reasoning and code alike.
+pub(crate) const TOOLQA_MAX_NEW_TOKENS: usize = 1_000;
 pub(crate) const PYTHON: &str = "python3";
 
 pub(crate) const SAVE_STEPS: u64 = 100;

@@ -63,6 +63,7 @@ pub use raw::{
 };
 pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;
+pub(crate) use tool_suites::nestful_family;
 pub use settings::{
     CheckpointConfig, Config, DataConfig, Device, EvalConfig, ExecutorConfig, FlattenConfig,
     GoatConfig, HttpExecutorConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig,

@@ -9,6 +9,7 @@ use super::choices::ResponseReduction;
 use super::defaults;
 use super::raw_goat::RawJudge;
 use super::read::reads;
+use super::tool_suites::nestful_family;
 
 /// The suite nestful: questions to sequences of calls that use each other's results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -17,10 +18,12 @@ pub struct RawNestful {
     /// Files in the benchmark's format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Vec<PathBuf>>,
-    /// The prompt and the parser of this model family: json_list, granite31, llama, hammer, hermes,
-    /// xlam, tool_ace or lenient, or a name in the file `prompts`.
+    /// The prompt and the parser of this model family.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = defaults::NESTFUL_FAMILY))]
+    #[schemars(extend(
+        "default" = defaults::NESTFUL_FAMILY,
+        "description" = nestful_family("the file `prompts`"),
+    ))]
     pub family: Option<String>,
     /// Examples in the prompt; 0, 1 and 3 in the paper.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,6 +76,11 @@ pub struct RawToolQa {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = defaults::TOOLQA_SETTING.name()))]
     pub setting: Option<String>,
+    /// Longest answer, with its reasoning, or function, in tokens; 1,000 in the paper. The suite does
+    /// not read `eval.max_new_tokens`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), extend("default" = defaults::TOOLQA_MAX_NEW_TOKENS))]
+    pub max_new_tokens: Option<usize>,
     /// A folder of released schemas by endpoint; inferred from each response if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schemas: Option<PathBuf>,
@@ -115,6 +123,7 @@ reads!(RawToolQa {
     data,
     responses,
     setting,
+    max_new_tokens,
     schemas,
     reduce,
     max_items,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tooltune_data::benchmarks::nestful::{NestfulReport, ReactReport};
+use tooltune_data::benchmarks::nestful::{NestfulReport, ReactReport, own_families};
 use tooltune_data::benchmarks::toolqa::{Setting, Shortening};
 
 use super::choices::Suite;
@@ -43,6 +43,8 @@ pub struct ToolQaConfig {
     pub responses: Option<PathBuf>,
     /// What the prompt shows and asks for.
     pub setting: Setting,
+    /// Tokens of an answer or a function, at least 1.
+    pub max_new_tokens: usize,
     /// A folder of released schemas.
     pub schemas: Option<PathBuf>,
     /// How responses are shortened in every setting.
@@ -84,12 +86,26 @@ impl Default for ToolQaConfig {
     }
 }
 
+/// What says of a setting that it names a family of the suite nestful; `prompts` is the file that
+/// may have more of them.
+pub(crate) fn nestful_family(prompts: &str) -> String {
+    let known: Vec<&str> = own_families().collect();
+    format!(
+        "The prompt and the parser of this model family, {} by default: {}, or a name in {prompts}.",
+        defaults::NESTFUL_FAMILY,
+        known.join(", ")
+    )
+}
+
 fn toolqa(raw: RawToolQa, setting: Setting, judge: Option<JudgeConfig>) -> ToolQaConfig {
     ToolQaConfig {
         reduce: shortening(&raw),
         data: raw.data.unwrap_or_default(),
         responses: raw.responses,
         setting,
+        max_new_tokens: raw
+            .max_new_tokens
+            .unwrap_or(defaults::TOOLQA_MAX_NEW_TOKENS),
         schemas: raw.schemas,
         python_repr: raw.python_repr.unwrap_or(false),
         prompts: raw.prompts,
@@ -124,6 +140,18 @@ impl Checker<'_> {
     pub(super) fn nestful(&mut self, raw: RawNestful) -> NestfulConfig {
         let config = nestful(raw);
         self.at_least("eval.nestful.max_steps", config.max_steps as u64, 1);
+        let (path, family) = ("eval.nestful.family", config.family.as_str());
+        let known: Vec<&str> = own_families().collect();
+        if config.prompts.is_none() && !known.contains(&family) {
+            let help = match names::nearest(family, &known) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!(
+                    "it can be {}, or a name in a file of prompts: eval.nestful.prompts",
+                    names::list(&known)
+                ),
+            };
+            self.report(path, format!("`{path}` cannot be {family:?}"), help);
+        }
         config
     }
 
@@ -144,7 +172,10 @@ impl Checker<'_> {
         self.toolqa_truncation(&raw);
         let judge = raw.judge.take();
         let judge = judge.map(|judge| self.judge("eval.toolqa.judge", judge));
-        toolqa(raw, setting, judge)
+        let config = toolqa(raw, setting, judge);
+        let most = config.max_new_tokens as u64;
+        self.at_least("eval.toolqa.max_new_tokens", most, 1);
+        config
     }
 
     /// The rows of a suite, which its table must name.
@@ -185,6 +216,16 @@ impl Checker<'_> {
     }
 }
 
+impl EvalConfig {
+    /// Most tokens of a text that the suites of a run have written.
+    pub fn longest_answer(&self) -> usize {
+        let toolqa = self.toolqa.as_ref();
+        let toolqa = toolqa.filter(|_| self.suites.contains(&Suite::Toolqa));
+        let longest = toolqa.map_or(0, |toolqa| toolqa.max_new_tokens);
+        self.max_new_tokens.max(longest)
+    }
+}
+
 impl NestfulConfig {
     /// The metrics of the suite: a loop of calls has wins and steps, but no matches with the gold.
     pub(super) fn metrics(&self) -> &'static [&'static str] {
@@ -221,6 +262,7 @@ impl ToolQaConfig {
             data: Some(self.data.clone()),
             responses: self.responses.clone(),
             setting: Some(self.setting.name().to_owned()),
+            max_new_tokens: Some(self.max_new_tokens),
             schemas: self.schemas.clone(),
             python_repr: Some(self.python_repr),
             prompts: self.prompts.clone(),

@@ -20,6 +20,7 @@ use tooltune_data::text::Conversation;
 use tooltune_data::tools::{ApiCatalogue, JsonLines};
 
 use super::apibank::ApiBankSuite;
+use super::by_file::ByFile;
 use super::documents::{DocumentIndex, texts_of};
 use super::encoder::MiniLmEncoder;
 use super::generate::GenerationProgress;
@@ -167,6 +168,8 @@ pub struct AgentScores {
     pub predictions: Vec<Value>,
     /// The means as a Markdown table with one line, called `this run`.
     pub table: String,
+    /// The means of each file, where the queries come from several.
+    pub by_file: Option<ByFile>,
     /// The judge's verdicts, where one was asked.
     pub verdicts: Option<Vec<JudgeVerdict>>,
 }
@@ -179,7 +182,11 @@ impl AgentScores {
     ///
     /// Never for outcomes that were made here; serialisation has no other failure.
     pub fn files(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
-        let mut files = report_files(&self.report, &self.predictions)?;
+        let by_file = self.by_file.as_ref().map(ByFile::fields);
+        let report = self.report.iter().map(|(name, value)| (*name, value));
+        let report = report.chain(by_file.iter().flatten().map(|(k, v)| (k.as_str(), v)));
+        let report: BTreeMap<&str, &Value> = report.collect();
+        let mut files = report_files(&report, &self.predictions)?;
         if let Some(verdicts) = &self.verdicts {
             files.insert(JUDGE_FILE.to_string(), json_lines(verdicts)?);
         }
@@ -271,7 +278,7 @@ impl AgentLoops {
         Ok(Self {
             index: DocumentIndex::new(retriever, &texts_of(catalogue))?,
             method: options.method,
-            limits: options.limits(),
+            limits: within(options.limits(), config.eval.max_new_tokens),
             max_time: config.eval.max_time,
             constrained: config.eval.constrained,
         })
@@ -380,6 +387,25 @@ impl AgentLoops {
             }
         }
     }
+}
+
+/// The limits, with no text longer than `eval.max_new_tokens`; those that it lowers are named.
+fn within(mut limits: AgentLimits, most: usize) -> AgentLimits {
+    let tokens = [
+        ("plan_tokens", &mut limits.plan_tokens),
+        ("call_tokens", &mut limits.call_tokens),
+        ("answer_tokens", &mut limits.answer_tokens),
+    ];
+    for (name, limit) in tokens {
+        if *limit > most {
+            tracing::warn!(
+                "goat.limits.{name} = {limit} is above eval.max_new_tokens = {most}, which holds; \
+                 raise that for longer texts"
+            );
+            *limit = most;
+        }
+    }
+    limits
 }
 
 /// What answers the calls of all loops.

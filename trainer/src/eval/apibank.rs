@@ -14,6 +14,7 @@ use tooltune_data::tools::{
 };
 
 use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Means, eval_files};
+use super::by_file::SampleFiles;
 use super::generate::GenerationProgress;
 use super::report_files::json_value;
 use super::writer::{PromptText, Prompted};
@@ -29,6 +30,7 @@ pub struct ApiBankSuite {
     golds: Vec<Gold>,
     /// The dialogues that the tasks are steps of; empty for level 3.
     steps: Vec<DialogueStep>,
+    files: SampleFiles,
 }
 
 /// What is right, with the names that outcomes have.
@@ -64,12 +66,15 @@ impl ApiBankSuite {
             tasks: Vec::new(),
             golds: Vec::new(),
             steps: Vec::new(),
+            files: SampleFiles::default(),
         };
         for file in eval_files(config)? {
+            let n_before = suite.tasks.len();
             match is_level_3(file)? {
                 true => suite.add_level_3(file)?,
                 false => suite.add_dialogues(file)?,
             }
+            suite.files.add(file, suite.tasks.len() - n_before);
         }
         if !suite.steps.is_empty() && suite.steps.len() < suite.tasks.len() {
             return Err(Error::Usage(
@@ -82,6 +87,7 @@ impl ApiBankSuite {
         suite.tasks.truncate(limit);
         suite.golds.truncate(limit);
         suite.steps.truncate(limit);
+        suite.files.truncate(limit);
         Ok(suite)
     }
 
@@ -256,6 +262,10 @@ impl AgentSuite for ApiBankSuite {
             metrics: self.named(&ApiBankReport::NAMES, |name| report.value(name)),
             verdicts: None,
             table: api_bank_table(&[("this run", &report)]),
+            by_file: self.files.measured(ApiBankReport::NAMES, |range| {
+                let report = ApiBankReport::new(&scores[range])?;
+                Ok(ApiBankReport::NAMES.map(|name| report.value(name)))
+            })?,
             report: [("apibank", json_value(&report)?)].into(),
             predictions,
         })

@@ -8,9 +8,10 @@ use tooltune_data::benchmarks::goat::{
     Call, GoatReport, GoatSample, GoatScore, JudgeVerdict, answer_holds_facts, goat_table,
 };
 use tooltune_data::benchmarks::retrieval::{RankedGold, RetrievalReport, retrieval_table};
-use tooltune_data::tools::{ApiCatalogue, GoldCall, Trajectory, TrajectoryCall};
+use tooltune_data::tools::{ApiCatalogue, GoldCall, TextLines, Trajectory, TrajectoryCall};
 
 use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask};
+use super::by_file::SampleFiles;
 use super::documents::DocumentIndex;
 use super::report_files::json_value;
 use crate::config::Config;
@@ -26,6 +27,7 @@ pub struct GoatSuite {
     catalogue: ApiCatalogue,
     trajectories: Vec<Trajectory>,
     tasks: Vec<AgentTask>,
+    files: SampleFiles,
 }
 
 /// What became of one query; a line of `predictions.jsonl`.
@@ -64,6 +66,12 @@ impl GoatSuite {
     pub fn open(config: &Config) -> Result<Self, Error> {
         let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
         let trajectories = eval_trajectories(config, &catalogue)?;
+        let mut files = SampleFiles::default();
+        for file in &config.data.eval {
+            // A trajectory a line, each of which has been read by now.
+            files.add(file, TextLines::open(file)?.count());
+        }
+        files.truncate(config.eval.max_samples.unwrap_or(usize::MAX));
         let task = |trajectory: &Trajectory| AgentTask {
             id: trajectory.id.clone(),
             query: trajectory.query.clone(),
@@ -72,6 +80,7 @@ impl GoatSuite {
             tasks: trajectories.iter().map(task).collect(),
             catalogue,
             trajectories,
+            files,
         })
     }
 
@@ -153,6 +162,10 @@ impl AgentSuite for GoatSuite {
             metrics: self.named(&GoatReport::NAMES, |name| report.value(name)),
             verdicts: None,
             table: goat_table(&[("this run", &report)]),
+            by_file: self.files.measured(GoatReport::NAMES, |range| {
+                let report = GoatReport::new(&scores[range])?;
+                Ok(GoatReport::NAMES.map(|name| report.value(name)))
+            })?,
             report: [("goat", json_value(&report)?)].into(),
             predictions: predictions
                 .iter()
@@ -197,5 +210,6 @@ fn gold_call(call: &TrajectoryCall) -> GoldCall {
         arguments: Some(call.arguments.clone()),
         output: call.output.clone(),
         exception: None,
+        check_input: false,
     }
 }

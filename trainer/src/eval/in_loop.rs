@@ -204,8 +204,7 @@ impl Evaluator {
             files.extend(named("nestful", evaluation.files));
         }
         if let Some(suite) = &self.suites.toolqa {
-            let max_new_tokens = self.options.max_new_tokens;
-            let Some(evaluation) = suite.evaluate(&writer, max_new_tokens, watch)? else {
+            let Some(evaluation) = suite.evaluate(&writer, watch)? else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             metrics.extend(evaluation.metrics());

@@ -3,6 +3,7 @@
 pub mod agents;
 pub mod agents_in_loop;
 pub mod apibank;
+pub mod by_file;
 pub mod code;
 pub mod documents;
 pub mod encoder;

@@ -15,11 +15,14 @@ use tooltune_data::benchmarks::nestful::{
 use tooltune_data::grammar::GrammarOptions;
 use tooltune_data::python::dumps;
 
+use super::by_file::{ByFile, SampleFiles, WithFiles};
 use super::code::python_runner;
 use super::generate::GenerationProgress;
 use super::journal::Journal;
 use super::report_files::report_files;
-use super::writer::{Ending, PromptText, Prompted, Rounds, TextConstraint, Writer, Written};
+use super::writer::{
+    Ending, PromptText, Prompted, Rounds, TextConstraint, Writer, Written, cut_texts,
+};
 use crate::config::{EvalConfig, NestfulConfig, SandboxConfig};
 use crate::error::Error;
 
@@ -27,6 +30,7 @@ use crate::error::Error;
 #[derive(Debug)]
 pub struct NestfulSuite {
     rows: Vec<NestfulRow>,
+    files: SampleFiles,
     prompts: Vec<NestfulPrompt>,
     parser: Parser,
     tools: Box<dyn ToolRunner>,
@@ -82,6 +86,8 @@ struct LoopStep {
 pub struct NestfulEvaluation {
     /// The numbers.
     pub report: NestfulNumbers,
+    /// The numbers of each file, where the rows come from several.
+    pub by_file: Option<ByFile>,
     /// `metrics.json` and `predictions.jsonl` with a line for each row.
     pub files: BTreeMap<String, Vec<u8>>,
 }
@@ -108,12 +114,17 @@ impl NestfulSuite {
         files: &[PathBuf],
     ) -> Result<Self, Error> {
         let mut rows = Vec::new();
+        let mut sample_files = SampleFiles::default();
         for file in files {
+            let n_before = rows.len();
             for row in read_nestful_rows(file)? {
                 rows.push(row?);
             }
+            sample_files.add(file, rows.len() - n_before);
         }
-        rows.truncate(eval.max_samples.unwrap_or(usize::MAX));
+        let limit = eval.max_samples.unwrap_or(usize::MAX);
+        rows.truncate(limit);
+        sample_files.truncate(limit);
         let set = match &config.prompts {
             Some(path) => PromptSet::read(path)?,
             None => PromptSet::own(),
@@ -129,9 +140,13 @@ impl NestfulSuite {
             .iter()
             .map(|row| set.prompt(row, &config.family, options))
             .collect::<Result<_, _>>()?;
+        if !config.react {
+            warn_of_examples(&set, &rows, config);
+        }
         let tools = open_tools(config.exec_dir.as_deref(), &eval.sandbox)?;
         Ok(Self {
             rows,
+            files: sample_files,
             prompts,
             parser: parser_of_family(&config.family),
             tools,
@@ -251,6 +266,10 @@ impl NestfulSuite {
         let Some(written) = writer.write(&prompts, journal, watch)? else {
             return Ok(None);
         };
+        let setting = format!("eval.max_new_tokens = {}", self.max_new_tokens);
+        if let Some(remark) = cut_texts(&written, &setting) {
+            tracing::warn!("{remark}");
+        }
         self.score(written).map(Some)
     }
 
@@ -262,6 +281,10 @@ impl NestfulSuite {
     pub fn score(&self, texts: Vec<Written>) -> Result<NestfulEvaluation, Error> {
         let completions: Vec<&str> = texts.iter().map(|written| written.text.as_str()).collect();
         let (report, scores) = score_rows(&self.rows, &completions, self.parser, &*self.tools)?;
+        let by_file = self.files.measured(NestfulReport::NAMES, |range| {
+            let report = NestfulReport::new(&scores[range])?;
+            Ok(NestfulReport::NAMES.map(|name| report.value(name)))
+        })?;
         let lines = self.rows.iter().zip(texts).zip(scores);
         let lines = lines.map(|((row, written), score)| NestfulPrediction {
             id: row.sample_id.clone(),
@@ -272,8 +295,9 @@ impl NestfulSuite {
             score,
         });
         Ok(NestfulEvaluation {
-            files: report_files(&report, lines)?,
+            files: report_files(&WithFiles::of(&report, by_file.as_ref()), lines)?,
             report: NestfulNumbers::Direct(Box::new(report)),
+            by_file,
         })
     }
 
@@ -339,12 +363,42 @@ impl NestfulSuite {
             .map(|(row, ended)| score_react(row, &ended.outcome, &*self.tools))
             .collect::<Result<Vec<_>, _>>()?;
         let report = ReactReport::new(&scores)?;
+        let by_file = self.files.measured(ReactReport::NAMES, |range| {
+            let report = ReactReport::new(&scores[range])?;
+            Ok(ReactReport::NAMES.map(|name| report.value(name)))
+        })?;
         let lines = pairs().zip(scores);
         let lines = lines.map(|((row, ended), score)| LoopPrediction::new(row, ended, score));
         Ok(NestfulEvaluation {
-            files: report_files(&report, lines)?,
+            files: report_files(&WithFiles::of(&report, by_file.as_ref()), lines)?,
             report: NestfulNumbers::React(report),
+            by_file,
         })
+    }
+}
+
+/// Says where prompts show no examples though some are asked for, and where examples call functions
+/// that nothing in the prompt specifies.
+fn warn_of_examples(set: &PromptSet, rows: &[NestfulRow], config: &NestfulConfig) {
+    let n_asked = config.n_examples;
+    let file = config.prompts.as_deref().unwrap_or(Path::new("the prompts"));
+    let file = file.display();
+    if !set.has_examples() && n_asked > 0 {
+        tracing::warn!(
+            "{file} has no icl_examples: prompts show no examples, though eval.nestful.n_examples \
+             is {n_asked}; add icl_examples to the file, or set n_examples = 0"
+        );
+    }
+    let unspecified = rows.iter().map(|row| set.unspecified(row, n_asked));
+    let unspecified: Vec<Vec<&str>> = unspecified.filter(|names| !names.is_empty()).collect();
+    if let Some(first) = unspecified.first() {
+        tracing::warn!(
+            "the examples of {file} call functions that {} of {} rows do not offer, such as {}; give \
+             their specifications in icl_examples[i].tools, so that prompts show them",
+            unspecified.len(),
+            rows.len(),
+            first[0]
+        );
     }
 }
 

@@ -8,6 +8,7 @@ use tooltune_data::benchmarks::goat::{
 use tooltune_data::tools::{ApiCatalogue, GoldPath, import_restbench};
 
 use super::agents::{AgentScores, AgentSuite, AgentTask, eval_files};
+use super::by_file::SampleFiles;
 use super::report_files::json_value;
 use crate::config::Config;
 use crate::error::Error;
@@ -20,6 +21,7 @@ pub struct RestBenchSuite {
     endpoints: Endpoints,
     paths: Vec<GoldPath>,
     tasks: Vec<AgentTask>,
+    files: SampleFiles,
 }
 
 /// What became of one query; a line of `predictions.jsonl`.
@@ -41,10 +43,15 @@ impl RestBenchSuite {
     pub fn open(config: &Config) -> Result<Self, Error> {
         let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
         let mut paths = Vec::new();
+        let mut files = SampleFiles::default();
         for file in eval_files(config)? {
-            paths.extend(import_restbench(file, &catalogue)?);
+            let of_file = import_restbench(file, &catalogue)?;
+            files.add(file, of_file.len());
+            paths.extend(of_file);
         }
-        paths.truncate(config.eval.max_samples.unwrap_or(usize::MAX));
+        let limit = config.eval.max_samples.unwrap_or(usize::MAX);
+        paths.truncate(limit);
+        files.truncate(limit);
         let names: Vec<String> = catalogue.iter().map(|api| api.call_name()).collect();
         let task = |path: &GoldPath| AgentTask {
             id: path.id.clone(),
@@ -55,6 +62,7 @@ impl RestBenchSuite {
             tasks: paths.iter().map(task).collect(),
             catalogue,
             paths,
+            files,
         })
     }
 
@@ -119,6 +127,10 @@ impl AgentSuite for RestBenchSuite {
             metrics: self.named(&RestBenchReport::NAMES, |name| report.value(name)),
             verdicts: None,
             table: restbench_table(&[("this run", &report)]),
+            by_file: self.files.measured(RestBenchReport::NAMES, |range| {
+                let report = RestBenchReport::new(&scores[range])?;
+                Ok(RestBenchReport::NAMES.map(|name| report.value(name)))
+            })?,
             report: [("restbench", json_value(&report)?)].into(),
             predictions,
         })

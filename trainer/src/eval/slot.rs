@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_data::benchmarks::slot::{
-    DatasetScore, Metrics, RowScore, SentenceEncoder, SlotRow, score_dataset,
+    DatasetScore, Metrics, RowScore, SentenceEncoder, SlotRow, score_dataset, slot_means,
 };
 use tooltune_data::flat::NestedCompletion;
 use tooltune_data::text::Row;
 
+use super::by_file::{ByFile, SampleFiles};
 use super::flat_forms::{FlatCounts, FlatForms, Unflattened};
 use super::generate::GenerationProgress;
 use super::journal::Journal;
@@ -61,6 +62,8 @@ pub struct SlotEvaluation {
     pub unsupported: Option<Vec<Unsupported>>,
     /// Where schemas were flat, what was scored in place of the completions.
     pub unflattened: Option<Unflattened>,
+    /// The means of each file, where the rows come from several.
+    pub by_file: Option<ByFile>,
 }
 
 impl SlotEvaluation {
@@ -96,6 +99,7 @@ impl SlotEvaluation {
         });
         let report = Report {
             score: &self.score,
+            by_file: self.by_file.as_ref(),
             flat: flat.map(Unflattened::counts),
         };
         let mut files = report_files(&report, lines)?;
@@ -115,6 +119,8 @@ impl SlotEvaluation {
 struct Report<'a> {
     #[serde(flatten)]
     score: &'a DatasetScore,
+    #[serde(flatten)]
+    by_file: Option<&'a ByFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
     flat: Option<FlatCounts<'a>>,
 }
@@ -287,8 +293,14 @@ pub fn score(
         })
         .collect::<Result<Vec<_>, Error>>()?;
     let (score, row_scores) = score_dataset(&slot_rows, encoder)?;
+    let names = Metrics::<f64>::NAMES;
+    let by_file = SampleFiles::of_rows(rows).measured(names, |range| {
+        let means = slot_means(&row_scores[range]);
+        Ok(means.map(|means| means.columns()).map_or([None; 7], |columns| columns.map(Some)))
+    })?;
     Ok(SlotEvaluation {
         score,
+        by_file,
         rows: row_scores,
         predictions,
         unsupported: None,

@@ -12,11 +12,12 @@ use tooltune_data::benchmarks::toolqa::{
 use tooltune_data::text::{Conversation, Message, Role};
 
 use super::agents::JUDGE_FILE;
+use super::by_file::{ByFile, SampleFiles};
 use super::code::SandboxedCode;
 use super::generate::{FinishReason, GenerationProgress};
 use super::judge::{Judge, JudgeSummary, Judged};
 use super::report_files::{json_lines, report_files};
-use super::writer::{PromptText, Prompted, Writer, Written as Text};
+use super::writer::{PromptText, Prompted, Writer, Written as Text, cut_texts};
 use crate::config::{EvalConfig, ToolQaConfig};
 use crate::error::Error;
 
@@ -27,10 +28,12 @@ const CONCURRENCY: usize = 4;
 #[derive(Debug)]
 pub struct ToolQaSuite {
     rows: Vec<ToolQaRow>,
+    files: SampleFiles,
     set: PromptSet,
     schemas: Schemas,
     shown: PromptOptions,
     setting: Setting,
+    max_new_tokens: usize,
     /// Runs the functions of the model; settings for answers have none.
     code: Option<SandboxedCode>,
     judge: Option<Judge>,
@@ -49,6 +52,8 @@ pub struct Asked {
 pub struct ToolQaEvaluation {
     /// The scored rows.
     pub run: ToolQaRun,
+    /// The numbers of each file, where the questions come from several.
+    pub by_file: Option<ByFile>,
     /// What is to be said of the judging, if there was some.
     pub judge: Option<JudgeSummary>,
     /// `metrics.json`, `predictions.jsonl` with a line for each row, and the judge's verdicts where
@@ -61,6 +66,8 @@ pub struct ToolQaEvaluation {
 struct Written<'a> {
     #[serde(flatten)]
     report: &'a ToolQaReport,
+    #[serde(flatten)]
+    by_file: Option<&'a ByFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
     judge: Option<&'a JudgeSummary>,
 }
@@ -86,10 +93,15 @@ impl ToolQaSuite {
         })?;
         let responses = ToolResponses::read(path)?;
         let mut rows = Vec::new();
+        let mut sample_files = SampleFiles::default();
         for file in files {
-            rows.extend(read_questions(file, &responses)?);
+            let of_file = read_questions(file, &responses)?;
+            sample_files.add(file, of_file.len());
+            rows.extend(of_file);
         }
-        rows.truncate(eval.max_samples.unwrap_or(usize::MAX));
+        let limit = eval.max_samples.unwrap_or(usize::MAX);
+        rows.truncate(limit);
+        sample_files.truncate(limit);
         if eval.constrained {
             tracing::warn!(
                 "eval.constrained does not change the suite toolqa: its answers are words or code, \
@@ -98,6 +110,7 @@ impl ToolQaSuite {
         }
         Ok(Self {
             rows,
+            files: sample_files,
             set: match &config.prompts {
                 Some(path) => PromptSet::read(path)?,
                 None => PromptSet::default(),
@@ -115,6 +128,7 @@ impl ToolQaSuite {
                 reduce_all: config.reduce.clone(),
             },
             setting: config.setting,
+            max_new_tokens: config.max_new_tokens,
             code: code_runner(config, eval)?,
             judge: match &config.judge {
                 Some(judge) => Some(Judge::open("eval.toolqa.judge", judge)?),
@@ -133,15 +147,13 @@ impl ToolQaSuite {
         &self.rows
     }
 
-    /// The questions as the setting asks them; answers may have `max_new_tokens`, and no more than
-    /// the published runs allow.
+    /// The questions as the setting asks them.
     ///
     /// # Errors
     ///
     /// A schema that is shown and not there, or a response that the JMESPath expression fails on.
-    pub fn questions(&self, max_new_tokens: usize) -> Result<Asked, Error> {
-        let max_new_tokens = self.setting.max_new_tokens().min(max_new_tokens);
-        self.asked(max_new_tokens, |row| {
+    pub fn questions(&self) -> Result<Asked, Error> {
+        self.asked(|row| {
             let messages = self
                 .set
                 .messages(row, self.setting, &self.schemas, &self.shown)?;
@@ -154,8 +166,8 @@ impl ToolQaSuite {
     /// # Errors
     ///
     /// A schema that is not there.
-    pub fn classifier_questions(&self, max_new_tokens: usize) -> Result<Asked, Error> {
-        self.asked(max_new_tokens, |row| {
+    pub fn classifier_questions(&self) -> Result<Asked, Error> {
+        self.asked(|row| {
             let schema = self.schemas.text(row)?;
             let prompt = self.set.classifier(&row.question, &schema);
             Ok(Conversation::new(vec![Message::new(Role::User, prompt)]))
@@ -164,7 +176,6 @@ impl ToolQaSuite {
 
     fn asked(
         &self,
-        max_new_tokens: usize,
         conversation: impl Fn(&ToolQaRow) -> Result<Conversation, Error>,
     ) -> Result<Asked, Error> {
         Ok(Asked {
@@ -174,7 +185,7 @@ impl ToolQaSuite {
                 .iter()
                 .map(conversation)
                 .collect::<Result<_, _>>()?,
-            max_new_tokens,
+            max_new_tokens: self.max_new_tokens,
         })
     }
 
@@ -189,11 +200,6 @@ impl ToolQaSuite {
         Ok(ClassifierReport::new(&outputs.collect::<Vec<_>>())?)
     }
 
-    /// The tokens that the published runs allow an answer.
-    pub fn published_max_new_tokens(&self) -> usize {
-        self.setting.max_new_tokens()
-    }
-
     /// Has the answers written, runs and judges them; `None` if `watch` ended the work.
     ///
     /// # Errors
@@ -202,17 +208,25 @@ impl ToolQaSuite {
     pub fn evaluate(
         &self,
         writer: &Writer<'_>,
-        max_new_tokens: usize,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<ToolQaEvaluation>, Error> {
-        let asked = self.questions(max_new_tokens)?;
+        let asked = self.questions()?;
         let Some(written) = writer.write(&asked.prompts(), None, watch)? else {
             return Ok(None);
         };
+        if let Some(remark) = self.cut(&written) {
+            tracing::warn!("{remark}");
+        }
         match self.score(&self.predictions(written), watch) {
             Err(Error::Stopped) => Ok(None),
             scored => scored.map(Some),
         }
+    }
+
+    /// How many texts end at the limit, if any do.
+    pub fn cut(&self, texts: &[Text]) -> Option<String> {
+        let setting = format!("eval.toolqa.max_new_tokens = {}", self.max_new_tokens);
+        cut_texts(texts, &setting)
     }
 
     /// The texts of a model, in the order of the rows, as predictions.
@@ -251,16 +265,30 @@ impl ToolQaSuite {
         let runner = self.code.as_ref().map(|code| code as &dyn CodeRunner);
         let run = score_predictions(&self.rows, predictions, &options, runner, &mut |_| true)?;
         let Some(judge) = &self.judge else {
-            return ToolQaEvaluation::new(run, None);
+            return self.evaluation(run, None);
         };
         let Judged { verdicts, failure } = judge.judge_answers(&run.samples, &self.set, watch);
         match failure {
             Some(failure) => Err(failure),
-            None => ToolQaEvaluation::new(
+            None => self.evaluation(
                 run.with_verdicts(&verdicts)?,
                 Some((judge.summary(&verdicts), json_lines(&verdicts)?)),
             ),
         }
+    }
+
+    fn evaluation(
+        &self,
+        run: ToolQaRun,
+        judged: Option<(JudgeSummary, Vec<u8>)>,
+    ) -> Result<ToolQaEvaluation, Error> {
+        let by_file = self.files.measured(ToolQaNumbers::NAMES, |range| {
+            // Where no sample of a file has an output, none of them counts.
+            let run = ToolQaRun::new(run.samples[range].to_vec()).ok();
+            let value = |name| run.as_ref()?.report.overall.value(name);
+            Ok(ToolQaNumbers::NAMES.map(value))
+        })?;
+        ToolQaEvaluation::new(run, by_file, judged)
     }
 }
 
@@ -281,15 +309,25 @@ impl Asked {
 }
 
 impl ToolQaEvaluation {
-    fn new(run: ToolQaRun, judged: Option<(JudgeSummary, Vec<u8>)>) -> Result<Self, Error> {
+    fn new(
+        run: ToolQaRun,
+        by_file: Option<ByFile>,
+        judged: Option<(JudgeSummary, Vec<u8>)>,
+    ) -> Result<Self, Error> {
         let (judge, verdicts) = judged.unzip();
         let written = Written {
             report: &run.report,
+            by_file: by_file.as_ref(),
             judge: judge.as_ref(),
         };
         let mut files = report_files(&written, &run.samples)?;
         files.extend(verdicts.map(|lines| (JUDGE_FILE.to_string(), lines)));
-        Ok(Self { run, judge, files })
+        Ok(Self {
+            run,
+            by_file,
+            judge,
+            files,
+        })
     }
 
     /// Means by name, such as `toolqa.exact_match`; those that no row has are left out.

@@ -39,7 +39,7 @@ pub struct ModelWriter<'a> {
     pub decoder: &'a Decoder,
     /// Its tokenizer and template.
     pub base: &'a BaseModel,
-    /// How it generates; `max_new_tokens` bounds that of each prompt.
+    /// How it generates; the tokens that a text may have are those of its prompt.
     pub options: &'a GenerationOptions,
     /// Counts how texts end.
     pub endings: &'a Endings,
@@ -163,6 +163,15 @@ impl Written {
     }
 }
 
+/// Says how many texts end because they had no token left, where `setting` bounds them; nothing
+/// where each ended by itself.
+pub fn cut_texts(texts: &[Written], setting: &str) -> Option<String> {
+    let is_cut = |text: &&Written| text.finish_reason == FinishReason::Length.name();
+    let n_cut = texts.iter().filter(is_cut).count();
+    let n = texts.len();
+    (n_cut > 0).then(|| format!("{n_cut} of {n} texts are cut at {setting}"))
+}
+
 impl EndpointWriter {
     /// Nothing is sent yet; `extra_body` is added to every request.
     ///
@@ -216,7 +225,7 @@ impl EndpointWriter {
         };
         ChatOptions {
             temperature: Some(sampling.temperature),
-            max_tokens: Some(prompt.max_new_tokens.min(self.options.max_new_tokens)),
+            max_tokens: Some(prompt.max_new_tokens),
             response_format,
             extra,
         }
@@ -471,7 +480,7 @@ impl ModelWriter<'_> {
     ) -> Result<Option<Vec<Written>>, Error> {
         let longest = prompts.iter().map(|prompt| prompt.max_new_tokens).max();
         let options = GenerationOptions {
-            max_new_tokens: longest.unwrap_or(0).min(self.options.max_new_tokens),
+            max_new_tokens: longest.unwrap_or(0),
             ..self.options.clone()
         };
         let ids = prompts

@@ -192,7 +192,7 @@ fn evaluation(config: &Config) -> Option<EvaluationWork> {
             n_tokens: longest,
             n_trained_tokens: longest,
         },
-        max_new_tokens: config.eval.max_new_tokens,
+        max_new_tokens: config.eval.longest_answer(),
         batches: match n_rows {
             0 => Vec::new(),
             _ => vec![vec![longest; n_rows]],

@@ -166,7 +166,7 @@ pub(super) fn evaluation_work(
         n_loss_rows: held_out.len(),
         longest_loss_row: longest.copied().unwrap_or_default(),
         n_prompt_tokens,
-        max_new_tokens: config.eval.max_new_tokens,
+        max_new_tokens: config.eval.longest_answer(),
         batches,
         encodes: encodes(config),
     }))

@@ -1,12 +1,14 @@
 //! API-Bank's two accuracies from executed calls.
 //!
 //! A predicted call is right if what it returned, output and exception, is what a gold call of the
-//! same name returned; each gold call answers for one predicted call. Arguments are not compared:
-//! two spellings with the same effect are both right. `ToolSearcher`, the benchmark's own
-//! retriever, is left out.
+//! same name returned; each gold call answers for one predicted call. Arguments are not compared,
+//! because two spellings with the same effect are both right, unless the gold call says
+//! `check_input`: what an API returns need not tell its calls apart ("success"). `ToolSearcher`,
+//! the benchmark's own retriever, is left out.
 //! Correctness is the precision of calls over the whole data set, sample accuracy the share of
 //! samples without a fault; the table that GOAT compares with mixes the two.
 
+use super::calls::{ArgumentEquality, Arguments, args_equal};
 use crate::agents::AttemptedCall;
 use crate::json::ExactJson;
 use crate::tools::GoldCall;
@@ -23,6 +25,22 @@ pub struct ApiBankCall {
     pub output: ExactJson,
     /// What it raised, or null.
     pub exception: ExactJson,
+    /// What it was called with.
+    pub arguments: Arguments,
+    /// Of a gold call: whether a right call has its arguments, too.
+    pub check_input: bool,
+}
+
+impl ApiBankCall {
+    /// Whether this call, which a model made, is the gold call.
+    fn is(&self, gold: &Self) -> bool {
+        let has_arguments =
+            || args_equal(&self.arguments, &gold.arguments, ArgumentEquality::Normalized);
+        self.name == gold.name
+            && self.output == gold.output
+            && self.exception == gold.exception
+            && (!gold.check_input || has_arguments())
+    }
 }
 
 impl From<&AttemptedCall> for ApiBankCall {
@@ -32,6 +50,8 @@ impl From<&AttemptedCall> for ApiBankCall {
             name: call.name.clone().unwrap_or_default(),
             output: ExactJson::from(&call.output),
             exception: exception.unwrap_or(ExactJson::Null),
+            arguments: Arguments::from(call),
+            check_input: false,
         }
     }
 }
@@ -43,6 +63,8 @@ impl From<&GoldCall> for ApiBankCall {
             name: call.name.clone(),
             output: ExactJson::from(&call.output),
             exception: exception.unwrap_or(ExactJson::Null),
+            arguments: Arguments::from(&call.arguments.clone().unwrap_or_default()),
+            check_input: call.check_input,
         }
     }
 }
@@ -71,16 +93,22 @@ impl ApiBankSample {
         (tally.n_pred, tally.n_gold, tally.n_right)
     }
 
+    /// Names of the predicted calls and of the gold calls, in order.
+    pub(super) fn names(&self) -> (Vec<&str>, Vec<&str>) {
+        let names =
+            |calls| -> Vec<&str> { of_task(calls).map(|call| call.name.as_str()).collect() };
+        (names(&self.pred), names(&self.gold))
+    }
+
     fn tally(&self) -> Tally {
-        let counted = |calls: &[ApiBankCall]| -> Vec<ApiBankCall> {
-            let of_task = calls.iter().filter(|call| call.name != SEARCHER);
-            of_task.cloned().collect()
-        };
-        let (pred, mut open) = (counted(&self.pred), counted(&self.gold));
+        let pred: Vec<&ApiBankCall> = of_task(&self.pred).collect();
+        let mut open: Vec<&ApiBankCall> = of_task(&self.gold).collect();
         let n_gold = open.len();
+        // Gold calls that any arguments satisfy are left to the calls that nothing else takes.
+        open.sort_by_key(|gold| !gold.check_input);
         for call in &pred {
-            if let Some(gold_idx) = open.iter().position(|gold| gold == call) {
-                open.swap_remove(gold_idx);
+            if let Some(gold_idx) = open.iter().position(|gold| call.is(gold)) {
+                open.remove(gold_idx);
             }
         }
         Tally {
@@ -89,6 +117,11 @@ impl ApiBankSample {
             n_right: n_gold - open.len(),
         }
     }
+}
+
+/// The calls that count.
+fn of_task(calls: &[ApiBankCall]) -> impl Iterator<Item = &ApiBankCall> {
+    calls.iter().filter(|call| call.name != SEARCHER)
 }
 
 /// Right calls among the predicted ones of all samples, in per cent; 0 without any call.
@@ -134,6 +167,8 @@ mod tests {
             name: name.to_owned(),
             output: ExactJson::from(&output),
             exception: ExactJson::Null,
+            arguments: Arguments::Unparsed,
+            check_input: false,
         }
     }
 
@@ -166,6 +201,29 @@ mod tests {
             api_bank_correctness(&[sample(&[raised, tide], &gold)]),
             50.0
         );
+    }
+
+    #[test]
+    fn arguments_count_where_the_gold_call_says_so() {
+        let sent = |to: Value, check_input: bool| ApiBankCall {
+            arguments: Arguments::from(&ExactJson::from(&json!({"to": to, "copy": null}))),
+            check_input,
+            ..call("mail", json!("success"))
+        };
+        let correctness = |pred: &[Value], gold: &[(Value, bool)]| {
+            let pred: Vec<_> = pred.iter().map(|to| sent(to.clone(), false)).collect();
+            let gold: Vec<_> = gold.iter().map(|(to, c)| sent(to.clone(), *c)).collect();
+            api_bank_correctness(&[sample(&pred, &gold)])
+        };
+        let (a, one) = (json!("a"), json!(1));
+        assert_eq!(correctness(&[json!("b")], &[(a.clone(), false)]), 100.0);
+        assert_eq!(correctness(&[json!("b")], &[(a.clone(), true)]), 0.0);
+        assert_eq!(correctness(&[json!(" 1 ")], &[(one.clone(), true)]), 100.0);
+        // The call that only the free gold takes finds it free, whatever the order.
+        for pred in [[json!("b"), one.clone()], [one.clone(), json!("b")]] {
+            let gold = [(a.clone(), false), (one.clone(), true)];
+            assert_eq!(correctness(&pred, &gold), 100.0);
+        }
     }
 
     #[test]

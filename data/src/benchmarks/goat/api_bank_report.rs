@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::GoatError;
 use super::api_bank::{ApiBankCall, ApiBankSample};
+use super::paths::correct_path;
 use super::rouge::{rouge_l_apibank, rouge_l_plain};
 use crate::agents::Outcome;
 use crate::benchmarks::bootstrap::{Estimate, cell, estimates, indicator, mean, ratio_estimate};
@@ -23,6 +24,12 @@ pub struct ApiBankScore {
     pub n_gold: usize,
     /// Attempted calls that gave what a gold call gave.
     pub n_right: usize,
+    /// Whether the gold names are a subsequence of the attempted ones; none without gold calls.
+    #[serde(default)]
+    pub correct_path: Option<bool>,
+    /// Calls attempted less gold calls; none without gold calls.
+    #[serde(default)]
+    pub delta_len: Option<i64>,
     /// ROUGE-L of the answer as API-Bank computes it; none without a gold answer.
     pub rouge_l: Option<f64>,
     /// ROUGE-L of the answer as Google computes it; none without a gold answer.
@@ -46,6 +53,8 @@ impl ApiBankScore {
             gold: gold_calls.iter().map(ApiBankCall::from).collect(),
         };
         let (n_pred, n_gold, n_right) = sample.counts();
+        let (path, gold_path) = sample.names();
+        let delta_len = n_pred as i64 - n_gold as i64;
         let rouge = |of: fn(&str, &str) -> f64| {
             (!gold_response.is_empty()).then(|| of(&outcome.response, gold_response))
         };
@@ -53,6 +62,9 @@ impl ApiBankScore {
             n_pred,
             n_gold,
             n_right,
+            // Without gold calls there is no gold path, which is its only error.
+            correct_path: correct_path(&path, &[gold_path]).ok(),
+            delta_len: (n_gold > 0).then_some(delta_len),
             rouge_l: rouge(rouge_l_apibank),
             rouge_l_plain: rouge(rouge_l_plain),
             success,
@@ -80,6 +92,11 @@ pub struct ApiBankReport {
     pub correctness: Option<Estimate>,
     /// Samples with gold calls whose calls are all right and all made; none without such samples.
     pub sample_accuracy: Option<Estimate>,
+    /// Share of samples with gold calls whose path is correct; none without such samples.
+    pub correct_path: Option<Estimate>,
+    /// Mean number of calls beyond the gold's over the solved samples with gold calls; none if none
+    /// is solved.
+    pub delta_len: Option<Estimate>,
     /// Mean ROUGE-L of answers as API-Bank computes it.
     pub rouge_l: Option<Estimate>,
     /// Mean ROUGE-L of answers as Google computes it.
@@ -92,9 +109,11 @@ pub struct ApiBankReport {
 
 impl ApiBankReport {
     /// Names that [`ApiBankReport::value`] knows.
-    pub const NAMES: [&'static str; 6] = [
+    pub const NAMES: [&'static str; 8] = [
         "correctness",
         "sample_accuracy",
+        "correct_path",
+        "delta_len",
         "rouge_l",
         "rouge_l_plain",
         "sr",
@@ -106,6 +125,8 @@ impl ApiBankReport {
         match name {
             "correctness" => self.correctness,
             "sample_accuracy" => self.sample_accuracy,
+            "correct_path" => self.correct_path,
+            "delta_len" => self.delta_len,
             "rouge_l" => self.rouge_l,
             "rouge_l_plain" => self.rouge_l_plain,
             "sr" => self.sr,
@@ -135,6 +156,11 @@ impl ApiBankReport {
         // Without any call nothing is right, as in API-Bank.
         let correctness = ratio_estimate(&counts).unwrap_or(none_right);
         let right = with_calls().map(|score| score.has_right_calls().map(indicator));
+        let paths = scores.iter().map(|score| score.correct_path.map(indicator));
+        let solved = scores.iter().map(|score| {
+            let is_solved = score.success == Some(true);
+            score.delta_len.filter(|_| is_solved).map(|n| n as f64)
+        });
         let parse_errors: Vec<[f64; 1]> =
             scores.iter().map(|s| [indicator(s.parse_error)]).collect();
         let [parse_error_rate] = estimates(&parse_errors);
@@ -144,6 +170,8 @@ impl ApiBankReport {
             n_response_samples: scores.iter().filter(|s| s.rouge_l.is_some()).count(),
             correctness: (!counts.is_empty()).then_some(correctness),
             sample_accuracy: mean(right),
+            correct_path: mean(paths),
+            delta_len: mean(solved),
             rouge_l: mean(scores.iter().map(|score| score.rouge_l)),
             rouge_l_plain: mean(scores.iter().map(|score| score.rouge_l_plain)),
             sr: mean(scores.iter().map(|score| score.success.map(indicator))),
@@ -155,18 +183,20 @@ impl ApiBankReport {
 /// Renders reports as a Markdown table in per cent, a line for each with its name; a number that
 /// a run does not have is a dash.
 pub fn api_bank_table(reports: &[(&str, &ApiBankReport)]) -> String {
-    let mut table = "| run | n | correctness % | sample accuracy % | ROUGE-L % | SR % \
-                     | parse errors % |\n|---|--:|--:|--:|--:|--:|--:|\n"
+    let mut table = "| run | n | SR % | CP % | ΔLen | correctness % | sample accuracy % | ROUGE-L % \
+                     | parse errors % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for (name, report) in reports {
         let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
         let cells = [
             (*name).to_owned(),
             report.n.to_string(),
+            percent(report.sr),
+            percent(report.correct_path),
+            cell(report.delta_len, 1.0, "+"),
             percent(report.correctness),
             percent(report.sample_accuracy),
             percent(report.rouge_l),
-            percent(report.sr),
             percent(Some(report.parse_error_rate)),
         ];
         table.push_str(&format!("| {} |\n", cells.join(" | ")));
@@ -186,6 +216,7 @@ mod tests {
             arguments: None,
             output,
             exception: None,
+            check_input: false,
         }
     }
 
@@ -231,6 +262,50 @@ mod tests {
     }
 
     #[test]
+    fn paths_and_lengths_are_those_of_calls_without_the_searcher() {
+        let golds = [
+            gold("ToolSearcher", json!("x")),
+            gold("tide", json!(1)),
+            gold("berth", json!(2)),
+        ];
+        let score = |names: &[&str], success: Option<bool>| {
+            let calls: Vec<(&str, Value)> = names.iter().map(|name| (*name, json!(0))).collect();
+            ApiBankScore::of(&outcome(&calls, ""), &golds, "", success)
+        };
+        let scores = [
+            score(
+                &["ToolSearcher", "tide", "pilot", "tide", "berth"],
+                Some(true),
+            ),
+            score(&["berth", "tide"], Some(true)),
+            score(&["tide"], Some(false)),
+            score(&["tide", "berth"], None),
+        ];
+        let found = scores.map(|score| (score.correct_path, score.delta_len));
+        let expected = [
+            (Some(true), Some(2)),
+            (Some(false), Some(0)),
+            (Some(false), Some(-1)),
+            (Some(true), Some(0)),
+        ];
+        assert_eq!(found, expected);
+        let report = ApiBankReport::new(&scores).expect("scores");
+        assert_eq!(report.value("correct_path").map(|e| e.value), Some(0.5));
+        // Over the two solved samples: 2 and 0.
+        assert_eq!(report.value("delta_len").map(|e| e.value), Some(1.0));
+        let table = api_bank_table(&[("base", &report)]);
+        let line = table.lines().nth(2).expect("a line");
+        assert!(
+            line.starts_with("| base | 4 | 66.7 ") && line.contains("| 50.0 ["),
+            "{line}"
+        );
+        assert!(line.contains("| +1.00 ["), "{line}");
+        let reply = ApiBankScore::of(&outcome(&[], ""), &[], "At six.", Some(true));
+        assert_eq!((reply.correct_path, reply.delta_len), (None, None));
+        assert_eq!(ApiBankReport::new(&[reply]).expect("one").delta_len, None);
+    }
+
+    #[test]
     fn what_a_sample_does_not_have_is_not_counted() {
         let reply = ApiBankScore::of(
             &outcome(&[], "Low water is at six."),
@@ -252,7 +327,10 @@ mod tests {
         let replies = ApiBankReport::new(&[reply]).expect("a score");
         assert_eq!((replies.correctness, replies.sr), (None, None));
         let table = api_bank_table(&[("base", &replies)]);
-        assert!(table.contains("| base | 1 | - | - | 100.0"), "{table}");
+        assert!(
+            table.contains("| base | 1 | - | - | - | - | - | 100.0"),
+            "{table}"
+        );
         assert_eq!(ApiBankReport::new(&[]), Err(GoatError::NoSamples));
     }
 }

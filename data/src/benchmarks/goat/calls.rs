@@ -47,10 +47,7 @@ impl From<&AttemptedCall> for Call {
     fn from(call: &AttemptedCall) -> Self {
         Self {
             name: call.name.clone().unwrap_or_default(),
-            arguments: call
-                .arguments
-                .as_ref()
-                .map_or(Arguments::Unparsed, Arguments::from),
+            arguments: Arguments::from(call),
         }
     }
 }
@@ -72,6 +69,13 @@ impl Arguments {
             Ok(ExactJson::Null) => Self::Parsed(BTreeMap::new()),
             _ => Self::Unparsed,
         }
+    }
+}
+
+impl From<&AttemptedCall> for Arguments {
+    fn from(call: &AttemptedCall) -> Self {
+        let parsed = call.arguments.as_ref();
+        parsed.map_or(Self::Unparsed, Self::from)
     }
 }
 
@@ -98,8 +102,9 @@ impl From<&ExactJson> for Arguments {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ArgumentEquality {
     /// By meaning: numbers by exact value, also those in strings that are JSON numbers; `true` and
-    /// `false` in strings as booleans; other strings in NFC without outer and doubled blanks; a
-    /// null argument is an absent one. Case counts, and the order of lists.
+    /// `false` in strings as booleans, as Python writes them, too; other strings in NFC without
+    /// outer and doubled blanks; a null argument is an absent one. Case counts, and the order of
+    /// lists; a string `null` or `None` is a string.
     #[default]
     Normalized,
     /// Plain JSON equality, in which only 1 is 1.0.
@@ -145,8 +150,8 @@ fn normalized_text(text: &str) -> ExactJson {
     let composed: String = text.nfc().collect();
     let text = collapse_blanks(&composed);
     match text.as_str() {
-        "true" => ExactJson::Bool(true),
-        "false" => ExactJson::Bool(false),
+        "true" | "True" => ExactJson::Bool(true),
+        "false" | "False" => ExactJson::Bool(false),
         _ => Decimal::parse(&text).map_or(ExactJson::Text(text), ExactJson::Number),
     }
 }
@@ -302,7 +307,19 @@ mod tests {
             (json!({"n": "+5"}), json!({"n": 5}), false, false),
             (json!({"b": "false"}), json!({"b": false}), true, false),
             (json!({"b": true}), json!({"b": 1}), false, false),
-            (json!({"b": "True"}), json!({"b": true}), false, false),
+            (json!({"b": "True"}), json!({"b": true}), true, false),
+            (json!({"b": " False"}), json!({"b": "false"}), true, false),
+            (json!({"b": "TRUE"}), json!({"b": true}), false, false),
+            (json!({"b": "True"}), json!({"b": 1}), false, false),
+            (json!({"s": "None"}), json!({}), false, false),
+            (json!({"s": "None"}), json!({"s": null}), false, false),
+            (json!({"s": "null"}), json!({"s": "None"}), false, false),
+            (
+                json!({"l": ["True", {"b": "False"}]}),
+                json!({"l": [true, {"b": false}]}),
+                true,
+                false,
+            ),
             (
                 json!({"s": "a\u{a0} b"}),
                 json!({"s": " a b\n"}),

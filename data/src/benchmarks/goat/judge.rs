@@ -53,20 +53,30 @@ pub fn judge_messages(query: &str, executions: &[Value], answer: &str) -> Vec<Me
 
 /// The verdict of a judge's reply: whether the query is solved, or nothing that can be read.
 ///
-/// The last JSON object of the reply that has `answer_status` decides; its value is `Solved` or
+/// The last object of the reply that has `answer_status` decides; its value is `Solved` or
 /// `Unsolved` in any case with any blanks around it. Without a verdict the judge is to be asked
 /// again, and after the last time the query counts as unsolved.
+///
+/// An object need not be JSON: judges write line breaks and quotes into its strings as they are,
+/// or end before the closing brace. There the field is found by its pattern,
+/// `"answer_status": "..."`. The pattern is not looked for behind an object that is JSON, unless
+/// another object begins there.
 pub fn parse_judge(reply: &str) -> Option<bool> {
     let mut status = None;
     let mut at = 0;
-    while let Some(found) = reply[at..].find('{') {
+    let mut may_be_broken = true;
+    while let Some(found) = reply[at..].find(['{', '"']) {
         at += found;
-        match object_with_status(&reply[at..]) {
-            Some((value, n_bytes)) => {
-                status = Some(value);
-                at += n_bytes;
-            }
-            None => at += 1,
+        let rest = &reply[at..];
+        if rest.starts_with('{') {
+            let object = object_with_status(rest);
+            may_be_broken = object.is_none();
+            at += object.as_ref().map_or(1, |(_, n_bytes)| *n_bytes);
+            status = object.map(|(value, _)| value).or(status);
+        } else {
+            let field = status_field(rest).filter(|_| may_be_broken);
+            at += field.map_or(1, |(_, n_bytes)| n_bytes);
+            status = field.map(|(word, _)| Value::from(word)).or(status);
         }
     }
     match status?.as_str()?.trim().to_lowercase().as_str() {
@@ -82,6 +92,16 @@ fn object_with_status(text: &str) -> Option<(Value, usize)> {
     let object = values.next()?.ok()?;
     let status = object.get("answer_status")?.clone();
     Some((status, values.byte_offset()))
+}
+
+/// What stands between the quotes of the field `answer_status` that the text begins with, and the
+/// length of that field. A choice, `"Solved" | "Unsolved"`, is the instruction and no verdict.
+fn status_field(text: &str) -> Option<(&str, usize)> {
+    let value = text.strip_prefix("\"answer_status\"")?.trim_start();
+    let value = value.strip_prefix(':')?.trim_start();
+    let (word, after) = value.strip_prefix('"')?.split_once('"')?;
+    let is_choice = after.trim_start().starts_with('|');
+    (!is_choice).then_some((word, text.len() - after.len()))
 }
 
 #[cfg(test)]
@@ -151,6 +171,60 @@ mod tests {
     }
 
     #[test]
+    fn an_object_that_is_no_json_has_its_verdict_too() {
+        let rows = [
+            (
+                "{\"content\": \"low water\nis at six\", \"answer_status\": \"Solved\"}",
+                Some(true),
+            ),
+            (
+                "{\"content\": \"a\ttab\", \"answer_status\": \"Unsolved\"}",
+                Some(false),
+            ),
+            (
+                r#"{"content": "the "low" water", "answer_status": "Solved"}"#,
+                Some(true),
+            ),
+            (
+                r#"{"answer_status" : "Unsolved", "content": "the "low" water"}"#,
+                Some(false),
+            ),
+            // Cut by a limit of tokens, or written without braces.
+            (r#"{"answer_status": "Solved""#, Some(true)),
+            (
+                r#"{"answer_status": "Solved", "content": "Low wat"#,
+                Some(true),
+            ),
+            (r#""answer_status": "Unsolved""#, Some(false)),
+            // The last one decides, whichever of them is JSON.
+            (
+                r#"{"answer_status": "Solved"} no: {"content": "the "low" one", "answer_status": "Unsolved"}"#,
+                Some(false),
+            ),
+            (
+                r#"{"content": "the "low" one", "answer_status": "Unsolved"} no: {"answer_status": "Solved"}"#,
+                Some(true),
+            ),
+            // Words about a verdict are none.
+            (
+                r#"{"answer_status": "Solved"} where "answer_status": "Unsolved" would be wrong"#,
+                Some(true),
+            ),
+            (
+                "{\"content\": \"a\nb\", \"answer_status\": \"Solved\" | \"Unsolved\"}",
+                None,
+            ),
+            (
+                "{\"content\": \"a\nb \\\"answer_status\\\": \\\"Solved\\\"\"}",
+                None,
+            ),
+        ];
+        for (reply, expected) in rows {
+            assert_eq!(parse_judge(reply), expected, "{reply}");
+        }
+    }
+
+    #[test]
     fn what_is_no_verdict_is_none() {
         let rows = [
             "",
@@ -159,8 +233,9 @@ mod tests {
             r#"{"answer_status": "Unsure"}"#,
             r#"{"answer_status": true}"#,
             r#"{"status": "Solved"}"#,
-            r#"{"answer_status": "Solved""#,
             r#"{"answer_status": "Solved"} {"answer_status": "Unsure"}"#,
+            r#"{"answer_status": Solved}"#,
+            r#"{"answer_status": "Solved"#,
         ];
         for reply in rows {
             assert_eq!(parse_judge(reply), None, "{reply}");

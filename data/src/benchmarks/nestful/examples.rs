@@ -3,7 +3,7 @@
 use crate::python::{PyValue, dumps, loads, python_repr};
 
 use super::error::NestfulError;
-use super::row::gold_calls;
+use super::row::{ToolSpec, gold_calls};
 
 /// A question with its calls.
 #[derive(Debug, Clone)]
@@ -12,6 +12,8 @@ pub struct PromptExample {
     pub input: String,
     /// The calls.
     pub output: Vec<PyValue>,
+    /// Specifications of the functions that it calls, as far as they are known.
+    pub tools: Vec<ToolSpec>,
 }
 
 /// How calls are written.
@@ -28,7 +30,8 @@ pub enum ExampleForm {
 }
 
 impl PromptExample {
-    /// Takes an example from a value with `input` and `output`; `field` is where it stands.
+    /// Takes an example from a value with `input`, `output` and perhaps `tools`, specifications of
+    /// which those of the functions that it calls are kept; `field` is where it stands.
     ///
     /// # Errors
     ///
@@ -39,25 +42,60 @@ impl PromptExample {
         };
         let input = example.get("input").and_then(PyValue::as_text);
         let output = example.get("output").ok_or_else(|| missing("output"))?;
+        let output = gold_calls(output, &format!("{field}.output"))?;
+        let tools = match example.get("tools") {
+            None => Vec::new(),
+            Some(tools) => ToolSpec::list(tools, &format!("{field}.tools"))?,
+        };
         Ok(Self {
             input: input.ok_or_else(|| missing("input"))?.to_owned(),
-            output: gold_calls(output, &format!("{field}.output"))?,
+            tools: called_of(&output, &tools),
+            output,
         })
+    }
+
+    /// Names of the functions that it calls, in the order of the calls; one may come twice.
+    pub fn called(&self) -> impl Iterator<Item = &str> {
+        called(&self.output)
     }
 
     /// The examples that this project ships: two of arithmetic, one of other functions.
     pub fn own() -> Vec<Self> {
-        // The texts below are calls, which the tests hold them to.
+        // The texts below are calls and specifications, which the tests hold them to.
+        let tools = loads(OWN_TOOLS).ok();
+        let tools = tools.and_then(|tools| ToolSpec::list(&tools, "tools").ok());
+        let tools = tools.unwrap_or_default();
         OWN.iter()
             .filter_map(|(input, output)| {
-                let output = loads(output).ok()?;
+                let output = loads(output).ok()?.as_list()?.to_vec();
                 Some(Self {
                     input: (*input).to_owned(),
-                    output: output.as_list()?.to_vec(),
+                    tools: called_of(&output, &tools),
+                    output,
                 })
             })
             .collect()
     }
+}
+
+fn called(calls: &[PyValue]) -> impl Iterator<Item = &str> {
+    let name = |call| PyValue::get(call, "name").and_then(PyValue::as_text);
+    calls.iter().filter_map(name)
+}
+
+/// The specifications of the functions that are called, each once.
+fn called_of(calls: &[PyValue], tools: &[ToolSpec]) -> Vec<ToolSpec> {
+    let mut found: Vec<ToolSpec> = Vec::new();
+    for name in called(calls) {
+        let is_new = !found.iter().any(|tool| tool.name == name);
+        found.extend(
+            tools
+                .iter()
+                .find(|tool| is_new && tool.name == name)
+                .cloned(),
+        );
+    }
+    found
 }
 
 const OWN: [(&str, &str); 3] = [
@@ -83,6 +121,30 @@ const OWN: [(&str, &str); 3] = [
              "arguments": {"parts": "$var1.output_0$", "separator": ", "}}]"#,
     ),
 ];
+
+/// The functions that [`OWN`] calls, in words of our own and in the benchmark's form.
+const OWN_TOOLS: &str = r#"[
+    {"name": "multiply", "description": "The product of two numbers", "parameters": {
+     "arg_0": {"description": "a factor", "type": "int or float"},
+     "arg_1": {"description": "the other factor", "type": "int or float"}},
+     "output_parameters": {"result": {"description": "the product", "type": "int or float"}}},
+    {"name": "add", "description": "The sum of two numbers", "parameters": {
+     "arg_0": {"description": "a summand", "type": "int or float"},
+     "arg_1": {"description": "the other summand", "type": "int or float"}},
+     "output_parameters": {"result": {"description": "the sum", "type": "int or float"}}},
+    {"name": "square_edge_by_area", "description": "The edge of a square", "parameters": {
+     "arg_0": {"description": "its area", "type": "int or float"}},
+     "output_parameters": {"result": {"description": "the edge", "type": "float"}}},
+    {"name": "square_perimeter", "description": "The length around a square", "parameters": {
+     "arg_0": {"description": "its edge", "type": "int or float"}},
+     "output_parameters": {"result": {"description": "the perimeter", "type": "int or float"}}},
+    {"name": "sort_names", "description": "Names in the order of the alphabet", "parameters": {
+     "names": {"description": "the names", "type": "list"}},
+     "output_parameters": {"output_0": {"description": "the sorted names", "type": "list"}}},
+    {"name": "join_with", "description": "Texts joined to one", "parameters": {
+     "parts": {"description": "the texts", "type": "list"},
+     "separator": {"description": "what stands between them", "type": "str"}},
+     "output_parameters": {"output_0": {"description": "the joined text", "type": "str"}}}]"#;
 
 impl ExampleForm {
     /// Writes calls.

@@ -57,3 +57,4 @@ pub use rows::{NestfulReader, nestful_lines, read_nestful_rows};
 pub use runner::{Execution, MathRunner, ToolRunner};
 pub use sample::{SampleScore, SlotTexts, Win, score_sample};
 pub use sequence::{Argument, Binding, BoundCall, CallFailure, Sequence};
+pub use templates::own_families;

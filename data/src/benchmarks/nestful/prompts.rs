@@ -12,24 +12,26 @@ use indexmap::IndexMap;
 use super::error::NestfulError;
 use super::examples::{ExampleForm, PromptExample, example_block};
 use super::parse::Parser;
-use super::row::NestfulRow;
+use super::row::{NestfulRow, ToolSpec};
 use super::templates::{Filling, own_templates};
 use crate::python::{PyValue, dumps, loads};
 use crate::text::{Conversation, Message, Role};
-use crate::tools::read_text;
+use crate::tools::{did_you_mean, read_text};
 
 /// Templates by model family, and the examples that they show.
 #[derive(Debug, Clone)]
 pub struct PromptSet {
     templates: IndexMap<String, String>,
-    examples: Vec<PromptExample>,
+    /// None where a file has no word on examples: its prompts show none.
+    examples: Option<Vec<PromptExample>>,
     is_own: bool,
 }
 
 /// What a prompt shows beside the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptOptions {
-    /// Examples, the first so many of the set; 0, 1 and 3 in the paper.
+    /// Examples, the first so many of the set; 0, 1 and 3 in the paper. None are shown where the set
+    /// has none ([`PromptSet::has_examples`]).
     pub n_examples: usize,
     /// How the tools are written.
     pub tools: ToolsEncoding,
@@ -69,7 +71,7 @@ impl PromptSet {
             templates: own_templates()
                 .map(|(family, template)| (family.to_owned(), template))
                 .collect(),
-            examples: PromptExample::own(),
+            examples: Some(PromptExample::own()),
             is_own: true,
         }
     }
@@ -85,7 +87,7 @@ impl PromptSet {
     }
 
     /// Takes prompts from the text of a file: `{"prompts": {family: template}, "icl_examples":
-    /// [{input, output}]}`, or the templates alone, which come with the examples shipped here.
+    /// [{input, output, tools?}]}`, or the templates alone, which show no examples.
     ///
     /// # Errors
     ///
@@ -106,18 +108,15 @@ impl PromptSet {
             let reason = "there is no template; give an object of templates by family".to_owned();
             return Err(NestfulError::Prompts { reason });
         }
-        let examples = match file.get("icl_examples") {
-            None => PromptExample::own(),
-            Some(examples) => {
-                let examples = examples.as_list().unwrap_or_default().iter().enumerate();
-                examples
-                    .map(|(idx, one)| PromptExample::new(one, &format!("icl_examples[{idx}]")))
-                    .collect::<Result<_, _>>()?
-            }
-        };
+        let examples = file.get("icl_examples").map(|examples| {
+            let examples = examples.as_list().unwrap_or_default().iter().enumerate();
+            examples
+                .map(|(idx, one)| PromptExample::new(one, &format!("icl_examples[{idx}]")))
+                .collect::<Result<Vec<_>, _>>()
+        });
         Ok(Self {
             templates,
-            examples,
+            examples: examples.transpose()?,
             is_own: false,
         })
     }
@@ -127,7 +126,40 @@ impl PromptSet {
         self.templates.keys().map(String::as_str)
     }
 
-    /// Writes the prompt of a row.
+    /// Whether there are examples, or at least a word on them; a file of templates alone has none.
+    pub fn has_examples(&self) -> bool {
+        self.examples.is_some()
+    }
+
+    /// The first `n_examples` examples, or none where the set has none.
+    fn shown(&self, n_examples: usize) -> Result<&[PromptExample], NestfulError> {
+        let Some(examples) = &self.examples else {
+            return Ok(&[]);
+        };
+        examples.get(..n_examples).ok_or_else(|| {
+            let n = examples.len();
+            let reason = format!("{n_examples} examples are asked for and there are {n}");
+            NestfulError::Prompts { reason }
+        })
+    }
+
+    /// Functions that the first `n_examples` examples call and that neither the row offers nor the
+    /// examples specify: the prompt of the row calls them without saying what they are.
+    pub fn unspecified(&self, row: &NestfulRow, n_examples: usize) -> Vec<&str> {
+        let shown = self.shown(n_examples).unwrap_or_default();
+        let is_known = |example: &PromptExample, name: &str| {
+            let mut known = row.tools.iter().chain(&example.tools);
+            known.any(|tool| tool.name == name)
+        };
+        let called = shown.iter().flat_map(|example| {
+            let called = example.called();
+            called.filter(move |name| !is_known(example, name))
+        });
+        called.collect()
+    }
+
+    /// Writes the prompt of a row. Functions that an example calls and the row does not offer stand
+    /// behind the tools of the row, as far as the examples specify them.
     ///
     /// # Errors
     ///
@@ -140,19 +172,15 @@ impl PromptSet {
     ) -> Result<NestfulPrompt, NestfulError> {
         let template = self.templates.get(family).ok_or_else(|| {
             let known: Vec<&str> = self.families().collect();
-            let reason = format!("no template for {family:?}; there are {}", known.join(", "));
+            let hint = did_you_mean(family, known.iter().copied());
+            let known = known.join(", ");
+            let reason = format!("no template for {family:?}{hint}; there are {known}");
             NestfulError::Prompts { reason }
         })?;
-        let examples = self.examples.get(..options.n_examples).ok_or_else(|| {
-            let reason = format!(
-                "{} examples are asked for and there are {}",
-                options.n_examples,
-                self.examples.len()
-            );
-            NestfulError::Prompts { reason }
-        })?;
+        let examples = self.shown(options.n_examples)?;
+        let tools = with_tools_of(examples, &row.tools);
         let filling = Filling {
-            tools: &tools_text(row, options.tools),
+            tools: &tools_text(tools, options.tools),
             examples: &example_block(examples, self.example_form(family)),
             query: &row.input,
         };
@@ -204,9 +232,23 @@ fn checked(family: &str, template: &PyValue) -> Result<String, NestfulError> {
     }
 }
 
+/// Tools, and behind them those that the examples call and that are not among them, each once.
+fn with_tools_of<'t>(examples: &'t [PromptExample], tools: &'t [ToolSpec]) -> Vec<&'t ToolSpec> {
+    let mut shown: Vec<&ToolSpec> = tools.iter().collect();
+    for tool in examples.iter().flat_map(|example| &example.tools) {
+        if !shown.iter().any(|known| known.name == tool.name) {
+            shown.push(tool);
+        }
+    }
+    shown
+}
+
 /// The specifications as text.
-pub(super) fn tools_text(row: &NestfulRow, encoding: ToolsEncoding) -> String {
-    let specs = row.tools.iter().map(|tool| tool.spec.clone()).collect();
+pub(super) fn tools_text<'t>(
+    tools: impl IntoIterator<Item = &'t ToolSpec>,
+    encoding: ToolsEncoding,
+) -> String {
+    let specs = tools.into_iter().map(|tool| tool.spec.clone()).collect();
     let once = dumps(&PyValue::List(specs));
     match encoding {
         ToolsEncoding::Once => once,

@@ -228,7 +228,7 @@ impl<'r> ReactLoop<'r> {
              When the last result answers the question, write\n\
              {FINISH} the answer\n\n\
              Functions:\n{}\n\nQuestion: {}",
-            tools_text(self.row, ToolsEncoding::Once),
+            tools_text(&self.row.tools, ToolsEncoding::Once),
             self.row.input
         );
         let mut messages = vec![Message::new(Role::User, task)];

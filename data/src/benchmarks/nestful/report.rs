@@ -225,31 +225,37 @@ fn groups<K: Ord>(
 }
 
 /// Renders reports as a Markdown table in per cent: a line for each with its name, and below it one
-/// for each depth and each pattern. A number that a run does not have is a dash.
+/// for each depth and each pattern. A number that a run does not have is a dash; so are the macro
+/// F1 of groups, which have too few classes.
 pub fn nestful_table(reports: &[(&str, &NestfulReport)]) -> String {
-    let mut table =
-        "| run | n | partial % | full % | win % | win strict % | run | parse errors % |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|\n"
-            .to_owned();
+    let mut table = "| run | n | F1 function % | F1 parameter % | partial % | full % | win % \
+                     | win strict % | n executed | parse errors % |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
     for (name, report) in reports {
-        table.push_str(&table_line(name, &report.overall));
+        let f1 = [report.f1_function, report.f1_parameter];
+        let f1 = f1.map(|means| format!("{:.1}", 100.0 * means.f1));
+        table.push_str(&table_line(name, &f1, &report.overall));
+        let none = ["-", "-"].map(str::to_owned);
         for group in &report.by_depth {
             let name = format!("{name}, depth {}", group.group);
-            table.push_str(&table_line(&name, &group.metrics));
+            table.push_str(&table_line(&name, &none, &group.metrics));
         }
         for group in &report.by_pattern {
             let name = format!("{name}, {}", group.group);
-            table.push_str(&table_line(&name, &group.metrics));
+            table.push_str(&table_line(&name, &none, &group.metrics));
         }
     }
     table
 }
 
-fn table_line(name: &str, metrics: &NestfulMetrics) -> String {
+fn table_line(name: &str, [function, parameter]: &[String; 2], metrics: &NestfulMetrics) -> String {
     let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
     let cells = [
         name.to_owned(),
         metrics.n.to_string(),
+        function.clone(),
+        parameter.clone(),
         percent(Some(metrics.partial)),
         percent(Some(metrics.full)),
         percent(metrics.win_official),

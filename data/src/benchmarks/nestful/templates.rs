@@ -90,7 +90,13 @@ const FORMATS: [(&str, &str); 7] = [
 const LIST: &str =
     "Write one JSON list of objects with the keys name, label and arguments, and nothing else.";
 
-/// The templates that this project ships, by the names of the parsers that read the answers.
+/// The model families that there are templates for here, named after the parsers that read the
+/// answers; the first one is for models of no family.
+pub fn own_families() -> impl Iterator<Item = &'static str> {
+    FORMATS.into_iter().map(|(family, _)| family)
+}
+
+/// The templates that this project ships, by family.
 pub(super) fn own_templates() -> impl Iterator<Item = (&'static str, String)> {
     FORMATS.into_iter().map(|(family, format)| {
         let labels = if family == "toolace" { "" } else { LABELS };

@@ -118,17 +118,21 @@ pub fn score_dataset(
     // All weights are whole or tenths; without rounding, the order of keys would show in the sum.
     let tenths = |row: &SlotRow<'_>| (10.0 * schema_complexity(row.gold)).round() / 10.0;
     let complexities: Vec<f64> = rows.iter().map(tenths).collect();
-    Ok((summary(&scores, &complexities), scores))
+    let overall = slot_means(&scores).ok_or(ScoreError::EmptyDataset)?;
+    Ok((summary(&scores, overall, &complexities), scores))
 }
 
-fn summary(scores: &[RowScore], complexities: &[f64]) -> DatasetScore {
-    let columns: Vec<_> = scores
-        .iter()
-        .map(|score| score.metrics().columns())
-        .collect();
+/// The means of some rows, each with its bootstrap 95 % interval; none without a row.
+pub fn slot_means(scores: &[RowScore]) -> Option<Metrics<Estimate>> {
+    let columns = scores.iter().map(|score| score.metrics().columns());
+    let columns: Vec<_> = columns.collect();
+    (!columns.is_empty()).then(|| Metrics::from_columns(estimates(&columns)))
+}
+
+fn summary(scores: &[RowScore], overall: Metrics<Estimate>, complexities: &[f64]) -> DatasetScore {
     DatasetScore {
         n: scores.len(),
-        overall: Metrics::from_columns(estimates(&columns)),
+        overall,
         by_depth: by_depth(scores),
         by_complexity: by_complexity(scores, complexities),
         violations: violations(scores),

@@ -21,7 +21,9 @@ mod strict_keys;
 
 pub use super::bootstrap::Estimate;
 pub use complexity::{Complexity, json_complexity, json_depth};
-pub use dataset::{ComplexityScore, DatasetScore, DepthScore, GroupMean, SlotRow, score_dataset};
+pub use dataset::{
+    ComplexityScore, DatasetScore, DepthScore, GroupMean, SlotRow, score_dataset, slot_means,
+};
 pub(crate) use encoder::Embeddings;
 pub use encoder::{HashEncoder, SentenceEncoder};
 pub use error::ScoreError;

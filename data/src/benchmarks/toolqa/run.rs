@@ -70,8 +70,8 @@ impl ToolQaRun {
 
     /// Adds what a judge said, and counts again.
     ///
-    /// Without a verdict a sample that has no answer counts as not approved, and any other as not
-    /// judged. Verdicts of other samples are passed over, so that those of a larger run serve too.
+    /// A verdict that could not be read counts as not approved. Without any a sample that has no
+    /// answer does, too, and any other sample counts as not judged. Verdicts of other samples are passed over, so that those of a larger run serve too.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl ToolQaRun {
             .collect();
         for sample in &mut self.samples {
             sample.score.judged = match by_uid.get(sample.uid.as_str()) {
-                Some(verdict) => *verdict,
+                Some(verdict) => Some(*verdict == Some(true)),
                 None => (!sample.has_answer()).then_some(false),
             };
         }

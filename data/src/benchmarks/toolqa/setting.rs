@@ -73,10 +73,4 @@ impl Setting {
     pub fn shows_response(self) -> bool {
         self != Self::CodeSchemaNoResponse
     }
-
-    /// Tokens that the published runs generate at most: 256 where answers are asked for, of which
-    /// the paper says 1,000 too, and 1,000 where code is.
-    pub fn max_new_tokens(self) -> usize {
-        if self.is_code() { 1_000 } else { 256 }
-    }
 }

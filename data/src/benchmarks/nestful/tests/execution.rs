@@ -326,9 +326,13 @@ fn a_report_has_groups_with_their_numbers_and_a_table() {
     let table = nestful_table(&[("base", &report)]);
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines.len(), 7);
-    assert!(lines[2].starts_with("| base | 3 | 66.7 ["), "{}", lines[2]);
+    let [function, parameter] =
+        [report.f1_function, report.f1_parameter].map(|means| 100.0 * means.f1);
+    assert!(function > 0.0 && parameter > 0.0);
+    let start = format!("| base | 3 | {function:.1} | {parameter:.1} | 66.7 [");
+    assert!(lines[2].starts_with(&start), "{}", lines[2]);
     assert!(
-        lines[4].starts_with("| base, depth 1 | 1 | 100.0 [100.0, 100.0] |"),
+        lines[4].starts_with("| base, depth 1 | 1 | - | - | 100.0 [100.0, 100.0] |"),
         "{}",
         lines[4]
     );

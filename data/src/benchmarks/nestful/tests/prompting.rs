@@ -50,8 +50,85 @@ fn every_family_has_a_prompt_with_tools_examples_and_question() {
     }
     assert_eq!(PromptExample::own().len(), 3);
     for example in PromptExample::own() {
+        for name in example.called() {
+            assert!(example.tools.iter().any(|tool| tool.name == name), "{name}");
+        }
         gold_calls(&PyValue::List(example.output), "output").expect("calls");
     }
+}
+
+#[test]
+fn every_family_on_offer_has_a_template_and_a_parser_of_its_name() {
+    let set = PromptSet::own();
+    assert!(set.families().eq(own_families()));
+    for family in own_families() {
+        assert_eq!(parser_of_family(family).name(), family);
+    }
+    let near = set.prompt(&berths(), "tool_ace", options(0));
+    let near = near.expect_err("no such family").to_string();
+    assert!(near.contains("did you mean \"toolace\"?"), "{near}");
+}
+
+#[test]
+fn examples_bring_the_tools_that_the_row_does_not_offer() {
+    let offered = |n_examples| {
+        let text = chat("json_list", n_examples);
+        let tools = text.lines().find(|line| line.starts_with("[{\"name\""));
+        let tools = value(tools.expect("a line of tools"));
+        let specs = ToolSpec::list(&tools, "tools").expect("specifications");
+        let names: Vec<String> = specs.into_iter().map(|tool| tool.name).collect();
+        names
+    };
+    let row: Vec<String> = berths().tools.iter().map(|tool| tool.name.clone()).collect();
+    assert_eq!(offered(0), row);
+    // The first example multiplies and adds, which the row offers.
+    assert_eq!(offered(1), row);
+    let brought = [
+        "square_edge_by_area",
+        "square_perimeter",
+        "sort_names",
+        "join_with",
+    ];
+    let with_brought: Vec<String> = row
+        .into_iter()
+        .chain(brought.map(str::to_owned))
+        .collect();
+    assert_eq!(offered(3), with_brought);
+    assert!(PromptSet::own().unspecified(&berths(), 3).is_empty());
+}
+
+#[test]
+fn a_file_without_examples_shows_none_and_says_what_its_examples_lack() {
+    let template = "\"{FUNCTION_STR}{ICL_EXAMPLES}{QUERY}\"";
+    for file in [
+        format!("{{\"llama\": {template}}}"),
+        format!("{{\"prompts\": {{\"llama\": {template}}}}}"),
+    ] {
+        let set = PromptSet::parse(&file).expect("prompts");
+        assert!(!set.has_examples());
+        let text = raw(&set, "llama", options(3));
+        assert!(!text.contains("#Example-"), "{text}");
+    }
+    let with = |tools: &str| {
+        let example = format!(
+            "{{\"input\": \"One?\", \"output\": [{{\"name\": \"f\", \"arguments\": {{}}}}, \
+             {{\"name\": \"add\", \"arguments\": {{}}}}]{tools}}}"
+        );
+        let file =
+            format!("{{\"prompts\": {{\"llama\": {template}}}, \"icl_examples\": [{example}]}}");
+        PromptSet::parse(&file).expect("prompts")
+    };
+    let bare = with("");
+    assert!(bare.has_examples());
+    assert_eq!(bare.unspecified(&berths(), 1), ["f"]);
+    assert!(bare.unspecified(&berths(), 0).is_empty());
+    let specified = with(", \"tools\": [{\"name\": \"f\", \"output_parameters\": {\"x\": {}}}]");
+    assert!(specified.unspecified(&berths(), 1).is_empty());
+    let text = raw(&specified, "llama", options(1));
+    assert!(
+        text.contains("{\"name\": \"f\", \"output_parameters\""),
+        "{text}"
+    );
 }
 
 #[test]

@@ -158,8 +158,6 @@ fn settings_have_names_and_limits() {
         );
     }
     assert_eq!(Setting::named("chat"), None);
-    assert_eq!(Setting::Answer.max_new_tokens(), 256);
-    assert_eq!(Setting::CotCodeSchema.max_new_tokens(), 1_000);
 }
 
 #[test]

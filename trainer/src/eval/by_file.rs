@@ -1,0 +1,265 @@
+//! Samples of several files to a line for each file, beside the means over all samples.
+//!
+//! Over all samples a large file counts more than a small one; in the mean of the files' means, the
+//! macro mean of the papers' tables, each file counts the same.
+
+use std::ops::Range;
+use std::path::Path;
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+use tooltune_data::benchmarks::Estimate;
+use tooltune_data::text::Row;
+
+use crate::error::Error;
+
+/// How many samples come from which file, in the order of the samples.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SampleFiles {
+    files: Vec<SampleFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SampleFile {
+    name: String,
+    n: usize,
+}
+
+impl SampleFiles {
+    /// The files of rows, by their ids `file:line`.
+    pub fn of_rows(rows: &[Row]) -> Self {
+        let mut files = Self::default();
+        for row in rows {
+            let name = row.id.rsplit_once(':').map_or("", |(file, _)| file);
+            files.add(Path::new(name), 1);
+        }
+        files
+    }
+
+    /// Adds samples behind those that there are; `file` may be the one of the last samples.
+    pub fn add(&mut self, file: &Path, n: usize) {
+        let name = file.display().to_string();
+        match self.files.last_mut().filter(|last| last.name == name) {
+            Some(last) => last.n += n,
+            None => self.files.push(SampleFile { name, n }),
+        }
+    }
+
+    /// Keeps the first `most` samples, as `eval.max_samples` does, and says which files that leaves
+    /// without any.
+    pub fn truncate(&mut self, most: usize) {
+        let mut left = most;
+        for file in &mut self.files {
+            if left == 0 && file.n > 0 {
+                let name = &file.name;
+                tracing::warn!("eval.max_samples = {most} leaves no sample of {name}");
+            }
+            file.n = file.n.min(left);
+            left -= file.n;
+        }
+    }
+
+    /// The numbers of each file, and their means; nothing for fewer than two files.
+    ///
+    /// `measure` gives the numbers of samples in the order of `names`, and none for a number that
+    /// these samples do not have.
+    ///
+    /// # Errors
+    ///
+    /// Those of `measure`.
+    pub fn measured<const N: usize>(
+        &self,
+        names: [&'static str; N],
+        measure: impl Fn(Range<usize>) -> Result<[Option<Estimate>; N], Error>,
+    ) -> Result<Option<ByFile>, Error> {
+        if self.files.len() < 2 {
+            return Ok(None);
+        }
+        let mut begin = 0;
+        let mut files = Vec::new();
+        for file in &self.files {
+            let end = begin + file.n;
+            let values = match file.n {
+                0 => [None; N],
+                _ => measure(begin..end)?,
+            };
+            files.push(FileNumbers {
+                file: file.name.clone(),
+                n: file.n,
+                values: values.to_vec(),
+            });
+            begin = end;
+        }
+        Ok(Some(ByFile {
+            names: names.to_vec(),
+            pooled: FileNumbers {
+                file: "all samples".to_owned(),
+                n: begin,
+                values: measure(0..begin)?.to_vec(),
+            },
+            files,
+        }))
+    }
+}
+
+/// The numbers of several files.
+///
+/// As JSON: `{"by_file": [{"file", "n", METRIC: {"value", "low", "high"}, ..}, ..], "macro_mean":
+/// {METRIC: mean, ..}}`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ByFile {
+    names: Vec<&'static str>,
+    files: Vec<FileNumbers>,
+    /// Over all samples, which the evaluation writes by itself.
+    pooled: FileNumbers,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct FileNumbers {
+    file: String,
+    n: usize,
+    values: Vec<Option<Estimate>>,
+}
+
+impl ByFile {
+    /// The mean over the files that have the metric of that place.
+    fn macro_mean(&self, place: usize) -> Option<f64> {
+        let values = self.files.iter().filter_map(|file| file.values[place]);
+        let values: Vec<f64> = values.map(|estimate| estimate.value).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
+    /// The fields that it adds to `metrics.json`.
+    pub fn fields(&self) -> Map<String, Value> {
+        let of_file = |file: &FileNumbers| {
+            let mut fields = Map::new();
+            fields.insert("file".to_owned(), json!(file.file));
+            fields.insert("n".to_owned(), json!(file.n));
+            for (name, value) in self.names.iter().zip(&file.values) {
+                if let Some(estimate) = value {
+                    fields.insert((*name).to_owned(), json!(estimate));
+                }
+            }
+            Value::Object(fields)
+        };
+        let means = self.names.iter().enumerate();
+        let means: Map<String, Value> = means
+            .filter_map(|(place, name)| Some(((*name).to_owned(), json!(self.macro_mean(place)?))))
+            .collect();
+        let files = self.files.iter().map(of_file).collect();
+        [
+            ("by_file".to_owned(), Value::Array(files)),
+            ("macro_mean".to_owned(), Value::Object(means)),
+        ]
+        .into_iter()
+        .collect()
+    }
+
+    /// A Markdown table: a line for each file, their mean, and all samples. Numbers are as in
+    /// `metrics.json`; one that a line does not have is a dash.
+    pub fn table(&self) -> String {
+        let mut table = format!("| file | n | {} |\n", self.names.join(" | "));
+        table.push_str(&format!("|---|--:{}|\n", "|--:".repeat(self.names.len())));
+        let mut line = |name: &str, n: &str, values: &mut dyn Iterator<Item = Option<f64>>| {
+            let shown = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.4}"));
+            let cells: Vec<String> = values.map(shown).collect();
+            table.push_str(&format!("| {name} | {n} | {} |\n", cells.join(" | ")));
+        };
+        let values = |file: &FileNumbers| -> Vec<Option<f64>> {
+            let values = file.values.iter();
+            values.map(|value| value.map(|e| e.value)).collect()
+        };
+        for file in &self.files {
+            let n = file.n.to_string();
+            line(&file.file, &n, &mut values(file).into_iter());
+        }
+        let means = (0..self.names.len()).map(|place| self.macro_mean(place));
+        line("macro mean of the files", "", &mut means.into_iter());
+        let n = self.pooled.n.to_string();
+        line(&self.pooled.file, &n, &mut values(&self.pooled).into_iter());
+        table
+    }
+}
+
+/// `metrics.json`: a report, and the numbers of its files where there are several.
+#[derive(Debug, Serialize)]
+pub struct WithFiles<'a, R> {
+    #[serde(flatten)]
+    report: &'a R,
+    #[serde(flatten)]
+    by_file: Option<&'a ByFile>,
+}
+
+impl<'a, R> WithFiles<'a, R> {
+    /// The two together.
+    pub fn of(report: &'a R, by_file: Option<&'a ByFile>) -> Self {
+        Self { report, by_file }
+    }
+}
+
+impl Serialize for ByFile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.fields())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The mean of the numbers, none for those above 9.
+    fn mean(numbers: &[f64]) -> Option<Estimate> {
+        let value = numbers.iter().sum::<f64>() / numbers.len() as f64;
+        (value < 9.0).then_some(Estimate {
+            value,
+            low: value,
+            high: value,
+        })
+    }
+
+    fn measured(files: &SampleFiles, numbers: &[f64]) -> Option<ByFile> {
+        let measure = |range: Range<usize>| Ok([mean(&numbers[range])]);
+        files.measured(["score"], measure).expect("measured")
+    }
+
+    #[test]
+    fn each_file_counts_the_same_in_the_mean_of_files() {
+        let mut files = SampleFiles::default();
+        files.add(Path::new("a.jsonl"), 1);
+        files.add(Path::new("b.jsonl"), 3);
+        let found = measured(&files, &[1.0, 0.0, 0.0, 0.5]).expect("two files");
+        let written = serde_json::to_value(&found).expect("JSON");
+        assert_eq!(written["by_file"][0]["file"], "a.jsonl");
+        assert_eq!(written["by_file"][1]["n"], 3);
+        let second = written["by_file"][1]["score"]["value"].as_f64();
+        assert!(second.is_some_and(|value| (value - 0.5 / 3.0).abs() < 1e-12));
+        let mean = written["macro_mean"]["score"].as_f64().expect("a mean");
+        assert!((mean - f64::midpoint(1.0, 0.5 / 3.0)).abs() < 1e-12);
+        assert_eq!(
+            found.table(),
+            "| file | n | score |\n|---|--:|--:|\n| a.jsonl | 1 | 1.0000 |\n\
+             | b.jsonl | 3 | 0.1667 |\n| macro mean of the files |  | 0.5833 |\n\
+             | all samples | 4 | 0.3750 |\n"
+        );
+    }
+
+    #[test]
+    fn one_file_has_no_table_and_an_empty_one_a_dash() {
+        let mut files = SampleFiles::default();
+        files.add(Path::new("a"), 2);
+        files.add(Path::new("a"), 1);
+        assert_eq!(measured(&files, &[1.0; 3]), None);
+        files.add(Path::new("b"), 2);
+        files.truncate(3);
+        let found = measured(&files, &[1.0; 3]).expect("two files");
+        assert!(
+            found
+                .table()
+                .contains("| b | 0 | - |\n| macro mean of the files |  | 1.0000 |"),
+            "{}",
+            found.table()
+        );
+        let absent = measured(&files, &[20.0; 3]).expect("two files");
+        assert_eq!(absent.fields()["macro_mean"], json!({}));
+    }
+}
