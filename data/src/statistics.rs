@@ -5,8 +5,18 @@
 //! added one at a time and only their measures are kept, eight bytes each, so a data set need not
 //! fit into memory.
 
+mod conversations;
+mod file_kind;
+mod tool_outputs;
+mod trajectories;
+
 use serde::Serialize;
 use serde_json::Value;
+
+pub use conversations::conversation_statistics;
+pub use file_kind::FileKind;
+pub use tool_outputs::{question_statistics, response_statistics};
+pub use trajectories::trajectory_statistics;
 
 use crate::benchmarks::slot::json_complexity;
 use crate::json::{Style, dumps};
@@ -37,6 +47,8 @@ pub struct MeasureStatistics {
     pub name: &'static str,
     /// Arithmetic mean.
     pub mean: f64,
+    /// Standard deviation of a sample, with one degree of freedom less; 0 for a single value.
+    pub stdev: f64,
     /// Smallest value.
     pub min: f64,
     /// Median; percentiles lie linearly between the two nearest values, as NumPy's default.
@@ -58,6 +70,81 @@ pub struct StatisticsTable {
     pub n_rows: usize,
     /// SLOT's seven measures, then characters, then tokens.
     pub measures: Vec<MeasureStatistics>,
+}
+
+/// What a file of rows that are no SLOT rows holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FileStatistics {
+    /// What there is how often, the rows first.
+    pub counts: Vec<Count>,
+    /// Parts of the rows, each with its counts and a measure of its own.
+    pub groups: Vec<GroupStatistics>,
+    /// Measures over all rows.
+    pub measures: Vec<MeasureStatistics>,
+}
+
+/// How many there are of something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// Of what.
+    pub name: String,
+    /// How many.
+    pub n: usize,
+}
+
+/// A part of the rows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GroupStatistics {
+    /// What its rows have in common.
+    pub name: String,
+    /// What there is how often in it, the rows first; the same names in each group.
+    pub counts: Vec<Count>,
+    /// A measure over its rows.
+    pub measure: MeasureStatistics,
+}
+
+impl Count {
+    fn new(name: impl Into<String>, n: usize) -> Self {
+        Self {
+            name: name.into(),
+            n,
+        }
+    }
+}
+
+/// Counts the tokens of texts, where there is a tokenizer.
+pub type TokenCount<'a> = Option<&'a dyn Fn(&str) -> usize>;
+
+/// Values of measures, in the order in which the measures first came.
+#[derive(Debug, Default)]
+struct Measures {
+    columns: Vec<(&'static str, Vec<f64>)>,
+}
+
+impl Measures {
+    fn add(&mut self, name: &'static str, value: usize) {
+        let known = self.columns.iter_mut().find(|(known, _)| *known == name);
+        match known {
+            Some((_, values)) => values.push(value as f64),
+            None => self.columns.push((name, vec![value as f64])),
+        }
+    }
+
+    /// Characters of a text, and its tokens.
+    fn add_text(&mut self, names: [&'static str; 2], text: &str, count_tokens: TokenCount<'_>) {
+        let [characters, tokens] = names;
+        self.add(characters, text.chars().count());
+        if let Some(count_tokens) = count_tokens {
+            self.add(tokens, count_tokens(text));
+        }
+    }
+
+    fn statistics(self) -> Vec<MeasureStatistics> {
+        let columns = self.columns.into_iter();
+        columns
+            .filter_map(|(name, values)| summarise(name, values))
+            .collect()
+    }
 }
 
 /// Gathers the measures of SLOT rows.
@@ -127,9 +214,13 @@ fn summarise(name: &'static str, mut values: Vec<f64>) -> Option<MeasureStatisti
         );
         below + (above - below) * place.fract()
     };
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let squares = values.iter().map(|value| (value - mean).powi(2));
+    let n_free = (values.len() - 1).max(1) as f64;
     Some(MeasureStatistics {
         name,
-        mean: values.iter().sum::<f64>() / values.len() as f64,
+        mean,
+        stdev: (squares.sum::<f64>() / n_free).sqrt(),
         min,
         p50: percentile(50.0),
         p90: percentile(90.0),

@@ -34,8 +34,15 @@ pub enum DataCommand {
 /// `tooltune data flatten nested.jsonl --output flat.jsonl`
 #[derive(Debug, Args)]
 pub struct FlattenArgs {
-    /// SLOT rows as JSON Lines.
+    /// Rows as JSON Lines: of SLOT, trajectories, questions about outputs of tools or these outputs,
+    /// messages, or prompts with completions. The first row tells which.
     pub file: PathBuf,
+    /// API documents, for the domains of trajectories.
+    #[arg(long)]
+    pub documents: Option<PathBuf>,
+    /// The responses that questions are about.
+    #[arg(long)]
+    pub responses: Option<PathBuf>,
     /// JSON Lines file to write; the terminal by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
@@ -188,8 +195,8 @@ pub struct SynthGoatArgs {
 pub enum ImportFormat {
     /// An OpenAPI 3 specification, JSON or YAML; fields of request bodies become parameters.
     Openapi,
-    /// API-Bank's documents of all levels; the four names that stand in both of its sets are called
-    /// lv1_lv2/NAME and lv3/NAME.
+    /// API-Bank's documents of all levels, or its tool_catalog.json; the four names that stand in
+    /// both of its sets are called lv1_lv2/NAME and lv3/NAME.
     Apibank,
     /// API-Bank's documents of level 3.
     ApibankLevel3,

@@ -1,15 +1,11 @@
-//! `data synth`, `data import` and `data stats`.
+//! `data synth` and `data import`.
 
-use std::cell::RefCell;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use tooltune_data::statistics::{SlotStatistics, StatisticsTable};
 use tooltune_data::synth::goat::{self, GoatSplit, GoatSynthOptions};
 use tooltune_data::synth::slot::{SlotSynthOptions, Split, generate};
-use tooltune_data::text::{DataFormat, Faults, read_rows};
 use tooltune_data::tools::{
     ApiBankSet, ApiCatalogue, RequestBodies, import_apibank, import_openapi_file,
     import_stabletoolbench,
@@ -17,9 +13,8 @@ use tooltune_data::tools::{
 
 use super::data_shapes::import_rows;
 use super::say;
-use crate::base_model::BaseModel;
 use crate::cli::{
-    GoatSplitName, ImportArgs, ImportFormat, SplitName, StatsArgs, SynthGoatArgs, SynthSlotArgs,
+    GoatSplitName, ImportArgs, ImportFormat, SplitName, SynthGoatArgs, SynthSlotArgs,
 };
 use crate::error::Error;
 
@@ -120,58 +115,4 @@ pub(super) fn write_lines<T: Serialize>(
     }
     tooltune_checkpoints::atomic::write_atomic(path, &bytes)?;
     say(&format!("{n} {what} in {}", path.display()))
-}
-
-/// One table of lengths and complexity; tokens are counted where a model is named.
-pub(super) fn stats(args: &StatsArgs) -> Result<(), Error> {
-    let tokenizer = args
-        .model
-        .as_deref()
-        .map(BaseModel::open_tokenizer)
-        .transpose()?;
-    let failure = RefCell::new(None);
-    let count_tokens = |text: &str| match tokenizer.as_ref().map(|t| t.encode(text)) {
-        Some(Ok(encoded)) => encoded.ids.len(),
-        Some(Err(error)) => {
-            failure.borrow_mut().get_or_insert(error);
-            0
-        }
-        None => 0,
-    };
-    let mut statistics = SlotStatistics::new(count_tokens);
-    let mut faults = Faults::default();
-    for row in read_rows(&args.file, DataFormat::Slot)? {
-        let Some(row) = faults.take(row) else {
-            continue;
-        };
-        let Some(slot) = &row.slot else { continue };
-        statistics.add(&slot.input_text, &slot.json_schema, &slot.gold);
-        if let Some(error) = failure.take() {
-            return Err(Error::Usage(format!("{}: {error}", row.id)));
-        }
-    }
-    faults.none()?;
-    let table = statistics.table();
-    say(&format!("{} rows in {}", table.n_rows, args.file.display()))?;
-    say(&statistics_table(&table, tokenizer.is_some()))
-}
-
-fn statistics_table(statistics: &StatisticsTable, has_tokens: bool) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(["measure", "mean", "min", "p50", "p90", "p95", "p99", "max"]);
-    let shown = statistics
-        .measures
-        .iter()
-        .filter(|m| has_tokens || !m.name.ends_with("_tokens"));
-    for measure in shown {
-        let m = measure;
-        let values = [m.mean, m.min, m.p50, m.p90, m.p95, m.p99, m.max];
-        let cells = values.map(|value| format!("{value:.1}"));
-        table.add_row(std::iter::once(m.name.to_string()).chain(cells));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
 }

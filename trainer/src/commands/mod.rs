@@ -11,6 +11,7 @@ mod compare;
 mod data;
 mod data_graph;
 mod data_shapes;
+mod data_stats;
 mod evaluate;
 mod export;
 mod generate;
@@ -71,7 +72,7 @@ fn run_command(cli: Cli) -> Result<(), Error> {
         Command::Data(DataCommand::Import(args)) => data::import(&args),
         Command::Data(DataCommand::Graph(args)) => data_graph::graph(&args, &place),
         Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),
-        Command::Data(DataCommand::Stats(args)) => data::stats(&args),
+        Command::Data(DataCommand::Stats(args)) => data_stats::run(&args),
         Command::Data(DataCommand::Flatten(args)) => data_shapes::flatten(&args),
         Command::Data(DataCommand::Unflatten(args)) => data_shapes::unflatten(&args),
         Command::Data(DataCommand::Reduce(args)) => data_shapes::reduce_outputs(&args),

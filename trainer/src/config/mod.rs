@@ -63,7 +63,6 @@ pub use raw::{
 };
 pub use resolved::{Change, OnResume, diff};
 pub use schema::json_schema;
-pub(crate) use tool_suites::nestful_family;
 pub use settings::{
     CheckpointConfig, Config, DataConfig, Device, EvalConfig, ExecutorConfig, FlattenConfig,
     GoatConfig, HttpExecutorConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig,
@@ -71,6 +70,7 @@ pub use settings::{
     RunLength, Sampling, SandboxConfig, SpanWeight, TargetModules, ToolQaConfig, TrainConfig,
     Warmup,
 };
+pub(crate) use tool_suites::nestful_family;
 
 pub use template_kwargs::TemplateKwargs;
 

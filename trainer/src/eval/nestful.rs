@@ -381,7 +381,10 @@ impl NestfulSuite {
 /// that nothing in the prompt specifies.
 fn warn_of_examples(set: &PromptSet, rows: &[NestfulRow], config: &NestfulConfig) {
     let n_asked = config.n_examples;
-    let file = config.prompts.as_deref().unwrap_or(Path::new("the prompts"));
+    let file = config
+        .prompts
+        .as_deref()
+        .unwrap_or(Path::new("the prompts"));
     let file = file.display();
     if !set.has_examples() && n_asked > 0 {
         tracing::warn!(

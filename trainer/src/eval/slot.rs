@@ -296,7 +296,9 @@ pub fn score(
     let names = Metrics::<f64>::NAMES;
     let by_file = SampleFiles::of_rows(rows).measured(names, |range| {
         let means = slot_means(&row_scores[range]);
-        Ok(means.map(|means| means.columns()).map_or([None; 7], |columns| columns.map(Some)))
+        Ok(means
+            .map(|means| means.columns())
+            .map_or([None; 7], |columns| columns.map(Some)))
     })?;
     Ok(SlotEvaluation {
         score,

@@ -34,8 +34,13 @@ pub struct ApiBankCall {
 impl ApiBankCall {
     /// Whether this call, which a model made, is the gold call.
     fn is(&self, gold: &Self) -> bool {
-        let has_arguments =
-            || args_equal(&self.arguments, &gold.arguments, ArgumentEquality::Normalized);
+        let has_arguments = || {
+            args_equal(
+                &self.arguments,
+                &gold.arguments,
+                ArgumentEquality::Normalized,
+            )
+        };
         self.name == gold.name
             && self.output == gold.output
             && self.exception == gold.exception

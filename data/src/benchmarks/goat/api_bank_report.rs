@@ -183,9 +183,10 @@ impl ApiBankReport {
 /// Renders reports as a Markdown table in per cent, a line for each with its name; a number that
 /// a run does not have is a dash.
 pub fn api_bank_table(reports: &[(&str, &ApiBankReport)]) -> String {
-    let mut table = "| run | n | SR % | CP % | ΔLen | correctness % | sample accuracy % | ROUGE-L % \
+    let mut table =
+        "| run | n | SR % | CP % | ΔLen | correctness % | sample accuracy % | ROUGE-L % \
                      | parse errors % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
-        .to_owned();
+            .to_owned();
     for (name, report) in reports {
         let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
         let cells = [

@@ -132,6 +132,13 @@ impl ToolResponses {
         self.by_id.get(response_id)
     }
 
+    /// The responses, by endpoint and id.
+    pub fn in_order(&self) -> Vec<&ToolResponse> {
+        let mut responses: Vec<&ToolResponse> = self.by_id.values().map(|one| &**one).collect();
+        responses.sort_by_key(|one| (&one.endpoint, &one.response_id));
+        responses
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.by_id.len()

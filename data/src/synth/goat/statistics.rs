@@ -24,7 +24,7 @@ pub struct GoatStatistics {
     pub n_apis: usize,
     /// Different sets of APIs.
     pub n_subgraphs: usize,
-    /// Trajectories whose calls are all of one tool.
+    /// Trajectories whose calls are all of one tool, as far as names say.
     pub n_single_tool: usize,
     /// Pairs of a query and a document that it needs.
     pub n_pairs: usize,
@@ -43,8 +43,8 @@ pub fn statistics(rows: &[Trajectory]) -> GoatStatistics {
     for row in rows {
         *n_by_calls.entry(row.calls.len()).or_default() += 1;
         let names: BTreeSet<&str> = row.calls.iter().map(|call| call.name.as_str()).collect();
-        let of_row: BTreeSet<&str> = names.iter().map(|name| tool_of(name)).collect();
-        n_single_tool += usize::from(of_row.len() == 1);
+        let of_row: BTreeSet<Option<&str>> = names.iter().map(|name| tool_of(name)).collect();
+        n_single_tool += usize::from(of_row.len() == 1 && !of_row.contains(&None));
         n_calls += row.calls.len();
         n_pairs += names.len();
         n_derived += row
@@ -53,7 +53,7 @@ pub fn statistics(rows: &[Trajectory]) -> GoatStatistics {
             .map(|call| call.derived.len())
             .sum::<usize>();
         n_query_chars += row.query.chars().count();
-        tools.extend(of_row);
+        tools.extend(of_row.into_iter().flatten());
         apis.extend(names.iter().copied());
         subgraphs.insert(names);
     }
@@ -72,6 +72,8 @@ pub fn statistics(rows: &[Trajectory]) -> GoatStatistics {
     }
 }
 
-fn tool_of(name: &str) -> &str {
-    name.split_once('/').map_or("", |(tool, _)| tool)
+/// The tool of `TOOL/API`; none for a name that is an API's alone, or an endpoint's.
+fn tool_of(name: &str) -> Option<&str> {
+    let (tool, _) = name.split_once('/')?;
+    (!tool.is_empty() && !tool.ends_with(' ')).then_some(tool)
 }

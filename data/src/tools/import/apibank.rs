@@ -1,5 +1,6 @@
 //! API-Bank's descriptions: `{"set", "name", "description", "input_parameters",
-//! "output_parameters"}`, one a line.
+//! "output_parameters"}`, one a line, or an array of them without `set`, as in the benchmark's
+//! `tool_catalog.json`.
 //!
 //! API-Bank does not say which parameters may be left out, so all are required. `ToolSearcher`
 //! is an API like the others here; metrics leave its calls out, not the catalogue.
@@ -12,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::tools::document::{ApiDocument, ApiParameter};
 use crate::tools::error::ToolsError;
 use crate::tools::fields::{Fields, wrong_type};
-use crate::tools::source::JsonLines;
+use crate::tools::source::{JsonLines, read_json, read_text};
 
 const LAYOUT: &str = "an API-Bank document needs name, description and input_parameters";
 
@@ -39,7 +40,7 @@ impl ApiBankSet {
     }
 }
 
-/// Reads the documents of one set, in order, from JSON Lines.
+/// Reads the documents of one set, in order, from JSON Lines or from a JSON array.
 ///
 /// The category is the set's name, and there is no tool: calls name the API alone. Of
 /// [`ApiBankSet::All`] a name that stands in both sets belongs to the set as its tool, in both: a
@@ -48,23 +49,42 @@ impl ApiBankSet {
 ///
 /// # Errors
 ///
-/// - the file cannot be read, or has no document of the set
+/// - the file cannot be read, or has no document of the set; so for any set but
+///   [`ApiBankSet::All`] where the documents do not say theirs
 /// - a line is not such a document; the error gives file, line and field
 pub fn import_apibank(path: &Path, set: ApiBankSet) -> Result<Vec<ApiDocument>, ToolsError> {
     let mut documents = Vec::new();
-    for line in JsonLines::open(path)? {
-        let (place, value) = line?;
-        let document = document(&value).map_err(|error| error.at(place))?;
-        if set.holds(&document.category_name) {
-            documents.push(document);
-        }
+    for (place, value) in values(path)? {
+        documents.push(document(&value).map_err(|error| error.at(place))?);
     }
+    let says_sets = documents.iter().any(|one| !one.category_name.is_empty());
+    documents.retain(|document| set.holds(&document.category_name));
     if documents.is_empty() {
-        let what = "API documents of the set";
+        let what = match says_sets {
+            true => "API documents of the set",
+            false => "API documents that say their set; import them all, with the layout apibank",
+        };
         return Err(ToolsError::Empty { what }.at(path.display().to_string()));
     }
     tell_sets_apart(&mut documents);
     Ok(documents)
+}
+
+/// The lines of a file, or the elements of its array, each with its place.
+fn values(path: &Path) -> Result<Vec<(String, Value)>, ToolsError> {
+    let text = read_text(path)?;
+    if !text.trim_start().starts_with('[') {
+        return JsonLines::open(path)?.collect();
+    }
+    let file = path.display().to_string();
+    match read_json(path)? {
+        Value::Array(items) => Ok(items
+            .into_iter()
+            .enumerate()
+            .map(|(i, item)| (format!("{file}, [{i}]"), item))
+            .collect()),
+        other => Err(wrong_type("the file", &other, "a list").at(file)),
+    }
 }
 
 /// Makes the set the tool of each document whose name stands in another set, too.
@@ -164,6 +184,37 @@ mod tests {
         assert!(
             error.to_string().contains("no API documents of the set"),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn an_array_without_sets_is_read_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tool_catalog.json");
+        let array = r#"[
+  {"name": "Translate", "description": "Words.", "input_parameters": {
+    "src": {"type": "str", "description": "The text."}},
+   "output_parameters": {"text": {"type": "str", "description": "The words."}}},
+  {"name": "GetToday", "description": "The date.", "input_parameters": {},
+   "output_parameters": {}}
+]
+"#;
+        fs::write(&path, array).expect("written");
+        let documents = import_apibank(&path, ApiBankSet::All).expect("imports");
+        let names: Vec<String> = documents.iter().map(ApiDocument::call_name).collect();
+        assert_eq!(names, ["Translate", "GetToday"]);
+        assert_eq!(documents[0].required_parameters[0].name, "src");
+        assert_eq!(documents[0].output_description, "text: The words.");
+        let message = |set| import_apibank(&path, set).expect_err("refused").to_string();
+        let no_sets = message(ApiBankSet::Level3);
+        assert!(no_sets.contains("with the layout apibank"), "{no_sets}");
+        fs::write(&path, array.replace("\"src\": {", "\"src\": 1, \"x\": {")).expect("written");
+        let fault = message(ApiBankSet::All);
+        assert!(
+            fault.ends_with(
+                "tool_catalog.json, [0]: input_parameters.src is a number, but must be an object"
+            ),
+            "{fault}"
         );
     }
 

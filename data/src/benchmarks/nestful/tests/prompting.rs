@@ -79,7 +79,11 @@ fn examples_bring_the_tools_that_the_row_does_not_offer() {
         let names: Vec<String> = specs.into_iter().map(|tool| tool.name).collect();
         names
     };
-    let row: Vec<String> = berths().tools.iter().map(|tool| tool.name.clone()).collect();
+    let row: Vec<String> = berths()
+        .tools
+        .iter()
+        .map(|tool| tool.name.clone())
+        .collect();
     assert_eq!(offered(0), row);
     // The first example multiplies and adds, which the row offers.
     assert_eq!(offered(1), row);
@@ -89,10 +93,7 @@ fn examples_bring_the_tools_that_the_row_does_not_offer() {
         "sort_names",
         "join_with",
     ];
-    let with_brought: Vec<String> = row
-        .into_iter()
-        .chain(brought.map(str::to_owned))
-        .collect();
+    let with_brought: Vec<String> = row.into_iter().chain(brought.map(str::to_owned)).collect();
     assert_eq!(offered(3), with_brought);
     assert!(PromptSet::own().unspecified(&berths(), 3).is_empty());
 }

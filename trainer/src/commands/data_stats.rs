@@ -1,0 +1,202 @@
+//! `data stats`: a file of rows to how many, how long and how complex they are.
+
+use std::cell::RefCell;
+
+use comfy_table::{CellAlignment, Table, presets};
+use tooltune_data::benchmarks::toolqa::{ToolResponses, read_questions};
+use tooltune_data::statistics::{
+    FileKind, FileStatistics, GroupStatistics, MeasureStatistics, SlotStatistics, TokenCount,
+    conversation_statistics, question_statistics, response_statistics, trajectory_statistics,
+};
+use tooltune_data::text::{DataFormat, Faults, Row, read_rows};
+use tooltune_data::tools::{ApiCatalogue, read_trajectories};
+
+use super::say;
+use crate::base_model::BaseModel;
+use crate::cli::StatsArgs;
+use crate::error::Error;
+
+pub(super) fn run(args: &StatsArgs) -> Result<(), Error> {
+    let tokenizer = args
+        .model
+        .as_deref()
+        .map(BaseModel::open_tokenizer)
+        .transpose()?;
+    let failure = RefCell::new(None);
+    let count = |text: &str| match tokenizer.as_ref().map(|t| t.encode(text)) {
+        Some(Ok(encoded)) => encoded.ids.len(),
+        Some(Err(error)) => {
+            failure.borrow_mut().get_or_insert(error);
+            0
+        }
+        None => 0,
+    };
+    let count: &dyn Fn(&str) -> usize = &count;
+    let tokens = tokenizer.is_some().then_some(count);
+    // Rows that nobody knows are read as SLOT's, whose reader says what is wrong with them.
+    let kind = FileKind::of_file(&args.file).ok().flatten();
+    let kind = kind.unwrap_or(FileKind::Slot);
+    refuse_other_options(args, kind)?;
+    let tables = match kind {
+        FileKind::Slot => slot(args, tokens)?,
+        _ => tables(args, &of_kind(args, kind, tokens)?),
+    };
+    if let Some(error) = failure.take() {
+        return Err(Error::Usage(format!("{}: {error}", args.file.display())));
+    }
+    say(&tables.join("\n"))
+}
+
+fn refuse_other_options(args: &StatsArgs, kind: FileKind) -> Result<(), Error> {
+    let options = [
+        (
+            "--documents",
+            &args.documents,
+            FileKind::Trajectories,
+            "trajectories",
+        ),
+        (
+            "--responses",
+            &args.responses,
+            FileKind::Questions,
+            "questions about outputs of tools",
+        ),
+    ];
+    for (option, given, of, what) in options {
+        if given.is_some() && kind != of {
+            return Err(Error::Usage(format!(
+                "{option} is for {what}, and {} has other rows; take it out",
+                args.file.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn slot(args: &StatsArgs, tokens: TokenCount<'_>) -> Result<Vec<String>, Error> {
+    let mut statistics = SlotStatistics::new(|text: &str| tokens.map_or(0, |count| count(text)));
+    for row in rows(args, DataFormat::Slot)? {
+        if let Some(slot) = &row.slot {
+            statistics.add(&slot.input_text, &slot.json_schema, &slot.gold);
+        }
+    }
+    let table = statistics.table();
+    let measures: Vec<MeasureStatistics> = table
+        .measures
+        .into_iter()
+        .filter(|measure| tokens.is_some() || !measure.name.ends_with("_tokens"))
+        .collect();
+    Ok(vec![
+        format!("{} rows in {}", table.n_rows, args.file.display()),
+        measure_table(&measures),
+    ])
+}
+
+fn rows(args: &StatsArgs, format: DataFormat) -> Result<Vec<Row>, Error> {
+    let mut faults = Faults::default();
+    let rows = read_rows(&args.file, format)?;
+    let rows: Vec<Row> = rows.filter_map(|row| faults.take(row)).collect();
+    faults.none()?;
+    Ok(rows)
+}
+
+fn of_kind(
+    args: &StatsArgs,
+    kind: FileKind,
+    tokens: TokenCount<'_>,
+) -> Result<FileStatistics, Error> {
+    let file = &args.file;
+    Ok(match kind {
+        FileKind::Slot | FileKind::Messages => {
+            conversation_statistics(&rows(args, DataFormat::Messages)?, tokens)
+        }
+        FileKind::PromptCompletion => {
+            conversation_statistics(&rows(args, DataFormat::PromptCompletion)?, tokens)
+        }
+        FileKind::Trajectories => {
+            let catalogue = args.documents.as_deref().map(ApiCatalogue::read);
+            let rows = read_trajectories(file)?.collect::<Result<Vec<_>, _>>()?;
+            trajectory_statistics(&rows, catalogue.transpose()?.as_ref(), tokens)
+        }
+        FileKind::Responses => {
+            let responses = ToolResponses::read(file)?;
+            response_statistics(&responses.in_order(), tokens)
+        }
+        FileKind::Questions => {
+            let responses = args.responses.as_deref().ok_or_else(|| {
+                Error::Usage(format!(
+                    "{} has questions about responses of tools, whose lengths belong to the \
+                     numbers: name the file of the responses with --responses",
+                    file.display()
+                ))
+            })?;
+            question_statistics(
+                &read_questions(file, &ToolResponses::read(responses)?)?,
+                tokens,
+            )
+        }
+    })
+}
+
+fn tables(args: &StatsArgs, found: &FileStatistics) -> Vec<String> {
+    let mut counts = found.counts.iter();
+    let mut tables = Vec::new();
+    if let Some(first) = counts.next() {
+        tables.push(format!(
+            "{} {} in {}",
+            first.n,
+            first.name,
+            args.file.display()
+        ));
+    }
+    let counts: Vec<String> = counts
+        .map(|count| format!("{} {}", count.n, count.name))
+        .collect();
+    tables.extend(counts);
+    if !found.groups.is_empty() {
+        tables.push(group_table(&found.groups));
+    }
+    tables.push(measure_table(&found.measures));
+    tables
+}
+
+fn group_table(groups: &[GroupStatistics]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    let named = groups.first().map_or(&[][..], |group| &group.counts);
+    let mut header = vec!["endpoint".to_owned()];
+    header.extend(named.iter().map(|count| count.name.clone()));
+    let measure = groups.first().map_or("", |group| group.measure.name);
+    header.push(format!("{measure}, mean"));
+    header.extend(["stdev", "min", "median", "max"].map(str::to_owned));
+    table.set_header(header);
+    for group in groups {
+        let m = &group.measure;
+        let mut cells = vec![group.name.clone()];
+        cells.extend(group.counts.iter().map(|count| count.n.to_string()));
+        cells.extend([m.mean, m.stdev, m.min, m.p50, m.max].map(|value| format!("{value:.1}")));
+        table.add_row(cells);
+    }
+    aligned(table)
+}
+
+fn measure_table(measures: &[MeasureStatistics]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header([
+        "measure", "mean", "stdev", "min", "p50", "p90", "p95", "p99", "max",
+    ]);
+    for m in measures {
+        let values = [m.mean, m.stdev, m.min, m.p50, m.p90, m.p95, m.p99, m.max];
+        let cells = values.map(|value| format!("{value:.1}"));
+        table.add_row(std::iter::once(m.name.to_string()).chain(cells));
+    }
+    aligned(table)
+}
+
+fn aligned(mut table: Table) -> String {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
