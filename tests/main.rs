@@ -18,6 +18,7 @@ mod planning;
 mod recipes;
 mod retriever;
 mod runs;
+mod several_files;
 mod suites;
 mod template_inputs;
 mod tool_suites;

@@ -167,7 +167,7 @@ fn questions_about_outputs_are_asked_and_scored() {
     let workplace = Workplace::new();
     hotels(&workplace);
     workplace
-        .run(format!("{TOOLQA} --checkpoint base --output asked").split(' '))
+        .run(format!("{TOOLQA} --checkpoint base --max-new-tokens 12 --output asked").split(' '))
         .success();
     assert_eq!(workplace.read("asked/predictions.jsonl").lines().count(), 2);
     let golds = [
@@ -208,6 +208,7 @@ n_examples = 0
 [eval.toolqa]
 data = ["questions.jsonl"]
 responses = "responses.jsonl"
+max_new_tokens = 12
 "#;
 
 /// The workplace's config with both suites and their tables.

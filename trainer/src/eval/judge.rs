@@ -5,7 +5,7 @@ use tooltune_data::agents::Outcome;
 use tooltune_data::benchmarks::goat::{
     JudgeError, JudgeOptions, JudgeSample, JudgeVerdict, judge_samples, n_unparsed,
 };
-use tooltune_data::benchmarks::toolqa::{self, ToolQaSample, judge_answers};
+use tooltune_data::benchmarks::toolqa::{self, ToolQaSample, judge_answers, n_neither};
 use tooltune_data::endpoint::{ChatEndpoint, ChatOptions, EndpointOptions, EndpointProgress};
 
 use super::agents::{AgentScores, AgentTask};
@@ -119,6 +119,15 @@ impl Judge {
             model: self.endpoint.model().to_string(),
             n: verdicts.len(),
             n_unparsed: n_unparsed(verdicts),
+        }
+    }
+
+    /// As [`Judge::summary`], of answers about outputs of tools: a reply that says neither true nor
+    /// false is a no, as published, and is counted as one that could not be read.
+    pub fn summary_of_answers(&self, verdicts: &[JudgeVerdict]) -> JudgeSummary {
+        JudgeSummary {
+            n_unparsed: n_neither(verdicts),
+            ..self.summary(verdicts)
         }
     }
 

@@ -272,7 +272,7 @@ impl ToolQaSuite {
             Some(failure) => Err(failure),
             None => self.evaluation(
                 run.with_verdicts(&verdicts)?,
-                Some((judge.summary(&verdicts), json_lines(&verdicts)?)),
+                Some((judge.summary_of_answers(&verdicts), json_lines(&verdicts)?)),
             ),
         }
     }

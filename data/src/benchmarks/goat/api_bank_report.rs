@@ -103,6 +103,9 @@ pub struct ApiBankReport {
     pub rouge_l_plain: Option<Estimate>,
     /// Share of queries solved among those judged; none if none was.
     pub sr: Option<Estimate>,
+    /// Samples that were judged.
+    #[serde(default)]
+    pub n_judged: usize,
     /// Share of samples with a completion that could not be read.
     pub parse_error_rate: Estimate,
 }
@@ -175,6 +178,7 @@ impl ApiBankReport {
             rouge_l: mean(scores.iter().map(|score| score.rouge_l)),
             rouge_l_plain: mean(scores.iter().map(|score| score.rouge_l_plain)),
             sr: mean(scores.iter().map(|score| score.success.map(indicator))),
+            n_judged: scores.iter().filter(|one| one.success.is_some()).count(),
             parse_error_rate,
         })
     }
@@ -183,20 +187,23 @@ impl ApiBankReport {
 /// Renders reports as a Markdown table in per cent, a line for each with its name; a number that
 /// a run does not have is a dash.
 pub fn api_bank_table(reports: &[(&str, &ApiBankReport)]) -> String {
-    let mut table =
-        "| run | n | SR % | CP % | ΔLen | correctness % | sample accuracy % | ROUGE-L % \
-                     | parse errors % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
-            .to_owned();
+    let mut table = "| run | n | judged | SR % | with gold calls | CP % | ΔLen | correctness % \
+                     | sample accuracy % | with gold answer | ROUGE-L % | parse errors % |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
     for (name, report) in reports {
         let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
         let cells = [
             (*name).to_owned(),
             report.n.to_string(),
+            report.n_judged.to_string(),
             percent(report.sr),
+            report.n_call_samples.to_string(),
             percent(report.correct_path),
             cell(report.delta_len, 1.0, "+"),
             percent(report.correctness),
             percent(report.sample_accuracy),
+            report.n_response_samples.to_string(),
             percent(report.rouge_l),
             percent(Some(report.parse_error_rate)),
         ];
@@ -297,7 +304,7 @@ mod tests {
         let table = api_bank_table(&[("base", &report)]);
         let line = table.lines().nth(2).expect("a line");
         assert!(
-            line.starts_with("| base | 4 | 66.7 ") && line.contains("| 50.0 ["),
+            line.starts_with("| base | 4 | 3 | 66.7 ") && line.contains("| 4 | 50.0 ["),
             "{line}"
         );
         assert!(line.contains("| +1.00 ["), "{line}");
@@ -329,7 +336,7 @@ mod tests {
         assert_eq!((replies.correctness, replies.sr), (None, None));
         let table = api_bank_table(&[("base", &replies)]);
         assert!(
-            table.contains("| base | 1 | - | - | - | - | - | 100.0"),
+            table.contains("| base | 1 | 0 | - | 0 | - | - | - | - | 1 | 100.0"),
             "{table}"
         );
         assert_eq!(ApiBankReport::new(&[]), Err(GoatError::NoSamples));

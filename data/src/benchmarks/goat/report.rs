@@ -79,6 +79,9 @@ pub struct GoatReport {
     pub ia_strict: Estimate,
     /// Share of queries solved among those judged; none if none was.
     pub sr: Option<Estimate>,
+    /// Queries that were judged, or whose answers have facts to hold.
+    #[serde(default)]
+    pub n_judged: usize,
     /// Share of queries with a correct path.
     pub correct_path: Estimate,
     /// Mean number of calls beyond the gold's over the solved queries; none if none is solved.
@@ -121,6 +124,7 @@ impl GoatReport {
             ia,
             ia_strict,
             sr: mean(judged),
+            n_judged: scores.iter().filter(|one| one.success.is_some()).count(),
             correct_path,
             delta_len: mean(solved),
             parse_error_rate,
@@ -158,8 +162,8 @@ fn columns(score: &GoatScore) -> [f64; 5] {
 /// number that a run does not have is a dash.
 pub fn goat_table(reports: &[(&str, &GoatReport)]) -> String {
     let mut table =
-        "| run | n | SA % | IA % | IA strict % | SR % | CP % | ΔLen | parse errors % |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+        "| run | n | SA % | IA % | IA strict % | judged | SR % | CP % | ΔLen | parse errors % |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
             .to_owned();
     for (name, report) in reports {
         let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
@@ -169,6 +173,7 @@ pub fn goat_table(reports: &[(&str, &GoatReport)]) -> String {
             percent(Some(report.sa)),
             percent(Some(report.ia)),
             percent(Some(report.ia_strict)),
+            report.n_judged.to_string(),
             percent(report.sr),
             percent(Some(report.correct_path)),
             cell(report.delta_len, 1.0, "+"),
@@ -246,7 +251,7 @@ mod tests {
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(
             lines[2],
-            "| base | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | - \
+            "| base | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 0 | - \
              | 0.0 [0.0, 0.0] | - | 100.0 [100.0, 100.0] |"
         );
         assert!(

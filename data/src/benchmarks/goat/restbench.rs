@@ -75,6 +75,9 @@ pub struct RestBenchReport {
     pub delta_len: Option<Estimate>,
     /// Share of queries solved among those judged; none if none was.
     pub sr: Option<Estimate>,
+    /// Queries that were judged.
+    #[serde(default)]
+    pub n_judged: usize,
     /// Mean selection accuracy, 0 to 1.
     pub sa: Estimate,
     /// Share of queries with a completion that could not be read.
@@ -126,6 +129,7 @@ impl RestBenchReport {
             correct_path,
             delta_len: mean(solved),
             sr: mean(judged),
+            n_judged: scores.iter().filter(|one| one.success.is_some()).count(),
             sa,
             parse_error_rate,
         })
@@ -135,8 +139,8 @@ impl RestBenchReport {
 /// Renders reports as a Markdown table, a line for each with its name; a number that a run does
 /// not have is a dash.
 pub fn restbench_table(reports: &[(&str, &RestBenchReport)]) -> String {
-    let mut table = "| run | n | CP % | ΔLen | SR % | SA % | parse errors % |\n\
-                     |---|--:|--:|--:|--:|--:|--:|\n"
+    let mut table = "| run | n | CP % | ΔLen | judged | SR % | SA % | parse errors % |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for (name, report) in reports {
         let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
@@ -145,6 +149,7 @@ pub fn restbench_table(reports: &[(&str, &RestBenchReport)]) -> String {
             report.n.to_string(),
             percent(Some(report.correct_path)),
             cell(report.delta_len, 1.0, "+"),
+            report.n_judged.to_string(),
             percent(report.sr),
             percent(Some(report.sa)),
             percent(Some(report.parse_error_rate)),
@@ -204,7 +209,7 @@ mod tests {
         let line = table.lines().nth(2).expect("a line");
         assert_eq!(
             line,
-            "| base | 1 | 0.0 [0.0, 0.0] | - | - | 50.0 [50.0, 50.0] | 0.0 [0.0, 0.0] |"
+            "| base | 1 | 0.0 [0.0, 0.0] | - | 0 | - | 50.0 [50.0, 50.0] | 0.0 [0.0, 0.0] |"
         );
         assert_eq!(RestBenchReport::new(&[]), Err(GoatError::NoSamples));
     }

@@ -21,6 +21,18 @@ pub fn judge_verdict(reply: &str) -> bool {
     reply.starts_with("true")
 }
 
+/// Verdicts whose reply says neither true nor false, which the published evaluation counts as no.
+pub fn n_neither(verdicts: &[JudgeVerdict]) -> usize {
+    let says = |reply: &str, word| {
+        let reply = reply.trim_matches(is_blank).to_lowercase();
+        reply.starts_with(word)
+    };
+    let is_clear = |reply: &&String| says(reply, "true") || says(reply, "false");
+    let last = verdicts.iter().map(|judged| judged.replies.last());
+    last.filter(|reply| reply.filter(is_clear).is_none())
+        .count()
+}
+
 /// Has the answers of a run judged; the verdicts are in the order of the samples.
 ///
 /// Samples without an answer are not shown to the judge and have no verdict. An answer that is no

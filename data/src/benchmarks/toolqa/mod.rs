@@ -34,7 +34,7 @@ pub use code::{
     CODE_EXECUTION_ERROR, CodeFailure, CodeRule, CodeRunner, ExtractedCode, extract_code,
 };
 pub use error::ToolQaError;
-pub use judge::{judge_answers, judge_verdict};
+pub use judge::{judge_answers, judge_verdict, n_neither};
 pub use predictions::{ToolQaPrediction, read_predictions};
 pub use prompts::{PromptOptions, PromptSet, ResponseText, Shortening};
 pub use reduce::{Reduction, reduce};

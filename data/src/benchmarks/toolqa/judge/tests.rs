@@ -111,3 +111,21 @@ fn answers_are_shown_with_their_golds_and_only_where_there_are_any() {
         .judged;
     assert_eq!(judged.map(|share| share.value), Some(0.25));
 }
+
+#[test]
+fn replies_that_say_neither_are_counted() {
+    let verdict = |replies: &[&str]| JudgeVerdict {
+        id: String::new(),
+        verdict: None,
+        replies: replies.iter().map(|text| (*text).to_owned()).collect(),
+    };
+    let verdicts = [
+        verdict(&["True."]),
+        verdict(&[" FALSE\n"]),
+        verdict(&["I think it is true"]),
+        verdict(&["<think>true</think>True"]),
+        verdict(&["neither", "false"]),
+        verdict(&[]),
+    ];
+    assert_eq!(n_neither(&verdicts), 3);
+}
