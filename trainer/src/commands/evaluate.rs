@@ -27,7 +27,7 @@ use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::endings::Endings;
 use crate::eval::flat_forms::FlatForms;
-use crate::eval::generate::GenerationProgress;
+use crate::eval::generate::{FinishReason, GenerationProgress};
 use crate::eval::in_loop::encoder;
 use crate::eval::journal::{JOURNAL_FILE, Journal};
 use crate::eval::retrieval::RetrievalSuite;
@@ -70,6 +70,18 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
 fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     refuse_other_rows(config)?;
     let rows = preparation::eval_rows(config, device, &mut FlattenReport::default())?;
+    for file in &config.data.eval {
+        let prefix = format!("{}:", file.display());
+        if let (false, Some(most)) = (
+            rows.iter().any(|row| row.id.starts_with(&prefix)),
+            config.eval.max_samples,
+        ) {
+            let file = file.display();
+            say_aside(&format!(
+                "eval.max_samples = {most} leaves no row of {file}"
+            ))?;
+        }
+    }
     let forms = FlatForms::of(&rows, &config.data.flatten)?;
     for line in forms.lines() {
         say_aside(&line)?;
@@ -80,6 +92,18 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
         Some(path) => slot::score(rows, saved(path, rows.0)?, encoder.as_ref())?,
         None => slot_generated(args, config, rows, encoder.as_ref(), device)?,
     };
+    let length = FinishReason::Length.name();
+    let predictions = &evaluation.predictions;
+    let n_cut = predictions
+        .iter()
+        .filter(|one| one.finish_reason == length)
+        .count();
+    if n_cut > 0 && args.predictions.is_none() {
+        let (n, most) = (predictions.len(), config.eval.max_new_tokens);
+        say_aside(&format!(
+            "{n_cut} of {n} texts are cut at eval.max_new_tokens = {most}"
+        ))?;
+    }
     write_files(args, &evaluation.files()?)?;
     print(args, &evaluation)
 }
