@@ -1,8 +1,8 @@
 //! Arguments as a recording knows them again, however a model spells them.
 //!
 //! The rule is that of the metrics' normalized equality: numbers by exact value, texts in NFC
-//! without surplus blanks, texts that are JSON numbers, `true` or `false` as what they say, a
-//! null argument as an absent one, and the order of arguments does not matter. Beyond it a list
+//! without surplus blanks, texts that are JSON numbers or booleans, of JSON or of Python, as what
+//! they say, a null argument as an absent one, and the order of arguments does not matter. Beyond it a list
 //! or object in a text is that list or object, since recordings hold both.
 
 use std::fmt::Write;
@@ -68,7 +68,8 @@ fn write_text(text: &mut String, given: &str, level: usize) {
         return write_value(text, &value, MAX_LEVELS);
     }
     match words.as_str() {
-        "true" | "false" => text.push_str(&words),
+        "true" | "True" => text.push_str("true"),
+        "false" | "False" => text.push_str("false"),
         _ => match decimal(&words) {
             Some(number) => text.push_str(&number),
             None => write!(text, "{words:?}").expect("memory"),
@@ -117,6 +118,8 @@ mod tests {
             (json!({"x": 1}), json!({"x": 1.0})),
             (json!({"x": "51.5074"}), json!({"x": 51.5074})),
             (json!({"x": "1e2"}), json!({"x": 100})),
+            (json!({"x": "True"}), json!({"x": true})),
+            (json!({"x": ["False"]}), json!({"x": [false]})),
             (json!({"x": "-0.0"}), json!({"x": 0})),
             (
                 json!({"x": "9007199254740993"}),
