@@ -34,15 +34,8 @@ pub enum DataCommand {
 /// `tooltune data flatten nested.jsonl --output flat.jsonl`
 #[derive(Debug, Args)]
 pub struct FlattenArgs {
-    /// Rows as JSON Lines: of SLOT, trajectories, questions about outputs of tools or these outputs,
-    /// messages, or prompts with completions. The first row tells which.
+    /// SLOT rows as JSON Lines.
     pub file: PathBuf,
-    /// API documents, for the domains of trajectories.
-    #[arg(long)]
-    pub documents: Option<PathBuf>,
-    /// The responses that questions are about.
-    #[arg(long)]
-    pub responses: Option<PathBuf>,
     /// JSON Lines file to write; the terminal by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
@@ -330,8 +323,15 @@ pub struct PairsArgs {
 /// `tooltune data stats train.jsonl --model models/smollm2-135m-instruct.gguf`
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// SLOT rows as JSON Lines.
+    /// Rows as JSON Lines: of SLOT, trajectories, questions about outputs of tools or these outputs,
+    /// messages, or prompts with completions. The first row tells which.
     pub file: PathBuf,
+    /// API documents, for the domains of trajectories.
+    #[arg(long)]
+    pub documents: Option<PathBuf>,
+    /// The responses that questions are about.
+    #[arg(long)]
+    pub responses: Option<PathBuf>,
     /// Model whose tokenizer counts; without it, no token counts.
     #[arg(long)]
     pub model: Option<PathBuf>,
