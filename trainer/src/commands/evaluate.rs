@@ -27,7 +27,7 @@ use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::endings::Endings;
 use crate::eval::flat_forms::FlatForms;
-use crate::eval::generate::{FinishReason, GenerationProgress};
+use crate::eval::generate::GenerationProgress;
 use crate::eval::in_loop::encoder;
 use crate::eval::journal::{JOURNAL_FILE, Journal};
 use crate::eval::retrieval::RetrievalSuite;
@@ -92,18 +92,6 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
         Some(path) => slot::score(rows, saved(path, rows.0)?, encoder.as_ref())?,
         None => slot_generated(args, config, rows, encoder.as_ref(), device)?,
     };
-    let length = FinishReason::Length.name();
-    let predictions = &evaluation.predictions;
-    let n_cut = predictions
-        .iter()
-        .filter(|one| one.finish_reason == length)
-        .count();
-    if n_cut > 0 && args.predictions.is_none() {
-        let (n, most) = (predictions.len(), config.eval.max_new_tokens);
-        say_aside(&format!(
-            "{n_cut} of {n} texts are cut at eval.max_new_tokens = {most}"
-        ))?;
-    }
     write_files(args, &evaluation.files()?)?;
     print(args, &evaluation)
 }

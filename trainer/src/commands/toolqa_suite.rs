@@ -5,7 +5,7 @@ use serde::Serialize;
 use tooltune_data::benchmarks::toolqa::{read_predictions, toolqa_table};
 
 use super::evaluate::{say_by_file, suite_files, texts, write_files};
-use super::{say, say_aside};
+use super::say;
 use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::error::Error;
@@ -34,9 +34,6 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
         None => {
             let asked = suite.questions()?;
             let written = texts(args, config, &asked.prompts(), device)?;
-            if let Some(remark) = suite.cut(&written) {
-                say_aside(&remark)?;
-            }
             suite.predictions(written)
         }
     };
@@ -82,9 +79,6 @@ fn classify(
 ) -> Result<(), Error> {
     let asked = suite.classifier_questions()?;
     let written = texts(args, config, &asked.prompts(), device)?;
-    if let Some(remark) = suite.cut(&written) {
-        say_aside(&remark)?;
-    }
     let texts: Vec<String> = written.into_iter().map(|written| written.text).collect();
     let report = suite.classified(&texts)?;
     let lines = suite.rows().iter().zip(&texts);

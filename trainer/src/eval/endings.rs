@@ -51,7 +51,8 @@ impl Endings {
         if *n_cut > 0 {
             lines.push(format!(
                 "{n_cut} of {n_texts} texts were cut at the limit of tokens (finish_reason \
-                 \"length\"); raise eval.max_new_tokens if they should be whole"
+                 \"length\"); raise eval.max_new_tokens, or eval.toolqa.max_new_tokens, if they \
+                 should be whole"
             ));
         }
         if *n_without_text > 0 {

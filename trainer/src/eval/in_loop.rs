@@ -210,6 +210,9 @@ impl Evaluator {
             metrics.extend(evaluation.metrics());
             files.extend(named("toolqa", evaluation.files));
         }
+        for line in endings.lines() {
+            tracing::warn!("{line}");
+        }
         Ok(EvaluationOutcome::Done { metrics, files })
     }
 }

@@ -20,9 +20,7 @@ use super::code::python_runner;
 use super::generate::GenerationProgress;
 use super::journal::Journal;
 use super::report_files::report_files;
-use super::writer::{
-    Ending, PromptText, Prompted, Rounds, TextConstraint, Writer, Written, cut_texts,
-};
+use super::writer::{Ending, PromptText, Prompted, Rounds, TextConstraint, Writer, Written};
 use crate::config::{EvalConfig, NestfulConfig, SandboxConfig};
 use crate::error::Error;
 
@@ -266,10 +264,6 @@ impl NestfulSuite {
         let Some(written) = writer.write(&prompts, journal, watch)? else {
             return Ok(None);
         };
-        let setting = format!("eval.max_new_tokens = {}", self.max_new_tokens);
-        if let Some(remark) = cut_texts(&written, &setting) {
-            tracing::warn!("{remark}");
-        }
         self.score(written).map(Some)
     }
 

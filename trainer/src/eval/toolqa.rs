@@ -17,7 +17,7 @@ use super::code::SandboxedCode;
 use super::generate::{FinishReason, GenerationProgress};
 use super::judge::{Judge, JudgeSummary, Judged};
 use super::report_files::{json_lines, report_files};
-use super::writer::{PromptText, Prompted, Writer, Written as Text, cut_texts};
+use super::writer::{PromptText, Prompted, Writer, Written as Text};
 use crate::config::{EvalConfig, ToolQaConfig};
 use crate::error::Error;
 
@@ -214,19 +214,10 @@ impl ToolQaSuite {
         let Some(written) = writer.write(&asked.prompts(), None, watch)? else {
             return Ok(None);
         };
-        if let Some(remark) = self.cut(&written) {
-            tracing::warn!("{remark}");
-        }
         match self.score(&self.predictions(written), watch) {
             Err(Error::Stopped) => Ok(None),
             scored => scored.map(Some),
         }
-    }
-
-    /// How many texts end at the limit, if any do.
-    pub fn cut(&self, texts: &[Text]) -> Option<String> {
-        let setting = format!("eval.toolqa.max_new_tokens = {}", self.max_new_tokens);
-        cut_texts(texts, &setting)
     }
 
     /// The texts of a model, in the order of the rows, as predictions.

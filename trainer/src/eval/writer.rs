@@ -163,15 +163,6 @@ impl Written {
     }
 }
 
-/// Says how many texts end because they had no token left, where `setting` bounds them; nothing
-/// where each ended by itself.
-pub fn cut_texts(texts: &[Written], setting: &str) -> Option<String> {
-    let is_cut = |text: &&Written| text.finish_reason == FinishReason::Length.name();
-    let n_cut = texts.iter().filter(is_cut).count();
-    let n = texts.len();
-    (n_cut > 0).then(|| format!("{n_cut} of {n} texts are cut at {setting}"))
-}
-
 impl EndpointWriter {
     /// Nothing is sent yet; `extra_body` is added to every request.
     ///
