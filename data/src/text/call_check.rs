@@ -27,8 +27,8 @@ struct Tool<'t> {
 }
 
 impl CallCheck {
-    /// Checks the calls of all messages; `field_of` names a message by its position, as in
-    /// `messages[2]`.
+    /// Checks the calls of all messages; `calls_of` says where those of a message stand, by its
+    /// position, as in `messages[2].tool_calls`.
     ///
     /// A row without tools says nothing of its calls, and passes. Where a tool is not in a form that
     /// is known, a call may be of it, so that no name is refused.
@@ -41,7 +41,7 @@ impl CallCheck {
     pub(super) fn check(
         &mut self,
         conversation: &Conversation,
-        field_of: impl Fn(usize) -> String,
+        calls_of: impl Fn(usize) -> String,
     ) -> Result<(), DataError> {
         let Some(given) = conversation
             .tools
@@ -53,7 +53,7 @@ impl CallCheck {
         let tools: Vec<Tool<'_>> = given.iter().enumerate().filter_map(tool).collect();
         for (message_idx, message) in conversation.messages.iter().enumerate() {
             for (call_idx, call) in message.tool_calls.iter().enumerate() {
-                let field = format!("{}.tool_calls[{call_idx}]", field_of(message_idx));
+                let field = format!("{}[{call_idx}]", calls_of(message_idx));
                 let is_known = tools.iter().any(|tool| tool.name == call.name);
                 if !is_known && tools.len() == given.len() {
                     let names = tools.iter().map(|tool| tool.name);

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::error::DataError;
 use super::message_fields;
+use super::formats::joined_parts;
 use crate::json;
 use crate::tools::kind_of;
 
@@ -20,6 +21,8 @@ use crate::tools::kind_of;
 pub enum Role {
     /// Instructions above the conversation.
     System,
+    /// The same of whoever built the program; a template that does not know it gets `system`.
+    Developer,
     /// The person, or the program that asks.
     User,
     /// The model; the only role that is learned.
@@ -33,6 +36,7 @@ impl Role {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::System => "system",
+            Self::Developer => "developer",
             Self::User => "user",
             Self::Assistant => "assistant",
             Self::Tool => "tool",
@@ -40,9 +44,14 @@ impl Role {
     }
 
     fn parse(role: &str) -> Option<Self> {
-        [Self::System, Self::User, Self::Assistant, Self::Tool]
-            .into_iter()
-            .find(|known| known.as_str() == role)
+        let all = [
+            Self::System,
+            Self::Developer,
+            Self::User,
+            Self::Assistant,
+            Self::Tool,
+        ];
+        all.into_iter().find(|known| known.as_str() == role)
     }
 }
 
@@ -166,7 +175,7 @@ pub(super) fn parse_messages(value: &Value, field: &str) -> Result<Vec<Message>,
         .collect()
 }
 
-fn parse_message(value: &Value, field: &str) -> Result<Message, DataError> {
+pub(super) fn parse_message(value: &Value, field: &str) -> Result<Message, DataError> {
     let fields = as_object(value, field)?;
     refuse_old_spelling(
         fields.get("function_call"),
@@ -185,9 +194,13 @@ fn parse_message(value: &Value, field: &str) -> Result<Message, DataError> {
     }
     let content = match fields.get("content") {
         Some(Value::String(text)) => Some(text.clone()),
+        Some(Value::Array(parts)) => Some(joined_parts(parts, &format!("{field}.content"))?),
         None | Some(Value::Null) if !tool_calls.is_empty() => None,
         None => return Err(missing(&format!("{field}.content"), MESSAGE)),
-        Some(other) => return Err(wrong_type(&format!("{field}.content"), other, "a text")),
+        Some(other) => {
+            let expected = "a text, or a list of parts of the type text";
+            return Err(wrong_type(&format!("{field}.content"), other, expected));
+        }
     };
     Ok(Message {
         role,

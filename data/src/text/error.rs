@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::given_back::NotGivenBack;
 use super::message_fields::MessageFieldError;
 use super::template::TemplateKwargError;
+use super::formats::FormatError;
 use crate::faults::{self, Fault};
 use crate::json::{DuplicateKey, JsonError, OversizedInteger};
 use crate::lines::{ForeignFile, TooLong};
@@ -138,7 +139,7 @@ pub enum DataError {
     MessageField(#[from] MessageFieldError),
 
     /// A message has a role that no chat template knows.
-    #[error("{field} is {role:?}; use system, user, assistant or tool")]
+    #[error("{field} is {role:?}; use system, developer, user, assistant or tool")]
     UnknownRole {
         /// Where the role is, such as `messages[2].role`.
         field: String,
@@ -175,6 +176,10 @@ pub enum DataError {
         /// The name.
         argument: String,
     },
+
+    /// A row is not what its format says.
+    #[error(transparent)]
+    Format(#[from] FormatError),
 
     /// API documents or trajectories cannot be read, or contradict each other.
     #[error(transparent)]

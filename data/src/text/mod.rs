@@ -11,6 +11,7 @@ mod call_check;
 mod conversation;
 mod error;
 mod given_back;
+mod formats;
 mod inspect;
 mod mask;
 mod message_fields;
@@ -31,6 +32,9 @@ pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
 pub use given_back::NotGivenBack;
+pub use formats::{
+    DataFormat, FormatError, NotRead, Recognised, RecognisedFormat, Unread, recognise_file,
+};
 pub use inspect::{InspectedRow, InspectedToken, InspectedValue, inspect_row};
 pub use mask::{ArgumentMask, MaskConfig, OnEmpty, OnLostReasoning, SpanWeight, Straddle, TrainOn};
 pub use message_fields::MessageFieldError;
@@ -39,7 +43,7 @@ pub use prepare::{
     TokenizeOutcome, TokenizedExample, UnlearnedTurns, WithoutBos, prepare, prompt_ids,
     tokenize_row,
 };
-pub use rows::{DataFormat, Row, RowReader, read_rows, read_tools};
+pub use rows::{Row, RowReader, read_rows, read_tools};
 pub use slot::{SlotRow, slot_completion, slot_prompt};
 pub use template::{
     ChatTemplate, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::call_check::CallCheck;
@@ -17,33 +16,14 @@ use super::conversation::{
     text_field, wrong_type,
 };
 use super::error::DataError;
+use super::formats::{
+    DataFormat, FormatError, FormattedRow, NotRead, RecognisedFormat, Wrapping, foreign_row,
+    recognise, tools,
+};
 use super::slot::{GoldCheck, SlotRow};
 use crate::json::{self, JsonError};
 use crate::lines::{ForeignFile, Found, MAX_LINE_BYTES, TooLong, read_line};
 use crate::tools::{ToolsError, read_text};
-
-/// What a row looks like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DataFormat {
-    /// `{"input_text", "json_schema", "gold"}`.
-    Slot,
-    /// `{"prompt", "completion"}`, each a text or an array of messages.
-    PromptCompletion,
-    /// `{"messages", "tools"?, "documents"?}`.
-    Messages,
-}
-
-impl DataFormat {
-    /// The fields of a row that become text.
-    fn fields(self) -> &'static [&'static str] {
-        match self {
-            Self::Slot => &["input_text", "json_schema", "gold"],
-            Self::PromptCompletion => &["prompt", "completion", "tools", "documents"],
-            Self::Messages => &["messages", "tools", "documents"],
-        }
-    }
-}
 
 /// One row, ready to be rendered.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,6 +75,7 @@ pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError
         is_done: false,
         gold_check: GoldCheck::default(),
         call_check: Some(CallCheck::default()),
+        not_read: NotRead::default(),
     })
 }
 
@@ -110,6 +91,7 @@ pub struct RowReader {
     is_done: bool,
     gold_check: GoldCheck,
     call_check: Option<CallCheck>,
+    not_read: NotRead,
 }
 
 impl Iterator for RowReader {
@@ -146,6 +128,11 @@ impl RowReader {
             call_check: None,
             ..self
         }
+    }
+
+    /// What the rows so far have and their format does not read.
+    pub fn not_read(&self) -> &NotRead {
+        &self.not_read
     }
 
     fn end_with(&mut self, error: DataError) -> DataError {
@@ -192,10 +179,30 @@ impl RowReader {
         let Value::Object(fields) = value else {
             return Err(wrong_type("the line", &value, "a JSON object"));
         };
-        match self.format {
-            DataFormat::Slot => self.slot_row(id, fields),
-            DataFormat::PromptCompletion => self.conversation_row(id, prompt_completion(&fields)?),
-            DataFormat::Messages => self.conversation_row(id, messages(&fields)?),
+        self.must_be_of_the_format(&fields)?;
+        self.not_read.count_fields(id, self.format, &fields);
+        let row = match foreign_row(self.format, &fields) {
+            Some(row) => row?,
+            None if self.format == DataFormat::Slot => return self.slot_row(id, fields),
+            None if self.format == DataFormat::Messages => messages(&fields)?,
+            None => prompt_completion(&fields)?,
+        };
+        self.not_read.count_types(id, &row.unknown_types);
+        self.conversation_row(id, row)
+    }
+
+    /// Refuses a row that has all fields of another format and lacks some of this one.
+    fn must_be_of_the_format(&self, fields: &Map<String, Value>) -> Result<(), DataError> {
+        let is_expected = |found: &str| found == self.format.as_str();
+        match recognise(fields) {
+            Ok(RecognisedFormat::Rows(found)) if self.format.reads(found, fields) => Ok(()),
+            Ok(found) if !is_expected(found.as_str()) => Err(FormatError::Other {
+                found: found.as_str(),
+                expected: self.format.as_str(),
+            }
+            .into()),
+            // What is missing is told by field, and who names a format chooses among several.
+            _ => Ok(()),
         }
     }
 
@@ -220,17 +227,14 @@ impl RowReader {
         }))
     }
 
-    fn conversation_row(&mut self, id: &str, conversation: Conversation) -> Result<Row, DataError> {
-        let n_prompt = conversation.completion_start;
-        let field_of = |message_idx: usize| match self.format {
-            DataFormat::PromptCompletion if message_idx < n_prompt => {
-                format!("prompt[{message_idx}]")
-            }
-            DataFormat::PromptCompletion => format!("completion[{}]", message_idx - n_prompt),
-            DataFormat::Messages | DataFormat::Slot => format!("messages[{message_idx}]"),
-        };
+    fn conversation_row(&mut self, id: &str, row: FormattedRow) -> Result<Row, DataError> {
+        let FormattedRow {
+            conversation,
+            calls,
+            ..
+        } = row;
         if let Some(call_check) = &mut self.call_check {
-            call_check.check(&conversation, field_of)?;
+            call_check.check(&conversation, |message_idx| calls[message_idx].clone())?;
         }
         Ok(Row {
             id: id.to_owned(),
@@ -242,7 +246,7 @@ impl RowReader {
 }
 
 /// A plain text becomes one user or assistant message: the template is applied to every format.
-fn prompt_completion(fields: &Map<String, Value>) -> Result<Conversation, DataError> {
+fn prompt_completion(fields: &Map<String, Value>) -> Result<FormattedRow, DataError> {
     const NEEDED: &str = "a prompt-completion row needs prompt and completion";
     let part = |name: &str, role: Role| match fields.get(name) {
         None => Err(missing(name, NEEDED)),
@@ -260,41 +264,47 @@ fn prompt_completion(fields: &Map<String, Value>) -> Result<Conversation, DataEr
             expected: "assistant, since the model answers the prompt",
         });
     }
-    with_tools(
-        fields,
-        Conversation {
-            completion_start,
-            ..Conversation::new(all)
-        },
-    )
+    let field_of = |message_idx: usize| match message_idx.checked_sub(completion_start) {
+        None => format!("prompt[{message_idx}]"),
+        Some(message_idx) => format!("completion[{message_idx}]"),
+    };
+    let conversation = Conversation {
+        completion_start,
+        ..Conversation::new(all)
+    };
+    with_tools(fields, conversation, field_of)
 }
 
-fn messages(fields: &Map<String, Value>) -> Result<Conversation, DataError> {
+fn messages(fields: &Map<String, Value>) -> Result<FormattedRow, DataError> {
     let value = fields
         .get("messages")
         .ok_or_else(|| missing("messages", "a messages row needs messages"))?;
     with_tools(
         fields,
         Conversation::new(parse_messages(value, "messages")?),
+        |message_idx| format!("messages[{message_idx}]"),
     )
 }
 
 fn with_tools(
     fields: &Map<String, Value>,
     conversation: Conversation,
-) -> Result<Conversation, DataError> {
+    field_of: impl Fn(usize) -> String,
+) -> Result<FormattedRow, DataError> {
     refuse_old_spelling(fields.get("functions"), "", "functions", "tools")?;
-    let list = |name: &str| match fields.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => as_array(value, name, "a list of objects").map(|items| {
-            let all = items.to_vec();
-            (!all.is_empty()).then_some(all)
-        }),
+    let documents = match fields.get("documents") {
+        None | Some(Value::Null) => None,
+        Some(value) => Some(as_array(value, "documents", "a list of objects")?.to_vec()),
     };
-    Ok(Conversation {
-        tools: list("tools")?,
-        documents: list("documents")?,
-        ..conversation
+    let calls = (0..conversation.messages.len()).map(|idx| format!("{}.tool_calls", field_of(idx)));
+    Ok(FormattedRow {
+        calls: calls.collect(),
+        conversation: Conversation {
+            tools: tools(fields, Wrapping::AsGiven)?,
+            documents: documents.filter(|documents| !documents.is_empty()),
+            ..conversation
+        },
+        unknown_types: Vec::new(),
     })
 }
 
