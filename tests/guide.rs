@@ -4,7 +4,7 @@
 use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::{LoadedConfig, Source};
-use tooltune_data::text::{DataFormat, read_rows};
+use tooltune_data::text::{RecognisedFormat, read_rows, recognise_file};
 use tooltune_data::tools::read_trajectories;
 
 use crate::support::root;
@@ -138,26 +138,24 @@ fn every_row_of_the_guide_is_read() {
     for page in ["README.md", "docs/data.md"] {
         for (line, text) in blocks(page, "json") {
             std::fs::write(&path, &text).unwrap();
-            if text.starts_with("{\"query\"") {
-                for trajectory in read_trajectories(&path).unwrap() {
-                    trajectory.unwrap_or_else(|error| panic!("{page}:{line}: {error}"));
+            let found = recognise_file(&path);
+            let found = found.unwrap_or_else(|error| panic!("{page}:{line}: {error}"));
+            match found.format {
+                RecognisedFormat::Trajectories => {
+                    for trajectory in read_trajectories(&path).unwrap() {
+                        trajectory.unwrap_or_else(|error| panic!("{page}:{line}: {error}"));
+                    }
                 }
-                formats.push(format!("{page}: trajectories"));
-                continue;
+                RecognisedFormat::Rows(format) => {
+                    for row in read_rows(&path, format).unwrap() {
+                        row.unwrap_or_else(|error| panic!("{page}:{line}: {error}"));
+                    }
+                }
             }
-            let format = match &text {
-                text if text.starts_with("{\"input_text\"") => DataFormat::Slot,
-                text if text.starts_with("{\"prompt\"") => DataFormat::PromptCompletion,
-                text if text.starts_with("{\"messages\"") => DataFormat::Messages,
-                text => panic!("{page}:{line}: a row of no format: {text}"),
-            };
-            for row in read_rows(&path, format).unwrap() {
-                row.unwrap_or_else(|error| panic!("{page}:{line}: {error}"));
-            }
-            formats.push(format!("{page}: {format:?}"));
+            formats.push(format!("{page}: {}", found.format.as_str()));
         }
     }
-    assert_eq!(formats.len(), 7, "{formats:?}");
+    assert_eq!(formats.len(), 10, "{formats:?}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod commands;
 mod comparisons;
 mod exports;
 mod flat;
+mod formats;
 mod generate;
 mod generation;
 mod graphs;

@@ -21,7 +21,7 @@ use tooltune::device;
 use tooltune::eval::generate::{Generation, GenerationOptions, GenerationProgress, Jobs, complete};
 use tooltune::models::Decoder;
 use tooltune::recipes::preparation;
-use tooltune_data::flat::FlattenReport;
+use tooltune::recipes::rows::ReadingReport;
 use tooltune_data::grammar::{Constraint, Grammar, GrammarOptions, Vocabulary};
 use tooltune_data::text::prompt_ids;
 use tooltune_kernels::ComputeDtype;
@@ -69,7 +69,7 @@ fn measure(
     let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
     let decoder = base.decoder(compute_dtype, &device)?;
     let vocabulary = Vocabulary::new(&base.tokenizer, base.config.vocab_size, &base.stop_ids)?;
-    let rows = preparation::eval_rows(&config, &device, &mut FlattenReport::default())?;
+    let rows = preparation::eval_rows(&config, &device, &mut ReadingReport::default())?;
     let mut prompts = Vec::new();
     let mut constraints = Vec::new();
     for row in rows.iter().take(batches.iter().copied().max().unwrap_or(0)) {

@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::error::DataError;
-use super::message_fields;
 use super::formats::joined_parts;
+use super::message_fields;
 use crate::json;
 use crate::tools::kind_of;
 

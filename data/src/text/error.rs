@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::formats::FormatError;
 use super::given_back::NotGivenBack;
 use super::message_fields::MessageFieldError;
 use super::template::TemplateKwargError;
-use super::formats::FormatError;
 use crate::faults::{self, Fault};
 use crate::json::{DuplicateKey, JsonError, OversizedInteger};
 use crate::lines::{ForeignFile, TooLong};

@@ -10,8 +10,8 @@ mod byte_level_bpe;
 mod call_check;
 mod conversation;
 mod error;
-mod given_back;
 mod formats;
+mod given_back;
 mod inspect;
 mod mask;
 mod message_fields;
@@ -31,10 +31,10 @@ pub use asked::AskedPrompt;
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
-pub use given_back::NotGivenBack;
 pub use formats::{
     DataFormat, FormatError, NotRead, Recognised, RecognisedFormat, Unread, recognise_file,
 };
+pub use given_back::NotGivenBack;
 pub use inspect::{InspectedRow, InspectedToken, InspectedValue, inspect_row};
 pub use mask::{ArgumentMask, MaskConfig, OnEmpty, OnLostReasoning, SpanWeight, Straddle, TrainOn};
 pub use message_fields::MessageFieldError;

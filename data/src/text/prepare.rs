@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use super::conversation::Role;
 use super::error::DataError;
 use super::given_back::must_give_back;
 use super::mask::{ArgumentMask, MaskConfig, OnEmpty, OnLostReasoning};
@@ -64,6 +65,8 @@ pub enum TokenizeOutcome {
         n_spans: Vec<usize>,
         /// Turns of the row that are not learned.
         unlearned: UnlearnedTurns,
+        /// Whether the end of the row was cut off.
+        is_cut: bool,
     },
     /// Nothing, as the options ask.
     Dropped(DroppedRow),
@@ -151,6 +154,12 @@ pub struct PrepareReport {
     pub n_rows: usize,
     /// Rows that gave no example.
     pub dropped: Vec<DroppedRow>,
+    /// Rows whose end beyond `max_length` was cut off.
+    pub n_cut: usize,
+    /// The first of them.
+    pub first_cut: Option<String>,
+    /// Rows with messages of the role `developer`, which the template renders as those of `system`.
+    pub n_developer_as_system: usize,
     /// Tokens of all examples.
     pub n_tokens: usize,
     /// Tokens with a weight above 0.
@@ -339,6 +348,7 @@ fn finish(
         straddling,
         n_spans: supervision.n_spans,
         unlearned,
+        is_cut,
     })
 }
 
@@ -362,7 +372,12 @@ pub fn prepare(
     let mut faults = Faults::default();
     for row in rows {
         report.n_rows += 1;
-        let outcome = row.and_then(|row| tokenize_row(&row, template, tokenizer, options));
+        let outcome = row.and_then(|row| {
+            if is_said_by_developer(&row) && !template.knows_developer() {
+                report.n_developer_as_system += 1;
+            }
+            tokenize_row(&row, template, tokenizer, options)
+        });
         let Some(outcome) = faults.take(outcome) else {
             continue;
         };
@@ -373,9 +388,14 @@ pub fn prepare(
                 straddling,
                 n_spans: of_row,
                 unlearned,
+                is_cut,
             } => {
                 report.unlearned.n_switched_off += unlearned.n_switched_off;
                 report.unlearned.n_without_reasoning += unlearned.n_without_reasoning;
+                if is_cut {
+                    report.n_cut += 1;
+                    report.first_cut.get_or_insert_with(|| example.id.clone());
+                }
                 for (total, n) in n_spans.iter_mut().zip(of_row) {
                     *total += n;
                 }
@@ -404,6 +424,11 @@ pub fn prepare(
         report.n_masked_values = n_spans.last().copied().unwrap_or_default();
     }
     Ok(Prepared { examples, report })
+}
+
+fn is_said_by_developer(row: &Row) -> bool {
+    let mut messages = row.conversation.messages.iter();
+    messages.any(|message| message.role == Role::Developer)
 }
 
 fn commonest(counts: HashMap<String, usize>) -> Vec<StraddlingToken> {

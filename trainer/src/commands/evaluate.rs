@@ -12,10 +12,10 @@ use tooltune_data::benchmarks::slot::{
     DatasetScore, SentenceEncoder, before_after_rows, markdown_table,
 };
 use tooltune_data::endpoint::EndpointOptions;
-use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::Row;
 use tooltune_data::tools::{JsonLines, read_text};
 
+use super::reading::reading_lines;
 use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite, watched};
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
@@ -35,6 +35,7 @@ use crate::eval::saved::{check_ids, excerpt, in_file};
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
 use crate::eval::writer::{EndpointWriter, ModelWriter, Prompted, Writer, Written};
 use crate::recipes::retriever::files;
+use crate::recipes::rows::ReadingReport;
 use crate::recipes::{preparation, settings};
 
 pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
@@ -69,7 +70,11 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
 
 fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     refuse_other_rows(config)?;
-    let rows = preparation::eval_rows(config, device, &mut FlattenReport::default())?;
+    let mut report = ReadingReport::default();
+    let rows = preparation::eval_rows(config, device, &mut report)?;
+    for line in reading_lines(config, &report) {
+        say_aside(&line)?;
+    }
     for file in &config.data.eval {
         let prefix = format!("{}:", file.display());
         if let (false, Some(most)) = (
@@ -111,7 +116,7 @@ fn refuse_other_rows(config: &Config) -> Result<(), Error> {
              add --suite goat"
                 .to_string(),
         ),
-        DataFormat::Messages | DataFormat::PromptCompletion => refused(format!(
+        _ => refused(format!(
             "rows of data.format = \"{format}\" have no suite: their loss at each evaluation is \
              eval/loss in {}, and `tooltune generate` shows what the model writes after them; the \
              suites are {}, and each reads files of its own benchmark (docs/metrics.md)",

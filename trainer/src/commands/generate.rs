@@ -18,6 +18,7 @@ use crate::eval::endings::Endings;
 use crate::eval::generate::{FinishReason, GenerationOptions};
 use crate::eval::report_files::json_lines;
 use crate::eval::writer::{ModelWriter, PromptText, Prompted, Writer, Written};
+use crate::recipes::rows::ReadingReport;
 use crate::recipes::{preparation, settings};
 
 /// Characters of a prompt's last message that are shown.
@@ -143,7 +144,7 @@ fn question(
 /// The rows of the evaluation files, with a word on those that are passed over or asked otherwise
 /// than they were learned.
 fn of_rows(config: &Config, base: &BaseModel, device: &Device) -> Result<Vec<Asked>, Error> {
-    let rows = preparation::eval_rows(config, device, &mut FlattenReport::default())?;
+    let rows = preparation::eval_rows(config, device, &mut ReadingReport::default())?;
     let options = settings::prepare_options(config, &base.stop_ids);
     let mut all = Vec::with_capacity(rows.len());
     for row in &rows {

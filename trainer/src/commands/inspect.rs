@@ -2,14 +2,13 @@
 
 use std::io::IsTerminal;
 
-use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::{Faults, InspectedRow, InspectedToken, Row, inspect_row};
 
 use super::{Place, load_config, say};
 use crate::base_model::BaseModel;
 use crate::cli::{InspectArgs, OutputFormat};
 use crate::error::Error;
-use crate::recipes::rows::with_rows;
+use crate::recipes::rows::{ReadingReport, with_rows};
 use crate::recipes::settings;
 
 pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
@@ -18,7 +17,7 @@ pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
     let base = BaseModel::of(&config)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
     let files = (config.data.train.as_slice(), &device);
-    let shown = with_rows(&config, files, &mut FlattenReport::default(), |rows| {
+    let shown = with_rows(&config, files, &mut ReadingReport::default(), |rows| {
         let (mut shown, mut faults) = (0, Faults::default());
         for row in rows {
             let Some(row) = faults.take(row) else {

@@ -19,6 +19,7 @@ mod inspect;
 mod machine;
 mod nestful_suite;
 mod plan;
+mod reading;
 mod report;
 mod score;
 mod select;
@@ -109,6 +110,7 @@ impl Place {
 fn load_config(args: &ConfigArgs) -> Result<Config, Error> {
     let loaded = LoadedConfig::load(&args.config, &args.overrides)?;
     loaded.check_files()?;
+    reading::say_recognised(&loaded)?;
     Ok(loaded.config)
 }
 

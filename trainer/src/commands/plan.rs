@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
-use super::train::{say_dropped, say_flattened, unlearned_lines, without_bos_line};
+use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
 use super::{Place, load_config, say};
 use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
@@ -48,13 +48,16 @@ pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
             rows.counts(&config, &preparation, &plan);
             rows.begun(&config, begun);
             rows.say()?;
-            say_dropped(&config, &preparation.report)?;
-            say_flattened(&preparation)?;
+            say_reading(&config, &preparation)?;
+            for line in learning_rate_lines(&config, &preparation) {
+                say(&line)?;
+            }
             print_memory(&config, &plan.memory, available_memory_bytes())?;
             probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))
         }
         OutputFormat::Json => {
             let mut answer = as_json(&preparation, &plan, probe.as_ref());
+            answer["learning_rate_warnings"] = json!(learning_rate_lines(&config, &preparation));
             answer["goes_on_from_step"] = json!(begun);
             say_json(&answer)
         }
@@ -92,6 +95,9 @@ fn retriever_alone(
     rows.checkpoints(config, plan.retriever.checkpoint_bytes, plan.disk_bytes());
     rows.begun(config, begun);
     rows.say()?;
+    if let Some(line) = retriever_learning_rate_line(config, &preparation) {
+        say(&line)?;
+    }
     print_memory(config, &plan.memory, available_memory_bytes())
 }
 
@@ -266,12 +272,6 @@ impl Rows {
         if let Some(n_tokens) = largest {
             self.add("largest micro-batch", format!("{n_tokens} tokens"));
         }
-        for line in unlearned_lines(&report.unlearned) {
-            self.add("turns", line);
-        }
-        if let Some(line) = without_bos_line(&report.without_bos) {
-            self.add("begin of text", line);
-        }
         self.add(
             "evaluations",
             plan.evaluation
@@ -445,6 +445,13 @@ fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Val
         "dropped": preparation.report.dropped,
         "unlearned_turns": preparation.report.unlearned,
         "without_bos": preparation.report.without_bos,
+        "cut": preparation.report.n_cut,
+        "not_read": preparation.not_read,
+        "eval_rows": preparation.held_out.as_ref().map(|held_out| json!({
+            "dropped": held_out.report.dropped,
+            "cut": held_out.report.n_cut,
+        })),
+        "eval_not_read": preparation.eval_not_read,
         "flattened": preparation.flattened,
         "tokens": training.n_tokens,
         "trained_tokens": training.n_trained_tokens,

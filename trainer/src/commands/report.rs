@@ -10,7 +10,6 @@ use time::format_description::well_known::Rfc3339;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
-use tooltune_data::flat::FlattenReport;
 use tooltune_data::report::{
     BestCheckpoint, PreviewRow, ReportRun, SampleView, SuiteResult, ranked_samples, render,
 };
@@ -22,7 +21,7 @@ use crate::base_model::BaseModel;
 use crate::cli::ReportArgs;
 use crate::config::{Config, LoadedConfig, Suite};
 use crate::error::Error;
-use crate::recipes::rows::with_rows;
+use crate::recipes::rows::{ReadingReport, with_rows};
 use crate::recipes::{preparation, settings};
 use evaluations::{Evaluation, evaluations};
 
@@ -94,7 +93,7 @@ fn report_run(run: &Path, evaluations: &[Evaluation], place: &Place) -> Result<R
 /// The rows that were evaluated: those of `data.eval`, and those of other files that predictions of
 /// `evaluations` are named for.
 fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<Vec<Row>, Error> {
-    let found = preparation::eval_rows(config, device, &mut FlattenReport::default());
+    let found = preparation::eval_rows(config, device, &mut ReadingReport::default());
     let mut rows = or_nothing(found, "the rows of data.eval")?;
     let known: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     let files = evaluations.iter().flat_map(|one| one.row_files(&known));
@@ -104,7 +103,7 @@ fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<
         let mut config = config.clone();
         config.data.eval = vec![file];
         config.eval.max_samples = None;
-        let found = preparation::eval_rows(&config, device, &mut FlattenReport::default());
+        let found = preparation::eval_rows(&config, device, &mut ReadingReport::default());
         rows.extend(or_nothing(found, &what)?);
     }
     Ok(rows)
@@ -176,7 +175,7 @@ fn previews(config: &Config, device: &Device) -> Result<Vec<PreviewRow>, Error> 
     let base = BaseModel::of(config)?;
     let options = settings::prepare_options(config, &base.stop_ids);
     let files = (config.data.train.as_slice(), device);
-    with_rows(config, files, &mut FlattenReport::default(), |rows| {
+    with_rows(config, files, &mut ReadingReport::default(), |rows| {
         rows.take(N_PREVIEWS)
             .map(|row| {
                 let row = inspect_row(&row?, &base.template, &base.tokenizer, &options)?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use tooltune_checkpoints::adapter::{Adapter, load_adapter};
 
+use super::reading::say_recognised;
 use super::say_aside;
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::TargetArgs;
@@ -27,7 +28,9 @@ impl TargetArgs {
             true => self.path.join("config.resolved.toml"),
             false => self.path.clone(),
         };
-        let mut config = LoadedConfig::load(&path, &self.overrides)?.config;
+        let loaded = LoadedConfig::load(&path, &self.overrides)?;
+        say_recognised(&loaded)?;
+        let mut config = loaded.config;
         if !self.data.is_empty() {
             config.data.eval.clone_from(&self.data);
             config.eval.max_samples = None;

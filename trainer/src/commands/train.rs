@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
-use tooltune_data::text::{DropReason, PrepareReport, UnlearnedTurns, WithoutBos};
 
+use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
 use super::{Place, load_config, say};
 use crate::cli::TrainArgs;
 use crate::config::{ArgumentMask, Config};
@@ -37,6 +37,9 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
         None => {
             let preparation = retriever::prepare_run(&config)?;
             say_pairs(&preparation)?;
+            if let Some(line) = retriever_learning_rate_line(&config, &preparation) {
+                say(&line)?;
+            }
             caught(RETRIEVER_SETTINGS, || {
                 retriever::train(&config, &preparation, &resume, &device, &interrupt)
             })
@@ -109,14 +112,12 @@ fn train_model(
             "{n} argument values of calls are left out of the loss"
         ))?;
     }
-    say_unlearned(report)?;
-    if let Some(line) = without_bos_line(&report.without_bos) {
-        say(&line)?;
-    }
-    say_dropped(config, report)?;
-    say_flattened(&preparation)?;
+    say_reading(config, &preparation)?;
     if let Some(retriever) = &preparation.retriever {
         say_pairs(retriever)?;
+    }
+    for line in learning_rate_lines(config, &preparation) {
+        say(&line)?;
     }
     caught(TRAINING_SETTINGS, || {
         train(config, &preparation, resume, device, interrupt)
@@ -152,75 +153,4 @@ fn with_checkpoint(error: Error, config: &Config) -> Error {
         .and_then(|mut list| list.pop())
         .map(|checkpoint| checkpoint.path);
     Error::OutOfMemory(found)
-}
-
-/// The turns that are not learned though `mask.train_on` chooses them.
-fn say_unlearned(report: &PrepareReport) -> Result<(), Error> {
-    for line in unlearned_lines(&report.unlearned) {
-        say(&line)?;
-    }
-    Ok(())
-}
-
-/// What to know where chats begin without the token that plain texts begin with.
-pub(super) fn without_bos_line(without: &WithoutBos) -> Option<String> {
-    (without.n_examples > 0).then(|| {
-        format!(
-            "{} examples begin without {}, which the tokenizer puts before plain texts: the chat \
-             template writes none. So transformers and vLLM send chats, but llama.cpp puts it before \
-             them, too; if the model was trained with it, write {{{{ bos_token }}}} at the top of the \
-             template (data.chat_template)",
-            without.n_examples, without.tokens
-        )
-    })
-}
-
-/// A line for each reason why turns are not learned.
-pub(super) fn unlearned_lines(turns: &UnlearnedTurns) -> Vec<String> {
-    let reasons = [
-        (
-            turns.n_switched_off,
-            "switched off by train, weight or loss",
-        ),
-        (
-            turns.n_without_reasoning,
-            "without their reasoning, which the chat template leaves out",
-        ),
-    ];
-    reasons
-        .into_iter()
-        .filter(|(n, _)| *n > 0)
-        .map(|(n, reason)| format!("{n} turns are not learned: {reason}"))
-        .collect()
-}
-
-/// The rows that gave no example, each with its reason.
-pub(super) fn say_dropped(config: &Config, report: &PrepareReport) -> Result<(), Error> {
-    for dropped in &report.dropped {
-        let reason = match dropped.reason {
-            DropReason::TooLong => {
-                let max_length = config.data.max_length;
-                format!("it has more tokens than data.max_length, {max_length}")
-            }
-            DropReason::NothingTrained => "none of its tokens would be learned".to_string(),
-        };
-        say(&format!("dropped {}: {reason}", dropped.id))?;
-    }
-    Ok(())
-}
-
-/// What became of nested schemas, where the config flattens them.
-pub(super) fn say_flattened(preparation: &Preparation) -> Result<(), Error> {
-    let Some(flattened) = &preparation.flattened else {
-        return Ok(());
-    };
-    for (files, report) in [
-        ("data.train", &flattened.train),
-        ("data.eval", &flattened.eval),
-    ] {
-        for line in report.lines() {
-            say(&format!("{files}: {line}"))?;
-        }
-    }
-    Ok(())
 }

@@ -13,7 +13,6 @@ use tooltune_checkpoints::adapter::{
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::weights::HostTensor;
 use tooltune_data::benchmarks::slot::SentenceEncoder;
-use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::prompt_ids;
 use tooltune_kernels::ComputeDtype;
 
@@ -28,6 +27,7 @@ use crate::export::CheckpointChoice;
 use crate::models::{BatchContext, Decoder};
 use crate::recipes::preparation;
 use crate::recipes::retriever::files;
+use crate::recipes::rows::ReadingReport;
 
 pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
@@ -202,7 +202,7 @@ fn prompts(
     n: usize,
     device: &Device,
 ) -> Result<Vec<Vec<u32>>, Error> {
-    let rows = preparation::eval_rows(config, device, &mut FlattenReport::default())?;
+    let rows = preparation::eval_rows(config, device, &mut ReadingReport::default())?;
     rows.iter()
         .take(n)
         .map(|row| Ok(prompt_ids(row, &base.template, &base.tokenizer)?))

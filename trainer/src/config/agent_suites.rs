@@ -67,7 +67,7 @@ impl Checker<'_> {
             let help = format!("name the benchmark's queries: [eval.{suite}] data = [\"FILE\"]");
             let files = eval.agent_suite(suite).map_or(&[][..], |table| &table.data);
             self.rows_of_suite(&format!("eval.{suite}.data"), files, &help);
-            if data.format != DataFormat::Goat && self.is_typed("data.format") {
+            if !data.may_be(DataFormat::Goat) {
                 let message = format!(
                     "the suite {suite} prompts as [goat] says, and the rows are {}",
                     data.format

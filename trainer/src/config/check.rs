@@ -184,20 +184,13 @@ impl Checker<'_> {
                 "name at least one file",
             );
         }
-        let flatten = self.flatten(&raw);
+        let format = self.format(&raw);
+        let flatten = self.flatten(&raw, format);
         let train = self.required(
             raw.train,
             "data.train",
             "list the JSON Lines files to learn from: train = [\"data/train.jsonl\"]",
         );
-        let formats = DataFormat::WORDS.join("\", \"");
-        let format = raw.format.unwrap_or_else(|| {
-            self.missing(
-                "data.format",
-                &format!("say what the rows are: one of \"{formats}\""),
-            );
-            DataFormat::Messages
-        });
         let data = DataConfig {
             flatten,
             train,
@@ -239,10 +232,12 @@ impl Checker<'_> {
 
     fn mask(&mut self, raw: RawMask, data: &DataConfig) -> MaskConfig {
         let train_on = raw.train_on.unwrap_or(match data.format {
-            DataFormat::Messages => TrainOn::Assistant,
-            DataFormat::Slot | DataFormat::PromptCompletion | DataFormat::Goat => {
-                TrainOn::Completion
-            }
+            DataFormat::Messages | DataFormat::ShareGpt | DataFormat::Alpaca => TrainOn::Assistant,
+            DataFormat::Slot
+            | DataFormat::PromptCompletion
+            | DataFormat::Xlam
+            | DataFormat::Goat
+            | DataFormat::Auto => TrainOn::Completion,
         });
         let mut weights: Vec<SpanWeight> = Vec::new();
         for (index, typed) in raw.weights.unwrap_or_default().into_iter().enumerate() {

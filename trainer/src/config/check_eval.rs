@@ -22,7 +22,7 @@ impl Checker<'_> {
         let suites = raw.suites.unwrap_or(match data.format {
             _ if !has_model => vec![Suite::Retrieval],
             DataFormat::Slot => vec![Suite::Slot],
-            DataFormat::PromptCompletion | DataFormat::Messages | DataFormat::Goat => Vec::new(),
+            _ => Vec::new(),
         });
         if let Some(suite) = suites
             .iter()
@@ -96,7 +96,7 @@ impl Checker<'_> {
             (Suite::Slot, DataFormat::Slot),
             (Suite::Goat, DataFormat::Goat),
         ] {
-            let lacks_rows = data.format != format && self.is_typed("data.format");
+            let lacks_rows = !data.may_be(format) && has_model;
             if eval.suites.contains(&suite) && lacks_rows {
                 let message = format!("the suite {suite} needs {format} rows, not {}", data.format);
                 let help = format!("take \"{suite}\" out, or use {format} rows");

@@ -7,9 +7,9 @@ use super::rules::Checker;
 use super::settings::FlattenConfig;
 
 impl Checker<'_> {
-    pub(super) fn flatten(&mut self, raw: &RawData) -> FlattenConfig {
+    pub(super) fn flatten(&mut self, raw: &RawData, format: DataFormat) -> FlattenConfig {
         let config = flattening(raw);
-        if config.which != Flatten::None && raw.format == Some(DataFormat::Goat) {
+        if config.which != Flatten::None && format == DataFormat::Goat {
             self.report(
                 "data.flatten",
                 "trajectories have no JSON Schemas that could be flattened",

@@ -19,7 +19,7 @@ impl Checker<'_> {
     ) -> Option<GoatConfig> {
         let is_goat = data.format == DataFormat::Goat;
         if !is_goat {
-            if raw.is_some() && self.is_typed("data.format") {
+            if raw.is_some() && !data.may_be(DataFormat::Goat) {
                 let message = format!(
                     "[goat] is for trajectories, and the rows are {}",
                     data.format

@@ -148,7 +148,7 @@ impl Checker<'_> {
         (data, eval): (&DataConfig, &EvalConfig),
         has_model: bool,
     ) {
-        let has_trajectories = data.format == DataFormat::Goat;
+        let has_trajectories = data.may_be(DataFormat::Goat);
         let training = retriever.and_then(|retriever| retriever.training.as_ref());
         let learns_rows = training.is_some_and(|t| matches!(t.data, RetrieverData::Word(_)));
         if learns_rows && !has_trajectories {

@@ -80,12 +80,20 @@ choices! {
 choices! {
     /// The shape of the rows in the data files.
     DataFormat {
+        /// As the first row of each file shows it.
+        Auto = "auto",
         /// `{input_text, json_schema, gold}`: text to JSON by schema.
         Slot = "slot",
         /// `{prompt, completion}`.
         PromptCompletion = "prompt-completion",
         /// `{messages, tools?}`, rendered by the chat template.
         Messages = "messages",
+        /// `{conversations, system?, tools?}` with `{from, value}` for messages.
+        ShareGpt = "sharegpt",
+        /// `{instruction, input?, output, history?, system?, tools?}`.
+        Alpaca = "alpaca",
+        /// `{query, tools, answers}`: a question and the calls that answer it.
+        Xlam = "xlam",
         /// Trajectories `{query, calls, response}`, expanded by the `[goat]` table.
         Goat = "goat",
     }

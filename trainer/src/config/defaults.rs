@@ -9,9 +9,9 @@ use tooltune_data::benchmarks::toolqa::Setting;
 pub(crate) use tooltune_data::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
 use super::choices::{
-    ArgumentMask, CheckpointingMode, ComputeDtype, Distractors, Flatten, FlattenCollisions,
-    GoatMethod, GradientCheckpointing, LrSchedulerType, OnEmpty, OnLostReasoning, OnOverflow,
-    Optim, Packing, RecordedSet, ReportTo, Straddle,
+    ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Distractors, Flatten,
+    FlattenCollisions, GoatMethod, GradientCheckpointing, LrSchedulerType, OnEmpty,
+    OnLostReasoning, OnOverflow, Optim, Packing, RecordedSet, ReportTo, Straddle,
 };
 use super::settings::Device;
 
@@ -25,6 +25,7 @@ pub(crate) const LORA_DROPOUT: f64 = 0.0;
 pub(crate) const ALL_LINEAR: &str = "all-linear";
 pub(crate) const USE_RSLORA: bool = false;
 
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat::Auto;
 pub(crate) const MAX_LENGTH: usize = 2048;
 pub(crate) const ON_OVERFLOW: OnOverflow = OnOverflow::Error;
 pub(crate) const PACKING: Packing = Packing::None;

@@ -12,6 +12,7 @@ mod agent_suites;
 mod check;
 mod check_eval;
 mod check_flatten;
+mod check_format;
 mod check_goat;
 mod check_retriever;
 mod choices;
@@ -76,6 +77,7 @@ pub use template_kwargs::TemplateKwargs;
 
 use document::Table;
 use read::{Findings, Places};
+use tooltune_data::text::Recognised;
 
 /// A checked config that remembers where each setting came from.
 #[derive(Debug, Clone)]
@@ -84,6 +86,7 @@ pub struct LoadedConfig {
     pub config: Config,
     sources: Vec<Source>,
     places: Places,
+    recognised: Option<Recognised>,
 }
 
 impl LoadedConfig {
@@ -133,10 +136,17 @@ impl LoadedConfig {
                 config,
                 sources,
                 places: findings.places,
+                recognised: findings.recognised,
             })
         } else {
             Err(ConfigError::new(sources, findings.problems))
         }
+    }
+
+    /// The format that the rows were recognised as, where the config leaves it to them, and the row
+    /// that tells it.
+    pub fn recognised(&self) -> Option<&Recognised> {
+        self.recognised.as_ref()
     }
 
     /// Where a setting came from: `file:line:column`, the override, or `default`.

@@ -173,8 +173,9 @@ pub struct RawData {
     /// JSON Lines files to evaluate on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<Vec<PathBuf>>,
-    /// The shape of the rows.
+    /// The shape of the rows; "auto" reads it off the first row of each file.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = defaults::DATA_FORMAT))]
     pub format: Option<DataFormat>,
     /// Longest row, in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -244,7 +245,8 @@ reads!(RawData {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RawMask {
-    /// The part of a row that is learned; "assistant" for messages, otherwise "completion".
+    /// The part of a row that is learned; "assistant" for the formats messages, sharegpt and alpaca,
+    /// otherwise "completion".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train_on: Option<TrainOn>,
     /// Weights of spans inside that part; 0 is not learned, 1 is learned as usual.

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use tooltune_data::text::Recognised;
+
 use super::diagnostics::{Place, Problem};
 use super::document::{Node, Table, Value};
 use super::names;
@@ -21,6 +23,8 @@ pub(crate) struct Findings {
     pub(crate) places: Places,
     /// Settings that were meant under another name; they do not count as missing too.
     pub(crate) misnamed: Vec<String>,
+    /// What the rows were recognised as, where the config leaves it to them.
+    pub(crate) recognised: Option<Recognised>,
 }
 
 impl Findings {

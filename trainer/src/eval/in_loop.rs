@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use burn::tensor::Device;
 use tooltune_data::benchmarks::slot::SentenceEncoder;
-use tooltune_data::text::{Row, TokenizedExample, prepare};
+use tooltune_data::text::{Prepared, Row, TokenizedExample, prepare};
 
 use super::agents::AgentLoops;
 use super::documents::{no_retriever, untrained};
@@ -91,7 +91,8 @@ impl Evaluator {
             return Ok(None);
         }
         let asks = |suite: Suite| config.eval.suites.contains(&suite);
-        let examples = held_out(config, preparation)?;
+        let examples = preparation.held_out.as_ref();
+        let examples = examples.map_or_else(Vec::new, |prepared| prepared.examples.clone());
         let encoder = match asks(Suite::Slot) {
             true => Some(encoder(config, device)?),
             false => None,
@@ -291,20 +292,22 @@ pub fn encoder(config: &Config, device: &Device) -> Result<Box<dyn SentenceEncod
     Ok(Box::new(MiniLmEncoder::open(dir, device)?))
 }
 
-/// The examples whose loss the evaluations of a run measure; none where they measure none.
+/// The examples whose loss the evaluations of a run measure, and what became of the other rows;
+/// `None` where they measure none.
 ///
 /// # Errors
 ///
 /// A row that cannot be tokenized.
 pub fn held_out(
     config: &Config,
-    preparation: &Preparation,
-) -> Result<Vec<TokenizedExample>, Error> {
-    if !needs_loss(config) {
-        return Ok(Vec::new());
+    base: &BaseModel,
+    eval_rows: &[Row],
+) -> Result<Option<Prepared>, Error> {
+    if config.eval.eval_strategy == EvalStrategy::No || !needs_loss(config) {
+        return Ok(None);
     }
-    let base = &preparation.base;
     let options = settings::prepare_options(config, &base.stop_ids);
-    let rows = preparation.eval_rows.iter().cloned().map(Ok);
-    Ok(prepare(rows, &base.template, &base.tokenizer, &options)?.examples)
+    let rows = eval_rows.iter().cloned().map(Ok);
+    let prepared = prepare(rows, &base.template, &base.tokenizer, &options)?;
+    Ok(Some(prepared))
 }

@@ -51,6 +51,16 @@ impl LearningRateSchedule {
     }
 }
 
+impl LearningRateSchedule {
+    /// The largest learning rate of the run's steps: below the peak where the warm-up takes all of
+    /// them, and 0 for a run of one step with a warm-up.
+    pub fn largest(&self) -> f64 {
+        // It rises in the warm-up and never after it.
+        let after_warmup = self.warmup_steps.saturating_add(1);
+        self.at(after_warmup.min(self.total_steps))
+    }
+}
+
 /// Warm-up steps of a ratio: rounded up, as `TrainingArguments.get_warmup_steps`.
 pub fn warmup_steps(ratio: f64, total_steps: u64) -> u64 {
     (ratio * total_steps as f64).ceil() as u64
@@ -89,6 +99,32 @@ mod tests {
             }
         }
         assert!((at(Schedule::Cosine, 10) - 1.707_106_781_186_547_5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_largest_rate_is_that_of_some_step_and_of_none_larger() {
+        let schedules = [
+            Schedule::Constant,
+            Schedule::ConstantWithWarmup,
+            Schedule::Linear,
+            Schedule::Cosine,
+        ];
+        for schedule in schedules {
+            for (warmup_steps, total_steps) in [(0, 1), (1, 1), (1, 2), (4, 24), (9, 9), (30, 7)] {
+                let schedule = LearningRateSchedule {
+                    schedule,
+                    peak: 2.0,
+                    warmup_steps,
+                    total_steps,
+                };
+                let steps = (1..=total_steps).map(|step| schedule.at(step));
+                assert_eq!(
+                    schedule.largest(),
+                    steps.fold(0.0, f64::max),
+                    "{schedule:?}"
+                );
+            }
+        }
     }
 
     #[test]

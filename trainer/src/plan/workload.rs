@@ -8,7 +8,6 @@ use tooltune_data::text::{DataError, TokenizedExample, prompt_ids};
 
 use crate::config::{Config, EvalStrategy, Suite};
 use crate::error::Error;
-use crate::eval::in_loop::held_out;
 use crate::recipes::preparation::Preparation;
 
 /// Steps that are looked at one by one: seconds of work.
@@ -141,10 +140,9 @@ pub(super) fn evaluation_work(
     if config.eval.eval_strategy == EvalStrategy::No {
         return Ok(None);
     }
-    let held_out: Vec<BatchShape> = held_out(config, preparation)?
-        .iter()
-        .map(BatchShape::of_one)
-        .collect();
+    let held_out = preparation.held_out.iter();
+    let held_out = held_out.flat_map(|prepared| &prepared.examples);
+    let held_out: Vec<BatchShape> = held_out.map(BatchShape::of_one).collect();
     let longest = held_out.iter().max_by_key(|shape| shape.n_tokens);
     let asks = |suite| config.eval.suites.contains(&suite);
     let mut suites = preparation.suites.sizes();

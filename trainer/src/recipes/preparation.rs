@@ -6,15 +6,17 @@ use burn::tensor::Device;
 use serde::Serialize;
 use tooltune_data::batches::StepOrder;
 use tooltune_data::flat::FlattenReport;
-use tooltune_data::text::{PrepareReport, Row, TokenizedExample, all_rows, prepare};
+use tooltune_data::text::{
+    NotRead, PrepareReport, Prepared, Row, TokenizedExample, all_rows, prepare,
+};
 
 use super::retriever::RetrieverPreparation;
-use super::rows::with_rows;
+use super::rows::{ReadingReport, with_rows};
 use super::settings;
 use crate::base_model::BaseModel;
 use crate::config::{Config, Flatten, RunLength};
 use crate::error::Error;
-use crate::eval::in_loop::check_rows;
+use crate::eval::in_loop::{check_rows, held_out};
 use crate::eval::open_suites::OpenSuites;
 use crate::lora::LoraSpec;
 
@@ -29,8 +31,16 @@ pub struct Preparation {
     pub report: PrepareReport,
     /// What became of the schemas of the rows, where the config flattens them.
     pub flattened: Option<Flattened>,
+    /// What the training rows have and their format does not read.
+    pub not_read: NotRead,
     /// Rows to evaluate on, at most `eval.max_samples`.
     pub eval_rows: Vec<Row>,
+    /// What the rows to evaluate on have and their format does not read.
+    pub eval_not_read: NotRead,
+    /// Whether there are rows beyond the first `eval.max_samples`.
+    pub has_more_eval_rows: bool,
+    /// The rows whose loss evaluations measure, and what became of them; none without that loss.
+    pub held_out: Option<Prepared>,
     /// Adapter settings.
     pub lora: LoraSpec,
     /// Which examples make a step.
@@ -64,14 +74,19 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     lora.slots(&base.config)?;
     let suites = Rc::new(OpenSuites::open(config)?);
     let options = settings::prepare_options(config, &base.stop_ids);
-    let mut flattened = Flattened::default();
+    let (mut learned, mut evaluated) = (ReadingReport::default(), ReadingReport::default());
     let files = (config.data.train.as_slice(), device);
-    let prepared = with_rows(config, files, &mut flattened.train, |rows| {
+    let prepared = with_rows(config, files, &mut learned, |rows| {
         Ok(prepare(rows, &base.template, &base.tokenizer, &options)?)
     })?;
     check_context(&prepared.examples, base.config.max_position_embeddings)?;
-    let eval_rows = eval_rows(config, device, &mut flattened.eval)?;
+    let eval_rows = eval_rows(config, device, &mut evaluated)?;
     check_rows(config, &eval_rows)?;
+    let held_out = held_out(config, &base, &eval_rows)?;
+    let flattened = Flattened {
+        train: learned.flattened,
+        eval: evaluated.flattened,
+    };
     let lengths: Vec<usize> = prepared
         .examples
         .iter()
@@ -97,7 +112,11 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         examples: prepared.examples,
         report: prepared.report,
         flattened: (config.data.flatten.which != Flatten::None).then_some(flattened),
+        not_read: learned.not_read,
         eval_rows,
+        eval_not_read: evaluated.not_read,
+        has_more_eval_rows: evaluated.has_more,
+        held_out,
         lora,
         order,
         total_steps,
@@ -122,8 +141,8 @@ fn check_context(examples: &[TokenizedExample], context: usize) -> Result<(), Er
     }
 }
 
-/// The first `eval.max_samples` rows of the evaluation files; `flattened` says what became of their
-/// schemas, where the config flattens them.
+/// The first `eval.max_samples` rows of the evaluation files; `report` says what reading found in
+/// them.
 ///
 /// # Errors
 ///
@@ -131,13 +150,18 @@ fn check_context(examples: &[TokenizedExample], context: usize) -> Result<(), Er
 pub fn eval_rows(
     config: &Config,
     device: &Device,
-    flattened: &mut FlattenReport,
+    report: &mut ReadingReport,
 ) -> Result<Vec<Row>, Error> {
     let limit = config.eval.max_samples.unwrap_or(usize::MAX);
     let files = (config.data.eval.as_slice(), device);
-    with_rows(config, files, flattened, |rows| {
-        Ok(all_rows(rows.take(limit))?)
-    })
+    let mut has_more = false;
+    let rows = with_rows(config, files, report, |rows| {
+        let first = all_rows((&mut *rows).take(limit))?;
+        has_more = rows.next().is_some();
+        Ok(first)
+    });
+    report.has_more = has_more;
+    rows
 }
 
 fn total_steps(length: RunLength, order: &StepOrder) -> u64 {

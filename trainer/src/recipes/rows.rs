@@ -10,23 +10,34 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use tooltune_data::agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
 use tooltune_data::flat::{FlattenReport, flatten_rows};
-use tooltune_data::text::{DataError, Row, RowReader, all_rows, read_rows};
+use tooltune_data::text::{DataError, NotRead, Row, RowReader, all_rows, read_rows};
 use tooltune_data::tools::{
     ApiCatalogue, Trajectory, read_checked_trajectories, read_distinct_trajectories,
 };
 
 use super::settings;
-use crate::config::{Config, GoatConfig};
+use crate::config::{Config, DataFormat, GoatConfig};
 use crate::error::Error;
 use crate::eval::documents::{DocumentIndex, texts_of, untrained};
 
 /// Rows, one at a time.
 pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
 
+/// What reading rows finds beside them.
+#[derive(Debug, Default)]
+pub struct ReadingReport {
+    /// What became of schemas, where the config flattens them.
+    pub flattened: FlattenReport,
+    /// What the rows have and their format does not read.
+    pub not_read: NotRead,
+    /// Whether there are rows beyond the first `eval.max_samples`.
+    pub has_more: bool,
+}
+
 /// Calls `work` with the rows of `files`, which have the format of the config.
 ///
-/// `device` computes the retriever where it chooses documents, and `flattened` says what became of
-/// the schemas of the rows that `work` has read, where the config flattens them.
+/// `device` computes the retriever where it chooses documents, and `report` says what reading found
+/// in the rows that `work` has read.
 ///
 /// # Errors
 ///
@@ -34,24 +45,40 @@ pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
 pub fn with_rows<R>(
     config: &Config,
     (files, device): (&[PathBuf], &Device),
-    flattened: &mut FlattenReport,
+    report: &mut ReadingReport,
     work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
+    if config.data.format == DataFormat::Auto && !files.is_empty() {
+        return Err(unrecognised());
+    }
     let Some(format) = settings::data_format(config.data.format) else {
         return with_examples(config, goat_config(config)?, (files, device), work);
     };
-    let readers = files
+    let mut readers = files
         .iter()
         .map(|path| match config.data.check_calls {
             true => read_rows(path, format),
             false => read_rows(path, format).map(RowReader::with_unchecked_calls),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let mut rows = readers.into_iter().flatten();
-    match settings::flattening(&config.data.flatten) {
+    let mut rows = readers.iter_mut().flatten();
+    let done = match settings::flattening(&config.data.flatten) {
         None => work(&mut rows),
-        Some(flattening) => work(&mut flatten_rows(rows, &flattening, flattened)),
+        Some(flattening) => work(&mut flatten_rows(rows, &flattening, &mut report.flattened)),
+    };
+    for reader in &readers {
+        report.not_read.add(reader.not_read());
     }
+    done
+}
+
+/// Rows of a format that no file told, because none was here when the config was read.
+fn unrecognised() -> Error {
+    Error::Usage(
+        "data.format is \"auto\", and none of the files that [data] names is here to tell the format; \
+         name it, as with --set data.format=messages"
+            .to_string(),
+    )
 }
 
 fn with_examples<R>(

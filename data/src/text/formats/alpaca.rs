@@ -6,12 +6,10 @@
 
 use serde_json::{Map, Value};
 
+use super::FormattedRow;
 use super::sharegpt::system_prompt;
 use super::tools::{Wrapping, tools};
-use super::FormattedRow;
-use crate::text::conversation::{
-    Conversation, Message, Role, as_array, text_field, wrong_type,
-};
+use crate::text::conversation::{Conversation, Message, Role, as_array, text_field, wrong_type};
 use crate::text::error::DataError;
 
 /// Reads a row.

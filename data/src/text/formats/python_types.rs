@@ -25,7 +25,9 @@ pub(super) struct TypeWord {
 /// Reads a word such as `str`, `List[int], optional` or `Dict[str, float]`.
 pub(super) fn schema_of(word: &str) -> TypeWord {
     let pieces = split(word, ',');
-    let (hint, flags) = pieces.split_first().map_or(("", &[][..]), |(hint, flags)| (*hint, flags));
+    let (hint, flags) = pieces
+        .split_first()
+        .map_or(("", &[][..]), |(hint, flags)| (*hint, flags));
     let is_flag = |flag: &str| {
         let flag = flag.to_ascii_lowercase();
         flag == "optional" || flag == "required" || flag.starts_with("default")
@@ -33,7 +35,9 @@ pub(super) fn schema_of(word: &str) -> TypeWord {
     let is_known = flags.iter().all(|flag| is_flag(flag));
     let schema = parse(hint, 0).filter(|_| is_known);
     let is_optional = hint.starts_with("Optional[")
-        || flags.iter().any(|flag| !flag.eq_ignore_ascii_case("required") && is_flag(flag));
+        || flags
+            .iter()
+            .any(|flag| !flag.eq_ignore_ascii_case("required") && is_flag(flag));
     TypeWord {
         unknown: schema.is_none().then(|| word.to_owned()),
         schema: schema.unwrap_or_default(),
@@ -56,7 +60,10 @@ fn parse(hint: &str, depth: usize) -> Option<Map<String, Value>> {
         return plain(hint);
     };
     let arguments = split(arguments.strip_suffix(']')?, ',');
-    match (name.trim().trim_start_matches("typing."), arguments.as_slice()) {
+    match (
+        name.trim().trim_start_matches("typing."),
+        arguments.as_slice(),
+    ) {
         ("List" | "list" | "Sequence" | "Iterable" | "Set" | "set", [item]) => {
             Some(with_part("array", "items", parse(item)?))
         }
@@ -146,7 +153,7 @@ fn literal(values: &[&str]) -> Option<Map<String, Value>> {
     }))
 }
 
-/// A type with a schema inside of it, which is left out where it allows anything.
+/// A type with a schema inside of it.
 fn with_part(name: &str, keyword: &str, part: Map<String, Value>) -> Map<String, Value> {
     let mut schema = object(json!({"type": name}));
     schema.insert(keyword.to_owned(), Value::Object(part));
@@ -197,7 +204,11 @@ mod tests {
         ] {
             let read = schema_of(word);
             assert_eq!(Value::Object(read.schema), json!({"type": kind}), "{word}");
-            assert_eq!((read.is_optional, read.unknown), (is_optional, None), "{word}");
+            assert_eq!(
+                (read.is_optional, read.unknown),
+                (is_optional, None),
+                "{word}"
+            );
         }
     }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::error::FormatError;
 use super::DataFormat;
+use super::error::FormatError;
 use crate::text::conversation::wrong_type;
 use crate::text::error::DataError;
 use crate::tools::{JsonLines, ToolsError, did_you_mean};

@@ -7,9 +7,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::FormattedRow;
 use super::error::FormatError;
 use super::tools::{Wrapping, calls, tools};
-use super::FormattedRow;
 use crate::text::conversation::{
     Conversation, Message, Role, as_array, as_object, missing, parse_message, text_field,
     wrong_type,
@@ -144,4 +144,3 @@ fn message(item: &Value, field: &str) -> Result<(Message, String), DataError> {
     let message = parse_message(&Value::Object(message), field)?;
     Ok((message, place))
 }
-

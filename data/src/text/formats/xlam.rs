@@ -6,9 +6,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::FormattedRow;
 use super::python_types::{TypeWord, schema_of};
 use super::tools::{Wrapping, calls, tools};
-use super::FormattedRow;
 use crate::text::conversation::{
     Conversation, Message, Role, as_object, missing, parse_message, text_field, wrong_type,
 };
@@ -87,7 +87,11 @@ fn converted(
         return Ok(tool);
     };
     let Value::Object(function) = function else {
-        return Err(wrong_type(&format!("{field}.function"), function, "an object"));
+        return Err(wrong_type(
+            &format!("{field}.function"),
+            function,
+            "an object",
+        ));
     };
     let Some(given) = function.get_mut("parameters") else {
         return Ok(tool);
@@ -104,8 +108,10 @@ fn converted(
     let mut properties = Map::new();
     let mut required = Vec::new();
     for (name, parameter) in map {
-        let (property, is_required) =
-            property(as_object(parameter, &format!("{place}.{name}"))?, unknown_types);
+        let (property, is_required) = property(
+            as_object(parameter, &format!("{place}.{name}"))?,
+            unknown_types,
+        );
         properties.insert(name.clone(), property);
         if is_required {
             required.push(json!(name));

@@ -47,6 +47,7 @@ impl ChatTemplate {
         conversation: &Conversation,
         turns: Turns,
     ) -> Result<RenderedText, DataError> {
+        let conversation = &*self.with_known_roles(conversation);
         let text = self.render(conversation, GenerationPrompt::Omit)?;
         let located = Located::new(self, conversation, text);
         let chosen = Chosen::new(self, conversation, &located.full.text, turns);

@@ -7,6 +7,7 @@
 //! believed if it equals the plain one once the marks are taken out.
 
 mod date;
+mod developer;
 mod generation_tags;
 mod kwargs;
 mod left_out;
@@ -24,6 +25,7 @@ mod values;
 mod tests;
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use minijinja::{Environment, Value};
 use serde_json::Map;
@@ -80,6 +82,7 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     special: SpecialTokens,
     variables: Map<String, serde_json::Value>,
+    knows_developer: OnceLock<bool>,
 }
 
 const NAME: &str = "chat_template";
@@ -108,6 +111,7 @@ impl ChatTemplate {
             environment,
             special,
             variables: Map::new(),
+            knows_developer: OnceLock::new(),
         })
     }
 
@@ -174,6 +178,7 @@ impl ChatTemplate {
         n_messages: usize,
         generation_prompt: GenerationPrompt,
     ) -> Result<String, DataError> {
+        let conversation = &*self.with_known_roles(conversation);
         let messages = &conversation.messages[..n_messages];
         let mut writer = MessageWriter::plain();
         let text = self

@@ -12,6 +12,7 @@ mod argument_masks;
 mod asked;
 mod calls;
 mod faults;
+mod formats;
 mod given_back;
 mod learning;
 mod reading;
