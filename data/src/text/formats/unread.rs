@@ -72,7 +72,7 @@ impl NotRead {
         });
         let types = lines_of(&self.types, |word, rows| {
             format!(
-                "the type {word:?} of a parameter, in {rows}, is not known: such parameters take \
+                "the type {word:?} of a parameter, in {rows} is not known: such parameters take \
                  any value"
             )
         });
@@ -102,7 +102,7 @@ fn lines_of(
         .map(|(name, Unread { n_rows, first })| {
             let rows = match n_rows {
                 1 => first.clone(),
-                n => format!("{n} rows, such as {first}"),
+                n => format!("{n} rows, such as {first},"),
             };
             line(name, rows)
         })

@@ -176,7 +176,7 @@ fn the_parameters_of_xlam_become_a_schema_that_says_what_may_be_left_out() {
     assert_eq!(
         reader.not_read().lines(),
         [
-            format!("the field \"id\" of 2 rows, such as {place} is not read"),
+            format!("the field \"id\" of 2 rows, such as {place}, is not read"),
             format!(
                 "the type \"Callable[[float], float]\" of a parameter, in 2 rows, such as {place}, \
                  is not known: such parameters take any value"
@@ -224,7 +224,7 @@ fn calls_of_every_format_are_checked_and_told_by_the_field_that_holds_them() {
         (
             xlam(schema.clone(), json!([1])),
             DataFormat::Xlam,
-            "answers[0].arguments is an array",
+            "answers[0].arguments is a list",
         ),
         (
             json!({"query": "Go", "tools": "[]", "answers": "[]"}),
@@ -240,7 +240,7 @@ fn calls_of_every_format_are_checked_and_told_by_the_field_that_holds_them() {
         (
             json!({"query": "Go", "tools": "[{\"name\": \"f\", \"name\": \"g\"}]", "answers": "[]"}),
             DataFormat::Xlam,
-            "tools is a text that is not one JSON value (column 23: the key \"name\" stands twice",
+            "tools is a text that is not one JSON value (column 21: the key \"name\" stands twice",
         ),
     ] {
         let fault = read(&row, format).unwrap_err();

@@ -157,7 +157,7 @@ fn missing_fields_and_wrong_types_name_the_field() {
             "completion[0].role is user",
         ),
         (
-            r#"{"conversations": []}"#,
+            r#"{"dialogue": []}"#,
             Messages,
             "field \"messages\" is missing",
         ),
@@ -185,7 +185,7 @@ fn missing_fields_and_wrong_types_name_the_field() {
         (
             r#"{"messages": [{"role": "user", "content": ["x"]}]}"#,
             Messages,
-            "messages[0].content is a list",
+            "messages[0].content[0] is a text",
         ),
         (
             r#"{"messages": [{"role": "user", "content": "x", "tool_calls": [{"name": "f", "arguments": {}}]}]}"#,
