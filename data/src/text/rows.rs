@@ -18,7 +18,7 @@ use super::conversation::{
 use super::error::DataError;
 use super::formats::{
     DataFormat, FormatError, FormattedRow, NotRead, RecognisedFormat, Wrapping, foreign_row,
-    recognise, tools,
+    recognise, refuse_an_array, refuse_media, tools,
 };
 use super::slot::{GoldCheck, SlotRow};
 use crate::json::{self, JsonError};
@@ -160,6 +160,11 @@ impl RowReader {
         if self.line_number == 1 && line.starts_with(b"\xEF\xBB\xBF") {
             line.drain(..3);
         }
+        if self.line_number == 1 {
+            refuse_an_array(&line, &self.path).map_err(|error| {
+                DataError::from(error).at(&format!("{}:1", self.path.display()))
+            })?;
+        }
         Ok(Some(line))
     }
 
@@ -180,6 +185,7 @@ impl RowReader {
             return Err(wrong_type("the line", &value, "a JSON object"));
         };
         self.must_be_of_the_format(&fields)?;
+        refuse_media(&fields)?;
         self.not_read.count_fields(id, self.format, &fields);
         let row = match foreign_row(self.format, &fields) {
             Some(row) => row?,

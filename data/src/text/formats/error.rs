@@ -1,5 +1,7 @@
 //! What is wrong with a row as its format has it.
 
+use std::path::PathBuf;
+
 use thiserror::Error;
 
 /// A reason why a row is not what its format says.
@@ -58,6 +60,26 @@ pub enum FormatError {
         field: String,
         /// Its type.
         kind: String,
+    },
+
+    /// A row has pictures, sounds or films.
+    #[error(
+        "{field} holds what is no text, and language models read text alone; leave the row out, or \
+         the field where the text can do without it"
+    )]
+    Media {
+        /// The field, such as `images`.
+        field: &'static str,
+    },
+
+    /// A file is one JSON array in place of lines.
+    #[error(
+        "the file begins as one JSON array, and rows stand in JSON Lines, one object a line; convert \
+         it, `jq -c '.[]' {} > rows.jsonl`, and name the new file", path.display()
+    )]
+    JsonArray {
+        /// The file.
+        path: PathBuf,
     },
 
     /// Nobody is known to speak so.

@@ -9,9 +9,10 @@ use serde_json::{Map, Value};
 
 use super::DataFormat;
 use super::error::FormatError;
+use crate::json::{self, JsonError};
 use crate::text::conversation::wrong_type;
 use crate::text::error::DataError;
-use crate::tools::{JsonLines, ToolsError, did_you_mean};
+use crate::tools::{TextLines, did_you_mean};
 
 /// What a row was recognised as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,26 +80,44 @@ pub fn recognise_file(path: &Path) -> Result<Recognised, DataError> {
     let empty = || DataError::EmptyFile {
         path: path.to_owned(),
     };
-    let mut lines = JsonLines::open(path)?.with_unique_keys();
-    let (place, value) = lines.next().ok_or_else(empty)?.map_err(with_the_word)?;
-    let format = match &value {
-        Value::Object(fields) => recognise(fields).map_err(DataError::from),
-        other => Err(wrong_type("the line", other, "a JSON object")),
+    let mut lines = TextLines::open(path)?;
+    let (place, line) = lines.next().ok_or_else(empty)??;
+    let read = || -> Result<RecognisedFormat, DataError> {
+        refuse_an_array(line.as_bytes(), path)?;
+        match json::parse_unique(&line) {
+            Ok(Value::Object(fields)) => Ok(recognise(&fields)?),
+            Ok(other) => Err(wrong_type("the line", &other, "a JSON object")),
+            Err(JsonError::DuplicateKey(twice)) => Err(twice.into()),
+            Err(error) => Err(DataError::NotJson { error }),
+        }
     };
-    match format {
+    match read() {
         Ok(format) => Ok(Recognised { format, place }),
         Err(error) => Err(error.at(&place)),
     }
 }
 
-/// The faults of a line in the words of rows.
-fn with_the_word(error: ToolsError) -> DataError {
-    match error {
-        ToolsError::At { place, error } => match *error {
-            ToolsError::NotJson { error } => DataError::NotJson { error }.at(&place),
-            error => DataError::Tools(error.at(place)),
-        },
-        error => DataError::Tools(error),
+/// Refuses the first line of a file that is one JSON array, as LLaMA-Factory's files are.
+pub(in crate::text) fn refuse_an_array(line: &[u8], path: &Path) -> Result<(), FormatError> {
+    match line.trim_ascii_start().starts_with(b"[") {
+        false => Ok(()),
+        true => Err(FormatError::JsonArray {
+            path: path.to_owned(),
+        }),
+    }
+}
+
+/// Refuses pictures, sounds and films, which no text stands for.
+pub(in crate::text) fn refuse_media(fields: &Map<String, Value>) -> Result<(), FormatError> {
+    const MEDIA: [&str; 6] = ["images", "image", "videos", "video", "audios", "audio"];
+    let is_there = |name: &&str| match fields.get(*name) {
+        None | Some(Value::Null) => false,
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(_) => true,
+    };
+    match MEDIA.into_iter().find(is_there) {
+        None => Ok(()),
+        Some(field) => Err(FormatError::Media { field }),
     }
 }
 

@@ -55,14 +55,36 @@ pub(in crate::text) fn tools(
 }
 
 fn tool(item: &Value, field: &str, wrapping: Wrapping) -> Result<Value, DataError> {
-    let tool = match item {
+    let mut tool = match item {
         Value::String(text) => json_text::value_of(text, field, TOOL)?,
         other => other.clone(),
     };
-    let Value::Object(given) = &tool else {
+    let Value::Object(given) = &mut tool else {
         return Err(wrong_type(field, &tool, TOOL));
     };
     let is_bare = !given.contains_key("function");
+    let (function, field) = match is_bare {
+        true => (given, field.to_owned()),
+        false => match given.get_mut("function") {
+            Some(Value::Object(function)) => (function, format!("{field}.function")),
+            other => {
+                let found = other.map_or(Value::Null, |other| other.clone());
+                return Err(wrong_type(
+                    &format!("{field}.function"),
+                    &found,
+                    "an object",
+                ));
+            }
+        },
+    };
+    // As a text it would be quoted a second time, and no call could be checked by it.
+    if let Some(parameters @ Value::String(_)) = function.get_mut("parameters") {
+        let field = format!("{field}.parameters");
+        let text = parameters.as_str().unwrap_or_default();
+        let read = json_text::value_of(text, &field, TOOL)?;
+        as_object(&read, &field)?;
+        *parameters = read;
+    }
     Ok(match wrapping {
         Wrapping::Function if is_bare => json!({"type": "function", "function": tool}),
         _ => tool,

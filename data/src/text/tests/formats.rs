@@ -509,3 +509,62 @@ fn cut_rows_are_counted() {
     assert_eq!(prepared.report.n_cut, 1);
     assert_eq!(prepared.report.first_cut.as_deref(), Some("row"));
 }
+
+#[test]
+fn a_file_that_is_one_array_is_refused_with_the_command_that_converts_it() {
+    for text in [
+        "[\n  {\"instruction\": \"x\",\n",
+        "[{\"instruction\": \"x\", \"output\": \"y\"}]",
+    ] {
+        let file = file(text.as_bytes());
+        let path = file.path().display();
+        let said = format!("convert it, `jq -c '.[]' {path} > rows.jsonl`");
+        let error = recognise_file(file.path()).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("{path}:1: ")) && error.contains(&said),
+            "{error}"
+        );
+        let rows: Vec<_> = read_rows(file.path(), DataFormat::Alpaca)
+            .unwrap()
+            .collect();
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].as_ref().unwrap_err().to_string(), error);
+    }
+}
+
+#[test]
+fn rows_with_pictures_are_refused_and_empty_lists_of_them_are_not() {
+    let row = |images: Value| json!({"instruction": "x", "output": "y", "images": images});
+    let fault = read(&row(json!(["a.png"])), DataFormat::Alpaca).unwrap_err();
+    assert!(fault.starts_with("images holds what is no text"), "{fault}");
+    for none in [json!([]), json!(null)] {
+        read(&row(none), DataFormat::Alpaca).unwrap();
+    }
+}
+
+#[test]
+fn parameters_of_a_tool_that_are_a_text_are_read() {
+    let tool = |parameters: Value| json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+    let row = |parameters: Value| {
+        json!({"messages": [{"role": "user", "content": "Go"},
+            {"role": "assistant", "tool_calls": [{"name": "f", "arguments": {"n": "x"}}]}],
+            "tools": [tool(parameters)]})
+    };
+    let schema = json!({"type": "object", "properties": {"n": {"type": "string"}}});
+    let read_row = read(&row(json!(schema.to_string())), DataFormat::Messages).unwrap();
+    assert_eq!(
+        read_row.conversation.tools,
+        Some(vec![tool(schema.clone())])
+    );
+    let other = schema.to_string().replace("string", "integer");
+    let fault = read(&row(json!(other)), DataFormat::Messages).unwrap_err();
+    assert!(
+        fault.starts_with("messages[1].tool_calls[0].arguments.n"),
+        "{fault}"
+    );
+    let fault = read(&row(json!("n")), DataFormat::Messages).unwrap_err();
+    assert!(
+        fault.starts_with("tools[0].function.parameters is a text"),
+        "{fault}"
+    );
+}

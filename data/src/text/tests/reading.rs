@@ -140,7 +140,8 @@ fn missing_fields_and_wrong_types_name_the_field() {
             Slot,
             "json_schema is a text",
         ),
-        (r#"[1]"#, Slot, "the line is a list"),
+        (r#"[1]"#, Slot, "the file begins as one JSON array"),
+        (r#"1"#, Slot, "the line is a number"),
         (
             r#"{"prompt": "x"}"#,
             PromptCompletion,
