@@ -155,7 +155,7 @@ fn every_row_of_the_guide_is_read() {
             formats.push(format!("{page}: {}", found.format.as_str()));
         }
     }
-    assert_eq!(formats.len(), 10, "{formats:?}");
+    assert_eq!(formats.len(), 11, "{formats:?}");
 }
 
 #[test]
