@@ -20,8 +20,10 @@ mod recipes;
 mod retriever;
 mod runs;
 mod several_files;
+mod said_twice;
 mod suites;
 mod template_inputs;
+mod tokenizer_files;
 mod tool_suites;
 
 mod configs;

@@ -126,11 +126,8 @@ pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder 
     // The tiny fixtures are weights without a tokenizer.
     let (config, weights) = match path.is_dir() {
         true => {
-            let config = std::fs::read(path.join("config.json")).unwrap();
-            (
-                serde_json::from_slice(&config).unwrap(),
-                Weights::open(path).unwrap(),
-            )
+            let config = ModelFiles::read_config(path).unwrap();
+            (config, Weights::open(path).unwrap())
         }
         false => {
             let files = ModelFiles::open(path).unwrap();

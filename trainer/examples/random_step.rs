@@ -26,6 +26,7 @@ use tooltune::models::load::projection_features;
 use tooltune::models::{Decoder, ModelConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use tooltune::recipes::kept_blocks::{KeptBlocks, RunShape};
+use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_data::batches::{Example, MicroBatch, Padding, SeededRandom, collate};
 use tooltune_kernels::{AdamW, ComputeDtype, FrozenWeight, StackedLinear};
 
@@ -85,10 +86,8 @@ fn main() -> ExitCode {
 fn run() -> Result<Value, Failure> {
     let arguments = Arguments::parse();
     let path = arguments.shape.display();
-    let text =
-        std::fs::read(&arguments.shape).map_err(|error| format!("--shape {path}: {error}"))?;
-    let json: Value =
-        serde_json::from_slice(&text).map_err(|error| format!("--shape {path}: {error}"))?;
+    let json =
+        ModelFiles::read_config(&arguments.shape).map_err(|error| format!("--shape: {error}"))?;
     let shape = ModelConfig::from_json(&json).map_err(|error| format!("{path}: {error}"))?;
     let name = config::Device::parse(&arguments.device).ok_or_else(|| {
         let text = &arguments.device;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
-use tooltune_data::text::{ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
+use tooltune_data::text::{AddedToken, ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
 use tooltune_kernels::ComputeDtype;
 
 use crate::config::Config;
@@ -63,8 +63,11 @@ impl BaseModel {
     /// shape; no chat template; a tokenizer with more tokens than the model has embeddings.
     pub fn open(path: &Path, chat_template: Option<&Path>) -> Result<Self, Error> {
         let files = ModelFiles::open(path)?;
+        for remark in &files.remarks {
+            tracing::warn!("{}: {remark}", path.display());
+        }
         let config = shape(path, &files.config)?;
-        let tokenizer = tokenizer(path, &files.tokenizer)?;
+        let tokenizer = tokenizer(path, &files, Some(config.vocab_size))?;
         if tokenizer.vocab_size() > config.vocab_size {
             return Err(Error::Usage(format!(
                 "{}: the tokenizer has {} tokens and the model {} embeddings; \
@@ -102,7 +105,7 @@ impl BaseModel {
     ///
     /// A file that is missing, damaged or unsupported.
     pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
-        tokenizer(path, &ModelFiles::open(path)?.tokenizer)
+        tokenizer(path, &ModelFiles::open(path)?, None)
     }
 
     /// Reads the weights onto `device`, for products in `compute_dtype`.
@@ -127,9 +130,14 @@ fn shape(path: &Path, config: &Value) -> Result<ModelConfig, Error> {
     })
 }
 
-fn tokenizer(path: &Path, source: &TokenizerSource) -> Result<Tokenizer, Error> {
-    let vocabulary = match source {
-        TokenizerSource::Json(path) => return Ok(Tokenizer::from_file(path)?),
+/// The tokenizer of a model that has `n_embeddings`, if that is known.
+fn tokenizer(
+    path: &Path,
+    files: &ModelFiles,
+    n_embeddings: Option<usize>,
+) -> Result<Tokenizer, Error> {
+    let vocabulary = match &files.tokenizer {
+        TokenizerSource::Json(json) => return tokenizer_of_files(json, files, n_embeddings),
         TokenizerSource::Gguf(vocabulary) => vocabulary,
     };
     if vocabulary.model != "gpt2" {
@@ -155,6 +163,79 @@ fn tokenizer(path: &Path, source: &TokenizerSource) -> Result<Tokenizer, Error> 
     let bos = vocabulary.bos_token_id;
     let bos = bos.filter(|_| vocabulary.add_bos.unwrap_or(is_llama3));
     Ok(Tokenizer::from_tokenizers(tokenizer).with_bos(bos))
+}
+
+/// Says that BPE-dropout of a `tokenizer.json` is not done.
+pub(crate) fn warn_of_dropout(tokenizer: &Path, share: f32) {
+    tracing::warn!(
+        "{}: model.dropout = {share} is off: one text is read as the same tokens each time",
+        tokenizer.display()
+    );
+}
+
+/// A `tokenizer.json` with what the files beside it add.
+fn tokenizer_of_files(
+    json: &Path,
+    files: &ModelFiles,
+    n_embeddings: Option<usize>,
+) -> Result<Tokenizer, Error> {
+    let mut tokenizer = Tokenizer::from_file(json)?;
+    if let Some(share) = tokenizer.dropout() {
+        warn_of_dropout(json, share);
+    }
+    let special = &files.special_tokens;
+    let unused = [&special.pad_token, &special.unk_token];
+    let (mut added, mut n_tokens) = (Vec::new(), tokenizer.vocab_size());
+    for token in &files.added_tokens {
+        let is_new = tokenizer.token_to_id(&token.content).is_none();
+        // No row of text has these roles, and some folders name them without an embedding.
+        let is_unused = token.id.is_none() && unused.contains(&&Some(token.content.clone()));
+        if is_new && is_unused && n_embeddings.is_some_and(|n| n_tokens >= n) {
+            tracing::warn!(
+                "{}: {:?} has no embedding, so that it is no token here",
+                token.said_in,
+                token.content
+            );
+            continue;
+        }
+        n_tokens += usize::from(is_new);
+        added.push(token);
+    }
+    tokenizer.add_tokens(added.iter().map(|token| AddedToken {
+        content: token.content.clone(),
+        single_word: token.single_word,
+        lstrip: token.lstrip,
+        rstrip: token.rstrip,
+        normalized: token.normalized,
+        special: token.special,
+    }))?;
+    for token in added {
+        let id = tokenizer.token_to_id(&token.content);
+        if let (Some(said), Some(id)) = (token.id, id)
+            && said != id
+        {
+            return Err(Error::Usage(format!(
+                "{}: {} gives {:?} the id {said}, and with the tokens of tokenizer.json it is {id}, \
+                 which is what AutoTokenizer reads; correct the id, or save the folder again with \
+                 AutoTokenizer.from_pretrained(...).save_pretrained(directory)",
+                json.parent().unwrap_or(json).display(),
+                token.said_in,
+                token.content
+            )));
+        }
+        if let (Some(id), Some(n)) = (id, n_embeddings)
+            && id as usize >= n
+        {
+            return Err(Error::Usage(format!(
+                "{}: {} adds {:?} as token {id}, and the model has {n} embeddings; take the model \
+                 that the token belongs to, or remove the token",
+                json.parent().unwrap_or(json).display(),
+                token.said_in,
+                token.content
+            )));
+        }
+    }
+    Ok(tokenizer)
 }
 
 fn chat_template_of(

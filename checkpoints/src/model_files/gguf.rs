@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use serde_json::Map;
+
+use super::tokenizer_files::TokenizerFiles;
 use super::{GgufVocabulary, ModelFiles, SpecialTokens, TokenizerSource, gguf_config};
 use crate::error::CheckpointError;
 use crate::weights::Weights;
@@ -17,13 +20,22 @@ pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
         |key: &str| Ok::<_, CheckpointError>(gguf.metadata.text(key)?.map(str::to_owned));
     let chat_template = template("tokenizer.chat_template")?;
     let tool_use_template = template("tokenizer.chat_template.tool_use")?;
+    let tokenizer = tokenizer(path, vocabulary);
+    let added_tokens = match (&tokenizer, path.parent()) {
+        (TokenizerSource::Json(json), Some(dir)) => {
+            TokenizerFiles::read(dir, json, &Map::new())?.added_tokens()?
+        }
+        _ => Vec::new(),
+    };
     Ok(ModelFiles {
         config,
-        tokenizer: tokenizer(path, vocabulary),
+        tokenizer,
         chat_template,
         tool_use_template,
         special_tokens,
+        added_tokens,
         eos_token_ids,
+        remarks: Vec::new(),
         weights: Weights::from_gguf(gguf)?,
     })
 }

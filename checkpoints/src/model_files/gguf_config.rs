@@ -8,6 +8,7 @@ use std::f64::consts::TAU;
 
 use serde_json::{Value, json};
 
+use super::gguf_keys;
 use crate::error::CheckpointError;
 use crate::weights::gguf::{GgufFile, GgufMetadata};
 
@@ -22,6 +23,7 @@ const DIVISOR_TOLERANCE: f64 = 1e-4;
 pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     let metadata = &gguf.metadata;
     let architecture = architecture(metadata)?;
+    gguf_keys::refuse_unknown(metadata, architecture)?;
     let fields = Fields {
         metadata,
         architecture,
@@ -40,6 +42,9 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
         Some(head_dim) => head_dim,
         None => hidden_size / n_heads,
     };
+    for key in ["attention.value_length", "rope.dimension_count"] {
+        fields.must_be(key, head_dim)?;
+    }
     let n_key_value = metadata.unsigned(&fields.key("attention.head_count_kv"))?;
     let rope_theta = fields
         .optional_number("rope.freq_base")?
@@ -97,6 +102,20 @@ impl Fields<'_> {
         self.metadata.require(&key, self.metadata.unsigned(&key)?)
     }
 
+    /// Refuses a size that is there and is not that of a head.
+    fn must_be(&self, name: &str, head_dim: u64) -> Result<(), CheckpointError> {
+        let key = self.key(name);
+        match self.metadata.unsigned(&key)? {
+            Some(size) if size != head_dim => Err(CheckpointError::Unsupported {
+                path: self.metadata.path().to_owned(),
+                feature: format!("{key} = {size} beside heads of size {head_dim}"),
+                mend: "take a model whose heads have one size and are rotated as a whole, or \
+                       convert it again",
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// The shortest decimal that is the stored f32: 1e-5, not 9.999999747378752e-6.
     fn optional_number(&self, name: &str) -> Result<Option<Value>, CheckpointError> {
         let key = self.key(name);
@@ -136,28 +155,56 @@ fn vocab_size(gguf: &GgufFile) -> Result<usize, CheckpointError> {
     }
 }
 
+/// The rotary scaling as llama.cpp reads it: linear where no type is given, by the factor of the
+/// present key or else of the old one, 0 and no factor meaning 1.
+///
+/// # Source
+///
+/// ggml-org/llama.cpp, `llama-model.cpp`, `load_hparams`, and `llama-context.cpp`, by which type
+/// "none" scales nothing whatever the factor.
 fn rope_scaling(
     gguf: &GgufFile,
     fields: &Fields<'_>,
     rope_theta: f64,
 ) -> Result<Value, CheckpointError> {
     let metadata = fields.metadata;
-    if let Some(divisors) = gguf.rope_divisors()? {
-        return llama3_scaling(metadata, &divisors, rope_theta);
+    let unsupported = |feature: String| CheckpointError::Unsupported {
+        path: metadata.path().to_owned(),
+        feature,
+        mend: "take the model's safetensors directory, or one with no or linear scaling",
+    };
+    let number = |name: &str| fields.optional_number(name);
+    let attn_factor = number("rope.scaling.attn_factor")?;
+    if let Some(factor) = attn_factor.filter(|factor| factor.as_f64() != Some(1.0)) {
+        let key = fields.key("rope.scaling.attn_factor");
+        return Err(unsupported(format!("{key} = {factor}")));
     }
     let type_key = fields.key("rope.scaling.type");
-    match metadata.text(&type_key)? {
-        None | Some("none") => Ok(Value::Null),
-        Some("linear") => {
-            let factor = fields.optional_number("rope.scaling.factor")?;
-            let factor = metadata.require(&fields.key("rope.scaling.factor"), factor)?;
-            Ok(json!({ "rope_type": "linear", "factor": factor }))
+    let scales = match metadata.text(&type_key)? {
+        None | Some("linear") => true,
+        Some("none") => false,
+        Some(other) => return Err(unsupported(format!("{type_key} \"{other}\""))),
+    };
+    let factor = match (number("rope.scaling.factor")?, number("rope.scale_linear")?) {
+        (Some(new), Some(old)) if new != old => {
+            let key = fields.key("rope.scaling.factor");
+            let problem = format!(
+                "is {new}, and its older name {} is {old}; convert the model again",
+                fields.key("rope.scale_linear")
+            );
+            return Err(CheckpointError::field(metadata.path(), key, problem));
         }
-        Some(other) => Err(CheckpointError::Unsupported {
-            path: metadata.path().to_owned(),
-            feature: format!("{type_key} \"{other}\""),
-            mend: "take the model's safetensors directory, or one with no or linear scaling",
-        }),
+        (new, old) => new.or(old),
+    };
+    let factor =
+        factor.filter(|factor| scales && ![Some(0.0), Some(1.0)].contains(&factor.as_f64()));
+    match (gguf.rope_divisors()?, factor) {
+        (Some(divisors), None) => llama3_scaling(metadata, &divisors, rope_theta),
+        (Some(_), Some(factor)) => Err(unsupported(format!(
+            "rope_freqs.weight beside a rotary factor of {factor}"
+        ))),
+        (None, Some(factor)) => Ok(json!({ "rope_type": "linear", "factor": factor })),
+        (None, None) => Ok(Value::Null),
     }
 }
 

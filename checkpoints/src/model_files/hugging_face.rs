@@ -4,11 +4,12 @@
 //! pass; those that are read must have the right type.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::{ModelFiles, SpecialTokens, TokenizerSource, rope};
+use super::tokenizer_files::TokenizerFiles;
+use super::{ModelFiles, TokenizerSource, rope};
 use crate::error::CheckpointError;
 use crate::weights::Weights;
 
@@ -21,6 +22,7 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     };
     let config_path = dir.join("config.json");
     let config = config(&config_path)?;
+    check_tied_head(&config_path, &config, &weights)?;
     let tokenizer = dir.join("tokenizer.json");
     if !tokenizer.is_file() {
         let absent = std::io::Error::new(
@@ -29,18 +31,18 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
         );
         return Err(CheckpointError::io("open", &tokenizer)(absent));
     }
-    let tokenizer_config_path = dir.join("tokenizer_config.json");
-    let tokenizer_config = object_if_present(&tokenizer_config_path)?.unwrap_or_default();
+    let tokenizer_files = TokenizerFiles::read(dir, &tokenizer, &config)?;
     let eos_token_ids = eos_token_ids(dir, &config_path, &config)?;
-    let (chat_template, tool_use_template) =
-        chat_templates(dir, &tokenizer_config_path, &tokenizer_config)?;
+    let (chat_template, tool_use_template) = chat_templates(dir, &tokenizer_files)?;
     Ok(ModelFiles {
         weights,
         tokenizer: TokenizerSource::Json(tokenizer),
         chat_template,
         tool_use_template,
-        special_tokens: special_tokens(dir, &tokenizer_config_path, &tokenizer_config)?,
+        special_tokens: tokenizer_files.special_tokens()?,
+        added_tokens: tokenizer_files.added_tokens()?,
         eos_token_ids,
+        remarks: tokenizer_files.remark(&config).into_iter().collect(),
         config: Value::Object(config),
     })
 }
@@ -52,12 +54,48 @@ pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError>
     Ok(config)
 }
 
+/// Refuses a config that ties the head to the embedding beside a head that is another.
+///
+/// # Source
+///
+/// huggingface/transformers 5.23, `modeling_utils.py`, `tie_weights`, which does not tie two
+/// tensors that differ; vllm-project/vllm, `models/llama.py`, which passes over the head.
+fn check_tied_head(
+    config_path: &Path,
+    config: &Map<String, Value>,
+    weights: &Weights,
+) -> Result<(), CheckpointError> {
+    let [embedding, head] = ["model.embed_tokens.weight", "lm_head.weight"];
+    let has = |name| weights.shape(name).is_some();
+    if config.get("tie_word_embeddings") != Some(&Value::Bool(true))
+        || !has(embedding)
+        || !has(head)
+    {
+        return Ok(());
+    }
+    let Some(element) = weights.first_difference(embedding, head)? else {
+        return Ok(());
+    };
+    let problem = format!(
+        "is true, and the weights hold a {head} that differs from {embedding} in element \
+         {element}; transformers computes with that head and vLLM without it: set it to false to \
+         keep the head, or remove the tensor"
+    );
+    Err(CheckpointError::field(
+        config_path,
+        "tie_word_embeddings",
+        problem,
+    ))
+}
+
 fn object(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
     let text = fs::read(path).map_err(CheckpointError::io("read", path))?;
     serde_json::from_slice(&text).map_err(CheckpointError::json(path))
 }
 
-fn object_if_present(path: &Path) -> Result<Option<Map<String, Value>>, CheckpointError> {
+pub(super) fn object_if_present(
+    path: &Path,
+) -> Result<Option<Map<String, Value>>, CheckpointError> {
     if path.is_file() {
         object(path).map(Some)
     } else {
@@ -98,33 +136,30 @@ fn token_ids(value: &Value) -> Option<Vec<u32>> {
 
 /// The default template, and that for conversations with tools.
 ///
-/// They are chat_template.jinja and additional_chat_templates/tool_use.jinja; without the first,
-/// what tokenizer_config.json has, a string or a list of named templates.
+/// They are chat_template.jinja and the files of additional_chat_templates; without any of these,
+/// what tokenizer_config.json has, a string or a list of named templates. What
+/// special_tokens_map.json has, where it counts, goes before all.
+///
+/// # Source
+///
+/// huggingface/transformers 5.23, `tokenization_utils_base.py`, `_from_pretrained`.
 fn chat_templates(
     dir: &Path,
-    config_path: &Path,
-    config: &Map<String, Value>,
+    files: &TokenizerFiles,
 ) -> Result<(Option<String>, Option<String>), CheckpointError> {
-    let read = |path: &Path| {
-        fs::read_to_string(path)
-            .map(Some)
-            .map_err(CheckpointError::io("read", path))
-    };
-    let jinja = dir.join("chat_template.jinja");
-    if jinja.is_file() {
-        let tool_use = dir.join("additional_chat_templates/tool_use.jinja");
-        let tool_use = match tool_use.is_file() {
-            true => read(&tool_use)?,
-            false => None,
-        };
-        return Ok((read(&jinja)?, tool_use));
+    let key = "chat_template";
+    if !files.is_from_map(key)
+        && let Some(templates) = template_files(dir)?
+    {
+        return Ok(templates);
     }
-    let wrong = |problem: &str| CheckpointError::field(config_path, "chat_template", problem);
+    let (path, value) = files.setting(key);
+    let wrong = |problem: &str| CheckpointError::field(path, key, problem);
     let source = |entry: &Value, problem: &str| match entry["template"].as_str() {
         Some(template) => Ok(template.to_owned()),
         None => Err(wrong(problem)),
     };
-    match config.get("chat_template") {
+    match value {
         None | Some(Value::Null) => Ok((None, None)),
         Some(Value::String(template)) => Ok((Some(template.clone()), None)),
         Some(Value::Array(templates)) => {
@@ -141,46 +176,32 @@ fn chat_templates(
     }
 }
 
-/// Tokens of tokenizer_config.json, each missing one from special_tokens_map.json.
-fn special_tokens(
-    dir: &Path,
-    config_path: &Path,
-    config: &Map<String, Value>,
-) -> Result<SpecialTokens, CheckpointError> {
-    let map_path = dir.join("special_tokens_map.json");
-    let map = object_if_present(&map_path)?.unwrap_or_default();
-    let token = |role: &str| {
-        for (path, fields) in [(config_path, config), (map_path.as_path(), &map)] {
-            if let Some(token) = token_text(path, fields, role)? {
-                return Ok(Some(token));
-            }
-        }
-        Ok(None)
+/// The templates in files of their own, if there are any; the folder's default goes before
+/// chat_template.jinja, and what tokenizer_config.json has counts beside none of them.
+fn template_files(dir: &Path) -> Result<Option<(Option<String>, Option<String>)>, CheckpointError> {
+    let folder = dir.join("additional_chat_templates");
+    let read = |path: PathBuf| match path.is_file() {
+        true => fs::read_to_string(&path)
+            .map(Some)
+            .map_err(CheckpointError::io("read", &path)),
+        false => Ok(None),
     };
-    Ok(SpecialTokens {
-        bos_token: token("bos_token")?,
-        eos_token: token("eos_token")?,
-        pad_token: token("pad_token")?,
-        unk_token: token("unk_token")?,
-    })
-}
-
-/// A token is a string or an object with `content`.
-fn token_text(
-    path: &Path,
-    fields: &Map<String, Value>,
-    role: &str,
-) -> Result<Option<String>, CheckpointError> {
-    let value = match fields.get(role) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::Object(token)) => token.get("content").unwrap_or(&Value::Null),
-        Some(value) => value,
+    let tool_use = read(folder.join("tool_use.jinja"))?;
+    let default = match read(folder.join("default.jinja"))? {
+        Some(default) => Some(default),
+        None => read(dir.join("chat_template.jinja"))?,
     };
-    match value.as_str() {
-        Some(text) => Ok(Some(text.to_owned())),
-        None => {
-            let problem = "must be a string or an object with a string `content`";
-            Err(CheckpointError::field(path, role, problem))
+    match (default, tool_use) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => {
+            let problem = "holds tool_use.jinja and no default, and transformers then knows no \
+                           other template; put the default into chat_template.jinja";
+            Err(CheckpointError::field(
+                dir,
+                "additional_chat_templates",
+                problem,
+            ))
         }
+        found => Ok(Some(found)),
     }
 }

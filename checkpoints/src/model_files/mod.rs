@@ -7,8 +7,11 @@
 
 mod gguf;
 mod gguf_config;
+mod gguf_keys;
 mod hugging_face;
 mod rope;
+mod tokenizer_class;
+mod tokenizer_files;
 
 use std::path::{Path, PathBuf};
 
@@ -35,8 +38,34 @@ pub struct ModelFiles {
     pub tool_use_template: Option<String>,
     /// Special tokens by role, as text.
     pub special_tokens: SpecialTokens,
+    /// Tokens that the files beside a `tokenizer.json` add to it, or describe otherwise, in the
+    /// order in which they are added; none for a vocabulary inside a GGUF file.
+    pub added_tokens: Vec<AddedToken>,
     /// Ids that end a generation, in the order of the file; empty if no file tells.
     pub eos_token_ids: Vec<u32>,
+    /// What another program may read otherwise in these files, for the caller to tell.
+    pub remarks: Vec<String>,
+}
+
+/// A token that is matched in texts before anything else reads them, as `tokenizers.AddedToken`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddedToken {
+    /// How it is written.
+    pub content: String,
+    /// The id that the file gives it, where it gives one; that which it gets must be the same.
+    pub id: Option<u32>,
+    /// File and key that say so.
+    pub said_in: String,
+    /// Only as a word of its own.
+    pub single_word: bool,
+    /// Takes the white space before it.
+    pub lstrip: bool,
+    /// Takes the white space behind it.
+    pub rstrip: bool,
+    /// Matched in the normalised text.
+    pub normalized: bool,
+    /// Left out where special tokens are skipped.
+    pub special: bool,
 }
 
 /// Special tokens by role, as text.
@@ -91,15 +120,19 @@ pub struct GgufVocabulary {
 impl ModelFiles {
     /// Opens a Hugging Face directory, a `.gguf` file, or a directory that holds one.
     ///
-    /// Reads headers and the small text files; no tensor data.
+    /// Reads headers and the small text files; of the tensors only a head that a config ties to the
+    /// embedding, to compare it with that.
     ///
     /// # Errors
     ///
     /// - the weights cannot be opened, see [`Weights::open`]
     /// - `config.json` or `tokenizer.json` is absent from a directory
     /// - a JSON file does not parse, or a field read here has a wrong type
+    /// - two places of the files say the same thing differently, and programs that read them differ
+    ///   in which they take
     /// - GGUF: an architecture other than llama and qwen2, a metadata field that is needed and
-    ///   absent, or a rotary scaling that `config.json` could not express
+    ///   absent, one that may change the computation and is not known, or a rotary scaling that
+    ///   `config.json` could not express
     pub fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
         if path.extension().is_some_and(|e| e == "gguf") {
             return gguf::open(path);
@@ -113,13 +146,17 @@ impl ModelFiles {
         hugging_face::open(path)
     }
 
-    /// [`Self::config`] alone: of a directory, which need hold no other file, or of a GGUF file.
+    /// [`Self::config`] alone: of a directory, which need hold no other file, of a `config.json`
+    /// itself, or of a GGUF file.
     ///
     /// # Errors
     ///
     /// `config.json` is absent or damaged, or, for GGUF, as [`Self::open`].
     pub fn read_config(path: &Path) -> Result<Value, CheckpointError> {
-        let file = path.join("config.json");
+        let file = match path.extension().is_some_and(|e| e == "json") {
+            true => path.to_owned(),
+            false => path.join("config.json"),
+        };
         if file.is_file() {
             return Ok(Value::Object(hugging_face::config(&file)?));
         }

@@ -3,6 +3,11 @@
 //! transformers 5 writes `rope_parameters: { rope_theta, rope_type, … }`; earlier versions write
 //! `rope_theta` beside `rope_scaling: { type or rope_type, … }`. The earlier form is kept, as
 //! other readers of the config know it.
+//!
+//! A file may hold both. transformers 5.23 then reads `rope_scaling` alone, and so is it here; what
+//! the two say differently is an error, because other programs read the other one.
+//! Source: huggingface/transformers 5.23, `modeling_rope_utils.py`, `convert_rope_params_to_dict`
+//! and `standardize_rope_params`.
 
 use std::path::Path;
 
@@ -10,95 +15,162 @@ use serde_json::{Map, Value};
 
 use crate::error::CheckpointError;
 
+const OLD: &str = "rope_scaling";
+const NEW: &str = "rope_parameters";
+const THETA: &str = "rope_theta";
+/// The theta of Llama, Mistral and Qwen2 where no file says one.
+const DEFAULT_THETA: f64 = 10_000.0;
+
 /// Rewrites `config` so that only `rope_theta` and `rope_scaling` (`null` or an object with
 /// `rope_type`) remain; a config without rotary settings stays as it is.
+///
+/// # Errors
+///
+/// - a field of a wrong type, or settings for each type of layer
+/// - the same thing said twice with different values: theta, the type, the scaling
 pub(super) fn normalise(
     path: &Path,
     config: &mut Map<String, Value>,
 ) -> Result<(), CheckpointError> {
-    if !["rope_theta", "rope_scaling", "rope_parameters"]
+    if ![THETA, OLD, NEW]
         .iter()
         .any(|key| config.contains_key(*key))
     {
         return Ok(());
     }
-    let old = config.remove("rope_scaling").unwrap_or(Value::Null);
-    let mut scaling = match config.remove("rope_parameters").unwrap_or(Value::Null) {
-        Value::Null => old,
-        Value::Object(mut parameters) => {
-            move_theta(path, config, &mut parameters)?;
-            Value::Object(parameters)
-        }
-        _ => {
-            return Err(CheckpointError::field(
-                path,
-                "rope_parameters",
-                "must be an object",
-            ));
-        }
-    };
-    match &mut scaling {
-        Value::Null => {}
-        Value::Object(fields) => {
-            name_the_type(path, fields)?;
-            if fields["rope_type"] == "default" {
-                scaling = Value::Null;
-            }
-        }
-        _ => {
-            return Err(CheckpointError::field(
-                path,
-                "rope_scaling",
-                "must be an object or null",
-            ));
-        }
+    let mut old = table(path, config, OLD)?;
+    let mut new = table(path, config, NEW)?;
+    let theta = theta(path, config, [&mut old, &mut new])?;
+    if let Some(theta) = theta {
+        config.insert(THETA.to_owned(), theta);
     }
-    config.insert("rope_scaling".to_owned(), scaling);
+    let scaling = match (old, new) {
+        (None, None) => None,
+        (Some(one), None) | (None, Some(one)) => Some(one),
+        (Some(old), Some(new)) => Some(the_one_that_counts(path, old, new)?),
+    };
+    let scaling = scaling.filter(|scaling| scaling["rope_type"] != "default");
+    let scaling = scaling.map_or(Value::Null, Value::Object);
+    config.insert(OLD.to_owned(), scaling);
     Ok(())
 }
 
-fn move_theta(
+/// Takes a table out of the config, its type under the present key; an empty one says nothing.
+fn table(
     path: &Path,
     config: &mut Map<String, Value>,
-    parameters: &mut Map<String, Value>,
-) -> Result<(), CheckpointError> {
-    if parameters.values().any(Value::is_object) {
+    key: &'static str,
+) -> Result<Option<Map<String, Value>>, CheckpointError> {
+    let mut fields = match config.remove(key).unwrap_or(Value::Null) {
+        Value::Null => return Ok(None),
+        Value::Object(fields) if fields.is_empty() => return Ok(None),
+        Value::Object(fields) => fields,
+        _ => {
+            let problem = "must be an object or null";
+            return Err(CheckpointError::field(path, key, problem));
+        }
+    };
+    if fields.values().any(Value::is_object) {
         return Err(CheckpointError::Unsupported {
             path: path.to_owned(),
-            feature: "rope_parameters with other settings per layer type".to_owned(),
+            feature: format!("{key} with other settings per layer type"),
             mend: "choose a model whose layers share one rotary embedding",
         });
     }
-    let Some(theta) = parameters.remove("rope_theta") else {
-        return Ok(());
-    };
-    let differs = config
-        .get("rope_theta")
-        .is_some_and(|top| top.as_f64() != theta.as_f64());
-    if differs {
-        let problem = format!("differs from rope_parameters.rope_theta, which is {theta}");
-        return Err(CheckpointError::field(path, "rope_theta", problem));
-    }
-    config.insert("rope_theta".to_owned(), theta);
-    Ok(())
+    name_the_type(path, key, &mut fields)?;
+    Ok(Some(fields))
 }
 
 /// Gives the type its present key; a scaling without one is the default, as in transformers.
-fn name_the_type(path: &Path, fields: &mut Map<String, Value>) -> Result<(), CheckpointError> {
+fn name_the_type(
+    path: &Path,
+    table: &str,
+    fields: &mut Map<String, Value>,
+) -> Result<(), CheckpointError> {
     let old = fields.remove("type");
-    let kind = fields
-        .remove("rope_type")
-        .or(old)
-        .unwrap_or_else(|| "default".into());
-    if !kind.is_string() {
+    let new = fields.remove("rope_type");
+    if let (Some(old), Some(new)) = (&old, &new)
+        && old != new
+    {
+        let problem = format!("is {old}, and rope_type beside it is {new}; keep the right one");
         return Err(CheckpointError::field(
             path,
-            "rope_scaling.rope_type",
-            "must be a string",
+            format!("{table}.type"),
+            problem,
         ));
+    }
+    let kind = new.or(old).unwrap_or_else(|| "default".into());
+    if !kind.is_string() {
+        let key = format!("{table}.rope_type");
+        return Err(CheckpointError::field(path, key, "must be a string"));
     }
     fields.insert("rope_type".to_owned(), kind);
     Ok(())
+}
+
+/// The one theta of the config and its two tables, which are left without it.
+fn theta(
+    path: &Path,
+    config: &mut Map<String, Value>,
+    [old, new]: [&mut Option<Map<String, Value>>; 2],
+) -> Result<Option<Value>, CheckpointError> {
+    let mut take =
+        |table: &mut Map<String, Value>| table.remove(THETA).filter(|value| !value.is_null());
+    let from_new = new.as_mut().and_then(&mut take);
+    let from_old = old.as_mut().and_then(&mut take);
+    let from_top = take(config);
+    let said = [
+        (THETA, from_top),
+        ("rope_scaling.rope_theta", from_old),
+        ("rope_parameters.rope_theta", from_new),
+    ];
+    let said: Vec<(&str, Value)> = said
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)))
+        .collect();
+    let Some(((first, theta), others)) = said.split_first() else {
+        return Ok(None);
+    };
+    let differs = |(_, other): &&(&str, Value)| other.as_f64() != theta.as_f64();
+    if let Some((other, value)) = others.iter().find(differs) {
+        let problem = format!("is {theta} and differs from {other}, which is {value}");
+        return Err(CheckpointError::field(path, *first, problem));
+    }
+    let unread = *first == "rope_parameters.rope_theta" && old.is_some();
+    if unread && theta.as_f64() != Some(DEFAULT_THETA) {
+        let problem = format!(
+            "is {theta}, and transformers reads no theta there where rope_scaling stands beside \
+             it; write rope_theta beside rope_scaling"
+        );
+        return Err(CheckpointError::field(path, *first, problem));
+    }
+    Ok(Some(theta.clone()))
+}
+
+/// Of two tables, each without theta, the one that transformers reads.
+fn the_one_that_counts(
+    path: &Path,
+    old: Map<String, Value>,
+    new: Map<String, Value>,
+) -> Result<Map<String, Value>, CheckpointError> {
+    if new["rope_type"] == "default" || same(&old, &new) {
+        return Ok(old);
+    }
+    let [old, new] = [old, new].map(Value::Object);
+    let problem = format!(
+        "is {old}, and rope_parameters beside it is {new}; transformers reads the first, other \
+         programs the second: keep the right one"
+    );
+    Err(CheckpointError::field(path, OLD, problem))
+}
+
+/// Whether two tables say the same; 4 is 4.0.
+fn same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
+    let equal = |a: &Value, b: &Value| a == b || (a.is_number() && a.as_f64() == b.as_f64());
+    one.len() == other.len()
+        && one
+            .iter()
+            .all(|(key, value)| other.get(key).is_some_and(|other| equal(value, other)))
 }
 
 #[cfg(test)]
@@ -143,13 +215,72 @@ mod tests {
     fn two_different_thetas_are_an_error() {
         let config = json!({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6}});
         let error = normalised(config).unwrap_err().to_string();
-        assert!(error.contains("rope_theta: differs"), "{error}");
+        assert!(
+            error.contains("rope_theta: is 10000.0 and differs"),
+            "{error}"
+        );
     }
 
     #[test]
     fn settings_per_layer_type_are_refused() {
-        let config = json!({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}});
-        let error = normalised(config).unwrap_err().to_string();
-        assert!(error.contains("per layer type"), "{error}");
+        for table in ["rope_parameters", "rope_scaling"] {
+            let config = json!({ table: {"full_attention": {"rope_theta": 1e4}} });
+            let error = normalised(config).unwrap_err().to_string();
+            assert!(error.contains("per layer type"), "{error}");
+        }
+    }
+
+    #[test]
+    fn beside_rope_parameters_rope_scaling_counts() {
+        let linear = json!({"rope_type": "linear", "factor": 4.0});
+        let default = json!({"rope_type": "default", "rope_theta": 1e4});
+        for (old, new) in [
+            (json!({"type": "linear", "factor": 4.0}), default.clone()),
+            (linear.clone(), json!({})),
+            (json!({}), linear.clone()),
+            (Value::Null, linear.clone()),
+            (linear.clone(), Value::Null),
+            (linear.clone(), json!({"type": "linear", "factor": 4})),
+        ] {
+            let config = json!({"rope_theta": 1e4, "rope_scaling": old, "rope_parameters": new});
+            let expected = json!({"rope_theta": 1e4, "rope_scaling": linear});
+            assert_eq!(normalised(config).unwrap(), expected);
+        }
+        let yarn = json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0},
+            "rope_parameters": default});
+        assert_eq!(
+            normalised(yarn).unwrap()["rope_scaling"]["rope_type"],
+            "yarn"
+        );
+    }
+
+    #[test]
+    fn two_scalings_that_differ_are_an_error() {
+        let linear = |factor: f64| json!({"rope_type": "linear", "factor": factor});
+        for (config, said) in [
+            (
+                json!({"rope_scaling": linear(2.0), "rope_parameters": linear(4.0)}),
+                "rope_scaling: is {\"factor\":2.0",
+            ),
+            (
+                json!({"rope_scaling": {"type": "default"}, "rope_parameters": linear(4.0)}),
+                "keep the right one",
+            ),
+            (
+                json!({"rope_scaling": {"type": "linear", "rope_type": "llama3", "factor": 4.0}}),
+                "rope_scaling.type: is \"linear\"",
+            ),
+            (
+                json!({"rope_scaling": {"type": "linear", "rope_theta": 5e5}, "rope_theta": 1e4}),
+                "rope_theta: is 10000.0 and differs from rope_scaling.rope_theta",
+            ),
+            (
+                json!({"rope_scaling": linear(4.0), "rope_parameters": {"rope_theta": 5e5}}),
+                "rope_parameters.rope_theta: is 500000.0",
+            ),
+        ] {
+            let error = normalised(config).unwrap_err().to_string();
+            assert!(error.contains(said), "no {said:?} in {error}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Base models of both layouts described alike, and what is refused in them.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::json;
@@ -7,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::gguf_writer::GgufWriter;
+use crate::weights::{HostTensor, write_tensors};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -173,6 +175,141 @@ fn gguf_scaling_is_taken_over_if_linear_and_refused_otherwise() {
 }
 
 #[test]
+fn a_rotary_factor_counts_under_each_of_its_names_as_in_llama_cpp() {
+    let [factor, old] = ["llama.rope.scaling.factor", "llama.rope.scale_linear"];
+    let tiny = || GgufWriter::tiny("llama");
+    let linear = json!({"rope_type": "linear", "factor": 4.0});
+    let typed = |kind: &str| tiny().text("llama.rope.scaling.type", kind);
+    for (gguf, expected) in [
+        // The type is linear where the file does not say it.
+        (tiny().f32(factor, 4.0), &linear),
+        (tiny().f32(old, 4.0), &linear),
+        (tiny().f32(factor, 4.0).f32(old, 4.0), &linear),
+        (typed("linear").f32(old, 4.0), &linear),
+        // No factor, 0 and 1 scale nothing, and type "none" never does.
+        (typed("linear"), &Value::Null),
+        (tiny().f32(factor, 0.0), &Value::Null),
+        (tiny().f32(factor, 1.0), &Value::Null),
+        (typed("none").f32(factor, 4.0), &Value::Null),
+        (
+            tiny().f32("llama.rope.scaling.attn_factor", 1.0),
+            &Value::Null,
+        ),
+    ] {
+        assert_eq!(&open_gguf(gguf).unwrap().config["rope_scaling"], expected);
+    }
+    for (gguf, said) in [
+        (
+            tiny().f32(factor, 4.0).f32(old, 2.0),
+            "rope.scaling.factor: is 4.0",
+        ),
+        (
+            tiny().f32("llama.rope.scaling.attn_factor", 1.5),
+            "llama.rope.scaling.attn_factor = 1.5 is not supported",
+        ),
+        (
+            with_divisors(&[1.0; 8]).f32(factor, 4.0),
+            "rope_freqs.weight beside a rotary factor of 4.0",
+        ),
+    ] {
+        let error = open_gguf(gguf).unwrap_err().to_string();
+        assert!(error.contains(said), "no {said:?} in {error}");
+    }
+}
+
+#[test]
+fn metadata_that_may_change_what_a_gguf_model_computes_is_refused_by_name() {
+    for (key, value) in [
+        ("attention.scale", 0.5),
+        ("attention.clamp_kqv", 8.0),
+        ("logit_scale", 0.5),
+        ("rope.scaling.yarn_ext_factor", 1.0),
+        ("rope.freq_base_swa", 1e4),
+        ("some_key_of_tomorrow", 1.0),
+    ] {
+        for architecture in ["llama", "qwen2"] {
+            let key = format!("{architecture}.{key}");
+            let gguf = GgufWriter::tiny(architecture).f32(&key, value);
+            let error = open_gguf(gguf).unwrap_err().to_string();
+            let said = format!("{key} = {value} is not supported");
+            assert!(error.contains(&said), "no {said:?} in {error}");
+        }
+    }
+    let sizes = [
+        (
+            "llama.rope.dimension_count",
+            2,
+            "rope.dimension_count = 2 beside heads of size 4",
+        ),
+        (
+            "llama.attention.value_length",
+            8,
+            "attention.value_length = 8 beside heads of size 4",
+        ),
+        ("llama.expert_count", 8, "llama.expert_count = 8"),
+        (
+            "llama.attention.sliding_window",
+            4096,
+            "llama.attention.sliding_window = 4096",
+        ),
+    ];
+    for (key, value, said) in sizes {
+        let error = open_gguf(GgufWriter::tiny("llama").u32(key, value)).unwrap_err();
+        assert!(error.to_string().contains(said), "no {said:?} in {error}");
+    }
+    let harmless = GgufWriter::tiny("llama")
+        .u32("llama.rope.dimension_count", 4)
+        .u32("llama.attention.value_length", 4)
+        .u32("llama.vocab_size", 4)
+        .u32("llama.expert_count", 0)
+        .u32("llama.rope.scaling.original_context_length", 64)
+        .f32("llama.attention.layer_norm_epsilon", 1e-6)
+        // Another architecture's keys, and those of the file, are no part of this model.
+        .f32("qwen2.attention.scale", 0.5)
+        .f32("general.sampling.temp", 0.7);
+    assert!(open_gguf(harmless).is_ok());
+}
+
+/// A folder like [`model_dir`]'s whose weights are an embedding and a head.
+fn with_head(tied: bool, head: &[f32]) -> Result<ModelFiles, CheckpointError> {
+    let dir = model_dir(&[(
+        "config.json",
+        json!({"model_type": "llama", "tie_word_embeddings": tied}),
+    )]);
+    let tensor = |values: &[f32]| HostTensor {
+        shape: vec![values.len() / 2, 2],
+        values: values.to_vec(),
+    };
+    let tensors = [
+        ("model.embed_tokens.weight", tensor(&[1.0, 2.0, 3.0, 4.0])),
+        ("lm_head.weight", tensor(head)),
+    ];
+    let tensors = tensors.map(|(name, tensor)| (name.to_owned(), tensor));
+    let weights = dir.path().join("model.safetensors");
+    fs::remove_file(&weights).unwrap();
+    write_tensors(&weights, &BTreeMap::from(tensors)).unwrap();
+    ModelFiles::open(dir.path())
+}
+
+#[test]
+fn a_tied_head_is_the_embedding_or_the_folder_is_refused() {
+    assert!(with_head(true, &[1.0, 2.0, 3.0, 4.0]).is_ok());
+    assert!(with_head(false, &[1.0, 2.0, 3.5, 4.0]).is_ok());
+    for (head, element) in [(&[1.0, 2.0, 3.5, 4.0][..], 2), (&[1.0, 2.0], 0)] {
+        let error = with_head(true, head).unwrap_err().to_string();
+        let said = format!(
+            "lm_head.weight that differs from model.embed_tokens.weight in element {element}"
+        );
+        assert!(
+            error.contains("config.json: tie_word_embeddings"),
+            "{error}"
+        );
+        assert!(error.contains(&said), "no {said:?} in {error}");
+        assert!(error.contains("set it to false"), "{error}");
+    }
+}
+
+#[test]
 fn gguf_models_that_cannot_be_described_are_errors_that_name_the_field() {
     for (gguf, part) in [
         (
@@ -266,6 +403,18 @@ fn the_chat_template_comes_from_its_own_file_first() {
     fs::write(additional.join("tool_use.jinja"), "with tools").unwrap();
     let model = ModelFiles::open(dir.path()).unwrap();
     assert_eq!(model.tool_use_template.unwrap(), "with tools");
+    // The folder's own default goes before the file beside it.
+    fs::write(additional.join("default.jinja"), "of the folder").unwrap();
+    let model = ModelFiles::open(dir.path()).unwrap();
+    assert_eq!(model.chat_template.unwrap(), "of the folder");
+    // For transformers the folder alone is all there is.
+    fs::remove_file(additional.join("default.jinja")).unwrap();
+    fs::remove_file(dir.path().join("chat_template.jinja")).unwrap();
+    let error = ModelFiles::open(dir.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("holds tool_use.jinja and no default"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -293,24 +442,78 @@ fn of_several_templates_the_default_one_and_that_for_tools_are_taken() {
 }
 
 #[test]
-fn special_tokens_are_read_in_both_spellings_and_from_both_files() {
-    let model = open(&[
-        (
-            "tokenizer_config.json",
-            json!({"bos_token": null, "eos_token": {"content": "</s>"}}),
-        ),
-        (
-            "special_tokens_map.json",
-            json!({"bos_token": "<s>", "eos_token": "other"}),
-        ),
-    ])
-    .unwrap();
+fn special_tokens_come_from_the_file_that_transformers_reads() {
+    let map = (
+        "special_tokens_map.json",
+        json!({"bos_token": "<s>", "eos_token": {"content": "other"}, "pad_token": null}),
+    );
+    let config = |more: Value| {
+        let mut fields = json!({"bos_token": null, "eos_token": {"content": "</s>"},
+            "pad_token": "<pad>"});
+        fields
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        ("tokenizer_config.json", fields)
+    };
+    let tokens = |config| open(&[config, map.clone()]).unwrap().special_tokens;
+    let text = |token: &str| Some(token.to_owned());
+    // The map has the last word, `null` too, beside a config without added_tokens_decoder ...
     let expected = SpecialTokens {
-        bos_token: Some("<s>".to_owned()),
-        eos_token: Some("</s>".to_owned()),
+        bos_token: text("<s>"),
+        eos_token: text("other"),
         ..SpecialTokens::default()
     };
-    assert_eq!(model.special_tokens, expected);
+    assert_eq!(tokens(config(json!({}))), expected);
+    // ... and none beside one that has it.
+    let expected = SpecialTokens {
+        eos_token: text("</s>"),
+        pad_token: text("<pad>"),
+        ..SpecialTokens::default()
+    };
+    assert_eq!(
+        tokens(config(json!({"added_tokens_decoder": {}}))),
+        expected
+    );
+}
+
+#[test]
+fn settings_that_read_or_write_text_in_another_way_are_refused() {
+    for (fields, said) in [
+        (
+            json!({"split_special_tokens": true}),
+            "split_special_tokens = true",
+        ),
+        (
+            json!({"clean_up_tokenization_spaces": true,
+                "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": true}),
+            "will_corrupt_output = true",
+        ),
+        (
+            json!({"fast_tokenizer_files": ["tokenizer.json", "config.json"]}),
+            "fast_tokenizer_files with config.json beside tokenizer.json",
+        ),
+        (
+            json!({"eos_token": 7}),
+            "eos_token: must be a string or an object",
+        ),
+        (
+            json!({"extra_special_tokens": "a"}),
+            "extra_special_tokens: must be a list",
+        ),
+        (
+            json!({"added_tokens_decoder": {"x": {"content": "a"}}}),
+            "\"x\" must be a token id",
+        ),
+    ] {
+        let error = open(&[("tokenizer_config.json", fields)])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("tokenizer_config.json: ") && error.contains(said),
+            "{error}"
+        );
+    }
 }
 
 #[test]

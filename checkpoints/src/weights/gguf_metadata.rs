@@ -39,6 +39,13 @@ impl GgufMetadata {
         &self.path
     }
 
+    /// All entries, sorted by key.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &GgufValue)> {
+        self.entries
+            .iter()
+            .map(|(key, value)| (key.as_str(), value))
+    }
+
     /// Whether there is an entry of this key, whatever its type.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)

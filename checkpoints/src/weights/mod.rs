@@ -37,6 +37,8 @@ pub use write::{write_tensors, write_tensors_as};
 
 /// Bytes fetched at once while a tensor is converted; bounds the extra memory of a read.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Values compared at once; a multiple of the values in a block of any format.
+const COMPARED_VALUES: usize = 1 << 20;
 
 /// A dense tensor in host memory.
 #[derive(Clone, PartialEq)]
@@ -122,21 +124,76 @@ impl Weights {
     /// - it is stored as integers, booleans or another format without a conversion here
     /// - the file cannot be read, or became shorter since it was opened
     pub fn read_f32(&self, name: &str) -> Result<HostTensor, CheckpointError> {
-        let tensor = self.tensors.get(name).ok_or_else(|| self.unknown(name))?;
+        let tensor = self.stored(name)?;
         let source = &self.files[tensor.file_idx];
-        let Encoding::Read(format) = &tensor.encoding else {
-            return Err(CheckpointError::UnsupportedDtype {
-                path: source.path().to_owned(),
-                tensor: name.to_owned(),
-                dtype: tensor.encoding.name().to_owned(),
-                supported: encoding::SAFETENSORS_READ,
-            });
-        };
-        let values = decode_at(source, tensor.offset, &tensor.shape, *format)?;
+        let format = self.format(name, tensor)?;
+        let values = decode_at(source, tensor.offset, &tensor.shape, format)?;
         Ok(HostTensor {
             values: tensor.row_order.undo(values, &tensor.shape),
             shape: tensor.shape.clone(),
         })
+    }
+
+    /// The first element in which two tensors differ as f32, or `None` if all are equal. Shapes that
+    /// differ do so from the first one on. Both are read in pieces.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read_f32`], for either.
+    pub(crate) fn first_difference(
+        &self,
+        one: &str,
+        other: &str,
+    ) -> Result<Option<usize>, CheckpointError> {
+        let [a, b] = [self.stored(one)?, self.stored(other)?];
+        if a.shape != b.shape {
+            return Ok(Some(0));
+        }
+        let n_values: usize = a.shape.iter().product();
+        for start in (0..n_values).step_by(COMPARED_VALUES) {
+            let n = COMPARED_VALUES.min(n_values - start);
+            let [left, right] = [
+                self.values_of(one, a, start, n)?,
+                self.values_of(other, b, start, n)?,
+            ];
+            let mut pairs = left.iter().zip(&right);
+            // A NaN in both is no difference.
+            if let Some(at) = pairs.position(|(a, b)| a != b && a.to_bits() != b.to_bits()) {
+                return Ok(Some(start + at));
+            }
+        }
+        Ok(None)
+    }
+
+    fn stored(&self, name: &str) -> Result<&StoredTensor, CheckpointError> {
+        self.tensors.get(name).ok_or_else(|| self.unknown(name))
+    }
+
+    /// `n` values of a tensor from `start` on, which blocks of its format must not cross, in the
+    /// order of the file.
+    fn values_of(
+        &self,
+        name: &str,
+        tensor: &StoredTensor,
+        start: usize,
+        n: usize,
+    ) -> Result<Vec<f32>, CheckpointError> {
+        let source = &self.files[tensor.file_idx];
+        let format = self.format(name, tensor)?;
+        let offset = (start / format.block_values() * format.block_bytes()) as u64;
+        decode_at(source, tensor.offset + offset, &[n], format)
+    }
+
+    fn format(&self, name: &str, tensor: &StoredTensor) -> Result<Format, CheckpointError> {
+        match &tensor.encoding {
+            Encoding::Read(format) => Ok(*format),
+            other => Err(CheckpointError::UnsupportedDtype {
+                path: self.files[tensor.file_idx].path().to_owned(),
+                tensor: name.to_owned(),
+                dtype: other.name().to_owned(),
+                supported: encoding::SAFETENSORS_READ,
+            }),
+        }
     }
 
     /// Compares the tensors on disk with those of the model, both ways.

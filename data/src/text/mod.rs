@@ -49,7 +49,7 @@ pub use template::{
     ChatTemplate, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,
     TemplateDate, TemplateKwargError, Turns,
 };
-pub use tokenizer::{AddedTokens, Encoded, Specials, Tokenizer};
+pub use tokenizer::{AddedToken, AddedTokens, Encoded, Specials, Tokenizer};
 pub use word_piece::WordPiece;
 
 pub use crate::faults::{Faults, all_rows};

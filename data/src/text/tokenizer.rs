@@ -4,7 +4,8 @@
 //! template wrote, as in `apply_chat_template(tokenize=True)` of transformers 5.23, which calls the
 //! tokenizer with `add_special_tokens=False`. The file's post-processor, truncation and padding are
 //! switched off, because they add tokens, cut text, and trim the byte offsets that spans are matched
-//! with; what the post-processor adds to a plain text is remembered ([`Tokenizer::added`]).
+//! with; what the post-processor adds to a plain text is remembered ([`Tokenizer::added`]). BPE-dropout
+//! (`model.dropout`), which draws other tokens for one text at each reading, is off, too.
 
 use std::fmt;
 use std::path::Path;
@@ -39,11 +40,29 @@ pub struct AddedTokens {
     pub after: Vec<u32>,
 }
 
+/// A token that is matched in texts before the model of the tokenizer reads them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddedToken {
+    /// How it is written.
+    pub content: String,
+    /// Only as a word of its own.
+    pub single_word: bool,
+    /// Takes the white space before it.
+    pub lstrip: bool,
+    /// Takes the white space behind it.
+    pub rstrip: bool,
+    /// Matched in the normalised text.
+    pub normalized: bool,
+    /// Left out where special tokens are skipped.
+    pub special: bool,
+}
+
 /// A tokenizer of a language model.
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     added: AddedTokens,
+    dropout: Option<f32>,
 }
 
 impl Tokenizer {
@@ -74,9 +93,14 @@ impl Tokenizer {
         inner.with_padding(None);
         // Switching truncation off has no condition that could fail.
         let _ = inner.with_truncation(None);
+        let dropout = without_dropout(&mut inner);
         let added = added_tokens(&inner).unwrap_or_default();
         inner.with_post_processor(None::<tokenizers::PostProcessorWrapper>);
-        Self { inner, added }
+        Self {
+            inner,
+            added,
+            dropout,
+        }
     }
 
     /// Says that a token is put before plain texts, where the tokenizer itself does not know it, as
@@ -116,6 +140,32 @@ impl Tokenizer {
     /// Tokens as the vocabulary spells them.
     pub(super) fn spelled(&self, ids: &[u32]) -> String {
         ids.iter().filter_map(|id| self.id_to_token(*id)).collect()
+    }
+
+    /// The share of merges that the file leaves out at random (BPE-dropout), and that are all done
+    /// here; `None` where the file leaves out none.
+    pub fn dropout(&self) -> Option<f32> {
+        self.dropout
+    }
+
+    /// Adds tokens in this order: each gets the id that it has in the vocabulary, or the next free
+    /// one. One that was added before is described anew.
+    ///
+    /// # Errors
+    ///
+    /// - the tokenizer library refuses one
+    pub fn add_tokens(
+        &mut self,
+        tokens: impl IntoIterator<Item = AddedToken>,
+    ) -> Result<(), DataError> {
+        let tokens = tokens.into_iter().map(|token| {
+            tokenizers::AddedToken::from(token.content, token.special)
+                .single_word(token.single_word)
+                .lstrip(token.lstrip)
+                .rstrip(token.rstrip)
+                .normalized(token.normalized)
+        });
+        self.inner.add_tokens(tokens).map(drop).map_err(failed)
     }
 
     /// Reads a text as tokens.
@@ -190,6 +240,18 @@ fn added_tokens(inner: &tokenizers::Tokenizer) -> Option<AddedTokens> {
         before: whole[..at].to_vec(),
         after: whole[at + plain.len()..].to_vec(),
     })
+}
+
+/// Switches BPE-dropout off; returns the share that it left out.
+pub(super) fn without_dropout(tokenizer: &mut tokenizers::Tokenizer) -> Option<f32> {
+    let tokenizers::ModelWrapper::BPE(bpe) = tokenizer.get_model() else {
+        return None;
+    };
+    let dropout = bpe.dropout.filter(|&share| share > 0.0)?;
+    let mut bpe = bpe.clone();
+    bpe.dropout = None;
+    tokenizer.with_model(bpe);
+    Some(dropout)
 }
 
 fn failed(error: tokenizers::Error) -> DataError {

@@ -2,7 +2,7 @@
 //!
 //! Unlike the language model's tokenizer, this one keeps the file's post-processor, because no
 //! template writes `[CLS]` and `[SEP]`; the file's own truncation and padding (128 in
-//! all-MiniLM-L6-v2) are replaced, because sentence-transformers does so too.
+//! all-MiniLM-L6-v2) are replaced, because sentence-transformers does so too. BPE-dropout is off.
 
 use std::fmt;
 use std::path::Path;
@@ -10,11 +10,13 @@ use std::path::Path;
 use tokenizers::{TruncationParams, TruncationStrategy};
 
 use super::error::DataError;
+use super::tokenizer::without_dropout;
 
 /// A tokenizer of a sentence encoder.
 #[derive(Clone)]
 pub struct WordPiece {
     inner: tokenizers::Tokenizer,
+    dropout: Option<f32>,
 }
 
 impl WordPiece {
@@ -42,7 +44,14 @@ impl WordPiece {
             ..TruncationParams::default()
         };
         inner.with_truncation(Some(truncation)).map_err(refused)?;
-        Ok(Self { inner })
+        let dropout = without_dropout(&mut inner);
+        Ok(Self { inner, dropout })
+    }
+
+    /// The share of merges that the file leaves out at random (BPE-dropout), and that are all done
+    /// here; `None` where the file leaves out none.
+    pub fn dropout(&self) -> Option<f32> {
+        self.dropout
     }
 
     /// Token ids of a sentence, special tokens included, cut at the limit.

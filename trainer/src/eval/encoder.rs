@@ -9,6 +9,7 @@ use tooltune_data::benchmarks::slot::{ScoreError, SentenceEncoder};
 use tooltune_data::text::WordPiece;
 use tooltune_kernels::ComputeDtype;
 
+use crate::base_model::warn_of_dropout;
 use crate::error::Error;
 use crate::models::minilm::{MiniLm, MiniLmConfig, ParameterLayout};
 
@@ -56,6 +57,9 @@ impl EncoderFiles {
                 .clamp(2, most),
         };
         let tokenizer = WordPiece::from_file(&dir.join("tokenizer.json"), max_seq_length)?;
+        if let Some(share) = tokenizer.dropout() {
+            warn_of_dropout(&dir.join("tokenizer.json"), share);
+        }
         Ok(Self {
             dir: dir.to_owned(),
             config,

@@ -2,7 +2,7 @@
 //!
 //! One struct serves Llama, Mistral and Qwen2: they differ in biases, tying, head size and RoPE
 //! scaling. A field that would change the function and is not understood is an error, never
-//! ignored.
+//! ignored; an absent one means what it means in transformers 5.23.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -71,6 +71,9 @@ pub struct ModelConfig {
     pub rope_theta: f64,
     /// Rescaling of the rotary frequencies.
     pub rope_scaling: RopeScaling,
+    /// Probability with which transformers drops a weight of the attention in training. It is not
+    /// applied here, and training says so.
+    pub attention_dropout: f64,
 }
 
 /// How rotary frequencies are stretched beyond the context of pre-training.
@@ -97,7 +100,8 @@ pub enum RopeScaling {
 }
 
 impl ModelConfig {
-    /// Reads the fields of `config.json`.
+    /// Reads the fields of `config.json`, rotary settings as
+    /// `tooltune_checkpoints::model_files::ModelFiles::read_config` spells them.
     ///
     /// # Errors
     ///
@@ -113,30 +117,24 @@ impl ModelConfig {
         let num_attention_heads = count(json, "num_attention_heads")?;
         let head_dim =
             optional_count(json, "head_dim")?.unwrap_or(hidden_size / num_attention_heads.max(1));
-        let num_key_value_heads =
-            optional_count(json, "num_key_value_heads")?.unwrap_or(num_attention_heads);
         let attention_bias = flag(json, "attention_bias", false)?;
-        let rope = json
-            .get("rope_parameters")
-            .filter(|value| value.is_object())
-            .unwrap_or(json);
+        let max_position_embeddings = count(json, "max_position_embeddings")?;
         let config = Self {
             hidden_size,
             intermediate_size: count(json, "intermediate_size")?,
             num_hidden_layers: count(json, "num_hidden_layers")?,
             num_attention_heads,
-            num_key_value_heads,
+            num_key_value_heads: key_value_heads(json, &model_type, num_attention_heads)?,
             head_dim,
             vocab_size: count(json, "vocab_size")?,
             rms_norm_eps: number(json, "rms_norm_eps")?,
-            max_position_embeddings: count(json, "max_position_embeddings")?,
+            max_position_embeddings,
             tie_word_embeddings: flag(json, "tie_word_embeddings", false)?,
             qkv_bias: attention_bias || model_type == "qwen2",
             o_bias: attention_bias && model_type == "llama",
-            rope_theta: optional_number(rope, "rope_theta")?
-                .or(optional_number(json, "rope_theta")?)
-                .unwrap_or(10_000.0),
-            rope_scaling: RopeScaling::from_json(json)?,
+            rope_theta: optional_number(json, "rope_theta")?.unwrap_or(10_000.0),
+            rope_scaling: RopeScaling::from_json(json, max_position_embeddings)?,
+            attention_dropout: probability(json, "attention_dropout")?,
             model_type,
         };
         config.check_sizes()?;
@@ -199,14 +197,11 @@ impl ModelConfig {
 }
 
 impl RopeScaling {
-    fn from_json(json: &Value) -> Result<Self, ModelConfigError> {
-        let table = ["rope_scaling", "rope_parameters"]
-            .iter()
-            .filter_map(|key| json.get(*key))
-            .find(|value| value.is_object());
-        let Some(table) = table else {
+    fn from_json(json: &Value, max_position_embeddings: usize) -> Result<Self, ModelConfigError> {
+        let Some(table) = json.get("rope_scaling").filter(|value| value.is_object()) else {
             return Ok(Self::None);
         };
+        full_rotation(table, "rope_scaling.partial_rotary_factor")?;
         let kind = table
             .get("rope_type")
             .or_else(|| table.get("type"))
@@ -221,9 +216,10 @@ impl RopeScaling {
                 factor: number(table, "factor")?,
                 low_freq_factor: number(table, "low_freq_factor")?,
                 high_freq_factor: number(table, "high_freq_factor")?,
-                original_max_position_embeddings: number(
+                original_max_position_embeddings: original_context(
+                    json,
                     table,
-                    "original_max_position_embeddings",
+                    max_position_embeddings,
                 )?,
             }),
             other => Err(ModelConfigError::Unsupported {
@@ -259,6 +255,90 @@ impl RopeScaling {
     }
 }
 
+/// Key and value heads; an absent key means 8 for Mistral and 32 for Qwen2, `null` one for each
+/// query head.
+///
+/// # Source
+///
+/// `configuration_mistral.py` and `configuration_qwen2.py` of transformers 5.23.
+fn key_value_heads(
+    json: &Value,
+    model_type: &str,
+    num_attention_heads: usize,
+) -> Result<usize, ModelConfigError> {
+    let absent = match (json.get("num_key_value_heads"), model_type) {
+        (None, "mistral") => 8,
+        (None, "qwen2") => 32,
+        _ => num_attention_heads,
+    };
+    Ok(optional_count(json, "num_key_value_heads")?.unwrap_or(absent))
+}
+
+/// The context of pre-training for Llama 3's scaling, which may stand in the table, at the top of
+/// the file, or, where it is the model's own context, nowhere.
+///
+/// # Source
+///
+/// `standardize_rope_params` of transformers 5.23, `modeling_rope_utils.py`.
+fn original_context(
+    json: &Value,
+    table: &Value,
+    max_position_embeddings: usize,
+) -> Result<f64, ModelConfigError> {
+    let field = "original_max_position_embeddings";
+    let [top, inner] = [
+        optional_number(json, field)?,
+        optional_number(table, field)?,
+    ];
+    match (top, inner) {
+        (Some(top), Some(inner)) if top != inner => Err(ModelConfigError::Unsupported {
+            field,
+            value: top.to_string(),
+            hint: "rope_scaling says another number; keep the right one",
+        }),
+        _ => Ok(top.or(inner).unwrap_or(max_position_embeddings as f64)),
+    }
+}
+
+/// Refuses a rotation of a part of each head.
+fn full_rotation(json: &Value, field: &'static str) -> Result<(), ModelConfigError> {
+    let key = field.rsplit('.').next().unwrap_or(field);
+    match json.get(key) {
+        None | Some(Value::Null) => Ok(()),
+        Some(value) if value.as_f64() == Some(1.0) => Ok(()),
+        Some(value) => Err(ModelConfigError::Unsupported {
+            field,
+            value: value.to_string(),
+            hint: "supported is a rotation of whole heads, which is 1",
+        }),
+    }
+}
+
+/// Refuses a window of attention that transformers would apply, where the file says nothing of it
+/// too: Mistral has one then, and Qwen2 under `use_sliding_window`.
+///
+/// # Source
+///
+/// `configuration_mistral.py` and `configuration_qwen2.py` of transformers 5.23.
+fn refuse_window(json: &Value, model_type: &str) -> Result<(), ModelConfigError> {
+    let field = "sliding_window";
+    let hint = "set it to null if max_length stays below the window";
+    let uses_window = model_type == "mistral" || json["use_sliding_window"] == Value::Bool(true);
+    let value = match json.get(field) {
+        _ if !uses_window => return Ok(()),
+        Some(Value::Null) => return Ok(()),
+        Some(value) => value.to_string(),
+        None => {
+            let family = match model_type {
+                "mistral" => "Mistral",
+                _ => "use_sliding_window",
+            };
+            format!("4096, which an absent key means for {family},")
+        }
+    };
+    Err(ModelConfigError::Unsupported { field, value, hint })
+}
+
 fn refuse_unsupported(json: &Value, model_type: &str) -> Result<(), ModelConfigError> {
     let unsupported = |field, value: &Value, hint| {
         Err(ModelConfigError::Unsupported {
@@ -267,26 +347,21 @@ fn refuse_unsupported(json: &Value, model_type: &str) -> Result<(), ModelConfigE
             hint,
         })
     };
-    if let Some(value) = json
-        .get("hidden_act")
-        .filter(|v| v.as_str() != Some("silu"))
-    {
-        return unsupported("hidden_act", value, "supported is silu");
+    // Some families write `hidden_activation`; a file with both must mean one.
+    for field in ["hidden_act", "hidden_activation"] {
+        if let Some(value) = json.get(field).filter(|v| v.as_str() != Some("silu")) {
+            return unsupported(field, value, "supported is silu");
+        }
     }
-    // Qwen2 writes a window that it does not use unless use_sliding_window is true.
-    let window = json.get("sliding_window").filter(|v| !v.is_null());
-    let uses_window = model_type == "mistral" || json["use_sliding_window"] == Value::Bool(true);
-    let hint = "set it to null if max_length stays below the window";
-    if let Some(value) = window.filter(|_| uses_window) {
-        return unsupported("sliding_window", value, hint);
+    refuse_window(json, model_type)?;
+    let is_full = |layer: &Value| layer == "full_attention";
+    let layers = json.get("layer_types").and_then(Value::as_array);
+    if let Some(other) = layers.and_then(|layers| layers.iter().find(|layer| !is_full(layer))) {
+        return unsupported("layer_types", other, "supported is full_attention");
     }
-    // `MistralConfig` of transformers 5.23 has a window where the file says nothing of it.
-    if model_type == "mistral" && json.get("sliding_window").is_none() {
-        return Err(ModelConfigError::Unsupported {
-            field: "sliding_window",
-            value: "4096, which an absent key means for Mistral,".to_string(),
-            hint,
-        });
+    full_rotation(json, "partial_rotary_factor")?;
+    if let Some(value) = json.get("rope_parameters") {
+        return unsupported("rope_parameters", value, "write it as rope_scaling");
     }
     if json.get("mlp_bias") == Some(&Value::Bool(true)) {
         return unsupported("mlp_bias", &json["mlp_bias"], "supported is false");
@@ -344,6 +419,16 @@ fn optional_number(json: &Value, field: &'static str) -> Result<Option<f64>, Mod
     }
 }
 
+fn probability(json: &Value, field: &'static str) -> Result<f64, ModelConfigError> {
+    match json.get(field) {
+        None | Some(Value::Null) => Ok(0.0),
+        Some(value) => match value.as_f64() {
+            Some(x) if (0.0..1.0).contains(&x) => Ok(x),
+            _ => Err(wrong(json, field, "a number from 0 to below 1")),
+        },
+    }
+}
+
 fn flag(json: &Value, field: &'static str, default: bool) -> Result<bool, ModelConfigError> {
     match json.get(field) {
         None | Some(Value::Null) => Ok(default),
@@ -358,13 +443,113 @@ mod tests {
 
     use super::*;
 
+    fn llama() -> Value {
+        json!({
+            "model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128,
+            "rms_norm_eps": 1e-5, "max_position_embeddings": 32768,
+        })
+    }
+
+    /// The config of a Llama with these fields, or how it is refused.
+    fn with(fields: Value) -> Result<ModelConfig, String> {
+        let mut file = llama();
+        let fields = fields.as_object().unwrap().clone();
+        file.as_object_mut().unwrap().extend(fields);
+        ModelConfig::from_json(&file).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_said_twice_agrees_or_is_refused() {
+        let llama3 = |more: Value| {
+            let mut table = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0});
+            table
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            table
+        };
+        let key = "original_max_position_embeddings";
+        let original = |config: Result<ModelConfig, String>| match config.unwrap().rope_scaling {
+            RopeScaling::Llama3 {
+                original_max_position_embeddings,
+                ..
+            } => original_max_position_embeddings,
+            other => panic!("{other:?}"),
+        };
+        // The values of `AutoConfig` of transformers 5.23.
+        for (fields, expected) in [
+            (json!({"rope_scaling": llama3(json!({key: 2048}))}), 2048.0),
+            (
+                json!({"rope_scaling": llama3(json!({})), key: 4096}),
+                4096.0,
+            ),
+            (json!({"rope_scaling": llama3(json!({}))}), 32768.0),
+        ] {
+            assert_eq!(original(with(fields)), expected);
+        }
+        for (fields, said) in [
+            (
+                json!({"rope_scaling": llama3(json!({key: 2048})), key: 4096}),
+                "original_max_position_embeddings = 4096",
+            ),
+            (
+                json!({"hidden_act": "silu", "hidden_activation": "gelu"}),
+                "hidden_activation = \"gelu\"",
+            ),
+            (
+                json!({"partial_rotary_factor": 0.5}),
+                "partial_rotary_factor = 0.5",
+            ),
+            (
+                json!({"rope_scaling": {"rope_type": "linear", "factor": 2.0,
+                    "partial_rotary_factor": 0.5}}),
+                "rope_scaling.partial_rotary_factor = 0.5",
+            ),
+            (
+                json!({"layer_types": ["full_attention", "sliding_attention"]}),
+                "layer_types = \"sliding_attention\"",
+            ),
+            (
+                json!({"model_type": "qwen2", "use_sliding_window": true}),
+                "sliding_window = 4096, which an absent key means for use_sliding_window",
+            ),
+            (
+                json!({"attention_dropout": 1.5}),
+                "attention_dropout must be",
+            ),
+        ] {
+            let error = with(fields).unwrap_err();
+            assert!(error.contains(said), "no {said:?} in {error}");
+        }
+        assert_eq!(
+            with(json!({"attention_dropout": 0.5}))
+                .unwrap()
+                .attention_dropout,
+            0.5
+        );
+    }
+
+    #[test]
+    fn absent_key_value_heads_are_those_of_the_family() {
+        let heads = |fields: Value| with(fields).unwrap().num_key_value_heads;
+        let many = json!({"num_attention_heads": 32, "sliding_window": null});
+        for (model_type, absent) in [("llama", 32), ("mistral", 8), ("qwen2", 32)] {
+            let mut fields = many.clone();
+            fields["model_type"] = model_type.into();
+            assert_eq!(heads(fields.clone()), absent, "{model_type}");
+            fields["num_key_value_heads"] = Value::Null;
+            assert_eq!(heads(fields), 32, "{model_type}");
+        }
+    }
+
     #[test]
     fn a_mistral_without_a_word_on_its_window_has_that_of_transformers() {
-        let mut file = json!({
-            "model_type": "mistral", "hidden_size": 32, "intermediate_size": 64,
-            "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128,
-            "rms_norm_eps": 1e-5, "max_position_embeddings": 32768, "sliding_window": null,
-        });
+        let mut file = llama();
+        file["model_type"] = "mistral".into();
+        file["sliding_window"] = Value::Null;
+        file["num_key_value_heads"] = 4.into();
         assert!(ModelConfig::from_json(&file).is_ok());
         let refused = |file: &Value| ModelConfig::from_json(file).unwrap_err().to_string();
         file["sliding_window"] = 4096.into();

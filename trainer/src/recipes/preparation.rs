@@ -70,6 +70,14 @@ pub struct Flattened {
 /// A model file, a row, or a combination of settings that cannot be trained.
 pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Error> {
     let base = BaseModel::of(config)?;
+    let dropout = base.config.attention_dropout;
+    if dropout > 0.0 {
+        tracing::warn!(
+            "{}: attention_dropout = {dropout} of config.json is not applied; transformers would \
+             drop that share of the attention in training",
+            base.path.display()
+        );
+    }
     let lora = settings::lora(&config.lora);
     lora.slots(&base.config)?;
     let suites = Rc::new(OpenSuites::open(config)?);

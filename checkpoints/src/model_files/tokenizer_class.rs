@@ -1,0 +1,128 @@
+//! Where transformers 5 would build another tokenizer than `tokenizer.json` describes.
+//!
+//! Of some classes it takes vocabulary and merges from the file and makes normaliser and
+//! pre-tokenizer itself. Here, in the `tokenizers` library and in transformers 4 the file counts;
+//! where the two differ, the user is told. Source: huggingface/transformers 5.23,
+//! `models/auto/tokenization_auto.py`, and `tokenization_llama.py`, `tokenization_qwen2.py` and
+//! `tokenization_gpt2.py`.
+
+use serde_json::{Map, Value, json};
+
+const QWEN2_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// Says that `AutoTokenizer` of transformers 5 builds another tokenizer of these files, if it does:
+/// `tokenizer` is tokenizer.json, `settings` tokenizer_config.json, `config` config.json.
+pub(super) fn remark(
+    tokenizer: &Map<String, Value>,
+    settings: &Map<String, Value>,
+    config: &Map<String, Value>,
+) -> Option<String> {
+    let class = class(tokenizer, settings, config)?;
+    let prefix = settings.get("add_prefix_space").and_then(Value::as_bool);
+    let (normalizer, pre_tokenizer) = match class {
+        "Qwen2Tokenizer" => (json!({"type": "NFC"}), qwen2(prefix.unwrap_or(false))),
+        "GPT2Tokenizer" => (Value::Null, byte_level(prefix.unwrap_or(false), true)),
+        _ => {
+            let legacy = settings.get("legacy") == Some(&Value::Bool(true));
+            (Value::Null, metaspace(prefix.unwrap_or(true), legacy))
+        }
+    };
+    let built = [("normalizer", normalizer), ("pre_tokenizer", pre_tokenizer)];
+    let differs = |(key, built): &&(&str, Value)| !contains(tokenizer.get(*key), built);
+    let others: Vec<&str> = built.iter().filter(differs).map(|(key, _)| *key).collect();
+    if others.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "tokenizer.json counts: transformers 5 builds a {class} with another {} than it describes, \
+         and may read a text as other tokens",
+        others.join(" and ")
+    ))
+}
+
+/// Role and token of each default of the class that `AutoTokenizer` takes.
+pub(super) fn defaults(
+    tokenizer: &Map<String, Value>,
+    settings: &Map<String, Value>,
+    config: &Map<String, Value>,
+) -> Vec<(&'static str, &'static str)> {
+    let end = "<|endoftext|>";
+    match class(tokenizer, settings, config) {
+        Some("Qwen2Tokenizer") => vec![("unk_token", end), ("eos_token", end), ("pad_token", end)],
+        Some("GPT2Tokenizer") => vec![("unk_token", end), ("bos_token", end), ("eos_token", end)],
+        Some(_) => vec![
+            ("unk_token", "<unk>"),
+            ("bos_token", "<s>"),
+            ("eos_token", "</s>"),
+        ],
+        None => Vec::new(),
+    }
+}
+
+/// The class that transformers builds anew, if it is one of those.
+fn class(
+    tokenizer: &Map<String, Value>,
+    settings: &Map<String, Value>,
+    config: &Map<String, Value>,
+) -> Option<&'static str> {
+    let said = settings
+        .get("tokenizer_class")
+        .filter(|class| !class.is_null());
+    let said = said
+        .or(config.get("tokenizer_class"))
+        .and_then(Value::as_str);
+    let named = said.map(|class| class.strip_suffix("Fast").unwrap_or(class));
+    let is_byte_level = mentions(tokenizer.get("pre_tokenizer"), "ByteLevel");
+    match (config.get("model_type").and_then(Value::as_str), named) {
+        _ if settings.contains_key("auto_map") => None,
+        (Some("mistral"), _) => None,
+        (Some("qwen2"), _) | (_, Some("Qwen2Tokenizer")) => Some("Qwen2Tokenizer"),
+        (_, Some("GPT2Tokenizer")) => Some("GPT2Tokenizer"),
+        (_, Some("LlamaTokenizer")) if !is_byte_level => Some("LlamaTokenizer"),
+        _ => None,
+    }
+}
+
+fn qwen2(add_prefix_space: bool) -> Value {
+    let split = json!({"type": "Split", "pattern": {"Regex": QWEN2_PATTERN},
+        "behavior": "Isolated", "invert": false});
+    json!({"type": "Sequence", "pretokenizers": [split, byte_level(add_prefix_space, false)]})
+}
+
+fn byte_level(add_prefix_space: bool, use_regex: bool) -> Value {
+    json!({"type": "ByteLevel", "add_prefix_space": add_prefix_space, "use_regex": use_regex})
+}
+
+fn metaspace(add_prefix_space: bool, legacy: bool) -> Value {
+    let scheme = match (add_prefix_space, legacy) {
+        (false, _) => "never",
+        (true, true) => "always",
+        (true, false) => "first",
+    };
+    json!({"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": scheme, "split": false})
+}
+
+/// Whether a part of a tokenizer says all that `built` does; keys for offsets alone are not in it.
+fn contains(found: Option<&Value>, built: &Value) -> bool {
+    match (found.unwrap_or(&Value::Null), built) {
+        (Value::Object(found), Value::Object(built)) => built
+            .iter()
+            .all(|(key, value)| contains(found.get(key), value)),
+        (Value::Array(found), Value::Array(built)) => {
+            found.len() == built.len() && found.iter().zip(built).all(|(f, b)| contains(Some(f), b))
+        }
+        (found, built) => found == built,
+    }
+}
+
+/// Whether a part of a tokenizer is of type `kind`, or one of its own parts is.
+fn mentions(part: Option<&Value>, kind: &str) -> bool {
+    match part {
+        Some(Value::Object(fields)) => {
+            fields.get("type").is_some_and(|found| found == kind)
+                || fields.values().any(|value| mentions(Some(value), kind))
+        }
+        Some(Value::Array(items)) => items.iter().any(|item| mentions(Some(item), kind)),
+        _ => false,
+    }
+}
