@@ -80,6 +80,52 @@ fn every_export_computes_what_the_checkpoint_does_by_the_rules_of_its_target() {
     workplace.run(plain.split(' ')).success();
 }
 
+#[test]
+fn targets_that_a_pattern_chose_are_exported_by_name() {
+    let workplace = Workplace::new();
+    let targets = r"target_modules = '.*q_proj|.*v_proj|.*\.1\.mlp\.up_proj'";
+    let table = format!("{targets}\nrank_pattern = {{ q_proj = 3 }}");
+    let config = workplace.read("config.toml");
+    let config = config.replace("target_modules = \"all-linear\"", &table);
+    workplace.write("config.toml", config);
+    let quick = ["train", "config.toml", "--set", "eval.eval_strategy=no"];
+    workplace.run(quick).success();
+    let check = |checkpoint: &str| {
+        let arguments = format!("export run --check --checkpoint {checkpoint}");
+        let table = workplace.run(arguments.split(' ')).success();
+        let row = table.lines().find(|line| line.contains("target_modules"));
+        row.map(str::to_owned)
+    };
+    let row = check("last").expect("a row on the pattern");
+    assert!(
+        row.contains("| refused: it takes a list of names |"),
+        "{row}"
+    );
+    export(&workplace, "--to peft --output peft");
+    let config: Value = serde_json::from_str(&workplace.read("peft/adapter_config.json")).unwrap();
+    let names = ["model.layers.1.mlp.up_proj", "q_proj", "v_proj"];
+    assert_eq!(config["target_modules"], serde_json::json!(names));
+    assert_eq!(config["rank_pattern"], serde_json::json!({"q_proj": 3}));
+    assert_eq!(check("peft"), None);
+    let said = verify(&workplace, "peft-rules", "peft").success();
+    assert!(said.contains("agrees with"), "{said}");
+    // Without the base at hand every module is named, which chooses the same.
+    std::fs::write(
+        workplace.path("run/config.resolved.toml"),
+        workplace
+            .read("run/config.resolved.toml")
+            .replace("tiny_chat_model", "not_there"),
+    )
+    .unwrap();
+    export(&workplace, "--to peft --output far");
+    let config: Value = serde_json::from_str(&workplace.read("far/adapter_config.json")).unwrap();
+    assert_eq!(config["target_modules"].as_array().unwrap().len(), 5);
+    // The checkpoint keeps what was configured, with which a run is resumed.
+    let own = workplace.read("run/checkpoint-000004/adapter_config.json");
+    let own: Value = serde_json::from_str(&own).unwrap();
+    assert!(own["target_modules"].is_string(), "{own}");
+}
+
 /// The most memory that a command has taken, in bytes, as Linux counts it until the command ends.
 fn peak_of(command: &mut Command) -> u64 {
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();

@@ -9,7 +9,7 @@ use tooltune_data::tools::read_trajectories;
 
 use crate::support::root;
 
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 13] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -18,6 +18,7 @@ const PAGES: [&str; 12] = [
     "docs/data.md",
     "docs/gpu.md",
     "docs/metrics.md",
+    "docs/models.md",
     "docs/retriever.md",
     "docs/runs.md",
     "docs/sandbox.md",

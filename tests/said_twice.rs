@@ -201,6 +201,12 @@ fn no_dropout_of_the_files_is_done_and_each_is_said_once() {
     }
     let metrics = ["one", "two"].map(|run| workplace.read(&format!("{run}/metrics.jsonl")));
     assert_eq!(metrics[0], metrics[1]);
+    // What is served reads texts as training did.
+    let export = "export one --checkpoint last --to merged --output merged";
+    workplace.run(export.split(' ')).success();
+    let tokenizer = workplace.read("merged/tokenizer.json");
+    let tokenizer: Value = serde_json::from_str(&tokenizer).unwrap();
+    assert_eq!(tokenizer["model"]["dropout"], Value::Null);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::atomic::{write_directory, write_file};
 use crate::error::CheckpointError;
+use crate::model_files::tokenizer_without_dropout;
 use crate::weights::{HostTensor, Weights, write_tensors};
 
 /// Files of the base that are taken over as they are, where it has them.
@@ -55,7 +56,10 @@ pub fn save_sentence_transformer(
         write_file(&staging.join("config.json"), &bytes)?;
         for name in TOKENIZER.iter().filter(|name| base.join(name).exists()) {
             let path = base.join(name);
-            let bytes = fs::read(&path).map_err(CheckpointError::io("read", &path))?;
+            let bytes = match *name == "tokenizer.json" {
+                true => tokenizer_without_dropout(&path)?,
+                false => fs::read(&path).map_err(CheckpointError::io("read", &path))?,
+            };
             write_file(&staging.join(name), &bytes)?;
         }
         write_modules(staging, &config["hidden_size"], max_seq_length)

@@ -79,7 +79,7 @@ impl BaseModel {
         }
         files.weights.check(&load::expected_tensors(&config))?;
         let template = chat_template_of(path, &files, chat_template)?;
-        let stop_ids = stop_ids(&files, &tokenizer);
+        let stop_ids = stop_ids(&files, &tokenizer, config.vocab_size);
         Ok(Self {
             path: path.to_owned(),
             files,
@@ -106,6 +106,19 @@ impl BaseModel {
     /// A file that is missing, damaged or unsupported.
     pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
         tokenizer(path, &ModelFiles::open(path)?, None)
+    }
+
+    /// Says what generation_config.json asks for and is not done where texts are written.
+    pub fn warn_of_choices(&self) {
+        if !self.files.choices.is_empty() {
+            tracing::warn!(
+                "{}: generation_config.json says {}, which is not applied: texts are written greedily, \
+                 or as eval.temperature, eval.top_k and eval.top_p say; vLLM and transformers apply it \
+                 by default",
+                self.path.display(),
+                self.files.choices.join(", ")
+            );
+        }
     }
 
     /// Reads the weights onto `device`, for products in `compute_dtype`.
@@ -266,9 +279,19 @@ fn chat_template_of(
 }
 
 /// The generation config's, or else the end-of-sequence token.
-fn stop_ids(files: &ModelFiles, tokenizer: &Tokenizer) -> Vec<u32> {
+fn stop_ids(files: &ModelFiles, tokenizer: &Tokenizer, n_embeddings: usize) -> Vec<u32> {
     if !files.eos_token_ids.is_empty() {
-        return files.eos_token_ids.clone();
+        let (known, unknown): (Vec<u32>, Vec<u32>) = files
+            .eos_token_ids
+            .iter()
+            .partition(|&&id| (id as usize) < n_embeddings);
+        for id in unknown {
+            tracing::warn!(
+                "{}: eos_token_id {id} ends no text: the model has {n_embeddings} embeddings",
+                files.weights.origin().display()
+            );
+        }
+        return known;
     }
     let eos = files.special_tokens.eos_token.as_deref();
     eos.and_then(|token| tokenizer.token_to_id(token))

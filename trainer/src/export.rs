@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tooltune_checkpoints::adapter::{
     Adapter, Consumer, GgufBase, compatibility, load_adapter, neutral, peft_rules, save_adapter,
-    write_gguf_adapter,
+    with_named_targets, write_gguf_adapter,
 };
 use tooltune_checkpoints::merged::{MergeOptions, save_merged};
 use tooltune_checkpoints::model_files::TokenizerSource;
@@ -121,21 +121,26 @@ pub enum Scaling {
 
 /// Writes the adapter of `checkpoint` as the PEFT directory `output`, with tensors of `dtype`.
 ///
+/// Targets that a pattern or "all-linear" chose are listed by name, which every server reads;
+/// `linear` are the linear layers of the base, if they are known, which makes the list short.
+///
 /// # Errors
 ///
 /// A damaged checkpoint, an adapter whose B factors are all zero (it changes nothing), `output`
 /// that exists, or a disk that is full.
 pub fn export_peft(
     checkpoint: &Path,
-    scaling: Scaling,
-    dtype: FloatDtype,
+    (scaling, dtype): (Scaling, FloatDtype),
+    linear: Option<&[String]>,
     output: &Path,
 ) -> Result<(), Error> {
     let mut adapter = learned_adapter(checkpoint)?;
+    let scalings = peft_rules(&adapter)?;
     if scaling == Scaling::Neutral {
-        let scalings = peft_rules(&adapter)?;
         adapter = neutral(&adapter.config, &adapter.tensors, &scalings)?;
     }
+    let adapted: Vec<&str> = scalings.keys().map(String::as_str).collect();
+    adapter.config = with_named_targets(&adapter.config, &adapted, linear);
     let template = chat_template(checkpoint)?;
     Ok(save_adapter(output, &adapter, dtype, template.as_deref())?)
 }

@@ -10,6 +10,7 @@
 
 mod consumers;
 mod gguf;
+mod named_targets;
 mod peft_config;
 mod scaling;
 
@@ -21,6 +22,7 @@ pub use consumers::{
     converter_rules, peft_rules, sglang_rules, vllm_rules,
 };
 pub use gguf::{GgufAdapter, GgufArchitecture, GgufBase, read_gguf_adapter, write_gguf_adapter};
+pub use named_targets::with_named_targets;
 pub use peft_config::{InitLoraWeights, Patterns, PeftConfig, TargetModules};
 pub use scaling::{ModuleScaling, Scalings, neutral};
 pub(crate) use scaling::{Pair, scaled_pairs};

@@ -1,6 +1,7 @@
 //! What belongs to a merged model beside its weights: config, tokenizer and chat template.
 //!
-//! The files of a Hugging Face directory are copied byte for byte. For a GGUF base they are written
+//! The files of a Hugging Face directory are copied byte for byte, but for BPE-dropout, which was off
+//! in training and is so in the copy. For a GGUF base they are written
 //! from its metadata, but for `tokenizer.json`, which this crate cannot make of a vocabulary.
 
 use std::fs;
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::MergeOptions;
 use crate::atomic::write_file;
 use crate::error::CheckpointError;
-use crate::model_files::{ModelFiles, TokenizerSource};
+use crate::model_files::{ModelFiles, TokenizerSource, tokenizer_without_dropout};
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
@@ -73,11 +74,15 @@ fn copy(
         true => {
             let mut fields: Map<String, Value> =
                 serde_json::from_slice(&config).map_err(CheckpointError::json(&config_path))?;
-            let key = ["dtype", "torch_dtype"]
-                .into_iter()
-                .find(|key| fields.contains_key(*key));
             let dtype = options.gguf_dtype.torch_name();
-            fields.insert(key.unwrap_or("torch_dtype").to_owned(), dtype.into());
+            // Both spellings where both stand.
+            let keys = ["dtype", "torch_dtype"].map(|key| (key, fields.contains_key(key)));
+            let has_one = keys.iter().any(|(_, is_there)| *is_there);
+            for (key, is_there) in keys {
+                if is_there || (!has_one && key == "torch_dtype") {
+                    fields.insert(key.to_owned(), dtype.into());
+                }
+            }
             write_json(&dir.join(CONFIG), &Value::Object(fields))?;
         }
     }
@@ -85,7 +90,10 @@ fn copy(
     let names = COPIED.into_iter().chain(template);
     for name in names.filter(|name| home.join(name).is_file()) {
         let path = home.join(name);
-        let bytes = fs::read(&path).map_err(CheckpointError::io("read", &path))?;
+        let bytes = match name == TOKENIZER {
+            true => tokenizer_without_dropout(&path)?,
+            false => fs::read(&path).map_err(CheckpointError::io("read", &path))?,
+        };
         write_file(&dir.join(name), &bytes)?;
     }
     Ok(())
@@ -137,9 +145,7 @@ fn write_tokenizer(
 ) -> Result<(), CheckpointError> {
     let bytes = match (options.tokenizer_json, &files.tokenizer) {
         (Some(text), _) => text.as_bytes().to_vec(),
-        (None, TokenizerSource::Json(path)) => {
-            fs::read(path).map_err(CheckpointError::io("read", path))?
-        }
+        (None, TokenizerSource::Json(path)) => tokenizer_without_dropout(path)?,
         (None, TokenizerSource::Gguf(_)) => {
             return Err(CheckpointError::Unsupported {
                 path: files.weights.origin().to_owned(),

@@ -35,6 +35,7 @@ pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
         special_tokens,
         added_tokens,
         eos_token_ids,
+        choices: Vec::new(),
         remarks: Vec::new(),
         weights: Weights::from_gguf(gguf)?,
     })

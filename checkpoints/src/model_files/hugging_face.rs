@@ -32,7 +32,9 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
         return Err(CheckpointError::io("open", &tokenizer)(absent));
     }
     let tokenizer_files = TokenizerFiles::read(dir, &tokenizer, &config)?;
-    let eos_token_ids = eos_token_ids(dir, &config_path, &config)?;
+    let generation_path = dir.join("generation_config.json");
+    let generation = object_if_present(&generation_path)?.unwrap_or_default();
+    let eos_token_ids = eos_token_ids([(&generation_path, &generation), (&config_path, &config)])?;
     let (chat_template, tool_use_template) = chat_templates(dir, &tokenizer_files)?;
     Ok(ModelFiles {
         weights,
@@ -42,6 +44,7 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
         special_tokens: tokenizer_files.special_tokens()?,
         added_tokens: tokenizer_files.added_tokens()?,
         eos_token_ids,
+        choices: choices(&generation),
         remarks: tokenizer_files.remark(&config).into_iter().collect(),
         config: Value::Object(config),
     })
@@ -103,18 +106,46 @@ pub(super) fn object_if_present(
     }
 }
 
-/// Ids from generation_config.json, else from config.json; each may be one id or a list.
-fn eos_token_ids(
-    dir: &Path,
-    config_path: &Path,
-    config: &Map<String, Value>,
-) -> Result<Vec<u32>, CheckpointError> {
-    let generation_path = dir.join("generation_config.json");
-    let generation = object_if_present(&generation_path)?.unwrap_or_default();
-    for (path, fields) in [
-        (generation_path.as_path(), &generation),
-        (config_path, config),
-    ] {
+/// Settings of generation_config.json by which transformers chooses tokens, each with the value at
+/// which it does nothing.
+const CHOICES: [(&str, f64); 12] = [
+    ("do_sample", 0.0),
+    ("temperature", 1.0),
+    ("top_k", 0.0),
+    ("top_p", 1.0),
+    ("min_p", 0.0),
+    ("typical_p", 1.0),
+    ("repetition_penalty", 1.0),
+    ("no_repeat_ngram_size", 0.0),
+    ("num_beams", 1.0),
+    ("min_new_tokens", 0.0),
+    ("suppress_tokens", 0.0),
+    ("bad_words_ids", 0.0),
+];
+
+/// What of a generation_config.json would change which tokens are chosen, as "key = value".
+fn choices(generation: &Map<String, Value>) -> Vec<String> {
+    let at = |value: &Value| match value {
+        Value::Null => Some(None),
+        Value::Bool(flag) => Some(Some(f64::from(*flag))),
+        Value::Number(number) => Some(number.as_f64()),
+        Value::Array(items) if items.is_empty() => Some(None),
+        _ => None,
+    };
+    let on = CHOICES.iter().filter_map(|(key, off)| {
+        let value = generation.get(*key)?;
+        match at(value) {
+            Some(None) => None,
+            Some(Some(number)) if number == *off => None,
+            _ => Some(format!("{key} = {value}")),
+        }
+    });
+    on.collect()
+}
+
+/// Ids from the first of the files that has any, which may be one id or a list.
+fn eos_token_ids(files: [(&PathBuf, &Map<String, Value>); 2]) -> Result<Vec<u32>, CheckpointError> {
+    for (path, fields) in files {
         let value = fields.get("eos_token_id").unwrap_or(&Value::Null);
         if !value.is_null() {
             return token_ids(value).ok_or_else(|| {

@@ -43,6 +43,9 @@ pub struct ModelFiles {
     pub added_tokens: Vec<AddedToken>,
     /// Ids that end a generation, in the order of the file; empty if no file tells.
     pub eos_token_ids: Vec<u32>,
+    /// What generation_config.json says of how tokens are chosen, as "key = value"; only what changes
+    /// the choice.
+    pub choices: Vec<String>,
     /// What another program may read otherwise in these files, for the caller to tell.
     pub remarks: Vec<String>,
 }
@@ -170,6 +173,21 @@ impl ModelFiles {
     /// A weight file cannot be read.
     pub fn fingerprint(&self) -> Result<String, CheckpointError> {
         self.weights.fingerprint()
+    }
+}
+
+/// The content of a `tokenizer.json`, byte for byte unless it draws other tokens for one text at each
+/// reading (BPE-dropout, `model.dropout`); that is then off.
+pub(crate) fn tokenizer_without_dropout(path: &Path) -> Result<Vec<u8>, CheckpointError> {
+    let bytes = std::fs::read(path).map_err(CheckpointError::io("read", path))?;
+    let mut file: Value = serde_json::from_slice(&bytes).map_err(CheckpointError::json(path))?;
+    let model = file.get_mut("model");
+    match model.and_then(|model| model.get_mut("dropout")) {
+        Some(dropout) if dropout.as_f64().is_some_and(|share| share > 0.0) => {
+            *dropout = Value::Null;
+            serde_json::to_vec(&file).map_err(CheckpointError::json(path))
+        }
+        _ => Ok(bytes),
     }
 }
 

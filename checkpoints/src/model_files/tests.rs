@@ -543,6 +543,19 @@ fn stop_ids_come_from_the_generation_config_first() {
 }
 
 #[test]
+fn what_a_generation_config_says_of_the_choice_of_tokens_is_known() {
+    let generation = json!({"do_sample": true, "temperature": 0.7, "top_p": 1.0, "top_k": null,
+        "repetition_penalty": 1.1, "num_beams": 1, "suppress_tokens": [], "eos_token_id": 2});
+    let model = open(&[("generation_config.json", generation)]).unwrap();
+    let expected = [
+        "do_sample = true",
+        "temperature = 0.7",
+        "repetition_penalty = 1.1",
+    ];
+    assert_eq!(model.choices, expected);
+}
+
+#[test]
 fn absent_and_broken_files_are_named() {
     for (absent, part) in [
         ("config.json", "config.json"),

@@ -329,6 +329,7 @@ pub(super) fn generated<R>(
         }
         None => {
             let base = BaseModel::of(config)?;
+            base.warn_of_choices();
             let decoder = args.target.decoder((config, &base), "evaluating", device)?;
             let writer = ModelWriter {
                 decoder: &decoder,

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::export::{
     CheckpointChoice, Scaling, compatibility_table, export_gguf, export_merged, export_peft,
 };
+use crate::lora::linear_layers;
 use crate::recipes::retriever::files;
 use crate::recipes::run_files;
 
@@ -28,17 +29,15 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     let output = args.output.as_deref().unwrap_or(Path::new(""));
     match args.to {
         ExportFormat::Peft => {
-            config.language_model()?;
+            let model = &config.language_model()?.model_name_or_path;
             let scaling = match args.neutral {
                 true => Scaling::Neutral,
                 false => Scaling::AsConfigured,
             };
-            export_peft(
-                &checkpoint,
-                scaling,
-                dtype(args.dtype, FloatDtype::F32),
-                output,
-            )?;
+            // The base may be elsewhere; then every module is named.
+            let linear = BaseModel::open_shape(model).map(|shape| linear_layers(&shape));
+            let form = (scaling, dtype(args.dtype, FloatDtype::F32));
+            export_peft(&checkpoint, form, linear.ok().as_deref(), output)?;
         }
         ExportFormat::Gguf => {
             let (base, dtype) = (base()?, dtype(args.dtype, FloatDtype::F32));

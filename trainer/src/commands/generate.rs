@@ -62,6 +62,7 @@ pub(super) fn run(args: &GenerateArgs, place: &Place) -> Result<(), Error> {
     }
     let device = place.open(config.device)?;
     let base = BaseModel::of(&config)?;
+    base.warn_of_choices();
     let options = settings::generation(&config, &base.stop_ids);
     let all = asked(args, (&config, &base), &device)?;
     must_fit(

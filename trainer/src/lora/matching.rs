@@ -119,8 +119,7 @@ pub fn adapter_slots(
     }
     let rules = PeftRules::new(adapter)?;
     let modules = module_paths(config);
-    let paths: Vec<String> = modules.iter().map(|(_, _, path)| path.clone()).collect();
-    if let Some((key, pattern)) = rules.unmatched(&paths) {
+    if let Some((key, pattern)) = rules.unmatched(&linear_layers(config)) {
         return Err(LoraError::NoMatch { key, pattern });
     }
     let mut slots = Vec::new();
@@ -155,6 +154,12 @@ pub fn adapter_slots(
 
 /// Names of the modules that are no part of a block.
 const HEAD_AND_EMBEDDING: [&str; 3] = ["lm_head", "embed_tokens", "model.embed_tokens"];
+
+/// Paths of all linear layers but the head, by layer, then as in a block.
+pub fn linear_layers(config: &ModelConfig) -> Vec<String> {
+    let modules = module_paths(config).into_iter();
+    modules.map(|(_, _, path)| path).collect()
+}
 
 fn module_paths(config: &ModelConfig) -> Vec<(usize, usize, String)> {
     (0..config.num_hidden_layers)

@@ -274,29 +274,28 @@ fn key_value_heads(
     Ok(optional_count(json, "num_key_value_heads")?.unwrap_or(absent))
 }
 
-/// The context of pre-training for Llama 3's scaling, which may stand in the table, at the top of
-/// the file, or, where it is the model's own context, nowhere.
+/// The context of pre-training for Llama 3's scaling, which stands in its table, or is the model's own
+/// context. At the top of the file transformers passes over it, so that another number there is an
+/// error.
 ///
 /// # Source
 ///
-/// `standardize_rope_params` of transformers 5.23, `modeling_rope_utils.py`.
+/// `AutoConfig` of transformers 5.23, of files with each of the three.
 fn original_context(
     json: &Value,
     table: &Value,
     max_position_embeddings: usize,
 ) -> Result<f64, ModelConfigError> {
     let field = "original_max_position_embeddings";
-    let [top, inner] = [
-        optional_number(json, field)?,
-        optional_number(table, field)?,
-    ];
-    match (top, inner) {
-        (Some(top), Some(inner)) if top != inner => Err(ModelConfigError::Unsupported {
+    let read = optional_number(table, field)?.unwrap_or(max_position_embeddings as f64);
+    match optional_number(json, field)? {
+        Some(top) if top != read => Err(ModelConfigError::Unsupported {
             field,
             value: top.to_string(),
-            hint: "rope_scaling says another number; keep the right one",
+            hint: "rope_scaling says another number, or none, which means \
+                   max_position_embeddings; write the right one into rope_scaling",
         }),
-        _ => Ok(top.or(inner).unwrap_or(max_position_embeddings as f64)),
+        _ => Ok(read),
     }
 }
 
@@ -482,8 +481,8 @@ mod tests {
         for (fields, expected) in [
             (json!({"rope_scaling": llama3(json!({key: 2048}))}), 2048.0),
             (
-                json!({"rope_scaling": llama3(json!({})), key: 4096}),
-                4096.0,
+                json!({"rope_scaling": llama3(json!({key: 2048})), key: 2048}),
+                2048.0,
             ),
             (json!({"rope_scaling": llama3(json!({}))}), 32768.0),
         ] {
@@ -492,6 +491,10 @@ mod tests {
         for (fields, said) in [
             (
                 json!({"rope_scaling": llama3(json!({key: 2048})), key: 4096}),
+                "original_max_position_embeddings = 4096",
+            ),
+            (
+                json!({"rope_scaling": llama3(json!({})), key: 4096}),
                 "original_max_position_embeddings = 4096",
             ),
             (

@@ -5,13 +5,13 @@
 //! last row is the adapter as a whole.
 
 use super::servers::{
-    VLLM_DEFAULT_RANK, converter_scaling, largest_rank, sglang_scaling, vllm_has, vllm_rank,
-    vllm_scaling,
+    VLLM_DEFAULT_RANK, converter_scaling, largest_rank, sglang_overrides, sglang_scaling,
+    sglang_targets, vllm_has, vllm_rank, vllm_scaling,
 };
 use super::verdict::{SAME, Verdict};
 use super::{HEAD, PeftRules, peft_rules};
 use crate::adapter::scaling::pairs;
-use crate::adapter::{Adapter, PeftConfig};
+use crate::adapter::{Adapter, PeftConfig, TargetModules};
 use crate::error::CheckpointError;
 use crate::weights::gguf_module;
 
@@ -36,6 +36,7 @@ pub struct Compatibility {
 }
 
 const NEUTRAL: &str = "export with --neutral";
+const LIST_NAMES: &str = "export with --to peft, which lists the names";
 
 /// What every program makes of `adapter`; `tied_head` says whether its base model's output layer
 /// is the embedding.
@@ -59,6 +60,8 @@ pub fn compatibility(adapter: &Adapter, tied_head: bool) -> Result<Compatibility
     let pairs = pairs(&adapter.tensors)?;
     let modules: Vec<&str> = pairs.iter().map(|pair| pair.module).collect();
     let mut rows = vec![rank_row(adapter, largest_rank(adapter, &pairs))?];
+    rows.extend(targets_row(config));
+    rows.extend(unrecognised_row(config));
     for (feature, alone) in [
         ("use_rslora", rslora),
         ("rank_pattern", ranks),
@@ -105,6 +108,41 @@ fn rank_row(adapter: &Adapter, rank: usize) -> Result<CompatibilityRow, Checkpoi
     })
 }
 
+/// Targets that are no list of names: PEFT knows patterns, vLLM and llama.cpp go by the tensors.
+fn targets_row(config: &PeftConfig) -> Option<CompatibilityRow> {
+    let sglang = sglang_targets(config);
+    let feature = match &config.target_modules {
+        _ if sglang == Verdict::Ok => return None,
+        Some(TargetModules::Pattern(pattern)) => format!("target_modules {pattern:?}"),
+        Some(TargetModules::Names(_)) => "target_modules without a name".to_owned(),
+        None => "no target_modules".to_owned(),
+    };
+    Some(CompatibilityRow {
+        feature,
+        verdicts: [Verdict::Ok, Verdict::Ok, Verdict::Ok, sglang],
+        mend: Some(LIST_NAMES.to_owned()),
+    })
+}
+
+/// Keys of the config that are not known here, which servers pass over.
+fn unrecognised_row(config: &PeftConfig) -> Option<CompatibilityRow> {
+    if config.unrecognised.is_empty() {
+        return None;
+    }
+    let keys = config.unrecognised.join(", ");
+    let passed_over = || Verdict::OkWith(format!("if {keys} changes nothing"));
+    Some(CompatibilityRow {
+        feature: format!("{keys}, not known here"),
+        verdicts: [
+            Verdict::OkWith("in versions that know it".to_owned()),
+            passed_over(),
+            passed_over(),
+            passed_over(),
+        ],
+        mend: None,
+    })
+}
+
 /// The verdicts on a config that may give modules different scalings, all else being in order.
 fn scale_verdicts(config: &PeftConfig, modules: &[&str]) -> Result<[Verdict; 4], CheckpointError> {
     let rules = PeftRules::new(config)?;
@@ -127,9 +165,12 @@ fn scale_verdicts(config: &PeftConfig, modules: &[&str]) -> Result<[Verdict; 4],
         }
     };
     let unequal_ranks = modules.iter().any(|module| rules.rank(module) != config.r);
-    let others = match unequal_ranks {
-        true => Verdict::Refused("by most versions, since ranks differ".to_owned()),
-        false => verdict(&|_| sglang_scaling(config)),
+    let others = match (unequal_ranks, verdict(&|_| sglang_scaling(config))) {
+        (true, _) => Verdict::Refused("by most versions, since ranks differ".to_owned()),
+        (false, Verdict::Ok) if sglang_overrides(config) => Verdict::Refused(
+            "by new versions, which take no rank_pattern and alpha_pattern".to_owned(),
+        ),
+        (false, verdict) => verdict,
     };
     Ok([
         Verdict::Ok,

@@ -10,6 +10,8 @@ mod peft;
 mod servers;
 mod verdict;
 
+pub(super) use peft::ALL_LINEAR;
+
 pub use compatibility::{Compatibility, CompatibilityRow, compatibility};
 pub use peft::{PeftRules, peft_rules};
 pub use servers::{VllmLoad, converter_rules, sglang_rules, vllm_rules};

@@ -15,7 +15,7 @@ use crate::error::CheckpointError;
 
 /// Targets of Llama, Mistral and Qwen2 where a config names none.
 const DEFAULT_TARGETS: [&str; 2] = ["q_proj", "v_proj"];
-const ALL_LINEAR: &str = "all-linear";
+pub(in crate::adapter) const ALL_LINEAR: &str = "all-linear";
 
 /// Entries of a pattern table. A model of 405 billion parameters has 882 linear layers.
 const MAX_PATTERNS: usize = 4096;

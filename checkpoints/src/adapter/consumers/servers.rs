@@ -1,9 +1,9 @@
 //! What vLLM, SGLang and llama.cpp's converter read of an adapter.
 
-use super::HEAD;
-use super::peft::divisor;
+use super::peft::{ALL_LINEAR, divisor};
+use super::{HEAD, Verdict};
 use crate::adapter::scaling::{ModuleScaling, Pair, Scalings, pairs};
-use crate::adapter::{Adapter, PeftConfig};
+use crate::adapter::{Adapter, PeftConfig, TargetModules};
 use crate::error::CheckpointError;
 use crate::weights::gguf_module;
 
@@ -121,6 +121,37 @@ pub fn sglang_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
 
 pub(super) fn sglang_scaling(config: &PeftConfig) -> f64 {
     config.lora_alpha / config.r as f64
+}
+
+/// What SGLang makes of the form of the targets: a list of names, or "all-linear", and nothing else.
+///
+/// # Source
+///
+/// sgl-project/sglang, `srt/lora/utils.py`, `get_normalized_target_modules`; "all-linear" since its
+/// pull request 21439.
+pub(super) fn sglang_targets(config: &PeftConfig) -> Verdict {
+    match &config.target_modules {
+        Some(TargetModules::Names(names)) if !names.is_empty() => Verdict::Ok,
+        Some(TargetModules::Pattern(all)) if all == ALL_LINEAR => {
+            Verdict::OkWith("since March 2026, and before with --lora-target-modules".to_owned())
+        }
+        _ => Verdict::Refused("it takes a list of names".to_owned()),
+    }
+}
+
+/// Whether the config has a rank or an alpha of some modules, which new versions of SGLang refuse,
+/// whatever modules they match.
+///
+/// # Source
+///
+/// sgl-project/sglang, `srt/lora/lora_config.py`, `_pattern_overrides`.
+pub(super) fn sglang_overrides(config: &PeftConfig) -> bool {
+    let ranks = config.rank_pattern.0.iter();
+    let alphas = config.alpha_pattern.0.iter();
+    ranks.map(|(_, rank)| *rank).any(|rank| rank != config.r)
+        || alphas
+            .map(|(_, alpha)| *alpha)
+            .any(|alpha| alpha != config.lora_alpha)
 }
 
 /// Rank and scaling of every module in llama.cpp after its own `convert_lora_to_gguf.py`:

@@ -265,10 +265,52 @@ fn every_row_tells_who_scales_wrongly_and_by_how_much() {
     // In vLLM an alpha for the smaller rank makes up for it; SGLang refuses the ranks all the same.
     ranks.config.alpha_pattern = Patterns(vec![("q_proj".to_owned(), 4.0)]);
     assert_eq!(whole(&ranks), ["ok", "ok", "wrong scale: 2x", refused]);
-    // A pattern that changes nothing costs nothing.
+    // A pattern that changes nothing costs nothing, but for SGLang, which looks at its numbers alone.
     let mut idle = adapter(&[(Q, 4)]);
-    idle.config.alpha_pattern = Patterns(vec![("k_proj".to_owned(), 1.0)]);
+    idle.config.alpha_pattern = Patterns(vec![("k_proj".to_owned(), 8.0)]);
     assert_eq!(whole(&idle), ["ok"; 4]);
+    idle.config.alpha_pattern = Patterns(vec![("k_proj".to_owned(), 1.0)]);
+    let refused = "refused: by new versions, which take no rank_pattern and alpha_pattern";
+    assert_eq!(whole(&idle), ["ok", "ok", "ok", refused]);
+}
+
+#[test]
+fn sglang_takes_targets_that_are_named() {
+    let sglang = |targets: Option<TargetModules>| {
+        let mut adapter = adapter(&[(Q, 4), (V, 4)]);
+        adapter.config.target_modules = targets;
+        let table = compatibility(&adapter, false).unwrap();
+        let others = &table.whole.verdicts[..3];
+        assert!(
+            others.iter().all(|verdict| *verdict == Verdict::Ok),
+            "{others:?}"
+        );
+        let mend = table.whole.mend.unwrap_or_default();
+        (table.whole.verdicts[3].to_string(), mend)
+    };
+    let pattern = |text: &str| Some(TargetModules::Pattern(text.to_owned()));
+    assert_eq!(
+        sglang(Some(names(&["q_proj", "v_proj"]))),
+        ("ok".to_owned(), String::new())
+    );
+    let (all, _) = sglang(pattern("all-linear"));
+    assert_eq!(
+        all,
+        "ok since March 2026, and before with --lora-target-modules"
+    );
+    for targets in [pattern(".*q_proj|.*v_proj"), None] {
+        let (refused, mend) = sglang(targets);
+        assert_eq!(refused, "refused: it takes a list of names");
+        assert_eq!(mend, "export with --to peft, which lists the names");
+    }
+}
+
+#[test]
+fn keys_that_are_not_known_have_a_row() {
+    let mut adapter = adapter(&[(Q, 4), (V, 4)]);
+    adapter.config.unrecognised = vec!["mode_of_tomorrow".to_owned()];
+    let expected = "ok if mode_of_tomorrow changes nothing";
+    assert_eq!(whole(&adapter)[1..], [expected; 3]);
 }
 
 #[test]

@@ -1,0 +1,118 @@
+//! Targets that a pattern or "all-linear" chose, as the list of names that every program reads.
+
+use std::collections::BTreeSet;
+
+use super::consumers::ALL_LINEAR;
+use super::{PeftConfig, TargetModules};
+
+/// The config with its targets named, as PEFT saves what "all-linear" chose; one that names them
+/// already stays as it is.
+///
+/// `adapted` are the paths of the modules that have factors. `linear` are those of all linear layers
+/// of the base but the head, if they are known: a name such as `q_proj` stands for all layers of
+/// that name where all of them are adapted, and each path is named otherwise.
+pub fn with_named_targets(
+    config: &PeftConfig,
+    adapted: &[&str],
+    linear: Option<&[String]>,
+) -> PeftConfig {
+    let is_all = match &config.target_modules {
+        Some(TargetModules::Names(names)) if !names.is_empty() => return config.clone(),
+        Some(TargetModules::Pattern(all)) => all == ALL_LINEAR && config.exclude_modules.is_none(),
+        _ => false,
+    };
+    let adapted: BTreeSet<&str> = adapted.iter().copied().collect();
+    let stands_for_all = |name: &str| match linear {
+        None => is_all,
+        Some(linear) => linear
+            .iter()
+            .filter(|path| last(path) == name)
+            .all(|path| adapted.contains(path.as_str())),
+    };
+    let chosen = adapted.iter().map(|path| match stands_for_all(last(path)) {
+        true => last(path),
+        false => path,
+    });
+    let names: BTreeSet<&str> = chosen.collect();
+    let names = names.into_iter().map(str::to_owned).collect();
+    let mut named = config.clone();
+    named.target_modules = Some(TargetModules::Names(names));
+    // The list is exact: nothing is left for these to choose.
+    named.exclude_modules = None;
+    named.layers_to_transform = None;
+    named.layers_pattern = None;
+    named
+}
+
+/// The last component of a path.
+fn last(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::PeftRules;
+
+    /// The linear layers of two blocks.
+    fn linear() -> Vec<String> {
+        let names = ["self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj"];
+        let paths =
+            (0..2).flat_map(|layer| names.map(|name| format!("model.layers.{layer}.{name}")));
+        paths.collect()
+    }
+
+    #[test]
+    fn the_names_choose_what_the_pattern_chose() {
+        let pattern = |text: &str| TargetModules::Pattern(text.to_owned());
+        let down = || Some(TargetModules::Names(vec!["down_proj".to_owned()]));
+        for (targets, excluded, expected) in [
+            (
+                pattern("all-linear"),
+                None,
+                vec!["down_proj", "q_proj", "v_proj"],
+            ),
+            (pattern("all-linear"), down(), vec!["q_proj", "v_proj"]),
+            (pattern(".*q_proj|.*v_proj"), None, vec!["q_proj", "v_proj"]),
+            (
+                pattern(r".*\.1\.mlp.*|.*q_proj"),
+                None,
+                vec!["model.layers.1.mlp.down_proj", "q_proj"],
+            ),
+        ] {
+            let mut config = PeftConfig::new(4, 8.0, targets);
+            config.exclude_modules = excluded;
+            let all = linear();
+            let rules = PeftRules::new(&config).unwrap();
+            let adapted: Vec<&str> = all
+                .iter()
+                .map(String::as_str)
+                .filter(|p| rules.targets(p))
+                .collect();
+            for linear in [Some(all.as_slice()), None] {
+                let named = with_named_targets(&config, &adapted, linear);
+                let rules = PeftRules::new(&named).unwrap();
+                let chosen: Vec<&str> = all
+                    .iter()
+                    .map(String::as_str)
+                    .filter(|p| rules.targets(p))
+                    .collect();
+                assert_eq!(chosen, adapted);
+                let names: Vec<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+                if linear.is_some() {
+                    assert_eq!(named.target_modules, Some(TargetModules::Names(names)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_stay_as_they_are() {
+        let names = TargetModules::Names(vec!["v_proj".to_owned(), "q_proj".to_owned()]);
+        let config = PeftConfig::new(4, 8.0, names);
+        assert_eq!(
+            with_named_targets(&config, &["model.layers.0.self_attn.q_proj"], None),
+            config
+        );
+    }
+}
