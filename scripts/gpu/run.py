@@ -46,6 +46,7 @@ TEST_MODULES = [
     "flat",
     "commands",
     "exports",
+    "said_twice",
     "planned_memory",
     "planning",
     "bad_evaluations",

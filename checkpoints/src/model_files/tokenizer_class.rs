@@ -72,7 +72,8 @@ fn class(
         .or(config.get("tokenizer_class"))
         .and_then(Value::as_str);
     let named = said.map(|class| class.strip_suffix("Fast").unwrap_or(class));
-    let is_byte_level = mentions(tokenizer.get("pre_tokenizer"), "ByteLevel");
+    // A file with any part of this type is taken as it is.
+    let is_byte_level = tokenizer.values().any(|part| mentions(part, "ByteLevel"));
     match (config.get("model_type").and_then(Value::as_str), named) {
         _ if settings.contains_key("auto_map") => None,
         (Some("mistral"), _) => None,
@@ -116,13 +117,13 @@ fn contains(found: Option<&Value>, built: &Value) -> bool {
 }
 
 /// Whether a part of a tokenizer is of type `kind`, or one of its own parts is.
-fn mentions(part: Option<&Value>, kind: &str) -> bool {
+fn mentions(part: &Value, kind: &str) -> bool {
     match part {
-        Some(Value::Object(fields)) => {
+        Value::Object(fields) => {
             fields.get("type").is_some_and(|found| found == kind)
-                || fields.values().any(|value| mentions(Some(value), kind))
+                || fields.values().any(|value| mentions(value, kind))
         }
-        Some(Value::Array(items)) => items.iter().any(|item| mentions(Some(item), kind)),
+        Value::Array(items) => items.iter().any(|item| mentions(item, kind)),
         _ => false,
     }
 }
