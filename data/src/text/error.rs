@@ -301,6 +301,44 @@ pub enum DataError {
         message: usize,
     },
 
+    /// Two assistant messages follow each other.
+    #[error(
+        "messages {message} and {} are both of the assistant: the first would be learned with an end \
+         of turn, and the model would never write the second; write one message, with the thought in \
+         reasoning_content, the text in content and the calls in tool_calls, or put the message \
+         between them that was answered",
+        message + 1
+    )]
+    TwoAssistants {
+        /// The first of the two, from 0.
+        message: usize,
+    },
+
+    /// A thought in the text of a message is not in the training text.
+    #[error(
+        "the chat template leaves out the thought in the content of message {message} ({tag}), so \
+         that the model would answer without it; take the thought out of the row, or set \
+         data.chat_template to a template that keeps it; most read it from reasoning_content"
+    )]
+    ThoughtLeftOut {
+        /// The assistant message, from 0.
+        message: usize,
+        /// What opens the thought.
+        tag: &'static str,
+    },
+
+    /// The template writes a thought of its own before the one in the text of a message.
+    #[error(
+        "message {message} has a thought in its content ({tag}), and the chat template writes another \
+         one before it; move the thought from content to reasoning_content"
+    )]
+    ThoughtTwice {
+        /// The assistant message, from 0.
+        message: usize,
+        /// What opens the thought.
+        tag: &'static str,
+    },
+
     /// A chat template left out an assistant message that should be learned.
     #[error(
         "the chat template leaves out the content or the tool calls of message {message}; use a \

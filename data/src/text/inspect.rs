@@ -7,7 +7,7 @@ use super::error::DataError;
 use super::prepare::{PrepareOptions, read, row_weights};
 use super::rows::Row;
 use super::supervise::Supervisor;
-use super::template::{ChatTemplate, RenderedText, SpanKind};
+use super::template::{ChatTemplate, RenderedText, SpanKind, TurnBegin};
 use super::tokenizer::Tokenizer;
 
 /// A token and how it is learned.
@@ -43,6 +43,22 @@ pub struct InspectedValue {
     pub is_masked: bool,
 }
 
+/// A turn that is learned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InspectedTurn {
+    /// The assistant message, from 0.
+    pub message: usize,
+    /// First byte that is learned.
+    pub start: usize,
+    /// One past the stop token.
+    pub end: usize,
+    /// What stands before the first byte.
+    pub begins: TurnBegin,
+    /// Whether all of the text before it is what the template shows a model that is asked for the
+    /// turn; templates drop thoughts of earlier turns once a later one is there.
+    pub is_prompt: bool,
+}
+
 /// A row as the model reads it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InspectedRow {
@@ -64,6 +80,11 @@ pub struct InspectedRow {
     /// Tokens that the tokenizer puts before plain texts and that the row does not begin with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_bos: Option<String>,
+    /// The turns that are learned, in order.
+    pub turns: Vec<InspectedTurn>,
+    /// The stop token that the template does not write after the last turn, and training does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub appended: Option<String>,
     /// Tokens beyond `max_length`, which training would refuse, drop or cut.
     pub n_overflowing: usize,
     /// Names of the spans that the template hides, so that they can have no weight of their own.
@@ -117,6 +138,17 @@ pub fn inspect_row(
                 straddles: supervision.straddling.contains(&token),
             })
             .collect::<Vec<_>>();
+        let learned = rendered.turns.iter().filter(|turn| turn.weight > 0.0);
+        let turns = learned.map(|turn| {
+            supervisor.stop_token(turn).map(|stop| InspectedTurn {
+                message: turn.message,
+                start: turn.start,
+                end: encoded.offsets[stop].1,
+                begins: turn.begins,
+                is_prompt: turn.is_prompt,
+            })
+        });
+        let turns = turns.collect::<Result<Vec<_>, DataError>>()?;
         Ok(InspectedRow {
             id: row.id.clone(),
             argument_values: argument_values(&rendered, &tokens),
@@ -127,6 +159,8 @@ pub fn inspect_row(
                 let lacks = !encoded.ids.starts_with(before);
                 lacks.then(|| tokenizer.spelled(before))
             },
+            turns,
+            appended: rendered.appended.clone(),
             n_overflowing: tokens.len().saturating_sub(options.max_length),
             lost_spans: rendered.lost.iter().map(|kind| kind.name()).collect(),
             text: rendered.text.clone(),

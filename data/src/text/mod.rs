@@ -35,7 +35,7 @@ pub use formats::{
     DataFormat, FormatError, NotRead, Recognised, RecognisedFormat, Unread, recognise_file,
 };
 pub use given_back::NotGivenBack;
-pub use inspect::{InspectedRow, InspectedToken, InspectedValue, inspect_row};
+pub use inspect::{InspectedRow, InspectedToken, InspectedTurn, InspectedValue, inspect_row};
 pub use mask::{ArgumentMask, MaskConfig, OnEmpty, OnLostReasoning, SpanWeight, Straddle, TrainOn};
 pub use message_fields::MessageFieldError;
 pub use prepare::{
@@ -47,7 +47,7 @@ pub use rows::{Row, RowReader, read_rows, read_tools};
 pub use slot::{SlotRow, slot_completion, slot_prompt};
 pub use template::{
     ChatTemplate, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,
-    TemplateDate, TemplateKwargError, Turns,
+    TemplateDate, TemplateKwargError, TurnBegin, Turns,
 };
 pub use tokenizer::{AddedToken, AddedTokens, Encoded, Specials, Tokenizer};
 pub use word_piece::WordPiece;

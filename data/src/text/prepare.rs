@@ -249,13 +249,19 @@ pub(super) fn read(
     if options.stop_ids.is_empty() {
         return Err(DataError::NoStopIds);
     }
-    let rendered = template.render_with_spans(&row.conversation, options.mask.train_on.turns())?;
+    let turns = options.mask.train_on.turns();
+    let mut rendered = template.render_with_spans(&row.conversation, turns)?;
     if let (OnLostReasoning::Error, Some(&message)) = (
         options.mask.on_lost_reasoning,
         rendered.without_reasoning.first(),
     ) {
         return Err(DataError::ReasoningNotRendered { message });
     }
+    let stop_tokens = options.stop_ids.iter();
+    let stop_tokens: Vec<String> = stop_tokens
+        .filter_map(|&id| tokenizer.id_to_token(id))
+        .collect();
+    rendered.end_turns(&stop_tokens);
     let encoded = encode(&rendered.text, template, tokenizer)?;
     must_give_back(&rendered.text, &encoded, tokenizer)?;
     Ok((rendered, encoded))
@@ -453,7 +459,8 @@ fn reasons(dropped: &[DroppedRow]) -> String {
         .join(", ")
 }
 
-/// The prompt of a row as tokens, up to where the model answers.
+/// The prompt of a row as tokens, up to where the model answers, as training reads it before an
+/// answer without a thought: templates that write an empty thought there have it here.
 ///
 /// # Errors
 ///
@@ -465,7 +472,7 @@ pub fn prompt_ids(
     tokenizer: &Tokenizer,
 ) -> Result<Vec<u32>, DataError> {
     template
-        .render_prompt(&row.conversation)
+        .render_answer_prompt(&row.conversation)
         .and_then(|text| encode(&text, template, tokenizer))
         .map(|encoded| encoded.ids)
         .map_err(|error| error.at(&row.id))

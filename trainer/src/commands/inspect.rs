@@ -2,7 +2,9 @@
 
 use std::io::IsTerminal;
 
-use tooltune_data::text::{Faults, InspectedRow, InspectedToken, Row, inspect_row};
+use tooltune_data::text::{
+    Faults, InspectedRow, InspectedToken, InspectedTurn, Row, TurnBegin, inspect_row,
+};
 
 use super::{Place, load_config, say};
 use crate::base_model::BaseModel;
@@ -91,6 +93,15 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
     let paint = paint(std::io::stdout().is_terminal());
     let text: String = row.tokens.iter().zip(row.pieces()).map(paint).collect();
     say(&format!("{text}\n"))?;
+    for note in row.turns.iter().filter_map(|turn| note(row, turn)) {
+        say(&note)?;
+    }
+    if let Some(stop) = &row.appended {
+        say(&format!(
+            "{stop} ends the last turn: the template writes it before the next message only, and \
+             training appends it\n"
+        ))?;
+    }
     if row.argument_values.is_empty() {
         return Ok(());
     }
@@ -103,6 +114,31 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
             .map(|value| value.text.as_str())
             .collect::<Vec<_>>()
             .join(", ")
+    ))
+}
+
+/// What is not plain about the beginning of a turn.
+fn note(row: &InspectedRow, turn: &InspectedTurn) -> Option<String> {
+    let message = turn.message;
+    let note = match turn.begins {
+        TurnBegin::EmptyThought => {
+            "the empty thought before the answer is the template's and part of the prompt"
+        }
+        TurnBegin::DroppedThought => {
+            "the generation prompt opens a thought, and the template writes none here"
+        }
+        TurnBegin::GenerationTag => "the template's generation tag begins the turn, not its prompt",
+        TurnBegin::GenerationPrompt if !turn.is_prompt => {
+            "the template shows the messages before it otherwise when it asks for this turn"
+        }
+        TurnBegin::GenerationPrompt => return None,
+    };
+    let n_before = 40;
+    let before = row.text.get(..turn.start).unwrap_or_default();
+    let from = before.char_indices().rev().nth(n_before - 1);
+    let end = &before[from.map_or(0, |(at, _)| at)..];
+    Some(format!(
+        "message {message}: {note}; its prompt ends with {end:?}"
     ))
 }
 

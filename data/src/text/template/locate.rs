@@ -3,14 +3,15 @@
 //! The conversation is rendered a second time with marks around every piece; taking them out must
 //! give the plain text byte for byte, else another way of marking is tried, and if none works the
 //! turns are still found by comparing renderings, while spans inside them are reported as lost.
-//! A turn begins where the generation prompt of the messages before it ends: that is what the
-//! model is shown at inference, so the first learned token is the first that it must produce.
+//! Where a turn begins stands in `turn_start`.
 
 use super::marks::{self, End, FoundMark, MarkTable, Stripped};
 use super::spans::{RenderedText, Span, SpanKind, Turn, Turns};
+use super::thought::{self, Kept};
+use super::turn_start::Followed;
 use super::values::{Arguments, Marking, MessageWriter, Place, Scope};
-use super::{ChatTemplate, GenerationPrompt};
-use crate::text::conversation::Conversation;
+use super::{ChatTemplate, GenerationPrompt, Thinking};
+use crate::text::conversation::{Conversation, Message, Role};
 use crate::text::error::DataError;
 
 /// Ways of marking, from the most telling to the most robust.
@@ -35,9 +36,11 @@ impl ChatTemplate {
     /// # Errors
     ///
     /// - as [`ChatTemplate::render`]
-    /// - the text before a located turn is not what the template shows at inference; for the first
-    ///   turn of the completion (or the last turn, for other choices) the whole prompt is compared,
-    ///   for others the part after the message before
+    /// - two assistant messages follow each other
+    /// - a located turn does not begin as the template's generation prompt does, thoughts aside; for
+    ///   the first turn of the completion (or the last turn, for other choices) the whole prompt is
+    ///   compared, for others the part after the message before
+    /// - the template leaves out a thought in the content of a located turn, or adds another one
     /// - the template leaves out a part of a message whose turn is located
     /// - it leaves out the whole content of a system, user or tool message
     /// - it leaves out a call, the name of one or its arguments, in any message
@@ -47,6 +50,7 @@ impl ChatTemplate {
         conversation: &Conversation,
         turns: Turns,
     ) -> Result<RenderedText, DataError> {
+        must_take_turns(conversation)?;
         let conversation = &*self.with_known_roles(conversation);
         let text = self.render(conversation, GenerationPrompt::Omit)?;
         let located = Located::new(self, conversation, text);
@@ -57,6 +61,7 @@ impl ChatTemplate {
             .iter()
             .map(|&(message, weight)| located.turn(message, weight, strict == Some(message)))
             .collect::<Result<Vec<Turn>, DataError>>()?;
+        let next_turn = located.next_turn(turns.last());
         self.must_render_lists(conversation, &located.full.text)?;
         let is_found = located.messages_found();
         self.must_render_prompt_messages(conversation, &located.full.text, &is_found)?;
@@ -83,6 +88,8 @@ impl ChatTemplate {
             switched_off: chosen.switched_off,
             without_reasoning: chosen.without_reasoning,
             turns,
+            next_turn,
+            appended: None,
         })
     }
 }
@@ -124,18 +131,33 @@ impl Chosen {
     }
 }
 
+/// Refuses two assistant messages in a row: what the first one ends with would be learned as the end
+/// of the turn, and the model would never write the second.
+fn must_take_turns(conversation: &Conversation) -> Result<(), DataError> {
+    let is_assistant = |message: &Message| message.role == Role::Assistant;
+    let mut pairs = conversation.messages.windows(2);
+    match pairs.position(|pair| pair.iter().all(is_assistant)) {
+        Some(message) => Err(DataError::TwoAssistants { message }),
+        None => Ok(()),
+    }
+}
+
 /// The full rendering with its marks, and what is needed to render beginnings the same way.
-struct Located<'a> {
-    template: &'a ChatTemplate,
-    conversation: &'a Conversation,
+pub(super) struct Located<'a> {
+    pub(super) template: &'a ChatTemplate,
+    pub(super) conversation: &'a Conversation,
     /// `None` if no way of marking leaves the text as it is.
     marking: Option<Marking>,
-    full: Stripped,
+    pub(super) full: Stripped,
     table: MarkTable,
 }
 
 impl<'a> Located<'a> {
-    fn new(template: &'a ChatTemplate, conversation: &'a Conversation, text: String) -> Self {
+    pub(super) fn new(
+        template: &'a ChatTemplate,
+        conversation: &'a Conversation,
+        text: String,
+    ) -> Self {
         let n_messages = conversation.messages.len();
         for marking in markings() {
             let mut writer = MessageWriter::marked(marking);
@@ -165,78 +187,68 @@ impl<'a> Located<'a> {
     }
 
     /// The first messages, rendered and marked as the whole is.
-    fn beginning(
+    fn beginning(&self, n_messages: usize) -> Result<Stripped, DataError> {
+        self.marked(
+            &self.conversation.messages[..n_messages],
+            GenerationPrompt::Omit,
+            Thinking::AsGiven,
+        )
+    }
+
+    /// Messages, rendered and marked as the whole is.
+    pub(super) fn marked(
         &self,
-        n_messages: usize,
+        messages: &[Message],
         generation_prompt: GenerationPrompt,
+        thinking: Thinking,
     ) -> Result<Stripped, DataError> {
-        let Some(marking) = self.marking else {
-            let text =
-                self.template
-                    .render_prefix(self.conversation, n_messages, generation_prompt)?;
-            return Ok(Stripped {
-                text,
-                ..Stripped::default()
-            });
+        let mut writer = match self.marking {
+            Some(marking) => MessageWriter::marked(marking),
+            None => MessageWriter::plain(),
         };
-        let messages =
-            MessageWriter::marked(marking).messages(&self.conversation.messages[..n_messages]);
-        let marked = self
-            .template
-            .execute(self.conversation, messages, generation_prompt)?;
+        let messages = writer.messages(messages);
+        let marked = self.template.execute_thinking(
+            self.conversation,
+            messages,
+            generation_prompt,
+            thinking,
+        )?;
         Ok(marks::strip(&marked).unwrap_or_default())
     }
 
     fn turn(&self, message: usize, weight: f32, is_strict: bool) -> Result<Turn, DataError> {
         self.must_be_rendered(message)?;
         let start = self.turn_start(message)?;
-        if is_strict {
-            let prompt =
-                self.template
-                    .render_prefix(self.conversation, message, GenerationPrompt::Add)?;
-            if !self.full.text.starts_with(&prompt) || prompt.len() != start {
-                return Err(DataError::PromptNotAPrefix { message });
-            }
+        if is_strict && !start.is_prompt && !self.is_prompt_without_thoughts(message) {
+            return Err(DataError::PromptNotAPrefix { message });
         }
         let content_end = self
             .marks_of(|owner| owner == message)
             .map(|mark| mark.at)
             .max()
-            .unwrap_or(start)
-            .max(start);
+            .unwrap_or(start.at)
+            .max(start.at);
+        if weight > 0.0 {
+            self.must_keep_thoughts(message)?;
+        }
         Ok(Turn {
             message,
             weight,
-            start,
+            start: start.at,
             content_end,
             end: self.turn_end(message, content_end),
+            begins: start.begins,
+            is_prompt: start.is_prompt,
         })
-    }
-
-    fn turn_start(&self, message: usize) -> Result<usize, DataError> {
-        let continued = self
-            .beginning(message, GenerationPrompt::Add)
-            .map(|prompt| self.after_same_text(&prompt));
-        match continued {
-            Ok(Some(start)) => Ok(start),
-            Ok(None) => self
-                .generated_around(message)
-                .map(|(start, _)| start)
-                .ok_or(DataError::PromptNotAPrefix { message }),
-            Err(error) => self
-                .generated_around(message)
-                .map(|(start, _)| start)
-                .ok_or(error),
-        }
     }
 
     fn turn_end(&self, message: usize, content_end: usize) -> usize {
         if message + 1 == self.conversation.messages.len() {
             return self.full.text.len();
         }
-        self.beginning(message + 1, GenerationPrompt::Omit)
+        self.beginning(message + 1)
             .ok()
-            .and_then(|beginning| self.after_same_text(&beginning))
+            .and_then(|beginning| self.follow(&beginning)?.end())
             .or_else(|| {
                 self.marks_of(|owner| owner > message)
                     .map(|mark| mark.at)
@@ -246,9 +258,44 @@ impl<'a> Located<'a> {
             .unwrap_or(self.full.text.len())
     }
 
-    /// Where the full text has gone through what follows the last mark of `beginning`; `None` if
-    /// it says something else there.
-    fn after_same_text(&self, beginning: &Stripped) -> Option<usize> {
+    /// What the template writes after the conversation if it goes on: with the result of a tool
+    /// where it ends with calls, and with words of the user elsewhere.
+    fn next_turn(&self, last: Option<&Turn>) -> Option<String> {
+        let n_messages = self.conversation.messages.len();
+        let turn = last.filter(|turn| turn.message + 1 == n_messages)?;
+        let after = self.full.text.get(turn.content_end..)?;
+        let calls = &self.conversation.messages[turn.message].tool_calls;
+        let next = match calls.last() {
+            None => Message::new(Role::User, "0"),
+            Some(call) => {
+                let mut result = Message::new(Role::Tool, "0");
+                let id = call.id.as_deref().map(|id| ("tool_call_id", id));
+                for (field, text) in id.into_iter().chain([("name", call.name.as_str())]) {
+                    result.extra.insert(field.to_owned(), text.into());
+                }
+                result
+            }
+        };
+        let mut messages = self.conversation.messages.clone();
+        messages.push(next);
+        let longer = self
+            .marked(&messages, GenerationPrompt::Omit, Thinking::AsGiven)
+            .ok()?;
+        let is_own = |mark: &&FoundMark| {
+            let piece = self.table.piece(mark.number);
+            piece.is_some_and(|piece| piece.message == turn.message)
+        };
+        let at = match self.marking {
+            Some(_) => longer.marks.iter().rev().find(is_own)?.at,
+            None => turn.content_end,
+        };
+        let next = longer.text.get(at..)?.strip_prefix(after)?;
+        Some(next.to_owned())
+    }
+
+    /// Follows the full text through what stands after the last mark of `beginning`; `None` if the
+    /// full text has no such mark.
+    pub(super) fn follow<'t>(&self, beginning: &'t Stripped) -> Option<Followed<'t>> {
         let (from, tail) = match beginning.marks.last() {
             None => (0, beginning.text.as_str()),
             Some(last) => {
@@ -257,9 +304,15 @@ impl<'a> Located<'a> {
                 (from, &beginning.text[last.at..])
             }
         };
-        self.full.text[from..]
-            .starts_with(tail)
-            .then_some(from + tail.len())
+        Some(Followed::new(&self.full.text, from, tail))
+    }
+
+    /// Where the first piece of a message stands at or after a place.
+    pub(super) fn first_mark(&self, message: usize, from: usize) -> Option<usize> {
+        self.marks_of(|owner| owner == message)
+            .map(|mark| mark.at)
+            .filter(|&at| at >= from)
+            .min()
     }
 
     fn marks_of(&self, is_owner: impl Fn(usize) -> bool) -> impl Iterator<Item = &FoundMark> {
@@ -281,13 +334,50 @@ impl<'a> Located<'a> {
         is_found
     }
 
-    fn generated_around(&self, message: usize) -> Option<(usize, usize)> {
+    pub(super) fn generated_around(&self, message: usize) -> Option<(usize, usize)> {
         let at = self.marks_of(|owner| owner == message).next()?.at;
         self.full
             .generated
             .iter()
             .copied()
             .find(|&(start, end)| (start..=end).contains(&at))
+    }
+
+    /// Refuses a thought in the text of a message that the template leaves out, or writes a second
+    /// one before.
+    fn must_keep_thoughts(&self, message: usize) -> Result<(), DataError> {
+        let content = self.conversation.messages[message].content.as_deref();
+        let is_content = |mark: &&FoundMark| {
+            let piece = self.table.piece(mark.number);
+            piece.is_some_and(|p| p.message == message && p.kind == SpanKind::AssistantContent)
+        };
+        let end = match self.marking {
+            Some(_) => self
+                .full
+                .marks
+                .iter()
+                .filter(is_content)
+                .map(|mark| mark.at)
+                .max(),
+            None => Some(self.full.text.len()),
+        };
+        let (Some(content), Some(end)) = (content, end) else {
+            return Ok(());
+        };
+        let before = self.beginning(message).ok();
+        let start = before
+            .as_ref()
+            .and_then(|before| self.follow(before)?.end())
+            .or_else(|| {
+                let others = self.marks_of(|owner| owner < message).map(|mark| mark.at);
+                others.filter(|&at| at <= end).max()
+            });
+        let rendered = self.full.text.get(start.unwrap_or(0)..end);
+        match thought::kept(content, rendered.unwrap_or_default()) {
+            Kept::AsGiven => Ok(()),
+            Kept::LeftOut(tag) => Err(DataError::ThoughtLeftOut { message, tag }),
+            Kept::Twice(tag) => Err(DataError::ThoughtTwice { message, tag }),
+        }
     }
 
     fn must_be_rendered(&self, message: usize) -> Result<(), DataError> {

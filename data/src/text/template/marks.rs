@@ -105,6 +105,33 @@ pub(super) fn unquoted_literal(text: &str) -> bool {
     text.starts_with(LITERAL_OPEN)
 }
 
+/// A text that one pair of marks surrounds, taken apart.
+pub(super) struct Surrounded<'t> {
+    pub(super) open: &'t str,
+    pub(super) inner: &'t str,
+    pub(super) close: &'t str,
+    /// Whether the text stands for a JSON literal.
+    pub(super) is_literal: bool,
+}
+
+/// Takes a text apart that one pair of marks surrounds; `None` for any other.
+pub(super) fn split(text: &str) -> Option<Surrounded<'_>> {
+    const N_BYTES: usize = 4 * (1 + N_DIGITS as usize);
+    let (open, rest) = text.split_at_checked(N_BYTES)?;
+    let (inner, close) = rest.split_at_checked(rest.len().checked_sub(N_BYTES)?)?;
+    let is_literal = open.starts_with(LITERAL_OPEN);
+    let is_pair = match is_literal {
+        true => close.starts_with(LITERAL_CLOSE),
+        false => open.starts_with(OPEN) && close.starts_with(CLOSE),
+    };
+    (is_pair && !inner.contains(is_reserved)).then_some(Surrounded {
+        open,
+        inner,
+        close,
+        is_literal,
+    })
+}
+
 /// The text without any mark, whole or cut.
 pub(super) fn without_marks(text: &str) -> String {
     text.chars()

@@ -18,7 +18,9 @@ mod python;
 mod reasoning;
 mod spans;
 mod strftime;
+mod thought;
 mod tojson;
+mod turn_start;
 mod values;
 
 #[cfg(test)]
@@ -32,15 +34,16 @@ use serde_json::Map;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
+use self::locate::Located;
 use self::python::Clock;
 use self::values::MessageWriter;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Message, Role};
 use super::error::DataError;
 
 pub use self::date::{NoDate, TemplateDate};
 pub use self::kwargs::TemplateKwargError;
 pub(crate) use self::spans::Turn;
-pub use self::spans::{RenderedText, Span, SpanKind, Turns};
+pub use self::spans::{RenderedText, Span, SpanKind, TurnBegin, Turns};
 
 /// Whether the text ends with the words that open the model's next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +52,28 @@ pub enum GenerationPrompt {
     Add,
     /// As in training: the text is complete.
     Omit,
+}
+
+/// The variables with which templates let a model think before it answers, or not.
+const THINKING_SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
+
+/// How these variables are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Thinking {
+    /// As the user set them, or not at all.
+    AsGiven,
+    On,
+    Off,
+}
+
+impl Thinking {
+    fn switch(self) -> Option<bool> {
+        match self {
+            Self::AsGiven => None,
+            Self::On => Some(true),
+            Self::Off => Some(false),
+        }
+    }
 }
 
 /// The special tokens that templates may print; one that is absent is undefined in the template.
@@ -172,6 +197,33 @@ impl ChatTemplate {
         )
     }
 
+    /// Renders the prompt of a conversation as training reads it before an answer of nothing but
+    /// text: with the empty thought that the template writes there, if it does.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChatTemplate::render`].
+    pub fn render_answer_prompt(&self, conversation: &Conversation) -> Result<String, DataError> {
+        let prompt = self.render_prompt(conversation)?;
+        if !thought::is_written_by(&self.source) {
+            return Ok(prompt);
+        }
+        let mut answered = conversation.clone();
+        answered.messages.truncate(conversation.prompt().len());
+        answered.messages.push(Message::new(Role::Assistant, "0"));
+        // What the template says of the answer is nothing that the prompt has to answer for.
+        let begun = self
+            .render(&answered, GenerationPrompt::Omit)
+            .and_then(|text| {
+                let message = answered.messages.len() - 1;
+                let located = Located::new(self, &answered, text);
+                let start = located.turn_start(message)?;
+                let before = located.full.text.get(..start.at).map(str::to_owned);
+                Ok(before.filter(|_| start.begins == TurnBegin::EmptyThought))
+            });
+        Ok(begun.ok().flatten().unwrap_or(prompt))
+    }
+
     fn render_prefix(
         &self,
         conversation: &Conversation,
@@ -196,13 +248,27 @@ impl ChatTemplate {
     fn execute(
         &self,
         conversation: &Conversation,
+        messages: (Value, [&'static str; 2]),
+        generation_prompt: GenerationPrompt,
+    ) -> Result<String, DataError> {
+        self.execute_thinking(conversation, messages, generation_prompt, Thinking::AsGiven)
+    }
+
+    fn execute_thinking(
+        &self,
+        conversation: &Conversation,
         (messages, generation_marks): (Value, [&'static str; 2]),
         generation_prompt: GenerationPrompt,
+        thinking: Thinking,
     ) -> Result<String, DataError> {
         let given = self
             .variables
             .iter()
             .map(|(name, value)| (name.as_str(), values::from_json(value)));
+        let switches = thinking
+            .switch()
+            .into_iter()
+            .flat_map(|is_on| THINKING_SWITCHES.map(|name| (name, Value::from(is_on))));
         let special = self
             .special
             .named()
@@ -228,10 +294,8 @@ impl ChatTemplate {
                 Value::from(generation_marks[1]),
             ),
         ];
-        let context = Value::from_pairs(special.chain(given).chain(fixed));
-        self.environment
-            .get_template(NAME)
-            .and_then(|template| template.render(context))
+        let context = Value::from_pairs(special.chain(given).chain(switches).chain(fixed));
+        python::render(&self.environment, NAME, context)
             .map_err(|error| python::to_data_error(&error))
     }
 }

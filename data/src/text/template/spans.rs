@@ -1,5 +1,7 @@
 //! The vocabulary of places in a rendered conversation.
 
+use serde::Serialize;
+
 use crate::text::conversation::{Conversation, Role, ValueOrigin};
 
 /// What a span of the rendered text is.
@@ -114,6 +116,22 @@ impl Turns {
     }
 }
 
+/// What stands before the first token that is learned of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TurnBegin {
+    /// The template's generation prompt.
+    GenerationPrompt,
+    /// The generation prompt with an empty thought, such as `<think>\n\n</think>\n\n`, which the
+    /// template writes and the model does not.
+    EmptyThought,
+    /// The words that open the turn, without the thought that the generation prompt opens:
+    /// templates drop the thoughts of earlier turns, and some those of every turn.
+    DroppedThought,
+    /// The words up to the template's generation tag.
+    GenerationTag,
+}
+
 /// A turn that can be learned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Turn {
@@ -124,12 +142,17 @@ pub(crate) struct Turn {
     /// Where the message's own text ends and the template's end-of-turn text begins.
     pub(crate) content_end: usize,
     pub(crate) end: usize,
+    pub(crate) begins: TurnBegin,
+    /// Whether the text before the turn, from its first byte, is what the template shows a model
+    /// that is asked for the turn.
+    pub(crate) is_prompt: bool,
 }
 
 /// A rendered conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RenderedText {
-    /// The training text, equal to [`ChatTemplate::render`](super::ChatTemplate::render) without a generation prompt.
+    /// The training text, equal to [`ChatTemplate::render`](super::ChatTemplate::render) without a
+    /// generation prompt, until [`RenderedText::end_turns`] appends to it.
     pub text: String,
     /// Spans in the order of their starts; turns only where they were asked for.
     pub spans: Vec<Span>,
@@ -142,4 +165,53 @@ pub struct RenderedText {
     /// learned.
     pub without_reasoning: Vec<usize>,
     pub(crate) turns: Vec<Turn>,
+    /// What the template would write after the last message, if that is a located turn and another
+    /// message followed.
+    pub(crate) next_turn: Option<String>,
+    /// The stop token that was appended to the text.
+    pub(crate) appended: Option<String>,
+}
+
+impl RenderedText {
+    /// Gives an end to the turns that end with the words that open the next one, as in GLM-4.x,
+    /// where `<|user|>` and `<|observation|>` are stop tokens: the stop token belongs to the turn
+    /// before it. After the last turn it is appended to the text.
+    ///
+    /// `stop_tokens` are the texts of the tokens that end generation. A turn that has one of its own
+    /// stays as it is.
+    pub(crate) fn end_turns(&mut self, stop_tokens: &[String]) {
+        for turn in &mut self.turns {
+            let own = self.text.get(turn.content_end..turn.end);
+            if stop_tokens
+                .iter()
+                .any(|stop| own.is_some_and(|own| own.contains(stop)))
+            {
+                continue;
+            }
+            let is_last = turn.end == self.text.len();
+            let after = match is_last {
+                true => self.next_turn.as_deref(),
+                false => self.text.get(turn.end..),
+            };
+            let opens = |stop: &&String| after.is_some_and(|after| after.starts_with(*stop));
+            let Some(stop) = stop_tokens
+                .iter()
+                .filter(opens)
+                .max_by_key(|stop| stop.len())
+            else {
+                continue;
+            };
+            if is_last {
+                self.text.push_str(stop);
+                self.appended = Some(stop.clone());
+            }
+            let whole = [SpanKind::AssistantTurn, SpanKind::Completion];
+            for span in &mut self.spans {
+                if span.message == turn.message && whole.contains(&span.kind) {
+                    span.end += stop.len();
+                }
+            }
+            turn.end += stop.len();
+        }
+    }
 }

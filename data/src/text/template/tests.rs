@@ -10,6 +10,8 @@ use crate::text::conversation::parse_messages;
 
 mod kwargs;
 mod left_out;
+mod python;
+mod turns;
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(concat!(

@@ -69,7 +69,7 @@ impl Layout {
     fn write(&self, value: &Value, level: usize, out: &mut String) -> Result<(), Error> {
         match value.kind() {
             ValueKind::Map => self.write_map(value, level, out),
-            ValueKind::Seq | ValueKind::Iterable => self.write_list(value, level, out),
+            ValueKind::Seq => self.write_list(value, level, out),
             ValueKind::String => {
                 let text = value.as_str().unwrap_or_default();
                 if marks::unquoted_literal(text) {

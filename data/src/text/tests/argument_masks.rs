@@ -89,10 +89,8 @@ fn formats() -> [(&'static str, String); 6] {
         ("llama3_1", llama.clone()),
         ("llama3_2", llama),
         ("qwen2_5", tagged.clone()),
-        (
-            "qwen3",
-            format!("…<think>\n\n</think>\n\n{}", &tagged["…".len()..]),
-        ),
+        // The empty thought before the call is the template's.
+        ("qwen3", tagged.clone()),
         ("hermes", tagged),
         (
             "mistral_v3",

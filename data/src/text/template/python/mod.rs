@@ -1,21 +1,27 @@
 //! minijinja set up as Hugging Face sets up Jinja2.
 //!
 //! Same white-space rules, loop controls, `raise_exception`, `strftime_now` and `tojson`; methods
-//! of Python's strings and maps; filters and tests that answer as Python does where the two
-//! engines differ. Printing none, a list or a map is an error here, not Python's spelling of it.
+//! of Python's strings and maps; operators, filters and tests that answer as Python does where the
+//! two engines differ (`operators`, `builtins`, `methods`). Printing none, a list or a map is an error here, not Python's spelling of it.
+
+mod builtins;
+mod generator;
+mod methods;
+mod operators;
+mod sequences;
+mod texts;
 
 use std::error::Error as _;
 use std::fmt;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, State, Value, escape_formatter};
-use minijinja_contrib::pycompat;
+use minijinja::value::ValueKind;
+use minijinja::{Environment, Error, ErrorKind, Value, escape_formatter};
 use time::OffsetDateTime;
 
+pub(super) use self::operators::render;
 use super::strftime::strftime;
 use super::tojson::tojson;
-use crate::json::python_float_repr;
 use crate::text::error::DataError;
 
 /// Where `strftime_now` takes the time from.
@@ -67,12 +73,12 @@ pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
         .lstrip_blocks(true)
         .build()?;
     environment.set_syntax(syntax);
-    environment.set_unknown_method_callback(call_method);
+    environment.set_unknown_method_callback(methods::call);
     environment.set_formatter(|out, state, value| {
         printable(value)?;
         match value.kind() {
             ValueKind::Number if !value.is_integer() => {
-                out.write_str(&python_float_repr(f64::try_from(value.clone())?))?;
+                out.write_str(&texts::float(f64::try_from(value.clone())?))?;
                 Ok(())
             }
             _ => escape_formatter(out, state, value),
@@ -86,21 +92,8 @@ pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
         },
     );
     environment.add_filter("tojson", tojson);
-    environment.add_filter("trim", |value: &Value| -> Result<String, Error> {
-        printable(value)?;
-        Ok(strip(&value.to_string(), Ends::Both))
-    });
-    environment.add_filter("int", int);
-    environment.add_filter("float", float);
-    environment.add_test("sequence", |value: &Value| {
-        matches!(
-            value.kind(),
-            ValueKind::String | ValueKind::Map | ValueKind::Seq
-        )
-    });
-    environment.add_test("iterable", |value: &Value| {
-        value.as_str().is_some() || value.try_iter().is_ok()
-    });
+    builtins::add_to(&mut environment);
+    operators::add_to(&mut environment);
     set_clock(&mut environment, clock);
     Ok(environment)
 }
@@ -147,66 +140,6 @@ fn strip(text: &str, ends: Ends) -> String {
         Ends::Right => text.trim_end_matches(is_python_space),
     }
     .to_owned()
-}
-
-fn call_method(
-    state: &mut State<'_, '_>,
-    value: &Value,
-    method: &str,
-    arguments: &[Value],
-) -> Result<Value, Error> {
-    let ends = match method {
-        "strip" => Some(Ends::Both),
-        "lstrip" => Some(Ends::Left),
-        "rstrip" => Some(Ends::Right),
-        _ => None,
-    };
-    match (ends, value.as_str()) {
-        (Some(ends), Some(text)) if arguments.is_empty() => Ok(Value::from(strip(text, ends))),
-        _ => pycompat::unknown_method_callback(state, value, method, arguments),
-    }
-}
-
-/// Jinja2's `int`: the default, 0, for what is not a number.
-fn int(value: &Value, default: Option<Value>, options: Kwargs) -> Result<Value, Error> {
-    let named: Option<Value> = options.get("default")?;
-    let base: Option<u32> = options.get("base")?;
-    options.assert_all_used()?;
-    let default = named.or(default).unwrap_or(Value::from(0));
-    let from_float = |number: f64| {
-        number
-            .is_finite()
-            .then(|| Value::from(number.trunc() as i128))
-    };
-    Ok(match (value.kind(), value.as_str()) {
-        (_, Some(text)) => {
-            let text = text.trim_matches(is_python_space);
-            match i128::from_str_radix(text, base.unwrap_or(10).clamp(2, 36)) {
-                Ok(integer) => Value::from(integer),
-                Err(_) => text.parse().ok().and_then(from_float).unwrap_or(default),
-            }
-        }
-        (ValueKind::Bool, _) => Value::from(i64::from(value.is_true())),
-        (ValueKind::Number, _) if value.is_integer() => value.clone(),
-        (ValueKind::Number, _) => from_float(f64::try_from(value.clone())?).unwrap_or(default),
-        _ => default,
-    })
-}
-
-/// Jinja2's `float`: the default, 0.0, for what is not a number.
-fn float(value: &Value, default: Option<Value>, options: Kwargs) -> Result<Value, Error> {
-    let named: Option<Value> = options.get("default")?;
-    options.assert_all_used()?;
-    let default = named.or(default).unwrap_or(Value::from(0.0));
-    Ok(match (value.kind(), value.as_str()) {
-        (_, Some(text)) => match text.trim_matches(is_python_space).parse::<f64>() {
-            Ok(number) => Value::from(number),
-            Err(_) => default,
-        },
-        (ValueKind::Bool, _) => Value::from(f64::from(u8::from(value.is_true()))),
-        (ValueKind::Number, _) => Value::from(f64::try_from(value.clone())?),
-        _ => default,
-    })
 }
 
 /// An engine error in words, without the template's name.

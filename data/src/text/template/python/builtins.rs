@@ -1,0 +1,282 @@
+//! Tests and filters that answer as Jinja2's do.
+
+use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::{Environment, Error, Value, filters};
+
+use super::operators::refused;
+use super::sequences;
+use super::texts::str_of;
+use super::{Ends, is_python_space, printable, strip};
+
+/// Adds the tests and filters, in place of the engine's own.
+pub(super) fn add_to(environment: &mut Environment<'static>) {
+    add_tests(environment);
+    sequences::add_to(environment);
+    environment.add_filter("trim", |value: &Value, chars: Option<&str>| {
+        // What a template trims it prints.
+        printable(value)?;
+        let text = str_of(value)?;
+        Ok::<_, Error>(match chars {
+            None => strip(&text, Ends::Both),
+            Some(chars) => text.trim_matches(|c| chars.contains(c)).to_owned(),
+        })
+    });
+    environment.add_filter("int", int);
+    environment.add_filter("float", float);
+    environment.add_filter("string", str_of_ref);
+    environment.add_filter("upper", |value: &Value| {
+        str_of(value).map(|t| t.to_uppercase())
+    });
+    environment.add_filter("lower", |value: &Value| {
+        str_of(value).map(|t| t.to_lowercase())
+    });
+    environment.add_filter("safe", str_of_ref);
+    environment.add_filter("replace", replace);
+    environment.add_filter("capitalize", |value: &Value| {
+        let text = str_of(value)?.to_lowercase();
+        let mut rest = text.chars();
+        let first: Option<String> = rest.next().map(|first| first.to_uppercase().collect());
+        Ok::<_, Error>(first.unwrap_or_default() + rest.as_str())
+    });
+    environment.add_filter("title", |value: &Value| {
+        Ok::<_, Error>(filters::title(str_of(value)?.into()))
+    });
+    environment.add_filter("escape", escape);
+    environment.add_filter("e", escape);
+    environment.add_filter("indent", indent);
+    environment.add_filter("round", round);
+    environment.add_filter("attr", |value: &Value, _name: String| match value.kind() {
+        ValueKind::Undefined => Err(refused("attr", &[value])),
+        _ => Ok(Value::UNDEFINED),
+    });
+    environment.add_filter("format", |value: &Value, arguments: Rest<Value>| {
+        let text = str_of(value)?;
+        if !text.contains('%') && !arguments.is_empty() {
+            return Err(refused("format", &[value]));
+        }
+        let texts = arguments.iter().map(|argument| match argument.kind() {
+            ValueKind::Number => Ok(argument.clone()),
+            _ => str_of(argument).map(Value::from),
+        });
+        let all: Vec<Value> = std::iter::once(Ok(Value::from(text.as_str())))
+            .chain(texts)
+            .collect::<Result<_, Error>>()?;
+        minijinja::formatting::format(minijinja::formatting::FormatStyle::Printf, &text, &all[1..])
+    });
+    for name in [
+        "pprint", "groupby", "lines", "split", "chain", "zip", "bool",
+    ] {
+        environment.remove_filter(name);
+    }
+}
+
+fn add_tests(environment: &mut Environment<'static>) {
+    environment.add_test("sequence", |value: &Value| {
+        let kinds = [
+            ValueKind::Undefined,
+            ValueKind::String,
+            ValueKind::Map,
+            ValueKind::Seq,
+        ];
+        kinds.contains(&value.kind())
+    });
+    environment.add_test("iterable", |value: &Value| {
+        let kinds = [
+            ValueKind::Undefined,
+            ValueKind::String,
+            ValueKind::Map,
+            ValueKind::Seq,
+            ValueKind::Iterable,
+        ];
+        kinds.contains(&value.kind())
+    });
+    environment.add_test("sameas", |value: &Value, other: &Value| {
+        // Python keeps one of each of these; whether equal numbers or texts are one object is
+        // nothing that a template may build on.
+        let single = [ValueKind::None, ValueKind::Bool];
+        match value.kind() == other.kind() && !value.is_undefined() {
+            true if single.contains(&value.kind()) => Ok(value == other),
+            true => Err(refused("sameas", &[value, other])),
+            false => Ok(false),
+        }
+    });
+    environment.add_test("lower", |value: &Value| {
+        is_cased(value, char::is_lowercase, char::is_uppercase)
+    });
+    environment.add_test("upper", |value: &Value| {
+        is_cased(value, char::is_uppercase, char::is_lowercase)
+    });
+    environment.add_test("odd", |value: &Value| {
+        Ok::<_, Error>(remainder(value, 2)? == 1.0)
+    });
+    environment.add_test("even", |value: &Value| {
+        Ok::<_, Error>(remainder(value, 2)? == 0.0)
+    });
+    environment.add_test("divisibleby", |value: &Value, other: i64| {
+        if other == 0 {
+            return Err(refused("divisibleby", &[value]));
+        }
+        Ok(remainder(value, other)? == 0.0)
+    });
+    environment.add_test("callable", |value: &Value| {
+        value.is_undefined() || value.kind() == ValueKind::Plain
+    });
+    environment.add_test("escaped", |_: &Value| false);
+}
+
+/// `value % other` of a number.
+fn remainder(value: &Value, other: i64) -> Result<f64, Error> {
+    match value.kind() {
+        ValueKind::Bool => Ok(f64::from(u8::from(value.is_true())).rem_euclid(other as f64)),
+        ValueKind::Number if value.is_integer() => {
+            let value = i128::try_from(value.clone())?;
+            Ok(value.rem_euclid(i128::from(other).abs()) as f64)
+        }
+        ValueKind::Number => Ok(f64::try_from(value.clone())?.rem_euclid(other as f64)),
+        _ => Err(refused("%", &[value])),
+    }
+}
+
+fn is_cased(
+    value: &Value,
+    is_so: fn(char) -> bool,
+    is_otherwise: fn(char) -> bool,
+) -> Result<bool, Error> {
+    let text = str_of(value)?;
+    Ok(text.chars().any(is_so) && !text.chars().any(is_otherwise))
+}
+
+fn str_of_ref(value: &Value) -> Result<String, Error> {
+    str_of(value)
+}
+
+fn replace(value: &Value, old: &Value, new: &Value, count: Option<i64>) -> Result<String, Error> {
+    let (text, old, new) = (str_of(value)?, str_of(old)?, str_of(new)?);
+    Ok(match count.and_then(|count| usize::try_from(count).ok()) {
+        Some(count) => text.replacen(&old, &new, count),
+        None => text.replace(&old, &new),
+    })
+}
+
+fn escape(value: &Value) -> Result<String, Error> {
+    let text = str_of(value)?;
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    let text = text.replace('>', "&gt;").replace('\'', "&#39;");
+    Ok(text.replace('"', "&#34;"))
+}
+
+/// Jinja2's `indent`, which adds a line break before it takes lines.
+fn indent(
+    value: &Value,
+    width: Option<Value>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    options: Kwargs,
+) -> Result<String, Error> {
+    let width = options.get::<Option<Value>>("width")?.or(width);
+    let first = options.get::<Option<bool>>("first")?.or(first) == Some(true);
+    let blank = options.get::<Option<bool>>("blank")?.or(blank) == Some(true);
+    options.assert_all_used()?;
+    let unusual = [
+        '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}',
+    ];
+    let text = value.as_str().filter(|text| !text.contains(unusual));
+    let text = text.ok_or_else(|| refused("indent", &[value]))?;
+    let width = match &width {
+        None => "    ".to_owned(),
+        Some(width) if width.as_str().is_some() => str_of(width)?,
+        Some(width) => " ".repeat(usize::try_from(width.clone())?),
+    };
+    let lines: Vec<String> = text
+        .split('\n')
+        .enumerate()
+        .map(
+            |(line_idx, line)| match line_idx == 0 || (line.is_empty() && !blank) {
+                true => line.to_owned(),
+                false => format!("{width}{line}"),
+            },
+        )
+        .collect();
+    let text = lines.join("\n");
+    Ok(if first { width + &text } else { text })
+}
+
+/// Jinja2's `round`: Python's own keeps integers, the other methods give floats.
+fn round(
+    value: &Value,
+    precision: Option<i64>,
+    method: Option<String>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let precision = options
+        .get::<Option<i64>>("precision")?
+        .or(precision)
+        .unwrap_or(0);
+    let method = options.get::<Option<String>>("method")?.or(method);
+    options.assert_all_used()?;
+    if value.kind() != ValueKind::Number {
+        return Err(refused("round", &[value]));
+    }
+    let digits = u32::try_from(precision).ok().filter(|digits| *digits <= 15);
+    let digits = digits.ok_or_else(|| refused("round with this precision", &[value]))?;
+    let number = f64::try_from(value.clone())?;
+    let power = 10_f64.powi(i32::try_from(digits).unwrap_or_default());
+    match method.as_deref() {
+        None | Some("common") if value.is_integer() => Ok(value.clone()),
+        // Both languages round the decimal text of a float correctly, half to even.
+        None | Some("common") => {
+            let rounded = format!("{number:.*}", digits as usize);
+            rounded
+                .parse::<f64>()
+                .map(Value::from)
+                .map_err(|_| refused("round", &[value]))
+        }
+        Some("floor") => Ok(Value::from((number * power).floor() / power)),
+        Some("ceil") => Ok(Value::from((number * power).ceil() / power)),
+        Some(_) => Err(refused("round with this method", &[value])),
+    }
+}
+
+/// Jinja2's `int`: the default, 0, for what is not a number.
+fn int(value: &Value, default: Option<Value>, options: Kwargs) -> Result<Value, Error> {
+    let named: Option<Value> = options.get("default")?;
+    let base: Option<u32> = options.get("base")?;
+    options.assert_all_used()?;
+    let default = named.or(default).unwrap_or(Value::from(0));
+    let from_float = |number: f64| {
+        number
+            .is_finite()
+            .then(|| Value::from(number.trunc() as i128))
+    };
+    Ok(match (value.kind(), value.as_str()) {
+        (_, Some(text)) => {
+            let text = text.trim_matches(is_python_space);
+            match i128::from_str_radix(text, base.unwrap_or(10).clamp(2, 36)) {
+                Ok(integer) => Value::from(integer),
+                Err(_) => text.parse().ok().and_then(from_float).unwrap_or(default),
+            }
+        }
+        (ValueKind::Undefined, _) => return Err(refused("int", &[value])),
+        (ValueKind::Bool, _) => Value::from(i64::from(value.is_true())),
+        (ValueKind::Number, _) if value.is_integer() => value.clone(),
+        (ValueKind::Number, _) => from_float(f64::try_from(value.clone())?).unwrap_or(default),
+        _ => default,
+    })
+}
+
+/// Jinja2's `float`: the default, 0.0, for what is not a number.
+fn float(value: &Value, default: Option<Value>, options: Kwargs) -> Result<Value, Error> {
+    let named: Option<Value> = options.get("default")?;
+    options.assert_all_used()?;
+    let default = named.or(default).unwrap_or(Value::from(0.0));
+    Ok(match (value.kind(), value.as_str()) {
+        (_, Some(text)) => match text.trim_matches(is_python_space).parse::<f64>() {
+            Ok(number) => Value::from(number),
+            Err(_) => default,
+        },
+        (ValueKind::Undefined, _) => return Err(refused("float", &[value])),
+        (ValueKind::Bool, _) => Value::from(f64::from(u8::from(value.is_true()))),
+        (ValueKind::Number, _) => Value::from(f64::try_from(value.clone())?),
+        _ => default,
+    })
+}

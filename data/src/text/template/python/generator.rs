@@ -1,0 +1,55 @@
+//! What Jinja2 gives as a generator: items that are there once, without a length, and always true.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use minijinja::Value;
+use minijinja::value::{Enumerator, Object, ObjectRepr};
+
+/// Items that are handed out once, whoever asks for them.
+#[derive(Debug)]
+pub(super) struct Generator(Mutex<VecDeque<Value>>);
+
+impl Generator {
+    pub(super) fn of(items: Vec<Value>) -> Value {
+        Value::from_object(Self(Mutex::new(items.into())))
+    }
+
+    fn items(&self) -> std::sync::MutexGuard<'_, VecDeque<Value>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Object for Generator {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Iter(Box::new(Remaining(self.clone())))
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        None
+    }
+
+    fn is_true(self: &Arc<Self>) -> bool {
+        true
+    }
+}
+
+/// Takes the items of a generator; their number is known, for `loop.length`.
+struct Remaining(Arc<Generator>);
+
+impl Iterator for Remaining {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        self.0.items().pop_front()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let n_items = self.0.items().len();
+        (n_items, Some(n_items))
+    }
+}

@@ -1,0 +1,226 @@
+//! Methods of Python's texts, lists and dictionaries.
+
+use minijinja::value::ValueKind;
+use minijinja::{Error, ErrorKind, State, Value};
+use minijinja_contrib::pycompat;
+
+use super::operators::{is_equal, items, refused};
+use super::{Ends, strip};
+
+/// Calls a method of a value that has none of its own.
+pub(super) fn call(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Value, Error> {
+    let own = match (value.kind(), value.as_str()) {
+        (_, Some(text)) => of_text(text, method, arguments)?,
+        (ValueKind::Seq, _) => of_list(value, method, arguments)?,
+        (ValueKind::Map, _) => of_map(value, method, arguments)?,
+        _ => None,
+    };
+    match own {
+        Some(result) => Ok(result),
+        None => pycompat::unknown_method_callback(state, value, method, arguments),
+    }
+}
+
+/// The method is there, and not with such arguments.
+fn unusual(method: &str) -> Error {
+    Error::new(
+        ErrorKind::InvalidOperation,
+        format!("{method}() with these arguments is not supported"),
+    )
+}
+
+fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+    let texts: Option<Vec<&str>> = arguments.iter().map(Value::as_str).collect();
+    let texts = texts.unwrap_or_default();
+    let all_texts = texts.len() == arguments.len();
+    let found = match (method, arguments.len()) {
+        ("strip" | "lstrip" | "rstrip", 0 | 1) => {
+            let ends = match method {
+                "strip" => Ends::Both,
+                "lstrip" => Ends::Left,
+                _ => Ends::Right,
+            };
+            match (arguments.first(), texts.first()) {
+                (None, _) => Value::from(strip(text, ends)),
+                (Some(none), _) if none.is_none() => Value::from(strip(text, ends)),
+                (Some(_), None) => return Err(unusual(method)),
+                (Some(_), Some(_)) => return Ok(None),
+            }
+        }
+        ("split", 0) => split_blank(text, None),
+        ("split", 1 | 2) if arguments[0].is_none() => {
+            split_blank(text, arguments.get(1).map(times).transpose()?.flatten())
+        }
+        ("split", 1 | 2) => {
+            let separator = arguments[0]
+                .as_str()
+                .filter(|separator| !separator.is_empty());
+            let separator = separator.ok_or_else(|| unusual(method))?;
+            let parts = match arguments.get(1).map(times).transpose()?.flatten() {
+                Some(n) => text
+                    .splitn(n.saturating_add(1), separator)
+                    .map(Value::from)
+                    .collect(),
+                None => text.split(separator).map(Value::from).collect::<Vec<_>>(),
+            };
+            Value::from(parts)
+        }
+        ("rsplit", 1) if all_texts && !texts[0].is_empty() => {
+            text.split(texts[0]).map(Value::from).collect()
+        }
+        ("replace", 2) if all_texts => Value::from(text.replace(texts[0], texts[1])),
+        ("removeprefix", 1) if all_texts => {
+            Value::from(text.strip_prefix(texts[0]).unwrap_or(text))
+        }
+        ("removesuffix", 1) if all_texts => {
+            Value::from(text.strip_suffix(texts[0]).unwrap_or(text))
+        }
+        ("partition", 1) if all_texts && !texts[0].is_empty() => {
+            let (before, found, after) = match text.split_once(texts[0]) {
+                Some((before, after)) => (before, texts[0], after),
+                None => (text, "", ""),
+            };
+            tuple([before, found, after])
+        }
+        ("rpartition", 1) if all_texts && !texts[0].is_empty() => {
+            let (before, found, after) = match text.rsplit_once(texts[0]) {
+                Some((before, after)) => (before, texts[0], after),
+                None => ("", "", text),
+            };
+            tuple([before, found, after])
+        }
+        ("index" | "rindex", 1) if all_texts => {
+            let found = match method {
+                "index" => text.find(texts[0]),
+                _ => text.rfind(texts[0]),
+            };
+            let at = found.ok_or_else(|| unusual(method))?;
+            Value::from(text[..at].chars().count())
+        }
+        ("count", 1) if all_texts => match texts[0] {
+            "" => Value::from(text.chars().count() + 1),
+            part => Value::from(text.matches(part).count()),
+        },
+        ("join", 1) => {
+            let mut parts = Vec::new();
+            let list = match arguments[0].as_str() {
+                Some(text) => text.chars().map(Value::from).collect(),
+                None if arguments[0].is_none() => return Err(unusual(method)),
+                None => items(&arguments[0])?,
+            };
+            for part in &list {
+                parts.push(part.as_str().ok_or_else(|| unusual(method))?.to_owned());
+            }
+            Value::from(parts.join(text))
+        }
+        ("isspace", 0) => Value::from(!text.is_empty() && strip(text, Ends::Both).is_empty()),
+        // Letters, digits and words by Unicode's tables, which the two languages read otherwise.
+        ("isdigit" | "isnumeric" | "isalnum" | "isalpha" | "title", 0) if !text.is_ascii() => {
+            return Err(unusual(method));
+        }
+        ("title", 0) => Value::from(title(text)),
+        ("splitlines", 0) => {
+            if text.contains([
+                '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}',
+            ]) {
+                return Err(unusual(method));
+            }
+            return Ok(None);
+        }
+        ("format", _) => {
+            if arguments.iter().any(|value| {
+                !matches!(value.kind(), ValueKind::String | ValueKind::Number)
+                    || (value.kind() == ValueKind::Number && !value.is_integer())
+            }) {
+                return Err(unusual(method));
+            }
+            return Ok(None);
+        }
+        (
+            "upper" | "lower" | "capitalize" | "islower" | "isupper" | "isascii" | "find" | "rfind"
+            | "startswith" | "endswith" | "replace" | "isdigit" | "isnumeric" | "isalnum"
+            | "isalpha",
+            _,
+        ) => {
+            return Ok(None);
+        }
+        _ => return Err(Error::from(ErrorKind::UnknownMethod)),
+    };
+    Ok(Some(found))
+}
+
+fn tuple(parts: [&str; 3]) -> Value {
+    Value::from(minijinja::value::Tuple::from(parts.map(Value::from)))
+}
+
+/// A number of splits; none for all of them.
+fn times(value: &Value) -> Result<Option<usize>, Error> {
+    let number: i64 = value.clone().try_into()?;
+    Ok(usize::try_from(number).ok())
+}
+
+/// `split()`: at runs of white space, none at either end.
+fn split_blank(text: &str, times: Option<usize>) -> Value {
+    let mut parts = Vec::new();
+    let mut rest = strip(text, Ends::Left);
+    while !rest.is_empty() {
+        if times == Some(parts.len()) {
+            // What is left keeps its end, as in Python.
+            parts.push(rest);
+            break;
+        }
+        let end = rest.find(super::is_python_space).unwrap_or(rest.len());
+        parts.push(rest[..end].to_owned());
+        rest = strip(&rest[end..], Ends::Left);
+    }
+    Value::from(parts)
+}
+
+/// `title()` of an ASCII text: each letter that follows none is large.
+fn title(text: &str) -> String {
+    let mut is_inside = false;
+    let letter = |character: char| {
+        let changed = match is_inside {
+            true => character.to_ascii_lowercase(),
+            false => character.to_ascii_uppercase(),
+        };
+        is_inside = character.is_ascii_alphabetic();
+        changed
+    };
+    text.chars().map(letter).collect()
+}
+
+fn of_list(value: &Value, method: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+    let [wanted] = arguments else {
+        return Err(Error::from(ErrorKind::UnknownMethod));
+    };
+    let all = items(value)?;
+    match method {
+        "count" => Ok(Some(Value::from(
+            all.iter().filter(|item| is_equal(item, wanted)).count(),
+        ))),
+        "index" => {
+            let found = all.iter().position(|item| is_equal(item, wanted));
+            found
+                .map(|at| Some(Value::from(at)))
+                .ok_or_else(|| unusual(method))
+        }
+        _ => Err(Error::from(ErrorKind::UnknownMethod)),
+    }
+}
+
+fn of_map(value: &Value, method: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+    match (method, arguments) {
+        ("get", [key]) | ("get", [key, _]) if key.kind() == ValueKind::Map => {
+            Err(refused(method, &[key]))
+        }
+        ("copy", []) => Ok(Some(value.clone())),
+        ("get", [_] | [_, _]) | ("items" | "keys" | "values", []) => Ok(None),
+        _ => Err(Error::from(ErrorKind::UnknownMethod)),
+    }
+}

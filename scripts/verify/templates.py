@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+"""Chat templates of trl's wheel in `tooltune inspect` and in transformers: the same texts, and what is learned of them.
+
+Each template meets each conversation twice, with the last turn learned and with every turn learned. A case is *identical* if the
+text is the one that transformers renders (with the stop token behind it that only the next message would bring, where
+tooltune says that it appended one), and *learned right* if each learned turn is, byte for byte, the text from the end of its
+prompt to its stop token. The prompt is found here by other means than in tooltune: it is the longest of the generation
+prompts that transformers renders (as it is, with thinking on, with thinking off) that the text begins with, and where it
+begins with none, the words that open an answer in HEADERS; an empty thought behind either belongs to it. Any other case must
+be refused by tooltune with a reason.
+"""
+
+import argparse
+import collections
+import datetime
+import importlib.metadata
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[0] = str(ROOT / "scripts")
+
+import jinja2
+from transformers.utils import chat_template_utils
+
+from verification_section import record
+
+TRL = "1.16.0"
+DAY = datetime.date(2026, 11, 26)
+
+# By the beginning of a template's name: what opens an answer, and the tokens at which generation ends.
+FAMILIES = {
+    "cohere2": ("<|CHATBOT_TOKEN|><|START_RESPONSE|>", ["<|END_OF_TURN_TOKEN|>"]),
+    "cohere": ("<|CHATBOT_TOKEN|>", ["<|END_OF_TURN_TOKEN|>"]),
+    "deepseek": ("<｜Assistant｜>", ["<｜end▁of▁sentence｜>"]),
+    "diffusion_gemma": ("<|turn>model\n", ["<turn|>", "<|tool_response>"]),
+    "gemma4": ("<|turn>model\n", ["<turn|>", "<|tool_response>"]),
+    "gemma": ("<start_of_turn>model\n", ["<end_of_turn>"]),
+    "glm4moe": ("<|assistant|>", ["<|endoftext|>", "<|user|>", "<|observation|>"]),
+    "gptoss": ("<|start|>assistant", ["<|return|>", "<|call|>"]),
+    "idefics3": ("Assistant:", ["<end_of_utterance>"]),
+    "llama3": ("<|start_header_id|>assistant<|end_header_id|>\n\n", ["<|eot_id|>"]),
+    "llava_next": (" [/INST]", ["</s>"]),
+    "muse_glimmer": ("<|start|>assistant", ["<|eot|>"]),
+    "phi3": ("<|assistant|>\n", ["<|end|>"]),
+    "smolvlm": ("Assistant:", ["<end_of_utterance>"]),
+    "": ("<|im_start|>assistant\n", ["<|im_end|>"]),
+}
+BOS = {"llama": "<|begin_of_text|>", "gemma": "<bos>", "deepseek": "<｜begin▁of▁sentence｜>", "": "<s>"}
+MARKS = ["<think>", "</think>", "<|im_start|>", "<tool_call>", "</tool_call>"]
+EMPTY_THOUGHT = re.compile(r"\s*<think>\s*</think>\s*")
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "harbour_depth",
+            "description": "Depth of a harbour in metres.",
+            "parameters": {
+                "type": "object",
+                "properties": {"harbour": {"type": "string", "description": "Its name."}},
+                "required": ["harbour"],
+            },
+        },
+    }
+]
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def answer(content, thought=None):
+    message = {"role": "assistant", "content": content}
+    return message if thought is None else {**message, "reasoning_content": thought}
+
+
+def calls(*harbours, thought=None):
+    listed = [
+        {"id": f"call{i}abcd", "type": "function", "function": {"name": "harbour_depth", "arguments": {"harbour": harbour}}}
+        for i, harbour in enumerate(harbours)
+    ]
+    return {**answer("", thought), "tool_calls": listed}
+
+
+def result(text, i=0):
+    return {"role": "tool", "tool_call_id": f"call{i}abcd", "name": "harbour_depth", "content": text}
+
+
+CASES = {
+    "plain": {"messages": [user("How deep is Northcove?"), answer("7 metres.")]},
+    "system": {"messages": [{"role": "system", "content": "Be brief."}, user("How deep is Northcove?"), answer("7 metres.")]},
+    "multi-turn": {"messages": [user("Hello."), answer("Good day."), user("How deep is Northcove?"), answer("7 metres.")]},
+    "tools": {
+        "messages": [user("How deep is Northcove?"), calls("Northcove"), result("7"), answer("7 metres.")],
+        "tools": TOOLS,
+    },
+    "parallel": {
+        "messages": [user("And both?"), calls("Northcove", "Southcove"), result("7"), result("9", 1), answer("7 and 9 metres.")],
+        "tools": TOOLS,
+    },
+    "reasoning": {"messages": [user("How deep is Northcove?"), answer("7 metres.", "The chart says 7.")]},
+    "reasoning-tools": {
+        "messages": [
+            user("Hello."),
+            answer("Good day.", "A greeting."),
+            user("How deep is Northcove?"),
+            calls("Northcove", thought="I look it up."),
+            result("7"),
+            answer("7 metres.", "It says 7."),
+        ],
+        "tools": TOOLS,
+    },
+}
+
+
+class FrozenClock(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return cls(DAY.year, DAY.month, DAY.day)
+
+
+def of_family(table, name):
+    return next(value for beginning, value in table.items() if name.startswith(beginning))
+
+
+def render(source, case, bos, messages=None, **variables):
+    try:
+        texts, _ = chat_template_utils.render_jinja_template(
+            conversations=[case["messages"] if messages is None else messages],
+            tools=case.get("tools"),
+            chat_template=source,
+            bos_token=bos,
+            eos_token="<|endoftext|>",
+            **variables,
+        )
+        return texts[0]
+    except (jinja2.exceptions.TemplateError, TypeError, AttributeError, KeyError) as error:
+        return error
+
+
+def templates(folder):
+    """The templates of the pinned wheel, from an installed trl or from PyPI."""
+    try:
+        is_installed = importlib.metadata.version("trl") == TRL
+    except importlib.metadata.PackageNotFoundError:
+        is_installed = False
+    if is_installed:
+        files = [Path(file.locate()) for file in importlib.metadata.files("trl") if str(file).endswith(".jinja")]
+        return {path.stem: path.read_text(encoding="utf-8") for path in sorted(files)}
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, f"trl=={TRL}"]
+    subprocess.run(pip, check=True)
+    with zipfile.ZipFile(next(Path(folder).glob("trl-*.whl"))) as wheel:
+        names = [name for name in wheel.namelist() if name.endswith(".jinja")]
+        return {Path(name).stem: wheel.read(name).decode() for name in sorted(names)}
+
+
+def make_model(folder, source, bos, stops):
+    """The tiny chat model with another template, its stop tokens and the marks that templates write."""
+    shutil.copytree(ROOT / "tests" / "fixtures" / "tiny_chat_model", folder)
+    (folder / "chat_template.jinja").write_text(source, encoding="utf-8")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    n_tokens = len(tokenizer["model"]["vocab"])
+    known = {token["content"] for token in tokenizer["added_tokens"]}
+    ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    for text in [*stops, *MARKS, bos]:
+        if text not in known:
+            added = {"id": n_tokens, "content": text, "single_word": False, "lstrip": False, "rstrip": False}
+            tokenizer["added_tokens"].append({**added, "normalized": False, "special": True})
+            known.add(text)
+            ids[text] = n_tokens
+            n_tokens += 1
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": n_tokens}))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [ids[stop] for stop in stops]}))
+    names = {"bos_token": bos, "eos_token": "<|endoftext|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**names, "tokenizer_class": "PreTrainedTokenizerFast"}))
+
+
+def inspect(tooltune, folder, case, train_on):
+    """The inspected row, or the reason for which there is none."""
+    rows = folder / "row.jsonl"
+    rows.write_text(json.dumps(case) + "\n")
+    config = folder / "config.toml"
+    config.write_text(
+        f'[model]\nmodel_name_or_path = "{folder / "model"}"\n[lora]\n[data]\ntrain = ["{rows}"]\nformat = "messages"\n'
+        f'max_length = 8192\ntemplate_date = "{DAY}"\n[mask]\ntrain_on = "{train_on}"\n'
+        f'[train]\noutput_dir = "{folder / "run"}"\nmax_steps = 1\n'
+    )
+    done = subprocess.run([tooltune, "inspect", config, "--format", "json"], capture_output=True, text=True)
+    if done.returncode:
+        return None, done.stderr.replace(str(rows), "row").strip()
+    return json.loads(done.stdout.splitlines()[0]), None
+
+
+def must_learn(source, case, bos, text, message, header, stops):
+    """Where the learned part of a turn begins and ends in the text."""
+    before = case["messages"][:message]
+    given = case["messages"][message]
+    switches = [{}, {"enable_thinking": True}, {"enable_thinking": False}]
+    prompts = [render(source, case, bos, before, add_generation_prompt=True, **switch) for switch in switches]
+    fitting = [len(prompt) for prompt in prompts if isinstance(prompt, str) and text.startswith(prompt)]
+    if fitting:
+        start = max(fitting)
+    else:
+        places = [found.end() for found in re.finditer(re.escape(header), text)]
+        n_before = sum(m["role"] == "assistant" for m in before)
+        start = places[n_before]
+    empty = EMPTY_THOUGHT.match(text, start)
+    if empty and not given.get("reasoning_content"):
+        start = empty.end()
+    # The stop token is the first one behind the last piece of the message, which is written once in each conversation.
+    pieces = [given["content"]] + [call["function"]["arguments"]["harbour"] for call in given.get("tool_calls", [])]
+    at = max(text.find(piece, start) + len(piece) for piece in pieces)
+    ends = [found + len(stop) for stop in stops for found in [text.find(stop, at)] if found >= 0]
+    return start, min(ends)
+
+
+def learned(row):
+    """The runs of learned tokens, as text."""
+    runs, last = [], None
+    for token in row["tokens"]:
+        if token["weight"] == 0:
+            last = None
+            continue
+        if last is None:
+            runs.append([token["start"], token["end"]])
+        runs[-1][1] = last = token["end"]
+    text = row["text"].encode()
+    return [text[start:end].decode() for start, end in runs]
+
+
+def judge(source, case, bos, row, train_on, family):
+    """What is wrong with an inspected row, or nothing."""
+    header, stops = family
+    text = render(source, case, bos, add_generation_prompt=False)
+    if isinstance(text, Exception):
+        return f"transformers fails ({text}), tooltune renders"
+    if row["text"] != text + row.get("appended", ""):
+        return "the texts differ"
+    if row.get("appended", stops[0]) not in stops:
+        return "what was appended is no stop token"
+    messages = case["messages"]
+    turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    turns = turns if train_on == "assistant" else turns[-1:]
+    wanted = [row["text"][slice(*must_learn(source, case, bos, row["text"], i, header, stops))] for i in turns]
+    found = learned(row)
+    # Turns without a prompt between them, such as a call of Gemma 4 before its result, would be one run.
+    if found != wanted:
+        return f"learned {found}, must learn {wanted}"
+    for i, part in zip(turns, wanted):
+        missing = [piece for piece in [messages[i]["content"], *(["harbour_depth"] if "tool_calls" in messages[i] else [])] if piece not in part]
+        thought = messages[i].get("reasoning_content")
+        if thought and thought not in part:
+            missing.append(thought)
+        if missing:
+            return f"{missing} of message {i} is not learned"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tooltune", required=True)
+    parser.add_argument("--only", help="a template, or the beginning of its name")
+    parser.add_argument("--record", action="store_true", help="write the table into docs/verification.md")
+    arguments = parser.parse_args()
+    chat_template_utils.datetime = FrozenClock
+    work = Path(tempfile.mkdtemp())
+    found = {name: source for name, source in templates(work).items() if name.startswith(arguments.only or "")}
+    lines, wrong, totals, reasons = [], [], collections.Counter(), collections.defaultdict(list)
+    for name, source in found.items():
+        family, bos = of_family(FAMILIES, name), of_family(BOS, name)
+        folder = work / name
+        folder.mkdir()
+        make_model(folder / "model", source, bos, family[1])
+        counts = collections.Counter()
+        for case_name, case in CASES.items():
+            for train_on in ("completion", "assistant"):
+                row, reason = inspect(arguments.tooltune, folder, case, train_on)
+                counts["tried"] += 1
+                if row is None:
+                    counts["refused"] += 1
+                    short = re.sub(r"^error: ", "", reason).split("row:1: ")[-1].split("; ")[0].splitlines()[0]
+                    reasons[short].append(f"{name}/{case_name}/{train_on}")
+                    if arguments.only:
+                        print(f"{name}/{case_name}/{train_on}: {reason}")
+                    continue
+                fault = judge(source, case, bos, row, train_on, family)
+                counts["right"] += fault is None
+                if fault:
+                    wrong.append(f"{name}/{case_name}/{train_on}: {fault}")
+        totals.update(counts)
+        lines.append(f"| {name} | {counts['tried']} | {counts['right']} | {counts['refused']} |")
+        shutil.rmtree(folder)
+    shutil.rmtree(work)
+    n_bases = sum(not name.endswith("_training") for name in found)
+    head = (
+        f"{len(found)} templates of trl {TRL} ({n_bases} of models, {len(found) - n_bases} of trl's for training), {len(CASES)} "
+        f"conversations, the last turn learned and every turn learned: {totals['tried']} cases, {totals['right']} with the text of "
+        f"transformers and learned right, {totals['refused']} refused with a reason, {len(wrong)} wrong; "
+        f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, "
+        f"transformers {importlib.metadata.version('transformers')}, jinja2 {jinja2.__version__}."
+    )
+    table = "\n".join(["| template | tried | identical and learned right | refused |", "|---|---|---|---|", *lines])
+    why = "\n".join(["| refused because | cases | such as |", "|---|---|---|"] + [
+        f"| {reason.replace('|', '&#124;')} | {len(cases)} | {cases[0]} |"
+        for reason, cases in sorted(reasons.items(), key=lambda item: -len(item[1]))
+    ])
+    print(f"{head}\n\n{table}\n\n{why}\n")
+    for line in wrong:
+        print(f"WRONG {line}")
+    if arguments.record:
+        record(ROOT / "docs" / "verification.md", "scripts/verify/templates", "Chat templates of trl", f"{head}\n\n{table}\n\n{why}")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
