@@ -6,8 +6,8 @@ text is the one that transformers renders (with the stop token behind it that on
 tooltune says that it appended one), and *learned right* if each learned turn is, byte for byte, the text from the end of its
 prompt to its stop token. The prompt is found here by other means than in tooltune: it is the longest of the generation
 prompts that transformers renders (as it is, with thinking on, with thinking off) that the text begins with, and where it
-begins with none, the words that open an answer in HEADERS; an empty thought behind either belongs to it. Any other case must
-be refused by tooltune with a reason.
+begins with none, the words that open an answer in FAMILIES; an empty thought behind either belongs to it. A turn whose thought
+the template drops must not be learned. Any other case must be refused by tooltune with a reason.
 """
 
 import argparse
@@ -55,7 +55,7 @@ FAMILIES = {
 }
 BOS = {"llama": "<|begin_of_text|>", "gemma": "<bos>", "deepseek": "<｜begin▁of▁sentence｜>", "": "<s>"}
 MARKS = ["<think>", "</think>", "<|im_start|>", "<tool_call>", "</tool_call>"]
-EMPTY_THOUGHT = re.compile(r"\s*<think>\s*</think>\s*")
+EMPTY_THOUGHT = re.compile(r"<think>\s*</think>")
 
 TOOLS = [
     {
@@ -214,9 +214,12 @@ def must_learn(source, case, bos, text, message, header, stops):
         places = [found.end() for found in re.finditer(re.escape(header), text)]
         n_before = sum(m["role"] == "assistant" for m in before)
         start = places[n_before]
-    empty = EMPTY_THOUGHT.match(text, start)
-    if empty and not given.get("reasoning_content"):
-        start = empty.end()
+    # An empty thought at or around the place, with the white space that the prompt has behind it with thinking off.
+    for empty in EMPTY_THOUGHT.finditer(text):
+        if text[start : empty.start()].strip() == "" and empty.end() > start and text[empty.start() + 7 : start].strip() == "":
+            closed = re.search(r"</think>(\s*)$", prompts[2]) if isinstance(prompts[2], str) else None
+            start = empty.end() + len(closed[1]) if closed else re.compile(r"\s*").match(text, empty.end()).end()
+            break
     # The stop token is the first one behind the last piece of the message, which is written once in each conversation.
     pieces = [given["content"]] + [call["function"]["arguments"]["harbour"] for call in given.get("tool_calls", [])]
     at = max(text.find(piece, start) + len(piece) for piece in pieces)
@@ -251,6 +254,11 @@ def judge(source, case, bos, row, train_on, family):
     messages = case["messages"]
     turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     turns = turns if train_on == "assistant" else turns[-1:]
+    # Turns whose thought the template drops are not learned, and named.
+    dropped = row.get("without_reasoning", [])
+    if any(messages[i]["reasoning_content"] in text for i in dropped):
+        return "a thought is there and called dropped"
+    turns = [i for i in turns if i not in dropped]
     wanted = [row["text"][slice(*must_learn(source, case, bos, row["text"], i, header, stops))] for i in turns]
     found = learned(row)
     # Turns without a prompt between them, such as a call of Gemma 4 before its result, would be one run.

@@ -222,12 +222,7 @@ impl<'a> Located<'a> {
         if is_strict && !start.is_prompt && !self.is_prompt_without_thoughts(message) {
             return Err(DataError::PromptNotAPrefix { message });
         }
-        let content_end = self
-            .marks_of(|owner| owner == message)
-            .map(|mark| mark.at)
-            .max()
-            .unwrap_or(start.at)
-            .max(start.at);
+        let content_end = self.content_end(message, start.at);
         if weight > 0.0 {
             self.must_keep_thoughts(message)?;
         }
@@ -240,6 +235,21 @@ impl<'a> Located<'a> {
             begins: start.begins,
             is_prompt: start.is_prompt,
         })
+    }
+
+    /// Where the last piece of a message ends that has not been there before: templates repeat the
+    /// name of a call in its result.
+    fn content_end(&self, message: usize, start: usize) -> usize {
+        let mut seen: Vec<(usize, End)> = Vec::new();
+        let mut end = start;
+        for mark in self.marks_of(|owner| owner == message) {
+            let is_new = !seen.contains(&(mark.number, mark.end));
+            if mark.at >= start && is_new {
+                seen.push((mark.number, mark.end));
+                end = end.max(mark.at);
+            }
+        }
+        end
     }
 
     fn turn_end(&self, message: usize, content_end: usize) -> usize {

@@ -50,10 +50,18 @@ pub(super) fn is_frame(text: &str) -> bool {
         })
 }
 
-/// Bytes of an empty thought at the end of `before` and the beginning of `after`, as a length of
-/// `after`: its closing mark with the white space behind it, and its opening mark where `before`
-/// does not end with that.
-pub(super) fn empty_thought(before: &str, after: &str) -> Option<usize> {
+/// Bytes of an empty thought at the end of `before` and the beginning of `after`, as lengths of
+/// `after`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EmptyThought {
+    /// Up to its closing mark, that included.
+    pub(super) closed: usize,
+    /// With the white space behind that.
+    pub(super) end: usize,
+}
+
+/// The empty thought that `after` begins with; its opening mark may stand at the end of `before`.
+pub(super) fn empty_thought(before: &str, after: &str) -> Option<EmptyThought> {
     KNOWN.iter().find_map(|Tags { open, close }| {
         let start = after.trim_start();
         let inside = match start.strip_prefix(open) {
@@ -62,8 +70,18 @@ pub(super) fn empty_thought(before: &str, after: &str) -> Option<usize> {
             None => return None,
         };
         let rest = inside.trim_start().strip_prefix(close)?;
-        Some(after.len() - rest.trim_start().len())
+        Some(EmptyThought {
+            closed: after.len() - rest.len(),
+            end: after.len() - rest.trim_start().len(),
+        })
     })
+}
+
+/// The white space behind the thought that a prompt closes at its end.
+pub(super) fn space_behind_closed(prompt: &str) -> Option<&str> {
+    let closed = prompt.trim_end();
+    let is_closed = KNOWN.iter().any(|tags| closed.ends_with(tags.close));
+    is_closed.then(|| &prompt[closed.len()..])
 }
 
 /// How a template treats the thoughts that stand in the text of a message.
@@ -143,8 +161,21 @@ mod tests {
             ("assistant\n", "</think>Yes.", None),
             ("assistant\n", "Yes. <think></think>", None),
         ] {
-            let found = empty_thought(before, after).map(|n| &after[n..]);
-            assert_eq!(found, rest, "{before:?} {after:?}");
+            let found = empty_thought(before, after);
+            let end = found.map(|found| &after[found.end..]);
+            assert_eq!(end, rest, "{before:?} {after:?}");
+            assert!(found.is_none_or(|found| after[..found.closed].ends_with("</think>")));
+        }
+    }
+
+    #[test]
+    fn the_space_behind_a_closed_thought_is_that_of_the_prompt() {
+        for (prompt, space) in [
+            ("assistant\n<think>\n\n</think>\n\n", Some("\n\n")),
+            ("<|assistant|>\n<think></think>", Some("")),
+            ("assistant\n<think>\n", None),
+        ] {
+            assert_eq!(space_behind_closed(prompt), space, "{prompt:?}");
         }
     }
 

@@ -180,19 +180,30 @@ impl Located<'_> {
     }
 
     /// Moves a start behind an empty thought that stands there, if it is no part of the message's own
-    /// text.
+    /// text: with as much white space as the prompt has with thinking off, or all of it.
     fn behind_empty_thought(&self, message: usize, start: TurnStart) -> TurnStart {
         let Some(limit) = self.first_mark(message, start.at) else {
             return start;
         };
         let (before, after) = self.full.text.split_at(start.at);
-        match thought::empty_thought(before, after).map(|n| start.at + n) {
-            Some(at) if at <= limit => TurnStart {
-                at,
+        let Some(empty) = thought::empty_thought(before, after) else {
+            return start;
+        };
+        let messages = &self.conversation.messages[..message];
+        let off = self.marked(messages, GenerationPrompt::Add, Thinking::Off);
+        let space = off
+            .as_ref()
+            .ok()
+            .and_then(|off| thought::space_behind_closed(&off.text))
+            .filter(|space| after[empty.closed..].starts_with(space));
+        let end = space.map_or(empty.end, |space| empty.closed + space.len());
+        match start.at + end <= limit {
+            true => TurnStart {
+                at: start.at + end,
                 begins: TurnBegin::EmptyThought,
                 ..start
             },
-            _ => start,
+            false => start,
         }
     }
 }
