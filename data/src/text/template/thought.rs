@@ -104,10 +104,18 @@ pub(super) fn kept(content: &str, rendered: &str) -> Kept {
         if n_given == 0 {
             continue;
         }
-        match rendered.matches(close).count().cmp(&n_given) {
-            std::cmp::Ordering::Less => return Kept::LeftOut(open),
-            std::cmp::Ordering::Greater => return Kept::Twice(open),
-            std::cmp::Ordering::Equal => {}
+        // An empty thought that is left out is no loss.
+        let thoughts = content.split(close).take(n_given);
+        let thoughts = thoughts.map(|part| part.rsplit(open).next().unwrap_or(part));
+        let n_full = thoughts
+            .filter(|thought| !thought.trim().is_empty())
+            .count();
+        let n_rendered = rendered.matches(close).count();
+        if n_rendered < n_full {
+            return Kept::LeftOut(open);
+        }
+        if n_rendered > n_given {
+            return Kept::Twice(open);
         }
     }
     Kept::AsGiven
@@ -188,5 +196,6 @@ mod tests {
         let doubled = format!("<think>\n\n</think>\n\n{content}");
         assert_eq!(kept(content, &doubled), Kept::Twice("<think>"));
         assert_eq!(kept("B.", &doubled), Kept::AsGiven);
+        assert_eq!(kept("<think>\n\n</think>\n\nB.", "B."), Kept::AsGiven);
     }
 }

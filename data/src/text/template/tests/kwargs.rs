@@ -113,8 +113,7 @@ fn variables_reach_every_rendering_of_a_row() {
         {"role": "assistant", "content": "Hello."},
     ]));
     let empty = "<|im_start|>assistant\n<think>\n\n</think>\n\n";
-    // Asked without thoughts, it is trained and asked alike; with them, the training text would have
-    // the empty thought where the model is asked for one.
+    // The empty thought before an answer without one is the template's in both cases.
     let rendered = thinking(false)
         .render_with_spans(&conversation, Turns::Completion)
         .unwrap();
@@ -135,14 +134,11 @@ fn variables_reach_every_rendering_of_a_row() {
             .unwrap()
             .ends_with("<|im_start|>assistant\n")
     );
-    let turn = rendered.turns[0];
-    assert_eq!(&rendered.text[turn.start..turn.content_end], "Hello.");
-    let turn = thinking(true)
-        .render_with_spans(&conversation, Turns::Completion)
-        .unwrap()
-        .turns[0];
-    assert_eq!(
-        &rendered.text[turn.start..turn.content_end],
-        "<think>\n\n</think>\n\nHello."
-    );
+    for value in [false, true] {
+        let rendered = thinking(value)
+            .render_with_spans(&conversation, Turns::Completion)
+            .unwrap();
+        let turn = rendered.turns[0];
+        assert_eq!(&rendered.text[turn.start..turn.content_end], "Hello.");
+    }
 }

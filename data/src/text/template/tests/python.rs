@@ -37,7 +37,7 @@ fn differences(table: &Value, which: &str, source_of: impl Fn(&str) -> String) -
                     variables.insert(name.to_owned(), value.clone());
                 }
             }
-            template = template.with_kwargs(variables).unwrap();
+            template.variables = variables;
             let conversation = Conversation::new(Vec::new());
             let got = template.render(&conversation, GenerationPrompt::Omit).ok();
             if got.as_deref() != wanted.as_str() {

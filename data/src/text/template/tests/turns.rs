@@ -259,6 +259,7 @@ fn a_thought_in_the_content_is_written_once_or_is_an_error() {
         ]));
         let rendered = template.render_with_spans(&conversation, Turns::Completion);
         match rendered {
+            Ok(rendered) if rendered.without_reasoning == [1] => "leaves out".to_owned(),
             Ok(rendered) => rendered.text[rendered.turns[0].start..].to_owned(),
             Err(error) => error.to_string(),
         }
