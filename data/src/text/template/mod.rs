@@ -211,12 +211,13 @@ impl ChatTemplate {
         let mut answered = conversation.clone();
         answered.messages.truncate(conversation.prompt().len());
         answered.messages.push(Message::new(Role::Assistant, "0"));
+        let answered = &*self.with_known_roles(&answered);
         // What the template says of the answer is nothing that the prompt has to answer for.
         let begun = self
-            .render(&answered, GenerationPrompt::Omit)
+            .render(answered, GenerationPrompt::Omit)
             .and_then(|text| {
                 let message = answered.messages.len() - 1;
-                let located = Located::new(self, &answered, text);
+                let located = Located::new(self, answered, text);
                 let start = located.turn_start(message)?;
                 let before = located.full.text.get(..start.at).map(str::to_owned);
                 Ok(before.filter(|_| start.begins == TurnBegin::EmptyThought))
