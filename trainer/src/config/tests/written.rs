@@ -6,7 +6,7 @@ const JUDGE: &str = "goat.judge={ base_url = \"http://127.0.0.1:1/v1\", model = 
 const ODD: &str = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
 
 /// Configs that use settings of every table, with overrides.
-fn configs() -> [(&'static str, &'static [&'static str]); 12] {
+fn configs() -> [(&'static str, &'static [&'static str]); 13] {
     [
         (
             SLOT,
@@ -23,6 +23,14 @@ fn configs() -> [(&'static str, &'static [&'static str]); 12] {
                 "data.flatten_slots=0",
                 "data.flatten_separator=\".\"",
                 "data.flatten_collisions=error",
+            ],
+        ),
+        (
+            MINIMAL,
+            &[
+                "data.chat_template_kwargs={ b = [1, \"x\", { c = 1.5 }], a = { d = true }, e = -1e-7 }",
+                "data.chat_template_kwargs.enable_thinking=false",
+                "mask.on_lost_reasoning=keep",
             ],
         ),
         (
@@ -122,6 +130,7 @@ fn the_resolved_config_is_complete_and_means_the_same() {
         );
         let absent = [
             "chat_template",
+            "chat_template_kwargs",
             "template_date",
             "exclude_modules",
             "max_steps",
