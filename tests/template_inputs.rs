@@ -192,7 +192,8 @@ fn turns_that_are_not_learned_are_said_by_plan_train_and_inspect() {
     let workplace = Workplace::new();
     workplace.write("chats.jsonl", rows());
     let settings = "--set data.format=messages --set data.train=[\"chats.jsonl\"] \
-                    --set data.eval=[] --set eval.eval_strategy=no --set train.max_steps=1";
+                    --set data.eval=[] --set eval.eval_strategy=no --set train.max_steps=1 \
+                    --set eval.suites=[] --set eval.metric_for_best_model=loss";
     let plain: Vec<&str> = ["inspect", "config.toml"]
         .into_iter()
         .chain(settings.split_whitespace())

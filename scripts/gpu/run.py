@@ -41,6 +41,7 @@ TEST_MODULES = [
     "retriever",
     "agents",
     "suites",
+    "template_inputs",
     "graphs",
     "tool_suites",
     "flat",
