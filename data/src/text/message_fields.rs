@@ -78,6 +78,16 @@ pub enum MessageFieldError {
         field: String,
     },
 
+    /// A part of a content has a switch of its own.
+    #[error(
+        "{field} switches a part of the content, which is not supported; set it for the whole message, \
+         or name spans in mask.weights"
+    )]
+    SwitchInPart {
+        /// Where the field is, such as `messages[2].content[0].train`.
+        field: String,
+    },
+
     /// Two fields give different texts as the reasoning of a message.
     #[error("{field} and {other} in the same message are different texts; keep one of them")]
     ReasoningTwice {
@@ -140,6 +150,26 @@ pub(super) fn turn_weight(
             Err(MessageFieldError::SwitchesContradict { on: place(on), off }.into())
         }
         _ => Ok(weight),
+    }
+}
+
+/// Refuses fields that switch a part of a content on or off, as Axolotl's parts can have them: the
+/// parts become one text, and its turn has one weight.
+///
+/// # Errors
+///
+/// - the part has such a field
+pub(super) fn must_not_switch_part(
+    part: &Map<String, Value>,
+    field: &str,
+) -> Result<(), DataError> {
+    let is_given = |name: &&str| part.get(*name).is_some_and(|value| !value.is_null());
+    match SWITCHES.into_iter().find(is_given) {
+        Some(name) => Err(MessageFieldError::SwitchInPart {
+            field: format!("{field}.{name}"),
+        }
+        .into()),
+        None => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::error::FormatError;
 use crate::text::conversation::{as_object, text_field, wrong_type};
 use crate::text::error::DataError;
+use crate::text::message_fields::must_not_switch_part;
 
 /// The text of the parts, a line break between two of them.
 ///
@@ -15,6 +16,7 @@ use crate::text::error::DataError;
 /// # Errors
 ///
 /// - a part is no object, has no type, or is of another type than `text`
+/// - a part says whether it is learned
 pub(in crate::text) fn joined(parts: &[Value], field: &str) -> Result<String, DataError> {
     const NEEDED: &str = "a part of a content needs type and text";
     let texts = parts.iter().enumerate().map(|(part_idx, part)| {
@@ -27,6 +29,7 @@ pub(in crate::text) fn joined(parts: &[Value], field: &str) -> Result<String, Da
             ));
         }
         let part = as_object(part, &field)?;
+        must_not_switch_part(part, &field)?;
         match text_field(part, &field, "type", NEEDED)? {
             "text" => Ok(text_field(part, &field, "text", NEEDED)?),
             kind => Err(FormatError::NoTextPart {

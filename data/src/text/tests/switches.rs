@@ -267,6 +267,22 @@ fn switches_of_other_types_places_and_senses_are_errors() {
         {"role": "assistant", "content": "Hi"},
     ]});
     assert!(read(DataFormat::Messages, &[null]).remove(0).is_ok());
+    let parts = json!({"messages": [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": [{"type": "text", "text": "Hi", "train": false}]},
+    ]});
+    let said = refused(parts);
+    assert!(
+        said.starts_with("messages[1].content[0].train switches a part"),
+        "{said}"
+    );
+    // ShareGPT's items say the same as messages.
+    let items = json!({"conversations": [
+        {"from": "human", "value": "Hi"},
+        {"from": "gpt", "value": "Hi", "weight": 0},
+    ]});
+    let row = read(DataFormat::ShareGpt, &[items]).remove(0).unwrap();
+    assert!(row.conversation.messages[1].is_switched_off());
     let completion = json!({"prompt": "Hi", "completion": [
         {"role": "assistant", "content": "Hi", "train": "no"},
     ]});
