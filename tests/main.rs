@@ -18,6 +18,7 @@ mod planned_memory;
 mod planning;
 mod recipes;
 mod retriever;
+mod retriever_texts;
 mod runs;
 mod said_twice;
 mod several_files;

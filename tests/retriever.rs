@@ -1,7 +1,7 @@
 //! Retrievers through every verb: trained alone and beside a model, resumed, evaluated, exported.
 
 use serde_json::Value;
-use tooltune::eval::encoder::{EncoderFiles, MiniLmEncoder};
+use tooltune::eval::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder};
 use tooltune_data::benchmarks::slot::SentenceEncoder;
 
 use crate::support::place::Place;
@@ -215,7 +215,11 @@ fn a_retriever_learns_alone_and_is_evaluated_selected_and_exported() {
     assert!(config.contains("\"max_seq_length\": 20"), "{config}");
     let text = "get a hotel in riga";
     let ours = MiniLmEncoder::open(&exported, &test_device()).unwrap();
-    let files = EncoderFiles::open(&fixture("retriever/model"), Some(20)).unwrap();
+    let options = EncoderOptions {
+        max_seq_length: Some(20),
+        ..EncoderOptions::default()
+    };
+    let files = EncoderFiles::open(&fixture("retriever/model"), &options).unwrap();
     let checkpoint = workplace.path("run/checkpoint-000006/retriever.safetensors");
     let trained = files.encoder(&files.parameters(&checkpoint, &test_device()).unwrap());
     assert_eq!(

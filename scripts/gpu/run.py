@@ -39,6 +39,7 @@ TEST_MODULES = [
     "generate",
     "runs",
     "retriever",
+    "retriever_texts",
     "agents",
     "suites",
     "template_inputs",

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Loads an exported retriever in sentence-transformers and compares embeddings with those that tooltune wrote.
 
-The embeddings are JSON Lines of {"text": text, "embedding": [numbers]}. Both sides compute in f32. The change against the base
-encoder, where it is given, is printed beside the difference, since agreement means nothing for an encoder that learned nothing.
+The embeddings are JSON Lines of {"role": "query" or "document", "text": text, "embedding": [numbers]}. Both sides compute in f32,
+queries by `encode_query` and documents by `encode_document`, which version 3 lacks: there the prompt of the role is given. The
+change against the base encoder, where it is given, is printed beside the difference, since agreement means nothing for an encoder
+that learned nothing.
 """
 
 import argparse
@@ -29,11 +31,23 @@ def read(path: Path) -> tuple:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     if not rows:
         raise SystemExit(f"{path}: holds no embeddings; make it with `tooltune verify RUN --embeddings FILE`")
-    return [row["text"] for row in rows], torch.tensor([row["embedding"] for row in rows])
+    return [(row["role"], row["text"]) for row in rows], torch.tensor([row["embedding"] for row in rows])
 
 
-def embed(folder: Path, texts: list) -> torch.Tensor:
-    return SentenceTransformer(str(folder), device="cpu").encode(texts, convert_to_tensor=True)
+def embed(folder: Path, rows: list) -> torch.Tensor:
+    model = SentenceTransformer(str(folder), device="cpu")
+    parts = []
+    for role in ("query", "document"):
+        texts = [text for found, text in rows if found == role]
+        if not texts:
+            continue
+        encode = getattr(model, f"encode_{role}", None)
+        if encode is None:
+            prompt = (model.prompts or {}).get(role) or None
+            parts.append(model.encode(texts, prompt=prompt, convert_to_tensor=True))
+        else:
+            parts.append(encode(texts, convert_to_tensor=True))
+    return torch.cat(parts)
 
 
 def record(line: str) -> None:
@@ -59,15 +73,15 @@ def main():
     arguments = parser.parse_args()
     logging.disable_progress_bar()
     torch.set_num_threads(1)
-    texts, ours = read(arguments.embeddings)
-    theirs = embed(arguments.exported, texts)
+    rows, ours = read(arguments.embeddings)
+    theirs = embed(arguments.exported, rows)
     if theirs.shape != ours.shape:
         raise SystemExit(f"embeddings {list(theirs.shape)} against {list(ours.shape)}: another encoder's")
     difference = float((theirs - ours).abs().max())
-    change = float((theirs - embed(arguments.base, texts)).abs().max()) if arguments.base.exists() else float("nan")
+    change = float((theirs - embed(arguments.base, rows)).abs().max()) if arguments.base.exists() else float("nan")
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     line = (
-        f"{versions}, Python {platform.python_version()}, {datetime.date.today().isoformat()}: {len(texts)} texts, largest "
+        f"{versions}, Python {platform.python_version()}, {datetime.date.today().isoformat()}: {len(rows)} texts, largest "
         f"difference {difference:.2e} (at most {TOLERANCE:.0e}), largest change by training {change:.2e}."
     )
     print(line)

@@ -5,4 +5,5 @@ mod logits;
 mod minilm;
 mod peft;
 mod retriever;
+mod retriever_kinds;
 mod smollm2;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use serde_json::Value;
-use tooltune::eval::encoder::EncoderFiles;
-use tooltune::models::minilm::ParameterLayout;
+use tooltune::eval::encoder::{EncoderFiles, EncoderOptions, Role};
+use tooltune::models::minilm::{EmbeddingHead, ParameterLayout, Sentence};
 use tooltune::optim::{Optimizer, StepOutcome};
 use tooltune::retriever::{Direction, Encoder, InfoNce, RetrieverLora, Sentences, Trained};
 use tooltune_data::pairs::{BatchRow, PairBatch, PairSet};
@@ -75,15 +75,21 @@ impl Case {
 
     fn sentences(&self) -> Sentences<'_> {
         Sentences {
-            queries: self.queries.iter().map(Vec::as_slice).collect(),
-            documents: self.documents.iter().map(Vec::as_slice).collect(),
+            queries: whole(&self.queries),
+            documents: whole(&self.documents),
         }
     }
 }
 
+/// Sentences of which every token is pooled.
+fn whole(ids: &[Vec<u32>]) -> Vec<Sentence<'_>> {
+    ids.iter().map(|ids| Sentence::from(&ids[..])).collect()
+}
+
 fn open(dir: &std::path::Path, dtype: ComputeDtype) -> (EncoderFiles, Encoder, Tensor<1>) {
-    let files = EncoderFiles::open(dir, None).unwrap();
-    let encoder = Encoder::new(files.config.clone(), dtype);
+    let files = EncoderFiles::open(dir, &EncoderOptions::default()).unwrap();
+    assert_eq!(files.compared_head(), EmbeddingHead::MEAN);
+    let encoder = Encoder::new((files.config.clone(), EmbeddingHead::MEAN), dtype);
     let flat = files.parameters(dir, &test_device()).unwrap();
     (files, encoder, flat)
 }
@@ -103,20 +109,21 @@ fn expected_gradient(tensors: &Tensors, case: &str, layout: &ParameterLayout) ->
 #[test]
 fn texts_are_cut_where_the_folder_says_in_the_form_of_either_version() {
     let cases = json("retriever/cases.json");
-    let files = EncoderFiles::open(&fixture("retriever/model"), None).unwrap();
+    let files =
+        EncoderFiles::open(&fixture("retriever/model"), &EncoderOptions::default()).unwrap();
     assert_eq!(
         Some(files.max_seq_length as u64),
         cases["max_seq_length"].as_u64()
     );
-    let old = EncoderFiles::open(&model("all-minilm-l6-v2"), None).unwrap();
+    let old = EncoderFiles::open(&model("all-minilm-l6-v2"), &EncoderOptions::default()).unwrap();
     assert_eq!(old.max_seq_length, 256);
     for case in cases["cases"].as_array().unwrap() {
         for text in case["anchors"].as_array().unwrap() {
             let ours = files
-                .token_ids(&[text["text"].as_str().unwrap().to_owned()])
+                .token_ids(Role::Query, &[text["text"].as_str().unwrap()])
                 .unwrap();
             let theirs: Vec<u32> = serde_json::from_value(text["input_ids"].clone()).unwrap();
-            assert_eq!(ours[0], theirs, "{text}");
+            assert_eq!(ours.texts[0].ids, theirs, "{text}");
         }
     }
 }
@@ -198,11 +205,11 @@ fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
         set.push(i.to_string(), (&texts.0, &texts.1), &[]).unwrap();
     }
     let batch = PairBatch::new(&set, &(0..64).collect::<Vec<_>>(), &[]);
-    let queries = files.token_ids(set.queries()).unwrap();
-    let documents = files.token_ids(set.documents()).unwrap();
+    let queries = files.token_ids(Role::Query, set.queries()).unwrap();
+    let documents = files.token_ids(Role::Document, set.documents()).unwrap();
     let sentences = Sentences {
-        queries: queries.iter().map(Vec::as_slice).collect(),
-        documents: documents.iter().map(Vec::as_slice).collect(),
+        queries: (0..64).map(|i| queries.sentence(i)).collect(),
+        documents: (0..64).map(|i| documents.sentence(i)).collect(),
     };
     let loss = InfoNce {
         scale: 20.0,
@@ -292,8 +299,14 @@ impl MiniLmCase {
     fn batch(&self, pairs: &[usize]) -> (Sentences<'_>, PairBatch) {
         let n = pairs.len();
         let sentences = Sentences {
-            queries: pairs.iter().map(|&i| &self.queries[i][..]).collect(),
-            documents: pairs.iter().map(|&i| &self.documents[i][..]).collect(),
+            queries: pairs
+                .iter()
+                .map(|&i| (&self.queries[i][..]).into())
+                .collect(),
+            documents: pairs
+                .iter()
+                .map(|&i| (&self.documents[i][..]).into())
+                .collect(),
         };
         let batch = PairBatch {
             queries: (0..n).collect(),

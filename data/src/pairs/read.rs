@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::set::PairSet;
+use super::set::{PairSet, PlacedText};
 use crate::faults::{Faults, all_rows};
 use crate::tools::{ApiCatalogue, Fields, JsonLines, ToolsError};
 
@@ -78,7 +78,7 @@ fn push(set: &mut PairSet, place: &str, row: &Value) -> Result<(), ToolsError> {
         either(["positive", "document"])?,
     );
     let id = fields.optional_text("id")?.unwrap_or(place);
-    set.push(id.to_owned(), pair, &negatives)
+    set.push_at(place, id.to_owned(), pair, &negatives)
 }
 
 /// Reads the documents of an index: JSON Lines of texts, or API documents in any layout that
@@ -90,28 +90,34 @@ fn push(set: &mut PairSet, place: &str, row: &Value) -> Result<(), ToolsError> {
 /// - lines are no documents, or have a key twice; the error tells of all lines at fault, with file,
 ///   line and field
 /// - it holds API documents, of which one is none
-pub fn read_documents(path: &Path) -> Result<Vec<String>, ToolsError> {
+pub fn read_documents(path: &Path) -> Result<Vec<PlacedText>, ToolsError> {
     let first = JsonLines::open(path)?.next();
     let is_text = matches!(&first, Some(Ok((_, row))) if text_of(row).is_some());
     if !is_text {
         let catalogue = ApiCatalogue::read(path)?;
         return Ok(catalogue
             .iter()
-            .map(|document| document.retriever_text())
+            .map(|document| PlacedText {
+                place: document.call_name(),
+                text: document.retriever_text(),
+            })
             .collect());
     }
     let lines = JsonLines::open(path)?.with_unique_keys();
     all_rows(lines.map(|line| {
         let (place, row) = line?;
         let text = text_of(&row).filter(|text| !text.trim().is_empty());
-        text.map(str::to_owned).ok_or_else(|| {
-            let field = "document".to_owned();
-            ToolsError::MissingField {
-                field,
+        match text {
+            Some(text) => Ok(PlacedText {
+                text: text.to_owned(),
+                place,
+            }),
+            None => Err(ToolsError::MissingField {
+                field: "document".to_owned(),
                 needed: DOCUMENT,
             }
-            .at(place)
-        })
+            .at(place)),
+        }
     }))
 }
 
@@ -209,7 +215,13 @@ mod tests {
     #[test]
     fn documents_are_texts_or_api_documents() {
         let (_folder, path) = file("{\"document\": \"a\"}\n{\"text\": \"b\"}\n");
-        assert_eq!(read_documents(&path).expect("documents"), ["a", "b"]);
+        let documents = read_documents(&path).expect("documents");
+        let texts: Vec<&str> = documents.iter().map(|found| found.text.as_str()).collect();
+        assert_eq!(texts, ["a", "b"]);
+        assert!(
+            documents[1].place.ends_with("rows.jsonl:2"),
+            "{documents:?}"
+        );
         let rows = "{\"document\": \"a\"}\n{\"name\": \"b\"}\n{\"text\": \"c\", \"text\": \"d\"}\n";
         let (_folder, path) = file(rows);
         let error = read_documents(&path)
@@ -225,6 +237,6 @@ mod tests {
             "{\"tool_name\": \"Harbour\", \"api_name\": \"Tide\", \"api_description\": \"d\"}\n",
         );
         let texts = read_documents(&path).expect("an API document");
-        assert!(texts[0].contains("Tide"), "{texts:?}");
+        assert!(texts[0].text.contains("Tide"), "{texts:?}");
     }
 }

@@ -5,22 +5,48 @@ use std::collections::{BTreeSet, HashMap};
 use crate::agents::Method;
 use crate::tools::{ApiCatalogue, ToolsError, Trajectory};
 
+/// A text and where it stands, for reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedText {
+    /// File and line, or the name of what it describes.
+    pub place: String,
+    /// The text.
+    pub text: String,
+}
+
 /// Distinct texts, in the order in which they first came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Texts {
     texts: Vec<String>,
-    places: HashMap<String, usize>,
+    numbers: HashMap<String, usize>,
+    /// Where each first stood.
+    places: Vec<String>,
 }
 
 impl Texts {
-    fn place(&mut self, text: &str) -> usize {
-        if let Some(&place) = self.places.get(text) {
-            return place;
+    fn number(&mut self, text: &str, place: &str) -> usize {
+        if let Some(&number) = self.numbers.get(text) {
+            return number;
         }
-        let place = self.texts.len();
+        let number = self.texts.len();
         self.texts.push(text.to_owned());
-        self.places.insert(text.to_owned(), place);
-        place
+        self.places.push(place.to_owned());
+        self.numbers.insert(text.to_owned(), number);
+        number
+    }
+
+    /// The texts that are the first of those that are one, and the new number of each text.
+    fn merged(&self, same: &[usize]) -> (Self, Vec<usize>) {
+        let mut merged = Self::default();
+        let mut numbers: Vec<usize> = Vec::with_capacity(same.len());
+        for (number, &first) in same.iter().enumerate() {
+            let new = match numbers.get(first) {
+                Some(&new) => new,
+                None => merged.number(&self.texts[number], &self.places[number]),
+            };
+            numbers.push(new);
+        }
+        (merged, numbers)
     }
 }
 
@@ -49,18 +75,34 @@ pub struct PairSet {
 
 impl PairSet {
     /// Adds a document that no pair needs, such as another one of an index; returns its number.
-    pub fn add_document(&mut self, text: &str) -> usize {
-        self.documents.place(text)
+    pub fn add_document(&mut self, text: &str, place: &str) -> usize {
+        self.documents.number(text, place)
     }
 
-    /// Adds a pair; one that is there already counts once.
+    /// Adds a pair that is known by its id alone, as [`PairSet::push_at`] does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn push(
+        &mut self,
+        id: String,
+        pair: (&str, &str),
+        negatives: &[String],
+    ) -> Result<(), ToolsError> {
+        let place = id.clone();
+        self.push_at(&place, id, pair, negatives)
+    }
+
+    /// Adds a pair that stands at `place`; one that is there already counts once.
     ///
     /// # Errors
     ///
     /// - a text is blank
     /// - a negative is the right document itself
-    pub fn push(
+    pub fn push_at(
         &mut self,
+        place: &str,
         id: String,
         (query, document): (&str, &str),
         negatives: &[String],
@@ -81,14 +123,14 @@ impl PairSet {
         if negatives.iter().any(|negative| negative == document) {
             return Err(ToolsError::NegativeIsPositive);
         }
-        let query = self.queries.place(query);
+        let query = self.queries.number(query, place);
         self.relevant
             .resize_with(self.queries.texts.len(), BTreeSet::new);
-        let document = self.documents.place(document);
+        let document = self.documents.number(document, place);
         let is_new = self.relevant[query].insert(document);
         let negatives: Vec<usize> = negatives
             .iter()
-            .map(|negative| self.documents.place(negative))
+            .map(|negative| self.documents.number(negative, place))
             .collect();
         if is_new || !negatives.is_empty() {
             self.pairs.push(Pair {
@@ -132,6 +174,60 @@ impl PairSet {
         Ok(set)
     }
 
+    /// The set in which texts that are one to an encoder are one text.
+    ///
+    /// `queries` and `documents` have for each text the number of the first one that is the same,
+    /// which is its own where none before it is. A pair that is there already counts once, and a
+    /// negative that is its own right document is none.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many numbers as texts.
+    pub fn merged(&self, queries: &[usize], documents: &[usize]) -> Self {
+        let (query_texts, queries) = self.queries.merged(queries);
+        let (document_texts, documents) = self.documents.merged(documents);
+        let mut relevant = vec![BTreeSet::new(); query_texts.texts.len()];
+        for (query, right) in self.relevant.iter().enumerate() {
+            relevant[queries[query]].extend(right.iter().map(|&document| documents[document]));
+        }
+        let mut seen = BTreeSet::new();
+        let mut pairs = Vec::new();
+        for pair in &self.pairs {
+            let (query, document) = (queries[pair.query], documents[pair.document]);
+            let mut negatives: Vec<usize> = Vec::new();
+            for &negative in &pair.negatives {
+                let negative = documents[negative];
+                if negative != document && !negatives.contains(&negative) {
+                    negatives.push(negative);
+                }
+            }
+            if seen.insert((query, document)) || !negatives.is_empty() {
+                pairs.push(Pair {
+                    id: pair.id.clone(),
+                    query,
+                    document,
+                    negatives,
+                });
+            }
+        }
+        Self {
+            queries: query_texts,
+            documents: document_texts,
+            pairs,
+            relevant,
+        }
+    }
+
+    /// Where each distinct query first stood.
+    pub fn query_places(&self) -> &[String] {
+        &self.queries.places
+    }
+
+    /// Where each distinct document first stood.
+    pub fn document_places(&self) -> &[String] {
+        &self.documents.places
+    }
+
     /// The pairs, in the order of their rows.
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
@@ -154,5 +250,56 @@ impl PairSet {
     /// If there is no such query.
     pub fn relevant(&self, query: usize) -> &BTreeSet<usize> {
         &self.relevant[query]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_an_encoder_reads_alike_are_one_text() {
+        let mut set = PairSet::default();
+        let rows: [(&str, &str, &[&str]); 5] = [
+            ("q", "long a", &["c"]),
+            ("Q", "long b", &[]),
+            ("p", "long b", &[]),
+            ("p", "long a", &[]),
+            ("r", "d", &["long a", "long b"]),
+        ];
+        for (i, (query, document, negatives)) in rows.into_iter().enumerate() {
+            let negatives: Vec<String> = negatives.iter().map(|text| text.to_string()).collect();
+            let place = format!("rows.jsonl:{}", i + 1);
+            set.push_at(&place, i.to_string(), (query, document), &negatives)
+                .expect("a pair");
+        }
+        assert_eq!(set.queries(), ["q", "Q", "p", "r"]);
+        assert_eq!(set.documents(), ["long a", "c", "long b", "d"]);
+        let merged = set.merged(&[0, 0, 2, 3], &[0, 1, 0, 3]);
+        assert_eq!(merged.queries(), ["q", "p", "r"]);
+        assert_eq!(merged.documents(), ["long a", "c", "d"]);
+        assert_eq!(merged.document_places()[2], "rows.jsonl:5");
+        let pairs: Vec<_> = merged
+            .pairs()
+            .iter()
+            .map(|p| (p.query, p.document))
+            .collect();
+        assert_eq!(pairs, [(0, 0), (1, 0), (2, 2)]);
+        assert_eq!(merged.pairs()[0].negatives, [1]);
+        assert_eq!(merged.pairs()[2].negatives, [0], "one document, once");
+        assert_eq!(merged.relevant(0).iter().copied().collect::<Vec<_>>(), [0]);
+        let same = set.merged(&[0, 1, 2, 3], &[0, 1, 2, 3]);
+        assert_eq!(same, set, "where nothing is alike, nothing changes");
+    }
+
+    #[test]
+    fn a_negative_that_is_its_own_right_document_is_none() {
+        let mut set = PairSet::default();
+        let negatives = ["a rest".to_owned(), "b".to_owned()];
+        set.push(String::new(), ("q", "a other"), &negatives)
+            .expect("a pair");
+        let merged = set.merged(&[0], &[0, 0, 2]);
+        assert_eq!(merged.documents(), ["a other", "b"]);
+        assert_eq!(merged.pairs()[0].negatives, [1]);
     }
 }

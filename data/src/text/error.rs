@@ -468,6 +468,10 @@ pub enum DataError {
         reason: String,
     },
 
+    /// Texts are to be cut at so many tokens, beside so many special ones: no word is left.
+    #[error("max_seq_length = {0} leaves no token for a text beside {1} special ones; raise it")]
+    NoRoomForWords(usize, usize),
+
     /// A model directory lacks its chat template.
     #[error(
         "{}: no chat template; put chat_template.jinja beside tokenizer.json, or chat_template \

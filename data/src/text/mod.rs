@@ -50,6 +50,6 @@ pub use template::{
     TemplateDate, TemplateKwargError, TurnBegin, Turns,
 };
 pub use tokenizer::{AddedToken, AddedTokens, Encoded, Specials, Tokenizer};
-pub use word_piece::WordPiece;
+pub use word_piece::{BertNormalization, SentenceIds, WordPiece, WordPieceOptions};
 
 pub use crate::faults::{Faults, all_rows};

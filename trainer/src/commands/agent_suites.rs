@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::eval::agents::{
     AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Means, open_suite, read_outcomes,
 };
+use crate::eval::documents::warn_of_cut_documents;
 use crate::eval::executor::open_executor;
 use crate::eval::judge::{GOAT_JUDGE, Judge};
 use crate::eval::report_files::json_lines;
@@ -74,6 +75,7 @@ impl<'a> Evaluation<'a> {
                 // What is opened in no time comes before thousands of documents are embedded.
                 let executor = open_executor(goat_config(config)?, suite.catalogue())?;
                 let retriever = retriever(args, config, device)?;
+                warn_of_cut_documents(suite.catalogue(), &retriever.files)?;
                 let loops = AgentLoops::open(config, suite.catalogue(), retriever)?;
                 (Some(loops), Some(executor))
             }

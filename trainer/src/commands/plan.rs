@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
 use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
+use super::train::say_remarks;
 use super::{Place, load_config, say};
 use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
@@ -49,6 +50,9 @@ pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
             rows.begun(&config, begun);
             rows.say()?;
             say_reading(&config, &preparation)?;
+            if let Some(retriever) = &preparation.retriever {
+                say_remarks(retriever)?;
+            }
             for line in learning_rate_lines(&config, &preparation) {
                 say(&line)?;
             }
@@ -95,6 +99,7 @@ fn retriever_alone(
     rows.checkpoints(config, plan.retriever.checkpoint_bytes, plan.disk_bytes());
     rows.begun(config, begun);
     rows.say()?;
+    say_remarks(&preparation)?;
     if let Some(line) = retriever_learning_rate_line(config, &preparation) {
         say(&line)?;
     }

@@ -79,6 +79,7 @@ fn say_best(summary: &RunSummary) -> Result<(), Error> {
     }
 }
 
+/// What a retriever learns from, and what it does not learn as it stands.
 fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
     let set = &preparation.set;
     say(&format!(
@@ -87,7 +88,16 @@ fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
         set.queries().len(),
         set.documents().len(),
         preparation.total_steps
-    ))
+    ))?;
+    say_remarks(preparation)
+}
+
+/// What a retriever does not learn as it stands.
+pub(super) fn say_remarks(preparation: &RetrieverPreparation) -> Result<(), Error> {
+    for line in preparation.remarks() {
+        say(&format!("retriever.train: {line}"))?;
+    }
+    Ok(())
 }
 
 fn train_model(

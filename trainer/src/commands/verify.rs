@@ -12,7 +12,6 @@ use tooltune_checkpoints::adapter::{
 };
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::weights::HostTensor;
-use tooltune_data::benchmarks::slot::SentenceEncoder;
 use tooltune_data::text::prompt_ids;
 use tooltune_kernels::ComputeDtype;
 
@@ -22,6 +21,7 @@ use crate::base_model::BaseModel;
 use crate::cli::{Reader, VerifyArgs};
 use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
+use crate::eval::encoder::Role;
 use crate::eval::retrieval::RetrievalSuite;
 use crate::export::CheckpointChoice;
 use crate::models::{BatchContext, Decoder};
@@ -217,7 +217,7 @@ fn logits_of(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
     logits.into_data().iter::<f32>().collect()
 }
 
-/// Texts of the suite retrieval with their embeddings, one JSON object a line.
+/// Texts of the suite retrieval with their roles and embeddings, one JSON object a line.
 fn embeddings(
     config: &Config,
     checkpoint: &Path,
@@ -231,18 +231,22 @@ fn embeddings(
         ))
     })?;
     let suite = RetrievalSuite::open(config)?;
-    let first = |texts: &[String]| -> Vec<String> { texts.iter().take(rows).cloned().collect() };
-    let texts = [first(suite.queries()), first(suite.documents())].concat();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let mut lines = String::new();
-    for (text, embedding) in texts.iter().zip(encoder.encode(&texts)?) {
-        let line = serde_json::json!({"text": text, "embedding": embedding});
-        lines.push_str(&format!("{line}\n"));
+    let mut n_texts = 0;
+    for (name, role, texts) in [
+        ("query", Role::Query, suite.queries()),
+        ("document", Role::Document, suite.documents()),
+    ] {
+        let texts = &texts[..rows.min(texts.len())];
+        n_texts += texts.len();
+        for (text, embedding) in texts.iter().zip(encoder.embed(role, texts)?) {
+            let line = serde_json::json!({"role": name, "text": text, "embedding": embedding});
+            lines.push_str(&format!("{line}\n"));
+        }
     }
     write_atomic(path, lines.as_bytes())?;
     say(&format!(
-        "embeddings of {} texts in {}",
-        texts.len(),
+        "embeddings of {n_texts} texts in {}",
         path.display()
     ))
 }

@@ -10,7 +10,14 @@ use super::settings::{
 };
 
 /// Keys that mean something only where the retriever is used without being trained, too.
-const OF_EVERY_RETRIEVER: [&str; 4] = ["model_name_or_path", "eval", "documents", "max_seq_length"];
+const OF_EVERY_RETRIEVER: [&str; 6] = [
+    "model_name_or_path",
+    "eval",
+    "documents",
+    "max_seq_length",
+    "query_prompt",
+    "document_prompt",
+];
 
 impl Checker<'_> {
     pub(super) fn retriever(&mut self, raw: RawRetriever) -> RetrieverConfig {
@@ -29,6 +36,8 @@ impl Checker<'_> {
             eval: raw.eval.unwrap_or_default(),
             documents: raw.documents,
             max_seq_length: raw.max_seq_length,
+            query_prompt: raw.query_prompt,
+            document_prompt: raw.document_prompt,
         }
     }
 
@@ -62,7 +71,7 @@ impl Checker<'_> {
             warmup_ratio: raw.warmup_ratio.unwrap_or(defaults::WARMUP_RATIO),
             weight_decay: raw.weight_decay.unwrap_or(defaults::WEIGHT_DECAY),
             max_grad_norm: (max_grad_norm != 0.0).then_some(max_grad_norm),
-            scale: raw.scale.unwrap_or(defaults::SCALE),
+            scale: raw.scale,
             symmetric: raw.symmetric.unwrap_or(defaults::SYMMETRIC),
             hard_negatives: raw.hard_negatives.unwrap_or(defaults::HARD_NEGATIVES),
             compute_dtype: raw.compute_dtype.unwrap_or(defaults::COMPUTE_DTYPE),
@@ -104,7 +113,9 @@ impl Checker<'_> {
         self.within(&of("learning_rate"), training.learning_rate, f64::MIN..=1.0);
         self.within(&of("warmup_ratio"), training.warmup_ratio, 0.0..=1.0);
         self.within(&of("weight_decay"), training.weight_decay, 0.0..=f64::MAX);
-        self.above_zero(&of("scale"), training.scale);
+        if let Some(scale) = training.scale {
+            self.above_zero(&of("scale"), scale);
+        }
         if let Some(steps) = training.steps_per_lm_step {
             self.above_zero(&of("steps_per_lm_step"), steps);
         }

@@ -52,6 +52,7 @@ pub use choices::{
     ModulePattern, OnEmpty, OnLostReasoning, OnOverflow, Optim, Packing, RecordedSet, ReportTo,
     ResponseReduction, RetrieverData, Span, Straddle, Suite, TrainOn,
 };
+pub(crate) use defaults::SCALE;
 pub use diagnostics::{Colors, ConfigError, Place, Problem, Source};
 pub use metric::MetricExpression;
 pub(crate) use named_files::named_files;

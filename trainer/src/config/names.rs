@@ -46,6 +46,23 @@ const FOREIGN: &[(&str, &str, &str)] = &[
         "write target_modules = \"all-linear\"",
     ),
     ("rslora", "lora.use_rslora", ""),
+    (
+        "prompts",
+        "retriever.query_prompt",
+        "documents have document_prompt",
+    ),
+    (
+        "query_instruction_for_retrieval",
+        "retriever.query_prompt",
+        "",
+    ),
+    (
+        "passage_instruction_for_retrieval",
+        "retriever.document_prompt",
+        "",
+    ),
+    ("passage_prompt", "retriever.document_prompt", ""),
+    ("corpus_prompt", "retriever.document_prompt", ""),
     ("dataset", "data.train", ""),
     ("datasets", "data.train", ""),
     ("dataset_name", "data.train", ""),

@@ -68,7 +68,8 @@ pub struct RawRetriever {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0), extend("default" = defaults::MAX_GRAD_NORM))]
     pub max_grad_norm: Option<f64>,
-    /// Cosines are multiplied by it: one over the temperature.
+    /// Similarities are multiplied by it: one over the temperature. 20 for cosines by default, and 1
+    /// for dot products of vectors of any length.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = defaults::SCALE))]
     pub scale: Option<f64>,
@@ -81,11 +82,18 @@ pub struct RawRetriever {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = defaults::HARD_NEGATIVES))]
     pub hard_negatives: Option<usize>,
-    /// Texts are cut at this many tokens; by default as the folder's
-    /// sentence_bert_config.json says.
+    /// Texts are cut at this many tokens, special ones and prompts included; by default as the
+    /// folder's sentence_bert_config.json says.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 2))]
     pub max_seq_length: Option<usize>,
+    /// Text that is put before each query; by default the prompt "query" of the folder's
+    /// config_sentence_transformers.json.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query_prompt: Option<String>,
+    /// Text that is put before each document; by default the prompt "document" of that file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub document_prompt: Option<String>,
     /// The type of the numbers that products read.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = defaults::COMPUTE_DTYPE))]
@@ -113,6 +121,8 @@ reads!(RawRetriever {
     symmetric,
     hard_negatives,
     max_seq_length,
+    query_prompt,
+    document_prompt,
     compute_dtype,
     lora
 });

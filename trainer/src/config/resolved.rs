@@ -288,6 +288,8 @@ fn raw_retriever(retriever: &RetrieverConfig) -> RawRetriever {
         eval: Some(retriever.eval.clone()),
         documents: retriever.documents.clone(),
         max_seq_length: retriever.max_seq_length,
+        query_prompt: retriever.query_prompt.clone(),
+        document_prompt: retriever.document_prompt.clone(),
         ..RawRetriever::default()
     };
     let Some(training) = &retriever.training else {
@@ -309,7 +311,7 @@ fn raw_retriever(retriever: &RetrieverConfig) -> RawRetriever {
         warmup_ratio: Some(training.warmup_ratio),
         weight_decay: Some(training.weight_decay),
         max_grad_norm: Some(training.max_grad_norm.unwrap_or(0.0)),
-        scale: Some(training.scale),
+        scale: training.scale,
         symmetric: Some(training.symmetric),
         hard_negatives: Some(training.hard_negatives),
         compute_dtype: Some(training.compute_dtype),

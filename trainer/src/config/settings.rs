@@ -260,6 +260,10 @@ pub struct RetrieverConfig {
     pub documents: Option<PathBuf>,
     /// Tokens at which texts are cut, at least 2; as the folder says by default.
     pub max_seq_length: Option<usize>,
+    /// What is put before queries; as the folder says by default.
+    pub query_prompt: Option<String>,
+    /// What is put before documents; as the folder says by default.
+    pub document_prompt: Option<String>,
 }
 
 /// How the retriever learns.
@@ -285,8 +289,8 @@ pub struct RetrieverTraining {
     pub weight_decay: f64,
     /// The largest global gradient norm; `None` does not clip.
     pub max_grad_norm: Option<f64>,
-    /// One over the temperature, above 0.
-    pub scale: f64,
+    /// One over the temperature, above 0; by default as the folder's similarity needs it.
+    pub scale: Option<f64>,
     /// Whether documents choose among queries, too.
     pub symmetric: bool,
     /// Mined negatives of each pair.

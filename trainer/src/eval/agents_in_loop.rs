@@ -1,7 +1,8 @@
 //! A suite of agents within a training run: queries, executor and judge, opened once.
 
 use super::agents::{AgentLoops, AgentScores, AgentSuite, Means, open_suite};
-use super::encoder::MiniLmEncoder;
+use super::documents::warn_of_cut_documents;
+use super::encoder::{EncoderFiles, MiniLmEncoder};
 use super::executor::open_executor;
 use super::generate::GenerationProgress;
 use super::judge::{GOAT_JUDGE, Judge, Judged};
@@ -30,6 +31,9 @@ impl AgentsInLoop {
         let suite = open_suite(suite, &config)?;
         if let Some(remark) = suite.remark() {
             tracing::warn!("{}: {remark}", suite.name());
+        }
+        if let Some(retriever) = &config.retriever {
+            warn_of_cut_documents(suite.catalogue(), &EncoderFiles::of_retriever(retriever)?)?;
         }
         let goat = goat_config(&config)?;
         open_executor(goat, suite.catalogue())?;

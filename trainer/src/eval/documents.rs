@@ -1,10 +1,11 @@
 //! Documents and texts to rankings: the documents of an index, embedded once.
 
 use burn::tensor::Device;
-use tooltune_data::benchmarks::slot::SentenceEncoder;
+use tooltune_data::benchmarks::retrieval::{RankedGold, RetrievalError};
 use tooltune_data::tools::ApiCatalogue;
 
-use super::encoder::{EncoderFiles, MiniLmEncoder};
+use super::cut_texts::{Consequence, CutTexts, PlacedIds};
+use super::encoder::{EncoderFiles, MiniLmEncoder, Role};
 use crate::config::Config;
 use crate::error::Error;
 
@@ -12,7 +13,7 @@ use crate::error::Error;
 #[derive(Debug)]
 pub struct DocumentIndex {
     encoder: MiniLmEncoder,
-    /// Unit vectors in the order of the texts.
+    /// In the order of the texts.
     vectors: Vec<Vec<f32>>,
 }
 
@@ -23,7 +24,7 @@ pub struct DocumentIndex {
 /// The config names no retriever, or it cannot be loaded.
 pub fn untrained(config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
     let retriever = config.retriever.as_ref().ok_or_else(no_retriever)?;
-    let files = EncoderFiles::open(&retriever.model_name_or_path, retriever.max_seq_length)?;
+    let files = EncoderFiles::of_retriever(retriever)?;
     Ok(files.encoder(&files.parameters(&files.dir, device)?))
 }
 
@@ -44,6 +45,24 @@ pub fn texts_of(catalogue: &ApiCatalogue) -> Vec<String> {
         .collect()
 }
 
+/// Says which documents of a catalogue the retriever does not read to their end.
+///
+/// # Errors
+///
+/// A document that the tokenizer refuses.
+pub fn warn_of_cut_documents(catalogue: &ApiCatalogue, files: &EncoderFiles) -> Result<(), Error> {
+    let names = catalogue.iter().map(|document| document.call_name());
+    let documents = PlacedIds {
+        places: &names.collect::<Vec<_>>(),
+        ids: &files.token_ids(Role::Document, &texts_of(catalogue))?,
+    };
+    let cut = CutTexts::new(files, None, Some(documents));
+    for line in cut.lines(Consequence::ShareRanks) {
+        tracing::warn!("goat.documents: {line}");
+    }
+    Ok(())
+}
+
 impl DocumentIndex {
     /// Embeds every text.
     ///
@@ -51,44 +70,60 @@ impl DocumentIndex {
     ///
     /// A text that the tokenizer refuses.
     pub fn new(encoder: MiniLmEncoder, texts: &[String]) -> Result<Self, Error> {
-        let vectors = encode(&encoder, texts)?;
+        let vectors = encoder.compared(&encoder.files.token_ids(Role::Document, texts)?);
         Ok(Self { encoder, vectors })
     }
 
-    /// The positions of the `k` documents nearest to each text, nearest first; of equally near ones
+    /// The positions of the `k` documents nearest to each query, nearest first; of equally near ones
     /// the earlier.
     ///
     /// # Errors
     ///
-    /// A text that the tokenizer refuses.
-    pub fn nearest(&self, texts: &[String], k: usize) -> Result<Vec<Vec<usize>>, Error> {
-        let vectors = encode(&self.encoder, texts)?;
-        Ok(vectors
-            .iter()
-            .map(|vector| ranked(&self.vectors, vector, k))
-            .collect())
+    /// A query that the tokenizer refuses.
+    pub fn nearest(&self, queries: &[String], k: usize) -> Result<Vec<Vec<usize>>, Error> {
+        let scores = self.scores(queries)?;
+        Ok(scores.iter().map(|scores| highest(scores, k)).collect())
+    }
+
+    /// How near each document is to each query.
+    ///
+    /// # Errors
+    ///
+    /// A query that the tokenizer refuses.
+    pub fn scores(&self, queries: &[String]) -> Result<Vec<Vec<f64>>, Error> {
+        let encoder = &self.encoder;
+        let queries = encoder.compared(&encoder.files.token_ids(Role::Query, queries)?);
+        let scores = queries.iter().map(|query| scores(&self.vectors, query));
+        Ok(scores.collect())
     }
 }
 
-/// Unit vectors of texts.
+/// The dot product of each vector with `query`.
+pub fn scores(vectors: &[Vec<f32>], query: &[f32]) -> Vec<f64> {
+    let product = |vector: &Vec<f32>| -> f64 {
+        let terms = vector.iter().zip(query);
+        terms.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    };
+    vectors.iter().map(product).collect()
+}
+
+/// The positions of the `k` highest scores, highest first; of equal ones the earlier.
+pub fn highest(scores: &[f64], k: usize) -> Vec<usize> {
+    let mut positions: Vec<usize> = (0..scores.len()).collect();
+    positions.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+    positions.truncate(k);
+    positions
+}
+
+/// Where the gold documents stand among all, by scores. Scores that differ by less than the rounding
+/// step of the largest one in f32, which embeddings are, are equal.
 ///
 /// # Errors
 ///
-/// A text that the tokenizer refuses.
-pub fn encode(encoder: &MiniLmEncoder, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    Ok(encoder.encode(&texts)?)
-}
-
-/// The positions of the `k` vectors nearest to `vector`, nearest first; of equally near ones the
-/// earlier.
-pub fn ranked(vectors: &[Vec<f32>], vector: &[f32], k: usize) -> Vec<usize> {
-    let cosines: Vec<f32> = vectors
+/// There is no gold document.
+pub fn ranked_gold(scores: &[f64], gold: &[usize]) -> Result<RankedGold, RetrievalError> {
+    let largest = scores
         .iter()
-        .map(|other| other.iter().zip(vector).map(|(a, b)| a * b).sum())
-        .collect();
-    let mut positions: Vec<usize> = (0..cosines.len()).collect();
-    positions.sort_by(|&a, &b| cosines[b].total_cmp(&cosines[a]).then(a.cmp(&b)));
-    positions.truncate(k);
-    positions
+        .fold(0.0, |largest: f64, score| largest.max(score.abs()));
+    RankedGold::of_scores(scores, gold, f64::from(f32::EPSILON) * largest)
 }

@@ -1,23 +1,51 @@
-//! MiniLM behind the metrics' encoder interface: texts to unit vectors.
+//! A folder of sentence-transformers to an encoder: texts to vectors, as the folder says.
+//!
+//! Queries and documents are read with their prompts, as `encode_query` and `encode_document` do;
+//! other texts, such as those whose content the metrics compare, as `encode` does.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor};
 use serde_json::Value;
+use tooltune_checkpoints::sentence_transformers::{SentenceTransformer, Similarity};
 use tooltune_checkpoints::weights::Weights;
 use tooltune_data::benchmarks::slot::{ScoreError, SentenceEncoder};
-use tooltune_data::text::WordPiece;
+use tooltune_data::text::{BertNormalization, SentenceIds, WordPiece, WordPieceOptions};
 use tooltune_kernels::ComputeDtype;
 
 use crate::base_model::warn_of_dropout;
+use crate::config::RetrieverConfig;
 use crate::error::Error;
-use crate::models::minilm::{MiniLm, MiniLmConfig, ParameterLayout};
+use crate::models::minilm::{EmbeddingHead, MiniLm, MiniLmConfig, ParameterLayout, Sentence};
 
 /// Tokens of all sentences that one pass takes at most; bounds the activations.
 pub(crate) const PASS_TOKENS: usize = 2048;
 
-/// Pieces of a sentence unless `sentence_bert_config.json` says otherwise.
+/// Tokens of a text of all-MiniLM-L6-v2, for plans of folders that are not there.
 pub(crate) const MAX_SEQ_LENGTH: usize = 256;
+
+/// What a text is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// What is looked for.
+    Query,
+    /// What may be found.
+    Document,
+    /// Neither.
+    Text,
+}
+
+/// What a config says in the place of the folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EncoderOptions {
+    /// Most tokens of a text.
+    pub max_seq_length: Option<usize>,
+    /// What is put before queries.
+    pub query_prompt: Option<String>,
+    /// What is put before documents.
+    pub document_prompt: Option<String>,
+}
 
 /// A sentence-transformers directory, without its weights.
 #[derive(Debug, Clone)]
@@ -26,25 +54,74 @@ pub struct EncoderFiles {
     pub dir: PathBuf,
     /// Shape of the encoder.
     pub config: MiniLmConfig,
+    /// How texts become vectors.
+    pub rules: SentenceTransformer,
     /// Texts to ids, cut at [`Self::max_seq_length`].
     pub tokenizer: WordPiece,
     /// Most tokens of a text, `[CLS]` and `[SEP]` included.
     pub max_seq_length: usize,
 }
 
+/// The token ids of texts that are read alike.
+#[derive(Debug, Clone)]
+pub struct TextIds {
+    /// Of each text, cut.
+    pub texts: Vec<SentenceIds>,
+    /// First tokens of each that are not pooled.
+    n_unpooled: usize,
+}
+
+impl TextIds {
+    /// A text as the encoder reads it.
+    pub fn sentence(&self, text: usize) -> Sentence<'_> {
+        Sentence {
+            ids: &self.texts[text].ids,
+            n_unpooled: self.n_unpooled,
+        }
+    }
+
+    /// Of each text, the first one that has the same ids, which may be itself.
+    pub fn same(&self) -> Vec<usize> {
+        let mut first: HashMap<&[u32], usize> = HashMap::with_capacity(self.texts.len());
+        let texts = self.texts.iter().enumerate();
+        texts
+            .map(|(i, text)| *first.entry(&text.ids).or_insert(i))
+            .collect()
+    }
+
+    /// The texts that are the first of their ids.
+    pub fn distinct(&self) -> Self {
+        let same = self.same().into_iter().enumerate();
+        let firsts = same.filter(|(i, first)| i == first);
+        Self {
+            texts: firsts.map(|(i, _)| self.texts[i].clone()).collect(),
+            n_unpooled: self.n_unpooled,
+        }
+    }
+
+    /// Tokens of each text.
+    pub fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.texts.iter().map(|text| text.ids.len())
+    }
+}
+
 impl EncoderFiles {
-    /// Reads `config.json` and `tokenizer.json` of `dir`. Texts are cut at `max_seq_length`, or as
-    /// the directory says.
+    /// Reads the files beside the weights of `dir`.
     ///
     /// # Errors
     ///
-    /// A file that is missing, damaged or of another architecture, or a length beyond the model's
-    /// positions.
-    pub fn open(dir: &Path, max_seq_length: Option<usize>) -> Result<Self, Error> {
+    /// - a file that is missing, damaged or of another architecture
+    /// - a module, pooling or setting of sentence-transformers that is not computed here
+    /// - a length beyond the model's positions, or one that leaves no token for a text
+    pub fn open(dir: &Path, options: &EncoderOptions) -> Result<Self, Error> {
         let config = MiniLmConfig::from_json(&json(&dir.join("config.json"))?)
             .map_err(|problem| Error::Usage(format!("{}: {problem}", dir.display())))?;
+        let rules = SentenceTransformer::read(dir, config.hidden_size)?.with_prompts(
+            options.query_prompt.as_deref(),
+            options.document_prompt.as_deref(),
+        );
         let most = config.max_position_embeddings;
-        let max_seq_length = match max_seq_length {
+        let max_seq_length = match options.max_seq_length {
             Some(typed) if typed > most => {
                 return Err(Error::Usage(format!(
                     "retriever.max_seq_length is {typed}, and {} has {most} positions; lower it",
@@ -52,19 +129,69 @@ impl EncoderFiles {
                 )));
             }
             Some(typed) => typed,
-            None => configured_length(dir)?
-                .unwrap_or(MAX_SEQ_LENGTH)
-                .clamp(2, most),
+            None => rules.length(most),
         };
-        let tokenizer = WordPiece::from_file(&dir.join("tokenizer.json"), max_seq_length)?;
+        let bert = |(do_lower_case, strip_accents, tokenize_chinese_chars)| BertNormalization {
+            do_lower_case,
+            strip_accents,
+            tokenize_chinese_chars,
+        };
+        let reading = WordPieceOptions {
+            max_seq_length,
+            do_lower_case: rules.do_lower_case,
+            bert: rules.tokenizer.bert.map(bert),
+            truncates_left: rules.tokenizer.truncates_left,
+        };
+        let tokenizer = WordPiece::from_file(&dir.join("tokenizer.json"), reading)?;
         if let Some(share) = tokenizer.dropout() {
             warn_of_dropout(&dir.join("tokenizer.json"), share);
         }
         Ok(Self {
             dir: dir.to_owned(),
-            config,
             tokenizer,
+            config,
+            rules,
             max_seq_length,
+        })
+    }
+
+    /// Opens the folder of a config's retriever, with its settings.
+    ///
+    /// # Errors
+    ///
+    /// As [`EncoderFiles::open`], or prompts that are not clear or leave no token for a text.
+    pub fn of_retriever(retriever: &RetrieverConfig) -> Result<Self, Error> {
+        let options = EncoderOptions {
+            max_seq_length: retriever.max_seq_length,
+            query_prompt: retriever.query_prompt.clone(),
+            document_prompt: retriever.document_prompt.clone(),
+        };
+        let files = Self::open(&retriever.model_name_or_path, &options)?;
+        for role in [Role::Query, Role::Document] {
+            let prompt = files.prompt(role)?;
+            let n_tokens = files.tokenizer.encode(prompt)?.n_uncut;
+            let length = files.max_seq_length;
+            if n_tokens >= length {
+                return Err(Error::Usage(format!(
+                    "a length of {length} tokens leaves no token for a text beside the prompt \
+                     {prompt:?}, which takes {n_tokens} with special ones; raise \
+                     retriever.max_seq_length or shorten the prompt"
+                )));
+            }
+        }
+        Ok(files)
+    }
+
+    /// What is put before a text.
+    ///
+    /// # Errors
+    ///
+    /// The folder does not say clearly what is put before documents.
+    pub fn prompt(&self, role: Role) -> Result<&str, Error> {
+        Ok(match role {
+            Role::Query => self.rules.query_prompt(),
+            Role::Document => self.rules.document_prompt()?,
+            Role::Text => self.rules.default_prompt(),
         })
     }
 
@@ -81,58 +208,138 @@ impl EncoderFiles {
     /// The encoder with the parameters `flat`, exact to f32.
     pub fn encoder(&self, flat: &Tensor<1>) -> MiniLmEncoder {
         let layout = ParameterLayout::new(&self.config);
+        let head = EmbeddingHead {
+            pooling: self.rules.pooling,
+            normalize: self.rules.normalize,
+        };
         MiniLmEncoder {
-            model: MiniLm::new(&self.config, &layout, flat, ComputeDtype::F32),
-            tokenizer: self.tokenizer.clone(),
+            model: MiniLm::new((&self.config, head), &layout, flat, ComputeDtype::F32),
+            files: self.clone(),
         }
     }
 
-    /// Token ids of each text.
+    /// What makes the vectors that are compared: of length 1 where cosines are.
+    pub fn compared_head(&self) -> EmbeddingHead {
+        EmbeddingHead {
+            pooling: self.rules.pooling,
+            normalize: self.rules.normalize || self.compares_angles(),
+        }
+    }
+
+    fn compares_angles(&self) -> bool {
+        self.rules.similarity == Similarity::Cosine
+    }
+
+    /// Token ids of each text, with its prompt.
     ///
     /// # Errors
     ///
-    /// A text that the tokenizer refuses.
-    pub fn token_ids(&self, texts: &[String]) -> Result<Vec<Vec<u32>>, Error> {
-        let ids = texts.iter().map(|text| self.tokenizer.encode(text));
-        Ok(ids.collect::<Result<_, _>>()?)
+    /// A text that the tokenizer refuses, or as [`EncoderFiles::prompt`].
+    pub fn token_ids<T: AsRef<str>>(&self, role: Role, texts: &[T]) -> Result<TextIds, Error> {
+        let prompt = self.prompt(role)?;
+        let ids = texts.iter().map(|text| match prompt {
+            "" => self.tokenizer.encode(text.as_ref()),
+            prompt => self.tokenizer.encode(&format!("{prompt}{}", text.as_ref())),
+        });
+        Ok(TextIds {
+            texts: ids.collect::<Result<_, _>>()?,
+            n_unpooled: match self.rules.include_prompt || prompt.is_empty() {
+                true => 0,
+                false => self.n_tokens_of_prompt(prompt)?,
+            },
+        })
     }
-}
 
-/// The length that sentence-transformers cuts texts at: versions up to 5 write it into a file of
-/// their own, later ones as the tokenizer's.
-fn configured_length(dir: &Path) -> Result<Option<usize>, Error> {
-    for (file, key) in [
-        ("sentence_bert_config.json", "max_seq_length"),
-        ("tokenizer_config.json", "model_max_length"),
-    ] {
-        let path = dir.join(file);
-        if !path.exists() {
-            continue;
-        }
-        // Tokenizers without a limit have 1e30 here, which is no whole number.
-        if let Some(length) = json(&path)?[key].as_u64() {
-            return Ok(usize::try_from(length).ok());
-        }
+    /// The first tokens of a text with this prompt that are the prompt's, `[CLS]` included.
+    ///
+    /// # Source
+    ///
+    /// sentence-transformers 6.2, `Transformer._get_prompt_length`: the prompt by itself, less a
+    /// special token at its end.
+    fn n_tokens_of_prompt(&self, prompt: &str) -> Result<usize, Error> {
+        let [prompt, nothing] = [prompt, ""].map(|text| self.tokenizer.encode(text));
+        let (prompt, nothing) = (prompt?.ids, nothing?.ids);
+        let begins = prompt.first() == nothing.first();
+        let ends = prompt.last() == nothing.last() && nothing.len() > usize::from(begins);
+        Ok(prompt.len() - usize::from(ends))
     }
-    Ok(None)
 }
 
 /// An encoder with its tokenizer.
 #[derive(Debug, Clone)]
 pub struct MiniLmEncoder {
     model: MiniLm,
-    tokenizer: WordPiece,
+    /// How it reads texts.
+    pub files: EncoderFiles,
 }
 
 impl MiniLmEncoder {
-    /// Loads `config.json`, `tokenizer.json` and `model.safetensors` of `dir`.
+    /// Loads `dir` with its weights, for texts that are neither queries nor documents.
     ///
     /// # Errors
     ///
     /// A file that is missing, damaged or of another architecture.
     pub fn open(dir: &Path, device: &Device) -> Result<Self, Error> {
-        let files = EncoderFiles::open(dir, None)?;
+        let files = EncoderFiles::open(dir, &EncoderOptions::default())?;
         Ok(files.encoder(&files.parameters(dir, device)?))
+    }
+
+    /// The embedding of each text, as sentence-transformers gives it for its role.
+    ///
+    /// # Errors
+    ///
+    /// As [`EncoderFiles::token_ids`].
+    pub fn embed<T: AsRef<str>>(&self, role: Role, texts: &[T]) -> Result<Vec<Vec<f32>>, Error> {
+        Ok(self.embeddings(&self.files.token_ids(role, texts)?))
+    }
+
+    /// The vectors of texts by which they are compared: those of equal ids are equal to the bit, and
+    /// a dot product is what the folder calls their similarity.
+    pub fn compared(&self, ids: &TextIds) -> Vec<Vec<f32>> {
+        let mut vectors = self.embeddings(ids);
+        if self.files.compares_angles() && !self.files.rules.normalize {
+            for vector in &mut vectors {
+                let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-12);
+                vector.iter_mut().for_each(|x| *x /= norm);
+            }
+        }
+        vectors
+    }
+
+    fn embeddings(&self, ids: &TextIds) -> Vec<Vec<f32>> {
+        let same = ids.same();
+        let mut vectors: Vec<Vec<f32>> = Vec::with_capacity(same.len());
+        let distinct: Vec<usize> = (0..same.len()).filter(|&i| same[i] == i).collect();
+        let mut embedded = self.passes(ids, &distinct).into_iter();
+        for (i, &first) in same.iter().enumerate() {
+            let vector = match first == i {
+                true => embedded.next(),
+                false => vectors.get(first).cloned(),
+            };
+            vectors.extend(vector);
+        }
+        vectors
+    }
+
+    /// The embeddings of some texts, in passes of bounded size.
+    fn passes(&self, ids: &TextIds, texts: &[usize]) -> Vec<Vec<f32>> {
+        let sentences: Vec<Sentence<'_>> = texts.iter().map(|&text| ids.sentence(text)).collect();
+        let mut vectors = Vec::with_capacity(sentences.len());
+        let mut first = 0;
+        while first < sentences.len() {
+            let mut end = first + 1;
+            let mut n_tokens = sentences[first].ids.len();
+            while end < sentences.len() && n_tokens + sentences[end].ids.len() <= PASS_TOKENS {
+                n_tokens += sentences[end].ids.len();
+                end += 1;
+            }
+            let embedded = self.model.embed(&sentences[first..end]);
+            let width = embedded.dims()[1];
+            let values: Vec<f32> = embedded.into_data().iter::<f32>().collect();
+            vectors.extend(values.chunks(width).map(<[f32]>::to_vec));
+            first = end;
+        }
+        vectors
     }
 }
 
@@ -144,27 +351,7 @@ pub(crate) fn json(path: &Path) -> Result<Value, Error> {
 
 impl SentenceEncoder for MiniLmEncoder {
     fn encode(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, ScoreError> {
-        let sentences = texts
-            .iter()
-            .map(|text| self.tokenizer.encode(text))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| ScoreError::Encoder(Box::new(error)))?;
-        let sentences: Vec<&[u32]> = sentences.iter().map(Vec::as_slice).collect();
-        let mut vectors = Vec::with_capacity(texts.len());
-        let mut first = 0;
-        while first < sentences.len() {
-            let mut end = first + 1;
-            let mut n_tokens = sentences[first].len();
-            while end < sentences.len() && n_tokens + sentences[end].len() <= PASS_TOKENS {
-                n_tokens += sentences[end].len();
-                end += 1;
-            }
-            let embedded = self.model.embed(&sentences[first..end]);
-            let width = embedded.dims()[1];
-            let values: Vec<f32> = embedded.into_data().iter::<f32>().collect();
-            vectors.extend(values.chunks(width).map(<[f32]>::to_vec));
-            first = end;
-        }
-        Ok(vectors)
+        let embedded = self.embed(Role::Text, texts);
+        embedded.map_err(|error| ScoreError::Encoder(Box::new(error)))
     }
 }

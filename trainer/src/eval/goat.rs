@@ -7,12 +7,12 @@ use tooltune_data::agents::{Method, Outcome};
 use tooltune_data::benchmarks::goat::{
     Call, GoatReport, GoatSample, GoatScore, JudgeVerdict, answer_holds_facts, goat_table,
 };
-use tooltune_data::benchmarks::retrieval::{RankedGold, RetrievalReport, retrieval_table};
+use tooltune_data::benchmarks::retrieval::{RetrievalReport, retrieval_table};
 use tooltune_data::tools::{ApiCatalogue, GoldCall, TextLines, Trajectory, TrajectoryCall};
 
 use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask};
 use super::by_file::SampleFiles;
-use super::documents::DocumentIndex;
+use super::documents::{DocumentIndex, ranked_gold};
 use super::report_files::json_value;
 use crate::config::Config;
 use crate::error::Error;
@@ -98,13 +98,13 @@ impl GoatSuite {
                 documents.extend(self.catalogue.position(&call.name));
             }
         }
-        let ranked = index.nearest(&texts, self.catalogue.len())?;
+        let scores = index.scores(&texts)?;
         let golds = texts
             .iter()
-            .zip(ranked)
-            .map(|(text, ranked)| {
+            .zip(scores)
+            .map(|(text, scores)| {
                 let gold: Vec<usize> = gold[text].iter().copied().collect();
-                RankedGold::new(&ranked, &gold)
+                ranked_gold(&scores, &gold)
             })
             .collect::<Result<Vec<_>, _>>()?;
         Ok(RetrievalReport::new(&golds)?)

@@ -5,6 +5,7 @@ pub mod agents_in_loop;
 pub mod apibank;
 pub mod by_file;
 pub mod code;
+pub mod cut_texts;
 pub mod documents;
 pub mod encoder;
 pub mod endings;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tooltune_data::benchmarks::retrieval::{RankedGold, RetrievalMetrics, RetrievalReport};
+use tooltune_data::benchmarks::retrieval::{RetrievalMetrics, RetrievalReport};
 use tooltune_data::pairs::{PairSet, read_documents, read_pairs};
 use tooltune_data::tools::ApiCatalogue;
 
-use super::documents::{encode, ranked, texts_of};
-use super::encoder::MiniLmEncoder;
+use super::cut_texts::{Consequence, CutTexts, PlacedIds};
+use super::documents::{highest, no_retriever, ranked_gold, scores};
+use super::encoder::{EncoderFiles, MiniLmEncoder, Role, TextIds};
 use super::report_files::report_files;
 use crate::config::Config;
 use crate::error::Error;
@@ -22,6 +23,8 @@ const SHOWN: usize = 10;
 pub struct RetrievalSuite {
     set: PairSet,
     n_queries: usize,
+    query_ids: TextIds,
+    document_ids: TextIds,
 }
 
 /// What became of one query; a line of `predictions.jsonl`.
@@ -67,26 +70,45 @@ impl RetrievalEvaluation {
 }
 
 impl RetrievalSuite {
-    /// Reads queries and documents: those of `[retriever]`, or of trajectories.
+    /// Reads queries and documents: those of `[retriever]`, or of trajectories; and warns of those
+    /// that the retriever does not read to their end.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or nothing to evaluate on.
+    /// A file that cannot be read, a text that the tokenizer refuses, or nothing to evaluate on.
     pub fn open(config: &Config) -> Result<Self, Error> {
-        let retriever = config.retriever.as_ref();
-        let mut set = match retriever.filter(|retriever| !retriever.eval.is_empty()) {
-            Some(retriever) => read_pairs(&retriever.eval)?,
-            None => trajectory_pairs(config)?,
+        let retriever = config.retriever.as_ref().ok_or_else(no_retriever)?;
+        let mut set = match retriever.eval.is_empty() {
+            false => read_pairs(&retriever.eval)?,
+            true => trajectory_pairs(config)?,
         };
         let n_queries = set.queries().len();
-        if let Some(path) = retriever.and_then(|retriever| retriever.documents.as_ref()) {
-            for text in read_documents(path)? {
-                set.add_document(&text);
+        if let Some(path) = &retriever.documents {
+            for document in read_documents(path)? {
+                set.add_document(&document.text, &document.place);
             }
         }
+        let n_queries = n_queries.min(config.eval.max_samples.unwrap_or(usize::MAX));
+        let files = EncoderFiles::of_retriever(retriever)?;
+        let query_ids = files.token_ids(Role::Query, &set.queries()[..n_queries])?;
+        let document_ids = files.token_ids(Role::Document, set.documents())?;
+        let queries = PlacedIds {
+            places: &set.query_places()[..n_queries],
+            ids: &query_ids,
+        };
+        let documents = PlacedIds {
+            places: set.document_places(),
+            ids: &document_ids,
+        };
+        let cut = CutTexts::new(&files, Some(queries), Some(documents));
+        for line in cut.lines(Consequence::ShareRanks) {
+            tracing::warn!("evaluation of the retriever: {line}");
+        }
         Ok(Self {
-            n_queries: n_queries.min(config.eval.max_samples.unwrap_or(usize::MAX)),
+            n_queries,
             set,
+            query_ids,
+            document_ids,
         })
     }
 
@@ -100,24 +122,25 @@ impl RetrievalSuite {
         self.set.documents()
     }
 
-    /// Ranks all documents for each query.
+    /// Ranks all documents for each query, with an encoder that reads texts as the config's does.
     ///
     /// # Errors
     ///
-    /// A text that the tokenizer refuses.
+    /// Never for a suite that was opened: each query has a right document.
     pub fn evaluate(&self, encoder: &MiniLmEncoder) -> Result<RetrievalEvaluation, Error> {
-        let documents = encode(encoder, self.documents())?;
+        let documents = encoder.compared(&self.document_ids);
         let queries = self.queries();
         let mut golds = Vec::with_capacity(queries.len());
         let mut predictions = Vec::with_capacity(queries.len());
-        for (query, vector) in encode(encoder, queries)?.iter().enumerate() {
-            let order = ranked(&documents, vector, documents.len());
+        let vectors = encoder.compared(&self.query_ids);
+        for (query, vector) in vectors.iter().enumerate() {
+            let scores = scores(&documents, vector);
             let gold: Vec<usize> = self.set.relevant(query).iter().copied().collect();
-            golds.push(RankedGold::new(&order, &gold)?);
+            golds.push(ranked_gold(&scores, &gold)?);
             predictions.push(RetrievalPrediction {
                 query: queries[query].clone(),
                 gold,
-                ranked: order.into_iter().take(SHOWN).collect(),
+                ranked: highest(&scores, SHOWN),
             });
         }
         Ok(RetrievalEvaluation {
@@ -133,8 +156,8 @@ fn trajectory_pairs(config: &Config) -> Result<PairSet, Error> {
     let catalogue = ApiCatalogue::read(&options.documents)?;
     let trajectories = eval_trajectories(config, &catalogue)?;
     let mut set = PairSet::of_trajectories(&trajectories, &catalogue, options.method)?;
-    for text in texts_of(&catalogue) {
-        set.add_document(&text);
+    for document in catalogue.iter() {
+        set.add_document(&document.retriever_text(), &document.call_name());
     }
     Ok(set)
 }

@@ -27,7 +27,7 @@ use tooltune_checkpoints::weights::Weights;
 use crate::config::{Config, EvalStrategy, Suite};
 use crate::device::loss_rows;
 use crate::error::Error;
-use crate::eval::encoder::EncoderFiles;
+use crate::eval::encoder::{EncoderFiles, EncoderOptions};
 use crate::eval::in_loop::ranks_untrained;
 use crate::models::load::expected_tensors;
 use crate::models::minilm::MiniLmConfig;
@@ -194,5 +194,5 @@ fn evaluation_encoders(config: &Config) -> impl Iterator<Item = &Path> {
 /// The shape of an encoder whose files are all there.
 pub(crate) fn encoder_shape(dir: &Path) -> Result<MiniLmConfig, Error> {
     Weights::open(dir)?;
-    Ok(EncoderFiles::open(dir, None)?.config)
+    Ok(EncoderFiles::open(dir, &EncoderOptions::default())?.config)
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use serde::Serialize;
+use tooltune_checkpoints::sentence_transformers::SentenceTransformer;
 use tooltune_kernels::ComputeDtype;
 
 use super::memory::{MemoryInput, MemoryPlan, memory_plan};
@@ -226,7 +227,15 @@ fn retriever(
     let of_pair = training.hard_negatives.saturating_add(2);
     let n_all = of_pair.saturating_mul(training.per_device_train_batch_size);
     let n_texts = n_all.min(training.mini_batch_size.unwrap_or(usize::MAX));
-    let length = retriever.max_seq_length.unwrap_or(MAX_SEQ_LENGTH);
+    let dir = &retriever.model_name_or_path;
+    let length = match (retriever.max_seq_length, is_assumed) {
+        (Some(typed), _) => typed,
+        (None, true) => MAX_SEQ_LENGTH,
+        (None, false) => {
+            let rules = SentenceTransformer::read(dir, shape.hidden_size)?;
+            rules.length(shape.max_position_embeddings)
+        }
+    };
     let texts = TextShape {
         n_texts,
         n_tokens: n_texts.saturating_mul(length.min(shape.max_position_embeddings)),

@@ -16,6 +16,7 @@ use super::memory::{MemoryPlan, Part, of_phases, part};
 use super::workload::MOST_WALKED;
 use super::{CHECKPOINT_TEXT_BYTES, n_checkpoints};
 use crate::config::{Config, RetrieverTraining};
+use crate::eval::cut_texts::CutTexts;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{F32, compute_bytes};
 use crate::recipes::retriever::RetrieverPreparation;
@@ -53,6 +54,10 @@ pub struct RetrieverPlan {
     pub step_bytes: u64,
     /// Bytes of its part of a checkpoint.
     pub checkpoint_bytes: u64,
+    /// Texts that are longer than the encoder reads, and those that it reads alike.
+    pub cut: CutTexts,
+    /// Batches of the first epoch that have no wrong document and join others.
+    pub joined_batches: usize,
     #[serde(skip)]
     pub(super) needs: RetrieverNeeds,
 }
@@ -207,7 +212,7 @@ pub(super) fn retriever_plan(
     compute_dtype: ComputeDtype,
 ) -> RetrieverPlan {
     let set = &preparation.set;
-    let longest = longest_documents(training, preparation);
+    let longest = longest_documents(preparation);
     let mut largest_step_tokens = 0;
     let mut texts = TextShape::default();
     let mut in_parts = false;
@@ -218,13 +223,13 @@ pub(super) fn retriever_plan(
     for _ in 0..preparation.total_steps.min(MOST_WALKED) {
         let (rows, next) = preparation.order.next(cursor);
         cursor = next;
-        let batch = PairBatch::new(set, &rows.concat(), &[]);
+        let batch = PairBatch::new(set, &rows, &[]);
         let sentences = preparation.sentences(&batch);
         let n_others = set.documents().len() - batch.documents.len();
         let n_mined = (training.hard_negatives * batch.rows.len()).min(n_others);
         let given = sentences.queries.iter().chain(&sentences.documents);
-        let mut lengths: Vec<usize> = given.map(|ids| ids.len()).collect();
-        lengths.extend(&longest[..n_mined]);
+        let mut lengths: Vec<usize> = given.map(|sentence| sentence.ids.len()).collect();
+        lengths.extend(longest.iter().take(n_mined));
         largest_step_tokens = largest_step_tokens.max(lengths.iter().sum());
         let together = training.mini_batch_size.unwrap_or(usize::MAX);
         in_parts |= together < lengths.len();
@@ -255,18 +260,16 @@ pub(super) fn retriever_plan(
         resident_bytes: sum(needs.resident()),
         step_bytes: sum(needs.step(0.0)),
         checkpoint_bytes: needs.checkpoint_bytes() + CHECKPOINT_TEXT_BYTES,
+        cut: preparation.cut.clone(),
+        joined_batches: preparation.order.n_joined(0),
         needs,
     }
 }
 
 /// Tokens of the documents that mining could add to a step, longest first: which it finds is not
 /// known before training.
-fn longest_documents(
-    training: &RetrieverTraining,
-    preparation: &RetrieverPreparation,
-) -> Vec<usize> {
+fn longest_documents(preparation: &RetrieverPreparation) -> Vec<usize> {
     let mut lengths: Vec<usize> = preparation.document_lengths().collect();
     lengths.sort_unstable_by(|a, b| b.cmp(a));
-    lengths.truncate(training.hard_negatives * training.per_device_train_batch_size);
     lengths
 }

@@ -18,7 +18,7 @@ use tooltune_data::tools::{
 use super::settings;
 use crate::config::{Config, DataFormat, GoatConfig};
 use crate::error::Error;
-use crate::eval::documents::{DocumentIndex, texts_of, untrained};
+use crate::eval::documents::{DocumentIndex, texts_of, untrained, warn_of_cut_documents};
 
 /// Rows, one at a time.
 pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
@@ -127,7 +127,9 @@ fn ranked_documents(
     expansion: Expansion<'_>,
     device: &Device,
 ) -> Result<HashMap<String, Vec<usize>>, Error> {
-    let index = DocumentIndex::new(untrained(config, device)?, &texts_of(expansion.catalogue))?;
+    let retriever = untrained(config, device)?;
+    warn_of_cut_documents(expansion.catalogue, &retriever.files)?;
+    let index = DocumentIndex::new(retriever, &texts_of(expansion.catalogue))?;
     let mut texts: Vec<String> = trajectories
         .iter()
         .flat_map(|trajectory| expansion.retrieval_texts(trajectory))

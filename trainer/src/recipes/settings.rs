@@ -13,6 +13,7 @@ use crate::config::{self, Config};
 use crate::error::Error;
 use crate::eval::generate::GenerationOptions;
 use crate::lora::{LoraSpec, TargetModules};
+use crate::models::minilm::EmbeddingHead;
 use crate::optim::{LearningRateSchedule, Schedule};
 use crate::retriever::{Direction, InfoNce};
 
@@ -244,9 +245,17 @@ pub fn retriever_learning_rate(
 }
 
 /// The loss of a retriever.
-pub fn info_nce(config: &config::RetrieverTraining) -> InfoNce {
+///
+/// # Source
+///
+/// sentence-transformers 6.2, `MultipleNegativesRankingLoss`: 20 for cosines, 1 for dot products.
+pub fn info_nce(config: &config::RetrieverTraining, head: EmbeddingHead) -> InfoNce {
+    let scale = match head.normalize {
+        true => config::SCALE,
+        false => 1.0,
+    };
     InfoNce {
-        scale: config.scale,
+        scale: config.scale.unwrap_or(scale),
         direction: match config.symmetric {
             true => Direction::Symmetric,
             false => Direction::QueryToDocument,

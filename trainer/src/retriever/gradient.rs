@@ -13,7 +13,7 @@ use tooltune_kernels::seed::seed;
 
 use super::info_nce::InfoNce;
 use super::trained::{Tracked, Trained};
-use crate::models::minilm::{MiniLm, MiniLmConfig, ParameterLayout};
+use crate::models::minilm::{EmbeddingHead, MiniLm, MiniLmConfig, ParameterLayout, Sentence};
 use crate::optim::StepError;
 
 /// What an encoder is, without its parameters.
@@ -21,6 +21,8 @@ use crate::optim::StepError;
 pub struct Encoder {
     /// Shape.
     pub config: MiniLmConfig,
+    /// What makes an embedding of hidden states, as the loss compares embeddings.
+    pub head: EmbeddingHead,
     /// Places of the parameters.
     pub layout: ParameterLayout,
     /// What products read.
@@ -42,25 +44,26 @@ pub struct StepGradient {
 #[derive(Debug, Clone)]
 pub struct Sentences<'a> {
     /// Of the distinct queries.
-    pub queries: Vec<&'a [u32]>,
+    pub queries: Vec<Sentence<'a>>,
     /// Of the distinct documents.
-    pub documents: Vec<&'a [u32]>,
+    pub documents: Vec<Sentence<'a>>,
 }
 
 impl Sentences<'_> {
     /// Tokens of all texts.
     pub fn n_tokens(&self) -> usize {
         let texts = self.queries.iter().chain(&self.documents);
-        texts.map(|ids| ids.len()).sum()
+        texts.map(|sentence| sentence.ids.len()).sum()
     }
 }
 
 impl Encoder {
     /// An encoder of `config` that multiplies in `dtype` and learns as a whole.
-    pub fn new(config: MiniLmConfig, dtype: ComputeDtype) -> Self {
+    pub fn new((config, head): (MiniLmConfig, EmbeddingHead), dtype: ComputeDtype) -> Self {
         let layout = ParameterLayout::new(&config);
         Self {
             config,
+            head,
             layout,
             dtype,
             trained: Trained::All,
@@ -70,7 +73,7 @@ impl Encoder {
     /// The encoder as `flat`, the parameters that learn, makes it.
     pub fn with(&self, flat: &Tensor<1>) -> MiniLm {
         let all = self.trained.effective(&self.layout, flat);
-        MiniLm::new(&self.config, &self.layout, &all, self.dtype)
+        MiniLm::new((&self.config, self.head), &self.layout, &all, self.dtype)
     }
 
     /// Loss of a batch and gradient of the parameters, with at most `mini_batch_size` sentences
@@ -107,7 +110,7 @@ impl Encoder {
             let gradient = graph.backward(d_embeddings)?;
             return Ok(StepGradient { loss, gradient });
         }
-        let mini_batches: Vec<&[&[u32]]> = all.chunks(mini_batch_size.max(1)).collect();
+        let mini_batches: Vec<&[Sentence<'_>]> = all.chunks(mini_batch_size.max(1)).collect();
         let plain = self.with(flat);
         let embeddings = mini_batches.iter().map(|part| plain.embed(part)).collect();
         let (loss, d_embeddings) = of_all(Tensor::cat(embeddings, 0));
@@ -127,9 +130,9 @@ impl Encoder {
     }
 
     /// Embeds sentences with everything that learns as a leaf.
-    fn graph(&self, flat: &Tensor<1>, sentences: &[&[u32]]) -> Graph {
+    fn graph(&self, flat: &Tensor<1>, sentences: &[Sentence<'_>]) -> Graph {
         let Tracked { leaves, pieces } = self.trained.tracked(&self.layout, flat);
-        let encoder = MiniLm::of_pieces(&self.config, &pieces, self.dtype);
+        let encoder = MiniLm::of_pieces((&self.config, self.head), &pieces, self.dtype);
         Graph {
             embeddings: encoder.embed(sentences),
             leaves,

@@ -1,6 +1,7 @@
 //! Embeddings of a batch to the contrastive loss and its gradient for them.
 //!
-//! Cosines over a temperature are the logits; what must not be a negative has none.
+//! Dot products over a temperature are the logits, which of unit vectors are cosines; what must not be
+//! a negative has none.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
 use tooltune_data::pairs::PairBatch;
@@ -40,7 +41,8 @@ pub struct LossAndGradients {
 }
 
 impl InfoNce {
-    /// The loss of unit vectors, in the order of the batch's texts.
+    /// The loss of vectors, in the order of the batch's texts; cosines are compared where they have
+    /// length 1.
     ///
     /// # Shapes
     ///
@@ -48,7 +50,7 @@ impl InfoNce {
     ///
     /// # Source
     ///
-    /// van den Oord et al. 2018, equation 4, with cosines as scores;
+    /// van den Oord et al. 2018, equation 4, with cosines or dot products as scores;
     /// `MultipleNegativesRankingLoss` of sentence-transformers 6.2.
     pub fn loss(
         &self,

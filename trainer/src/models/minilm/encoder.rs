@@ -1,10 +1,13 @@
-//! Token ids of many sentences to unit vectors.
+//! Token ids of many sentences to a vector each.
 //!
 //! Sentences lie end to end like the documents of the decoder, so that no padding is computed and
-//! mean pooling is over real tokens by construction. The stream between operations is f32; what
+//! pooling is over real tokens by construction. The stream between operations is f32; what
 //! products and attention read has the compute type.
 
+use std::ops::Range;
+
 use burn::tensor::{Int, Tensor, TensorData};
+use tooltune_checkpoints::sentence_transformers::Pooling;
 use tooltune_kernels::attention::{Causality, Documents, attention};
 use tooltune_kernels::dense::{Reading, dense};
 use tooltune_kernels::layer_norm::layer_norm;
@@ -12,6 +15,39 @@ use tooltune_kernels::{ComputeDtype, Dense};
 
 use super::MiniLmConfig;
 use super::parameters::ParameterLayout;
+
+/// How the last hidden states of a sentence become its embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmbeddingHead {
+    /// Of the tokens.
+    pub pooling: Pooling,
+    /// Whether embeddings have length 1.
+    pub normalize: bool,
+}
+
+impl EmbeddingHead {
+    /// That of all-MiniLM-L6-v2: the mean of the tokens, with length 1.
+    pub const MEAN: Self = Self {
+        pooling: Pooling::Mean,
+        normalize: true,
+    };
+}
+
+/// A sentence as token ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sentence<'a> {
+    /// Special tokens included.
+    pub ids: &'a [u32],
+    /// First tokens that are read and not pooled, such as those of a prompt.
+    pub n_unpooled: usize,
+}
+
+impl<'a> From<&'a [u32]> for Sentence<'a> {
+    /// All tokens are pooled.
+    fn from(ids: &'a [u32]) -> Self {
+        Self { ids, n_unpooled: 0 }
+    }
+}
 
 /// Scale and shift of a layer norm.
 #[derive(Debug, Clone)]
@@ -36,6 +72,7 @@ struct EncoderBlock {
 pub struct MiniLm {
     /// Shape.
     pub config: MiniLmConfig,
+    head: EmbeddingHead,
     word_embeddings: Tensor<2>,
     position_embeddings: Tensor<2>,
     token_type_embeddings: Tensor<2>,
@@ -79,12 +116,12 @@ impl MiniLm {
     /// If `flat` has not as many elements as `layout`, or that is another encoder's: a bug of the
     /// caller.
     pub fn new(
-        config: &MiniLmConfig,
+        (config, head): (&MiniLmConfig, EmbeddingHead),
         layout: &ParameterLayout,
         flat: &Tensor<1>,
         dtype: ComputeDtype,
     ) -> Self {
-        Self::of_pieces(config, &cut(layout, flat), dtype)
+        Self::of_pieces((config, head), &cut(layout, flat), dtype)
     }
 
     /// An encoder of the pieces of a layout, in its order; they may be under autodiff.
@@ -92,13 +129,18 @@ impl MiniLm {
     /// # Panics
     ///
     /// If there are fewer pieces than the encoder uses: a bug of the caller.
-    pub fn of_pieces(config: &MiniLmConfig, pieces: &[Tensor<2>], dtype: ComputeDtype) -> Self {
+    pub fn of_pieces(
+        (config, head): (&MiniLmConfig, EmbeddingHead),
+        pieces: &[Tensor<2>],
+        dtype: ComputeDtype,
+    ) -> Self {
         let mut pieces = Pieces {
             taken: pieces.iter(),
             dtype,
         };
         Self {
             config: config.clone(),
+            head,
             word_embeddings: pieces.matrix(),
             position_embeddings: pieces.matrix(),
             token_type_embeddings: pieces.matrix(),
@@ -116,25 +158,20 @@ impl MiniLm {
         }
     }
 
-    /// Unit vectors of sentences given as token ids, `[sentences, d]`, f32.
+    /// Embeddings of sentences, `[sentences, d]`, f32.
     ///
     /// # Panics
     ///
     /// If a sentence has no token or more than `max_position_embeddings`: the tokenizer adds
     /// `[CLS]` and `[SEP]` and truncates, so no text can cause it.
-    pub fn embed(&self, sentences: &[&[u32]]) -> Tensor<2> {
-        let ids: Vec<u32> = sentences.concat();
-        let positions: Vec<u32> = sentences
-            .iter()
-            .flat_map(|sentence| 0..sentence.len() as u32)
-            .collect();
+    pub fn embed(&self, sentences: &[Sentence<'_>]) -> Tensor<2> {
+        let all: Vec<&[u32]> = sentences.iter().map(|sentence| sentence.ids).collect();
+        let ids: Vec<u32> = all.concat();
+        let positions: Vec<u32> = all.iter().flat_map(|ids| 0..ids.len() as u32).collect();
         let mut borders = vec![0];
-        for sentence in sentences {
-            assert!(
-                !sentence.is_empty(),
-                "a sentence has at least [CLS] and [SEP]"
-            );
-            borders.push(borders[borders.len() - 1] + sentence.len());
+        for ids in all {
+            assert!(!ids.is_empty(), "a sentence has at least [CLS] and [SEP]");
+            borders.push(borders[borders.len() - 1] + ids.len());
         }
         let documents = Documents::new(&borders, ids.len());
         let x = rows_of(&self.word_embeddings, &ids)
@@ -144,7 +181,18 @@ impl MiniLm {
         for block in &self.blocks {
             x = self.block(block, x, &documents);
         }
-        normalize(means(x, &documents))
+        let pooled_rows: Vec<Range<usize>> = documents
+            .spans()
+            .zip(sentences)
+            .map(|((start, length), sentence)| {
+                start + sentence.n_unpooled.min(length - 1)..start + length
+            })
+            .collect();
+        let pooled = pool(x, self.head.pooling, &pooled_rows);
+        match self.head.normalize {
+            true => normalize(pooled),
+            false => pooled,
+        }
     }
 
     fn norm(&self, norm: &LayerNorm, x: Tensor<2>) -> Tensor<2> {
@@ -187,19 +235,40 @@ fn beside<const D: usize>(x: &Tensor<2>, constant: Tensor<D>) -> Tensor<D> {
     }
 }
 
-/// The mean row of each document, `[documents, d]`, as one product.
-fn means(x: Tensor<2>, documents: &Documents) -> Tensor<2> {
-    let n = x.dims()[0];
-    let mut shares = Vec::new();
-    for (start, length) in documents.spans() {
-        let row = shares.len();
-        shares.resize(row + n, 0.0f32);
-        shares[row + start..row + start + length].fill(1.0 / length as f32);
+/// One row of each range of rows, `[ranges, d]`.
+///
+/// # Source
+///
+/// sentence-transformers 6.2, `Pooling._forward_padded`.
+fn pool(x: Tensor<2>, pooling: Pooling, ranges: &[Range<usize>]) -> Tensor<2> {
+    let rows = |of: fn(&Range<usize>) -> usize| -> Vec<u32> {
+        ranges.iter().map(|range| of(range) as u32).collect()
+    };
+    match pooling {
+        Pooling::Cls => rows_of(&x, &rows(|range| range.start)),
+        Pooling::LastToken => rows_of(&x, &rows(|range| range.end - 1)),
+        Pooling::Max => {
+            let largest = |range: &Range<usize>| {
+                let own = x.clone().narrow(0, range.start, range.len());
+                own.max_dim(0)
+            };
+            Tensor::cat(ranges.iter().map(largest).collect(), 0)
+        }
+        Pooling::Mean => sums(x, ranges, |n| 1.0 / n),
+        Pooling::MeanSqrtLen => sums(x, ranges, |n| 1.0 / n.sqrt()),
     }
-    let n_documents = shares.len() / n.max(1);
+}
+
+/// The sum of each range of rows, each times what `share` says of their number, as one product.
+fn sums(x: Tensor<2>, ranges: &[Range<usize>], share: fn(f32) -> f32) -> Tensor<2> {
+    let n = x.dims()[0];
+    let mut shares = vec![0.0f32; ranges.len() * n];
+    for (of_range, range) in shares.chunks_mut(n.max(1)).zip(ranges) {
+        of_range[range.clone()].fill(share(range.len() as f32));
+    }
     let device = x.device();
     let shares = Tensor::<2>::from_data(
-        TensorData::new(shares, [n_documents, n]),
+        TensorData::new(shares, [ranges.len(), n]),
         &device.clone().inner(),
     );
     beside(&x, shares).matmul(x)

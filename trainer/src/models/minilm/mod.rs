@@ -1,4 +1,4 @@
-//! A BERT sentence encoder: token ids of many sentences to unit vectors, as all-MiniLM-L6-v2.
+//! A BERT sentence encoder: token ids of many sentences to a vector each, as all-MiniLM-L6-v2.
 //!
 //! All of its parameters are one flat buffer ([`parameters`]), which an optimizer can move; the
 //! encoder ([`encoder`]) is cut out of it, with or without autodiff.
@@ -8,7 +8,7 @@ pub mod parameters;
 
 use serde_json::Value;
 
-pub use encoder::MiniLm;
+pub use encoder::{EmbeddingHead, MiniLm, Sentence};
 pub use parameters::{ParameterLayout, ParameterSlot};
 
 /// Shape of the encoder, named as in its `config.json`.
@@ -50,6 +50,18 @@ impl MiniLmConfig {
         };
         if json["model_type"] != "bert" || json["hidden_act"] != "gelu" {
             return Err("config.json: the encoder must be a BERT model with gelu".to_string());
+        }
+        let positions = &json["position_embedding_type"];
+        if !positions.is_null() && positions != "absolute" {
+            return Err(format!(
+                "config.json: position_embedding_type = {positions} is not supported; take a model \
+                 with absolute positions"
+            ));
+        }
+        if json["is_decoder"] == true {
+            return Err(
+                "config.json: is_decoder = true is not supported; take an encoder".to_string(),
+            );
         }
         Ok(Self {
             hidden_size: count("hidden_size")?,

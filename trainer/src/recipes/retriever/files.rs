@@ -112,7 +112,7 @@ pub fn encoder(
     let Some(retriever) = config.retriever.as_ref().filter(|_| path.exists()) else {
         return Ok(None);
     };
-    let files = EncoderFiles::open(&retriever.model_name_or_path, retriever.max_seq_length)?;
+    let files = EncoderFiles::of_retriever(retriever)?;
     Ok(Some(files.encoder(&files.parameters(&path, device)?)))
 }
 
@@ -136,7 +136,7 @@ pub fn export(
             checkpoint.display()
         )));
     };
-    let files = EncoderFiles::open(&retriever.model_name_or_path, retriever.max_seq_length)?;
+    let files = EncoderFiles::of_retriever(retriever)?;
     let layout = ParameterLayout::new(&files.config);
     let flat = files.parameters(&path, device)?;
     let untrained = files.parameters(&files.dir, device)?;
@@ -156,7 +156,7 @@ pub fn export(
     let tensors = layout.to_tensors(&flat);
     Ok(save_sentence_transformer(
         output,
-        &files.dir,
+        &files.rules,
         tensors,
         files.max_seq_length,
     )?)

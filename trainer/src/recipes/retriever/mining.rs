@@ -2,36 +2,31 @@
 
 use tooltune_data::pairs::PairSet;
 
-use crate::error::Error;
-use crate::eval::documents::{encode, ranked};
-use crate::eval::encoder::MiniLmEncoder;
+use crate::eval::documents::{highest, scores};
+use crate::eval::encoder::{MiniLmEncoder, TextIds};
 
-/// For each pair of `set`, the `n` documents nearest to its query that are not right for it.
-///
-/// # Errors
-///
-/// A text that the tokenizer refuses.
+/// For each pair of `set`, the `n` documents nearest to its query that are not right for it; the ids
+/// are those of the set's queries and documents.
 pub fn hardest_negatives(
     set: &PairSet,
+    (queries, documents): (&TextIds, &TextIds),
     encoder: &MiniLmEncoder,
     n: usize,
-) -> Result<Vec<Vec<usize>>, Error> {
-    let documents = encode(encoder, set.documents())?;
-    let of_query: Vec<Vec<usize>> = encode(encoder, set.queries())?
+) -> Vec<Vec<usize>> {
+    let documents = encoder.compared(documents);
+    let of_query: Vec<Vec<usize>> = encoder
+        .compared(queries)
         .iter()
         .enumerate()
         .map(|(query, vector)| {
             let right = set.relevant(query);
-            let nearest = ranked(&documents, vector, n + right.len());
+            let nearest = highest(&scores(&documents, vector), n + right.len());
             let wrong = nearest
                 .into_iter()
                 .filter(|document| !right.contains(document));
             wrong.take(n).collect()
         })
         .collect();
-    Ok(set
-        .pairs()
-        .iter()
-        .map(|pair| of_query[pair.query].clone())
-        .collect())
+    let pairs = set.pairs().iter();
+    pairs.map(|pair| of_query[pair.query].clone()).collect()
 }

@@ -1,13 +1,13 @@
 //! The pairs of a config, checked and tokenized.
 
-use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle, StepOrder};
-use tooltune_data::pairs::{PairBatch, PairSet, read_pairs};
+use tooltune_data::pairs::{PairBatch, PairOrder, PairOrderOptions, PairSet, read_pairs};
 use tooltune_data::text::all_rows;
 use tooltune_data::tools::{ApiCatalogue, read_checked_trajectories};
 
 use crate::config::{Config, RetrieverConfig, RetrieverData, RetrieverTraining, RunLength};
 use crate::error::Error;
-use crate::eval::encoder::EncoderFiles;
+use crate::eval::cut_texts::{Consequence, CutTexts, PlacedIds};
+use crate::eval::encoder::{EncoderFiles, Role, TextIds};
 use crate::recipes::rows::goat_options;
 use crate::retriever::Sentences;
 
@@ -16,14 +16,16 @@ use crate::retriever::Sentences;
 pub struct RetrieverPreparation {
     /// Shape and tokenizer.
     pub files: EncoderFiles,
-    /// The pairs.
+    /// The pairs; texts that the encoder reads alike are one text.
     pub set: PairSet,
     /// Which pairs make a step.
-    pub order: StepOrder,
+    pub order: PairOrder,
     /// Optimizer steps.
     pub total_steps: u64,
-    query_ids: Vec<Vec<u32>>,
-    document_ids: Vec<Vec<u32>>,
+    /// What the encoder does not read of the texts.
+    pub cut: CutTexts,
+    query_ids: TextIds,
+    document_ids: TextIds,
 }
 
 impl RetrieverPreparation {
@@ -33,42 +35,67 @@ impl RetrieverPreparation {
     /// # Errors
     ///
     /// - a file that cannot be read, or rows that are no pairs; the error tells of all of them
-    /// - fewer than two documents: nothing can be a negative
+    /// - no pair has a document that is wrong for it, or batches of one pair have none
     pub fn new(
         config: &Config,
         (retriever, training): (&RetrieverConfig, &RetrieverTraining),
         lm_steps: Option<u64>,
     ) -> Result<Self, Error> {
-        let files = EncoderFiles::open(&retriever.model_name_or_path, retriever.max_seq_length)?;
+        let files = EncoderFiles::of_retriever(retriever)?;
         let set = match &training.data {
             RetrieverData::Pairs(paths) => read_pairs(paths)?,
             RetrieverData::Word(_) => pairs_of_trajectories(config)?,
         };
-        if set.documents().len() < 2 {
-            return Err(Error::Usage(format!(
-                "retriever.train has {} pairs and one document: nothing can be a wrong one; add \
-                 pairs with other documents, or negatives",
-                set.pairs().len()
-            )));
-        }
-        let options = OrderOptions {
-            seed: config.train.seed,
-            per_device_train_batch_size: training.per_device_train_batch_size,
-            gradient_accumulation_steps: 1,
-            packing: Packing::None,
-            group_by_length: GroupByLength::Off,
-            shuffle: Shuffle::On,
+        let query_ids = files.token_ids(Role::Query, set.queries())?;
+        let document_ids = files.token_ids(Role::Document, set.documents())?;
+        let queries = PlacedIds {
+            places: set.query_places(),
+            ids: &query_ids,
         };
-        let order = StepOrder::new(&vec![1; set.pairs().len()], options)?;
+        let documents = PlacedIds {
+            places: set.document_places(),
+            ids: &document_ids,
+        };
+        let cut = CutTexts::new(&files, Some(queries), Some(documents));
+        let set = set.merged(&query_ids.same(), &document_ids.same());
+        let options = PairOrderOptions {
+            seed: config.train.seed,
+            batch_size: training.per_device_train_batch_size,
+            hard_negatives: training.hard_negatives,
+        };
+        let order = PairOrder::new(&set, options)?;
+        check_negatives(&set, &order, training)?;
         let total_steps = total_steps(training, &order, lm_steps);
         Ok(Self {
-            query_ids: files.token_ids(set.queries())?,
-            document_ids: files.token_ids(set.documents())?,
+            query_ids: query_ids.distinct(),
+            document_ids: document_ids.distinct(),
             files,
             set,
             order,
             total_steps,
+            cut,
         })
+    }
+
+    /// The token ids of the set's queries, and of its documents.
+    pub fn ids(&self) -> (&TextIds, &TextIds) {
+        (&self.query_ids, &self.document_ids)
+    }
+
+    /// Lines about what is not learned as it stands: texts that are cut, texts that are read alike,
+    /// and pairs that join another batch.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut lines = self.cut.lines(Consequence::CountAsOne);
+        match self.order.n_joined(0) {
+            0 => {}
+            1 => lines.push(
+                "1 batch of the first epoch has no wrong document and joins another".to_owned(),
+            ),
+            n => lines.push(format!(
+                "{n} batches of the first epoch have no wrong document and join others"
+            )),
+        }
+        lines
     }
 
     /// The token ids of a batch's texts.
@@ -77,25 +104,27 @@ impl RetrieverPreparation {
             queries: batch
                 .queries
                 .iter()
-                .map(|&i| &self.query_ids[i][..])
+                .map(|&i| self.query_ids.sentence(i))
                 .collect(),
             documents: batch
                 .documents
                 .iter()
-                .map(|&i| &self.document_ids[i][..])
+                .map(|&i| self.document_ids.sentence(i))
                 .collect(),
         }
     }
 
     /// Tokens of each distinct document.
     pub fn document_lengths(&self) -> impl Iterator<Item = usize> {
-        self.document_ids.iter().map(Vec::len)
+        self.document_ids.lengths()
     }
 
     /// Tokens of all distinct texts.
     pub fn n_tokens(&self) -> usize {
-        let texts = self.query_ids.iter().chain(&self.document_ids);
-        texts.map(Vec::len).sum()
+        self.query_ids
+            .lengths()
+            .chain(self.document_ids.lengths())
+            .sum()
     }
 
     /// Steps that are due once the language model has taken `lm_step` of `lm_steps`.
@@ -108,15 +137,43 @@ impl RetrieverPreparation {
     }
 }
 
-fn total_steps(training: &RetrieverTraining, order: &StepOrder, lm_steps: Option<u64>) -> u64 {
+/// Refuses pairs of which none, or none in a batch of its own, has a wrong document.
+fn check_negatives(
+    set: &PairSet,
+    order: &PairOrder,
+    training: &RetrieverTraining,
+) -> Result<(), Error> {
+    let n_pairs = set.pairs().len();
+    if !order.can_learn() {
+        let documents = match set.documents().len() {
+            1 => "one document".to_owned(),
+            n => format!("{n} documents, all right for each query"),
+        };
+        return Err(Error::Usage(format!(
+            "retriever.train has {n_pairs} pairs and {documents}: nothing can be a wrong one; add \
+             pairs with other documents, or negatives"
+        )));
+    }
+    match (
+        training.per_device_train_batch_size,
+        order.n_alone_without_negatives(),
+    ) {
+        (1, n @ 1..) => Err(Error::Usage(format!(
+            "retriever.per_device_train_batch_size is 1, and {n} of {n_pairs} pairs have no \
+             negatives: a step of such a pair has no wrong document and teaches nothing; raise it, \
+             set retriever.hard_negatives, or give the pairs negatives"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn total_steps(training: &RetrieverTraining, order: &PairOrder, lm_steps: Option<u64>) -> u64 {
     if let Some(steps) = lm_steps.and_then(|steps| training.steps_beside(steps)) {
         return steps;
     }
     match training.length {
         RunLength::Steps(steps) => steps,
-        RunLength::Epochs(epochs) => {
-            (order.steps_in_epoch(0) as f64 * epochs).ceil().max(1.0) as u64
-        }
+        RunLength::Epochs(epochs) => order.steps_in_epochs(epochs),
     }
 }
 

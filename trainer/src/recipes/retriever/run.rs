@@ -90,7 +90,8 @@ impl<'a> RetrieverRun<'a> {
     ) -> Result<Self, Error> {
         let files = &preparation.files;
         let dtype = settings::compute_dtype(training.compute_dtype, device)?;
-        let mut encoder = Encoder::new(files.config.clone(), dtype);
+        let shape = (files.config.clone(), files.compared_head());
+        let mut encoder = Encoder::new(shape, dtype);
         let mut parameters = files.parameters(&files.dir, device)?;
         if let Some(lora) = &training.lora {
             let shape = (lora.r, lora.lora_alpha, &lora.target_modules[..]);
@@ -108,7 +109,7 @@ impl<'a> RetrieverRun<'a> {
         Ok(Self {
             optimizer: Optimizer::new(adamw, max_grad_norm, &parameters),
             state: RetrieverState::default(),
-            loss: settings::info_nce(training),
+            loss: settings::info_nce(training, files.compared_head()),
             schedule: settings::retriever_learning_rate(training, preparation.total_steps),
             mini_batch_size: training.mini_batch_size.unwrap_or(usize::MAX),
             hard_negatives: training.hard_negatives,
@@ -165,8 +166,7 @@ impl<'a> RetrieverRun<'a> {
     pub fn step(&mut self) -> Result<RetrieverStep, Error> {
         let preparation = self.preparation;
         let (rows, next) = preparation.order.next(self.state.cursor);
-        self.mine_if_due()?;
-        let rows = rows.concat();
+        self.mine_if_due();
         let batch = PairBatch::new(&preparation.set, &rows, &self.state.mined);
         let sentences = preparation.sentences(&batch);
         let found = self.encoder.gradient(
@@ -274,15 +274,14 @@ impl<'a> RetrieverRun<'a> {
     }
 
     /// Finds hard negatives with the present parameters at the beginning of each epoch.
-    fn mine_if_due(&mut self) -> Result<(), Error> {
+    fn mine_if_due(&mut self) {
         let epoch = self.state.cursor.epoch;
         if self.hard_negatives == 0 || self.state.mined_epoch == Some(epoch) {
-            return Ok(());
+            return;
         }
-        let set = &self.preparation.set;
-        self.state.mined = hardest_negatives(set, &self.present(), self.hard_negatives)?;
+        let (set, ids) = (&self.preparation.set, self.preparation.ids());
+        self.state.mined = hardest_negatives(set, ids, &self.present(), self.hard_negatives);
         self.state.mined_epoch = Some(epoch);
-        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::read::SentenceTransformer;
 use crate::atomic::{write_directory, write_file};
 use crate::error::CheckpointError;
 use crate::model_files::tokenizer_without_dropout;
@@ -27,8 +28,8 @@ const TOKENIZER: [&str; 4] = [
 const POOLER: [&str; 2] = ["pooler.dense.weight", "pooler.dense.bias"];
 
 /// Writes an encoder of the shape and tokenizer of `base` with the parameters `tensors`, by their
-/// names in `BertModel`. Texts are cut at `max_seq_length` tokens, tokens are averaged, and
-/// embeddings have length 1.
+/// names in `BertModel`. Texts are cut at `max_seq_length` tokens; everything else is as in `base`,
+/// in spellings that all versions, and vLLM, read.
 ///
 /// # Errors
 ///
@@ -37,10 +38,11 @@ const POOLER: [&str; 2] = ["pooler.dense.weight", "pooler.dense.bias"];
 /// - a file cannot be written
 pub fn save_sentence_transformer(
     dir: &Path,
-    base: &Path,
+    base: &SentenceTransformer,
     mut tensors: BTreeMap<String, HostTensor>,
     max_seq_length: usize,
 ) -> Result<(), CheckpointError> {
+    let (rules, base) = (base, &base.dir);
     let weights = Weights::open(base)?;
     for name in POOLER {
         if weights.shape(name).is_some() {
@@ -62,7 +64,7 @@ pub fn save_sentence_transformer(
             };
             write_file(&staging.join(name), &bytes)?;
         }
-        write_modules(staging, &config["hidden_size"], max_seq_length)
+        write_modules(staging, &config["hidden_size"], (rules, max_seq_length))
     })
 }
 
@@ -70,36 +72,34 @@ pub fn save_sentence_transformer(
 fn write_modules(
     dir: &Path,
     hidden_size: &Value,
-    max_seq_length: usize,
+    (rules, max_seq_length): (&SentenceTransformer, usize),
 ) -> Result<(), CheckpointError> {
     let module = |(idx, (path, name)): (usize, (&str, &str))| {
         let class = format!("sentence_transformers.models.{name}");
         json!({"idx": idx, "name": idx.to_string(), "path": path, "type": class})
     };
-    let modules = [
-        ("", "Transformer"),
-        ("1_Pooling", "Pooling"),
-        ("2_Normalize", "Normalize"),
-    ];
+    let mut modules = vec![("", "Transformer"), ("1_Pooling", "Pooling")];
+    if rules.normalize {
+        modules.push(("2_Normalize", "Normalize"));
+    }
+    let folders: Vec<&str> = modules[1..].iter().map(|(path, _)| *path).collect();
     let modules: Vec<Value> = modules.into_iter().enumerate().map(module).collect();
-    let pooling = json!({
-        "word_embedding_dimension": hidden_size,
-        "pooling_mode_cls_token": false,
-        "pooling_mode_mean_tokens": true,
-        "pooling_mode_max_tokens": false,
-        "pooling_mode_mean_sqrt_len_tokens": false,
-        "pooling_mode_weightedmean_tokens": false,
-        "pooling_mode_lasttoken": false,
-        "include_prompt": true,
+    let mut pooling = json!({"word_embedding_dimension": hidden_size});
+    for (flag, is_set) in rules.pooling.flags() {
+        pooling[flag] = is_set.into();
+    }
+    pooling["include_prompt"] = rules.include_prompt.into();
+    let texts = json!({
+        "max_seq_length": max_seq_length,
+        "do_lower_case": rules.do_lower_case,
     });
-    let texts = json!({"max_seq_length": max_seq_length, "do_lower_case": false});
     let whole = json!({
         "__version__": {"sentence_transformers": "2.0.0"},
-        "prompts": {},
-        "default_prompt_name": null,
-        "similarity_fn_name": "cosine",
+        "prompts": rules.prompts.by_name,
+        "default_prompt_name": rules.prompts.default_prompt_name,
+        "similarity_fn_name": rules.similarity.name(),
     });
-    for folder in ["1_Pooling", "2_Normalize"] {
+    for folder in &folders {
         let path = dir.join(folder);
         fs::create_dir(&path).map_err(CheckpointError::io("create", &path))?;
     }
@@ -114,6 +114,9 @@ fn write_modules(
         bytes.push(b'\n');
         write_file(&path, &bytes)?;
     }
-    // Git and object stores lose directories without files.
-    write_file(&dir.join("2_Normalize/.gitkeep"), b"")
+    match rules.normalize {
+        // Git and object stores lose directories without files.
+        true => write_file(&dir.join("2_Normalize/.gitkeep"), b""),
+        false => Ok(()),
+    }
 }
