@@ -192,7 +192,7 @@ def inspect(tooltune, folder, case, train_on):
     config = folder / "config.toml"
     config.write_text(
         f'[model]\nmodel_name_or_path = "{folder / "model"}"\n[lora]\n[data]\ntrain = ["{rows}"]\nformat = "messages"\n'
-        f'max_length = 8192\ntemplate_date = "{DAY}"\n[mask]\ntrain_on = "{train_on}"\n'
+        f'max_length = 8192\ntemplate_date = "{DAY}"\n[mask]\ntrain_on = "{train_on}"\non_lost_reasoning = "keep"\n'
         f'[train]\noutput_dir = "{folder / "run"}"\nmax_steps = 1\n'
     )
     done = subprocess.run([tooltune, "inspect", config, "--format", "json"], capture_output=True, text=True)
@@ -300,6 +300,12 @@ def main():
                     reasons[short].append(f"{name}/{case_name}/{train_on}")
                     if arguments.only:
                         print(f"{name}/{case_name}/{train_on}: {reason}")
+                    continue
+                if not learned(row) and row.get("without_reasoning"):
+                    counts["refused"] += 1
+                    reasons["nothing is left to learn: the template leaves out the reasoning of the turns"].append(
+                        f"{name}/{case_name}/{train_on}"
+                    )
                     continue
                 fault = judge(source, case, bos, row, train_on, family)
                 counts["right"] += fault is None

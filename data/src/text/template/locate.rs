@@ -8,6 +8,7 @@
 use super::marks::{self, End, FoundMark, MarkTable, Stripped};
 use super::spans::{RenderedText, Span, SpanKind, Turn, Turns};
 use super::thought::{self, Kept};
+use super::turn_error::TurnError;
 use super::turn_start::Followed;
 use super::values::{Arguments, Marking, MessageWriter, Place, Scope};
 use super::{ChatTemplate, GenerationPrompt, Thinking};
@@ -137,7 +138,7 @@ fn must_take_turns(conversation: &Conversation) -> Result<(), DataError> {
     let is_assistant = |message: &Message| message.role == Role::Assistant;
     let mut pairs = conversation.messages.windows(2);
     match pairs.position(|pair| pair.iter().all(is_assistant)) {
-        Some(message) => Err(DataError::TwoAssistants { message }),
+        Some(message) => Err(TurnError::TwoAssistants { message }.into()),
         None => Ok(()),
     }
 }
@@ -220,7 +221,7 @@ impl<'a> Located<'a> {
         self.must_be_rendered(message)?;
         let start = self.turn_start(message)?;
         if is_strict && !start.is_prompt && !self.is_prompt_without_thoughts(message) {
-            return Err(DataError::PromptNotAPrefix { message });
+            return Err(TurnError::PromptNotAPrefix { message }.into());
         }
         let content_end = self.content_end(message, start.at);
         if weight > 0.0 {
@@ -268,8 +269,8 @@ impl<'a> Located<'a> {
             .unwrap_or(self.full.text.len())
     }
 
-    /// What the template writes after the conversation if it goes on: with the result of a tool
-    /// where it ends with calls, and with words of the user elsewhere.
+    /// What the template writes after the conversation if another message follows: the result of a
+    /// tool after calls, words of the user after an answer.
     fn next_turn(&self, last: Option<&Turn>) -> Option<String> {
         let n_messages = self.conversation.messages.len();
         let turn = last.filter(|turn| turn.message + 1 == n_messages)?;
@@ -385,8 +386,8 @@ impl<'a> Located<'a> {
         let rendered = self.full.text.get(start.unwrap_or(0)..end);
         match thought::kept(content, rendered.unwrap_or_default()) {
             Kept::AsGiven => Ok(()),
-            Kept::LeftOut(tag) => Err(DataError::ThoughtLeftOut { message, tag }),
-            Kept::Twice(tag) => Err(DataError::ThoughtTwice { message, tag }),
+            Kept::LeftOut(tag) => Err(TurnError::ThoughtLeftOut { message, tag }.into()),
+            Kept::Twice(tag) => Err(TurnError::ThoughtTwice { message, tag }.into()),
         }
     }
 

@@ -20,6 +20,7 @@ mod spans;
 mod strftime;
 mod thought;
 mod tojson;
+mod turn_error;
 mod turn_start;
 mod values;
 
@@ -44,6 +45,7 @@ pub use self::date::{NoDate, TemplateDate};
 pub use self::kwargs::TemplateKwargError;
 pub(crate) use self::spans::Turn;
 pub use self::spans::{RenderedText, Span, SpanKind, TurnBegin, Turns};
+pub use self::turn_error::TurnError;
 
 /// Whether the text ends with the words that open the model's next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -383,7 +383,10 @@ fn a_prompt_that_the_training_text_does_not_continue_is_an_error() {
     for turns in [Turns::All, Turns::Last, Turns::Completion] {
         let rendered = inline(source).render_with_spans(&conversation, turns);
         assert!(
-            matches!(rendered, Err(DataError::PromptNotAPrefix { message: 1 })),
+            matches!(
+                rendered,
+                Err(DataError::Turn(TurnError::PromptNotAPrefix { message: 1 }))
+            ),
             "{rendered:?}"
         );
     }

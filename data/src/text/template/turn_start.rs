@@ -11,6 +11,7 @@
 use super::locate::Located;
 use super::marks::Stripped;
 use super::spans::TurnBegin;
+use super::turn_error::TurnError;
 use super::{GenerationPrompt, THINKING_SWITCHES, Thinking, thought};
 use crate::text::error::DataError;
 use crate::text::message_fields::REASONING;
@@ -74,7 +75,7 @@ impl Located<'_> {
     /// # Errors
     ///
     /// - the template refuses the messages before the turn with a generation prompt
-    /// - the full text does not go on as the generation prompt does, thoughts aside
+    /// - the full text does not continue as the generation prompt does, thoughts aside
     pub(super) fn turn_start(&self, message: usize) -> Result<TurnStart, DataError> {
         let before = &self.conversation.messages[..message];
         let prompt = |thinking| self.marked(before, GenerationPrompt::Add, thinking);
@@ -111,7 +112,7 @@ impl Located<'_> {
                 is_prompt: false,
             }),
             (None, Err(error)) => Err(error),
-            (None, Ok(_)) => Err(DataError::PromptNotAPrefix { message }),
+            (None, Ok(_)) => Err(TurnError::PromptNotAPrefix { message }.into()),
         }
     }
 
@@ -151,7 +152,7 @@ impl Located<'_> {
             && followed.is_same_from_start(&self.full.text, &prompt.text)
     }
 
-    /// The start by the prompt with thinking off, if the full text goes on as that does, further
+    /// The start by the prompt with thinking off, if the full text continues as that does, further
     /// than `other` and no further than the message's own text.
     fn start_without_thinking(
         &self,

@@ -221,7 +221,7 @@ fn two_assistant_messages_in_a_row_are_an_error_that_says_how_to_write_them() {
         for turns in [Turns::All, Turns::Last, Turns::Completion] {
             let rendered = template("qwen2_5").render_with_spans(&conversation, turns);
             match (&rendered, first) {
-                (Err(DataError::TwoAssistants { message }), Some(first)) => {
+                (Err(DataError::Turn(TurnError::TwoAssistants { message })), Some(first)) => {
                     assert_eq!(*message, first);
                     let said = rendered.unwrap_err().to_string();
                     assert!(
