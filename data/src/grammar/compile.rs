@@ -30,10 +30,10 @@ pub struct Grammar {
 impl Grammar {
     /// Compiles a JSON Schema of draft 4 to 2020-12, the latter where `$schema` is absent.
     ///
-    /// Every text that the grammar completes is one JSON value that is valid under the schema,
-    /// with these limits: keys are written in the order of the schema, strings hold no control
-    /// character other than `\n`, `\r`, `\t`, `\b` and `\f`, and a number that is written with
-    /// more than 15 digits is compared with an exclusive bound by its digits, not as it is read.
+    /// Every text that the grammar completes is one JSON value that is valid under the schema and
+    /// has no key twice. Keys are written in the order of the schema, strings and numbers as Python's
+    /// `json.dumps` spells them, numbers in other spellings too; docs/constrained.md lists the valid
+    /// texts that are never written.
     ///
     /// # Errors
     ///

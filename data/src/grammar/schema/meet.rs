@@ -6,14 +6,10 @@ use super::read::Reader;
 use super::{Arrays, Objects, Patterns, Schema, Texts};
 use crate::grammar::error::GrammarError;
 
-fn larger<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
-    a.max(b)
-}
-
 fn smaller<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => larger(a, b),
+        (a, b) => a.or(b),
     }
 }
 

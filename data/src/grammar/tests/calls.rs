@@ -74,6 +74,13 @@ fn each_tool_takes_its_own_arguments() {
         assert!(!accepts(&grammar, &text), "{text}");
     }
     let open = calls(CallFormat::Plain, Keys::AsWritten);
+    for twice in [
+        "{\"name\": \"book\", \"arguments\": {\"more\": 1, \"more\": 2}}",
+        "{\"name\": \"book\", \"arguments\": {\"to\": \"Oslo\", \"to\": \"Rome\"}}",
+        "{\"name\": \"book\", \"name\": \"book\", \"arguments\": {}}",
+    ] {
+        assert!(!accepts(&open, twice), "{twice}");
+    }
     assert!(accepts(
         &open,
         &text("book", json!({"to": "Oslo", "more": 1}))
@@ -92,7 +99,7 @@ fn random_calls_are_calls() {
             let call = text
                 .strip_prefix(before)
                 .and_then(|call| call.strip_suffix(after));
-            let call = crate::json::parse(call.expect("a frame")).unwrap();
+            let call = crate::json::parse_unique(call.expect("a frame")).unwrap();
             let known = ["get_weather", "book", "now"].map(Value::from);
             assert!(known.contains(&call["name"]), "{text}");
             assert!(call["arguments"].is_object(), "{text}");
