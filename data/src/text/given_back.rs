@@ -79,7 +79,8 @@ fn first_difference(
         }
         // Decoders take off the blank that was put before the first piece.
         let is_first_blank = at == 0 && character == ' ';
-        if !is_first_blank && !(character.is_whitespace() && is_taken_in(at)) {
+        let is_kept = is_first_blank || character.is_whitespace() && is_taken_in(at);
+        if !is_kept {
             return Some((at, next));
         }
     }
