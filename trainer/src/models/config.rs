@@ -537,7 +537,7 @@ mod tests {
     #[test]
     fn absent_key_value_heads_are_those_of_the_family() {
         let heads = |fields: Value| with(fields).unwrap().num_key_value_heads;
-        let many = json!({"num_attention_heads": 32, "sliding_window": null});
+        let many = json!({"num_attention_heads": 32, "head_dim": 2, "sliding_window": null});
         for (model_type, absent) in [("llama", 32), ("mistral", 8), ("qwen2", 32)] {
             let mut fields = many.clone();
             fields["model_type"] = model_type.into();
