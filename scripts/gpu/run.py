@@ -43,6 +43,7 @@ TEST_MODULES = [
     "agents",
     "suites",
     "template_inputs",
+    "several_files",
     "graphs",
     "tool_suites",
     "flat",
