@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::text::{DataFormat, RecognisedFormat, recognise};
 use crate::tools::{JsonLines, ToolsError};
 
 /// What the rows of a file are, told by their fields.
@@ -17,22 +18,11 @@ pub enum FileKind {
     Responses,
     /// `response_id` and `question`: questions about outputs of tools.
     Questions,
-    /// `messages`.
-    Messages,
-    /// `prompt` and `completion`.
-    PromptCompletion,
+    /// Rows of one of the other formats.
+    Rows(DataFormat),
 }
 
 impl FileKind {
-    const FIELDS: [(Self, [&'static str; 2]); 6] = [
-        (Self::Slot, ["input_text", "json_schema"]),
-        (Self::Trajectories, ["query", "calls"]),
-        (Self::Responses, ["response_id", "response"]),
-        (Self::Questions, ["response_id", "question"]),
-        (Self::Messages, ["messages", "messages"]),
-        (Self::PromptCompletion, ["prompt", "completion"]),
-    ];
-
     /// What the first row of a file shows; none for a row of another kind.
     ///
     /// # Errors
@@ -46,9 +36,18 @@ impl FileKind {
     }
 
     fn of_row(row: &Value) -> Option<Self> {
-        let mut kinds = Self::FIELDS.into_iter();
-        let has = |field: &str| row.get(field).is_some();
-        kinds.find_map(|(kind, fields)| fields.into_iter().all(has).then_some(kind))
+        let fields = row.as_object()?;
+        let has = |field: &str| fields.contains_key(field);
+        match has("response_id") {
+            true if has("response") => return Some(Self::Responses),
+            true if has("question") => return Some(Self::Questions),
+            _ => {}
+        }
+        Some(match recognise(fields).ok()? {
+            RecognisedFormat::Trajectories => Self::Trajectories,
+            RecognisedFormat::Rows(DataFormat::Slot) => Self::Slot,
+            RecognisedFormat::Rows(format) => Self::Rows(format),
+        })
     }
 }
 
@@ -77,10 +76,17 @@ mod tests {
                 json!({"uid": "u", "response_id": "r", "question": "?"}),
                 Some(FileKind::Questions),
             ),
-            (json!({"messages": []}), Some(FileKind::Messages)),
+            (
+                json!({"messages": []}),
+                Some(FileKind::Rows(DataFormat::Messages)),
+            ),
+            (
+                json!({"conversations": []}),
+                Some(FileKind::Rows(DataFormat::ShareGpt)),
+            ),
             (
                 json!({"prompt": "", "completion": ""}),
-                Some(FileKind::PromptCompletion),
+                Some(FileKind::Rows(DataFormat::PromptCompletion)),
             ),
             (json!({"text": "a"}), None),
             (json!([1]), None),

@@ -31,6 +31,7 @@ pub use asked::AskedPrompt;
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
+pub(crate) use formats::recognise;
 pub use formats::{
     DataFormat, FormatError, NotRead, Recognised, RecognisedFormat, Unread, recognise_file,
 };

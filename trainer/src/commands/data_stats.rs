@@ -107,12 +107,8 @@ fn of_kind(
 ) -> Result<FileStatistics, Error> {
     let file = &args.file;
     Ok(match kind {
-        FileKind::Slot | FileKind::Messages => {
-            conversation_statistics(&rows(args, DataFormat::Messages)?, tokens)
-        }
-        FileKind::PromptCompletion => {
-            conversation_statistics(&rows(args, DataFormat::PromptCompletion)?, tokens)
-        }
+        FileKind::Slot => conversation_statistics(&rows(args, DataFormat::Slot)?, tokens),
+        FileKind::Rows(format) => conversation_statistics(&rows(args, format)?, tokens),
         FileKind::Trajectories => {
             let catalogue = args.documents.as_deref().map(ApiCatalogue::read);
             let rows = read_trajectories(file)?.collect::<Result<Vec<_>, _>>()?;

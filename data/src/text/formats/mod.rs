@@ -27,7 +27,8 @@ pub use self::recognise::{Recognised, RecognisedFormat, recognise_file};
 pub use self::unread::{NotRead, Unread};
 
 pub(super) use self::parts::joined as joined_parts;
-pub(super) use self::recognise::{recognise, refuse_an_array, refuse_media};
+pub(crate) use self::recognise::recognise;
+pub(super) use self::recognise::{refuse_an_array, refuse_media};
 pub(super) use self::tools::{Wrapping, tools};
 
 /// What a row looks like.

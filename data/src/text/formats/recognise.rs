@@ -126,9 +126,7 @@ pub(in crate::text) fn refuse_media(fields: &Map<String, Value>) -> Result<(), F
 /// # Errors
 ///
 /// - the row has the fields of no format, or of several
-pub(in crate::text) fn recognise(
-    fields: &Map<String, Value>,
-) -> Result<RecognisedFormat, FormatError> {
+pub(crate) fn recognise(fields: &Map<String, Value>) -> Result<RecognisedFormat, FormatError> {
     let has = |name: &str| fields.get(name).is_some_and(|value| !value.is_null());
     let found: Vec<&Shape> = SHAPES
         .iter()
