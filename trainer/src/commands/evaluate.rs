@@ -106,7 +106,8 @@ fn refuse_other_rows(config: &Config) -> Result<(), Error> {
     let format = config.data.format;
     let refused = |message: String| Err(Error::Usage(message));
     match format {
-        DataFormat::Slot => Ok(()),
+        // Where no file told the format, reading the rows says so.
+        DataFormat::Slot | DataFormat::Auto => Ok(()),
         _ if config.model.is_none() => refused(
             "the suite slot is for language models, and the config has none; add --suite retrieval"
                 .to_string(),
