@@ -77,7 +77,7 @@ fn rows_are_shown_and_asked_as_their_format_says() {
     let tool = r#"{"type": "function", "function": {"name": "harbour_depth", "description": "Depth of a harbour.", "parameters": {"type": "object", "properties": {"harbour": {"type": "string", "description": "Name"}, "tide": {"type": "string", "description": "low or high", "default": "high"}}, "required": ["harbour"]}}}"#;
     assert!(text.contains(tool), "{text}");
     let words = "generate auto.toml --data rows.jsonl --checkpoint base --output texts.jsonl \
-                 --set eval.max_new_tokens=2";
+                 --set eval.max_new_tokens=2 --set eval.eval_strategy=no";
     workplace.run(words.split_whitespace()).success();
     let line: Value = serde_json::from_str(workplace.read("texts.jsonl").trim()).unwrap();
     assert_eq!(
@@ -123,7 +123,10 @@ fn what_is_not_recognised_or_of_two_formats_is_refused() {
         &workplace,
         &two,
         CONFIG,
-        &["rows.jsonl:1 is messages, and other.jsonl:2 is prompt-completion"],
+        &[
+            "rows.jsonl:1 is messages",
+            "other.jsonl:2 is prompt-completion",
+        ],
     );
     workplace.write("rows.jsonl", "");
     assert_refused(
@@ -171,7 +174,7 @@ fn rows_dropped_or_cut_are_named_in_training_and_evaluation() {
             assert!(said.contains(line), "{line:?} is not in {said}");
         }
     }
-    let said = run("plan", "truncate");
+    let said = run("plan", "truncate --set train.output_dir=other");
     for line in [
         "data.train: 1 of 3 rows, such as rows.jsonl:2, are cut to data.max_length = 100 tokens",
         "data.eval: 1 of 2 rows, such as eval.jsonl:1, are cut to data.max_length = 100 tokens",
@@ -190,6 +193,7 @@ fn a_run_that_can_learn_nothing_says_so_before_it_begins() {
             .success();
         assert!(said.contains(nothing), "{said}");
     }
-    let said = workplace.run(["plan", "auto.toml"]).success();
+    let other = "plan auto.toml --set train.output_dir=other";
+    let said = workplace.run(other.split_whitespace()).success();
     assert!(!said.contains("LEARNED"), "{said}");
 }
