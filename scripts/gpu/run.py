@@ -47,6 +47,7 @@ TEST_MODULES = [
     "graphs",
     "tool_suites",
     "flat",
+    "formats",
     "commands",
     "exports",
     "said_twice",
