@@ -1,5 +1,6 @@
 //! What rows have and nobody reads, counted.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -95,7 +96,7 @@ fn lines_of(
     line: impl Fn(&str, String) -> String,
 ) -> Vec<String> {
     let mut all: Vec<_> = counts.iter().collect();
-    all.sort_by(|(_, a), (_, b)| b.n_rows.cmp(&a.n_rows));
+    all.sort_by_key(|(_, unread)| Reverse(unread.n_rows));
     let mut lines: Vec<String> = all
         .iter()
         .take(MAX_LINES)
