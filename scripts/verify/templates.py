@@ -6,8 +6,8 @@ text is the one that transformers renders (with the stop token behind it that on
 tooltune says that it appended one), and *learned right* if each learned turn is, byte for byte, the text from the end of its
 prompt to its stop token. The prompt is found here by other means than in tooltune: it is the longest of the generation
 prompts that transformers renders (as it is, with thinking on, with thinking off) that the text begins with, and where it
-begins with none, the words that open an answer in FAMILIES; an empty thought behind either belongs to it. A turn whose thought
-the template drops must not be learned. Any other case must be refused by tooltune with a reason.
+begins with none, the words that open an answer in FAMILIES; an empty thought behind either belongs to it. Any other
+case must be refused by tooltune with a reason, as one whose reasoning the template drops.
 """
 
 import argparse
@@ -192,7 +192,7 @@ def inspect(tooltune, folder, case, train_on):
     config = folder / "config.toml"
     config.write_text(
         f'[model]\nmodel_name_or_path = "{folder / "model"}"\n[lora]\n[data]\ntrain = ["{rows}"]\nformat = "messages"\n'
-        f'max_length = 8192\ntemplate_date = "{DAY}"\n[mask]\ntrain_on = "{train_on}"\non_lost_reasoning = "keep"\n'
+        f'max_length = 8192\ntemplate_date = "{DAY}"\n[mask]\ntrain_on = "{train_on}"\n'
         f'[train]\noutput_dir = "{folder / "run"}"\nmax_steps = 1\n'
     )
     done = subprocess.run([tooltune, "inspect", config, "--format", "json"], capture_output=True, text=True)
@@ -254,11 +254,6 @@ def judge(source, case, bos, row, train_on, family):
     messages = case["messages"]
     turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     turns = turns if train_on == "assistant" else turns[-1:]
-    # Turns whose thought the template drops are not learned, and named.
-    dropped = row.get("without_reasoning", [])
-    if any(messages[i]["reasoning_content"] in text for i in dropped):
-        return "a thought is there and called dropped"
-    turns = [i for i in turns if i not in dropped]
     wanted = [row["text"][slice(*must_learn(source, case, bos, row["text"], i, header, stops))] for i in turns]
     found = learned(row)
     # Turns without a prompt between them, such as a call of Gemma 4 before its result, would be one run.
@@ -300,12 +295,6 @@ def main():
                     reasons[short].append(f"{name}/{case_name}/{train_on}")
                     if arguments.only:
                         print(f"{name}/{case_name}/{train_on}: {reason}")
-                    continue
-                if not learned(row) and row.get("without_reasoning"):
-                    counts["refused"] += 1
-                    reasons["nothing is left to learn: the template leaves out the reasoning of the turns"].append(
-                        f"{name}/{case_name}/{train_on}"
-                    )
                     continue
                 fault = judge(source, case, bos, row, train_on, family)
                 counts["right"] += fault is None
