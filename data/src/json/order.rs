@@ -162,7 +162,13 @@ impl<'s> Orderer<'s> {
         let is_scalar_fit = is_typed && is_constant && is_listed;
         let is_fit = is_scalar_fit && fits_one_of("anyOf") && fits_one_of("oneOf");
         let Value::Object(fields) = value else {
-            return is_fit;
+            let mut items = value.as_array().into_iter().flatten().enumerate();
+            let item_fits = |(item_idx, item): (usize, &Value)| {
+                let schemas = item_schemas(&[schema], item_idx);
+                let mut schemas = schemas.into_iter();
+                schemas.all(|schema| self.may_fit(schema, item, n_levels - 1))
+            };
+            return is_fit && (n_levels == 0 || items.all(item_fits));
         };
         let known = properties(schema);
         let is_allowed = |key: &String| {

@@ -261,10 +261,11 @@ fn predictions_are_read_from_lines() {
         std::fs::write(file.path(), text).expect("written");
         read_predictions(file.path()).map_err(|error| error.to_string())
     };
-    let text = "{\"uid\": \"q0\", \"model_output\": \"a\"}\n\
+    let text = "{\"uid\": \"q0\", \"model_output\": \"a\", \"finish_reason\": \"stop\", \"n_tokens\": 2}\n\
                 {\"uid\": \"q1\", \"model_output\": null, \"context_exceeded\": true}\n";
     let mut expected = predictions(&[Some("a"), None]);
     expected[1].context_exceeded = true;
+    (expected[1].finish_reason, expected[1].n_tokens) = (None, None);
     assert_eq!(read(text), Ok(expected));
     for (line, part) in [
         ("{\"uid\": \"q1\"}", ":2: field \"model_output\" is missing"),
