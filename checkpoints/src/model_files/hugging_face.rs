@@ -166,6 +166,9 @@ fn token_ids(value: &Value) -> Option<Vec<u32>> {
 }
 
 /// The default template, and that for conversations with tools.
+type Templates = (Option<String>, Option<String>);
+
+/// The templates of a folder.
 ///
 /// They are chat_template.jinja and the files of additional_chat_templates; without any of these,
 /// what tokenizer_config.json has, a string or a list of named templates. What
@@ -174,10 +177,7 @@ fn token_ids(value: &Value) -> Option<Vec<u32>> {
 /// # Source
 ///
 /// huggingface/transformers 5.23, `tokenization_utils_base.py`, `_from_pretrained`.
-fn chat_templates(
-    dir: &Path,
-    files: &TokenizerFiles,
-) -> Result<(Option<String>, Option<String>), CheckpointError> {
+fn chat_templates(dir: &Path, files: &TokenizerFiles) -> Result<Templates, CheckpointError> {
     let key = "chat_template";
     if !files.is_from_map(key)
         && let Some(templates) = template_files(dir)?
@@ -209,7 +209,7 @@ fn chat_templates(
 
 /// The templates in files of their own, if there are any; the folder's default goes before
 /// chat_template.jinja, and what tokenizer_config.json has counts beside none of them.
-fn template_files(dir: &Path) -> Result<Option<(Option<String>, Option<String>)>, CheckpointError> {
+fn template_files(dir: &Path) -> Result<Option<Templates>, CheckpointError> {
     let folder = dir.join("additional_chat_templates");
     let read = |path: PathBuf| match path.is_file() {
         true => fs::read_to_string(&path)
