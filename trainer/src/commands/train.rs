@@ -11,8 +11,8 @@ use crate::cli::TrainArgs;
 use crate::config::{ArgumentMask, Config};
 use crate::doctor::size;
 use crate::error::Error;
-use crate::out_of_memory::{RETRIEVER_SETTINGS, TRAINING_SETTINGS, caught};
-use crate::plan;
+use crate::out_of_memory::{GENERATION_SETTINGS, RETRIEVER_SETTINGS, TRAINING_SETTINGS, caught};
+use crate::plan::{self, GENERATION};
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::resume::Resume;
@@ -141,12 +141,16 @@ fn with_parts(error: Error, config: &Config, preparation: &Preparation, device: 
         return error;
     };
     if let Ok(plan) = plan::plan(config, preparation, device) {
-        let largest = plan.memory.phases.first();
-        let parts = largest.map_or(&[][..], |phase| &phase.parts);
-        found.parts = parts
-            .iter()
-            .map(|part| format!("{} {}", part.name, size(part.bytes)))
-            .collect();
+        // The phases stand with the largest first.
+        if let Some(largest) = plan.memory.phases.first() {
+            let parts = largest.parts.iter();
+            found.parts = parts
+                .map(|part| format!("{} {}", part.name, size(part.bytes)))
+                .collect();
+            if largest.name == GENERATION {
+                found.settings = GENERATION_SETTINGS;
+            }
+        }
     }
     with_checkpoint(Error::OutOfMemory(found), config)
 }

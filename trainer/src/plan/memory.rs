@@ -25,6 +25,9 @@ const MOST_BYTES: f64 = 1e18;
 /// The phase that writes a checkpoint.
 pub(super) const SAVING: &str = "saving";
 
+/// The phase that generates texts.
+pub const GENERATION: &str = "generation";
+
 /// One thing that takes memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Part {
@@ -128,7 +131,7 @@ fn evaluation_phases(
         let batches = evaluation.batches.iter();
         let mut parts = largest(batches.map(|lengths| generation(input, evaluation, lengths)));
         parts.extend(retriever.clone());
-        phases.push(("generation", parts));
+        phases.push((GENERATION, parts));
     }
     let learning = input.retriever.map(|retriever| &retriever.config);
     if let Some(encoder) = learning

@@ -13,7 +13,7 @@ mod workload;
 
 use serde::Serialize;
 
-pub use memory::{MemoryPlan, Part, Phase};
+pub use memory::{GENERATION, MemoryPlan, Part, Phase};
 pub use offline::{Outline, RetrieverOutline, outline};
 pub use probe::{Probe, probe};
 pub use retriever::{RetrieverPlan, RetrieverRunPlan, TextShape, plan_retriever};
@@ -31,7 +31,6 @@ use crate::eval::encoder::{EncoderFiles, EncoderOptions};
 use crate::eval::in_loop::ranks_untrained;
 use crate::models::load::expected_tensors;
 use crate::models::minilm::MiniLmConfig;
-use crate::recipes::kept_blocks::{KeptBlocks, RunShape};
 use crate::recipes::preparation::Preparation;
 use crate::recipes::settings;
 use memory::{MemoryInput, SAVING, memory_plan};
@@ -122,15 +121,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         compute_dtype,
         vocabulary: preparation.base.tokenizer.vocab_size(),
         n_example_tokens: preparation.report.n_tokens,
-        kept_blocks: KeptBlocks::new(
-            RunShape {
-                setting: config.train.gradient_checkpointing,
-                model,
-                n_adapter,
-                compute_dtype,
-            },
-            device,
-        ),
+        kept_blocks: preparation.kept_blocks(config, compute_dtype, device)?,
         loss_rows: loss_rows(device),
         accumulates: config.train.gradient_accumulation_steps > 1,
         batches: &training.largest,

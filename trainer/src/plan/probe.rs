@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::optim::{BackwardOptions, Optimizer, backward};
 use crate::process::{peak_rss_bytes, rss_bytes};
-use crate::recipes::kept_blocks::{KeptBlocks, RunShape};
 use crate::recipes::preparation::Preparation;
 use crate::recipes::settings;
 
@@ -52,15 +51,8 @@ pub fn probe(
 ) -> Result<Probe, Error> {
     let rss_before_weights_bytes = rss_bytes();
     let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
-    let model = &preparation.base.config;
-    let slots = preparation.lora.slots(model)?;
-    let shape = RunShape {
-        setting: config.train.gradient_checkpointing,
-        model,
-        n_adapter: slots.iter().map(|slot| slot.len()).sum(),
-        compute_dtype,
-    };
-    let kept_blocks = KeptBlocks::new(shape, device);
+    let slots = preparation.lora.slots(&preparation.base.config)?;
+    let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
     let mut decoder = preparation.base.decoder(compute_dtype, device)?;
     let mut adapters = Adapters::new(slots, config.train.seed, device);
     let max_grad_norm = config.train.max_grad_norm.unwrap_or(f64::INFINITY);

@@ -9,7 +9,9 @@ use tooltune_data::flat::FlattenReport;
 use tooltune_data::text::{
     NotRead, PrepareReport, Prepared, Row, TokenizedExample, all_rows, prepare,
 };
+use tooltune_kernels::ComputeDtype;
 
+use super::kept_blocks::{KeptBlocks, RunShape};
 use super::retriever::RetrieverPreparation;
 use super::rows::{ReadingReport, with_rows};
 use super::settings;
@@ -51,6 +53,31 @@ pub struct Preparation {
     pub retriever: Option<RetrieverPreparation>,
     /// What evaluations read and reach beside the rows.
     pub suites: Rc<OpenSuites>,
+}
+
+impl Preparation {
+    /// How many blocks keep their activations, by `train.gradient_checkpointing` and the memory that is
+    /// free on the device before the weights are there.
+    ///
+    /// # Errors
+    ///
+    /// Adapters that match nothing.
+    pub fn kept_blocks(
+        &self,
+        config: &Config,
+        compute_dtype: ComputeDtype,
+        device: &Device,
+    ) -> Result<KeptBlocks, Error> {
+        let model = &self.base.config;
+        let slots = self.lora.slots(model)?;
+        let shape = RunShape {
+            setting: config.train.gradient_checkpointing,
+            model,
+            n_adapter: slots.iter().map(|slot| slot.len()).sum(),
+            compute_dtype,
+        };
+        Ok(KeptBlocks::new(shape, device))
+    }
 }
 
 /// What became of nested schemas.

@@ -13,7 +13,7 @@ use tooltune_data::text::TokenizedExample;
 use tooltune_kernels::cpu::pool;
 
 use super::interrupt::Interrupt;
-use super::kept_blocks::{KeptBlocks, RunShape};
+use super::kept_blocks::KeptBlocks;
 use super::preparation::Preparation;
 use super::reporter::{Reporter, RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
@@ -146,15 +146,8 @@ impl<'a> Run<'a> {
         let start = starting_checkpoint(config, &run_dir, resume)?;
         let compute_dtype =
             settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
-        let model = &preparation.base.config;
-        let slots = preparation.lora.slots(model)?;
-        let shape = RunShape {
-            setting: config.train.gradient_checkpointing,
-            model,
-            n_adapter: slots.iter().map(|slot| slot.len()).sum(),
-            compute_dtype,
-        };
-        let kept_blocks = KeptBlocks::new(shape, device);
+        let slots = preparation.lora.slots(&preparation.base.config)?;
+        let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
         let mut decoder = preparation.base.decoder(compute_dtype, device)?;
         let mut adapters = match &start {
             Some(checkpoint) => load_adapters(&checkpoint.path, slots, device)?,
