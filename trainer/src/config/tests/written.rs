@@ -147,6 +147,8 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             "steps_per_lm_step",
             "mini_batch_size",
             "max_seq_length",
+            // As the similarity of the folder asks for.
+            "scale",
             "query_prompt",
             "document_prompt",
             "lora",
