@@ -252,8 +252,9 @@ impl Constraint {
 
     /// Takes out the tokens after which a key can only become one that the object has.
     fn hold_back_dead_ends(&self, words: &mut [u32]) {
+        let before = words.to_vec();
         let mask = Mask {
-            words: &words.to_vec(),
+            words: &before,
             n_logits: self.vocabulary.n_logits(),
         };
         for id in mask.allowed() {

@@ -154,7 +154,7 @@ enum Suites {
     /// Those of a run with a language model.
     Model(Box<(Preparation, Evaluator, Decoder)>),
     /// That of a retriever alone.
-    Retrieval(RetrievalSuite),
+    Retrieval(Box<RetrievalSuite>),
 }
 
 type Found = (BTreeMap<String, f64>, BTreeMap<String, Vec<u8>>);
@@ -162,7 +162,7 @@ type Found = (BTreeMap<String, f64>, BTreeMap<String, Vec<u8>>);
 impl<'a> Evaluation<'a> {
     fn open(config: &'a Config, device: &'a Device) -> Result<Self, Error> {
         let suites = match &config.model {
-            None => Suites::Retrieval(RetrievalSuite::open(config)?),
+            None => Suites::Retrieval(Box::new(RetrievalSuite::open(config)?)),
             Some(model) => {
                 let preparation = prepare_run(config, device)?;
                 let dtype = settings::compute_dtype(model.compute_dtype, device)?;

@@ -32,7 +32,7 @@ pub(in crate::grammar) fn read(lowered: &Map<String, Value>) -> Result<Schemas, 
         reader.define(name)?;
     }
     let read = |state| match state {
-        Definition::Read(schema) => schema,
+        Definition::Read(schema) => *schema,
         Definition::Unread | Definition::Reading => Schema::never("a definition is not read"),
     };
     Ok(Schemas {
@@ -45,7 +45,7 @@ pub(in crate::grammar) fn read(lowered: &Map<String, Value>) -> Result<Schemas, 
 enum Definition {
     Unread,
     Reading,
-    Read(Schema),
+    Read(Box<Schema>),
 }
 
 pub(super) struct Reader<'v> {
@@ -76,7 +76,7 @@ impl<'v> Reader<'v> {
         *state = Definition::Reading;
         let value = self.definitions[name];
         let schema = self.schema(value)?;
-        self.states[name] = Definition::Read(schema);
+        self.states[name] = Definition::Read(Box::new(schema));
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl<'v> Reader<'v> {
     pub(super) fn resolved(&mut self, name: usize) -> Result<Schema, GrammarError> {
         self.define(name)?;
         match self.states.get(name) {
-            Some(Definition::Read(schema)) => Ok(schema.clone()),
+            Some(Definition::Read(schema)) => Ok(schema.as_ref().clone()),
             _ => Err(refused(
                 "circular references with sibling keys are not supported",
             )),
