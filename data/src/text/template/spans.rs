@@ -152,7 +152,7 @@ pub(crate) struct Turn {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RenderedText {
     /// The training text, equal to [`ChatTemplate::render`](super::ChatTemplate::render) without a
-    /// generation prompt, until [`RenderedText::end_turns`] appends to it.
+    /// generation prompt, until `end_turns` appends to it.
     pub text: String,
     /// Spans in the order of their starts; turns only where they were asked for.
     pub spans: Vec<Span>,
