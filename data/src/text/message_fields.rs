@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::conversation::{Role, wrong_type};
 use super::error::DataError;
+use super::formats::joined_parts;
 
 /// Fields that say whether a turn is learned, or how much.
 ///
@@ -199,6 +200,7 @@ fn read_switch(name: &str, value: &Value, field: &str) -> Result<f32, DataError>
 /// # Errors
 ///
 /// - a name is one letter away from a known one
+/// - reasoning is neither a text nor a list of text parts
 /// - two fields give different texts as reasoning
 pub(super) fn for_template(
     fields: &Map<String, Value>,
@@ -219,7 +221,11 @@ pub(super) fn for_template(
             }
             .into());
         }
-        others.insert(name.clone(), value.clone());
+        let value = match REASONING.contains(&name.as_str()) {
+            true => Value::from(reasoning_text(value, &format!("{field}.{name}"))?),
+            false => value.clone(),
+        };
+        others.insert(name.clone(), value);
     }
     let mut reasoning = REASONING
         .into_iter()
@@ -234,6 +240,18 @@ pub(super) fn for_template(
         .into());
     }
     Ok(others)
+}
+
+/// The text of reasoning: templates test whether it is a string, and drop anything else.
+fn reasoning_text(value: &Value, field: &str) -> Result<String, DataError> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Array(parts) => joined_parts(parts, field),
+        other => {
+            let expected = "a text, or a list of parts of the type text";
+            Err(wrong_type(field, other, expected))
+        }
+    }
 }
 
 /// The known field that a name is one letter away from, or differs from in case or hyphens alone.

@@ -168,6 +168,53 @@ fn no_reasoning_is_no_fault_and_two_different_ones_are() {
 }
 
 #[test]
+fn reasoning_is_a_text_or_text_parts_in_every_spelling() {
+    let template = fixture_template("qwen3");
+    let options = keeping(OnLostReasoning::Error);
+    let messages = |name: &str, reasoning: Value| {
+        json!([
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", name: reasoning, "content": "Hello."},
+        ])
+    };
+    let refused = |name: &str, reasoning: Value| {
+        let messages = messages(name, reasoning);
+        let parsed = crate::text::conversation::parse_messages(&messages, "messages");
+        parsed.unwrap_err().to_string()
+    };
+    for name in ["reasoning_content", "reasoning", "thinking"] {
+        let parts =
+            json!([{"type": "text", "text": "First."}, {"type": "text", "text": "Second."}]);
+        let row = conversation(messages(name, parts));
+        let kept = prepared(&row, &template, &options).unwrap();
+        assert_eq!(
+            learned(&kept.examples[0]),
+            "…<think>\nFirst.\nSecond.\n</think>\n\nHello.<|im_end|>…",
+            "{name}"
+        );
+        let none = conversation(messages(name, json!(null)));
+        assert_eq!(none.conversation.messages[1].extra, serde_json::Map::new());
+        for (reasoning, found) in [
+            (json!({"text": "First."}), "an object"),
+            (json!(7), "a number"),
+            (json!(true), "a boolean"),
+        ] {
+            assert_eq!(
+                refused(name, reasoning),
+                format!(
+                    "messages[1].{name} is {found}, but must be a text, or a list of parts of the type text"
+                )
+            );
+        }
+        let image = refused(name, json!([{"type": "image", "image": "a.png"}]));
+        assert!(
+            image.contains(&format!("messages[1].{name}[0]")) && image.contains("image"),
+            "{image}"
+        );
+    }
+}
+
+#[test]
 fn reasoning_of_a_turn_that_nobody_learns_is_an_error_too_unless_rows_are_kept() {
     let row = two_thoughts("reasoning_content");
     let template = fixture_template("qwen3");
