@@ -19,7 +19,7 @@ pub struct MaskConfig {
     pub straddle: Straddle,
     /// What becomes of a row in which nothing is learned.
     pub on_empty: OnEmpty,
-    /// What becomes of a row with reasoning that the template leaves out.
+    /// What becomes of a row with a learned turn whose reasoning the template leaves out.
     pub on_lost_reasoning: OnLostReasoning,
 }
 

@@ -200,7 +200,7 @@ pub struct Prepared {
 ///
 /// - the template refuses the row, or renders its prompt differently once the answer is there
 /// - the template leaves out a message, a call, or the row's tools or documents
-/// - it leaves out the reasoning of a message, unless the options keep such rows
+/// - it leaves out the reasoning of a turn that would be learned, unless the options keep such rows
 /// - the row is longer than `max_length`, unless the options drop or cut it
 /// - no token is learned, unless the options drop the row
 /// - a learned turn does not end with a learned stop token, or holds one before its end
@@ -251,9 +251,14 @@ pub(super) fn read(
     }
     let turns = options.mask.train_on.turns();
     let mut rendered = template.render_with_spans(&row.conversation, turns)?;
+    // Switched-off and unchosen turns are not learned, so nothing is taught without their reasoning.
+    let chosen = turns.messages(&row.conversation);
+    let would_be_learned =
+        |message: &&usize| chosen.contains(message) && !rendered.switched_off.contains(message);
+    let mut without_reasoning = rendered.without_reasoning.iter();
     if let (OnLostReasoning::Error, Some(&message)) = (
         options.mask.on_lost_reasoning,
-        rendered.without_reasoning.first(),
+        without_reasoning.find(would_be_learned),
     ) {
         return Err(DataError::ReasoningNotRendered { message });
     }
@@ -337,7 +342,10 @@ fn finish(
                     (_, UnlearnedTurns { n_switched_off, .. }) if n_switched_off > 0 => {
                         "train, weight or loss switches its turns off"
                     }
-                    (_, turns) if turns.n_without_reasoning > 0 => {
+                    (_, turns)
+                        if turns.n_without_reasoning > 0
+                            && options.mask.on_lost_reasoning == OnLostReasoning::Keep =>
+                    {
                         "the chat template leaves out the reasoning of its turns"
                     }
                     _ => "it has no turn that mask.train_on selects",

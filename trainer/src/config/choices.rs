@@ -244,7 +244,7 @@ choices! {
 }
 
 choices! {
-    /// What happens to a row with reasoning that the template leaves out.
+    /// What happens to a row with a learned turn whose reasoning the template leaves out.
     OnLostReasoning {
         /// The run does not start.
         Error = "error",

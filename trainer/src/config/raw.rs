@@ -264,7 +264,7 @@ pub struct RawMask {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = defaults::ON_EMPTY))]
     pub on_empty: Option<OnEmpty>,
-    /// What happens to a row with reasoning that the template leaves out.
+    /// What happens to a row with a learned turn whose reasoning the template leaves out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = defaults::ON_LOST_REASONING))]
     pub on_lost_reasoning: Option<OnLostReasoning>,

@@ -194,7 +194,7 @@ pub struct MaskConfig {
     pub straddle: Straddle,
     /// What happens to a row without a learned token.
     pub on_empty: OnEmpty,
-    /// What happens to a row with reasoning that the template leaves out.
+    /// What happens to a row with a learned turn whose reasoning the template leaves out.
     pub on_lost_reasoning: OnLostReasoning,
 }
 

@@ -95,7 +95,7 @@ pub enum Turns {
 
 impl Turns {
     /// The assistant messages that are chosen, learned or not.
-    pub(super) fn messages(self, conversation: &Conversation) -> Vec<usize> {
+    pub(crate) fn messages(self, conversation: &Conversation) -> Vec<usize> {
         let mut found: Vec<usize> = (0..conversation.messages.len())
             .filter(|&idx| conversation.messages[idx].role == Role::Assistant)
             .filter(|&idx| self != Self::Completion || idx >= conversation.completion_start)

@@ -215,15 +215,69 @@ fn reasoning_is_a_text_or_text_parts_in_every_spelling() {
 }
 
 #[test]
-fn reasoning_of_a_turn_that_nobody_learns_is_an_error_too_unless_rows_are_kept() {
-    let row = two_thoughts("reasoning_content");
-    let template = fixture_template("qwen3");
-    let mut options = keeping(OnLostReasoning::Error);
-    options.mask.train_on = TrainOn::LastAssistant;
-    assert!(prepared(&row, &template, &options).is_err());
-    options.mask.on_lost_reasoning = OnLostReasoning::Keep;
-    let kept = prepared(&row, &template, &options).unwrap();
-    assert_eq!(kept.report.unlearned.n_without_reasoning, 1);
+fn only_a_turn_that_would_be_learned_without_its_reasoning_is_an_error() {
+    let thoughts = two_thoughts("reasoning_content");
+    let mut in_content = two_thoughts("reasoning_content");
+    for message in &mut in_content.conversation.messages {
+        if let Some(thought) = message.extra.remove("reasoning_content") {
+            let content = message.content.take().unwrap();
+            let thought = thought.as_str().unwrap();
+            message.content = Some(format!("<think>\n{thought}\n</think>\n\n{content}"));
+        }
+    }
+    let switched_off = |row: &Row| {
+        let mut row = row.clone();
+        row.conversation.messages[1].weight = Some(0.0);
+        row
+    };
     let second = "…<think>\nSecond thought.\n</think>\n\n9 metres.<|im_end|>…";
-    assert_eq!(learned(&kept.examples[0]), second);
+    let qwen3 = fixture_template("qwen3");
+    for row in [thoughts, in_content] {
+        let mut options = keeping(OnLostReasoning::Error);
+        for (train_on, row, n_switched_off) in [
+            (TrainOn::LastAssistant, row.clone(), 0),
+            (TrainOn::Completion, row.clone(), 0),
+            (TrainOn::Assistant, switched_off(&row), 1),
+            (TrainOn::All, switched_off(&row), 1),
+        ] {
+            options.mask.train_on = train_on;
+            options.mask.on_lost_reasoning = OnLostReasoning::Error;
+            let refusing = prepared(&row, &qwen3, &options).unwrap();
+            let unlearned = refusing.report.unlearned;
+            let counted = (unlearned.n_switched_off, unlearned.n_without_reasoning);
+            assert_eq!(counted, (n_switched_off, 1), "{train_on:?}");
+            if train_on != TrainOn::All {
+                assert_eq!(learned(&refusing.examples[0]), second, "{train_on:?}");
+            }
+            let inspected = inspect_row(&row, &qwen3, &tokenizer(), &options).unwrap();
+            assert_eq!(inspected.without_reasoning, [1], "{train_on:?}");
+            options.mask.on_lost_reasoning = OnLostReasoning::Keep;
+            let kept = prepared(&row, &qwen3, &options).unwrap();
+            assert_eq!(kept, refusing, "{train_on:?}");
+        }
+        options.mask.on_lost_reasoning = OnLostReasoning::Error;
+        // The whole of it, or a completion with both turns, would be learned without the first.
+        for train_on in [TrainOn::Assistant, TrainOn::All] {
+            options.mask.train_on = train_on;
+            assert!(prepared(&row, &qwen3, &options).is_err(), "{train_on:?}");
+        }
+        let mut both = row.clone();
+        both.conversation.completion_start = 1;
+        options.mask.train_on = TrainOn::Completion;
+        let error = prepared(&both, &qwen3, &options).unwrap_err();
+        let is_first = matches!(
+            error.fault(),
+            DataError::ReasoningNotRendered { message: 1 }
+        );
+        assert!(is_first, "{error}");
+        // A turn that is switched off is not why the row has nothing to learn.
+        let mut nothing = switched_off(&row);
+        nothing.conversation.messages.truncate(3);
+        options.mask.train_on = TrainOn::Assistant;
+        let error = prepared(&nothing, &qwen3, &options).unwrap_err();
+        assert!(
+            error.to_string().contains("switches its turns off"),
+            "{error}"
+        );
+    }
 }
