@@ -1,11 +1,51 @@
 //! Methods of Python's texts, lists and dictionaries.
 
-use minijinja::value::ValueKind;
+use std::fmt;
+use std::sync::Arc;
+
+use minijinja::value::{Object, ObjectRepr, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
 use super::operators::{is_equal, items, refused};
 use super::{Ends, strip};
+
+/// A method of a dictionary that is not called: defined and true, and nothing that has items or a text.
+#[derive(Debug)]
+pub(super) struct DictMethod {
+    dictionary: Value,
+    name: String,
+}
+
+impl DictMethod {
+    pub(super) fn new(dictionary: Value, name: String) -> Value {
+        Value::from_object(Self { dictionary, name })
+    }
+}
+
+impl fmt::Display for DictMethod {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        write!(
+            formatter,
+            "`{name}`, the method of a dictionary (its key of this name is `['{name}']`)"
+        )
+    }
+}
+
+impl Object for DictMethod {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn call(
+        self: &Arc<Self>,
+        state: &mut State<'_, '_>,
+        arguments: &[Value],
+    ) -> Result<Value, Error> {
+        call(state, &self.dictionary, &self.name, arguments)
+    }
+}
 
 /// Calls a method of a value that has none of its own.
 pub(super) fn call(

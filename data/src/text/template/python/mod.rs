@@ -112,6 +112,10 @@ pub(super) fn set_clock(environment: &mut Environment<'static>, clock: Clock) {
 
 fn printable(value: &Value) -> Result<(), Error> {
     let kind = match value.kind() {
+        ValueKind::Plain => match value.downcast_object_ref::<methods::DictMethod>() {
+            Some(method) => method.to_string(),
+            None => return Ok(()),
+        },
         ValueKind::None => "none".to_owned(),
         kind @ (ValueKind::Map | ValueKind::Seq | ValueKind::Iterable | ValueKind::Bytes) => {
             format!("a {kind}")

@@ -8,6 +8,7 @@ use minijinja::machinery::{self, Instruction, Instructions};
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 
+use super::methods::DictMethod;
 use super::texts::str_of;
 
 /// Renders a template of the environment with Python's operators.
@@ -178,7 +179,11 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
 }
 
 pub(super) fn refused(operation: &str, values: &[&Value]) -> Error {
-    let kinds: Vec<String> = values.iter().map(|v| v.kind().to_string()).collect();
+    let kind = |value: &&Value| match value.downcast_object_ref::<DictMethod>() {
+        Some(method) => method.to_string(),
+        None => value.kind().to_string(),
+    };
+    let kinds: Vec<String> = values.iter().map(kind).collect();
     Error::new(
         ErrorKind::InvalidOperation,
         format!("{operation} is not defined for {}", kinds.join(" and ")),
@@ -455,15 +460,19 @@ const DICT_METHODS: [&str; 11] = [
     "values",
 ];
 
+/// Those of them that change it; the sandbox of Jinja2 hands none of them out.
+const CHANGING_METHODS: [&str; 5] = ["clear", "pop", "popitem", "setdefault", "update"];
+
 /// `value.name` of a name that is a method of dictionaries, and not called here.
 fn attribute(value: Value, name: String) -> Result<Value, Error> {
     match value.kind() {
-        ValueKind::Map => Err(Error::new(
+        ValueKind::Map if CHANGING_METHODS.contains(&name.as_str()) => Err(Error::new(
             ErrorKind::InvalidOperation,
             format!(
                 "`.{name}` is the method of a dictionary in Jinja2, not its key; write `['{name}']`"
             ),
         )),
+        ValueKind::Map => Ok(DictMethod::new(value, name)),
         ValueKind::Undefined => Err(refused("an attribute", &[&value])),
         _ => Ok(Value::UNDEFINED),
     }
