@@ -14,6 +14,10 @@ const STEP_SCALE: i128 = 10_000;
 /// A common step of 40000, in units of 0.0001.
 const MAX_STEP: u64 = 400_000_000;
 
+/// How many zeros may follow the last decimal where only zeros may: at a constant and at a bound.
+/// Without an end a model writes them until its limit of tokens.
+const MAX_ZEROS: usize = 3;
+
 /// Any number of RFC 8259.
 const ANY: &str = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?";
 /// A number of one sign, in the spellings that are compared.
@@ -295,8 +299,8 @@ impl Digits {
     /// Texts of this magnitude alone.
     fn texts(&self) -> String {
         let zeros = |decimals: &str| match decimals {
-            "" => r"(?:\.0+)?".to_owned(),
-            decimals => format!(r"\.{decimals}0*"),
+            "" => no_fraction(),
+            decimals => format!(r"\.{decimals}0{{0,{MAX_ZEROS}}}"),
         };
         let (whole, fraction) = self.around_the_point();
         let mut options = vec![format!("{whole}{}", zeros(&fraction))];
@@ -417,10 +421,15 @@ fn fraction_from(decimals: &str) -> String {
     format!(r"\.{}", either(&options))
 }
 
+/// Nothing, or a point and zeros: `.0`, as floats have it, and a few more.
+fn no_fraction() -> String {
+    format!(r"(?:\.0{{1,{}}})?", MAX_ZEROS + 1)
+}
+
 /// Nothing, or a point and decimals that are at most these.
 fn fraction_to(decimals: &str) -> String {
     if decimals.is_empty() {
-        return r"(?:\.0+)?".to_owned();
+        return no_fraction();
     }
     let (n_zeros, rest) = without_zeros(decimals);
     let zeros = format!("0{{{n_zeros}}}");
@@ -437,7 +446,7 @@ fn fraction_to(decimals: &str) -> String {
             options.push(format!("{zeros}{before}[0-{}][0-9]*", digit - 1));
         }
     }
-    options.push(format!("{zeros}{rest}0*"));
+    options.push(format!("{zeros}{rest}0{{0,{MAX_ZEROS}}}"));
     format!(r"(?:\.{})?", either(&options))
 }
 

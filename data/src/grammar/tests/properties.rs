@@ -272,6 +272,56 @@ fn constants_are_written_as_targets_spell_them() {
 }
 
 #[test]
+fn zeros_end_where_only_zeros_may_follow() {
+    let range = |low: f64, high: f64| json!({"type": "number", "minimum": low, "maximum": high});
+    let rows: [(Value, &[&str], &[&str]); 8] = [
+        (
+            json!({"const": 1.0}),
+            &["1", "1.0", "1.0000", "1e0", "1.0e0"],
+            &["1.00000", "1.000000000000", "1.00000e0"],
+        ),
+        (
+            json!({"enum": [2.5, "a"]}),
+            &["2.5", "2.5000"],
+            &["2.50000", "2.50000e0"],
+        ),
+        (
+            json!({"const": -0.0}),
+            &["0", "-0", "0.0", "-0.0", "-0.0000"],
+            &["0.00000", "-0.00000"],
+        ),
+        (
+            json!({"const": 1e-7}),
+            &["1e-07", "1e-7", "0.0000001", "0.0000001000", "1.0e-07"],
+            &["0.00000010000", "1.00000e-07", "1e-007"],
+        ),
+        (
+            range(1.0, 1.0),
+            &["1", "1.0", "1.0000"],
+            &["1.00000", "1.0000000000"],
+        ),
+        (
+            range(0.0, 0.05),
+            &["0.05", "0.05000", "5.0e-02", "0.0000001"],
+            &["0.050000", "0.0500000000", "5.00000e-02"],
+        ),
+        (
+            range(0.0, 1.0),
+            &["1", "1.0", "1.0000", "0.0", "1e0"],
+            &["1.00000", "1.0000000000"],
+        ),
+        (
+            range(-1.0, 0.5),
+            &["-1", "-1.0000", "0.5000"],
+            &["-1.00000", "0.50000"],
+        ),
+    ];
+    for (schema, accepted, refused) in rows {
+        check(&schema, &patient(), accepted, refused);
+    }
+}
+
+#[test]
 fn an_excluded_bound_is_never_written() {
     let number = |fields: Value| {
         let mut schema = fields;
