@@ -232,6 +232,7 @@ impl ToolQaSuite {
                     context_exceeded,
                     finish_reason: Some(text.finish_reason),
                     n_tokens: Some(text.n_tokens),
+                    without_text: text.without_text,
                 }
             })
             .collect()

@@ -26,6 +26,9 @@ pub struct ToolQaPrediction {
     /// Tokens of the output, where they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_tokens: Option<usize>,
+    /// What the answer of a server has instead of a text, such as `reasoning`, where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_text: Option<String>,
 }
 
 /// Reads `{"uid", "model_output", "context_exceeded"?}` lines, gzip-compressed or not.
@@ -62,6 +65,7 @@ fn prediction(value: &Value) -> Result<ToolQaPrediction, ToolsError> {
         "context_exceeded",
         "finish_reason",
         "n_tokens",
+        "without_text",
     ])?;
     if fields.raw("model_output").is_none() {
         return Err(fields.missing("model_output"));
@@ -75,5 +79,6 @@ fn prediction(value: &Value) -> Result<ToolQaPrediction, ToolsError> {
             .raw("n_tokens")
             .and_then(Value::as_u64)
             .and_then(|n| usize::try_from(n).ok()),
+        without_text: fields.optional_text("without_text")?.map(str::to_owned),
     })
 }

@@ -38,6 +38,9 @@ pub struct ToolQaSample {
     /// Tokens of the output, where they are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n_tokens: Option<usize>,
+    /// What the answer of a server has instead of a text, where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_text: Option<String>,
     /// The output, or what its code returned; null where there is no answer.
     pub answer: Value,
     /// Why there is no answer.

@@ -204,6 +204,7 @@ fn sample(row: &ToolQaRow, prediction: &ToolQaPrediction, attempt: Attempt) -> T
         model_output: prediction.model_output.clone(),
         finish_reason: prediction.finish_reason.clone(),
         n_tokens: prediction.n_tokens,
+        without_text: prediction.without_text.clone(),
         score: ToolQaScore::of(row.metric, &row.gold_answer, &answer, status),
         answer,
         failure,

@@ -62,6 +62,7 @@ fn answers_are_shown_with_their_golds_and_only_where_there_are_any() {
         context_exceeded: false,
         finish_reason: Some("stop".to_owned()),
         n_tokens: Some(2),
+        without_text: None,
     });
     let score_options = ScoreOptions {
         setting: Setting::Code,

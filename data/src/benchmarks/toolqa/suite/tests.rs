@@ -54,6 +54,7 @@ fn predictions(outputs: &[Option<&str>]) -> Vec<ToolQaPrediction> {
         context_exceeded: false,
         finish_reason: Some("stop".to_owned()),
         n_tokens: Some(2),
+        without_text: None,
     };
     outputs.iter().enumerate().map(prediction).collect()
 }
@@ -255,6 +256,22 @@ fn samples_are_listed_and_counted_again_from_their_lines() {
 }
 
 #[test]
+fn what_an_answer_has_instead_of_a_text_stands_in_its_line() {
+    let rows = rows(2);
+    let mut predictions = predictions(&[Some(""), Some("b")]);
+    predictions[0].without_text = Some("reasoning".to_owned());
+    let options = options(Setting::Answer);
+    let run = score_predictions(&rows, &predictions, &options, None, &mut |_| true).unwrap();
+    let lines: Vec<Value> = run
+        .samples
+        .iter()
+        .map(|sample| serde_json::to_value(sample).unwrap())
+        .collect();
+    assert_eq!(lines[0]["without_text"], "reasoning");
+    assert_eq!(lines[1].get("without_text"), None);
+}
+
+#[test]
 fn predictions_are_read_from_lines() {
     let read = |text: &str| {
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -262,10 +279,11 @@ fn predictions_are_read_from_lines() {
         read_predictions(file.path()).map_err(|error| error.to_string())
     };
     let text = "{\"uid\": \"q0\", \"model_output\": \"a\", \"finish_reason\": \"stop\", \"n_tokens\": 2}\n\
-                {\"uid\": \"q1\", \"model_output\": null, \"context_exceeded\": true}\n";
+                {\"uid\": \"q1\", \"model_output\": null, \"context_exceeded\": true, \"without_text\": \"reasoning\"}\n";
     let mut expected = predictions(&[Some("a"), None]);
     expected[1].context_exceeded = true;
     (expected[1].finish_reason, expected[1].n_tokens) = (None, None);
+    expected[1].without_text = Some("reasoning".to_owned());
     assert_eq!(read(text), Ok(expected));
     for (line, part) in [
         ("{\"uid\": \"q1\"}", ":2: field \"model_output\" is missing"),
