@@ -163,6 +163,36 @@ fn code_that_a_model_wrote_answers_from_its_sandbox_and_only_where_that_is_asked
 }
 
 #[test]
+fn an_answer_of_a_server_without_a_text_is_kept_and_counted() {
+    let workplace = Workplace::new();
+    hotels(&workplace);
+    let server = Server::start(|_, _| {
+        let message = json!({"role": "assistant", "content": null, "reasoning_content": "Hm"});
+        let choice = json!({"index": 0, "message": message, "finish_reason": "length"});
+        Reply::Json(200, json!({"choices": [choice]}))
+    });
+    let url = server.url();
+    let command = format!(
+        "{TOOLQA} --checkpoint base --endpoint {url}/v1 --endpoint-model m --output served"
+    );
+    let answer = workplace.run(command.split(' '));
+    let counted = "2 of 2 answers of the server have no text and count as empty";
+    assert!(answer.stderr.contains(counted), "{}", answer.stderr);
+    answer.success();
+    for line in workplace.read("served/predictions.jsonl").lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            (&line["model_output"], &line["without_text"]),
+            (&json!(""), &json!("reasoning"))
+        );
+    }
+    let command = format!("{TOOLQA} --predictions served/predictions.jsonl --output again");
+    workplace.run(command.split(' ')).success();
+    let again = workplace.read("again/predictions.jsonl");
+    assert_eq!(again, workplace.read("served/predictions.jsonl"));
+}
+
+#[test]
 fn questions_about_outputs_are_asked_and_scored() {
     let workplace = Workplace::new();
     hotels(&workplace);
