@@ -71,7 +71,6 @@ pub struct RawRetriever {
     /// Similarities are multiplied by it: one over the temperature. 20 for cosines by default, and 1
     /// for dot products of vectors of any length.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = defaults::SCALE))]
     pub scale: Option<f64>,
     /// Whether documents choose among queries, too.
     #[serde(skip_serializing_if = "Option::is_none")]
