@@ -9,7 +9,7 @@ use tooltune_data::tools::read_trajectories;
 
 use crate::support::root;
 
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 14] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -17,6 +17,7 @@ const PAGES: [&str; 13] = [
     "docs/constrained.md",
     "docs/data.md",
     "docs/gpu.md",
+    "docs/limits.md",
     "docs/metrics.md",
     "docs/models.md",
     "docs/retriever.md",
@@ -199,5 +200,26 @@ fn every_path_in_the_architecture_exists() {
             root().join(path).exists(),
             "ARCHITECTURE.md: {path} does not exist"
         );
+    }
+}
+
+/// A budget that no page names ends somebody's run without a remedy.
+#[test]
+fn every_budget_stands_on_the_page_of_limits() {
+    let page = read("docs/limits.md");
+    for file in ["data/src/budgets.rs", "checkpoints/src/budgets.rs"] {
+        let text = read(file);
+        let names: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub const "))
+            .filter_map(|rest| rest.split(':').next())
+            .collect();
+        assert!(!names.is_empty(), "{file}");
+        for name in names {
+            assert!(
+                page.contains(&format!("`{name}`")),
+                "docs/limits.md does not tell of {name} in {file}"
+            );
+        }
     }
 }

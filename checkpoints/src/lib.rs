@@ -10,6 +10,7 @@
 
 pub mod adapter;
 pub mod atomic;
+pub mod budgets;
 pub mod digest;
 pub mod error;
 #[cfg(test)]

@@ -5,6 +5,7 @@
 pub mod agents;
 pub mod batches;
 pub mod benchmarks;
+pub mod budgets;
 pub mod endpoint;
 pub mod executors;
 mod faults;

@@ -6,14 +6,6 @@
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a line. As JSON values, which take some times as much, a line of this length
-/// still fits a laptop's memory; the longest row of a public data set that is read here has less
-/// than a hundredth of it.
-pub(crate) const MAX_LINE_BYTES: usize = 256 << 20;
-
-/// The most bytes of a document that is read whole, after it is decompressed.
-pub(crate) const MAX_DOCUMENT_BYTES: usize = 2 << 30;
-
 /// A line or a document that is longer than what is read of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(

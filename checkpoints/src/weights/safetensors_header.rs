@@ -10,9 +10,8 @@ use std::collections::BTreeMap;
 use super::encoding::{Encoding, Format};
 use super::source::SourceFile;
 use super::{RowOrder, StoredTensor};
+use crate::budgets::SAFETENSORS_HEADER_BYTES;
 use crate::error::CheckpointError;
-
-pub(super) const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 #[derive(Deserialize)]
 struct TensorInfo {
@@ -92,7 +91,7 @@ fn header_len(source: &SourceFile) -> Result<u64, CheckpointError> {
     let mut length = [0; 8];
     source.read_at(0, &mut length)?;
     let length = u64::from_le_bytes(length);
-    if length > MAX_HEADER_BYTES {
+    if length > SAFETENSORS_HEADER_BYTES {
         return Err(CheckpointError::WrongMagic {
             path: source.path().to_owned(),
             format: "safetensors",

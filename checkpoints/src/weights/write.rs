@@ -6,9 +6,10 @@ use std::path::Path;
 
 use safetensors::tensor::{Metadata, TensorInfo};
 
+use super::HostTensor;
 use super::float::{FloatDtype, NewTensor, check_values, write_values};
-use super::{HostTensor, safetensors_header};
 use crate::atomic::write_in_parts;
+use crate::budgets::SAFETENSORS_HEADER_BYTES;
 use crate::error::CheckpointError;
 
 /// Writes tensors as f32 with the metadata `{"format": "pt"}`, and syncs the file to disk.
@@ -109,7 +110,7 @@ fn header(path: &Path, planned: &[NewTensor]) -> Result<(Vec<u8>, u64), Checkpoi
     let metadata = Metadata::new(Some(format), infos).map_err(|e| broken(e.to_string()))?;
     let mut json = serde_json::to_vec(&metadata).map_err(|e| broken(e.to_string()))?;
     json.resize(json.len().next_multiple_of(8), b' ');
-    if json.len() as u64 > safetensors_header::MAX_HEADER_BYTES {
+    if json.len() as u64 > SAFETENSORS_HEADER_BYTES {
         return Err(broken(format!("it would have {} bytes", json.len())));
     }
     let mut header = (json.len() as u64).to_le_bytes().to_vec();

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use super::error::{LineError, StreamError};
 use super::outside::Outside;
 use super::request::Request;
+use crate::budgets::LINE_BYTES;
 use crate::json;
-use crate::lines::{Found, MAX_LINE_BYTES, TooLong, read_line};
+use crate::lines::{Found, TooLong, read_line};
 
 /// The answer to one line.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,7 +105,7 @@ pub fn score_stream(
     writer: impl Write,
     outside: &Outside,
 ) -> Result<Summary, StreamError> {
-    score_lines(reader, writer, outside, MAX_LINE_BYTES)
+    score_lines(reader, writer, outside, LINE_BYTES)
 }
 
 fn score_lines(

@@ -21,8 +21,9 @@ use super::formats::{
     recognise, refuse_an_array, refuse_media, tools,
 };
 use super::slot::{GoldCheck, SlotRow};
+use crate::budgets::LINE_BYTES;
 use crate::json::{self, JsonError};
-use crate::lines::{ForeignFile, Found, MAX_LINE_BYTES, TooLong, read_line};
+use crate::lines::{ForeignFile, Found, TooLong, read_line};
 use crate::tools::{ToolsError, read_text};
 
 /// One row, ready to be rendered.
@@ -68,7 +69,7 @@ pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError
     Ok(RowReader {
         path: path.to_owned(),
         lines: BufReader::with_capacity(1 << 16, file),
-        max_line_bytes: MAX_LINE_BYTES,
+        max_line_bytes: LINE_BYTES,
         format,
         line_number: 0,
         n_rows: 0,

@@ -12,10 +12,9 @@ use flate2::bufread::MultiGzDecoder;
 use serde_json::Value;
 
 use super::error::ToolsError;
+use crate::budgets::{DOCUMENT_BYTES, LINE_BYTES};
 use crate::json::{self, JsonError};
-use crate::lines::{
-    ForeignFile, Found, GZIP, MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, TooLong, read_document, read_line,
-};
+use crate::lines::{ForeignFile, Found, GZIP, TooLong, read_document, read_line};
 
 /// Opens a file for reading, decompressed where it begins as gzip does.
 ///
@@ -39,7 +38,7 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ToolsError> {
 /// - the file cannot be read or decompressed, or has more than 2 GiB
 /// - it is not UTF-8; where it is UTF-16, the error says so
 pub fn read_text(path: &Path) -> Result<String, ToolsError> {
-    read_text_within(path, MAX_DOCUMENT_BYTES)
+    read_text_within(path, DOCUMENT_BYTES)
 }
 
 fn read_text_within(path: &Path, max_bytes: usize) -> Result<String, ToolsError> {
@@ -97,7 +96,7 @@ impl TextLines {
         Ok(Self {
             path: path.to_owned(),
             lines: open(path)?,
-            max_line_bytes: MAX_LINE_BYTES,
+            max_line_bytes: LINE_BYTES,
             line_number: 0,
             is_done: false,
         })

@@ -18,7 +18,7 @@ pub(super) struct DictMethod {
 }
 
 impl DictMethod {
-    pub(super) fn new(dictionary: Value, name: String) -> Value {
+    pub(super) fn value(dictionary: Value, name: String) -> Value {
         Value::from_object(Self { dictionary, name })
     }
 }

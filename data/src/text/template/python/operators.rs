@@ -472,7 +472,7 @@ fn attribute(value: Value, name: String) -> Result<Value, Error> {
                 "`.{name}` is the method of a dictionary in Jinja2, not its key; write `['{name}']`"
             ),
         )),
-        ValueKind::Map => Ok(DictMethod::new(value, name)),
+        ValueKind::Map => Ok(DictMethod::value(value, name)),
         ValueKind::Undefined => Err(refused("an attribute", &[&value])),
         _ => Ok(Value::UNDEFINED),
     }
