@@ -117,7 +117,11 @@ impl Quantity {
             // 2e-3 of each number, and up to six of them meet: what is read, factors, low-rank
             // values, probabilities, results.
             Self::Operation => [1e-5, 2e-3, 1.2e-2, 1.2e-2],
-            Self::SteepAttention => [1e-3, 5e-2, 2e-1, 2e-1],
+            // Scores of some hundreds that are read in TF32 are off by up to .1, and one side scales
+            // queries before they are rounded, the other scores after. Rounded so in f64, the test's
+            // gradients of queries differ by .061 of their norm, and each side's from the exact ones
+            // by .043 and .063.
+            Self::SteepAttention => [1e-3, 1e-1, 2e-1, 2e-1],
         }
     }
 
