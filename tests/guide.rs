@@ -207,7 +207,11 @@ fn every_path_in_the_architecture_exists() {
 #[test]
 fn every_budget_stands_on_the_page_of_limits() {
     let page = read("docs/limits.md");
-    for file in ["data/src/budgets.rs", "checkpoints/src/budgets.rs"] {
+    for file in [
+        "data/src/budgets.rs",
+        "checkpoints/src/budgets.rs",
+        "trainer/src/budgets.rs",
+    ] {
         let text = read(file);
         let names: Vec<&str> = text
             .lines()

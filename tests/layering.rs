@@ -21,7 +21,8 @@ const LEAVES: [&str; 3] = ["data", "kernels", "checkpoints"];
 const TRAINER: &str = "trainer";
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 20] = [
+const LAYERS: [&str; 21] = [
+    "budgets",
     "config",
     "models",
     "lora",

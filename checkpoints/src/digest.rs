@@ -1,12 +1,12 @@
 //! SHA-256 of files, streamed, so that a file larger than memory can be named by its content.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -26,7 +26,7 @@ pub fn sha256_bytes(bytes: &[u8]) -> String {
 
 /// Length in bytes and SHA-256 of a file, both from the same reading.
 pub(crate) fn size_and_sha256(path: &Path) -> Result<(u64, String), CheckpointError> {
-    let mut file = File::open(path).map_err(CheckpointError::io("open", path))?;
+    let mut file = regular_file::open(path)?;
     let mut hasher = Sha256::new();
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut size = 0_u64;

@@ -17,6 +17,7 @@ pub mod error;
 mod gguf_writer;
 pub mod merged;
 pub mod model_files;
+mod regular_file;
 pub mod run_dir;
 pub mod sentence_transformers;
 pub mod weights;

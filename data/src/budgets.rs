@@ -10,3 +10,13 @@ pub const LINE_BYTES: usize = 256 << 20;
 
 /// The most bytes of a document that is read whole, after it is decompressed.
 pub const DOCUMENT_BYTES: usize = 2 << 30;
+
+/// The most bytes of a `tokenizer.json`. Those of the largest vocabularies have about 35 MB.
+pub const TOKENIZER_BYTES: u64 = 64 << 20;
+
+/// The most bytes of a chat template in a file of its own. The longest public ones have about
+/// 50 KB.
+pub const TEMPLATE_BYTES: u64 = 1 << 20;
+
+/// The most bytes of a `tokenizer_config.json`. The longest public ones have 1 MB.
+pub const TOKENIZER_CONFIG_BYTES: u64 = 16 << 20;

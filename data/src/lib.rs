@@ -16,6 +16,7 @@ pub mod json;
 mod lines;
 pub mod pairs;
 pub mod python;
+pub mod regular_file;
 pub mod report;
 pub mod sandbox;
 pub mod score;

@@ -56,6 +56,7 @@ TEST_MODULES = [
     "bad_evaluations",
     "comparisons",
     "bad_input",
+    "not_files",
 ]
 PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_those_of_f32"
 # How far a loss in bf16 may be from that in f32, in percent. The test itself bounds a single step more loosely, because it also

@@ -184,3 +184,49 @@ fn every_unsafe_block_says_why_it_is_sound() {
     assert!(n_blocks > 0, "no unsafe block is found at all");
     assert_none("an unsafe block has a comment SAFETY:", &violations);
 }
+
+/// Library code that opens files to read in its own way, and why it may.
+const OWN_READING: [(&str, &str); 9] = [
+    ("data/src/regular_file.rs", "the place itself"),
+    ("checkpoints/src/regular_file.rs", "the place itself"),
+    (
+        "checkpoints/src/atomic.rs",
+        "opens to write, and folders to sync",
+    ),
+    (
+        "checkpoints/src/run_dir/manifest.rs",
+        "asks what the entries of a folder are",
+    ),
+    (
+        "data/src/sandbox/stage/cell.rs",
+        "what the guard has laid beside it",
+    ),
+    ("trainer/src/process.rs", "files of the kernel"),
+    (
+        "trainer/src/config/check_paths.rs",
+        "asks what is in the way of a folder",
+    ),
+    ("trainer/src/commands/generate.rs", "asks what an output is"),
+    ("kernels/src/gpu.rs", "files of the kernel and of drivers"),
+];
+
+#[test]
+fn files_are_opened_to_read_in_one_place() {
+    let opened = regex(
+        r"\bFile::open\b|\bfs::read\s*\(|\bfs::read_to_string\b|\bread_to_string\s*\(|\.read\(true\)|\.is_file\(\)",
+    );
+    let is_excepted = |path: &str| OWN_READING.iter().any(|(excepted, _)| *excepted == path);
+    // Appends to what it has asked about.
+    let appends = "checkpoints/src/run_dir/metrics_file.rs";
+    let violations = in_library(&opened, |source| {
+        !is_excepted(&source.path) && source.path != appends
+    });
+    assert_none(
+        "files are opened to read by `regular_file`, which refuses pipes and devices",
+        &violations,
+    );
+    for (path, _) in OWN_READING {
+        let here = in_library(&opened, |source| source.path == path);
+        assert!(!here.is_empty(), "{path} needs no exception any more");
+    }
+}

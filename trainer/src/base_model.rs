@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
+use tooltune_data::budgets::TEMPLATE_BYTES;
+use tooltune_data::regular_file;
 use tooltune_data::text::{AddedToken, ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
 use tooltune_kernels::ComputeDtype;
 
@@ -257,7 +259,9 @@ fn chat_template_of(
     replacement: Option<&Path>,
 ) -> Result<ChatTemplate, Error> {
     let source = match replacement {
-        Some(file) => std::fs::read_to_string(file).map_err(Error::io(file, "read"))?,
+        Some(file) => {
+            regular_file::read_text(file, TEMPLATE_BYTES).map_err(Error::io(file, "read"))?
+        }
         None => files.chat_template.clone().ok_or_else(|| {
             Error::Usage(format!(
                 "{}: the model has no chat template (chat_template.jinja, or chat_template in \

@@ -5,6 +5,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use tooltune_data::regular_file;
 
 use crate::base_model::BaseModel;
 use crate::config::{Config, Device};
@@ -302,7 +303,7 @@ fn hub_token() -> Finding {
     let file = env::var_os("HF_TOKEN_PATH")
         .map(PathBuf::from)
         .or(home.map(|h| h.join("token")));
-    let found = match (variable, file.filter(|file| file.is_file())) {
+    let found = match (variable, file.filter(|file| file.exists())) {
         (Some(name), _) => format!("present in the variable {name}"),
         (None, Some(file)) => format!("present in {}", file.display()),
         (None, None) => "none; only the download of gated models needs one".to_string(),
@@ -325,7 +326,7 @@ fn data_files(config: &Config) -> Vec<Finding> {
     let files = config.data.train.iter().chain(&config.data.eval);
     files
         .map(
-            |file| match std::fs::File::open(file).and_then(|file| file.metadata()) {
+            |file| match regular_file::open(file).and_then(|file| file.metadata()) {
                 Ok(metadata) => Finding::good(
                     "data",
                     format!("{}: {}", file.display(), size(metadata.len())),

@@ -13,6 +13,8 @@ use tooltune_checkpoints::merged::{MergeOptions, save_merged};
 use tooltune_checkpoints::model_files::TokenizerSource;
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_checkpoints::weights::FloatDtype;
+use tooltune_data::budgets::TEMPLATE_BYTES;
+use tooltune_data::regular_file;
 
 use crate::base_model::BaseModel;
 use crate::error::Error;
@@ -243,10 +245,11 @@ fn learned_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
 
 fn chat_template(checkpoint: &Path) -> Result<Option<String>, Error> {
     let path = checkpoint.join("chat_template.jinja");
-    match path.exists() {
-        true => Ok(Some(
-            std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?,
-        )),
+    let unreadable = |error| Error::io(&path, "read")(error);
+    match regular_file::is_there(&path).map_err(unreadable)? {
+        true => regular_file::read_text(&path, TEMPLATE_BYTES)
+            .map(Some)
+            .map_err(unreadable),
         false => Ok(None),
     }
 }

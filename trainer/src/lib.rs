@@ -6,6 +6,7 @@
 //! the machine before it.
 
 pub mod base_model;
+pub mod budgets;
 pub mod cli;
 pub mod commands;
 pub mod config;

@@ -5,7 +5,6 @@
 //! what the adapter computes, and listed in [`PeftConfig::unrecognised`] otherwise.
 
 use std::fmt;
-use std::fs;
 use std::marker::PhantomData;
 use std::path::Path;
 
@@ -14,7 +13,9 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 /// Settings of a LoRA adapter, as PEFT names them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -274,7 +275,7 @@ impl PeftConfig {
     /// - `r` is 0, or `lora_alpha` or a value of `alpha_pattern` is not finite in f32
     /// - it asks for what cannot be computed here; the error names the field
     pub fn load(path: &Path) -> Result<PeftConfig, CheckpointError> {
-        let text = fs::read(path).map_err(CheckpointError::io("read", path))?;
+        let text = regular_file::read(path, JSON_BYTES)?;
         let fields: Map<String, Value> =
             serde_json::from_slice(&text).map_err(CheckpointError::json(path))?;
         refuse(path, &fields)?;

@@ -4,15 +4,16 @@
 //! in training and is so in the copy. For a GGUF base they are written
 //! from its metadata, but for `tokenizer.json`, which this crate cannot make of a vocabulary.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
 use super::MergeOptions;
 use crate::atomic::write_file;
+use crate::budgets::{JSON_BYTES, TOKENIZER_BYTES};
 use crate::error::CheckpointError;
 use crate::model_files::{ModelFiles, TokenizerSource, tokenizer_without_dropout};
+use crate::regular_file;
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
@@ -39,7 +40,7 @@ pub(super) fn write(
     files: &ModelFiles,
     options: &MergeOptions<'_>,
 ) -> Result<(), CheckpointError> {
-    match home(base) {
+    match home(base)? {
         Some(home) => copy(dir, &home, files, options)?,
         None => write_from_gguf(dir, files, options)?,
     }
@@ -50,15 +51,16 @@ pub(super) fn write(
 }
 
 /// The directory with the base's `config.json`; `None` for GGUF files, which carry their own.
-fn home(base: &Path) -> Option<PathBuf> {
+fn home(base: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     if base.extension().is_some_and(|e| e == "gguf") {
-        return None;
+        return Ok(None);
     }
     let dir = match base.is_dir() {
         true => base,
-        false => base.parent()?,
+        false => base.parent().unwrap_or(Path::new(".")),
     };
-    dir.join(CONFIG).is_file().then(|| dir.to_owned())
+    let is_there = regular_file::is_there(&dir.join(CONFIG))?;
+    Ok(is_there.then(|| dir.to_owned()))
 }
 
 fn copy(
@@ -68,7 +70,7 @@ fn copy(
     options: &MergeOptions<'_>,
 ) -> Result<(), CheckpointError> {
     let config_path = home.join(CONFIG);
-    let config = fs::read(&config_path).map_err(CheckpointError::io("read", &config_path))?;
+    let config = regular_file::read(&config_path, JSON_BYTES)?;
     match files.weights.is_gguf() {
         false => write_file(&dir.join(CONFIG), &config)?,
         true => {
@@ -88,11 +90,14 @@ fn copy(
     }
     let template = options.chat_template.is_none().then_some(TEMPLATE);
     let names = COPIED.into_iter().chain(template);
-    for name in names.filter(|name| home.join(name).is_file()) {
+    for name in names {
         let path = home.join(name);
+        if !regular_file::is_there(&path)? {
+            continue;
+        }
         let bytes = match name == TOKENIZER {
             true => tokenizer_without_dropout(&path)?,
-            false => fs::read(&path).map_err(CheckpointError::io("read", &path))?,
+            false => regular_file::read(&path, TOKENIZER_BYTES)?,
         };
         write_file(&dir.join(name), &bytes)?;
     }

@@ -7,6 +7,7 @@ use serde_json::Map;
 use super::tokenizer_files::TokenizerFiles;
 use super::{GgufVocabulary, ModelFiles, SpecialTokens, TokenizerSource, gguf_config};
 use crate::error::CheckpointError;
+use crate::regular_file;
 use crate::weights::Weights;
 use crate::weights::gguf::{GgufFile, GgufMetadata};
 
@@ -20,7 +21,7 @@ pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
         |key: &str| Ok::<_, CheckpointError>(gguf.metadata.text(key)?.map(str::to_owned));
     let chat_template = template("tokenizer.chat_template")?;
     let tool_use_template = template("tokenizer.chat_template.tool_use")?;
-    let tokenizer = tokenizer(path, vocabulary);
+    let tokenizer = tokenizer(path, vocabulary)?;
     let added_tokens = match (&tokenizer, path.parent()) {
         (TokenizerSource::Json(json), Some(dir)) => {
             TokenizerFiles::read(dir, json, &Map::new())?.added_tokens()?
@@ -43,12 +44,12 @@ pub(super) fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {
 
 /// A SentencePiece vocabulary gives way to a `tokenizer.json` beside the file, which says more:
 /// GGUF does not keep its normaliser.
-fn tokenizer(path: &Path, vocabulary: GgufVocabulary) -> TokenizerSource {
+fn tokenizer(path: &Path, vocabulary: GgufVocabulary) -> Result<TokenizerSource, CheckpointError> {
     let json = path.with_file_name("tokenizer.json");
-    if vocabulary.model != "gpt2" && json.is_file() {
-        return TokenizerSource::Json(json);
+    if vocabulary.model != "gpt2" && regular_file::is_there(&json)? {
+        return Ok(TokenizerSource::Json(json));
     }
-    TokenizerSource::Gguf(Box::new(vocabulary))
+    Ok(TokenizerSource::Gguf(Box::new(vocabulary)))
 }
 
 fn vocabulary(metadata: &GgufMetadata) -> Result<GgufVocabulary, CheckpointError> {

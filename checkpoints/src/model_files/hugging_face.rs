@@ -3,14 +3,15 @@
 //! Only fields that are needed are read, by name, so that files of any transformers version
 //! pass; those that are read must have the right type.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use super::tokenizer_files::TokenizerFiles;
 use super::{ModelFiles, TokenizerSource, rope};
+use crate::budgets::{JSON_BYTES, TEMPLATE_BYTES};
 use crate::error::CheckpointError;
+use crate::regular_file;
 use crate::weights::Weights;
 
 pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
@@ -24,7 +25,7 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     let config = config(&config_path)?;
     check_tied_head(&config_path, &config, &weights)?;
     let tokenizer = dir.join("tokenizer.json");
-    if !tokenizer.is_file() {
+    if !regular_file::is_there(&tokenizer)? {
         let absent = std::io::Error::new(
             std::io::ErrorKind::NotFound,
             "not there; save it with AutoTokenizer.from_pretrained(...).save_pretrained(directory)",
@@ -92,17 +93,16 @@ fn check_tied_head(
 }
 
 fn object(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
-    let text = fs::read(path).map_err(CheckpointError::io("read", path))?;
+    let text = regular_file::read(path, JSON_BYTES)?;
     serde_json::from_slice(&text).map_err(CheckpointError::json(path))
 }
 
 pub(super) fn object_if_present(
     path: &Path,
 ) -> Result<Option<Map<String, Value>>, CheckpointError> {
-    if path.is_file() {
-        object(path).map(Some)
-    } else {
-        Ok(None)
+    match regular_file::is_there(path)? {
+        true => object(path).map(Some),
+        false => Ok(None),
     }
 }
 
@@ -211,10 +211,8 @@ fn chat_templates(dir: &Path, files: &TokenizerFiles) -> Result<Templates, Check
 /// chat_template.jinja, and what tokenizer_config.json has counts beside none of them.
 fn template_files(dir: &Path) -> Result<Option<Templates>, CheckpointError> {
     let folder = dir.join("additional_chat_templates");
-    let read = |path: PathBuf| match path.is_file() {
-        true => fs::read_to_string(&path)
-            .map(Some)
-            .map_err(CheckpointError::io("read", &path)),
+    let read = |path: PathBuf| match regular_file::is_there(&path)? {
+        true => regular_file::read_text(&path, TEMPLATE_BYTES).map(Some),
         false => Ok(None),
     };
     let tool_use = read(folder.join("tool_use.jinja"))?;

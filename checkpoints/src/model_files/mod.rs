@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::budgets::TOKENIZER_BYTES;
 use crate::error::CheckpointError;
+use crate::regular_file;
 use crate::weights::Weights;
 
 /// A base model on disk.
@@ -140,7 +142,7 @@ impl ModelFiles {
         if path.extension().is_some_and(|e| e == "gguf") {
             return gguf::open(path);
         }
-        if path.is_dir() && !path.join("config.json").is_file() {
+        if path.is_dir() && !regular_file::is_there(&path.join("config.json"))? {
             let only = crate::weights::only_weight_file(path)?;
             if let Some(file) = only.filter(|file| file.extension().is_some_and(|e| e == "gguf")) {
                 return gguf::open(&file);
@@ -160,7 +162,7 @@ impl ModelFiles {
             true => path.to_owned(),
             false => path.join("config.json"),
         };
-        if file.is_file() {
+        if regular_file::is_there(&file)? {
             return Ok(Value::Object(hugging_face::config(&file)?));
         }
         Ok(Self::open(path)?.config)
@@ -179,7 +181,7 @@ impl ModelFiles {
 /// The content of a `tokenizer.json`, byte for byte unless it draws other tokens for one text at each
 /// reading (BPE-dropout, `model.dropout`); that is then off.
 pub(crate) fn tokenizer_without_dropout(path: &Path) -> Result<Vec<u8>, CheckpointError> {
-    let bytes = std::fs::read(path).map_err(CheckpointError::io("read", path))?;
+    let bytes = regular_file::read(path, TOKENIZER_BYTES)?;
     let mut file: Value = serde_json::from_slice(&bytes).map_err(CheckpointError::json(path))?;
     let model = file.get_mut("model");
     match model.and_then(|model| model.get_mut("dropout")) {

@@ -10,11 +10,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::hugging_face::object_if_present;
 use super::{AddedToken, SpecialTokens, tokenizer_class};
+use crate::budgets::TOKENIZER_BYTES;
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 const CONFIG: &str = "tokenizer_config.json";
 const MAP: &str = "special_tokens_map.json";
@@ -66,8 +70,7 @@ impl TokenizerFiles {
         let [config_path, map_path, added_path] = [CONFIG, MAP, ADDED].map(|name| dir.join(name));
         let settings = object_if_present(&config_path)?.unwrap_or_default();
         refuse_unsupported(dir, &config_path, &settings)?;
-        let mut tokenizer = object_if_present(tokenizer)?.unwrap_or_default();
-        tokenizer.remove("model");
+        let tokenizer = without_model(tokenizer)?;
         let mut files = Self {
             known: known(&tokenizer),
             tokenizer,
@@ -327,6 +330,24 @@ fn known(tokenizer: &Map<String, Value>) -> Vec<String> {
     contents.map(str::to_owned).collect()
 }
 
+/// The fields of a `tokenizer.json` beside its model, which is passed over unread, being nearly all
+/// of it.
+fn without_model(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
+    #[derive(Default, Deserialize)]
+    struct File {
+        #[serde(default, rename = "model")]
+        _model: IgnoredAny,
+        #[serde(flatten)]
+        others: Map<String, Value>,
+    }
+    if !regular_file::is_there(path)? {
+        return Ok(Map::new());
+    }
+    let text = regular_file::read(path, TOKENIZER_BYTES)?;
+    let file: File = serde_json::from_slice(&text).map_err(CheckpointError::json(path))?;
+    Ok(file.others)
+}
+
 /// Settings under which transformers reads or writes text in another way.
 fn refuse_unsupported(
     dir: &Path,
@@ -353,7 +374,7 @@ fn refuse_unsupported(
     let key = "fast_tokenizer_files";
     let versions = settings.get(key).and_then(Value::as_array);
     let mut versions = versions.into_iter().flatten().filter_map(Value::as_str);
-    let other = |name: &&str| *name != "tokenizer.json" && dir.join(name).is_file();
+    let other = |name: &&str| *name != "tokenizer.json" && dir.join(name).exists();
     match versions.find(other) {
         None => Ok(()),
         Some(name) => refused(

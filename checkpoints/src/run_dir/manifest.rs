@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::atomic::{sync_dir, write_file};
+use crate::budgets::JSON_BYTES;
 use crate::digest::{sha256_file, size_and_sha256};
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 const MANIFEST: &str = "manifest.json";
 
@@ -93,7 +95,8 @@ pub(super) fn verify(dir: &Path, step: u64) -> Result<(), CheckpointError> {
         path: dir.to_owned(),
         problem,
     };
-    let text = fs::read(dir.join(MANIFEST)).map_err(|e| damaged(format!("{MANIFEST}: {e}")))?;
+    let text = regular_file::read(&dir.join(MANIFEST), JSON_BYTES);
+    let text = text.map_err(|e| damaged(e.to_string()))?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| damaged(format!("{MANIFEST}: {e}")))?;
     if manifest.step != step {

@@ -5,12 +5,14 @@
 //! never stopped.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::budgets::METRICS_LINE_BYTES;
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 /// A metrics file opened to append.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ impl MetricsFile {
     ///
     /// The file cannot be opened, read or shortened.
     pub fn open(path: &Path) -> Result<MetricsFile, CheckpointError> {
+        // Opening a pipe would wait for whoever writes it.
+        regular_file::is_there(path)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -108,8 +112,7 @@ impl MetricsFile {
     ///
     /// The file cannot be read, or a whole line is no JSON object; the error tells its number.
     pub fn read(path: &Path) -> Result<Vec<Value>, CheckpointError> {
-        let mut reader =
-            BufReader::new(File::open(path).map_err(CheckpointError::io("open", path))?);
+        let mut reader = BufReader::new(regular_file::open(path)?);
         let mut lines = Vec::new();
         let mut text = Vec::new();
         while next_line(path, &mut reader, &mut text)? {
@@ -154,9 +157,16 @@ fn next_line(
     text: &mut Vec<u8>,
 ) -> Result<bool, CheckpointError> {
     text.clear();
-    reader
+    let n_bytes = reader
+        .take(METRICS_LINE_BYTES + 1)
         .read_until(b'\n', text)
         .map_err(CheckpointError::io("read", path))?;
+    if n_bytes as u64 > METRICS_LINE_BYTES {
+        let problem = format!(
+            "a line has more than {METRICS_LINE_BYTES} bytes, the most that is read of one"
+        );
+        return Err(CheckpointError::malformed(path, "a line", problem));
+    }
     Ok(text.last() == Some(&b'\n'))
 }
 

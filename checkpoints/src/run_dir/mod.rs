@@ -18,6 +18,7 @@ pub use pointer::Pointer;
 
 use crate::atomic::{sync_dir, sync_parent};
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 const CHECKPOINT_PREFIX: &str = "checkpoint-";
 const LOCK_FILE: &str = ".lock";
@@ -63,6 +64,8 @@ impl RunDir {
     pub fn create_or_open(root: &Path) -> Result<RunDir, CheckpointError> {
         fs::create_dir_all(root).map_err(CheckpointError::io("create", root))?;
         let lock_path = root.join(LOCK_FILE);
+        // Opening a pipe would wait for whoever reads it.
+        regular_file::is_there(&lock_path)?;
         let lock = OpenOptions::new()
             .write(true)
             .create(true)

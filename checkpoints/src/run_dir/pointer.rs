@@ -1,12 +1,12 @@
 //! The `LATEST` and `BEST` files: one JSON object each that names a checkpoint of the run.
 
-use std::fs;
-
 use serde::{Deserialize, Serialize};
 
 use super::{RunDir, checkpoint_name};
 use crate::atomic::write_atomic;
+use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 pub(super) const LATEST: &str = "LATEST";
 pub(super) const BEST: &str = "BEST";
@@ -91,13 +91,13 @@ impl RunDir {
 
     fn pointer(&self, name: &str) -> Result<Option<Pointer>, CheckpointError> {
         let path = self.root.join(name);
-        match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(CheckpointError::json(&path)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(CheckpointError::io("read", &path)(e)),
+        if !regular_file::is_there(&path)? {
+            return Ok(None);
         }
+        let text = regular_file::read(&path, JSON_BYTES)?;
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(CheckpointError::json(&path))
     }
 
     fn write_pointer(&self, name: &str, pointer: &Pointer) -> Result<(), CheckpointError> {

@@ -8,12 +8,13 @@
 //! `sentence_transformer/model.py`, `sentence_transformer/modules/pooling.py`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 /// How the vectors of a text's tokens become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +144,7 @@ struct Settings {
 impl Settings {
     /// `None` if there is no such file.
     fn open(path: PathBuf) -> Result<Option<Self>, CheckpointError> {
-        match path.exists() {
+        match regular_file::is_there(&path)? {
             true => Self::of(path).map(Some),
             false => Ok(None),
         }
@@ -207,7 +208,7 @@ impl Settings {
 }
 
 fn json(path: &Path) -> Result<Value, CheckpointError> {
-    let bytes = fs::read(path).map_err(CheckpointError::io("read", path))?;
+    let bytes = regular_file::read(path, JSON_BYTES)?;
     serde_json::from_slice(&bytes).map_err(CheckpointError::json(path))
 }
 
@@ -318,7 +319,7 @@ impl SentenceTransformer {
 
     fn read_modules(&mut self, dir: &Path, hidden_size: usize) -> Result<(), CheckpointError> {
         let path = dir.join("modules.json");
-        if !path.exists() {
+        if !regular_file::is_there(&path)? {
             return Ok(());
         }
         let modules = json(&path)?;

@@ -11,8 +11,10 @@ use serde_json::{Value, json};
 
 use super::read::SentenceTransformer;
 use crate::atomic::{write_directory, write_file};
+use crate::budgets::{JSON_BYTES, TOKENIZER_BYTES};
 use crate::error::CheckpointError;
 use crate::model_files::tokenizer_without_dropout;
+use crate::regular_file;
 use crate::weights::{HostTensor, Weights, write_tensors};
 
 /// Files of the base that are taken over as they are, where it has them.
@@ -50,17 +52,20 @@ pub fn save_sentence_transformer(
         }
     }
     let config_path = base.join("config.json");
-    let bytes = fs::read(&config_path).map_err(CheckpointError::io("read", &config_path))?;
+    let bytes = regular_file::read(&config_path, JSON_BYTES)?;
     let config: Value =
         serde_json::from_slice(&bytes).map_err(CheckpointError::json(&config_path))?;
     write_directory(dir, |staging| {
         write_tensors(&staging.join("model.safetensors"), &tensors)?;
         write_file(&staging.join("config.json"), &bytes)?;
-        for name in TOKENIZER.iter().filter(|name| base.join(name).exists()) {
+        for name in TOKENIZER {
             let path = base.join(name);
-            let bytes = match *name == "tokenizer.json" {
+            if !regular_file::is_there(&path)? {
+                continue;
+            }
+            let bytes = match name == "tokenizer.json" {
                 true => tokenizer_without_dropout(&path)?,
-                false => fs::read(&path).map_err(CheckpointError::io("read", &path))?,
+                false => regular_file::read(&path, TOKENIZER_BYTES)?,
             };
             write_file(&staging.join(name), &bytes)?;
         }

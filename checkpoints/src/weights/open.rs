@@ -11,7 +11,9 @@ use super::gguf::{GgufFile, ROPE_FREQS};
 use super::gguf_names::{HeadCounts, hugging_face_name};
 use super::source::SourceFile;
 use super::{RowOrder, StoredTensor, Weights, safetensors_header};
+use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 pub(crate) const SINGLE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
@@ -41,10 +43,10 @@ impl Weights {
         }
         let single = path.join(SINGLE);
         let index = path.join(INDEX);
-        if single.is_file() {
+        if regular_file::is_there(&single)? {
             return from_safetensors(path, &[single]);
         }
-        if index.is_file() {
+        if regular_file::is_there(&index)? {
             return from_index(path, &index);
         }
         match only_weight_file(path)? {
@@ -96,7 +98,7 @@ fn open_file(path: &Path) -> Result<Weights, CheckpointError> {
     match path.extension().and_then(|e| e.to_str()) {
         Some("gguf") => Weights::from_gguf(GgufFile::open(path)?),
         Some("safetensors") => from_safetensors(path, &[path.to_owned()]),
-        _ if path.is_file() => Err(no_weights(path)),
+        _ if regular_file::is_there(path)? => Err(no_weights(path)),
         _ => {
             let absent = std::io::Error::from(std::io::ErrorKind::NotFound);
             Err(CheckpointError::io("open", path)(absent))
@@ -119,9 +121,9 @@ pub(crate) fn only_weight_file(dir: &Path) -> Result<Option<PathBuf>, Checkpoint
 }
 
 fn no_weights(path: &Path) -> CheckpointError {
-    let hint = if path.join(ADAPTER).is_file() {
+    let hint = if path.join(ADAPTER).exists() {
         "; it is an adapter, give its base model's directory instead"
-    } else if path.join("pytorch_model.bin").is_file()
+    } else if path.join("pytorch_model.bin").exists()
         || path
             .extension()
             .is_some_and(|e| e == "bin" || e == "pt" || e == "pth")
@@ -164,7 +166,7 @@ fn from_safetensors(origin: &Path, paths: &[PathBuf]) -> Result<Weights, Checkpo
 }
 
 fn from_index(dir: &Path, index_path: &Path) -> Result<Weights, CheckpointError> {
-    let text = fs::read(index_path).map_err(CheckpointError::io("read", index_path))?;
+    let text = regular_file::read(index_path, JSON_BYTES)?;
     let index: ShardIndex =
         serde_json::from_slice(&text).map_err(CheckpointError::json(index_path))?;
     let shards: BTreeSet<&str> = index.weight_map.values().map(String::as_str).collect();
@@ -175,11 +177,12 @@ fn from_index(dir: &Path, index_path: &Path) -> Result<Weights, CheckpointError>
             return Err(CheckpointError::field(index_path, "weight_map", problem));
         }
     }
-    let missing: Vec<&str> = shards
-        .iter()
-        .copied()
-        .filter(|shard| !dir.join(shard).is_file())
-        .collect();
+    let mut missing = Vec::new();
+    for shard in &shards {
+        if !regular_file::is_there(&dir.join(shard))? {
+            missing.push(*shard);
+        }
+    }
     if let Some(first) = missing.first() {
         let in_first = index.weight_map.iter().find(|(_, shard)| shard == first);
         return Err(CheckpointError::MissingShard {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::error::CheckpointError;
+use crate::regular_file;
 
 /// An open file and the length it had when it was opened.
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub(crate) struct SourceFile {
 
 impl SourceFile {
     pub(crate) fn open(path: &Path) -> Result<SourceFile, CheckpointError> {
-        let file = File::open(path).map_err(CheckpointError::io("open", path))?;
+        let file = regular_file::open(path)?;
         let metadata = file.metadata().map_err(CheckpointError::io("read", path))?;
         Ok(SourceFile {
             path: path.to_owned(),

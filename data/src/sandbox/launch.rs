@@ -18,6 +18,7 @@ use super::limits::Limits;
 use super::order::{self, End, Order, Program, StageFailure};
 use super::stage::GUARD;
 use super::watch::{Stop, Watched, wait_for_guard, watch};
+use crate::regular_file;
 
 /// Runs programs isolated; made once, used from any number of threads.
 #[derive(Debug, Clone)]
@@ -212,7 +213,7 @@ fn finish(
     };
     let path = folder.join(order::RESULT);
     let mut result = Vec::new();
-    File::open(&path)
+    regular_file::open(&path)
         .and_then(|file| {
             file.take(limits.output_bytes.saturating_add(1))
                 .read_to_end(&mut result)

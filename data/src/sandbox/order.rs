@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::SandboxError;
 use super::isolation::{Part, Parts};
 use super::limits::Limits;
+use crate::budgets::DOCUMENT_BYTES;
+use crate::regular_file;
 
 /// The order, as JSON.
 pub(super) const ORDER: &str = "order.json";
@@ -92,6 +94,6 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, SandboxError> 
         path: path.to_owned(),
         error,
     };
-    let text = fs::read(path).map_err(failed)?;
+    let text = regular_file::read(path, DOCUMENT_BYTES as u64).map_err(failed)?;
     serde_json::from_slice(&text).map_err(|error| failed(error.into()))
 }

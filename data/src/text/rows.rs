@@ -24,6 +24,7 @@ use super::slot::{GoldCheck, SlotRow};
 use crate::budgets::LINE_BYTES;
 use crate::json::{self, JsonError};
 use crate::lines::{ForeignFile, Found, TooLong, read_line};
+use crate::regular_file;
 use crate::tools::{ToolsError, read_text};
 
 /// One row, ready to be rendered.
@@ -65,7 +66,7 @@ impl From<SlotRow> for Row {
 /// another type, a gold value that its schema refuses, and a call that the tools of its row do not
 /// take; a file that is no text in UTF-8, and a line of more than 256 MiB, are one, too, and the last.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
-    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let file = regular_file::open(path).map_err(|error| unreadable(path, error))?;
     Ok(RowReader {
         path: path.to_owned(),
         lines: BufReader::with_capacity(1 << 16, file),

@@ -11,6 +11,8 @@ use std::fmt;
 use std::path::Path;
 
 use super::error::DataError;
+use crate::budgets::TOKENIZER_BYTES;
+use crate::regular_file;
 
 /// Whether decoding keeps special tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +74,11 @@ impl Tokenizer {
     ///
     /// - the file cannot be read, or is not a tokenizer
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
-        let bytes = std::fs::read(path).map_err(|error| DataError::Unreadable {
-            path: path.to_owned(),
-            error,
-        })?;
+        let bytes =
+            regular_file::read(path, TOKENIZER_BYTES).map_err(|error| DataError::Unreadable {
+                path: path.to_owned(),
+                error,
+            })?;
         tokenizers::Tokenizer::from_bytes(bytes)
             .map(Self::from_tokenizers)
             .map_err(|error| DataError::TokenizerFile {

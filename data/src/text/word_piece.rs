@@ -12,6 +12,8 @@ use tokenizers::{NormalizerWrapper, TruncationDirection};
 
 use super::error::DataError;
 use super::tokenizer::without_dropout;
+use crate::budgets::TOKENIZER_BYTES;
+use crate::regular_file;
 
 /// How texts are read, beside what `tokenizer.json` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,10 +92,11 @@ impl WordPiece {
     /// sentence-transformers 6.2, `Transformer.__init__`, for lower case; transformers 5.23,
     /// `BertTokenizer`, whose normalizer follows `tokenizer_config.json`.
     pub fn from_file(path: &Path, options: WordPieceOptions) -> Result<Self, DataError> {
-        let bytes = std::fs::read(path).map_err(|error| DataError::Unreadable {
-            path: path.to_owned(),
-            error,
-        })?;
+        let bytes =
+            regular_file::read(path, TOKENIZER_BYTES).map_err(|error| DataError::Unreadable {
+                path: path.to_owned(),
+                error,
+            })?;
         let refused = |error: tokenizers::Error| DataError::TokenizerFile {
             path: path.to_owned(),
             reason: error.to_string(),

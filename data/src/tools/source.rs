@@ -4,7 +4,6 @@
 //! Lines stream: memory holds one line, however long the file. Lines and documents have a limit, for
 //! what a compressed file unpacks to is unknown until it is unpacked.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +14,7 @@ use super::error::ToolsError;
 use crate::budgets::{DOCUMENT_BYTES, LINE_BYTES};
 use crate::json::{self, JsonError};
 use crate::lines::{ForeignFile, Found, GZIP, TooLong, read_document, read_line};
+use crate::regular_file;
 
 /// Opens a file for reading, decompressed where it begins as gzip does.
 ///
@@ -22,7 +22,7 @@ use crate::lines::{ForeignFile, Found, GZIP, TooLong, read_document, read_line};
 ///
 /// - the file cannot be opened or read
 pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ToolsError> {
-    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let file = regular_file::open(path).map_err(|error| unreadable(path, error))?;
     let mut reader = BufReader::with_capacity(1 << 16, file);
     let start = reader.fill_buf().map_err(|error| unreadable(path, error))?;
     if start.starts_with(GZIP) {

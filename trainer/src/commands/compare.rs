@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use tooltune_data::benchmarks::{
     Flip, PairedComparison, PairedOptions, SampleForm, SampleMeasure, SampleScore, paired_bootstrap,
 };
+use tooltune_data::regular_file;
 use tooltune_data::tools::JsonLines;
 
 use super::{say, say_aside};
@@ -144,17 +145,18 @@ fn shown(samples: &[Flip], most: usize) -> String {
 
 /// A file as it is, or that of the folder of an evaluation or of a checkpoint.
 fn predictions(path: &Path, suite: Option<Suite>) -> Result<PathBuf, Error> {
-    if path.is_file() {
+    if !path.is_dir() {
         return Ok(path.to_owned());
     }
     let of_suite = |suite: &str| path.join(format!("eval.{suite}.{PREDICTIONS}"));
     let own = path.join(PREDICTIONS);
-    if suite.is_none() && own.is_file() {
+    let is_there = |path: &Path| regular_file::is_there(path).map_err(Error::io(path, "read"));
+    if suite.is_none() && is_there(&own)? {
         return Ok(own);
     }
     let mut suites = Suite::WORDS.to_vec();
     suites.retain(|word| suite.is_none_or(|suite| suite.as_str() == *word));
-    suites.retain(|word| of_suite(word).is_file());
+    suites.retain(|word| of_suite(word).exists());
     match suites.as_slice() {
         [suite] => Ok(of_suite(suite)),
         [] => Err(Error::Usage(format!(

@@ -151,10 +151,10 @@ fn missing_shape(path: &Path) -> Option<PathBuf> {
     let file = path.join("config.json");
     let is_gguf = path.extension().is_some_and(|ending| ending == "gguf");
     match (is_gguf, path.is_dir()) {
-        (true, false) if path.is_file() => None,
+        (true, false) if path.exists() => None,
         (true, false) => Some(path.to_owned()),
         (_, true) if BaseModel::open_shape(path).is_ok() => None,
-        _ => (!file.is_file()).then_some(file),
+        _ => (!file.exists()).then_some(file),
     }
 }
 

@@ -10,6 +10,7 @@ use time::format_description::well_known::Rfc3339;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
+use tooltune_data::regular_file;
 use tooltune_data::report::{
     BestCheckpoint, PreviewRow, ReportRun, SampleView, SuiteResult, ranked_samples, render,
 };
@@ -18,6 +19,7 @@ use tooltune_data::tools::JsonLines;
 
 use super::{Place, say, say_aside};
 use crate::base_model::BaseModel;
+use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::ReportArgs;
 use crate::config::{Config, LoadedConfig, Suite};
 use crate::error::Error;
@@ -120,14 +122,19 @@ fn or_nothing<T: Default>(found: Result<T, Error>, what: &str) -> Result<T, Erro
 }
 
 fn text(path: &Path) -> Result<String, Error> {
-    match path.exists() {
-        true => std::fs::read_to_string(path).map_err(Error::io(path, "read")),
+    match is_there(path)? {
+        true => regular_file::read_text(path, RUN_FILE_BYTES).map_err(Error::io(path, "read")),
         false => Ok(String::new()),
     }
 }
 
+/// Whether a file of a run is there; what is no file is an error.
+fn is_there(path: &Path) -> Result<bool, Error> {
+    regular_file::is_there(path).map_err(Error::io(path, "read"))
+}
+
 fn lines(path: &Path) -> Result<Vec<Value>, Error> {
-    if !path.exists() {
+    if !is_there(path)? {
         return Ok(Vec::new());
     }
     let lines = JsonLines::open(path)?.map(|line| Ok(line?.1));
@@ -148,7 +155,7 @@ fn suites(checkpoints: &[Checkpoint], best: Option<u64>) -> Result<Vec<SuiteResu
     for &suite in Suite::WORDS {
         for checkpoint in checkpoints {
             let path = checkpoint.path.join(format!("eval.{suite}.metrics.json"));
-            if !path.exists() {
+            if !is_there(&path)? {
                 continue;
             }
             let metrics = serde_json::from_str(&text(&path)?);

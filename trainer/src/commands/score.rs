@@ -1,9 +1,9 @@
 //! `score`: metrics over JSON Lines from a file or standard input.
 
-use std::fs::File;
 use std::io::{BufReader, BufWriter, Read};
 
 use tooltune_data::benchmarks::slot::{ScoreError, SentenceEncoder};
+use tooltune_data::regular_file;
 use tooltune_data::score::{Encoders, Outside, operations, score_stream};
 
 use super::{Place, say};
@@ -18,7 +18,7 @@ pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
         return list();
     }
     let input: Box<dyn Read> = match &args.file {
-        Some(path) => Box::new(File::open(path).map_err(Error::io(path, "open"))?),
+        Some(path) => Box::new(regular_file::open(path).map_err(Error::io(path, "open"))?),
         None => Box::new(std::io::stdin()),
     };
     let device = place.open(config::Device::Cpu)?;

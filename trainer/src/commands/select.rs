@@ -11,9 +11,11 @@ use serde_json::{Value, json};
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_checkpoints::run_dir::{Checkpoint, MetricsFile, RunDir};
+use tooltune_data::regular_file;
 
 use super::target::attach;
 use super::{Place, say, say_aside};
+use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::SelectArgs;
 use crate::config::{Config, LoadedConfig, MetricExpression, named_files};
 use crate::error::Error;
@@ -107,7 +109,7 @@ fn inputs(config: &Config) -> Result<String, Error> {
     let mut inputs = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
     let is_model = |setting: &str| setting.ends_with("model_name_or_path");
     for (setting, file) in named_files(config) {
-        if file.is_file() && !is_model(&setting) {
+        if !is_model(&setting) && !file.is_dir() {
             inputs.push_str(&format!("{setting} {}\n", sha256_file(file)?));
         }
     }
@@ -117,10 +119,10 @@ fn inputs(config: &Config) -> Result<String, Error> {
 /// The values in a folder, if they follow from the same.
 fn values_of(folder: &Path, from: &str) -> Result<Option<Value>, Error> {
     let path = folder.join(VALUES_FILE);
-    if !path.exists() {
+    let found = regular_file::read_if_there(&path, RUN_FILE_BYTES);
+    let Some(bytes) = found.map_err(Error::io(&path, "read"))? else {
         return Ok(None);
-    }
-    let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+    };
     let mut found: Value = serde_json::from_slice(&bytes)
         .map_err(|error| Error::Usage(format!("{}: {error}; remove it", path.display())))?;
     Ok((found["from"] == from).then(|| found["metrics"].take()))

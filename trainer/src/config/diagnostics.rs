@@ -139,7 +139,7 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
+        for (index, problem) in self.problems.iter().take(MOST_DRAWN).enumerate() {
             if index > 0 {
                 writeln!(formatter)?;
             }
@@ -150,7 +150,10 @@ impl fmt::Display for ConfigError {
                 self.location(problem)
             )?;
         }
-        Ok(())
+        match self.problems.len() > MOST_DRAWN {
+            true => write!(formatter, "\n{}", self.summary()),
+            false => Ok(()),
+        }
     }
 }
 

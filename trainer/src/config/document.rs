@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::{Place, Problem};
 use super::names;
+use crate::budgets::SYNTAX_FAULTS;
 
 /// A value and the place it was written at.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,6 +83,7 @@ pub(crate) fn parse_toml(text: &str, source: usize) -> (Table, Vec<Problem>) {
     let (document, errors) = DeTable::parse_recoverable(text);
     let problems = errors
         .iter()
+        .take(SYNTAX_FAULTS)
         .map(|error| Problem {
             message: format!("this is not TOML: {}", error.message().trim_end()),
             help: "strings stand in quotes, tables begin with [name], values follow `key = `"

@@ -14,6 +14,7 @@ mod check_eval;
 mod check_flatten;
 mod check_format;
 mod check_goat;
+mod check_paths;
 mod check_retriever;
 mod choices;
 mod defaults;
@@ -42,7 +43,7 @@ mod tool_suites;
 mod truncation;
 mod yaml;
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 pub use agent_suites::{AgentSuiteConfig, RawAgentSuite};
@@ -76,8 +77,10 @@ pub(crate) use tool_suites::nestful_family;
 
 pub use template_kwargs::TemplateKwargs;
 
+use crate::budgets::CONFIG_BYTES;
 use document::Table;
 use read::{Findings, Places};
+use tooltune_data::regular_file;
 use tooltune_data::text::Recognised;
 
 /// A checked config that remembers where each setting came from.
@@ -100,7 +103,7 @@ impl LoadedConfig {
     /// types, values out of range, settings that contradict each other.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        match fs::read(path).map(String::from_utf8) {
+        match regular_file::read(path, CONFIG_BYTES).map(String::from_utf8) {
             Ok(Ok(text)) => Self::parse(Source { name, text }, overrides),
             Ok(Err(error)) => Err(not_utf8(name, &error)),
             Err(error) => Err(unreadable(name, &error)),
@@ -126,8 +129,13 @@ impl LoadedConfig {
         let raw: RawConfig = read::read_document(&document, &mut findings);
         if !syntax.is_empty() {
             // What stands on a line with a syntax error was guessed, and so is what is missing.
+            let line_ends: Vec<Vec<usize>> = sources
+                .iter()
+                .map(|source| source.text.match_indices('\n').map(|(at, _)| at).collect())
+                .collect();
+            let broken: BTreeSet<_> = syntax.iter().map(|found| line(found, &line_ends)).collect();
             let read = findings.problems.into_iter();
-            let elsewhere = read.filter(|problem| !shares_line(problem, &syntax, &sources));
+            let elsewhere = read.filter(|problem| !broken.contains(&line(problem, &line_ends)));
             let problems = syntax.iter().cloned().chain(elsewhere).collect();
             return Err(ConfigError::new(sources, problems));
         }
@@ -161,80 +169,6 @@ impl LoadedConfig {
             }
         }
     }
-
-    /// Checks that every file the config names exists, and that the run's folder is none or can be
-    /// made; relative paths begin at the working folder.
-    ///
-    /// # Errors
-    ///
-    /// All paths that do not exist, and a file in the run's way, each with its line.
-    pub fn check_files(&self) -> Result<(), ConfigError> {
-        let mut problems: Vec<Problem> = named_files(&self.config)
-            .into_iter()
-            .filter(|(_, file)| !file.exists())
-            .map(|(setting, file)| self.missing_file(&setting, file))
-            .collect();
-        problems.extend(self.file_in_the_way());
-        if problems.is_empty() {
-            return Ok(());
-        }
-        Err(ConfigError::new(self.sources.clone(), problems))
-    }
-
-    /// Checks that the run's folder is none or can be made.
-    ///
-    /// # Errors
-    ///
-    /// A file in its way, with the line that names the folder.
-    pub fn check_output_dir(&self) -> Result<(), ConfigError> {
-        match self.file_in_the_way() {
-            None => Ok(()),
-            Some(problem) => Err(ConfigError::new(self.sources.clone(), vec![problem])),
-        }
-    }
-
-    /// A file where the run's folder, or one above it, is to be.
-    fn file_in_the_way(&self) -> Option<Problem> {
-        let dir = &self.config.train.output_dir;
-        let file = dir.ancestors().find(|path| path.exists())?;
-        (!file.is_dir()).then(|| Problem {
-            message: format!(
-                "`train.output_dir` names {}, and {} is a file",
-                dir.display(),
-                file.display()
-            ),
-            help: "name a folder for the run; one that is not there is made".to_owned(),
-            place: self.places.get("train.output_dir").copied(),
-        })
-    }
-
-    /// The refusal of a config that leads to `file` by `setting`, where there is none.
-    pub fn refuse_without(&self, setting: &str, file: &Path, help: &str) -> ConfigError {
-        let problem = Problem {
-            help: help.to_owned(),
-            ..self.missing_file(setting, file)
-        };
-        ConfigError::new(self.sources.clone(), vec![problem])
-    }
-
-    fn missing_file(&self, setting: &str, file: &Path) -> Problem {
-        let table = setting.split('.').next().unwrap_or(setting);
-        let list = setting.split('[').next().unwrap_or(setting);
-        let help = match table {
-            "model" => "`scripts/fetch-models` fetches the models of the examples",
-            "eval" => "`scripts/fetch-models` fetches the encoder",
-            _ => "paths begin at the folder that tooltune runs in; check it for typing mistakes",
-        };
-        Problem {
-            message: format!("`{list}` names {}, which does not exist", file.display()),
-            help: help.to_owned(),
-            place: self
-                .places
-                .get(setting)
-                .or_else(|| self.places.get(list))
-                .copied(),
-        }
-    }
 }
 
 fn parse_document(file: &Source) -> (Table, Vec<Problem>) {
@@ -247,20 +181,11 @@ fn parse_document(file: &Source) -> (Table, Vec<Problem>) {
     }
 }
 
-fn shares_line(problem: &Problem, syntax: &[Problem], sources: &[Source]) -> bool {
-    let line = |problem: &Problem| {
-        problem.place.map(|place| {
-            let text = &sources[place.source].text;
-            (
-                place.source,
-                text.get(..place.start)
-                    .unwrap_or(text)
-                    .matches('\n')
-                    .count(),
-            )
-        })
-    };
-    syntax.iter().any(|other| line(other) == line(problem))
+/// The source and line of a problem, counted from 0.
+fn line(problem: &Problem, line_ends: &[Vec<usize>]) -> Option<(usize, usize)> {
+    let place = problem.place?;
+    let before = line_ends[place.source].partition_point(|end| *end < place.start);
+    Some((place.source, before))
 }
 
 fn unreadable(name: String, error: &std::io::Error) -> ConfigError {

@@ -267,6 +267,19 @@ pub(crate) fn explain(path: &str, key: &str, known: &[&str]) -> Unknown {
     }
 }
 
+/// Says that `key` in the table at `path` is unknown, and no more.
+pub(crate) fn unexplained(path: &str, key: &str) -> Unknown {
+    let shown = shorten(key);
+    Unknown {
+        message: match path {
+            "" => format!("unknown key `{shown}`"),
+            _ => format!("unknown key `{shown}` in [{path}]"),
+        },
+        help: "mend the first mistakes; this may be no config at all".to_owned(),
+        meant: None,
+    }
+}
+
 /// The words as a sentence part: `a`, `b` and `c`.
 pub(crate) fn list(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();

@@ -12,6 +12,7 @@ use super::diagnostics::{Place, Problem};
 use super::document::{Node, Table, Value};
 use super::names;
 use super::raw::Day;
+use crate::budgets::EXPLAINED_KEYS;
 
 /// Where each setting was written, by its path (`train.learning_rate`) or its table (`train`).
 pub(crate) type Places = BTreeMap<String, Place>;
@@ -23,6 +24,8 @@ pub(crate) struct Findings {
     pub(crate) places: Places,
     /// Settings that were meant under another name; they do not count as missing too.
     pub(crate) misnamed: Vec<String>,
+    /// Unknown keys so far.
+    pub(crate) n_unknown: usize,
     /// What the rows were recognised as, where the config leaves it to them.
     pub(crate) recognised: Option<Recognised>,
 }
@@ -137,7 +140,12 @@ fn report_unknown_keys<T: RawTable>(table: &Table, path: &str, findings: &mut Fi
         .iter()
         .filter(|entry| !T::KEYS.contains(&entry.key.as_str()))
     {
-        let unknown = names::explain(path, &entry.key, T::KEYS);
+        findings.n_unknown += 1;
+        // The search for the nearest name takes its time, and more are not drawn anyway.
+        let unknown = match findings.n_unknown <= EXPLAINED_KEYS {
+            true => names::explain(path, &entry.key, T::KEYS),
+            false => names::unexplained(path, &entry.key),
+        };
         findings.misnamed.extend(unknown.meant);
         findings.problems.push(Problem {
             message: unknown.message,

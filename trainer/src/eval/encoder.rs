@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor};
 use serde_json::Value;
+use tooltune_checkpoints::budgets::JSON_BYTES;
 use tooltune_checkpoints::sentence_transformers::{SentenceTransformer, Similarity};
 use tooltune_checkpoints::weights::Weights;
 use tooltune_data::benchmarks::slot::{ScoreError, SentenceEncoder};
+use tooltune_data::regular_file;
 use tooltune_data::text::{BertNormalization, SentenceIds, WordPiece, WordPieceOptions};
 use tooltune_kernels::ComputeDtype;
 
@@ -344,7 +346,7 @@ impl MiniLmEncoder {
 }
 
 pub(crate) fn json(path: &Path) -> Result<Value, Error> {
-    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+    let bytes = regular_file::read(path, JSON_BYTES).map_err(Error::io(path, "read"))?;
     serde_json::from_slice(&bytes)
         .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
 }

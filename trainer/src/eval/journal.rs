@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_data::regular_file;
 
 use super::writer::Written;
 use crate::error::Error;
@@ -48,7 +49,8 @@ impl Journal {
     pub fn open(dir: &Path, evaluation: &str) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(Error::io(dir, "create"))?;
         let path = dir.join(JOURNAL_FILE);
-        let written = match path.exists() {
+        let is_there = regular_file::is_there(&path).map_err(Error::io(&path, "read"))?;
+        let written = match is_there {
             true => read(&path, evaluation)?,
             false => HashMap::new(),
         };
@@ -120,7 +122,7 @@ fn line<T: Serialize>(path: &Path, line: &T) -> Result<Vec<u8>, Error> {
 }
 
 fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Written>, Error> {
-    let file = File::open(path).map_err(Error::io(path, "read"))?;
+    let file = regular_file::open(path).map_err(Error::io(path, "read"))?;
     let mut lines = BufReader::new(file).lines().map_while(Result::ok);
     let head = lines.next().unwrap_or_default();
     let head: Option<Head> = serde_json::from_str(&head).ok();

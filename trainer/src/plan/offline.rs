@@ -8,6 +8,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use serde::Serialize;
 use tooltune_checkpoints::sentence_transformers::SentenceTransformer;
+use tooltune_data::regular_file;
 use tooltune_kernels::ComputeDtype;
 
 use super::memory::{MemoryInput, MemoryPlan, memory_plan};
@@ -206,7 +207,7 @@ fn evaluation(config: &Config) -> Option<EvaluationWork> {
 /// The shape of the encoder in a folder, or of all-MiniLM-L6-v2 if it is not there: then true.
 fn encoder_shape(dir: &Path) -> Result<(MiniLmConfig, bool), Error> {
     let file = dir.join("config.json");
-    if !file.is_file() {
+    if !regular_file::is_there(&file).map_err(Error::io(&file, "read"))? {
         return Ok((MINILM, true));
     }
     let shape = MiniLmConfig::from_json(&json(&file)?)

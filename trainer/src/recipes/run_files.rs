@@ -8,9 +8,11 @@ use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_data::flat::FlattenReport;
+use tooltune_data::regular_file;
 use tooltune_data::text::TemplateDate;
 
 use super::preparation::{Flattened, Preparation};
+use crate::budgets::RUN_FILE_BYTES;
 use crate::config::{Change, Config, LoadedConfig, OnResume, RetrieverData, diff};
 use crate::error::Error;
 
@@ -28,7 +30,7 @@ pub fn write(config: &Config, lock: Value, run_dir: &Path) -> Result<(), Error> 
         .to_toml()
         .map_err(|error| Error::Usage(format!("the config cannot be written: {error}")))?;
     let lock_path = run_dir.join(LOCK_FILE);
-    if lock_path.exists() {
+    if is_there(&lock_path)? {
         check_same_inputs(&lock_path, &lock)?;
     } else {
         let bytes = serde_json::to_vec_pretty(&lock).expect("a JSON value serialises");
@@ -106,15 +108,20 @@ pub fn retriever_lock(config: &Config) -> Result<Value, Error> {
 /// `run.lock.json` cannot be read.
 pub fn base_weights_sha256(run_dir: &Path) -> Result<Option<String>, Error> {
     let path = run_dir.join(LOCK_FILE);
-    if !path.exists() {
+    if !is_there(&path)? {
         return Ok(None);
     }
     let lock = read_lock(&path)?;
     Ok(lock["base_weights_sha256"].as_str().map(str::to_owned))
 }
 
+/// Whether a file of a run is there; what is no file is an error.
+fn is_there(path: &Path) -> Result<bool, Error> {
+    regular_file::is_there(path).map_err(Error::io(path, "read"))
+}
+
 fn read_lock(path: &Path) -> Result<Value, Error> {
-    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+    let bytes = regular_file::read(path, RUN_FILE_BYTES).map_err(Error::io(path, "read"))?;
     Ok(serde_json::from_slice(&bytes).map_err(CheckpointError::json(path))?)
 }
 
@@ -205,7 +212,7 @@ pub fn nearest_folder(dir: &Path) -> PathBuf {
 /// The config of the run that a directory holds, if it holds one.
 fn kept_config(run_dir: &Path) -> Result<Option<Config>, Error> {
     let path = run_dir.join(CONFIG_FILE);
-    match path.exists() {
+    match is_there(&path)? {
         true => Ok(Some(LoadedConfig::load(&path, &[])?.config)),
         false => Ok(None),
     }

@@ -12,7 +12,9 @@ use tooltune_checkpoints::adapter::{Adapter, load_adapter, write_adapter_files};
 use tooltune_checkpoints::weights::{FloatDtype, HostTensor, Weights, write_tensors};
 use tooltune_checkpoints::{CheckpointError, atomic};
 use tooltune_data::batches::Cursor;
+use tooltune_data::regular_file;
 
+use crate::budgets::RUN_FILE_BYTES;
 use crate::error::Error;
 use crate::lora::{AdapterSlot, Adapters, LoraSpec};
 use crate::optim::Optimizer;
@@ -169,7 +171,7 @@ pub fn load_state(
     device: &Device,
 ) -> Result<TrainerState, Error> {
     let path = dir.join(STATE_FILE);
-    let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+    let bytes = regular_file::read(&path, RUN_FILE_BYTES).map_err(Error::io(&path, "read"))?;
     let state: TrainerState =
         serde_json::from_slice(&bytes).map_err(CheckpointError::json(&path))?;
     let moments = Weights::open(&dir.join(OPTIMIZER_FILE))?;

@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use std::fs;
+
 use super::*;
 
 /// A folder with these files; texts are written as they are.

@@ -12,7 +12,9 @@ use super::error::NestfulError;
 use super::math_tools::math_tool;
 use super::runner::{Execution, MathRunner, ToolRunner};
 use super::sequence::{Argument, BoundCall, CallFailure, Sequence};
+use crate::budgets::LINE_BYTES;
 use crate::python::{PyDict, PyValue, dumps, loads};
+use crate::regular_file;
 use crate::sandbox::{Limits, PythonRunner};
 
 /// The names of functions and the files that define them.
@@ -43,7 +45,7 @@ impl PythonTools {
             reason,
         };
         let map = folder.join(FUNCTION_MAP_FILE);
-        let text = std::fs::read_to_string(&map)
+        let text = regular_file::read_text(&map, LINE_BYTES as u64)
             .map_err(|error| unusable(format!("{FUNCTION_MAP_FILE} cannot be read ({error})")))?;
         let files: HashMap<String, String> = serde_json::from_str(&text).map_err(|error| {
             unusable(format!(
@@ -56,10 +58,14 @@ impl PythonTools {
         let mut named: Vec<_> = files.iter().collect();
         named.sort();
         for (name, file) in named {
-            if !folder.join(file).is_file() {
-                return Err(unusable(format!(
-                    "{FUNCTION_MAP_FILE} says that {name} is in {file}, which is not there"
-                )));
+            let is_there = regular_file::is_there(&folder.join(file));
+            match is_there.map_err(|error| unusable(format!("{file}: {error}")))? {
+                true => {}
+                false => {
+                    return Err(unusable(format!(
+                        "{FUNCTION_MAP_FILE} says that {name} is in {file}, which is not there"
+                    )));
+                }
             }
         }
         Ok(Self {

@@ -4,13 +4,14 @@
 //! tools. The decision to question: both become one template that chooses, so that the hash of a
 //! run, its checkpoints and its exports hold both wherever they hold one.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::{ChatTemplate, SpecialTokens};
+use crate::budgets::{TEMPLATE_BYTES, TOKENIZER_CONFIG_BYTES};
 use crate::json;
+use crate::regular_file;
 use crate::text::error::DataError;
 
 impl ChatTemplate {
@@ -42,17 +43,21 @@ impl ChatTemplate {
     /// - the template does not compile
     pub fn from_model_dir(dir: &Path) -> Result<Self, DataError> {
         let config_path = dir.join("tokenizer_config.json");
-        let config = match read_if_present(&config_path)? {
+        let config = match read_if_present(&config_path, TOKENIZER_CONFIG_BYTES)? {
             None => Value::Null,
             Some(text) => json::parse(&text).map_err(|error| {
                 DataError::NotJson { error }.at(&config_path.display().to_string())
             })?,
         };
         let template_path = dir.join("chat_template.jinja");
-        let (default, tool_use, origin) = match read_if_present(&template_path)? {
+        let (default, tool_use, origin) = match read_if_present(&template_path, TEMPLATE_BYTES)? {
             Some(text) => {
                 let tool_use = dir.join("additional_chat_templates/tool_use.jinja");
-                (Some(text), read_if_present(&tool_use)?, template_path)
+                (
+                    Some(text),
+                    read_if_present(&tool_use, TEMPLATE_BYTES)?,
+                    template_path,
+                )
             }
             None => {
                 let named = |name| config_template(&config, name).map(str::to_owned);
@@ -90,14 +95,16 @@ fn choosing(default: &str, tool_use: &str) -> String {
     )
 }
 
-fn read_if_present(path: &Path) -> Result<Option<String>, DataError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(DataError::Unreadable {
-            path: path.to_owned(),
-            error,
-        }),
+fn read_if_present(path: &Path, limit: u64) -> Result<Option<String>, DataError> {
+    let unreadable = |error| DataError::Unreadable {
+        path: path.to_owned(),
+        error,
+    };
+    match regular_file::is_there(path).map_err(unreadable)? {
+        true => regular_file::read_text(path, limit)
+            .map(Some)
+            .map_err(unreadable),
+        false => Ok(None),
     }
 }
 

@@ -11,7 +11,7 @@ use tooltune_checkpoints::CheckpointError;
 use tooltune_data::report::{SampleView, SuiteResult, ranked_samples, suite_of};
 use tooltune_data::text::Row;
 
-use super::{lines, text};
+use super::{is_there, lines, text};
 use crate::error::Error;
 use crate::eval::journal::JOURNAL_FILE;
 
@@ -50,7 +50,7 @@ fn name(folder: &Path) -> String {
 impl Evaluation {
     fn read(folder: &Path, label: String) -> Result<Self, Error> {
         let path = folder.join("metrics.json");
-        if !path.is_file() {
+        if !is_there(&path)? {
             let remedy = match folder.join(JOURNAL_FILE).exists() {
                 true => "its evaluation was interrupted: the same `tooltune eval` goes on with it",
                 false => "name the --output of `tooltune eval`",

@@ -10,9 +10,11 @@ use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::sentence_transformers::save_sentence_transformer;
 use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
 use tooltune_checkpoints::{CheckpointError, atomic};
+use tooltune_data::regular_file;
 use tooltune_kernels::cpu::pool;
 
 use super::run::{RetrieverRun, RetrieverState};
+use crate::budgets::RUN_FILE_BYTES;
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::encoder::{EncoderFiles, MiniLmEncoder};
@@ -69,7 +71,7 @@ pub fn write(run: &RetrieverRun<'_>, dir: &Path) -> Result<(), CheckpointError> 
 /// A file that is missing or damaged, or another encoder's.
 pub fn read(run: &mut RetrieverRun<'_>, dir: &Path, device: &Device) -> Result<(), Error> {
     let path = dir.join(STATE_FILE);
-    let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+    let bytes = regular_file::read(&path, RUN_FILE_BYTES).map_err(Error::io(&path, "read"))?;
     let state: RetrieverState =
         serde_json::from_slice(&bytes).map_err(CheckpointError::json(&path))?;
     let moments = Weights::open(&dir.join(OPTIMIZER_FILE))?;

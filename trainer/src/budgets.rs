@@ -1,0 +1,21 @@
+//! What configs and the files of runs may ask for: every budget of bytes and counts of this crate.
+//!
+//! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
+//! The error of a budget says what was asked for, the limit, and the setting, if there is one.
+
+/// The most bytes of a config. The longest of the repository have some kilobytes; one that a
+/// program wrote, with a pattern for each module of a large model, some hundreds.
+pub const CONFIG_BYTES: u64 = 4 << 20;
+
+/// The most bytes of a file that is one JSON value and that a run or an evaluation wrote, such as
+/// `run.lock.json` or `metrics.json`. The metrics of every suite with its tables have some hundred
+/// kilobytes.
+pub const RUN_FILE_BYTES: u64 = 64 << 20;
+
+/// How many faults of syntax are kept of a config. One open bracket may spoil every line behind it,
+/// and the first fifty mistakes are drawn.
+pub const SYNTAX_FAULTS: usize = 1_000;
+
+/// How many unknown keys of a config are compared with the names of all settings. The first fifty
+/// mistakes are drawn, and a config with more is none.
+pub const EXPLAINED_KEYS: usize = 100;
