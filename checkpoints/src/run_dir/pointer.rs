@@ -102,6 +102,8 @@ impl RunDir {
 
     fn write_pointer(&self, name: &str, pointer: &Pointer) -> Result<(), CheckpointError> {
         let path = self.root.join(name);
+        // Writing to a pipe would wait for whoever reads it.
+        regular_file::is_there(&path)?;
         let mut text = serde_json::to_vec(pointer).map_err(CheckpointError::json(&path))?;
         text.push(b'\n');
         write_atomic(&path, &text)
