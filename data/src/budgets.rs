@@ -20,3 +20,8 @@ pub const TEMPLATE_BYTES: u64 = 1 << 20;
 
 /// The most bytes of a `tokenizer_config.json`. The longest public ones have 1 MB.
 pub const TOKENIZER_CONFIG_BYTES: u64 = 16 << 20;
+
+/// The most requests in a row that may have no answer before the fault is taken for the server's. A
+/// server that fails for every request is so left after some tries, where thousands of rows would
+/// each be tried for minutes; rows that a server refuses by their contents seldom follow each other.
+pub const FAULTS_IN_A_ROW: usize = 8;

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::endpoint::{ChatEndpoint, ChatOptions, EndpointError, EndpointProgress, in_parallel};
+use crate::endpoint::{
+    ChatEndpoint, ChatOptions, Concern, EndpointError, EndpointProgress, Tolerance, in_parallel,
+};
 use crate::text::Message;
 
 /// Attempts at a verdict that any configuration may ask for.
@@ -65,9 +67,21 @@ pub struct JudgeVerdict {
     pub verdict: Option<bool>,
     /// The judge's replies as they came, the one with the verdict last.
     pub replies: Vec<String>,
+    /// Why the judge did not answer, where it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl JudgeVerdict {
+    fn unanswered(id: &str, error: &EndpointError) -> Self {
+        Self {
+            id: id.to_owned(),
+            verdict: None,
+            replies: Vec::new(),
+            error: Some(error.to_string()),
+        }
+    }
+
     /// Whether the sample counts as solved: not where no verdict could be read.
     pub fn is_solved(&self) -> bool {
         self.verdict == Some(true)
@@ -78,6 +92,12 @@ impl JudgeVerdict {
 pub fn n_unparsed(verdicts: &[JudgeVerdict]) -> usize {
     let unread = verdicts.iter().filter(|judged| judged.verdict.is_none());
     unread.count()
+}
+
+/// How many samples the judge did not answer, though it answered others.
+pub fn n_unanswered(verdicts: &[JudgeVerdict]) -> usize {
+    let unanswered = verdicts.iter().filter(|judged| judged.error.is_some());
+    unanswered.count()
 }
 
 /// Why not all samples have a verdict; what was judged until then can be kept.
@@ -110,7 +130,9 @@ pub enum JudgeError {
     },
 }
 
-/// Has every sample judged; the verdicts are in the order of the samples.
+/// Has every sample judged; the verdicts are in the order of the samples. A sample that the judge
+/// refuses or does not answer, though it answers others, has no verdict, as one whose replies cannot
+/// be read.
 ///
 /// `watch` is called in the caller's thread after each verdict and at least ten times a second,
 /// and may end the work by returning `false`.
@@ -118,8 +140,8 @@ pub enum JudgeError {
 /// # Errors
 ///
 /// - the options allow no attempt, or more than 20
-/// - the endpoint fails, which ends the work at once: what fails for one sample after all
-///   retries will fail for the next
+/// - the endpoint fails for every sample, or as it would for every one ([`Tolerance`]), which ends
+///   the work at once
 /// - `watch` ended the work
 pub fn judge_samples<S: Judged>(
     endpoint: &ChatEndpoint,
@@ -131,40 +153,57 @@ pub fn judge_samples<S: Judged>(
     if !(1..=MOST_ATTEMPTS).contains(&attempts) {
         return Err(JudgeError::Attempts { attempts });
     }
-    let mut n_failed = 0;
+    let (mut n_failed, mut tolerance) = (0, Tolerance::default());
+    let (mut is_broken, mut is_ended) = (false, false);
     let results = in_parallel(
         samples,
         options.concurrency,
         &mut |watched| {
-            n_failed += usize::from(watched.latest.is_some_and(Result::is_err));
-            let goes_on = watch(EndpointProgress {
+            match watched.latest {
+                Some(Ok(_)) => tolerance.answered(),
+                Some(Err(error)) => {
+                    n_failed += 1;
+                    is_broken |= !tolerance.goes_on_after(error);
+                }
+                None => {}
+            }
+            is_ended |= !watch(EndpointProgress {
                 n_done: watched.n_done,
                 n_failed,
                 n_all: samples.len(),
             });
-            goes_on && n_failed == 0
+            !is_broken && !is_ended
         },
         |sample, is_stopped| {
             let verdict = judge(endpoint, sample, options, is_stopped);
-            if verdict.is_err() {
+            if matches!(&verdict, Err(error) if error.concern() == Concern::All) {
                 // Before the thread takes another sample, not when `watch` is next called.
                 is_stopped.store(true, Ordering::Relaxed);
             }
             verdict
         },
     );
+    // Faults of their own keep their samples from a verdict, and no others.
+    let is_tolerated = |error: &EndpointError| {
+        tolerance.has_answers() && (!is_broken || error.concern() == Concern::Request)
+    };
     let mut judged = Vec::new();
     let mut failed = None;
     for (sample, result) in samples.iter().zip(results) {
         match result {
             Some(Ok(verdict)) => judged.push(verdict),
             Some(Err(EndpointError::Stopped { .. })) | None => {}
-            Some(Err(error)) => {
-                failed.get_or_insert((sample.id().to_owned(), Box::new(error)));
+            Some(Err(error)) if is_tolerated(&error) => {
+                judged.push(JudgeVerdict::unanswered(sample.id(), &error));
             }
+            // What concerns all samples is what to mend.
+            Some(Err(error)) if failed.is_none() || error.concern() == Concern::All => {
+                failed = Some((sample.id().to_owned(), Box::new(error)));
+            }
+            Some(Err(_)) => {}
         }
     }
-    match failed {
+    match failed.filter(|_| !is_ended) {
         Some((sample, error)) => Err(JudgeError::Endpoint {
             sample,
             judged,
@@ -196,5 +235,6 @@ fn judge(
         id: sample.id().to_owned(),
         verdict,
         replies,
+        error: None,
     })
 }

@@ -21,6 +21,8 @@ pub struct ChatAnswer {
     /// Tokens that the server counted (`usage.completion_tokens`), those of reasoning among them;
     /// 0 where it does not say.
     pub n_tokens: usize,
+    /// The model that the server says has answered; empty where it does not say.
+    pub model: String,
 }
 
 /// What an answer has where its text should be.
@@ -70,6 +72,12 @@ pub(super) fn read(body: &str) -> Result<ChatAnswer, NoAnswer> {
     let said = excerpt(body);
     let value: Value = match json::parse(body) {
         Ok(value) => value,
+        // A server that sends events though none were asked for.
+        Err(_) if is_event_stream(body) => {
+            return other(format!(
+                "with a stream of events, which was not asked for: {said}"
+            ));
+        }
         Err(_) if body.trim_start().starts_with('<') => {
             return other(format!("with a page of HTML: {said}"));
         }
@@ -100,9 +108,23 @@ pub(super) fn read(body: &str) -> Result<ChatAnswer, NoAnswer> {
             false => None,
         },
         text,
+        model: text_at(&value, "model"),
         finish_reason: finish_reason.unwrap_or_default().to_owned(),
         n_tokens: usize::try_from(n_tokens).unwrap_or(usize::MAX),
     })
+}
+
+/// Whether a body is what `"stream": true` asks for.
+fn is_event_stream(body: &str) -> bool {
+    let body = body.trim_start();
+    ["data:", "event:", ":"]
+        .iter()
+        .any(|field| body.starts_with(field))
+}
+
+fn text_at(value: &Value, key: &str) -> String {
+    let text = value.get(key).and_then(Value::as_str);
+    text.unwrap_or_default().to_owned()
 }
 
 /// The text of a message, empty where it has none; nothing where its content is of another type.
@@ -175,6 +197,7 @@ mod tests {
             without_text: None,
             finish_reason: "length".to_owned(),
             n_tokens: 9,
+            model: String::new(),
         };
         assert_eq!(answer, expected);
         let parts =
@@ -238,6 +261,10 @@ mod tests {
                 "a page of HTML: <!doctype html><p>Sign in",
             ),
             ("{\"choices\": [{\"mess", "what is not JSON"),
+            (
+                "data: {\"choices\": [{\"delta\": {}}]}\n\ndata: [DONE]\n\n",
+                "a stream of events, which was not asked for: data:",
+            ),
             ("[]", "without choices[0].message: []"),
             ("{\"error\": {\"message\": \"quota\"}}", "\"quota\""),
             ("{\"choices\": [{}]}", "without choices[0].message"),

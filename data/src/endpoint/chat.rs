@@ -7,14 +7,15 @@ use ureq::http::{Request, Uri, header};
 
 use super::answer::{self, ChatAnswer, NoAnswer};
 use super::error::EndpointError;
+use super::fault::FaultKind;
 use super::formats;
-use super::options::{ChatOptions, EndpointOptions};
+use super::options::{ChatOptions, EndpointOptions, OptionNames};
 use super::pool::in_parallel;
-use super::waits::{Backoff, retry_after, wait};
+use super::waits::{Backoff, pause, retry_after, wait};
 use super::wire;
 use crate::http::{
     BaseUrl, Blots, ClientOptions, Connections, Environment, HttpClient, HttpConfigError,
-    HttpReply, SecretHeaders, checked_bytes, checked_secs, excerpt, process_environment,
+    HttpFault, HttpReply, SecretHeaders, checked_bytes, checked_secs, excerpt, process_environment,
 };
 use crate::text::Message;
 
@@ -34,6 +35,7 @@ pub struct ChatEndpoint {
     total: Duration,
     retries: usize,
     backoff: Backoff,
+    names: OptionNames,
     /// Whether the server has refused `json_schema` and is asked in the older spelling.
     is_older: AtomicBool,
 }
@@ -71,10 +73,12 @@ pub struct Answered<'a> {
 enum Attempt {
     Answer(ChatAnswer),
     /// Another attempt may do better, after this wait if the server names one.
-    Again(String, Option<Duration>),
+    Again(FaultKind, String, Option<Duration>),
     /// The server knows another spelling of the format.
     OtherFormat(EndpointError),
     Never(EndpointError),
+    /// The work was stopped.
+    Stopped,
 }
 
 impl ChatEndpoint {
@@ -101,16 +105,18 @@ impl ChatEndpoint {
         let bad = |field, reason: String| HttpConfigError::BadOption { field, reason };
         if options.model.trim().is_empty() {
             let reason = "is empty; give the server's name for the model".to_owned();
-            return Err(bad("model", reason).into());
+            return Err(bad(options.names.model, reason).into());
         }
         if options.retries > MOST_RETRIES {
             let reason = format!("is {}; give at most {MOST_RETRIES}", options.retries);
             return Err(bad("retries", reason).into());
         }
-        let base = BaseUrl::parse(&options.base_url)?;
+        let base = BaseUrl::parse(options.names.base_url, &options.base_url)?;
         let url = base.join("/chat/completions");
         let secrets = match &options.api_key_env {
-            Some(variable) => SecretHeaders::bearer("api_key_env", variable, environment)?,
+            Some(variable) => {
+                SecretHeaders::bearer(options.names.api_key_env, variable, environment)?
+            }
             None => SecretHeaders::none(),
         };
         let target = url.parse();
@@ -122,7 +128,7 @@ impl ChatEndpoint {
         };
         Ok(Self {
             client: HttpClient::new(&client),
-            target: target.map_err(|_| bad("base_url", "is too long".to_owned()))?,
+            target: target.map_err(|_| bad(options.names.base_url, "is too long".to_owned()))?,
             url,
             model: options.model.clone(),
             blots: secrets.blots(),
@@ -134,6 +140,7 @@ impl ChatEndpoint {
                 first: checked_secs("first_wait_secs", options.first_wait_secs)?,
                 longest: checked_secs("max_wait_secs", options.max_wait_secs)?,
             },
+            names: options.names,
             is_older: AtomicBool::new(false),
         })
     }
@@ -152,8 +159,8 @@ impl ChatEndpoint {
     /// whose text is empty.
     ///
     /// Too many requests (429), a fault of the server (5xx), an answer with an empty list of
-    /// choices, a timeout and a broken connection are tried again, after the wait that the server asks for in `Retry-After` or else one
-    /// that doubles. A server that refuses `json_schema` and names `json_object` is from then on
+    /// choices, a timeout and a broken connection are tried again, after a wait that doubles, or the
+    /// longer one that the server asks for in `Retry-After`. A server that refuses `json_schema` and names `json_object` is from then on
     /// given the schema beside that type; whether it keeps to the schema is for the caller to
     /// check, as always.
     ///
@@ -174,8 +181,8 @@ impl ChatEndpoint {
     /// at once.
     ///
     /// `watch` is called in the caller's thread after each answer and at least ten times a
-    /// second. It may end the work by returning `false`: requests under way are given up at
-    /// their next wait or answer, and those that have no answer are [`EndpointError::Stopped`].
+    /// second. It may end the work by returning `false`: requests under way are given up at once,
+    /// and those that have no answer are [`EndpointError::Stopped`].
     pub fn complete_all(
         &self,
         requests: &[Vec<Message>],
@@ -246,9 +253,11 @@ impl ChatEndpoint {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             n_attempts += 1;
-            let (reason, asked) = match self.attempt(body.clone(), left.min(self.timeout)) {
+            let timeout = left.min(self.timeout);
+            let (kind, reason, asked) = match self.attempt(body.clone(), timeout, is_stopped) {
                 Attempt::Answer(answer) => return Ok(answer),
                 Attempt::Never(error) => return Err(error),
+                Attempt::Stopped => return Err(self.stopped()),
                 Attempt::OtherFormat(error) => {
                     let format = options.response_format.as_ref();
                     if is_older || format.and_then(formats::older).is_none() {
@@ -259,17 +268,19 @@ impl ChatEndpoint {
                     body = self.body(messages, options, is_older);
                     continue;
                 }
-                Attempt::Again(reason, asked) => (reason, asked),
+                Attempt::Again(kind, reason, asked) => (kind, reason, asked),
             };
             let no_answer = |reason| EndpointError::NoAnswer {
                 url: self.url.clone(),
                 n_attempts,
                 reason,
+                advice: self.advice(kind),
+                kind,
             };
             if n_attempts > self.retries {
                 return Err(no_answer(reason));
             }
-            let pause = asked.unwrap_or_else(|| self.backoff.after(n_attempts));
+            let pause = pause(&self.backoff, n_attempts, asked);
             let left = deadline.saturating_duration_since(Instant::now());
             if pause >= left {
                 let total = self.total;
@@ -298,7 +309,7 @@ impl ChatEndpoint {
         }
     }
 
-    fn attempt(&self, body: String, timeout: Duration) -> Attempt {
+    fn attempt(&self, body: String, timeout: Duration, is_stopped: &AtomicBool) -> Attempt {
         let mut request = Request::post(self.target.clone())
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json");
@@ -307,15 +318,30 @@ impl ChatEndpoint {
         }
         let request = match request.body(Some(body.into_bytes())) {
             Ok(request) => request,
-            Err(error) => return Attempt::Never(self.no_protocol(error.to_string())),
+            Err(error) => {
+                let reason = format!("is no address to send a request to: {error}");
+                let field = self.names.base_url;
+                return Attempt::Never(HttpConfigError::BadOption { field, reason }.into());
+            }
         };
-        match self.client.send(request, timeout) {
-            Ok(reply) => self.read(&reply),
-            Err(fault) => Attempt::Again(self.blots.blot(fault.to_string()), None),
-        }
+        let fault = match self.client.send_unless(request, timeout, is_stopped) {
+            Ok(reply) => return self.read(&reply),
+            Err(fault) => fault,
+        };
+        let kind = match fault {
+            HttpFault::Stopped => return Attempt::Stopped,
+            HttpFault::ConnectTimeout { .. } | HttpFault::NoConnection { .. } => {
+                FaultKind::Connection
+            }
+            HttpFault::Timeout { .. } => FaultKind::Timeout,
+            HttpFault::Broken { .. } => FaultKind::Broken,
+        };
+        Attempt::Again(kind, self.blots.blot(fault.to_string()), None)
     }
 
     fn read(&self, reply: &HttpReply) -> Attempt {
+        let first_bad = std::str::from_utf8(&reply.body).err();
+        let first_bad = first_bad.map(|error| error.valid_up_to());
         let body = String::from_utf8_lossy(&reply.body).into_owned();
         let body = self.blots.blot(body);
         let status = reply.status.as_u16();
@@ -327,7 +353,8 @@ impl ChatEndpoint {
             url: self.url.clone(),
             status,
             said: said.clone(),
-            hint: hint(status),
+            hint: self.hint(status),
+            kind: FaultKind::of_refusal(status, &body),
         };
         if !reply.status.is_success() && formats::names_older(&body) {
             return Attempt::OtherFormat(refused);
@@ -335,38 +362,67 @@ impl ChatEndpoint {
         if status == 429 || reply.status.is_server_error() {
             let asked = reply.header(&header::RETRY_AFTER);
             let asked = asked.and_then(|text| retry_after(text, SystemTime::now()));
-            return Attempt::Again(format!("the status {status} {said}"), asked);
+            let kind = FaultKind::of_refusal(status, &body);
+            return Attempt::Again(kind, format!("the status {status} {said}"), asked);
         }
         if !reply.status.is_success() {
             return Attempt::Never(refused);
         }
+        let no_protocol = |kind, reason| {
+            Attempt::Never(EndpointError::NotTheProtocol {
+                url: self.url.clone(),
+                status,
+                reason,
+                base_url: self.names.base_url,
+                kind,
+            })
+        };
         if reply.is_cut {
             let limit = reply.body.len();
-            let reason = format!("with more than max_body_bytes ({limit}) {said}");
-            return Attempt::Never(self.no_protocol(reason));
+            let reason = format!("with more than {limit} bytes, the most that is read, {said}");
+            return no_protocol(FaultKind::NoCompletion, reason);
+        }
+        if let Some(place) = first_bad {
+            let reason = format!("with what is not UTF-8 from byte {} on, {said}", place + 1);
+            return no_protocol(FaultKind::NotUtf8, reason);
         }
         match answer::read(&body) {
             Ok(answer) => Attempt::Answer(answer),
-            Err(NoAnswer::NoChoice(reason)) => Attempt::Again(reason, None),
-            Err(NoAnswer::Other(reason)) => Attempt::Never(self.no_protocol(reason)),
+            Err(NoAnswer::NoChoice(reason)) => Attempt::Again(FaultKind::NoChoice, reason, None),
+            Err(NoAnswer::Other(reason)) => no_protocol(FaultKind::NoCompletion, reason),
         }
     }
 
-    fn no_protocol(&self, reason: String) -> EndpointError {
-        EndpointError::NotTheProtocol {
-            url: self.url.clone(),
-            reason,
+    /// What to check when no attempt has an answer.
+    fn advice(&self, kind: FaultKind) -> String {
+        let check = match kind {
+            FaultKind::Connection => {
+                format!("check {} and that the server runs", self.names.base_url)
+            }
+            _ => "check that the server runs and what it logs".to_owned(),
+        };
+        match self.names.patience {
+            Some(options) => format!("{check}, or raise {options}"),
+            None => check,
         }
     }
-}
 
-/// What to check when the server refuses.
-fn hint(status: u16) -> &'static str {
-    match status {
-        300..=399 => "give the address that it redirects to as base_url",
-        401 | 403 => "check the key in the environment variable that api_key_env names",
-        404 | 405 => "check base_url, which usually ends in /v1, and the model's name",
-        413 => "the request is too long for the server",
-        _ => "check the model's name, the length of the messages and the options",
+    /// What to check when the server refuses.
+    fn hint(&self, status: u16) -> String {
+        let OptionNames {
+            base_url,
+            model,
+            api_key_env,
+            ..
+        } = self.names;
+        match status {
+            300..=399 => format!("give the address that it redirects to as {base_url}"),
+            401 | 403 => {
+                format!("check the key in the environment variable that {api_key_env} names")
+            }
+            404 | 405 => format!("check {base_url}, which usually ends in /v1, and {model}"),
+            413 => "the request is too long for the server".to_owned(),
+            _ => format!("check {model}, the length of the messages and the options"),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::fault::{Concern, FaultKind};
 use crate::http::HttpConfigError;
 
 /// A reason why an endpoint gave no text; every message names its URL, none holds its key.
@@ -22,13 +23,13 @@ pub enum EndpointError {
         /// The first characters of the answer.
         said: String,
         /// What to check.
-        hint: &'static str,
+        hint: String,
+        /// What is wrong.
+        kind: FaultKind,
     },
 
     /// No attempt had an answer.
-    #[error(
-        "{url} gave no answer in {n_attempts} attempts, at the last {reason}; check that the server runs, or give more time or retries"
-    )]
+    #[error("{url} gave no answer in {n_attempts} attempts, at the last {reason}; {advice}")]
     NoAnswer {
         /// The URL that was asked.
         url: String,
@@ -36,17 +37,27 @@ pub enum EndpointError {
         n_attempts: usize,
         /// What was wrong with the last one.
         reason: String,
+        /// What to check, by the options that there are.
+        advice: String,
+        /// What was wrong with the last one, in a word.
+        kind: FaultKind,
     },
 
     /// The answer is not a chat completion.
     #[error(
-        "{url} answered 200 {reason}; check that base_url leads to a server of chat completions, usually ending in /v1"
+        "{url} answered {status} {reason}; check that {base_url} leads to a server of chat completions, usually ending in /v1"
     )]
     NotTheProtocol {
         /// The URL that was asked.
         url: String,
+        /// Status of HTTP.
+        status: u16,
         /// What it is instead, with its first characters.
         reason: String,
+        /// The option with the address.
+        base_url: &'static str,
+        /// What is wrong.
+        kind: FaultKind,
     },
 
     /// The caller ended the work before this request had its answer.
@@ -55,4 +66,21 @@ pub enum EndpointError {
         /// The URL.
         url: String,
     },
+}
+
+impl EndpointError {
+    /// What is wrong with the request, in a word; nothing where none was sent to its end.
+    pub fn kind(&self) -> Option<FaultKind> {
+        match self {
+            Self::Refused { kind, .. }
+            | Self::NoAnswer { kind, .. }
+            | Self::NotTheProtocol { kind, .. } => Some(*kind),
+            Self::Options(_) | Self::Stopped { .. } => None,
+        }
+    }
+
+    /// Whom the fault concerns.
+    pub fn concern(&self) -> Concern {
+        self.kind().map_or(Concern::All, FaultKind::concern)
+    }
 }

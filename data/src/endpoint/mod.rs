@@ -7,6 +7,7 @@
 mod answer;
 mod chat;
 mod error;
+mod fault;
 mod formats;
 mod options;
 mod pool;
@@ -21,5 +22,6 @@ mod tests;
 pub use answer::{ChatAnswer, WithoutText};
 pub use chat::{Answered, ChatEndpoint, ChatRequest, EndpointProgress};
 pub use error::EndpointError;
-pub use options::{ChatOptions, EndpointOptions};
+pub use fault::{Concern, FaultKind, Tolerance};
+pub use options::{ChatOptions, EndpointOptions, OptionNames};
 pub(crate) use pool::in_parallel;

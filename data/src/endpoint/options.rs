@@ -3,6 +3,31 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// The names by which messages speak of options, so that they advise what there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionNames {
+    /// That of the address.
+    pub base_url: &'static str,
+    /// That of the model.
+    pub model: &'static str,
+    /// That of the variable which holds the key.
+    pub api_key_env: &'static str,
+    /// Those that give an answer more time, where there are some.
+    pub patience: Option<&'static str>,
+}
+
+impl Default for OptionNames {
+    /// Those of a table.
+    fn default() -> Self {
+        Self {
+            base_url: "base_url",
+            model: "model",
+            api_key_env: "api_key_env",
+            patience: Some("timeout_secs, total_secs or retries"),
+        }
+    }
+}
+
 /// A server of chat completions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,6 +60,9 @@ pub struct EndpointOptions {
     /// Bytes of an answer.
     #[serde(default = "max_body_bytes")]
     pub max_body_bytes: usize,
+    /// How messages name these options.
+    #[serde(skip)]
+    pub names: OptionNames,
 }
 
 impl EndpointOptions {
@@ -51,6 +79,7 @@ impl EndpointOptions {
             first_wait_secs: first_wait_secs(),
             max_wait_secs: max_wait_secs(),
             max_body_bytes: max_body_bytes(),
+            names: OptionNames::default(),
         }
     }
 }

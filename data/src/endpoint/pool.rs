@@ -34,10 +34,11 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
     let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (sender, receiver) = channel();
     std::thread::scope(|scope| {
+        let mut n_started = 0;
         for _ in 0..n_workers {
             let sender = sender.clone();
             let (next, is_stopped, work) = (&next, &is_stopped, &work);
-            scope.spawn(move || {
+            let started = std::thread::Builder::new().spawn_scoped(scope, move || {
                 while !is_stopped.load(Ordering::Relaxed) {
                     let idx = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(idx) else { break };
@@ -46,6 +47,24 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
                     }
                 }
             });
+            // Where the system gives fewer threads, fewer do the same work.
+            if started.is_err() {
+                break;
+            }
+            n_started += 1;
+        }
+        if n_started == 0 {
+            for (idx, item) in items.iter().enumerate() {
+                if is_stopped.load(Ordering::Relaxed) {
+                    break;
+                }
+                let latest = Some(&*results[idx].insert(work(item, &is_stopped)));
+                let n_done = idx + 1;
+                if !watch(Watched { n_done, latest }) {
+                    break;
+                }
+            }
+            return;
         }
         drop(sender);
         let mut n_done = 0;

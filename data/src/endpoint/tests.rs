@@ -232,7 +232,7 @@ fn what_is_refused_is_not_tried_again_and_the_key_is_never_repeated() {
         message.contains("answered 404 with: ") && message.contains("does not exist"),
         "{message}"
     );
-    assert!(message.contains("and the model's name"), "{message}");
+    assert!(message.contains("ends in /v1, and model"), "{message}");
 
     let (result, n_requests) = complete(|o| o.api_key_env = None, backwards);
     let message = result.expect_err("no key").to_string();
@@ -272,9 +272,20 @@ fn an_answer_that_is_no_completion_says_what_it_is() {
         ),
         (
             plain(&"[0]".repeat(100_000)),
-            "with more than max_body_bytes (10000) with: [0][0]",
+            "with more than 10000 bytes, the most that is read, with: [0][0]",
         ),
-        (plain("data: {\"choices\": []}\n\n"), "not JSON"),
+        (
+            plain("data: {\"choices\": []}\n\n"),
+            "answered 200 with a stream of events, which was not asked for",
+        ),
+        (
+            Answer::Reply(204, Vec::new(), Vec::new()),
+            "answered 204 with an empty body",
+        ),
+        (
+            Answer::Reply(200, Vec::new(), b"{\"a\": \"\xff\xfe\"}".to_vec()),
+            "answered 200 with what is not UTF-8 from byte 8 on, with: {",
+        ),
     ] {
         let (result, n_requests) = complete(|_| (), move |_, _| answer.clone());
         let message = result.expect_err(expected).to_string();
@@ -399,6 +410,7 @@ fn an_answer_without_a_text_is_an_answer_and_is_not_asked_for_again() {
         without_text: Some(WithoutText::Reasoning),
         finish_reason: "length".to_owned(),
         n_tokens: 512,
+        model: String::new(),
     };
     assert_eq!(answer, Ok(expected));
     assert_eq!(server.received().len(), 1);
@@ -409,5 +421,128 @@ fn an_answer_without_a_text_is_an_answer_and_is_not_asked_for_again() {
     assert!(
         message.contains("at the last an answer without choices[0]"),
         "{message}"
+    );
+}
+
+#[test]
+fn stopped_requests_end_even_while_a_server_is_silent() {
+    // Nothing but the stop ends them: the server would have to break off first.
+    let server = chat_server(|_, _| Answer::Hang);
+    let requests: Vec<Vec<Message>> = (0..50).map(|n| ask(&n.to_string())).collect();
+    let endpoint = endpoint(&EndpointOptions {
+        timeout_secs: 6000.0,
+        total_secs: 6000.0,
+        ..options(&server.url())
+    });
+    let mut watch = |_| server.received().len() < 4;
+    let start = Instant::now();
+    let results = endpoint.complete_all(&requests, &ChatOptions::default(), 4, &mut watch);
+    assert!(start.elapsed() < Duration::from_secs(50));
+    for result in results {
+        assert!(
+            matches!(result, Err(EndpointError::Stopped { .. })),
+            "{result:?}"
+        );
+    }
+    assert_eq!(server.received().len(), 4);
+}
+
+#[test]
+fn messages_advise_the_options_that_there_are() {
+    let names = OptionNames {
+        base_url: "--endpoint",
+        model: "--endpoint-model",
+        api_key_env: "--api-key-env",
+        patience: None,
+    };
+    for (answer, expected) in [
+        (
+            status(401, None),
+            "environment variable that --api-key-env names",
+        ),
+        (
+            status(404, None),
+            "check --endpoint, which usually ends in /v1, and --endpoint-model",
+        ),
+        (status(400, None), "check --endpoint-model, the length"),
+        (Answer::redirect(302, "/v2"), "redirects to as --endpoint"),
+        (Answer::html(200, "<p>"), "check that --endpoint leads to"),
+        (
+            status(500, None),
+            "check that the server runs and what it logs",
+        ),
+    ] {
+        let (result, _) = complete(|o| o.names = names, move |_, _| answer.clone());
+        let message = result.expect_err(expected).to_string();
+        assert!(message.contains(expected), "{message}");
+        for absent in [
+            "base_url",
+            "api_key_env",
+            "_secs",
+            "retries",
+            "max_body_bytes",
+        ] {
+            assert!(!message.contains(absent), "{message}");
+        }
+    }
+    let mut wrong = options("http://127.0.0.1:9/v1?key=hunter2hunter2");
+    wrong.names = names;
+    let made = ChatEndpoint::with_environment(&wrong, &environment);
+    let message = made.expect_err("a query").to_string();
+    assert!(
+        message.contains("--endpoint \"http://127.0.0.1:9/v1?***\""),
+        "{message}"
+    );
+}
+
+#[test]
+fn sixteen_requests_at_once_keep_their_order_through_answers_of_every_kind() {
+    let server = chat_server(|request, number| {
+        let text = last_content(request).to_owned();
+        let n: usize = text.parse().expect("a number");
+        std::thread::sleep(Duration::from_millis((n * 7 % 16) as u64));
+        match n % 8 {
+            // Another model, a reason that nobody knows, and calls that are none.
+            1 => Answer::json(
+                200,
+                &json!({"model": "other", "choices": [{"finish_reason": "moon", "message":
+                    {"content": text, "tool_calls": "none"}}]}),
+            ),
+            // JSON under another type.
+            2 => {
+                let body = json!({"choices": [{"message": {"content": text}}]}).to_string();
+                Answer::Reply(
+                    200,
+                    vec![("Content-Type".to_owned(), "text/html".to_owned())],
+                    body.into_bytes(),
+                )
+            }
+            3 => Answer::json(400, &json!({"error": {"code": "context_length_exceeded"}})),
+            4 if number % 2 == 0 => Answer::Raw(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{\"ch".to_vec(),
+            ),
+            _ => completion(&text),
+        }
+    });
+    let requests: Vec<Vec<Message>> = (0..96).map(|n| ask(&n.to_string())).collect();
+    let options = EndpointOptions {
+        retries: 20,
+        ..options(&server.url())
+    };
+    let results =
+        endpoint(&options).complete_all(&requests, &ChatOptions::default(), 16, &mut |_| true);
+    for (n, result) in results.iter().enumerate() {
+        match n % 8 {
+            3 => {
+                let error = result.as_ref().expect_err("too long");
+                assert_eq!(error.kind(), Some(FaultKind::Context));
+            }
+            _ => assert_eq!(result.as_ref().map(|a| a.text.clone()), Ok(n.to_string())),
+        }
+    }
+    let odd = results[1].as_ref().expect("an answer");
+    assert_eq!(
+        (odd.model.as_str(), odd.finish_reason.as_str()),
+        ("other", "moon")
     );
 }

@@ -21,6 +21,13 @@ impl Backoff {
     }
 }
 
+/// The wait before the next attempt: what the server asks for, and never less than what doubles,
+/// so that a server that asks for no wait is not asked without one.
+pub(super) fn pause(backoff: &Backoff, n_failed: usize, asked: Option<Duration>) -> Duration {
+    let own = backoff.after(n_failed);
+    asked.map_or(own, |asked| asked.max(own))
+}
+
 /// Waits, but not once `is_stopped`; whether the wait came to its end.
 pub(super) fn wait(pause: Duration, is_stopped: &AtomicBool) -> bool {
     const SLICE: Duration = Duration::from_millis(50);
@@ -86,6 +93,19 @@ mod tests {
         };
         let waits = [1, 2, 3, 4, 5, 1_000_000, usize::MAX].map(|n| backoff.after(n).as_millis());
         assert_eq!(waits, [100, 200, 400, 800, 1000, 1000, 1000]);
+    }
+
+    #[test]
+    fn a_server_that_asks_for_no_wait_is_waited_for_all_the_same() {
+        let backoff = Backoff {
+            first: Duration::from_secs(1),
+            longest: Duration::from_secs(30),
+        };
+        let secs = |n_failed, asked: Option<u64>| {
+            pause(&backoff, n_failed, asked.map(Duration::from_secs)).as_secs()
+        };
+        assert_eq!([1, 2, 3, 4].map(|n| secs(n, Some(0))), [1, 2, 4, 8]);
+        assert_eq!((secs(1, Some(7)), secs(3, None)), (7, 4));
     }
 
     #[test]

@@ -63,6 +63,27 @@ fn host_and_port(authority: &Authority) -> Option<(String, Option<u16>)> {
     (is_plain && is_port_good && !host.is_empty()).then(|| (host, authority.port_u16()))
 }
 
+/// An address as a message may show it: what stands before an `@` may be a password, and what
+/// stands behind `?` or `#` a key.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let (address, rest) = match text.find(['?', '#']) {
+        Some(end) => text.split_at(end),
+        None => (text, ""),
+    };
+    // A password may hold such a character: then nobody can say where it begins and ends.
+    if rest.contains('@') {
+        return "***".to_owned();
+    }
+    let shown = match address.rfind('@') {
+        None => address.to_owned(),
+        Some(end) => format!("***{}", &address[end..]),
+    };
+    match rest.chars().next() {
+        Some(mark) => format!("{shown}{mark}***"),
+        None => shown,
+    }
+}
+
 /// Where the paths of an API begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BaseUrl {
@@ -71,20 +92,17 @@ pub(crate) struct BaseUrl {
 }
 
 impl BaseUrl {
-    /// Reads a base URL; a slash at its end does not matter.
+    /// Reads a base URL, whose option messages name; a slash at its end does not matter.
     ///
     /// # Errors
     ///
     /// - it is no absolute URL of http or https
     /// - it has a user name, a query string or a fragment
-    pub(crate) fn parse(text: &str) -> Result<Self, HttpConfigError> {
+    pub(crate) fn parse(option: &'static str, text: &str) -> Result<Self, HttpConfigError> {
         let text = text.trim().trim_end_matches('/');
-        // What stands before an @ may be a password.
-        let given = match text.rfind('@') {
-            None => text.to_owned(),
-            Some(end) => format!("...{}", &text[end..]),
-        };
+        let given = without_secrets(text);
         let bad = |reason| HttpConfigError::BadBaseUrl {
+            option,
             given: given.clone(),
             reason,
         };
@@ -94,7 +112,9 @@ impl BaseUrl {
             ));
         }
         if text.contains(['?', '#']) {
-            return Err(bad("has a query string or a fragment"));
+            return Err(bad(
+                "has a query string or a fragment, which an address cannot have here",
+            ));
         }
         let url: Uri = text.parse().map_err(|_| bad("is no URL"))?;
         let origin = Origin::of(&url).ok_or_else(|| bad("is no absolute URL of http or https"))?;
@@ -139,7 +159,7 @@ impl AllowedHosts {
             let entry = authority.as_ref().and_then(host_and_port);
             let entry = entry.filter(|(host, _)| !host.contains('*'));
             entry.ok_or_else(|| HttpConfigError::BadHost {
-                entry: text.clone(),
+                entry: without_secrets(text),
             })
         };
         let allowed = Self {
@@ -148,7 +168,11 @@ impl AllowedHosts {
         if !allowed.holds(origin) {
             return Err(HttpConfigError::HostNotAllowed {
                 host: origin.to_string(),
-                allowed: hosts.join(", "),
+                allowed: hosts
+                    .iter()
+                    .map(|host| without_secrets(host))
+                    .collect::<Vec<_>>()
+                    .join(", "),
             });
         }
         Ok(allowed)
@@ -224,7 +248,8 @@ mod tests {
 
     #[test]
     fn a_base_url_has_scheme_host_and_path_and_nothing_else() {
-        let base = BaseUrl::parse(" https://API.example.org./v1/ ").expect("a URL");
+        let parse = |text| BaseUrl::parse("base_url", text);
+        let base = parse(" https://API.example.org./v1/ ").expect("a URL");
         assert_eq!(base.join("/x"), "https://API.example.org./v1/x");
         assert_eq!(base.origin().to_string(), "api.example.org:443");
         for (text, expected) in [
@@ -238,8 +263,16 @@ mod tests {
             ("https://host/v1?key=1", "has a query string"),
             ("https://host/v1#x", "fragment"),
             ("https://me:hunter2@host/v1", "names a user"),
+            ("https://me:hun?ter2hunter2@host/v1", "names a user"),
+            (
+                "https://host/v1?api-key=hunter2",
+                "base_url \"https://host/v1?***\" has a query string",
+            ),
+            ("https://host/v1#hunter2", "https://host/v1#***"),
+            ("https://host/v1?a=b@hunter2", "names a user"),
+            ("me:hunter2@host", "\"***@host\" names a user"),
         ] {
-            let message = BaseUrl::parse(text).expect_err(expected).to_string();
+            let message = parse(text).expect_err(expected).to_string();
             assert!(message.contains(expected), "{text}: {message}");
             assert!(!message.contains("hunter2"), "{message}");
         }
@@ -247,7 +280,7 @@ mod tests {
 
     #[test]
     fn only_hosts_of_the_list_may_be_asked() {
-        let base = BaseUrl::parse("https://api.example.org/v1").expect("a URL");
+        let base = BaseUrl::parse("base_url", "https://api.example.org/v1").expect("a URL");
         let origin = |text: &str| Origin::of(&text.parse().expect("a URL")).expect("absolute");
         let own = AllowedHosts::parse(&[], &base).expect("the base's own");
         assert!(own.holds(&origin("https://API.example.org:443/x")));

@@ -1,6 +1,8 @@
 //! One request, one reply, within one deadline and one limit of size.
 
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -8,6 +10,9 @@ use ureq::http::{HeaderMap, HeaderName, Request, StatusCode};
 
 /// Bytes of a response's headers that are read.
 const MAX_HEADER_BYTES: usize = 64 << 10;
+
+/// How often a request that waits looks whether its work was stopped.
+const TICK: Duration = Duration::from_millis(50);
 
 /// What a client is made of.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +77,9 @@ pub(crate) enum HttpFault {
     /// The connection ended before the reply did, or what came is no HTTP.
     #[error("the answer broke off: {reason}")]
     Broken { reason: String },
+    /// The work was stopped before the reply was there.
+    #[error("the work was stopped")]
+    Stopped,
 }
 
 impl HttpClient {
@@ -130,6 +138,46 @@ impl HttpClient {
             body: bytes,
             is_cut,
         })
+    }
+
+    /// As [`HttpClient::send`], but given up at once when `is_stopped`: the request is then left to
+    /// a thread of its own, which ends with its timeout or with the process.
+    ///
+    /// # Errors
+    ///
+    /// - those of [`HttpClient::send`]
+    /// - the work was stopped, or the system gives no thread
+    pub(crate) fn send_unless(
+        &self,
+        request: Request<Option<Vec<u8>>>,
+        timeout: Duration,
+        is_stopped: &AtomicBool,
+    ) -> Result<HttpReply, HttpFault> {
+        let (sender, receiver) = channel();
+        let client = self.clone();
+        let work = move || {
+            // Nobody listens any more where the work was stopped.
+            let _ = sender.send(client.send(request, timeout));
+        };
+        let thread = std::thread::Builder::new().name("request".to_owned());
+        thread
+            .spawn(work)
+            .map_err(|error| HttpFault::NoConnection {
+                reason: format!("the system gives no thread for it: {error}"),
+            })?;
+        loop {
+            match receiver.recv_timeout(TICK) {
+                Ok(reply) => return reply,
+                Err(RecvTimeoutError::Timeout) if is_stopped.load(Ordering::Relaxed) => {
+                    return Err(HttpFault::Stopped);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    let reason = "its thread ended without a word".to_owned();
+                    return Err(HttpFault::Broken { reason });
+                }
+            }
+        }
     }
 
     fn run<B: ureq::AsSendBody>(

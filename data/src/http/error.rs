@@ -8,10 +8,12 @@ use thiserror::Error;
 pub enum HttpConfigError {
     /// A base URL is none, or holds what does not belong there.
     #[error(
-        "base_url {given:?} {reason}; give scheme, host and path, such as https://api.example.org/v1"
+        "{option} {given:?} {reason}; give scheme, host and path, such as https://api.example.org/v1"
     )]
     BadBaseUrl {
-        /// What was given, user names and passwords left out.
+        /// The option.
+        option: &'static str,
+        /// What was given, without user names, passwords and query strings.
         given: String,
         /// What is wrong with it.
         reason: &'static str,

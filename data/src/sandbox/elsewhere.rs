@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::SandboxError;
 use super::finished::Finished;
@@ -26,6 +28,12 @@ impl Sandbox {
     /// - always, whatever is required
     pub fn new(_: Launcher, _: Requirement) -> Result<Self, SandboxError> {
         Err(SandboxError::OtherSystem)
+    }
+
+    /// The same.
+    #[must_use]
+    pub fn stopped_by(self, _: Arc<AtomicBool>) -> Self {
+        self
     }
 
     /// What isolates the runs.

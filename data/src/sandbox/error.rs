@@ -60,6 +60,10 @@ pub enum SandboxError {
     #[error("a run in the sandbox cannot be watched: {0}")]
     Watch(io::Error),
 
+    /// The caller ended the work while the code ran; nothing of it is left.
+    #[error("a run in the sandbox was stopped with the work that it belongs to")]
+    Stopped,
+
     /// A folder that the code shall read cannot be given to it.
     #[error("read-only folder {}: {reason}", .path.display())]
     BadFolder {

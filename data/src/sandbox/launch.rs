@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -25,6 +27,8 @@ use crate::regular_file;
 pub struct Sandbox {
     launcher: Launcher,
     isolation: Isolation,
+    /// Whether the caller has ended the work.
+    stop: Arc<AtomicBool>,
 }
 
 impl Sandbox {
@@ -46,6 +50,7 @@ impl Sandbox {
             let sandbox = Self {
                 launcher: launcher.clone(),
                 isolation,
+                stop: Arc::default(),
             };
             match sandbox.run_order(None, &[], &[], &Limits::default()) {
                 Ok(_) if parts.isolate() || requirement == Requirement::AllowUnisolated => {
@@ -62,6 +67,12 @@ impl Sandbox {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The same, whose runs end at once when `stop` is set.
+    #[must_use]
+    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+        Self { stop, ..self }
     }
 
     /// What isolates the runs.
@@ -98,7 +109,10 @@ impl Sandbox {
         let folder = control_folder(&order, request)?;
         let start = Instant::now();
         let mut guard = self.start(folder.path())?;
-        let watched = attend(&mut guard, start + wall, limits.output_bytes)?;
+        let watched = attend(&mut guard, start + wall, limits.output_bytes, &self.stop)?;
+        if watched.stop == Some(Stop::Caller) {
+            return Err(SandboxError::Stopped);
+        }
         let finished = finish(self, folder.path(), watched, start.elapsed(), limits)?;
         let path = folder.path().to_owned();
         folder
@@ -170,7 +184,12 @@ fn control_folder(order: &Order, request: &[u8]) -> Result<TempDir, SandboxError
 }
 
 /// Watches until the guard is gone; then the program is gone, too.
-fn attend(guard: &mut Child, deadline: Instant, limit: u64) -> Result<Watched, SandboxError> {
+fn attend(
+    guard: &mut Child,
+    deadline: Instant,
+    limit: u64,
+    is_stopped: &AtomicBool,
+) -> Result<Watched, SandboxError> {
     let leash = guard.stdin.take();
     let streams = guard.stdout.take().zip(guard.stderr.take());
     let watched = match streams {
@@ -178,6 +197,7 @@ fn attend(guard: &mut Child, deadline: Instant, limit: u64) -> Result<Watched, S
             [OwnedFd::from(out), OwnedFd::from(err)].map(File::from),
             deadline,
             limit,
+            is_stopped,
         ),
         None => Err(std::io::Error::other("a process without its pipes")),
     };
@@ -239,7 +259,7 @@ fn ended(stop: Option<Stop>, end: Option<End>, limits: &Limits) -> Ended {
     const SIGKILL: i32 = 9;
     const SIGXCPU: i32 = 24;
     match (stop, end) {
-        (Some(Stop::WallTime), _) => Ended::WallTime,
+        (Some(Stop::WallTime | Stop::Caller), _) => Ended::WallTime,
         (Some(Stop::Output), _) => Ended::OutputTooLarge,
         (None, Some(end)) => match end.signal {
             Some(SIGXCPU) => Ended::CpuTime,

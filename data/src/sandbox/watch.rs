@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,6 +12,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 /// Longer than killing a process and collecting it takes.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How often a run that is silent is looked after.
+const TICK: Duration = Duration::from_millis(50);
 
 /// What a run printed while it was watched.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(super) struct Watched {
 pub(super) enum Stop {
     WallTime,
     Output,
+    /// The caller ended the work.
+    Caller,
 }
 
 struct Stream {
@@ -34,10 +40,16 @@ struct Stream {
     is_open: bool,
 }
 
-/// Reads both pipes until they end, the deadline comes or one brings more than `limit` bytes.
+/// Reads both pipes until they end, the deadline comes, one brings more than `limit` bytes, or the
+/// caller sets `is_stopped`.
 ///
 /// The guard holds both pipes as long as it lives, so they do not end before the run does.
-pub(super) fn watch(pipes: [File; 2], deadline: Instant, limit: u64) -> io::Result<Watched> {
+pub(super) fn watch(
+    pipes: [File; 2],
+    deadline: Instant,
+    limit: u64,
+    is_stopped: &AtomicBool,
+) -> io::Result<Watched> {
     let mut streams = pipes.map(|pipe| Stream {
         pipe,
         bytes: Vec::new(),
@@ -51,7 +63,10 @@ pub(super) fn watch(pipes: [File; 2], deadline: Instant, limit: u64) -> io::Resu
         if left.is_zero() {
             break Some(Stop::WallTime);
         }
-        read_ready(&mut streams, left)?;
+        if is_stopped.load(Ordering::Relaxed) {
+            break Some(Stop::Caller);
+        }
+        read_ready(&mut streams, left.min(TICK))?;
         if streams
             .iter()
             .any(|stream| stream.bytes.len() as u64 > limit)

@@ -21,7 +21,9 @@ mod report;
 mod restbench;
 mod rouge;
 
-pub use super::llm_judge::{JudgeError, JudgeOptions, JudgeVerdict, judge_samples, n_unparsed};
+pub use super::llm_judge::{
+    JudgeError, JudgeOptions, JudgeVerdict, judge_samples, n_unanswered, n_unparsed,
+};
 pub use api_bank::{ApiBankCall, ApiBankSample, api_bank_correctness, api_bank_sample_accuracy};
 pub use api_bank_report::{ApiBankReport, ApiBankScore, api_bank_table};
 pub use calls::{

@@ -53,17 +53,23 @@ pub fn score_predictions(
             return Err(ToolQaError::NoRunner { setting });
         }
     };
-    let mut is_broken = false;
+    let (mut is_broken, mut is_ended) = (false, false);
     let results = in_parallel(
         &pairs,
         options.concurrency,
         &mut |watched| {
             is_broken |= watched.latest.is_some_and(Result::is_err);
-            watch(watched.n_done) && !is_broken
+            is_ended |= !watch(watched.n_done);
+            !is_ended && !is_broken
         },
         |(row, prediction), _| reader.sample(row, prediction),
     );
     let n_done = results.iter().flatten().count();
+    // Code that ran when the work ended has no answer, which is no fault of its own.
+    if is_ended && results.iter().flatten().any(Result::is_err) {
+        let n = rows.len();
+        return Err(ToolQaError::Stopped { n_done, n });
+    }
     let samples: Vec<ToolQaSample> = results.into_iter().flatten().collect::<Result<_, _>>()?;
     if n_done < rows.len() {
         let n = rows.len();

@@ -26,11 +26,14 @@ impl HttpExecutor {
                 return Err(too_late().to_string());
             }
             let built = self.built(&request, &url)?;
-            let reply = self.client.send(built, left).map_err(|fault| match fault {
-                // What is left after a redirect is no time that anyone configured.
-                HttpFault::Timeout { .. } => too_late().to_string(),
-                fault => self.blots.blot(fault.to_string()),
-            })?;
+            let reply = self
+                .client
+                .send_unless(built, left, &self.stop)
+                .map_err(|fault| match fault {
+                    // What is left after a redirect is no time that anyone configured.
+                    HttpFault::Timeout { .. } => too_late().to_string(),
+                    fault => self.blots.blot(fault.to_string()),
+                })?;
             let location = reply.header(&header::LOCATION);
             let is_redirect = matches!(reply.status.as_u16(), 301 | 302 | 303 | 307 | 308);
             let Some(location) = location.filter(|_| is_redirect) else {

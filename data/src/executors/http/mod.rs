@@ -13,6 +13,8 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -45,6 +47,8 @@ pub struct HttpExecutor {
     blots: Blots,
     timeout: Duration,
     max_redirects: usize,
+    /// Whether the work was stopped.
+    stop: Arc<AtomicBool>,
 }
 
 impl HttpExecutor {
@@ -73,7 +77,7 @@ impl HttpExecutor {
         options: &HttpOptions,
         environment: Environment<'_>,
     ) -> Result<Self, HttpConfigError> {
-        let base = BaseUrl::parse(&options.base_url)?;
+        let base = BaseUrl::parse("base_url", &options.base_url)?;
         let allowed = AllowedHosts::parse(&options.allowed_hosts, &base)?;
         let secrets = SecretHeaders::read(&options.headers, environment)?;
         let catalogue = catalogue(&operations)?;
@@ -95,7 +99,15 @@ impl HttpExecutor {
             base,
             allowed,
             secrets,
+            stop: Arc::default(),
         })
+    }
+
+    /// The same, which gives up a call at once when `stop` is set; its result is then a failed
+    /// call, and nobody knows whether the server has done what it was asked.
+    #[must_use]
+    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+        Self { stop, ..self }
     }
 
     /// The documents of the operations, in order.
@@ -190,6 +202,9 @@ impl HttpExecutor {
         let has_no_body = [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT].contains(&status)
             || method == Method::HEAD;
         let exception = match &output {
+            _ if !is_text && status.is_success() && !reply.is_cut => {
+                format!("{answered}, but not in UTF-8, {said}")
+            }
             _ if !status.is_success() => format!("{answered} {said}"),
             Some(_) => return CallResult::success(output.unwrap_or_default()),
             None if body.is_empty() && has_no_body => return CallResult::success(Value::Null),

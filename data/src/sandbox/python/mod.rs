@@ -8,6 +8,8 @@ mod interpreter;
 mod outcome;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 use serde::de::IgnoredAny;
@@ -46,6 +48,15 @@ impl PythonRunner {
             sandbox,
             interpreter,
         })
+    }
+
+    /// The same, whose runs end at once when `stop` is set, with [`SandboxError::Stopped`].
+    #[must_use]
+    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+        Self {
+            sandbox: self.sandbox.stopped_by(stop),
+            ..self
+        }
     }
 
     /// What isolates the runs.

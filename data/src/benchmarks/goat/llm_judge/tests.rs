@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agents::{EndReason, Method};
-use crate::benchmarks::goat::{JudgeError, JudgeOptions, JudgeVerdict, judge_samples, n_unparsed};
+use crate::benchmarks::goat::{
+    JudgeError, JudgeOptions, JudgeVerdict, judge_samples, n_unanswered, n_unparsed,
+};
 use crate::endpoint::chat_server::{chat_server, completion, environment, last_content, options};
 use crate::endpoint::{ChatEndpoint, EndpointProgress};
 use crate::http::test_server::{Answer, TestServer};
@@ -133,7 +135,7 @@ fn a_reply_without_a_text_is_an_attempt_without_a_verdict() {
 fn a_failed_endpoint_names_the_url_and_the_sample_and_keeps_what_was_judged() {
     let server = chat_server(
         |request, _| match last_content(request).contains("too long") {
-            true => Answer::json(400, &json!({"error": "context length exceeded"})),
+            true => Answer::json(403, &json!({"error": "quota exceeded"})),
             false => strict(request),
         },
     );
@@ -149,8 +151,8 @@ fn a_failed_endpoint_names_the_url_and_the_sample_and_keeps_what_was_judged() {
     for part in [
         "sample \"3\" cannot be judged",
         &server.url(),
-        "400",
-        "context length",
+        "403",
+        "quota exceeded",
     ] {
         assert!(message.contains(part), "{message}");
     }
@@ -161,6 +163,36 @@ fn a_failed_endpoint_names_the_url_and_the_sample_and_keeps_what_was_judged() {
     assert_eq!(ids, ["0", "1", "2"]);
     // Nothing is asked after the refusal.
     assert_eq!(server.received().len(), 4);
+}
+
+#[test]
+fn a_sample_that_is_refused_has_no_verdict_and_costs_no_other() {
+    let server = chat_server(|request, _| {
+        let case = last_content(request);
+        let too_long = json!({"error": {"message": "maximum context length is 10 tokens"}});
+        match () {
+            () if case.contains("too long") => Answer::json(400, &too_long),
+            () if case.contains("odd") => Answer::json(500, &json!({"error": "oops"})),
+            () => strict(request),
+        }
+    });
+    let mut samples: Vec<JudgeSample> = (0..20).map(|n| sample(&n.to_string(), "x")).collect();
+    samples[0].answer = "too long".to_owned();
+    samples[7].answer = "odd".to_owned();
+    let options = JudgeOptions::default();
+    let judged = judge_samples(&endpoint(&server), &samples, &options, &mut |_| true);
+    let judged = judged.expect("all but two");
+    assert_eq!((judged.len(), n_unanswered(&judged)), (20, 2));
+    assert_eq!(n_unparsed(&judged), 2);
+    for (n, word) in [(0, "maximum context length"), (7, "oops")] {
+        let error = judged[n].error.as_deref().expect("no answer");
+        assert!(error.contains(word), "{error}");
+        assert!(!judged[n].is_solved());
+    }
+    // A judge that answers nobody is no judge.
+    let alone = &samples[..1];
+    let error = judge_samples(&endpoint(&server), alone, &options, &mut |_| true);
+    assert!(matches!(error, Err(JudgeError::Endpoint { .. })), "{error:?}");
 }
 
 #[test]

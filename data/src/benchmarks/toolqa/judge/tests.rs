@@ -119,6 +119,7 @@ fn replies_that_say_neither_are_counted() {
         id: String::new(),
         verdict: None,
         replies: replies.iter().map(|text| (*text).to_owned()).collect(),
+        error: None,
     };
     let verdicts = [
         verdict(&["True."]),

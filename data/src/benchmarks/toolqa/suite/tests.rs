@@ -220,6 +220,7 @@ fn verdicts_are_added_and_what_has_no_answer_is_not_approved() {
         id: id.to_owned(),
         verdict,
         replies: vec!["True".to_owned()],
+        error: None,
     };
     let run = run.with_verdicts(&[verdict("q0", Some(true)), verdict("q9", Some(true))]);
     let run = run.expect("a run");
