@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use signal_hook::consts::SIGTERM;
 use thiserror::Error;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_data::batches::BatchError;
@@ -155,10 +156,16 @@ pub enum Error {
         /// Where the state was saved.
         checkpoint: String,
     },
+    /// A signal ended work that is no training.
+    #[error("{} came: {source}", name_of(*signal))]
+    BySignal {
+        /// Its number.
+        signal: i32,
+        /// What became of the work.
+        source: Box<Self>,
+    },
     /// A signal ended an evaluation whose texts so far are kept.
-    #[error(
-        "stopped by a signal; {n_texts} texts are in {dir}; the same command goes on from there"
-    )]
+    #[error("stopped; {n_texts} texts are in {dir}; the same command goes on from there")]
     StoppedWithTexts {
         /// How many there are.
         n_texts: usize,
@@ -166,7 +173,7 @@ pub enum Error {
         dir: String,
     },
     /// A signal ended work that has nothing to save.
-    #[error("stopped by a signal; nothing was written")]
+    #[error("stopped; nothing was written")]
     Stopped,
     /// The input or output of `score` broke off.
     #[error(transparent)]
@@ -191,8 +198,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a signal, and nothing that is wrong, has ended the work.
+    pub fn is_stop(&self) -> bool {
+        matches!(self, Self::Stopped | Self::StoppedWithTexts { .. })
+    }
+
     /// The process's exit status: 2 config, 3 data, 4 no memory left on the device, 5 non-finite, 75
-    /// preempted and saved, else 1.
+    /// preempted and saved, 128 and the number of a signal that ended other work, else 1. SIGINT
+    /// gives 130 for an evaluation whose texts are kept, too: who typed it needs no second run.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_)
@@ -216,6 +229,10 @@ impl Error {
             | Self::MalformedLines { .. } => 3,
             Self::OutOfMemory(_) => 4,
             Self::NonFinite { .. } => 5,
+            Self::BySignal { signal, source } => match **source {
+                Self::StoppedWithTexts { .. } if *signal == SIGTERM => 75,
+                _ => u8::try_from(128 + signal).unwrap_or(1),
+            },
             Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,
             Self::Stopped
             | Self::Stream(_)
@@ -241,5 +258,12 @@ impl Error {
             doing,
             source,
         }
+    }
+}
+
+fn name_of(signal: i32) -> &'static str {
+    match signal {
+        SIGTERM => "SIGTERM",
+        _ => "SIGINT",
     }
 }

@@ -7,8 +7,19 @@ use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::Colors;
 use tooltune::eval::code::SANDBOX_STAGE;
-use tooltune::{Error, commands};
+use tooltune::{Error, commands, process};
+use tooltune_kernels::cpu::heap::{self, TellingHeap};
 use tracing_subscriber::EnvFilter;
+
+/// Bytes of the stack that commands run on, whatever `ulimit -s` says: four times what most systems
+/// give the first thread, and taken only as far as it is used.
+const STACK_BYTES: usize = 32 << 20;
+
+/// The status of a program that memory was refused to.
+const NO_MEMORY: u8 = 4;
+
+#[global_allocator]
+static HEAP: TellingHeap = TellingHeap;
 
 fn main() -> ExitCode {
     // A stage of the sandbox must be alone in its process: before any thread, and without clap.
@@ -21,12 +32,41 @@ fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
+    process::survive_file_limit();
+    heap::end_with(NO_MEMORY);
+    let command = std::thread::Builder::new()
+        .name("command".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(run);
+    match command.map(std::thread::JoinHandle::join) {
+        Ok(Ok(status)) => status,
+        // The panic has said what it had to say.
+        Ok(Err(_)) => ExitCode::from(101),
+        Err(error) => {
+            say(&format!("no thread for the command: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> ExitCode {
     match commands::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error);
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+#[allow(
+    clippy::print_stderr,
+    reason = "the last word of a command that failed"
+)]
+fn say(message: &str) {
+    match process::limits_behind(message) {
+        Some(limits) => eprintln!("tooltune: {message}; {limits}"),
+        None => eprintln!("tooltune: {message}"),
     }
 }
 
@@ -42,6 +82,6 @@ fn report(error: &Error) {
     };
     match error {
         Error::Config(error) => eprint!("{}", error.render(colors)),
-        other => eprintln!("tooltune: {other}"),
+        other => say(&other.to_string()),
     }
 }

@@ -1,6 +1,15 @@
-//! What the operating system says of this process.
+//! What the operating system says of this process, and the limits that it is held to.
 
 use std::fs::read_to_string;
+#[cfg(unix)]
+use std::sync::Arc;
+#[cfg(unix)]
+use std::sync::atomic::AtomicBool;
+
+#[cfg(unix)]
+use rustix::io::Errno;
+#[cfg(unix)]
+use rustix::process::{Resource, getrlimit};
 
 /// Largest resident set so far, in bytes; `None` where the system does not tell.
 pub fn peak_rss_bytes() -> Option<u64> {
@@ -54,4 +63,91 @@ pub fn cpu_seconds() -> f64 {
             .unwrap_or(0.0)
     };
     (ticks(11) + ticks(12)) / 100.0
+}
+
+/// Has writes beyond a limit of the length of files fail as those on a full disk do, with an error,
+/// and not end the process. Programs that this one starts are not concerned.
+#[cfg(unix)]
+pub fn survive_file_limit() {
+    // A handler that does nothing is not handed on, as a signal that is ignored would be.
+    let nothing = Arc::new(AtomicBool::new(false));
+    if signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nothing).is_err() {
+        tracing::warn!("a write beyond `ulimit -f` will end this program without a message");
+    }
+}
+
+/// Nothing where there are no such signals.
+#[cfg(not(unix))]
+pub fn survive_file_limit() {}
+
+/// What limits of this process may be behind an error whose message holds the number of a fault of
+/// the system; nothing where none of them is set.
+#[cfg(unix)]
+pub fn limits_behind(message: &str) -> Option<String> {
+    let limits = [
+        (
+            Errno::FBIG,
+            Resource::Fsize,
+            "a file may have",
+            "bytes (ulimit -f)",
+        ),
+        (
+            Errno::MFILE,
+            Resource::Nofile,
+            "at once there may be",
+            "open files (ulimit -n)",
+        ),
+        (
+            Errno::NOMEM,
+            Resource::As,
+            "the address space may have",
+            "bytes (ulimit -v)",
+        ),
+        (
+            Errno::AGAIN,
+            Resource::As,
+            "the address space may have",
+            "bytes (ulimit -v)",
+        ),
+        (
+            Errno::AGAIN,
+            Resource::Nproc,
+            "the user may have",
+            "threads and processes (ulimit -u)",
+        ),
+    ];
+    let said = limits
+        .into_iter()
+        .filter_map(|(errno, resource, subject, unit)| {
+            let is_meant = message.contains(&format!("(os error {})", errno.raw_os_error()));
+            let most = getrlimit(resource).current.filter(|_| is_meant)?;
+            Some(format!("{subject} at most {most} {unit}"))
+        });
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| format!("{}; raise that limit", said.join(", ")))
+}
+
+/// Nothing where there are no such limits.
+#[cfg(not(unix))]
+pub fn limits_behind(_: &str) -> Option<String> {
+    None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_of_the_system_names_the_limit_behind_it() {
+        let most = getrlimit(Resource::Nofile).current;
+        let said = limits_behind("a.jsonl: cannot read: Too many open files (os error 24)");
+        let expected = most.map(|most| {
+            format!("at once there may be at most {most} open files (ulimit -n); raise that limit")
+        });
+        assert_eq!(said, expected);
+        assert_eq!(
+            limits_behind("No such file or directory (os error 2)"),
+            None
+        );
+    }
 }

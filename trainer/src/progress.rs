@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::eval::generate::GenerationProgress;
+use crate::eval::generate::{GenerationProgress, Waiting};
 
 /// Time between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(20);
@@ -16,6 +16,7 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     started: Instant,
     last_line: Instant,
+    waiting: Option<Waiting>,
 }
 
 impl Progress {
@@ -34,28 +35,40 @@ impl Progress {
             bar,
             started: now,
             last_line: now,
+            waiting: None,
         }
     }
 
     /// Shows where the generation stands.
     #[allow(clippy::print_stderr, reason = "progress is what this type prints")]
     pub fn generated(&mut self, state: GenerationProgress) {
+        self.waiting = state.waiting;
         let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
         let rate = state.n_tokens as f64 / seconds;
         match &self.bar {
             Some(bar) => {
                 bar.set_position(state.n_done as u64);
-                bar.set_message(format!("{rate:.0} tokens/s"));
+                bar.set_message(match self.waiting() {
+                    Some(waiting) => format!("{waiting} under way"),
+                    None => format!("{rate:.0} tokens/s"),
+                });
             }
             None if self.last_line.elapsed() >= LINE_EVERY => {
                 self.last_line = Instant::now();
-                eprintln!(
-                    "generated {}/{} at {rate:.0} tokens/s",
-                    state.n_done, state.n_total
-                );
+                let (n_done, n_total) = (state.n_done, state.n_total);
+                match self.waiting() {
+                    Some(waiting) => eprintln!("generated {n_done}/{n_total}; {waiting} under way"),
+                    None => eprintln!("generated {n_done}/{n_total} at {rate:.0} tokens/s"),
+                }
             }
             None => {}
         }
+    }
+
+    /// What the work waits for outside of this process, in words.
+    pub fn waiting(&self) -> Option<String> {
+        let Waiting { what, n, seconds } = self.waiting?;
+        (n > 0).then(|| format!("{n} {what}, silent for {seconds} s,"))
     }
 
     /// Takes the bar away.

@@ -11,8 +11,8 @@ use tooltune_data::agents::Outcome;
 use tooltune_data::benchmarks::goat::JudgeVerdict;
 use tooltune_data::executors::Executor;
 
-use super::evaluate::{generated, journal, kept, retriever, say_by_file, write_files};
-use super::say;
+use super::evaluate::{generated, journal, retriever, say_by_file, write_files};
+use super::{say, watching};
 use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::error::Error;
@@ -23,8 +23,6 @@ use crate::eval::documents::warn_of_cut_documents;
 use crate::eval::executor::open_executor;
 use crate::eval::judge::{GOAT_JUDGE, Judge};
 use crate::eval::report_files::json_lines;
-use crate::progress::Progress;
-use crate::recipes::interrupt::Interrupt;
 use crate::recipes::rows::goat_config;
 
 /// What one evaluation works with.
@@ -104,15 +102,14 @@ impl<'a> Evaluation<'a> {
         let n = suite.tasks().len();
         // Texts and results are kept under names that say what they follow from.
         let mut texts = journal(self.args, self.config, &[])?;
-        let found = generated(self.args, self.config, n, device, |writer, watch| {
+        generated(self.args, self.config, n, device, |writer, watch| {
             let means = Means {
                 writer,
                 executor: &mut **executor,
                 journal: texts.as_mut(),
             };
             suite.outcomes(loops, means, watch)
-        });
-        kept(found, &texts, self.args)
+        })
     }
 
     /// The judge's verdicts, if there is a judge.
@@ -127,13 +124,9 @@ impl<'a> Evaluation<'a> {
         let mut files = suite.score(outcomes.to_vec(), None)?.files()?;
         files.remove("metrics.json");
         write_files(self.args, &files)?;
-        let interrupt = Interrupt::listen()?;
-        let mut progress = Progress::generation(outcomes.len());
-        let judged = judge.judge(suite.tasks(), outcomes, &mut |state| {
-            progress.generated(state);
-            !interrupt.is_set()
-        });
-        progress.finish();
+        let judged = watching(outcomes.len(), |watch| {
+            judge.judge(suite.tasks(), outcomes, watch)
+        })?;
         let Some(failure) = judged.failure else {
             return Ok(Some(judged.verdicts));
         };
@@ -170,10 +163,6 @@ impl<'a> Evaluation<'a> {
         let Some((judge, verdicts)) = self.judge.as_ref().zip(scores.verdicts.as_ref()) else {
             return Ok(());
         };
-        let summary = judge.summary(verdicts);
-        say(&format!(
-            "{} judged {} queries; {} replies could not be read and count as unsolved",
-            summary.model, summary.n, summary.n_unparsed
-        ))
+        say(&judge.summary(verdicts).line("queries", "unsolved"))
     }
 }

@@ -26,14 +26,15 @@ use crate::eval::by_file::ByFile;
 use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::endings::Endings;
+use crate::eval::endpoint_writer::EndpointWriter;
 use crate::eval::flat_forms::FlatForms;
 use crate::eval::generate::GenerationProgress;
 use crate::eval::in_loop::encoder;
-use crate::eval::journal::{JOURNAL_FILE, Journal};
+use crate::eval::journal::{self, JOURNAL_FILE, Journal};
 use crate::eval::retrieval::RetrievalSuite;
 use crate::eval::saved::{check_ids, excerpt, in_file};
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
-use crate::eval::writer::{EndpointWriter, ModelWriter, Prompted, Writer, Written};
+use crate::eval::writer::{ModelWriter, Prompted, Writer, Written};
 use crate::recipes::retriever::files;
 use crate::recipes::rows::ReadingReport;
 use crate::recipes::{preparation, settings};
@@ -50,21 +51,40 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     config.device = place.name(config.device)?;
     if let Some(output) = &args.output
         && output.join("metrics.json").exists()
+        && !output.join(JOURNAL_FILE).exists()
     {
         return Err(Error::Usage(format!(
             "{} holds an evaluation; name another --output",
             output.display()
         )));
     }
+    match (suite(args, &config, place), &args.output) {
+        // Nobody needs the texts of an evaluation that is complete and shown. As long as their file
+        // is there, the same command goes on to the end.
+        (Ok(()), Some(output)) => journal::remove(output),
+        (Err(Error::Stopped), Some(output)) => Err(match journal::n_texts(output)? {
+            Some(n_texts) => Error::StoppedWithTexts {
+                n_texts,
+                dir: output.display().to_string(),
+            },
+            None => Error::Stopped,
+        }),
+        (done, _) => done,
+    }
+}
+
+fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
     let device = place.open(config.device)?;
+    if args.predictions.is_some() || args.suite == Suite::Retrieval {
+        // Without texts of its own, the file says that the evaluation has begun.
+        journal(args, config, &[])?;
+    }
     match args.suite {
-        Suite::Slot => slot_suite(args, &config, &device),
-        Suite::Goat | Suite::Restbench | Suite::Apibank => {
-            agent_suites::run(args, &config, &device)
-        }
-        Suite::Retrieval => retrieval_suite(args, &config, &device),
-        Suite::Nestful => nestful_suite::run(args, &config, &device),
-        Suite::Toolqa => toolqa_suite::run(args, &config, &device),
+        Suite::Slot => slot_suite(args, config, &device),
+        Suite::Goat | Suite::Restbench | Suite::Apibank => agent_suites::run(args, config, &device),
+        Suite::Retrieval => retrieval_suite(args, config, &device),
+        Suite::Nestful => nestful_suite::run(args, config, &device),
+        Suite::Toolqa => toolqa_suite::run(args, config, &device),
     }
 }
 
@@ -138,7 +158,7 @@ fn slot_generated(
     let freely = Constraints::default();
     let free = slot::prompts(rows, &freely, max_new_tokens);
     let mut texts = journal(args, config, &free)?;
-    let found = generated(args, config, rows.len(), device, |writer, watch| {
+    generated(args, config, rows.len(), device, |writer, watch| {
         let constraints = match config.eval.constrained {
             true => Constraints::compile((rows, forms), &writer)?,
             false => Constraints::default(),
@@ -153,8 +173,7 @@ fn slot_generated(
             encoder,
             watch,
         )
-    });
-    kept(found, &texts, args)
+    })
 }
 
 /// The texts after prompts, kept in the folder of the output as they come.
@@ -165,10 +184,9 @@ pub(super) fn texts(
     device: &Device,
 ) -> Result<Vec<Written>, Error> {
     let mut texts = journal(args, config, prompts)?;
-    let found = generated(args, config, prompts.len(), device, |writer, watch| {
+    generated(args, config, prompts.len(), device, |writer, watch| {
         writer.write(prompts, texts.as_mut(), watch)
-    });
-    kept(found, &texts, args)
+    })
 }
 
 /// The texts of an evaluation with `--output` that was interrupted, or a new file for them.
@@ -198,26 +216,14 @@ fn digest(args: &EvalArgs, config: &Config, prompts: &[Prompted<'_>]) -> Result<
     let settings = config.to_toml();
     let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
     let mut followed = format!("{weights}\n{server:?}\n{settings}\n");
+    if let Some(path) = &args.predictions {
+        followed.push_str(&format!("{}\n", sha256_file(path)?));
+    }
     for prompt in prompts {
         let (id, n, text) = (prompt.id, prompt.max_new_tokens, prompt.text.digest());
         followed.push_str(&format!("{id} {n} {text}\n"));
     }
     Ok(sha256_bytes(followed.as_bytes()))
-}
-
-/// What was found, or the news that the texts so far are kept.
-pub(super) fn kept<R>(
-    found: Result<R, Error>,
-    texts: &Option<Journal>,
-    args: &EvalArgs,
-) -> Result<R, Error> {
-    match (found, texts, &args.output) {
-        (Err(Error::Stopped), Some(texts), Some(output)) => Err(Error::StoppedWithTexts {
-            n_texts: texts.len(),
-            dir: output.display().to_string(),
-        }),
-        (found, ..) => found,
-    }
 }
 
 /// The files of a suite that has a table of its own: those of `--data`, else the table's, else
@@ -276,12 +282,7 @@ pub(super) fn write_files(args: &EvalArgs, files: &BTreeMap<String, Vec<u8>>) ->
     for (name, bytes) in files.iter().rev() {
         write_atomic(&output.join(name), bytes)?;
     }
-    // Nobody needs the texts of an evaluation that is complete.
-    let texts = output.join(JOURNAL_FILE);
-    match texts.exists() {
-        true => std::fs::remove_file(&texts).map_err(Error::io(&texts, "remove")),
-        false => Ok(()),
-    }
+    Ok(())
 }
 
 /// The numbers of each file, where there are several.
@@ -325,7 +326,7 @@ pub(super) fn generated<R>(
         Some(url) => {
             let server = endpoint(args, config, url)?;
             let found = work(Writer::Endpoint(&server), watch);
-            lines = server.endings().lines();
+            lines = server.lines();
             found
         }
         None => {

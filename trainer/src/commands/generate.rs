@@ -380,6 +380,7 @@ mod tests {
             finish_reason: finish_reason.to_owned(),
             n_tokens: 3,
             without_text: None,
+            error: None,
         };
         assert_eq!(
             shown(

@@ -40,7 +40,7 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::out_of_memory::{GENERATION_SETTINGS, caught};
 use crate::progress::Progress;
-use crate::recipes::interrupt::Interrupt;
+use crate::recipes::interrupt::{self, Interrupt};
 
 /// Runs one command to its end.
 ///
@@ -50,7 +50,14 @@ use crate::recipes::interrupt::Interrupt;
 pub fn run(cli: Cli) -> Result<(), Error> {
     device::start_threads(cli.threads)?;
     // Training says more of it by itself; what else computes generates.
-    caught(GENERATION_SETTINGS, || run_command(cli))
+    let done = caught(GENERATION_SETTINGS, || run_command(cli));
+    done.map_err(|error| match interrupt::signal() {
+        Some(signal) if error.is_stop() => Error::BySignal {
+            signal,
+            source: Box::new(error),
+        },
+        _ => error,
+    })
 }
 
 fn run_command(cli: Cli) -> Result<(), Error> {
@@ -119,14 +126,26 @@ fn watched<R>(
     n: usize,
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
+    watching(n, work)??.ok_or(Error::Stopped)
+}
+
+/// Lets `work` go on with a progress bar over `n` texts and tells it when a signal asks for its end;
+/// what it waited for then is said.
+fn watching<R>(
+    n: usize,
+    work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
+) -> Result<R, Error> {
     let interrupt = Interrupt::listen()?;
     let mut progress = Progress::generation(n);
     let found = work(&mut |state| {
         progress.generated(state);
         !interrupt.is_set()
-    })?;
+    });
     progress.finish();
-    found.ok_or(Error::Stopped)
+    if let Some(waiting) = progress.waiting().filter(|_| interrupt.is_set()) {
+        say_aside(&format!("a signal ends the work: {waiting} given up"))?;
+    }
+    Ok(found)
 }
 
 /// Prints a line; a reader that has gone away is no error.

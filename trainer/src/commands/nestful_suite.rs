@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use tooltune_data::benchmarks::nestful::nestful_table;
 
 use super::evaluate::{
-    generated, journal, kept, read_predictions, say_by_file, suite_files, write_files,
+    generated, journal, read_predictions, say_by_file, suite_files, write_files,
 };
 use super::{say, say_aside};
 use crate::cli::EvalArgs;
@@ -34,10 +34,9 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
         (None, _) => {
             let mut texts = journal(args, config, &suite.prompts())?;
             let n = suite.rows().len();
-            let found = generated(args, config, n, device, |writer, watch| {
+            generated(args, config, n, device, |writer, watch| {
                 suite.evaluate(&writer, texts.as_mut(), watch)
-            });
-            kept(found, &texts, args)?
+            })?
         }
     };
     write_files(args, &evaluation.files)?;

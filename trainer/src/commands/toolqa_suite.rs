@@ -5,15 +5,13 @@ use serde::Serialize;
 use tooltune_data::benchmarks::toolqa::{read_predictions, toolqa_table};
 
 use super::evaluate::{say_by_file, suite_files, texts, write_files};
-use super::say;
+use super::{say, watching};
 use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::report_files::report_files;
 use crate::eval::saved::check_ids;
 use crate::eval::toolqa::ToolQaSuite;
-use crate::progress::Progress;
-use crate::recipes::interrupt::Interrupt;
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     let options = args
@@ -37,13 +35,7 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
             suite.predictions(written)
         }
     };
-    let interrupt = Interrupt::listen()?;
-    let mut progress = Progress::generation(suite.rows().len());
-    let evaluation = suite.score(&predictions, &mut |state| {
-        progress.generated(state);
-        !interrupt.is_set()
-    });
-    progress.finish();
+    let evaluation = watching(suite.rows().len(), |watch| suite.score(&predictions, watch))?;
     let evaluation = evaluation?;
     write_files(args, &evaluation.files)?;
     say(&toolqa_table(&evaluation.run.report))?;
@@ -56,10 +48,7 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
     }
     match &evaluation.judge {
         None => Ok(()),
-        Some(judge) => say(&format!(
-            "{} judged {} answers; {} replies could not be read and count as wrong",
-            judge.model, judge.n, judge.n_unparsed
-        )),
+        Some(judge) => say(&judge.line("answers", "wrong")),
     }
 }
 

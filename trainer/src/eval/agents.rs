@@ -23,7 +23,7 @@ use super::apibank::ApiBankSuite;
 use super::by_file::ByFile;
 use super::documents::{DocumentIndex, texts_of};
 use super::encoder::MiniLmEncoder;
-use super::generate::GenerationProgress;
+use super::generate::{GenerationProgress, Waiting};
 use super::goat::GoatSuite;
 use super::journal::Journal;
 use super::report_files::{json_lines, report_files};
@@ -332,8 +332,16 @@ impl AgentLoops {
             n_made: vec![0; agents.len()],
         };
         loop {
+            let mut serving = Serving {
+                watch: &mut *watch,
+                n_done: agents.iter().filter(|agent| agent.is_done()).count(),
+                n_total: tasks.len(),
+            };
             let state = (agents.as_mut_slice(), seconds.as_mut_slice());
-            calls.serve((tasks, &self.index), state, journal.as_deref_mut())?;
+            let served = (tasks, &self.index, &mut serving);
+            if !calls.serve(served, state, journal.as_deref_mut())? {
+                return Ok(None);
+            }
             self.stop_late(&mut agents, &seconds);
             let wanted = wanted_texts(&agents);
             if wanted.is_empty() {
@@ -416,13 +424,14 @@ struct Calls<'a> {
 }
 
 impl Calls<'_> {
-    /// Answers retrievals and calls until every loop has ended or wants a text.
+    /// Answers retrievals and calls until every loop has ended or wants a text; false if the work
+    /// was ended before.
     fn serve(
         &mut self,
-        (tasks, index): (&[AgentTask], &DocumentIndex),
+        (tasks, index, serving): (&[AgentTask], &DocumentIndex, &mut Serving<'_>),
         (agents, seconds): (&mut [Agent<'_>], &mut [f64]),
         mut journal: Option<&mut Journal>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         loop {
             let mut asked: Vec<(usize, String, usize)> = Vec::new();
             let mut served = false;
@@ -433,7 +442,11 @@ impl Calls<'_> {
                         let started = Instant::now();
                         let call = (name.as_str(), &arguments);
                         let task = (i, tasks[i].id.as_str());
-                        agent.feed_result(self.result(task, call, journal.as_deref_mut())?);
+                        let result = self.result((task, call), serving, journal.as_deref_mut())?;
+                        let Some(result) = result else {
+                            return Ok(false);
+                        };
+                        agent.feed_result(result);
                         seconds[i] += started.elapsed().as_secs_f64();
                         served = true;
                     }
@@ -447,38 +460,71 @@ impl Calls<'_> {
                 served = true;
             }
             if !served {
-                return Ok(());
+                return Ok(true);
             }
         }
     }
 
-    /// The result of a call, which is made only if the journal does not have it: a server would
+    /// The result of a call, or nothing where the work was ended before it came; it is made only if the journal does not have it: a server would
     /// book a table twice.
     fn result(
         &mut self,
-        (loop_index, id): (usize, &str),
-        (name, arguments): (&str, &Map<String, Value>),
+        ((loop_index, id), (name, arguments)): ((usize, &str), (&str, &Map<String, Value>)),
+        serving: &mut Serving<'_>,
         journal: Option<&mut Journal>,
-    ) -> Result<CallResult, Error> {
+    ) -> Result<Option<CallResult>, Error> {
         self.n_made[loop_index] += 1;
+        let n_made = self.n_made.iter().sum();
+        let mut call = |executor: &mut dyn Executor| {
+            let result = serving
+                .goes_on(n_made)
+                .then(|| executor.call(name, arguments));
+            // What came after the end may be the news that the call was given up.
+            result.filter(|_| serving.goes_on(n_made))
+        };
         let Some(journal) = journal else {
-            return Ok(self.executor.call(name, arguments));
+            return Ok(call(self.executor));
         };
         let called = json!([name, arguments]).to_string();
         let n = self.n_made[loop_index];
         let key = format!("{id} call {n} {}", sha256_bytes(called.as_bytes()));
         if let Some(result) = journal.written(&key).and_then(|kept| result_of(&kept.text)) {
-            return Ok(result);
+            return Ok(Some(result));
         }
-        let result = self.executor.call(name, arguments);
+        let Some(result) = call(self.executor) else {
+            return Ok(None);
+        };
         let kept = Written {
             text: json!([result.output, result.exception]).to_string(),
             finish_reason: "call".to_owned(),
             n_tokens: 0,
             without_text: None,
+            error: None,
         };
         journal.add(&key, &kept)?;
-        Ok(result)
+        Ok(Some(result))
+    }
+}
+
+/// Whoever watches the loops, asked around each call.
+struct Serving<'a> {
+    watch: &'a mut dyn FnMut(GenerationProgress) -> bool,
+    n_done: usize,
+    n_total: usize,
+}
+
+impl Serving<'_> {
+    fn goes_on(&mut self, n_calls: usize) -> bool {
+        (self.watch)(GenerationProgress {
+            n_done: self.n_done,
+            n_total: self.n_total,
+            n_tokens: 0,
+            waiting: Some(Waiting {
+                what: "calls of the executor",
+                n: n_calls.min(1),
+                seconds: 0,
+            }),
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use tooltune_data::sandbox::{Failure, Launcher, Limits, PythonRunner, Requiremen
 
 use crate::config::SandboxConfig;
 use crate::error::Error;
+use crate::recipes::interrupt::Interrupt;
 
 /// The hidden first argument with which this program becomes a stage of the sandbox.
 pub const SANDBOX_STAGE: &str = "sandbox-stage";
@@ -48,7 +49,8 @@ pub fn python_runner(config: &SandboxConfig) -> Result<PythonRunner, Error> {
         false => Requirement::Isolated,
     };
     let sandbox = Sandbox::new(launcher, requirement)?;
-    Ok(PythonRunner::new(sandbox, &config.python)?)
+    let runner = PythonRunner::new(sandbox, &config.python)?;
+    Ok(runner.stopped_by(Interrupt::listen()?.flag()))
 }
 
 impl CodeRunner for SandboxedCode {

@@ -1,4 +1,4 @@
-//! Texts to how they ended: how many were cut, and how many a server gave no text for.
+//! Texts to how they ended: how many were cut, how many a server gave no text for, and why.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,15 +17,32 @@ struct Counts {
     n_without_text: usize,
     /// Answers without a text, by their reason to end and by what they have instead.
     without_text: BTreeMap<String, usize>,
+    /// Prompts without an answer, by the kind of fault, each with the first of them.
+    unanswered: BTreeMap<String, Unanswered>,
+}
+
+#[derive(Debug)]
+struct Unanswered {
+    n: usize,
+    /// The first prompt and what is wrong with it.
+    first: String,
 }
 
 impl Endings {
-    pub(super) fn add(&self, texts: &[Written]) {
+    /// Adds texts by the ids of their prompts.
+    pub(super) fn add<'a>(&self, texts: impl Iterator<Item = (&'a str, &'a Written)>) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.n_texts += texts.len();
-        for written in texts {
+        for (id, written) in texts {
+            counts.n_texts += 1;
             counts.n_cut += usize::from(written.finish_reason == FinishReason::Length.name());
-            if let Some(instead) = &written.without_text {
+            if let Some(error) = &written.error {
+                let kind = written.without_text.clone().unwrap_or_default();
+                let first = || Unanswered {
+                    n: 0,
+                    first: format!("{id}: {error}"),
+                };
+                counts.unanswered.entry(kind).or_insert_with(first).n += 1;
+            } else if let Some(instead) = &written.without_text {
                 let reason = match written.finish_reason.as_str() {
                     "" => "no finish_reason",
                     reason => reason,
@@ -37,8 +54,8 @@ impl Endings {
         }
     }
 
-    /// What there is to say: of texts that were cut at the limit of tokens, and of answers of a
-    /// server without a text, which count as empty ones.
+    /// What there is to say: of texts that were cut at the limit of tokens, of answers of a server
+    /// without a text, and of prompts without an answer, which count as empty ones.
     pub fn lines(&self) -> Vec<String> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Counts {
@@ -46,6 +63,7 @@ impl Endings {
             n_cut,
             n_without_text,
             without_text,
+            unanswered,
         } = &*counts;
         let mut lines = Vec::new();
         if *n_cut > 0 {
@@ -64,6 +82,18 @@ impl Endings {
                 kinds.join("; ")
             ));
         }
+        if !unanswered.is_empty() {
+            let n: usize = unanswered.values().map(|kind| kind.n).sum();
+            let kinds = unanswered.iter();
+            let kinds: Vec<String> = kinds
+                .map(|(kind, Unanswered { n, first })| format!("{n} {kind}, such as {first}"))
+                .collect();
+            lines.push(format!(
+                "{n} of {n_texts} prompts have no answer of the server and count as empty, by what \
+                 is wrong: {}",
+                kinds.join("; ")
+            ));
+        }
         lines
     }
 }
@@ -79,21 +109,36 @@ mod tests {
             finish_reason: finish_reason.to_string(),
             n_tokens: 1,
             without_text: without_text.map(str::to_string),
+            error: None,
+        };
+        let add = |endings: &Endings, texts: &[Written]| {
+            endings.add(texts.iter().map(|text| ("a:1", text)));
         };
         let endings = Endings::default();
-        endings.add(&[written("stop", None), written("", None)]);
+        add(&endings, &[written("stop", None), written("", None)]);
         assert!(endings.lines().is_empty());
-        endings.add(&[
+        let others = [
             written("length", None),
             written("length", Some("reasoning")),
             written("content_filter", Some("nothing")),
             written("", Some("nothing")),
-        ]);
+        ];
+        add(&endings, &others);
         let lines = endings.lines();
         assert!(lines[0].starts_with("2 of 6 texts were cut"), "{lines:?}");
         let counted = "3 of 6 answers of the server have no text and count as empty, by \
                        finish_reason and what they have instead: 1 content_filter, nothing; 1 \
                        length, reasoning; 1 no finish_reason, nothing";
         assert_eq!(lines[1], counted);
+        let refused = |kind: &str| Written {
+            error: Some("http://x answered 400".to_string()),
+            ..written("error", Some(kind))
+        };
+        add(&endings, &[refused("status 400"), refused("status 400")]);
+        assert_eq!(
+            endings.lines()[2],
+            "2 of 8 prompts have no answer of the server and count as empty, by what is wrong: 2 \
+             status 400, such as a:1: http://x answered 400"
+        );
     }
 }

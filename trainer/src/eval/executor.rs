@@ -12,6 +12,7 @@ use tooltune_data::tools::{
 
 use crate::config::{ExecutorConfig, GoatConfig, HttpExecutorConfig, RecordedSet};
 use crate::error::Error;
+use crate::recipes::interrupt::Interrupt;
 
 /// Opens what answers the calls to the APIs of `catalogue`.
 ///
@@ -67,8 +68,9 @@ fn http_executor(http: &HttpExecutorConfig) -> Result<HttpExecutor, Error> {
         timeout_secs: http.timeout_secs,
         ..HttpOptions::new(http.base_url.clone())
     };
-    HttpExecutor::new(operations, &options)
-        .map_err(|error| Error::Usage(format!("goat.executor: {error}")))
+    let executor = HttpExecutor::new(operations, &options)
+        .map_err(|error| Error::Usage(format!("goat.executor: {error}")))?;
+    Ok(executor.stopped_by(Interrupt::listen()?.flag()))
 }
 
 /// Refuses documents of an API that nothing answers.

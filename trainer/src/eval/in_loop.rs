@@ -159,6 +159,7 @@ impl Evaluator {
                     n_done,
                     n_total,
                     n_tokens: 0,
+                    waiting: None,
                 })
             };
             match loss::mean_loss(decoder, &self.examples, &mut watch_loss)? {

@@ -1,15 +1,17 @@
 //! A table of a judge to verdicts on the outcomes of loops and on answers.
 
+use std::time::Instant;
+
 use serde::Serialize;
 use tooltune_data::agents::Outcome;
 use tooltune_data::benchmarks::goat::{
-    JudgeError, JudgeOptions, JudgeSample, JudgeVerdict, judge_samples, n_unparsed,
+    JudgeError, JudgeOptions, JudgeSample, JudgeVerdict, judge_samples, n_unanswered, n_unparsed,
 };
 use tooltune_data::benchmarks::toolqa::{self, ToolQaSample, judge_answers, n_neither};
 use tooltune_data::endpoint::{ChatEndpoint, ChatOptions, EndpointOptions, EndpointProgress};
 
 use super::agents::{AgentScores, AgentTask};
-use super::generate::GenerationProgress;
+use super::generate::{GenerationProgress, Waiting};
 use super::report_files::json_value;
 use crate::config::JudgeConfig;
 use crate::error::Error;
@@ -33,6 +35,40 @@ pub struct JudgeSummary {
     pub n: usize,
     /// Queries without a verdict that could be read; they count as unsolved.
     pub n_unparsed: usize,
+    /// Those of them that the judge refused or did not answer, though it answered others.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub n_unanswered: usize,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks with a reference"
+)]
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+impl JudgeSummary {
+    /// What a user is told: of what was judged, what could not be read, and what that counts as.
+    pub fn line(&self, judged: &str, counts_as: &str) -> String {
+        let Self {
+            model,
+            n,
+            n_unparsed,
+            n_unanswered,
+        } = self;
+        let mut line = format!(
+            "{model} judged {n} {judged}; {n_unparsed} replies could not be read and count as \
+             {counts_as}"
+        );
+        if *n_unanswered > 0 {
+            line += &format!(
+                ", {n_unanswered} of them because the judge refused or did not answer; judge.jsonl \
+                 says why"
+            );
+        }
+        line
+    }
 }
 
 /// Verdicts in the order of the queries, or why there are not all of them.
@@ -87,7 +123,7 @@ impl Judge {
             .zip(outcomes)
             .map(|(task, outcome)| JudgeSample::of_outcome(&task.id, &task.query, outcome))
             .collect();
-        let mut watch = |progress| watch(as_generation(progress));
+        let mut watch = self.watching(watch);
         Judged::of(judge_samples(
             &self.endpoint,
             &samples,
@@ -103,7 +139,7 @@ impl Judge {
         prompts: &toolqa::PromptSet,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Judged {
-        let mut watch = |progress| watch(as_generation(progress));
+        let mut watch = self.watching(watch);
         Judged::of(judge_answers(
             &self.endpoint,
             samples,
@@ -113,12 +149,39 @@ impl Judge {
         ))
     }
 
+    /// The progress of the judging as that of a generation.
+    fn watching<'a>(
+        &'a self,
+        watch: &'a mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> impl FnMut(EndpointProgress) -> bool + 'a {
+        let (mut n_before, mut last) = (0, Instant::now());
+        move |progress: EndpointProgress| {
+            if progress.n_done > n_before {
+                (n_before, last) = (progress.n_done, Instant::now());
+            }
+            watch(GenerationProgress {
+                n_done: progress.n_done,
+                n_total: progress.n_all,
+                n_tokens: 0,
+                waiting: Some(Waiting {
+                    what: "requests to the judge",
+                    n: self
+                        .options
+                        .concurrency
+                        .min(progress.n_all - progress.n_done),
+                    seconds: last.elapsed().as_secs(),
+                }),
+            })
+        }
+    }
+
     /// What is to be said of verdicts.
     pub fn summary(&self, verdicts: &[JudgeVerdict]) -> JudgeSummary {
         JudgeSummary {
             model: self.endpoint.model().to_string(),
             n: verdicts.len(),
             n_unparsed: n_unparsed(verdicts),
+            n_unanswered: n_unanswered(verdicts),
         }
     }
 
@@ -163,13 +226,5 @@ impl Judged {
             }
         };
         Self { verdicts, failure }
-    }
-}
-
-fn as_generation(progress: EndpointProgress) -> GenerationProgress {
-    GenerationProgress {
-        n_done: progress.n_done,
-        n_total: progress.n_all,
-        n_tokens: 0,
     }
 }

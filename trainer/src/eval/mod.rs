@@ -9,6 +9,7 @@ pub mod cut_texts;
 pub mod documents;
 pub mod encoder;
 pub mod endings;
+pub mod endpoint_writer;
 pub mod executor;
 pub mod flat_forms;
 pub mod generate;

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 use tooltune_data::benchmarks::nestful::{
-    MathRunner, NestfulPrompt, NestfulReport, NestfulRow, Parser, PromptOptions, PromptSet,
-    PythonTools, ReactEnd, ReactLimits, ReactLoop, ReactOutcome, ReactReport, ReactRequest,
-    ReactScore, SampleScore, ToolRunner, ToolsEncoding, parser_of_family, read_nestful_rows,
-    score_react, score_rows,
+    MathRunner, NestfulError, NestfulPrompt, NestfulReport, NestfulRow, Parser, PromptOptions,
+    PromptSet, PythonTools, ReactEnd, ReactLimits, ReactLoop, ReactOutcome, ReactReport,
+    ReactRequest, ReactScore, SampleScore, ToolRunner, ToolsEncoding, parser_of_family,
+    read_nestful_rows, score_react, score_rows,
 };
 use tooltune_data::grammar::GrammarOptions;
 use tooltune_data::python::dumps;
+use tooltune_data::sandbox::SandboxError;
 
 use super::by_file::{ByFile, SampleFiles, WithFiles};
 use super::code::python_runner;
@@ -274,7 +275,8 @@ impl NestfulSuite {
     /// Not as many texts as rows, no row, or tools that cannot be run at all.
     pub fn score(&self, texts: Vec<Written>) -> Result<NestfulEvaluation, Error> {
         let completions: Vec<&str> = texts.iter().map(|written| written.text.as_str()).collect();
-        let (report, scores) = score_rows(&self.rows, &completions, self.parser, &*self.tools)?;
+        let (report, scores) =
+            score_rows(&self.rows, &completions, self.parser, &*self.tools).map_err(of_tools)?;
         let by_file = self.files.measured(NestfulReport::NAMES, |range| {
             let report = NestfulReport::new(&scores[range])?;
             Ok(NestfulReport::NAMES.map(|name| report.value(name)))
@@ -310,7 +312,7 @@ impl NestfulSuite {
         loop {
             for one in &mut loops {
                 while let ReactRequest::Run(sequence) = one.next() {
-                    one.feed_result(self.tools.run(&sequence)?);
+                    one.feed_result(self.tools.run(&sequence).map_err(of_tools)?);
                 }
             }
             let mut wanted = Vec::new();
@@ -396,6 +398,17 @@ fn warn_of_examples(set: &PromptSet, rows: &[NestfulRow], config: &NestfulConfig
             rows.len(),
             first[0]
         );
+    }
+}
+
+/// The error of tools, which is none where a signal ended their run.
+fn of_tools(error: NestfulError) -> Error {
+    let stopped = |source: &(dyn std::error::Error + 'static)| {
+        matches!(source.downcast_ref(), Some(SandboxError::Stopped))
+    };
+    match &error {
+        NestfulError::Runner { source } if stopped(&**source) => Error::Stopped,
+        _ => Error::Nestful(error),
     }
 }
 

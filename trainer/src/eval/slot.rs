@@ -36,6 +36,9 @@ pub struct Prediction {
     /// As [`Written::without_text`] says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
+    /// As [`Written::error`] says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl From<Prediction> for Written {
@@ -45,6 +48,7 @@ impl From<Prediction> for Written {
             finish_reason: saved.finish_reason,
             n_tokens: saved.n_tokens,
             without_text: saved.without_text,
+            error: saved.error,
         }
     }
 }
@@ -217,6 +221,7 @@ pub fn evaluate(
         finish_reason: written.finish_reason,
         n_tokens: written.n_tokens,
         without_text: written.without_text,
+        error: written.error,
     });
     let mut evaluation = score((rows, forms), predictions.collect(), encoder)?;
     if !constraints.by_row.is_empty() {

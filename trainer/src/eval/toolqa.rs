@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use serde::Serialize;
 use tooltune_data::benchmarks::toolqa::{
     ClassifierReport, CodeRule, CodeRunner, PromptOptions, PromptSet, ResponseText, Schemas,
-    ScoreOptions, Setting, ToolQaNumbers, ToolQaPrediction, ToolQaReport, ToolQaRow, ToolQaRun,
-    ToolResponses, read_questions, score_predictions,
+    ScoreOptions, Setting, ToolQaError, ToolQaNumbers, ToolQaPrediction, ToolQaReport, ToolQaRow,
+    ToolQaRun, ToolResponses, read_questions, score_predictions,
 };
 use tooltune_data::text::{Conversation, Message, Role};
 
 use super::agents::JUDGE_FILE;
 use super::by_file::{ByFile, SampleFiles};
 use super::code::SandboxedCode;
-use super::generate::{FinishReason, GenerationProgress};
+use super::generate::{FinishReason, GenerationProgress, Waiting};
 use super::judge::{Judge, JudgeSummary, Judged};
 use super::report_files::{json_lines, report_files};
 use super::writer::{PromptText, Prompted, Writer, Written as Text};
@@ -255,7 +255,13 @@ impl ToolQaSuite {
             concurrency: CONCURRENCY,
         };
         let runner = self.code.as_ref().map(|code| code as &dyn CodeRunner);
-        let run = score_predictions(&self.rows, predictions, &options, runner, &mut |_| true)?;
+        let run = score_predictions(&self.rows, predictions, &options, runner, &mut |n_done| {
+            watch(of_code(n_done, self.rows.len(), runner.is_some()))
+        });
+        let run = match run {
+            Err(ToolQaError::Stopped { .. }) => return Err(Error::Stopped),
+            run => run?,
+        };
         let Some(judge) = &self.judge else {
             return self.evaluation(run, None);
         };
@@ -329,6 +335,20 @@ impl ToolQaEvaluation {
             Some((format!("toolqa.{name}"), estimate.value))
         };
         ToolQaNumbers::NAMES.into_iter().filter_map(value).collect()
+    }
+}
+
+/// The progress of scoring, in which functions run where there is something that runs them.
+fn of_code(n_done: usize, n_total: usize, runs: bool) -> GenerationProgress {
+    GenerationProgress {
+        n_done,
+        n_total,
+        n_tokens: 0,
+        waiting: runs.then_some(Waiting {
+            what: "functions in the sandbox",
+            n: CONCURRENCY.min(n_total - n_done),
+            seconds: 0,
+        }),
     }
 }
 

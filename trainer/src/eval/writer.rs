@@ -4,16 +4,14 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_data::agents::TextEnd;
-use tooltune_data::endpoint::{
-    Answered, ChatAnswer, ChatEndpoint, ChatOptions, ChatRequest, EndpointError, EndpointOptions,
-};
 use tooltune_data::grammar::{CallFormat, Grammar, GrammarError, GrammarOptions, Vocabulary};
 use tooltune_data::text::{Conversation, Message, Row, prompt_ids};
 
 use super::endings::Endings;
+use super::endpoint_writer::EndpointWriter;
 use super::generate::{
     FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer, StopStrings,
     complete,
@@ -43,17 +41,6 @@ pub struct ModelWriter<'a> {
     pub options: &'a GenerationOptions,
     /// Counts how texts end.
     pub endings: &'a Endings,
-}
-
-/// A server and how it is asked.
-#[derive(Debug)]
-pub struct EndpointWriter {
-    endpoint: ChatEndpoint,
-    concurrency: usize,
-    options: GenerationOptions,
-    /// Further fields of every request.
-    extra_body: Map<String, Value>,
-    endings: Endings,
 }
 
 /// A prompt that is to be gone on with.
@@ -87,7 +74,7 @@ impl PromptText<'_> {
         }
     }
 
-    fn messages(&self, id: &str) -> Result<&[Message], Error> {
+    pub(super) fn messages(&self, id: &str) -> Result<&[Message], Error> {
         match self {
             Self::Chat(conversation) => Ok(conversation.prompt()),
             Self::Raw(_) => Err(Error::Usage(format!(
@@ -127,9 +114,12 @@ pub struct Written {
     /// Tokens of the text; where a server wrote it, as it counts them, and 0 where it does not.
     pub n_tokens: usize,
     /// Where a server gave no text, what it gave: `refusal`, `reasoning`, `tool_calls` or
-    /// `nothing`; the text is then empty.
+    /// `nothing`; the text is then empty. Where it gave no answer, the kind of fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
+    /// Why a server gave no answer to this prompt, though it answers others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// A text's end, as `predictions.jsonl` has it.
@@ -142,6 +132,9 @@ pub struct Ending {
     /// As in [`Written::without_text`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
+    /// As in [`Written::error`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl Written {
@@ -159,135 +152,8 @@ impl Written {
             finish_reason: self.finish_reason.clone(),
             n_tokens: self.n_tokens,
             without_text: self.without_text.clone(),
+            error: self.error.clone(),
         }
-    }
-}
-
-impl EndpointWriter {
-    /// Nothing is sent yet; `extra_body` is added to every request.
-    ///
-    /// # Errors
-    ///
-    /// An address that is none, or the variable of the key is not set.
-    pub fn open(
-        options: &EndpointOptions,
-        concurrency: usize,
-        generation: GenerationOptions,
-        extra_body: Map<String, Value>,
-    ) -> Result<Self, Error> {
-        let endpoint = ChatEndpoint::new(options)
-            .map_err(|error| Error::Usage(format!("--endpoint: {error}")))?;
-        Ok(Self {
-            endpoint,
-            concurrency,
-            options: generation,
-            extra_body,
-            endings: Endings::default(),
-        })
-    }
-
-    /// How its texts have ended so far.
-    pub fn endings(&self) -> &Endings {
-        &self.endings
-    }
-
-    fn chat_options(&self, prompt: &Prompted<'_>) -> ChatOptions {
-        let sampling = self.options.sampling;
-        let mut extra = self.extra_body.clone();
-        if sampling.temperature > 0.0 {
-            extra.insert("top_p".to_owned(), json!(sampling.top_p));
-            extra.insert("seed".to_owned(), json!(self.options.seed));
-            // No part of the protocol, but vLLM, SGLang and llama.cpp take it by this name, and a
-            // server that is strict about fields refuses it by name. To leave it out would sample
-            // otherwise than the config says, and nobody would see it.
-            if let Some(top_k) = sampling.top_k {
-                extra.insert("top_k".to_owned(), json!(top_k));
-            }
-        }
-        if !self.options.stop_strings.is_empty() {
-            extra.insert("stop".to_owned(), json!(self.options.stop_strings));
-        }
-        let response_format = match prompt.constraint {
-            Some(TextConstraint::Schema(schema)) => Some(json!({
-                "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": schema},
-            })),
-            _ => None,
-        };
-        ChatOptions {
-            temperature: Some(sampling.temperature),
-            max_tokens: Some(prompt.max_new_tokens),
-            response_format,
-            extra,
-        }
-    }
-
-    fn write(
-        &self,
-        prompts: &[Prompted<'_>],
-        watch: &mut dyn FnMut(GenerationProgress) -> bool,
-        finished: &mut dyn FnMut(usize, &Written) -> Result<(), Error>,
-    ) -> Result<Option<Vec<Written>>, Error> {
-        let options: Vec<ChatOptions> = prompts.iter().map(|p| self.chat_options(p)).collect();
-        let requests: Vec<ChatRequest<'_>> = prompts
-            .iter()
-            .zip(&options)
-            .map(|(prompt, options)| {
-                let messages = prompt.text.messages(prompt.id)?;
-                Ok(ChatRequest { messages, options })
-            })
-            .collect::<Result<_, Error>>()?;
-        let mut failure = None;
-        let mut goes_on = true;
-        let mut answered = |answered: Answered<'_>| {
-            match answered.latest {
-                Some((number, Ok(answer))) => {
-                    let written = of_server(answer.clone());
-                    failure = finished(number, &written).err();
-                }
-                // One request that fails for good fails the evaluation; the answers so far are
-                // kept in the journal.
-                Some((_, Err(_))) => return false,
-                None => {}
-            }
-            goes_on = watch(GenerationProgress {
-                n_done: answered.progress.n_done,
-                n_total: answered.progress.n_all,
-                n_tokens: 0,
-            });
-            goes_on && failure.is_none()
-        };
-        let texts = self
-            .endpoint
-            .complete_each(&requests, self.concurrency, &mut answered);
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        if !goes_on {
-            return Ok(None);
-        }
-        let failed = |(prompt, error): (&Prompted<'_>, &EndpointError)| {
-            Error::Endpoint(format!("{}: {error}", prompt.id))
-        };
-        let errors = prompts
-            .iter()
-            .zip(&texts)
-            .filter_map(|(prompt, text)| Some((prompt, text.as_ref().err()?)));
-        let mut errors =
-            errors.filter(|(_, error)| !matches!(error, EndpointError::Stopped { .. }));
-        if let Some(error) = errors.next() {
-            return Err(failed(error));
-        }
-        Ok(Some(texts.into_iter().flatten().map(of_server).collect()))
-    }
-}
-
-fn of_server(answer: ChatAnswer) -> Written {
-    Written {
-        text: answer.text,
-        finish_reason: answer.finish_reason,
-        n_tokens: answer.n_tokens,
-        without_text: answer.without_text.map(|what| what.name().to_owned()),
     }
 }
 
@@ -392,7 +258,16 @@ impl Writer<'_> {
         };
         let new = match self {
             Writer::Model(model) => model.write((&pending, &left), watch, &mut finished)?,
-            Writer::Endpoint(endpoint) => endpoint.write(&pending, watch, &mut finished)?,
+            Writer::Endpoint(endpoint) => {
+                if texts
+                    .iter()
+                    .flatten()
+                    .any(|written| written.error.is_none())
+                {
+                    endpoint.has_answered();
+                }
+                endpoint.write(&pending, watch, &mut finished)?
+            }
         };
         let Some(new) = new else {
             return Ok(None);
@@ -401,7 +276,8 @@ impl Writer<'_> {
             texts[place] = Some(written);
         }
         let texts: Vec<Written> = texts.into_iter().flatten().collect();
-        self.endings().add(&texts);
+        let ids = prompts.iter().map(|prompt| prompt.id);
+        self.endings().add(ids.zip(&texts));
         Ok(Some(texts))
     }
 
@@ -455,6 +331,7 @@ impl Rounds {
                 n_done,
                 n_total: self.n_loops,
                 n_tokens,
+                waiting: progress.waiting,
             })
         })?;
         self.n_tokens = n_tokens;
@@ -551,6 +428,7 @@ fn written(generation: &Generation, stop: StopStrings<'_>) -> Result<Written, Er
         finish_reason: generation.finish.name().to_owned(),
         n_tokens: generation.ids.len(),
         without_text: None,
+        error: None,
     })
 }
 

@@ -78,6 +78,7 @@ impl<'a> Batch<'a> {
             n_done: self.n_done,
             n_total: self.generations.len(),
             n_tokens: self.n_tokens,
+            waiting: None,
         }
     }
 

@@ -105,6 +105,19 @@ pub struct GenerationProgress {
     pub n_total: usize,
     /// Tokens so far.
     pub n_tokens: usize,
+    /// What is waited for outside of this process.
+    pub waiting: Option<Waiting>,
+}
+
+/// What work waits for outside of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// In words, such as `requests to the server`.
+    pub what: &'static str,
+    /// How many of them there are at most.
+    pub n: usize,
+    /// Seconds since the last of them came to its end.
+    pub seconds: u64,
 }
 
 /// Tokens as text, up to the texts that end a completion.

@@ -192,7 +192,10 @@ fn a_sample_that_is_refused_has_no_verdict_and_costs_no_other() {
     // A judge that answers nobody is no judge.
     let alone = &samples[..1];
     let error = judge_samples(&endpoint(&server), alone, &options, &mut |_| true);
-    assert!(matches!(error, Err(JudgeError::Endpoint { .. })), "{error:?}");
+    assert!(
+        matches!(error, Err(JudgeError::Endpoint { .. })),
+        "{error:?}"
+    );
 }
 
 #[test]
