@@ -22,6 +22,7 @@ mod retriever;
 mod retriever_texts;
 mod runs;
 mod said_twice;
+mod servers;
 mod several_files;
 mod suites;
 mod template_inputs;

@@ -205,7 +205,7 @@ fn calls_reach_a_server_and_its_faults_are_failed_calls() {
 }
 
 /// Outcomes as a former evaluation left them: the right calls for both queries.
-fn saved_outcomes() -> String {
+pub(crate) fn saved_outcomes() -> String {
     let outcome = |id: &str, names: &[&str]| {
         let call =
             |name: &&str| json!({"name": name, "arguments": {}, "output": 1, "exception": null});

@@ -54,6 +54,7 @@ TEST_MODULES = [
     "planned_memory",
     "planning",
     "bad_evaluations",
+    "servers",
     "comparisons",
     "bad_input",
     "not_files",

@@ -26,6 +26,8 @@ pub(crate) struct Received {
 pub(crate) enum Reply {
     Json(u16, Value),
     Html(u16, &'static str),
+    /// Bytes as JSON, whatever they are.
+    Bytes(u16, Vec<u8>),
     /// Nothing until the client gives up.
     Hang,
 }
@@ -108,8 +110,9 @@ fn serve(
         all.len() - 1
     };
     let (status, kind, body) = match answer(&request, number) {
-        Reply::Json(status, body) => (status, "application/json", body.to_string()),
-        Reply::Html(status, body) => (status, "text/html", body.to_string()),
+        Reply::Json(status, body) => (status, "application/json", body.to_string().into_bytes()),
+        Reply::Html(status, body) => (status, "text/html", body.as_bytes().to_vec()),
+        Reply::Bytes(status, body) => (status, "application/json", body),
         Reply::Hang => return reader.read(&mut [0]).map(|_| ()),
     };
     let length = body.len();
@@ -119,7 +122,7 @@ fn serve(
     );
     let mut stream = reader.into_inner();
     stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+    stream.write_all(&body)
 }
 
 fn read(reader: &mut BufReader<TcpStream>) -> std::io::Result<Received> {

@@ -27,12 +27,6 @@ fn main() -> ExitCode {
     if arguments.next().is_some_and(|first| first == SANDBOX_STAGE) {
         return tooltune_data::sandbox::enter(arguments);
     }
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
-    process::survive_file_limit();
     heap::end_with(NO_MEMORY);
     let command = std::thread::Builder::new()
         .name("command".to_owned())
@@ -50,6 +44,12 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    process::survive_file_limit();
     match commands::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -65,7 +65,7 @@ fn host_and_port(authority: &Authority) -> Option<(String, Option<u16>)> {
 
 /// An address as a message may show it: what stands before an `@` may be a password, and what
 /// stands behind `?` or `#` a key.
-pub(crate) fn without_secrets(text: &str) -> String {
+pub fn without_secrets(text: &str) -> String {
     let (address, rest) = match text.find(['?', '#']) {
         Some(end) => text.split_at(end),
         None => (text, ""),

@@ -14,6 +14,7 @@ pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
 
+pub use address::without_secrets;
 pub(crate) use address::{AllowedHosts, BaseUrl, Origin, redirect_target};
 pub(crate) use client::{ClientOptions, Connections, HttpClient, HttpFault, HttpReply};
 pub use error::HttpConfigError;

@@ -1,9 +1,11 @@
 //! Code that wants more time, memory, space or output than it may have.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tooltune_data::sandbox::{Failure, Limits, Part};
+use tooltune_data::sandbox::{Failure, Limits, Part, SandboxError};
 
 use crate::machines::{Machine, Test};
 use crate::runs::{attempts, failure, patient, run, run_within, value, value_of};
@@ -11,6 +13,10 @@ use crate::runs::{attempts, failure, patient, run, run_within, value, value_of};
 pub(crate) const TESTS: &[Test] = &[
     ("endless_loops_end", endless_loops_end),
     ("sleep_ends_with_the_time", sleep_ends_with_the_time),
+    (
+        "runs_end_when_their_caller_stops",
+        runs_end_when_their_caller_stops,
+    ),
     ("processor_time_ends", processor_time_ends),
     ("memory_ends", memory_ends),
     ("threads_end", threads_end),
@@ -67,6 +73,22 @@ fn sleep_ends_with_the_time(machine: &Machine) {
     for code in codes {
         assert_eq!(stopped_after_a_second(machine, code), timed_out, "{code}");
     }
+}
+
+/// Nothing but the caller ends these before ten minutes have gone.
+fn runs_end_when_their_caller_stops(machine: &Machine) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let runner = machine.runner.clone().stopped_by(Arc::clone(&stop));
+    let code = "import time\ndef attack(_):\n  time.sleep(1000)";
+    let start = Instant::now();
+    let ended = std::thread::scope(|scope| {
+        let run = scope.spawn(|| runner.run_function(code, "attack", "null", &patient()));
+        std::thread::sleep(Duration::from_millis(500));
+        stop.store(true, Ordering::SeqCst);
+        run.join().expect("no panic")
+    });
+    assert!(matches!(ended, Err(SandboxError::Stopped)), "{ended:?}");
+    assert!(start.elapsed() < Duration::from_secs(300));
 }
 
 fn processor_time_ends(machine: &Machine) {

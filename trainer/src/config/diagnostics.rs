@@ -10,6 +10,7 @@ use std::ops::Range;
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode,
 };
+use regex::Regex;
 
 /// Source lines above this many bytes are not drawn.
 const LONGEST_LINE: usize = 1_000;
@@ -181,6 +182,27 @@ fn line_length(text: &str, place: Place) -> usize {
     before.len() - start + after.find('\n').unwrap_or(after.len())
 }
 
+/// A source without what may be a secret, every character in its place: the user and the query string
+/// of an address, and a key that stands where the name of a variable should.
+fn masked(text: &str) -> String {
+    let Ok(address) =
+        Regex::new(r#"(?:base_url|://)["']?\s*[=:]?\s*["']?([^"'\s]*@|[^"'\s@?#]*[?#][^"'\s]*)"#)
+    else {
+        return text.to_owned();
+    };
+    let Ok(key) = Regex::new(r#"api_key_env["']?\s*[=:]\s*["']?([^"'\n]*[^\w"'\s][^"'\n]*)"#)
+    else {
+        return text.to_owned();
+    };
+    let mut bytes = text.as_bytes().to_vec();
+    let found = address.captures_iter(text).chain(key.captures_iter(text));
+    for secret in found.filter_map(|found| found.get(1)) {
+        // A byte of its own for each, so that the places of mistakes stay.
+        bytes[secret.range()].fill(b'*');
+    }
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
 /// A problem in the shape that miette draws.
 #[derive(Debug)]
 struct Drawn {
@@ -204,7 +226,7 @@ impl Drawn {
         Self {
             message,
             help: problem.help.clone(),
-            source: source.map(|source| NamedSource::new(&source.name, source.text.clone())),
+            source: source.map(|source| NamedSource::new(&source.name, masked(&source.text))),
             label: place.map(|place| {
                 LabeledSpan::underline((place.start, place.end.saturating_sub(place.start)))
             }),
@@ -231,5 +253,41 @@ impl Diagnostic for Drawn {
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         Some(Box::new(self.label.clone().into_iter()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::masked;
+
+    #[test]
+    fn a_drawn_source_has_no_secrets() {
+        for (text, expected) in [
+            (
+                "base_url = \"http://a:hunter2@host/v1\"\nx = 1",
+                "base_url = \"*****************host/v1\"\nx = 1",
+            ),
+            (
+                "base_url = \"https://host/v1?api-key=hunter2\" # ?",
+                "base_url = \"***********************************\" # ?",
+            ),
+            (
+                "  base_url: host?k=hunter2\n",
+                "  base_url: **************\n",
+            ),
+            (
+                "api_key_env = \"sk-hunter2\"",
+                "api_key_env = \"**********\"",
+            ),
+            ("api_key_env = \"MY_KEY\"", "api_key_env = \"MY_KEY\""),
+            (
+                "base_url = \"https://host/v1\"",
+                "base_url = \"https://host/v1\"",
+            ),
+        ] {
+            let shown = masked(text);
+            assert_eq!(shown, expected);
+            assert!(!shown.contains("hunter2") && shown.len() == text.len());
+        }
     }
 }

@@ -7,6 +7,8 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use tooltune_data::http::without_secrets;
+
 use super::choices::{ExecutorKind, RecordedSet};
 use super::defaults;
 use super::patterns::Patterns;
@@ -226,7 +228,10 @@ impl Checker<'_> {
             let help = "begin with http:// or https://";
             self.report(
                 path,
-                format!("`{path}` is {url:?}, which is no address"),
+                format!(
+                    "`{path}` is {:?}, which is no address",
+                    without_secrets(url)
+                ),
                 help,
             );
         }
