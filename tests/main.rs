@@ -13,6 +13,7 @@ mod generate;
 mod generation;
 mod graphs;
 mod interrupted;
+mod mutations;
 mod not_files;
 mod parity;
 mod planned_memory;

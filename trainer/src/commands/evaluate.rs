@@ -75,8 +75,7 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
 
 fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
     let device = place.open(config.device)?;
-    if args.predictions.is_some() || args.suite == Suite::Retrieval {
-        // Without texts of its own, the file says that the evaluation has begun.
+    if keeps_no_texts(args) {
         journal(args, config, &[])?;
     }
     match args.suite {
@@ -176,6 +175,11 @@ fn slot_generated(
     })
 }
 
+/// Whether an evaluation has no texts that could be kept as they come.
+fn keeps_no_texts(args: &EvalArgs) -> bool {
+    args.predictions.is_some() || args.suite == Suite::Retrieval
+}
+
 /// The texts after prompts, kept in the folder of the output as they come.
 pub(super) fn texts(
     args: &EvalArgs,
@@ -205,6 +209,8 @@ pub(super) fn journal(
 fn digest(args: &EvalArgs, config: &Config, prompts: &[Prompted<'_>]) -> Result<String, Error> {
     let server = (&args.endpoint, &args.endpoint_model, &args.extra_body);
     let weights = match (args.target.checkpoint.as_str(), &args.endpoint) {
+        // Nothing is generated: the file says that the evaluation has begun, and holds no text.
+        (checkpoint, _) if keeps_no_texts(args) => checkpoint.to_string(),
         ("base", _) => "base".to_string(),
         (_, Some(_)) => String::new(),
         _ => {

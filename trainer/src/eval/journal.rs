@@ -144,13 +144,12 @@ impl Line {
 /// A file that cannot be read.
 pub fn n_texts(dir: &Path) -> Result<Option<usize>, Error> {
     let path = dir.join(JOURNAL_FILE);
-    if !path.is_file() {
-        return Ok(None);
-    }
     let mut bytes = Vec::new();
-    regular_file::open(&path)
-        .and_then(|mut file| file.read_to_end(&mut bytes))
-        .map_err(Error::io(&path, "read"))?;
+    let read = regular_file::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+    match read {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(Error::io(&path, "read"))?,
+    };
     let n_lines = bytes.iter().filter(|byte| **byte == b'\n').count();
     Ok(Some(n_lines.saturating_sub(1)))
 }
