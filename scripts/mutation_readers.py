@@ -157,21 +157,23 @@ def setting(key: str, value: object) -> list[str]:
 GENERATE = ["generate", "config.toml", "--max-samples", "1", "--set", "eval.max_new_tokens=1"]
 
 
-def rows(name: str, *more: str) -> Reader:
-    return Reader(name, [f"{name}.jsonl"], [inspect("rows.toml", *setting("data.train", [f"{name}.jsonl"]), *more)])
+def rows(name: str, form: str, *more: str) -> Reader:
+    of_file = setting("data.train", [f"{name}.jsonl"]) + setting("data.format", form)
+    return Reader(name, [f"{name}.jsonl"], [inspect("rows.toml", *of_file, *more)])
 
 
 def readers() -> list[Reader]:
     tools = setting("data.chat_template", "tools.jinja")
-    forms = ["messages", "completion", "slot", "sharegpt", "alpaca"]
     methods = ["global", "react-id"]
     trajectories = ["trajectories.jsonl", "documents.jsonl"]
     gguf = setting("model.model_name_or_path", "tiny.gguf")
     resume = ["train", "config.toml"]
     return [
-        *[rows(name) for name in forms],
-        rows("calls", *tools),
-        rows("xlam", *tools),
+        *[rows(form, form) for form in ["messages", "slot", "sharegpt", "alpaca"]],
+        rows("completion", "prompt-completion"),
+        rows("calls", "messages", *tools),
+        rows("xlam", "xlam", *tools),
+        rows("format", "auto"),
         Reader("pairs", ["pairs.jsonl"], [["plan", "retriever.toml"]]),
         Reader("trajectories", ["trajectories.jsonl"], [inspect(f"{method}.toml") for method in methods]),
         Reader("API documents", ["documents.jsonl"], [inspect(f"{method}.toml") for method in methods]),
@@ -237,6 +239,7 @@ def lay_out(folder: Path, binary: Path) -> None:
         **{f"{method}.toml": GOAT.format(method=method) for method in ["global", "react-id"]},
         "messages.jsonl": [MESSAGES],
         "calls.jsonl": [CALLS],
+        "format.jsonl": [COMPLETION],
         "completion.jsonl": [COMPLETION],
         "slot.jsonl": [SLOT, SLOT],
         "constrained.jsonl": [SLOT],

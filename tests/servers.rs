@@ -212,13 +212,9 @@ fn a_refused_prompt_costs_its_own_text_and_stays_refused_over_a_resume() {
 
 #[test]
 fn a_server_that_refuses_every_prompt_is_not_asked_for_all_and_nothing_is_final() {
-    let workplace = Workplace::with_rows("24");
-    workplace.write(
-        "config.toml",
-        Workplace::new()
-            .read("config.toml")
-            .replace("dev.", "train."),
-    );
+    let workplace = Workplace::new();
+    let many = "data synth slot --split dev --rows 24 --output many.jsonl";
+    workplace.run(many.split(' ')).success();
     let server = Server::start(|_, _| Reply::Json(400, json!({"error": "top_k is no field"})));
     for (rows, said) in [
         ("24", "several requests in a row"),
@@ -227,7 +223,7 @@ fn a_server_that_refuses_every_prompt_is_not_asked_for_all_and_nothing_is_final(
         let before = server.received().len();
         let command = format!(
             "eval config.toml --checkpoint base --endpoint {}/v1 --endpoint-model m --output o{rows} \
-             --concurrency 2 --max-samples {rows}",
+             --concurrency 2 --data many.jsonl --max-samples {rows}",
             server.url()
         );
         let failed = workplace.run(command.split(' '));
