@@ -14,8 +14,8 @@ pub const DOCUMENT_BYTES: usize = 2 << 30;
 /// The most bytes of a `tokenizer.json`. Those of the largest vocabularies have about 35 MB.
 pub const TOKENIZER_BYTES: u64 = 64 << 20;
 
-/// The most bytes of a chat template in a file of its own. The longest public ones have about
-/// 50 KB.
+/// The most bytes of a chat template, in a file of its own or within another. The longest public
+/// ones have about 50 KB.
 pub const TEMPLATE_BYTES: u64 = 1 << 20;
 
 /// The most bytes of a `tokenizer_config.json`. The longest public ones have 1 MB.
@@ -25,3 +25,38 @@ pub const TOKENIZER_CONFIG_BYTES: u64 = 16 << 20;
 /// server that fails for every request is so left after some tries, where thousands of rows would
 /// each be tried for minutes; rows that a server refuses by their contents seldom follow each other.
 pub const FAULTS_IN_A_ROW: usize = 8;
+
+/// The most tokens of an expression that may stand within each other, and the most branches of an
+/// `if`. The parser calls itself for each; templates of models reach a tenth of it.
+pub const TEMPLATE_NESTING: usize = 500;
+
+/// The most bytes of a name in a template. Names are compared wherever they are looked up.
+pub const TEMPLATE_NAME_BYTES: usize = 256;
+
+/// The most blocks (`{% block %}`) of a template. Each call of a macro looks at all of them.
+pub const TEMPLATE_BLOCKS: usize = 100;
+
+/// The most bytes of texts and lists that operators between literals make while a template
+/// compiles, as `"=" * 80` does. The engine computes such an expression anew on each level of the
+/// one around it.
+pub const TEMPLATE_LITERAL_BYTES: usize = 1 << 20;
+
+/// The most steps of one rendering, a step being an instruction of the template engine: about a
+/// second. A conversation of a hundred messages takes some ten thousand.
+pub const TEMPLATE_STEPS: u64 = 10_000_000;
+
+/// The most bytes of the texts and lists that one rendering makes, in sum: that is also what it can
+/// hold at once. A conversation of a hundred messages makes less than one MiB.
+pub const TEMPLATE_MADE_BYTES: usize = 256 << 20;
+
+/// The most bytes of the texts and lists that one rendering searches and compares, in sum: about a
+/// second.
+pub const TEMPLATE_READ_BYTES: usize = 1 << 30;
+
+/// The most levels of lists and maps in a value that a template prints or compares. Rows have at
+/// most 127.
+pub const TEMPLATE_VALUE_LEVELS: usize = 256;
+
+/// The most bytes of the text that a template writes, and of a text that is read as tokens: a
+/// million tokens and more, for which a tokenizer takes about a GiB.
+pub const TEMPLATE_TEXT_BYTES: usize = 16 << 20;

@@ -6,6 +6,7 @@ pub mod agents;
 pub mod batches;
 pub mod benchmarks;
 pub mod budgets;
+mod contained;
 pub mod endpoint;
 pub mod executors;
 mod faults;

@@ -47,7 +47,7 @@ pub use prepare::{
 pub use rows::{Row, RowReader, read_rows, read_tools};
 pub use slot::{SlotRow, slot_completion, slot_prompt};
 pub use template::{
-    ChatTemplate, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,
+    ChatTemplate, Exceeded, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,
     TemplateDate, TemplateKwargError, TurnBegin, TurnError, Turns,
 };
 pub use tokenizer::{AddedToken, AddedTokens, Encoded, Specials, Tokenizer};

@@ -11,7 +11,7 @@ use regex::Regex;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::{ChatTemplate, NAME};
+use super::{ChatTemplate, python};
 use crate::json::{self, Style};
 use crate::text::error::DataError;
 
@@ -194,8 +194,7 @@ impl ChatTemplate {
 
     /// The variables that the template reads and that are not given by every program, sorted.
     fn variables_read(&self) -> Vec<String> {
-        let template = self.environment.get_template(NAME);
-        let all = template.map(|template| template.undeclared_variables(false));
+        let all = python::syntax().map(|syntax| self.program.variables(syntax));
         let mut read: Vec<String> = all
             .unwrap_or_default()
             .into_iter()

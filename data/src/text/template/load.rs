@@ -70,11 +70,13 @@ impl ChatTemplate {
             });
         };
         let special = special_tokens(&config);
+        let origin = origin.display().to_string();
         match tool_use {
             Some(tool_use) => Self::with_tool_use(&default, &tool_use, special),
             None => Self::new(&default, special),
         }
-        .map_err(|error| error.at(&origin.display().to_string()))
+        .map(|template| template.with_origin(&origin))
+        .map_err(|error| error.at(&origin))
     }
 }
 

@@ -6,6 +6,7 @@
 //! the content (`locate`), not by searching the text or counting tokens, and a rendering is only
 //! believed if it equals the plain one once the marks are taken out.
 
+mod budget;
 mod date;
 mod developer;
 mod generation_tags;
@@ -14,6 +15,7 @@ mod left_out;
 mod load;
 mod locate;
 mod marks;
+mod nesting;
 mod python;
 mod reasoning;
 mod spans;
@@ -30,17 +32,19 @@ mod tests;
 use std::fmt;
 use std::sync::OnceLock;
 
-use minijinja::{Environment, Value};
+use minijinja::{Environment, Error, Value};
 use serde_json::Map;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
 use self::locate::Located;
-use self::python::Clock;
+use self::nesting::TooMuch;
+use self::python::{Clock, NotCompiled, Program};
 use self::values::MessageWriter;
 use super::conversation::{Conversation, Message, Role};
 use super::error::DataError;
 
+pub use self::budget::Exceeded;
 pub use self::date::{NoDate, TemplateDate};
 pub use self::kwargs::TemplateKwargError;
 pub(crate) use self::spans::Turn;
@@ -107,12 +111,12 @@ pub struct ChatTemplate {
     source: String,
     sha256: String,
     environment: Environment<'static>,
+    program: Program,
+    origin: Option<String>,
     special: SpecialTokens,
     variables: Map<String, serde_json::Value>,
     knows_developer: OnceLock<bool>,
 }
-
-const NAME: &str = "chat_template";
 
 impl ChatTemplate {
     /// Compiles a template as found in `chat_template.jinja` or `tokenizer_config.json`.
@@ -120,26 +124,42 @@ impl ChatTemplate {
     /// # Errors
     ///
     /// - the source is not a valid template; the error gives the line
+    /// - it is longer, or nests deeper, than templates may (docs/limits.md)
     pub fn new(source: &str, special: SpecialTokens) -> Result<Self, DataError> {
         let newlines = source.replace("\r\n", "\n").replace('\r', "\n");
         let compiled = generation_tags::rewrite(&newlines);
-        let environment = python::environment(Clock::System)
-            .and_then(|mut environment| {
-                environment.add_template_owned(NAME, compiled)?;
-                Ok(environment)
-            })
-            .map_err(|error| DataError::TemplateSyntax {
-                line: error.line().unwrap_or(1),
-                reason: python::describe(&error),
-            })?;
+        let engine = |error: Error| DataError::TemplateSyntax {
+            line: error.line().unwrap_or(1),
+            reason: python::describe(&error),
+        };
+        let environment = python::environment(Clock::System).map_err(engine)?;
+        let syntax = python::syntax().map_err(engine)?;
+        let program = Program::new(&compiled, syntax).map_err(|error| match error {
+            NotCompiled::Engine(error) => engine(error),
+            NotCompiled::TooMuch(TooMuch { line, exceeded }) => {
+                DataError::TemplateBudget { line, exceeded }
+            }
+            NotCompiled::Failed(reason) => DataError::TemplateSyntax { line: 1, reason },
+        })?;
         Ok(Self {
             source: source.to_owned(),
             sha256: hex(&Sha256::digest(source.as_bytes())),
             environment,
+            program,
+            origin: None,
             special,
             variables: Map::new(),
             knows_developer: OnceLock::new(),
         })
+    }
+
+    /// Says where the template comes from, for errors that it is at fault for and no row is.
+    #[must_use]
+    pub fn with_origin(self, origin: &str) -> Self {
+        Self {
+            origin: Some(origin.to_owned()),
+            ..self
+        }
     }
 
     /// Stops the clock that `strftime_now` reads, so that the same rows give the same text on
@@ -177,6 +197,7 @@ impl ChatTemplate {
     ///
     /// - the template refuses the conversation, fails on it, or prints none, a list or a map
     /// - the text holds a character that is reserved for marks
+    /// - the template asks for more than a rendering may have (docs/limits.md)
     pub fn render(
         &self,
         conversation: &Conversation,
@@ -298,8 +319,13 @@ impl ChatTemplate {
             ),
         ];
         let context = Value::from_pairs(special.chain(given).chain(switches).chain(fixed));
-        python::render(&self.environment, NAME, context)
-            .map_err(|error| python::to_data_error(&error))
+        let text = self.program.render(&self.environment, context);
+        text.map_err(
+            |error| match (python::to_data_error(&error), &self.origin) {
+                (error @ DataError::TemplateBudget { .. }, Some(origin)) => error.at(origin),
+                (error, _) => error,
+            },
+        )
     }
 }
 

@@ -3,6 +3,8 @@
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, Value, filters};
 
+use super::super::budget;
+use super::compare::is_equal;
 use super::operators::refused;
 use super::sequences;
 use super::texts::str_of;
@@ -25,32 +27,35 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter("float", float);
     environment.add_filter("string", str_of_ref);
     environment.add_filter("upper", |value: &Value| {
-        str_of(value).map(|t| t.to_uppercase())
+        grown(&str_of(value)?, |text| text.to_uppercase())
     });
     environment.add_filter("lower", |value: &Value| {
-        str_of(value).map(|t| t.to_lowercase())
+        grown(&str_of(value)?, |text| text.to_lowercase())
     });
     environment.add_filter("safe", str_of_ref);
     environment.add_filter("replace", replace);
     environment.add_filter("capitalize", |value: &Value| {
-        let text = str_of(value)?.to_lowercase();
+        let text = grown(&str_of(value)?, |text| text.to_lowercase())?;
         let mut rest = text.chars();
         let first: Option<String> = rest.next().map(|first| first.to_uppercase().collect());
         Ok::<_, Error>(first.unwrap_or_default() + rest.as_str())
     });
     environment.add_filter("title", |value: &Value| {
-        Ok::<_, Error>(filters::title(str_of(value)?.into()))
+        grown(&str_of(value)?, |text| {
+            filters::title(text.to_owned().into())
+        })
     });
     environment.add_filter("escape", escape);
     environment.add_filter("e", escape);
     environment.add_filter("indent", indent);
     environment.add_filter("round", round);
-    environment.add_filter("attr", |value: &Value, _name: String| match value.kind() {
+    environment.add_filter("attr", |value: &Value, _name: &Value| match value.kind() {
         ValueKind::Undefined => Err(refused("attr", &[value])),
         _ => Ok(Value::UNDEFINED),
     });
     environment.add_filter("format", |value: &Value, arguments: Rest<Value>| {
         let text = str_of(value)?;
+        must_be_narrow(&text, &arguments)?;
         if !text.contains('%') && !arguments.is_empty() {
             return Err(refused("format", &[value]));
         }
@@ -95,7 +100,7 @@ fn add_tests(environment: &mut Environment<'static>) {
         // nothing that a template may build on.
         let single = [ValueKind::None, ValueKind::Bool];
         match value.kind() == other.kind() && !value.is_undefined() {
-            true if single.contains(&value.kind()) => Ok(value == other),
+            true if single.contains(&value.kind()) => is_equal(value, other),
             true => Err(refused("sameas", &[value, other])),
             false => Ok(false),
         }
@@ -152,14 +157,64 @@ fn str_of_ref(value: &Value) -> Result<String, Error> {
 
 fn replace(value: &Value, old: &Value, new: &Value, count: Option<i64>) -> Result<String, Error> {
     let (text, old, new) = (str_of(value)?, str_of(old)?, str_of(new)?);
-    Ok(match count.and_then(|count| usize::try_from(count).ok()) {
-        Some(count) => text.replacen(&old, &new, count),
-        None => text.replace(&old, &new),
+    let count = count.and_then(|count| usize::try_from(count).ok());
+    replaced(&text, &old, &new, count)
+}
+
+/// Python's `str.replace`, at most `count` times.
+pub(super) fn replaced(
+    text: &str,
+    old: &str,
+    new: &str,
+    count: Option<usize>,
+) -> Result<String, Error> {
+    budget::read(text.len())?;
+    let n_found = text.matches(old).take(count.unwrap_or(usize::MAX)).count();
+    budget::made(text.len().saturating_add(n_found.saturating_mul(new.len())))?;
+    Ok(match count {
+        Some(count) => text.replacen(old, new, count),
+        None => text.replace(old, new),
     })
+}
+
+/// What an operation makes of a text whose characters it may make three times as long.
+pub(super) fn grown(text: &str, operation: impl FnOnce(&str) -> String) -> Result<String, Error> {
+    budget::made(text.len().saturating_mul(3))?;
+    Ok(operation(text))
+}
+
+/// Counts the widths that a format asks for, before the engine fills them.
+pub(super) fn must_be_narrow(format: &str, arguments: &[Value]) -> Result<(), Error> {
+    for digits in format.split(|character: char| !character.is_ascii_digit()) {
+        // One that is too long for a number is too long for anything.
+        let width = match digits {
+            "" => 0,
+            digits => digits.parse().unwrap_or(usize::MAX),
+        };
+        budget::made(width)?;
+    }
+    // A width may be an argument, too.
+    if format.contains('*') || format.contains("{:{") || format.matches('{').count() > 1 {
+        for argument in arguments {
+            let width = argument.clone().try_into().unwrap_or(0_i64);
+            budget::made(usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX))?;
+        }
+    }
+    let n_given: usize = arguments
+        .iter()
+        .map(|argument| argument.as_str().map_or(40, str::len))
+        .sum();
+    let n_fields = format.matches(['%', '{']).count();
+    budget::made(
+        format
+            .len()
+            .saturating_add(n_given.saturating_mul(n_fields.max(1))),
+    )
 }
 
 fn escape(value: &Value) -> Result<String, Error> {
     let text = str_of(value)?;
+    budget::made(text.len().saturating_mul(15))?;
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     let text = text.replace('>', "&gt;").replace('\'', "&#39;");
     Ok(text.replace('"', "&#34;"))
@@ -185,8 +240,19 @@ fn indent(
     let width = match &width {
         None => "    ".to_owned(),
         Some(width) if width.as_str().is_some() => str_of(width)?,
-        Some(width) => " ".repeat(usize::try_from(width.clone())?),
+        Some(width) => {
+            let width = usize::try_from(width.clone())?;
+            budget::made(width)?;
+            " ".repeat(width)
+        }
     };
+    let n_lines = text.matches('\n').count() + 1;
+    budget::made_items(n_lines)?;
+    budget::made(
+        n_lines
+            .saturating_mul(width.len())
+            .saturating_add(2 * text.len()),
+    )?;
     let lines: Vec<String> = text
         .split('\n')
         .enumerate()
@@ -205,14 +271,16 @@ fn indent(
 fn round(
     value: &Value,
     precision: Option<i64>,
-    method: Option<String>,
+    method: Option<Value>,
     options: Kwargs,
 ) -> Result<Value, Error> {
     let precision = options
         .get::<Option<i64>>("precision")?
         .or(precision)
         .unwrap_or(0);
-    let method = options.get::<Option<String>>("method")?.or(method);
+    let method = options.get::<Option<Value>>("method")?.or(method);
+    let method = method.filter(|method| !method.is_none());
+    let method = method.as_ref().map(str_of).transpose()?;
     options.assert_all_used()?;
     if value.kind() != ValueKind::Number {
         return Err(refused("round", &[value]));

@@ -3,16 +3,24 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use minijinja::Value;
 use minijinja::value::{Enumerator, Object, ObjectRepr};
+use minijinja::{Error, Value};
+
+use super::super::budget;
 
 /// Items that are handed out once, whoever asks for them.
 #[derive(Debug)]
 pub(super) struct Generator(Mutex<VecDeque<Value>>);
 
 impl Generator {
-    pub(super) fn of(items: Vec<Value>) -> Value {
-        Value::from_object(Self(Mutex::new(items.into())))
+    pub(super) fn of(items: Vec<Value>) -> Result<Value, Error> {
+        budget::made_items(items.len() + 1)?;
+        let holds = items.iter().any(|item| item.as_object().is_some());
+        let generator = Value::from_object(Self(Mutex::new(items.into())));
+        if holds {
+            budget::keep(generator.clone());
+        }
+        Ok(generator)
     }
 
     fn items(&self) -> std::sync::MutexGuard<'_, VecDeque<Value>> {

@@ -7,7 +7,10 @@ use minijinja::value::{Object, ObjectRepr, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
-use super::operators::{is_equal, items, refused};
+use super::super::budget::{self, Level};
+use super::builtins::{grown, must_be_narrow, replaced};
+use super::compare::is_equal;
+use super::operators::{characters, items, list_of, must_be_key, refused};
 use super::{Ends, strip};
 
 /// A method of a dictionary that is not called: defined and true, and nothing that has items or a text.
@@ -54,6 +57,13 @@ pub(super) fn call(
     method: &str,
     arguments: &[Value],
 ) -> Result<Value, Error> {
+    // Whatever a method does with a text, it reads it, and those that it is given.
+    for text in std::iter::once(value)
+        .chain(arguments)
+        .filter_map(Value::as_str)
+    {
+        budget::read(text.len())?;
+    }
     let own = match (value.kind(), value.as_str()) {
         (_, Some(text)) => of_text(text, method, arguments)?,
         (ValueKind::Seq, _) => of_list(value, method, arguments)?,
@@ -92,15 +102,16 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
                 (Some(_), Some(_)) => return Ok(None),
             }
         }
-        ("split", 0) => split_blank(text, None),
+        ("split", 0) => split_blank(text, None)?,
         ("split", 1 | 2) if arguments[0].is_none() => {
-            split_blank(text, arguments.get(1).map(times).transpose()?.flatten())
+            split_blank(text, arguments.get(1).map(times).transpose()?.flatten())?
         }
         ("split", 1 | 2) => {
             let separator = arguments[0]
                 .as_str()
                 .filter(|separator| !separator.is_empty());
             let separator = separator.ok_or_else(|| unusual(method))?;
+            count_parts(text, text.matches(separator).count())?;
             let parts = match arguments.get(1).map(times).transpose()?.flatten() {
                 Some(n) => text
                     .splitn(n.saturating_add(1), separator)
@@ -111,9 +122,10 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
             Value::from(parts)
         }
         ("rsplit", 1) if all_texts && !texts[0].is_empty() => {
+            count_parts(text, text.matches(texts[0]).count())?;
             text.split(texts[0]).map(Value::from).collect()
         }
-        ("replace", 2) if all_texts => Value::from(text.replace(texts[0], texts[1])),
+        ("replace", 2) if all_texts => Value::from(replaced(text, texts[0], texts[1], None)?),
         ("removeprefix", 1) if all_texts => {
             Value::from(text.strip_prefix(texts[0]).unwrap_or(text))
         }
@@ -149,12 +161,14 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
         ("join", 1) => {
             let mut parts = Vec::new();
             let list = match arguments[0].as_str() {
-                Some(text) => text.chars().map(Value::from).collect(),
+                Some(text) => items(&characters(text)?)?,
                 None if arguments[0].is_none() => return Err(unusual(method)),
                 None => items(&arguments[0])?,
             };
             for part in &list {
-                parts.push(part.as_str().ok_or_else(|| unusual(method))?.to_owned());
+                let part = part.as_str().ok_or_else(|| unusual(method))?;
+                budget::made(part.len() + text.len())?;
+                parts.push(part.to_owned());
             }
             Value::from(parts.join(text))
         }
@@ -163,16 +177,18 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
         ("isdigit" | "isnumeric" | "isalnum" | "isalpha" | "title", 0) if !text.is_ascii() => {
             return Err(unusual(method));
         }
-        ("title", 0) => Value::from(title(text)),
+        ("title", 0) => Value::from(grown(text, title)?),
         ("splitlines", 0) => {
             if text.contains([
                 '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}',
             ]) {
                 return Err(unusual(method));
             }
+            count_parts(text, text.matches('\n').count())?;
             return Ok(None);
         }
         ("format", _) => {
+            must_be_narrow(text, arguments)?;
             if arguments.iter().any(|value| {
                 !matches!(value.kind(), ValueKind::String | ValueKind::Number)
                     || (value.kind() == ValueKind::Number && !value.is_integer())
@@ -187,11 +203,30 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
             | "isalpha",
             _,
         ) => {
+            match (method, all_texts, texts.as_slice()) {
+                ("replace", _, _) => {
+                    let [old, new, count] = arguments else {
+                        return Ok(None);
+                    };
+                    let (Some(old), Some(new)) = (old.as_str(), new.as_str()) else {
+                        return Ok(None);
+                    };
+                    let count = times(count)?;
+                    return Ok(Some(Value::from(replaced(text, old, new, count)?)));
+                }
+                _ => budget::made(text.len().saturating_mul(3))?,
+            }
             return Ok(None);
         }
         _ => return Err(Error::from(ErrorKind::UnknownMethod)),
     };
     Ok(Some(found))
+}
+
+/// Counts the parts of a text before it is split at so many places.
+fn count_parts(text: &str, n_places: usize) -> Result<(), Error> {
+    budget::made_items(n_places + 1)?;
+    budget::made(text.len())
 }
 
 fn tuple(parts: [&str; 3]) -> Value {
@@ -205,20 +240,22 @@ fn times(value: &Value) -> Result<Option<usize>, Error> {
 }
 
 /// `split()`: at runs of white space, none at either end.
-fn split_blank(text: &str, times: Option<usize>) -> Value {
+fn split_blank(text: &str, times: Option<usize>) -> Result<Value, Error> {
+    budget::made(text.len())?;
     let mut parts = Vec::new();
-    let mut rest = strip(text, Ends::Left);
+    let mut rest = text.trim_start_matches(super::is_python_space);
     while !rest.is_empty() {
+        budget::made_items(1)?;
         if times == Some(parts.len()) {
             // What is left keeps its end, as in Python.
-            parts.push(rest);
+            parts.push(Value::from(rest));
             break;
         }
         let end = rest.find(super::is_python_space).unwrap_or(rest.len());
-        parts.push(rest[..end].to_owned());
-        rest = strip(&rest[end..], Ends::Left);
+        parts.push(Value::from(&rest[..end]));
+        rest = rest[end..].trim_start_matches(super::is_python_space);
     }
-    Value::from(parts)
+    list_of(parts)
 }
 
 /// `title()` of an ASCII text: each letter that follows none is large.
@@ -241,14 +278,20 @@ fn of_list(value: &Value, method: &str, arguments: &[Value]) -> Result<Option<Va
     };
     let all = items(value)?;
     match method {
-        "count" => Ok(Some(Value::from(
-            all.iter().filter(|item| is_equal(item, wanted)).count(),
-        ))),
+        "count" => {
+            let mut n_found = 0;
+            for item in &all {
+                n_found += usize::from(is_equal(item, wanted)?);
+            }
+            Ok(Some(Value::from(n_found)))
+        }
         "index" => {
-            let found = all.iter().position(|item| is_equal(item, wanted));
-            found
-                .map(|at| Some(Value::from(at)))
-                .ok_or_else(|| unusual(method))
+            for (at, item) in all.iter().enumerate() {
+                if is_equal(item, wanted)? {
+                    return Ok(Some(Value::from(at)));
+                }
+            }
+            Err(unusual(method))
         }
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }
@@ -259,8 +302,12 @@ fn of_map(value: &Value, method: &str, arguments: &[Value]) -> Result<Option<Val
         ("get", [key]) | ("get", [key, _]) if key.kind() == ValueKind::Map => {
             Err(refused(method, &[key]))
         }
+        ("get", [key]) | ("get", [key, _]) => {
+            must_be_key(key, Level::default())?;
+            Ok(None)
+        }
         ("copy", []) => Ok(Some(value.clone())),
-        ("get", [_] | [_, _]) | ("items" | "keys" | "values", []) => Ok(None),
+        ("items" | "keys" | "values", []) => Ok(None),
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }
 }

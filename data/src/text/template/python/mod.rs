@@ -5,9 +5,12 @@
 //! two engines differ (`operators`, `builtins`, `methods`). Printing none, a list or a map is an error here, not Python's spelling of it.
 
 mod builtins;
+mod compare;
 mod generator;
 mod methods;
+mod namespace;
 mod operators;
+mod program;
 mod sequences;
 mod texts;
 
@@ -15,13 +18,18 @@ use std::error::Error as _;
 use std::fmt;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::ValueKind;
-use minijinja::{Environment, Error, ErrorKind, Value, escape_formatter};
+use minijinja::value::{Kwargs, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value, escape_formatter, functions};
 use time::OffsetDateTime;
 
-pub(super) use self::operators::render;
+pub(super) use self::compare::are_equal;
+pub(super) use self::namespace::Namespace;
+pub(super) use self::program::{NotCompiled, Program};
+pub(super) use self::texts::str_of;
+use super::budget::{self, Exceeded};
 use super::strftime::strftime;
 use super::tojson::tojson;
+use crate::budgets::TEMPLATE_STEPS;
 use crate::text::error::DataError;
 
 /// Where `strftime_now` takes the time from.
@@ -65,17 +73,32 @@ impl fmt::Display for Unprintable {
 impl std::error::Error for Raised {}
 impl std::error::Error for Unprintable {}
 
+/// The white-space rules of Hugging Face.
+pub(super) fn syntax() -> Result<SyntaxConfig, Error> {
+    SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+}
+
 /// An environment without templates.
 pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build()?;
-    environment.set_syntax(syntax);
+    environment.set_syntax(syntax()?);
+    environment.set_fuel(Some(TEMPLATE_STEPS));
+    // Jinja2 has none, and the engine's writes all values out.
+    environment.remove_global("debug");
+    environment.add_function("namespace", namespace::namespace);
+    environment.add_function("dict", dict);
     environment.set_unknown_method_callback(methods::call);
     environment.set_formatter(|out, state, value| {
         printable(value)?;
+        // A character that is escaped becomes up to six.
+        let factor = match state.auto_escape() {
+            AutoEscape::None => 1,
+            _ => 6,
+        };
+        budget::made(value.as_str().map_or(40, str::len).saturating_mul(factor))?;
         match value.kind() {
             ValueKind::Number if !value.is_integer() => {
                 out.write_str(&texts::float(f64::try_from(value.clone())?))?;
@@ -86,7 +109,8 @@ pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     });
     environment.add_function(
         "raise_exception",
-        |message: String| -> Result<Value, Error> {
+        |message: Value| -> Result<Value, Error> {
+            let message = str_of(&message)?;
             Err(Error::new(ErrorKind::InvalidOperation, "raise_exception")
                 .with_source(Raised(message)))
         },
@@ -96,6 +120,17 @@ pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     operators::add_to(&mut environment);
     set_clock(&mut environment, clock);
     Ok(environment)
+}
+
+/// The engine's `dict`, whose map is counted.
+fn dict(value: Option<Value>, options: Kwargs) -> Result<Value, Error> {
+    let n_given = value.as_ref().and_then(Value::len).unwrap_or(0);
+    budget::made_items(2 * (n_given + options.args().count() + 1))?;
+    let made = functions::dict(value, options)?;
+    if made.len().is_some_and(|n_items| n_items > 0) {
+        budget::keep(made.clone());
+    }
+    Ok(made)
 }
 
 /// Replaces the clock of `strftime_now`.
@@ -157,11 +192,21 @@ pub(super) fn describe(error: &Error) -> String {
 /// A failed rendering as an error of the row.
 pub(super) fn to_data_error(error: &Error) -> DataError {
     let line = error.line().unwrap_or(0);
+    if error.kind() == ErrorKind::OutOfFuel {
+        let exceeded = Exceeded::steps(TEMPLATE_STEPS);
+        return DataError::TemplateBudget { line, exceeded };
+    }
     let mut source = error.source();
     while let Some(cause) = source {
         if let Some(Raised(message)) = cause.downcast_ref() {
             return DataError::TemplateRaised {
                 message: message.clone(),
+            };
+        }
+        if let Some(exceeded) = cause.downcast_ref::<Exceeded>() {
+            return DataError::TemplateBudget {
+                line,
+                exceeded: exceeded.clone(),
             };
         }
         if let Some(Unprintable(kind)) = cause.downcast_ref() {

@@ -1,126 +1,16 @@
-//! Operators, attributes, slices and loops with Python's meaning.
+//! Operators, attributes, slices and loops with Python's meaning, which `program` puts in the place
+//! of the engine's own.
 //!
-//! The engine compares values of any kinds, finds numbers in texts, and loops over none; Python fails.
-//! No setting changes that, so the compiled template is rewritten: an instruction that differs
-//! becomes a call of one of the functions here, under a name that no template can write.
+//! Each counts what it makes and reads before it does so (`budget`).
 
-use minijinja::machinery::{self, Instruction, Instructions};
-use minijinja::value::{Tuple, ValueKind};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
+use minijinja::value::{Rest, Tuple, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, Value};
 
+use super::super::budget::{self, ITEM, Level};
+use super::compare::{contains, is_equal, ordering};
 use super::methods::DictMethod;
+use super::namespace;
 use super::texts::str_of;
-
-/// Renders a template of the environment with Python's operators.
-pub(in super::super) fn render(
-    environment: &Environment<'static>,
-    name: &str,
-    context: Value,
-) -> Result<String, Error> {
-    let template = environment.get_template(name)?;
-    let compiled = machinery::get_compiled_template(&template);
-    let instructions = rewritten(&compiled.instructions);
-    let blocks = compiled
-        .blocks
-        .iter()
-        .map(|(name, block)| (*name, rewritten(block)))
-        .collect();
-    let mut text = String::new();
-    let mut output = machinery::make_string_output(&mut text);
-    machinery::eval(
-        environment,
-        &instructions,
-        context,
-        &blocks,
-        &mut output,
-        AutoEscape::None,
-    )?;
-    Ok(text)
-}
-
-/// The filter cache of the engine is not used for these names.
-const NO_CACHE: u8 = u8::MAX;
-
-fn call(name: &'static str, n_arguments: u16) -> Instruction<'static> {
-    Instruction::ApplyFilter(name, Some(n_arguments), NO_CACHE)
-}
-
-fn rewritten<'s>(original: &Instructions<'s>) -> Instructions<'s> {
-    let mut parts: Vec<Vec<Instruction<'s>>> = Vec::new();
-    while let Some(instruction) = u32::try_from(parts.len())
-        .ok()
-        .and_then(|at| original.get(at))
-    {
-        parts.push(replacement(instruction));
-    }
-    let mut places = vec![0_u32];
-    for part in &parts {
-        let last = places.last().copied().unwrap_or_default();
-        places.push(last + u32::try_from(part.len()).unwrap_or_default());
-    }
-    let place = |target: &u32| {
-        let old = usize::try_from(*target).unwrap_or(usize::MAX);
-        places
-            .get(old)
-            .or(places.last())
-            .copied()
-            .unwrap_or_default()
-    };
-    let mut new = Instructions::new(original.name(), original.source());
-    for (old, part) in (0..).zip(parts) {
-        for instruction in part {
-            let moved = match &instruction {
-                Instruction::Iterate(to) => Instruction::Iterate(place(to)),
-                Instruction::Jump(to) => Instruction::Jump(place(to)),
-                Instruction::JumpIfFalse(to) => Instruction::JumpIfFalse(place(to)),
-                Instruction::JumpIfFalseOrPop(to) => Instruction::JumpIfFalseOrPop(place(to)),
-                Instruction::JumpIfTrueOrPop(to) => Instruction::JumpIfTrueOrPop(place(to)),
-                Instruction::BuildMacro(name, to, flags) => {
-                    Instruction::BuildMacro(name, place(to), *flags)
-                }
-                _ => instruction,
-            };
-            match original
-                .get_line(old)
-                .and_then(|line| u16::try_from(line).ok())
-            {
-                Some(line) => new.add_with_line(moved, line),
-                None => new.add(moved),
-            };
-        }
-    }
-    new
-}
-
-fn replacement<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
-    use minijinja::machinery::Instruction as I;
-    let operator = |name| vec![call(name, 2)];
-    match instruction {
-        I::Add => operator(":+"),
-        I::Sub => operator(":-"),
-        I::Mul => operator(":*"),
-        I::Eq => operator(":=="),
-        I::Ne => operator(":!="),
-        I::Lt => operator(":<"),
-        I::Lte => operator(":<="),
-        I::Gt => operator(":>"),
-        I::Gte => operator(":>="),
-        I::In => operator(":in"),
-        I::StringConcat => operator(":~"),
-        I::GetItem => operator(":item"),
-        // Which comparison it is cannot be seen from here, so only its values are looked at.
-        I::CompareAndPreserve(_) => {
-            vec![call(":chained", 2), I::UnpackList(2), instruction.clone()]
-        }
-        I::Neg => vec![call(":neg", 1)],
-        I::Slice => vec![call(":slice", 4)],
-        I::GetAttr(name) if DICT_METHODS.contains(name) => {
-            vec![I::LoadConst(Value::from(*name)), call(":attribute", 2)]
-        }
-        I::PushLoop(_) => vec![call(":iterator", 1), instruction.clone()],
-        other => vec![other.clone()],
-    }
-}
 
 /// Adds the functions that rewritten templates call.
 pub(super) fn add_to(environment: &mut Environment<'static>) {
@@ -128,7 +18,9 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter(":-", |v: Value, w: Value| arithmetic("-", &v, &w));
     environment.add_filter(":*", multiply);
     environment.add_filter(":==", |v: Value, w: Value| is_equal(&v, &w));
-    environment.add_filter(":!=", |v: Value, w: Value| !is_equal(&v, &w));
+    environment.add_filter(":!=", |v: Value, w: Value| {
+        is_equal(&v, &w).map(|same| !same)
+    });
     environment.add_filter(":<", |v: Value, w: Value| {
         ordering(&v, &w).map(|o| o.is_lt())
     });
@@ -145,7 +37,9 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         contains(&container, &item)
     });
     environment.add_filter(":~", |v: Value, w: Value| -> Result<String, Error> {
-        Ok(str_of(&v)? + &str_of(&w)?)
+        let (v, w) = (str_of(&v)?, str_of(&w)?);
+        budget::made(v.len() + w.len())?;
+        Ok(v + &w)
     });
     environment.add_filter(":chained", chained);
     environment.add_filter(":neg", negate);
@@ -153,12 +47,16 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter(":item", item);
     environment.add_filter(":attribute", attribute);
     environment.add_filter(":iterator", iterator);
+    add_counted(environment);
     // The names that `select` and its kin look up.
     environment.add_test("eq", |v: Value, w: Value| is_equal(&v, &w));
     environment.add_test("equalto", |v: Value, w: Value| is_equal(&v, &w));
     environment.add_test("==", |v: Value, w: Value| is_equal(&v, &w));
-    environment.add_test("ne", |v: Value, w: Value| !is_equal(&v, &w));
-    environment.add_test("!=", |v: Value, w: Value| !is_equal(&v, &w));
+    for name in ["ne", "!="] {
+        environment.add_test(name, |v: Value, w: Value| {
+            is_equal(&v, &w).map(|same| !same)
+        });
+    }
     for (names, holds) in [
         (
             ["lt", "lessthan", "<"],
@@ -178,6 +76,103 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     });
 }
 
+/// Adds what stands for instructions whose cost the engine's steps do not show.
+fn add_counted(environment: &mut Environment<'static>) {
+    environment.add_filter(":made", |value: Value| match value.kind() {
+        ValueKind::Seq => {
+            let items = items(&value)?;
+            budget::holder(value, &items)
+        }
+        _ => Ok(value),
+    });
+    environment.add_filter(":map", map);
+    environment.add_filter(":large_map", || {
+        Err::<Value, _>(Error::new(
+            ErrorKind::InvalidOperation,
+            "a map is written with more than 1000 pairs",
+        ))
+    });
+    environment.add_filter(":merged", |merged: ValueOrKwargs| {
+        let merged = merged.into_value();
+        budget::made_items(2 * merged.len().unwrap_or(0))?;
+        Ok::<_, Error>(merged)
+    });
+    environment.add_filter(":unpacked", |n_items: usize| {
+        budget::made_items(n_items)?;
+        Ok::<_, Error>(n_items)
+    });
+    environment.add_filter(":searched", |n_bytes: usize| budget::read(n_bytes));
+    environment.add_filter(":set", |value: Value, target: &Value, name: &str| {
+        namespace::set(value, target, name)
+    });
+    environment.add_filter(":changed", changed);
+    environment.add_filter(":cycle", cycle);
+    environment.add_filter(":no_other_template", |_: Value| {
+        Err::<Value, _>(Error::new(
+            ErrorKind::InvalidOperation,
+            "a chat template has no other template beside it to extend, include or import",
+        ))
+    });
+}
+
+/// A map as a template writes it: keys and values in turn.
+fn map(parts: Rest<Value>) -> Result<Value, Error> {
+    for key in parts.iter().step_by(2) {
+        must_be_key(key, Level::default())?;
+    }
+    budget::made_items(2 * parts.len())?;
+    let pairs = parts.chunks_exact(2);
+    let made = Value::from_pairs(pairs.map(|pair| (pair[0].clone(), pair[1].clone())));
+    budget::holder(made, &parts)
+}
+
+/// Refuses keys that Python cannot look up, lists and dictionaries, however deep in a tuple.
+pub(super) fn must_be_key(key: &Value, level: Level) -> Result<(), Error> {
+    match key.kind() {
+        ValueKind::Seq if key.is_tuple() => {
+            let level = level.below()?;
+            let items = items(key)?;
+            items.iter().try_for_each(|item| must_be_key(item, level))
+        }
+        ValueKind::Seq | ValueKind::Map => Err(refused("a key", &[key])),
+        _ => budget::read(key.as_str().map_or(0, str::len)),
+    }
+}
+
+/// `loop.changed(...)`. The engine remembers what it was asked last, but only until the end of a
+/// loop that it does not hold itself, so it is given numbers in the place of lists and maps.
+fn changed(state: &mut State<'_, '_>, arguments: Rest<Value>) -> Result<Value, Error> {
+    let Some((of_loop, values)) = arguments.split_first() else {
+        return Err(Error::from(ErrorKind::MissingArgument));
+    };
+    match values.iter().any(|value| value.as_object().is_some()) {
+        true => {
+            let number = budget::number_of(values.to_vec())?;
+            of_loop.call_method(state, "changed", &[Value::from(number)])
+        }
+        false => {
+            let n_bytes = values
+                .iter()
+                .filter_map(|value| Some(value.as_str()?.len()));
+            budget::read(n_bytes.sum())?;
+            of_loop.call_method(state, "changed", values)
+        }
+    }
+}
+
+/// `loop.cycle(...)`, for which the engine divides by the number of its arguments.
+fn cycle(state: &mut State<'_, '_>, arguments: Rest<Value>) -> Result<Value, Error> {
+    match arguments.split_first() {
+        Some((of_loop, values)) if !values.is_empty() => {
+            of_loop.call_method(state, "cycle", values)
+        }
+        _ => Err(Error::new(
+            ErrorKind::MissingArgument,
+            "cycle() has nothing to choose from",
+        )),
+    }
+}
+
 pub(super) fn refused(operation: &str, values: &[&Value]) -> Error {
     let kind = |value: &&Value| match value.downcast_object_ref::<DictMethod>() {
         Some(method) => method.to_string(),
@@ -190,7 +185,7 @@ pub(super) fn refused(operation: &str, values: &[&Value]) -> Error {
     )
 }
 
-fn is_number(value: &Value) -> bool {
+pub(super) fn is_number(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
 }
 
@@ -200,22 +195,44 @@ pub(super) fn is_list(value: &Value) -> bool {
 }
 
 pub(super) fn items(value: &Value) -> Result<Vec<Value>, Error> {
-    value.try_iter()?.checked().collect()
+    let mut all = Vec::new();
+    for item in value.try_iter()?.checked() {
+        budget::read(ITEM / 4)?;
+        all.push(item?);
+    }
+    Ok(all)
 }
 
-fn of_kind(like: &Value, items: Vec<Value>) -> Value {
+/// A list of these items.
+pub(super) fn list_of(items: Vec<Value>) -> Result<Value, Error> {
+    let holds = items.iter().any(|item| item.as_object().is_some());
+    budget::made_items(items.len() + 1)?;
+    let list = Value::from(items);
+    if holds {
+        budget::keep(list.clone());
+    }
+    Ok(list)
+}
+
+/// A tuple of these items.
+pub(super) fn tuple_of(items: Vec<Value>) -> Result<Value, Error> {
+    let tuple = Value::from(Tuple::from(items.as_slice()));
+    budget::holder(tuple, &items)
+}
+
+fn of_kind(like: &Value, items: Vec<Value>) -> Result<Value, Error> {
     match like.is_tuple() {
-        true => Value::from(Tuple::from(items)),
-        false => Value::from(items),
+        true => tuple_of(items),
+        false => list_of(items),
     }
 }
 
-enum Numbers {
+pub(super) enum Numbers {
     Integers(i128, i128),
     Floats(f64, f64),
 }
 
-fn numbers(v: &Value, w: &Value) -> Option<Numbers> {
+pub(super) fn numbers(v: &Value, w: &Value) -> Option<Numbers> {
     if !is_number(v) || !is_number(w) {
         return None;
     }
@@ -254,19 +271,18 @@ fn arithmetic(operation: &str, v: &Value, w: &Value) -> Result<Value, Error> {
 
 pub(super) fn add(v: Value, w: Value) -> Result<Value, Error> {
     if let (Some(v), Some(w)) = (v.as_str(), w.as_str()) {
+        budget::made(v.len() + w.len())?;
         return Ok(Value::from([v, w].concat()));
     }
     if is_list(&v) && is_list(&w) && v.is_tuple() == w.is_tuple() {
         let mut all = items(&v)?;
         all.extend(items(&w)?);
-        return Ok(of_kind(&v, all));
+        return of_kind(&v, all);
     }
     arithmetic("+", &v, &w)
 }
 
 fn multiply(v: Value, w: Value) -> Result<Value, Error> {
-    // Far beyond any prompt, and far from the end of memory.
-    const MAX_LENGTH: usize = 10_000_000;
     let is_row = |value: &Value| value.as_str().is_some() || is_list(value);
     let (row, times) = match (is_row(&v), is_row(&w)) {
         (true, false) => (&v, &w),
@@ -280,18 +296,19 @@ fn multiply(v: Value, w: Value) -> Result<Value, Error> {
     let length = row
         .as_str()
         .map_or_else(|| row.len().unwrap_or(0), str::len);
-    if length.saturating_mul(times) > MAX_LENGTH {
-        return Err(Error::new(
-            ErrorKind::InvalidOperation,
-            "a repeated value is too long",
-        ));
-    }
+    let length = length.saturating_mul(times);
     match row.as_str() {
-        Some(text) => Ok(Value::from(text.repeat(times))),
+        Some(text) => {
+            budget::made(length)?;
+            Ok(Value::from(text.repeat(times)))
+        }
         None => {
+            budget::made_items(length)?;
             let once = items(row)?;
+            // Of an empty list nothing is taken, however often.
+            let times = if once.is_empty() { 0 } else { times };
             let all = (0..times).flat_map(|_| once.iter().cloned()).collect();
-            Ok(of_kind(row, all))
+            of_kind(row, all)
         }
     }
 }
@@ -306,86 +323,14 @@ fn negate(value: Value) -> Result<Value, Error> {
     }
 }
 
-pub(super) fn is_equal(v: &Value, w: &Value) -> bool {
-    match (v.kind(), w.kind()) {
-        (ValueKind::Seq, ValueKind::Seq) if v.is_tuple() == w.is_tuple() => {
-            match (items(v), items(w)) {
-                (Ok(v), Ok(w)) => {
-                    v.len() == w.len() && v.iter().zip(&w).all(|(v, w)| is_equal(v, w))
-                }
-                _ => false,
-            }
-        }
-        // Iterating would use them up; Python compares who they are.
-        (ValueKind::Iterable, _) | (_, ValueKind::Iterable) => {
-            match (v.as_object(), w.as_object()) {
-                (Some(v), Some(w)) => std::ptr::eq(v, w),
-                _ => false,
-            }
-        }
-        _ => v == w,
-    }
-}
-
-pub(super) fn ordering(v: &Value, w: &Value) -> Result<std::cmp::Ordering, Error> {
-    if let (Some(v), Some(w)) = (v.as_str(), w.as_str()) {
-        return Ok(v.cmp(w));
-    }
-    match numbers(v, w) {
-        Some(Numbers::Integers(v, w)) => return Ok(v.cmp(&w)),
-        Some(Numbers::Floats(v, w)) => {
-            let nan = || Error::new(ErrorKind::InvalidOperation, "nan has no order");
-            return v.partial_cmp(&w).ok_or_else(nan);
-        }
-        None => {}
-    }
-    if is_list(v) && is_list(w) && v.is_tuple() == w.is_tuple() {
-        let (v, w) = (items(v)?, items(w)?);
-        for (v, w) in v.iter().zip(&w) {
-            if !is_equal(v, w) {
-                return ordering(v, w);
-            }
-        }
-        return Ok(v.len().cmp(&w.len()));
-    }
-    Err(refused("an order", &[v, w]))
-}
-
 /// The values of a comparison in a chain, such as `1 < v < 3`, if the engine compares them as Python
 /// does; the first of a tuple is unpacked to the top.
 fn chained(v: Value, w: Value) -> Result<Value, Error> {
     let are_texts = v.as_str().is_some() && w.as_str().is_some();
+    budget::read(w.as_str().map_or(0, str::len))?;
     match are_texts || (is_number(&v) && is_number(&w)) {
         true => Ok(Value::from(Tuple::from([w, v]))),
         false => Err(refused("a chain of comparisons", &[&v, &w])),
-    }
-}
-
-fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
-    if let Some(text) = container.as_str() {
-        let item = item.as_str();
-        let item = item.ok_or_else(|| refused("in", &[container]))?;
-        return Ok(text.contains(item));
-    }
-    match container.kind() {
-        ValueKind::Undefined => Ok(false),
-        ValueKind::Map => match item.kind() {
-            ValueKind::Map => Err(refused("in", &[item, container])),
-            ValueKind::Seq if !item.is_tuple() => Err(refused("in", &[item, container])),
-            _ => {
-                let keys = items(container)?;
-                Ok(keys.iter().any(|key| is_equal(key, item)))
-            }
-        },
-        ValueKind::Seq | ValueKind::Iterable => {
-            for other in container.try_iter()?.checked() {
-                if is_equal(&other?, item) {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        }
-        _ => Err(refused("in", &[item, container])),
     }
 }
 
@@ -407,6 +352,8 @@ fn slice(value: Value, start: Value, stop: Value, step: Value) -> Result<Value, 
         ));
     }
     if let Some(text) = value.as_str() {
+        // A character of the text that is searched, and one of that which is made.
+        budget::made(text.len().saturating_mul(5))?;
         let characters: Vec<char> = text.chars().collect();
         let places = slice_places(characters.len(), start, stop, step);
         let text: String = places.into_iter().map(|at| characters[at]).collect();
@@ -418,7 +365,7 @@ fn slice(value: Value, start: Value, stop: Value, step: Value) -> Result<Value, 
     let all = items(&value)?;
     let places = slice_places(all.len(), start, stop, step);
     let taken = places.into_iter().map(|at| all[at].clone()).collect();
-    Ok(of_kind(&value, taken))
+    of_kind(&value, taken)
 }
 
 /// The places of `range(*slice(start, stop, step).indices(length))`.
@@ -446,7 +393,7 @@ fn slice_places(length: usize, start: Option<i64>, stop: Option<i64>, step: i64)
 }
 
 /// Methods of a dictionary, which Jinja2 finds before its keys where a template writes a dot.
-const DICT_METHODS: [&str; 11] = [
+pub(super) const DICT_METHODS: [&str; 11] = [
     "clear",
     "copy",
     "fromkeys",
@@ -485,11 +432,12 @@ fn item(value: Value, key: Value) -> Result<Value, Error> {
             return None;
         };
         let length = i128::try_from(length).ok()?;
-        let at = if at < 0 { at + length } else { at };
+        let at = if at < 0 { at.checked_add(length)? } else { at };
         usize::try_from(at).ok()
     };
     let found = match (value.kind(), value.as_str()) {
         (_, Some(text)) => {
+            budget::read(text.len())?;
             let length = text.chars().count();
             place(length)
                 .and_then(|at| text.chars().nth(at))
@@ -501,6 +449,7 @@ fn item(value: Value, key: Value) -> Result<Value, Error> {
             None => None,
         },
         (ValueKind::Map, _) => {
+            must_be_key(&key, Level::default())?;
             let found = value.get_item(&key)?;
             let name = key.as_str().unwrap_or_default();
             if found.is_undefined() && DICT_METHODS.contains(&name) {
@@ -539,18 +488,32 @@ fn range(start: Value, stop: Option<Value>, step: Option<Value>) -> Result<Value
             ));
         }
         all.push(integer(at));
-        at += step;
+        at = match at.checked_add(step) {
+            Some(next) => next,
+            None => break,
+        };
     }
-    Ok(Value::from(all))
+    list_of(all)
 }
 
 /// What a loop goes through: the characters of a text, and never none or a number.
 fn iterator(value: Value) -> Result<Value, Error> {
     match (value.kind(), value.as_str()) {
-        (_, Some(text)) => Ok(text.chars().map(Value::from).collect()),
+        (_, Some(text)) => characters(text),
         (ValueKind::None | ValueKind::Bool | ValueKind::Number | ValueKind::Plain, _) => {
             Err(refused("a loop", &[&value]))
         }
+        (ValueKind::Map, _) => {
+            // The engine copies the keys.
+            budget::read_items(value.len().unwrap_or(0))?;
+            Ok(value)
+        }
         _ => Ok(value),
     }
+}
+
+/// The characters of a text as a list.
+pub(super) fn characters(text: &str) -> Result<Value, Error> {
+    budget::made_items(text.len())?;
+    Ok(text.chars().map(Value::from).collect())
 }

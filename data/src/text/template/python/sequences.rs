@@ -1,10 +1,13 @@
 //! Filters of lists, generators and maps.
 
-use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
+use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 
+use super::super::budget::{self, ITEM};
+use super::builtins::grown;
+use super::compare::{is_equal, ordering};
 use super::generator::Generator;
-use super::operators::{add, is_equal, is_list, items, ordering, refused};
+use super::operators::{add, characters, is_list, items, list_of, refused, tuple_of};
 use super::texts::str_of;
 
 /// Adds the filters, in place of the engine's own.
@@ -31,26 +34,50 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         let Some(last) = sorted.last() else {
             return Ok(Value::UNDEFINED);
         };
-        let folded = fold_case(last);
-        let first = sorted
-            .iter()
-            .find(|item| is_equal(&fold_case(item), &folded));
-        Ok::<_, Error>(first.cloned().unwrap_or(Value::UNDEFINED))
+        let folded = fold_case(last)?;
+        for item in &sorted {
+            if is_equal(&fold_case(item)?, &folded)? {
+                return Ok(item.clone());
+            }
+        }
+        Ok::<_, Error>(Value::UNDEFINED)
     });
     environment.add_filter("sum", sum);
+    environment.add_filter("dictsort", |value: &Value, options: Kwargs| {
+        // The engine compares the pairs itself, so what it compares has to be no list or map.
+        for key in items(value)? {
+            let item = value.get_item(&key)?;
+            if key.as_object().is_some() || item.as_object().is_some() && options.has("by") {
+                return Err(refused("dictsort", &[&key, &item]));
+            }
+        }
+        let n_items = value.len().unwrap_or(0);
+        let n_compared = n_items.saturating_mul(n_items.max(1).ilog2() as usize + 1);
+        budget::read_items(n_compared)?;
+        let pairs = items(&filters::dictsort(value, options)?)?;
+        let pairs = pairs.iter().map(|pair| tuple_of(items(pair)?));
+        list_of(pairs.collect::<Result<_, Error>>()?)
+    });
     environment.add_filter("map", map);
     environment.add_filter(
         "batch",
         |state: &State, value: &Value, n: usize, fill: Option<Value>| {
-            let batches = filters::batch(state, iterable(value)?, n, fill)?;
-            Ok::<_, Error>(Generator::of(items(&batches)?))
+            let value = list(value)?;
+            let n_items = value.len().unwrap_or(0);
+            // Each list has room for all of its items, and one that is filled has all.
+            let room = if fill.is_some() { n } else { n.min(1024) };
+            let n_lists = n_items / n.max(1) + 1;
+            budget::made_items(n_items.saturating_add(n_lists.saturating_mul(room)))?;
+            lists(&filters::batch(state, value, n, fill)?)
         },
     );
     environment.add_filter(
         "slice",
         |state: &State, value: &Value, n: usize, fill: Option<Value>| {
-            let slices = filters::slice(state, iterable(value)?, n, fill)?;
-            Ok::<_, Error>(Generator::of(items(&slices)?))
+            let value = list(value)?;
+            let n_items = value.len().unwrap_or(0);
+            budget::made_items(n_items.saturating_add(n.saturating_mul(3)))?;
+            lists(&filters::slice(state, value, n, fill)?)
         },
     );
     environment.add_filter(
@@ -111,10 +138,19 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     );
 }
 
+/// A generator of lists, each of which is counted.
+fn lists(all: &Value) -> Result<Value, Error> {
+    let lists = items(all)?;
+    for list in &lists {
+        budget::holder(list.clone(), &items(list)?)?;
+    }
+    Generator::of(lists)
+}
+
 /// What Python can iterate over, texts by their characters.
 fn iterable(value: &Value) -> Result<Value, Error> {
     match (value.kind(), value.as_str()) {
-        (_, Some(text)) => Ok(text.chars().map(Value::from).collect()),
+        (_, Some(text)) => characters(text),
         (ValueKind::None | ValueKind::Bool | ValueKind::Number | ValueKind::Plain, _) => {
             Err(refused("iteration", &[value]))
         }
@@ -123,6 +159,7 @@ fn iterable(value: &Value) -> Result<Value, Error> {
 }
 
 fn length(value: &Value) -> Result<usize, Error> {
+    budget::read(value.as_str().map_or(0, str::len))?;
     match value.is_undefined() {
         true => Ok(0),
         false => value.len().ok_or_else(|| refused("length", &[value])),
@@ -130,7 +167,7 @@ fn length(value: &Value) -> Result<usize, Error> {
 }
 
 fn list(value: &Value) -> Result<Value, Error> {
-    items(&iterable(value)?).map(Value::from)
+    list_of(items(&iterable(value)?)?)
 }
 
 #[derive(Clone, Copy)]
@@ -141,6 +178,7 @@ enum Edge {
 
 fn edge(value: &Value, edge: Edge) -> Result<Value, Error> {
     let iterable = iterable(value)?;
+    budget::read_items(iterable.len().unwrap_or(0) / 8)?;
     Ok(match edge {
         Edge::First => iterable.try_iter()?.next(),
         Edge::Last => {
@@ -155,7 +193,7 @@ fn edge(value: &Value, edge: Edge) -> Result<Value, Error> {
 
 fn join(value: &Value, separator: Option<Value>, options: Kwargs) -> Result<String, Error> {
     let named: Option<Value> = options.get("d")?;
-    let attribute: Option<String> = options.get("attribute")?;
+    let attribute = path_of(&options)?;
     options.assert_all_used()?;
     let separator = separator.or(named).unwrap_or_else(|| Value::from(""));
     let mut texts = Vec::new();
@@ -165,46 +203,58 @@ fn join(value: &Value, separator: Option<Value>, options: Kwargs) -> Result<Stri
             Some(path) => attribute_of(&item, path)?,
             None => item,
         };
-        texts.push(str_of(&item)?);
+        let text = str_of(&item)?;
+        budget::made(text.len() + ITEM / 2)?;
+        texts.push(text);
     }
-    Ok(texts.join(&str_of(&separator)?))
+    let separator = str_of(&separator)?;
+    let n_bytes: usize = texts.iter().map(String::len).sum();
+    budget::made(n_bytes.saturating_add(separator.len().saturating_mul(texts.len())))?;
+    Ok(texts.join(&separator))
 }
 
 fn reverse(value: &Value) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
-        return Ok(Value::from(text.chars().rev().collect::<String>()));
+        return grown(text, |text| text.chars().rev().collect()).map(Value::from);
     }
     let mut all = items(&iterable(value)?)?;
     all.reverse();
-    Ok(Generator::of(all))
+    Generator::of(all)
 }
 
 fn pairs(value: &Value) -> Result<Value, Error> {
     match value.kind() {
-        ValueKind::Undefined => Ok(Generator::of(Vec::new())),
+        ValueKind::Undefined => Generator::of(Vec::new()),
         ValueKind::Map => {
             let pair = |key: Value| {
                 let item = value.get_item(&key)?;
-                Ok(Value::from(Tuple::from([key, item])))
+                tuple_of(vec![key, item])
             };
             let pairs = items(value)?.into_iter().map(pair);
-            Ok(Generator::of(pairs.collect::<Result<Vec<_>, Error>>()?))
+            Generator::of(pairs.collect::<Result<Vec<_>, Error>>()?)
         }
         _ => Err(refused("items", &[value])),
     }
 }
 
 /// A text in lower case, in which texts are compared unless a template says otherwise.
-fn fold_case(value: &Value) -> Value {
+fn fold_case(value: &Value) -> Result<Value, Error> {
     match value.as_str() {
-        Some(text) => Value::from(text.to_lowercase()),
-        None => value.clone(),
+        Some(text) => grown(text, str::to_lowercase).map(Value::from),
+        None => Ok(value.clone()),
     }
+}
+
+/// The attribute that a filter is to look at.
+fn path_of(options: &Kwargs) -> Result<Option<String>, Error> {
+    let attribute: Option<Value> = options.get("attribute")?;
+    let attribute = attribute.filter(|attribute| !attribute.is_none());
+    attribute.as_ref().map(str_of).transpose()
 }
 
 /// The items in order, by an attribute if one is named.
 fn sorted(value: &Value, options: &Kwargs) -> Result<Vec<Value>, Error> {
-    let attribute: Option<String> = options.get("attribute")?;
+    let attribute = path_of(options)?;
     let is_exact = options.get::<Option<bool>>("case_sensitive")? == Some(true);
     let mut keyed = Vec::new();
     for item in items(&iterable(value)?)? {
@@ -213,7 +263,8 @@ fn sorted(value: &Value, options: &Kwargs) -> Result<Vec<Value>, Error> {
             Some(path) if path.contains(',') => return Err(refused("sort by several", &[value])),
             Some(path) => attribute_of(&item, path)?,
         };
-        keyed.push((if is_exact { key } else { fold_case(&key) }, item));
+        let key = if is_exact { key } else { fold_case(&key)? };
+        keyed.push((key, item));
     }
     let mut failed = None;
     keyed.sort_by(|(v, _), (w, _)| match ordering(v, w) {
@@ -225,7 +276,10 @@ fn sorted(value: &Value, options: &Kwargs) -> Result<Vec<Value>, Error> {
     });
     match failed {
         Some(error) => Err(error),
-        None => Ok(keyed.into_iter().map(|(_, item)| item).collect()),
+        None => {
+            budget::made_items(2 * keyed.len())?;
+            Ok(keyed.into_iter().map(|(_, item)| item).collect())
+        }
     }
 }
 
@@ -234,19 +288,19 @@ fn sort(value: &Value, reverse: Option<bool>, options: Kwargs) -> Result<Value, 
     let all = sorted(value, &options)?;
     options.assert_all_used()?;
     if !is_reversed {
-        return Ok(Value::from(all));
+        return list_of(all);
     }
     // Equal items keep their order in a reversed sort, too.
     let mut backwards = items(&iterable(value)?)?;
     backwards.reverse();
     let mut all = sorted(&Value::from(backwards), &options)?;
     all.reverse();
-    Ok(Value::from(all))
+    list_of(all)
 }
 
 fn unique(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let is_exact = options.get::<Option<bool>>("case_sensitive")? == Some(true);
-    let attribute: Option<String> = options.get("attribute")?;
+    let attribute = path_of(&options)?;
     options.assert_all_used()?;
     let (mut seen, mut taken) = (Vec::<Value>::new(), Vec::new());
     for item in items(&iterable(value)?)? {
@@ -257,17 +311,30 @@ fn unique(value: &Value, options: Kwargs) -> Result<Value, Error> {
         if key.kind() == ValueKind::Map || (is_list(&key) && !key.is_tuple()) {
             return Err(refused("unique", &[&key]));
         }
-        let key = if is_exact { key } else { fold_case(&key) };
-        if !seen.iter().any(|other| is_equal(other, &key)) {
+        let key = if is_exact { key } else { fold_case(&key)? };
+        let mut is_new = true;
+        for other in &seen {
+            budget::read(16)?;
+            if is_equal(other, &key)? {
+                is_new = false;
+                break;
+            }
+        }
+        if is_new {
+            budget::made_items(1)?;
             seen.push(key);
             taken.push(item);
         }
     }
-    Ok(Generator::of(taken))
+    Generator::of(taken)
 }
 
-fn sum(value: &Value, attribute: Option<String>, options: Kwargs) -> Result<Value, Error> {
-    let attribute = options.get::<Option<String>>("attribute")?.or(attribute);
+fn sum(value: &Value, attribute: Option<Value>, options: Kwargs) -> Result<Value, Error> {
+    let attribute = attribute.filter(|attribute| !attribute.is_none());
+    let attribute = match path_of(&options)? {
+        None => attribute.as_ref().map(str_of).transpose()?,
+        named => named,
+    };
     let start: Option<Value> = options.get("start")?;
     options.assert_all_used()?;
     let mut total = start.unwrap_or_else(|| Value::from(0));
@@ -308,7 +375,7 @@ fn map(
                 _ => found,
             });
         }
-        return Ok(Generator::of(taken));
+        return Generator::of(taken);
     }
     let missing = || {
         Error::new(
@@ -323,9 +390,10 @@ fn map(
         if options.args().next().is_some() {
             given.push(options.clone().into());
         }
+        budget::made_items(given.len())?;
         taken.push(state.apply_filter(&name, &given)?);
     }
-    Ok(Generator::of(taken))
+    Generator::of(taken)
 }
 
 #[derive(Clone, Copy)]
@@ -336,6 +404,7 @@ struct Selection {
 
 /// The value at a path such as `function.name`, undefined where it ends early.
 fn attribute_of(value: &Value, path: &str) -> Result<Value, Error> {
+    budget::read(path.len() + ITEM)?;
     let mut found = value.clone();
     for part in path.split('.') {
         found = match part.parse::<usize>() {
@@ -382,5 +451,5 @@ fn select(
             taken.push(item);
         }
     }
-    Ok(Generator::of(taken))
+    Generator::of(taken)
 }

@@ -3,14 +3,18 @@
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
+use super::super::budget::{self, Level};
 use super::super::marks;
 use crate::json::python_float_repr;
 use crate::python::{PyValue, python_repr};
 
 /// What `str(value)` gives: a text is itself, undefined is nothing.
-pub(super) fn str_of(value: &Value) -> Result<String, Error> {
+pub(in super::super) fn str_of(value: &Value) -> Result<String, Error> {
     match (value.kind(), value.as_str()) {
-        (_, Some(text)) => Ok(text.to_owned()),
+        (_, Some(text)) => {
+            budget::read(text.len())?;
+            Ok(text.to_owned())
+        }
         (ValueKind::Undefined, _) => Ok(String::new()),
         _ => repr_of(value),
     }
@@ -19,11 +23,14 @@ pub(super) fn str_of(value: &Value) -> Result<String, Error> {
 /// What `repr(value)` gives.
 fn repr_of(value: &Value) -> Result<String, Error> {
     let mut out = String::new();
-    write(value, &mut out)?;
+    write(value, Level::default(), &mut out)?;
     Ok(out)
 }
 
-fn write(value: &Value, out: &mut String) -> Result<(), Error> {
+fn write(value: &Value, level: Level, out: &mut String) -> Result<(), Error> {
+    let level = level.below()?;
+    // What a number or a name takes; texts are counted by their length.
+    budget::made(value.as_str().map_or(16, str::len))?;
     match value.kind() {
         ValueKind::Undefined => out.push_str("Undefined"),
         ValueKind::None => out.push_str("None"),
@@ -42,7 +49,7 @@ fn write(value: &Value, out: &mut String) -> Result<(), Error> {
                 if n_items > 0 {
                     out.push_str(", ");
                 }
-                write(&item?, out)?;
+                write(&item?, level, out)?;
                 n_items += 1;
             }
             if value.is_tuple() && n_items == 1 {
@@ -57,9 +64,9 @@ fn write(value: &Value, out: &mut String) -> Result<(), Error> {
                     out.push_str(", ");
                 }
                 let key = key?;
-                write(&key, out)?;
+                write(&key, level, out)?;
                 out.push_str(": ");
-                write(&value.get_item(&key)?, out)?;
+                write(&value.get_item(&key)?, level, out)?;
             }
             out.push('}');
         }
