@@ -276,10 +276,29 @@ fn chat_template_of(
         pad_token: files.special_tokens.pad_token.clone(),
         unk_token: files.special_tokens.unk_token.clone(),
     };
-    Ok(match (&files.tool_use_template, replacement) {
-        (Some(tool_use), None) => ChatTemplate::with_tool_use(&source, tool_use, special)?,
-        _ => ChatTemplate::new(&source, special)?,
-    })
+    let origin = template_origin(path, replacement);
+    let template = match (&files.tool_use_template, replacement) {
+        (Some(tool_use), None) => ChatTemplate::with_tool_use(&source, tool_use, special),
+        _ => ChatTemplate::new(&source, special),
+    };
+    let template = template.map_err(|error| error.at(&origin))?;
+    Ok(template.with_origin(&origin))
+}
+
+/// The file that a chat template stands in, as errors name it.
+fn template_origin(model: &Path, replacement: Option<&Path>) -> String {
+    if let Some(file) = replacement {
+        return file.display().to_string();
+    }
+    if !model.is_dir() {
+        return format!("{} (tokenizer.chat_template)", model.display());
+    }
+    let own_file = model.join("chat_template.jinja");
+    let file = match own_file.exists() {
+        true => own_file,
+        false => model.join("tokenizer_config.json"),
+    };
+    file.display().to_string()
 }
 
 /// The generation config's, or else the end-of-sequence token.

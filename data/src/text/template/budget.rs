@@ -144,7 +144,8 @@ pub(super) struct Level(usize);
 impl Level {
     /// The level of what a list or map holds, which is counted as read.
     pub(super) fn below(self) -> Result<Self, Error> {
-        read_items(1)?;
+        // Going into a value takes some times as long as comparing an item of it.
+        read_items(4)?;
         match self.0 < TEMPLATE_VALUE_LEVELS {
             true => Ok(Self(self.0 + 1)),
             false => Err(Exceeded::new(

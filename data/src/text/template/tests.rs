@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::text::conversation::parse_messages;
 
+mod hostile;
 mod kwargs;
 mod left_out;
 mod python;

@@ -203,8 +203,8 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
             | "isalpha",
             _,
         ) => {
-            match (method, all_texts, texts.as_slice()) {
-                ("replace", _, _) => {
+            match method {
+                "replace" => {
                     let [old, new, count] = arguments else {
                         return Ok(None);
                     };
@@ -214,7 +214,10 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
                     let count = times(count)?;
                     return Ok(Some(Value::from(replaced(text, old, new, count)?)));
                 }
-                _ => budget::made(text.len().saturating_mul(3))?,
+                "upper" | "lower" | "capitalize" => {
+                    budget::made(text.len().saturating_mul(3))?;
+                }
+                _ => {}
             }
             return Ok(None);
         }
