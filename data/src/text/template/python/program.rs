@@ -44,7 +44,7 @@ pub(in super::super) enum NotCompiled {
 impl Program {
     /// Compiles a template's source.
     pub(in super::super) fn new(source: &str, syntax: SyntaxConfig) -> Result<Self, NotCompiled> {
-        if source.len() > TEMPLATE_BYTES {
+        if source.len() as u64 > TEMPLATE_BYTES {
             return Err(NotCompiled::TooMuch(TooMuch {
                 line: 1,
                 exceeded: Exceeded::new(
