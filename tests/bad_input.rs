@@ -56,7 +56,7 @@ pub(crate) fn assert_refused(
     );
 }
 
-fn assert_complains(answer: &Answer, status: i32, said: &[&str]) {
+pub(crate) fn assert_complains(answer: &Answer, status: i32, said: &[&str]) {
     let errors = &answer.stderr;
     assert!(!errors.contains("panicked"), "{errors}");
     assert_eq!(answer.status, Some(status), "{errors}");

@@ -21,7 +21,7 @@ const LEAVES: [&str; 3] = ["data", "kernels", "checkpoints"];
 const TRAINER: &str = "trainer";
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 21] = [
+const LAYERS: [&str; 22] = [
     "budgets",
     "config",
     "models",
@@ -29,6 +29,7 @@ const LAYERS: [&str; 21] = [
     "optim",
     "out_of_memory",
     "error",
+    "not_finite",
     "retriever",
     "process",
     "device",

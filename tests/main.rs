@@ -4,6 +4,7 @@
 mod agents;
 mod bad_evaluations;
 mod bad_input;
+mod bad_models;
 mod commands;
 mod comparisons;
 mod exports;
@@ -25,6 +26,7 @@ mod runs;
 mod said_twice;
 mod servers;
 mod several_files;
+mod signals;
 mod suites;
 mod template_inputs;
 mod tokenizer_files;

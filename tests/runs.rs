@@ -110,7 +110,7 @@ fn assert_same_outcome(run: &Path, expected: &[(&'static str, Vec<u8>)]) {
 }
 
 /// Waits until the run has taken `step` steps.
-fn wait_for_step(run: &Path, step: usize, child: &mut Child) {
+pub(crate) fn wait_for_step(run: &Path, step: usize, child: &mut Child) {
     let begun = Instant::now();
     loop {
         let timing = std::fs::read_to_string(run.join("timing.jsonl")).unwrap_or_default();
@@ -130,7 +130,7 @@ fn wait_for_step(run: &Path, step: usize, child: &mut Child) {
     }
 }
 
-fn signal(child: &Child, name: &str) {
+pub(crate) fn signal(child: &Child, name: &str) {
     let status = Command::new("kill")
         .args([name, &child.id().to_string()])
         .status()

@@ -3,8 +3,24 @@
 //! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
 //! The error of a budget says what was asked for, the limit, and the setting, if there is one.
 
-/// The most bytes of the header of a safetensors file: the rule of the format's own reader.
-pub const SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
+/// The most bytes of the header of a safetensors file. The format's own reader takes 100 MB, which
+/// is more than a gigabyte once it is parsed; the header of 60,000 tensors has 8 MB.
+pub const SAFETENSORS_HEADER_BYTES: u64 = 32 << 20;
+
+/// The most dimensions of a tensor. Those of language models have two.
+pub const TENSOR_DIMENSIONS: usize = 8;
+
+/// The most bytes of the header of a GGUF file: its metadata and its list of tensors. The largest
+/// vocabularies, of a quarter of a million tokens, take 20 MB with their merges.
+pub const GGUF_HEADER_BYTES: u64 = 256 << 20;
+
+/// The most items of the metadata of a GGUF file, those of all arrays together: an item takes one
+/// byte in the file and 32 or more in memory. The largest vocabularies have a quarter of a million
+/// tokens, each in a handful of arrays.
+pub const GGUF_ITEMS: u64 = 1 << 22;
+
+/// The most tensors of a GGUF file. The format's largest models have some thousands.
+pub const GGUF_TENSORS: u64 = 1 << 18;
 
 /// The most bytes of a JSON file beside weights: `config.json` and its like, the index of shards,
 /// what a run directory says of itself. As JSON values they take some twenty times as much memory.
@@ -13,6 +29,10 @@ pub const JSON_BYTES: u64 = 16 << 20;
 
 /// The most bytes of a `tokenizer.json`. Those of the largest vocabularies have about 35 MB.
 pub const TOKENIZER_BYTES: u64 = 64 << 20;
+
+/// The most values of a `tokenizer.json` beside its model. A token that is added takes nine, and the
+/// largest vocabularies add a few thousand.
+pub const TOKENIZER_VALUES: u64 = 1 << 21;
 
 /// The most bytes of a chat template in a file of its own. The longest public ones have about
 /// 50 KB.

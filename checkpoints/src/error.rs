@@ -321,6 +321,18 @@ pub enum CheckpointError {
         problem: String,
     },
 
+    /// The run directory was removed, or another one stands in its place, while a run was writing
+    /// to it.
+    #[error(
+        "{path}: the folder of the run was removed or replaced while the run was writing to it; what \
+         it had saved there is gone: bring the folder back from a copy and go on, or begin again",
+        path = path.display()
+    )]
+    RunDirGone {
+        /// The run directory.
+        path: PathBuf,
+    },
+
     /// Another process writes to the same run directory.
     #[error(
         "{path} is in use by another process; wait for it, stop it, or choose another run name",

@@ -19,3 +19,18 @@ pub const SYNTAX_FAULTS: usize = 1_000;
 /// How many unknown keys of a config are compared with the names of all settings. The first fifty
 /// mistakes are drawn, and a config with more is none.
 pub const EXPLAINED_KEYS: usize = 100;
+
+/// The most blocks of a model. Lists are made with an entry for each before any tensor is looked
+/// for; published models have up to 130.
+pub const MODEL_LAYERS: usize = 10_000;
+
+/// The largest size of a head of attention; published models have 256 at most.
+pub const MODEL_HEAD_DIM: usize = 1 << 16;
+
+/// The most parameters that the sizes of a model may make, so that no sum of bytes overflows; a
+/// hundred times those of the largest models.
+pub const MODEL_PARAMETERS: u128 = 1 << 44;
+
+/// The largest rank of an adapter. A matrix of the largest models that are trained here has 4,096
+/// to 8,192 rows, and a rank beyond that adds memory and nothing else; ranks in use end at 1,024.
+pub const LORA_RANK: usize = 8_192;

@@ -150,6 +150,33 @@ pub enum Error {
         /// The key of the learning rate.
         learning_rate_key: &'static str,
     },
+    /// The weights of the base make every loss NaN or infinite.
+    #[error(
+        "{what}, because weights of the base are not finite: {tensors}; fetch or convert them again"
+    )]
+    NonFiniteWeights {
+        /// What is not finite because of them.
+        what: String,
+        /// Files and tensors.
+        tensors: String,
+    },
+    /// The logits of a model whose weights are finite are not.
+    #[error(
+        "the logits after a prompt are NaN or infinite, so that no token can be chosen; take another \
+         checkpoint, or model.compute_dtype = \"f32\" where it is \"bf16\""
+    )]
+    NonFiniteLogits,
+    /// No step of a run had a finite loss and gradient.
+    #[error(
+        "none of the {steps} steps had a finite loss and gradient norm, so that nothing was learned; \
+         lower {learning_rate_key}, or look at the rows that the warnings name"
+    )]
+    NeverFinite {
+        /// All steps.
+        steps: u64,
+        /// The key of the learning rate.
+        learning_rate_key: &'static str,
+    },
     /// A signal ended the run after its state was saved.
     #[error("stopped by a signal; saved {checkpoint}; the same command goes on from there")]
     Interrupted {
@@ -228,7 +255,10 @@ impl Error {
             | Self::NothingToScore { .. }
             | Self::MalformedLines { .. } => 3,
             Self::OutOfMemory(_) => 4,
-            Self::NonFinite { .. } => 5,
+            Self::NonFinite { .. }
+            | Self::NonFiniteWeights { .. }
+            | Self::NonFiniteLogits
+            | Self::NeverFinite { .. } => 5,
             Self::BySignal { signal, source } => match **source {
                 Self::StoppedWithTexts { .. } if *signal == SIGTERM => 75,
                 _ => u8::try_from(128 + signal).unwrap_or(1),

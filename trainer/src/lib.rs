@@ -18,6 +18,7 @@ pub mod export;
 pub mod lora;
 pub mod metrics;
 pub mod models;
+mod not_finite;
 pub mod optim;
 pub mod out_of_memory;
 pub mod plan;

@@ -10,6 +10,83 @@ use crate::eval::generate::{GenerationProgress, Waiting};
 /// Time between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
+/// Time before the first sign of rows that are read: most files are done by then.
+const ROWS_SHOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// Time between two lines about rows where there is no terminal.
+const ROWS_LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// The view of rows that are read and prepared, whose number nobody knows before.
+#[derive(Debug)]
+pub struct RowsProgress {
+    is_terminal: bool,
+    bar: Option<ProgressBar>,
+    n_rows: u64,
+    started: Instant,
+    next_sign: Instant,
+}
+
+impl RowsProgress {
+    /// Begins the view.
+    pub fn begin() -> Self {
+        let started = Instant::now();
+        let is_terminal = std::io::stderr().is_terminal();
+        Self {
+            is_terminal,
+            bar: None,
+            n_rows: 0,
+            started,
+            next_sign: started
+                + match is_terminal {
+                    true => ROWS_SHOWN_AFTER,
+                    false => ROWS_LINE_EVERY,
+                },
+        }
+    }
+
+    /// Counts a row.
+    #[allow(clippy::print_stderr, reason = "progress is what this type prints")]
+    pub fn row(&mut self) {
+        self.n_rows += 1;
+        if let Some(bar) = &self.bar {
+            bar.set_position(self.n_rows);
+            return;
+        }
+        let Some(line) = self.sign_at(Instant::now()) else {
+            return;
+        };
+        if self.is_terminal {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} rows read") {
+                bar.set_style(style);
+            }
+            bar.set_position(self.n_rows);
+            self.bar = Some(bar);
+        } else {
+            eprintln!("{line}");
+        }
+    }
+
+    /// What is said of the rows so far, if it is time.
+    fn sign_at(&mut self, now: Instant) -> Option<String> {
+        if now < self.next_sign {
+            return None;
+        }
+        self.next_sign = now + ROWS_LINE_EVERY;
+        let seconds = now.duration_since(self.started).as_secs();
+        Some(format!("{} rows read in {seconds} s", self.n_rows))
+    }
+}
+
+impl Drop for RowsProgress {
+    /// Takes the bar away.
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// The view of one generation.
 #[derive(Debug)]
 pub struct Progress {
@@ -76,5 +153,27 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_take_long_are_counted_every_ten_seconds() {
+        let mut progress = RowsProgress::begin();
+        progress.is_terminal = false;
+        progress.next_sign = progress.started + ROWS_LINE_EVERY;
+        let begun = progress.started;
+        let mut lines = Vec::new();
+        for second in 0..25 {
+            progress.n_rows += 1_000;
+            lines.extend(progress.sign_at(begun + Duration::from_secs(second)));
+        }
+        assert_eq!(
+            lines,
+            ["11000 rows read in 10 s", "21000 rows read in 20 s"]
+        );
     }
 }

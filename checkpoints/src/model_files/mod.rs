@@ -5,6 +5,7 @@
 //! description. Nothing is guessed: what a file leaves open stays absent for the reader of the
 //! config to decide or refuse.
 
+mod few_values;
 mod gguf;
 mod gguf_config;
 mod gguf_keys;

@@ -10,10 +10,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
+use super::few_values::fields_beside_the_model;
 use super::hugging_face::object_if_present;
 use super::{AddedToken, SpecialTokens, tokenizer_class};
 use crate::budgets::TOKENIZER_BYTES;
@@ -330,22 +329,13 @@ fn known(tokenizer: &Map<String, Value>) -> Vec<String> {
     contents.map(str::to_owned).collect()
 }
 
-/// The fields of a `tokenizer.json` beside its model, which is passed over unread, being nearly all
-/// of it.
+/// The fields of a `tokenizer.json` beside its model; none where there is no such file.
 fn without_model(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
-    #[derive(Default, Deserialize)]
-    struct File {
-        #[serde(default, rename = "model")]
-        _model: IgnoredAny,
-        #[serde(flatten)]
-        others: Map<String, Value>,
-    }
     if !regular_file::is_there(path)? {
         return Ok(Map::new());
     }
     let text = regular_file::read(path, TOKENIZER_BYTES)?;
-    let file: File = serde_json::from_slice(&text).map_err(CheckpointError::json(path))?;
-    Ok(file.others)
+    fields_beside_the_model(&text).map_err(CheckpointError::json(path))
 }
 
 /// Settings under which transformers reads or writes text in another way.

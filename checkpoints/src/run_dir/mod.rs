@@ -30,7 +30,7 @@ const REPLACED_MARK: &str = ".old-";
 pub struct RunDir {
     root: PathBuf,
     /// Held as long as the value lives; the operating system lets go of it with the process.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 /// A checkpoint directory that carries its final name.
@@ -83,7 +83,7 @@ impl RunDir {
         }
         let run = RunDir {
             root: root.to_owned(),
-            _lock: Some(lock),
+            lock: Some(lock),
         };
         run.clean_up()?;
         Ok(run)
@@ -98,7 +98,7 @@ impl RunDir {
         fs::read_dir(root).map_err(CheckpointError::io("open", root))?;
         Ok(RunDir {
             root: root.to_owned(),
-            _lock: None,
+            lock: None,
         })
     }
 
@@ -112,6 +112,28 @@ impl RunDir {
         self.root.join(checkpoint_name(step))
     }
 
+    /// Checks that a directory that is open to write is still the one that was opened.
+    ///
+    /// # Errors
+    ///
+    /// - it, or its lock file, was removed or replaced: what is written goes nowhere
+    pub fn check_still_there(&self) -> Result<(), CheckpointError> {
+        let Some(lock) = &self.lock else {
+            return Ok(());
+        };
+        let held = lock.metadata();
+        let named = fs::metadata(self.root.join(LOCK_FILE));
+        match (held, named) {
+            (Ok(held), Ok(named)) if is_same_file(&held, &named) => Ok(()),
+            (Ok(_), Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(CheckpointError::io("read", &self.root)(error))
+            }
+            _ => Err(CheckpointError::RunDirGone {
+                path: self.root.clone(),
+            }),
+        }
+    }
+
     /// Saves a checkpoint: all of it or nothing.
     ///
     /// `write` fills the empty directory it is given. Its files are then synced and listed with
@@ -120,6 +142,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
+    /// - as [`check_still_there`](Self::check_still_there)
     /// - whatever `write` returns
     /// - a file cannot be synced or the manifest not written, for example because the disk is
     ///   full
@@ -130,6 +153,7 @@ impl RunDir {
         step: u64,
         write: impl FnOnce(&Path) -> Result<(), CheckpointError>,
     ) -> Result<Checkpoint, CheckpointError> {
+        self.check_still_there()?;
         let path = self.checkpoint_path(step);
         let pid = std::process::id();
         let name = checkpoint_name(step);
@@ -141,6 +165,7 @@ impl RunDir {
             // The error to report is the first one; what cannot be removed now goes at the next
             // opening.
             let _ = fs::remove_dir_all(&staging);
+            self.check_still_there()?;
             return Err(error);
         }
         let replaced = self.root.join(format!(".{name}{REPLACED_MARK}{pid}"));
@@ -333,6 +358,18 @@ impl Checkpoint {
     pub fn verify(&self) -> Result<(), CheckpointError> {
         manifest::verify(&self.path, self.step)
     }
+}
+
+#[cfg(unix)]
+fn is_same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Windows does not let go of a file that is open.
+#[cfg(not(unix))]
+fn is_same_file(_one: &fs::Metadata, _other: &fs::Metadata) -> bool {
+    true
 }
 
 fn checkpoint_name(step: u64) -> String {

@@ -427,3 +427,28 @@ fn a_torn_last_line_is_passed_over_and_a_broken_one_elsewhere_is_named() {
     );
     assert!(MetricsFile::open(&path).unwrap().append(&json!(1)).is_err());
 }
+
+#[test]
+fn a_folder_that_is_taken_away_is_said_to_be_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("run");
+    let run = RunDir::create_or_open(&root).unwrap();
+    run.check_still_there().unwrap();
+    fs::remove_dir_all(&root).unwrap();
+    for _ in 0..2 {
+        for error in [
+            run.check_still_there().unwrap_err(),
+            run.save_checkpoint(1, |_| Ok(())).unwrap_err(),
+        ] {
+            let is_gone = matches!(error, CheckpointError::RunDirGone { .. });
+            assert!(
+                is_gone && error.to_string().contains("removed or replaced"),
+                "{error}"
+            );
+        }
+        // Another folder in its place is not the run's.
+        drop(RunDir::create_or_open(&root).unwrap());
+    }
+    let to_read = RunDir::open_to_read(&root).unwrap();
+    to_read.check_still_there().unwrap();
+}

@@ -12,6 +12,7 @@ use super::encoding::{Format, GGUF_READ};
 pub(crate) use super::gguf_metadata::{GgufMetadata, GgufValue};
 use super::source::SourceFile;
 use super::{HostTensor, decode_at};
+use crate::budgets::{GGUF_HEADER_BYTES, GGUF_ITEMS, GGUF_TENSORS};
 use crate::error::CheckpointError;
 
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
@@ -21,9 +22,6 @@ pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
 const MAX_DIMS: u32 = 4;
 /// Arrays of arrays are allowed by the format and used by nobody.
 const MAX_NESTING: usize = 4;
-/// Items of all arrays together: an item takes one byte in the file and 32 in memory. The largest
-/// vocabularies have a million tokens, each in a handful of arrays.
-const MAX_ITEMS: u64 = 1 << 24;
 
 /// A tensor as the header describes it, dimensions already outermost first.
 #[derive(Debug)]
@@ -33,6 +31,7 @@ pub(super) struct GgufTensor {
     pub(super) format: Format,
     /// From the beginning of the file, in bytes.
     pub(super) offset: u64,
+    n_bytes: u64,
 }
 
 /// A GGUF file whose header was read and checked.
@@ -72,11 +71,13 @@ impl GgufFile {
         let infos = (0..n_tensors)
             .map(|_| header.tensor_info())
             .collect::<Result<Vec<_>, _>>()?;
-        let data_start = data_start(&metadata, header.at)?;
+        let (data_start, alignment) = data_start(&metadata, header.at)?;
         let mut tensors = Vec::with_capacity(infos.len());
         for info in infos {
+            info.check_aligned(path, alignment)?;
             tensors.push(info.place(&source, data_start)?);
         }
+        refuse_overlaps(path, &tensors)?;
         Ok(GgufFile {
             source,
             metadata,
@@ -134,17 +135,38 @@ fn refuse_split(metadata: &GgufMetadata) -> Result<(), CheckpointError> {
     })
 }
 
-/// First multiple of the alignment at or behind the end of the header.
-fn data_start(metadata: &GgufMetadata, header_end: u64) -> Result<u64, CheckpointError> {
+/// Refuses two tensors that share bytes: one of them is not what it says.
+fn refuse_overlaps(path: &Path, tensors: &[GgufTensor]) -> Result<(), CheckpointError> {
+    let mut by_place: Vec<&GgufTensor> = tensors.iter().filter(|one| one.n_bytes > 0).collect();
+    by_place.sort_by_key(|tensor| tensor.offset);
+    for pair in by_place.windows(2) {
+        let (first, second) = (pair[0], pair[1]);
+        if second.offset < first.offset + first.n_bytes {
+            let problem = format!(
+                "it begins at byte {} and overlaps tensor {}, which ends at byte {}",
+                second.offset,
+                first.name,
+                first.offset + first.n_bytes
+            );
+            let at = format!("tensor {}", second.name);
+            return Err(CheckpointError::malformed(path, at, problem));
+        }
+    }
+    Ok(())
+}
+
+/// First multiple of the alignment at or behind the end of the header, and the alignment.
+fn data_start(metadata: &GgufMetadata, header_end: u64) -> Result<(u64, u64), CheckpointError> {
     let alignment = metadata
         .unsigned("general.alignment")?
         .unwrap_or(DEFAULT_ALIGNMENT);
     if !alignment.is_power_of_two() {
         return Err(metadata.wrong("general.alignment", "a power of two"));
     }
-    header_end
+    let start = header_end
         .checked_next_multiple_of(alignment)
-        .ok_or_else(|| metadata.wrong("general.alignment", "smaller than the file"))
+        .ok_or_else(|| metadata.wrong("general.alignment", "smaller than the file"))?;
+    Ok((start, alignment))
 }
 
 struct TensorInfo {
@@ -156,6 +178,18 @@ struct TensorInfo {
 }
 
 impl TensorInfo {
+    fn check_aligned(&self, path: &Path, alignment: u64) -> Result<(), CheckpointError> {
+        if self.relative_offset.is_multiple_of(alignment) {
+            return Ok(());
+        }
+        let problem = format!(
+            "its offset {} is not aligned: no multiple of {alignment} (general.alignment)",
+            self.relative_offset
+        );
+        let at = format!("tensor {}", self.name);
+        Err(CheckpointError::malformed(path, at, problem))
+    }
+
     /// Checks the tensor's size and place against the file.
     fn place(self, source: &SourceFile, data_start: u64) -> Result<GgufTensor, CheckpointError> {
         let path = source.path();
@@ -210,6 +244,7 @@ impl TensorInfo {
             shape,
             format,
             offset,
+            n_bytes,
             name: self.name,
         })
     }
@@ -253,6 +288,12 @@ impl HeaderReader<'_> {
         // A tensor info takes at least 24 bytes, a metadata entry at least 13.
         let n_tensors = self.count(24, "the tensors announced")?;
         let n_entries = self.count(13, "the metadata announced")?;
+        if n_tensors > GGUF_TENSORS {
+            let problem = format!("{n_tensors}, more than the {GGUF_TENSORS} that are read");
+            let at = "the number of tensors";
+            return Err(CheckpointError::malformed(path, at, problem));
+        }
+        self.count_items(n_entries, "the metadata announced")?;
         Ok((n_tensors, n_entries))
     }
 
@@ -265,15 +306,20 @@ impl HeaderReader<'_> {
 
     fn check_room(&self, n_bytes: u64, what: &str) -> Result<(), CheckpointError> {
         let needs = self.at.saturating_add(n_bytes);
-        if needs <= self.source.len() {
-            return Ok(());
+        let path = self.source.path();
+        if needs > self.source.len() {
+            return Err(CheckpointError::Truncated {
+                path: path.to_owned(),
+                what: what.to_owned(),
+                needs,
+                has: self.source.len(),
+            });
         }
-        Err(CheckpointError::Truncated {
-            path: self.source.path().to_owned(),
-            what: what.to_owned(),
-            needs,
-            has: self.source.len(),
-        })
+        if needs > GGUF_HEADER_BYTES {
+            let problem = format!("the header has more than {GGUF_HEADER_BYTES} bytes");
+            return Err(CheckpointError::malformed(path, what, problem));
+        }
+        Ok(())
     }
 
     fn fill(&mut self, buffer: &mut [u8], what: &str) -> Result<(), CheckpointError> {
@@ -347,13 +393,23 @@ impl HeaderReader<'_> {
             _ => 8,
         };
         let n = self.count(least_bytes, key)?;
-        self.n_items += n;
-        if self.n_items > MAX_ITEMS {
-            let problem = format!("its metadata lists more than {MAX_ITEMS} items");
-            return Err(CheckpointError::malformed(self.source.path(), key, problem));
-        }
+        self.count_items(n, key)?;
         let items = (0..n).map(|_| self.value(kind, key, nesting + 1));
         Ok(GgufValue::Array(items.collect::<Result<_, _>>()?))
+    }
+
+    /// Counts `n` more items of metadata.
+    fn count_items(&mut self, n: u64, what: &str) -> Result<(), CheckpointError> {
+        self.n_items += n;
+        if self.n_items > GGUF_ITEMS {
+            let problem = format!("its metadata lists more than {GGUF_ITEMS} items");
+            return Err(CheckpointError::malformed(
+                self.source.path(),
+                what,
+                problem,
+            ));
+        }
+        Ok(())
     }
 
     fn tensor_info(&mut self) -> Result<TensorInfo, CheckpointError> {
@@ -375,5 +431,48 @@ impl HeaderReader<'_> {
             gguf_type,
             relative_offset,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf_writer::GgufWriter;
+
+    /// The tiny model with the offset of a tensor's data changed.
+    fn with_offset(tensor: &str, change: impl Fn(u64) -> u64) -> Result<GgufFile, CheckpointError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        let mut bytes = GgufWriter::tiny("llama").bytes();
+        let name = bytes
+            .windows(tensor.len())
+            .position(|at| at == tensor.as_bytes());
+        let dims = name.unwrap() + tensor.len();
+        let n_dims = u32::from_le_bytes(bytes[dims..dims + 4].try_into().unwrap()) as usize;
+        let at = dims + 4 + 8 * n_dims + 4;
+        let offset = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        bytes[at..at + 8].copy_from_slice(&change(offset).to_le_bytes());
+        std::fs::write(&path, bytes).unwrap();
+        GgufFile::open(&path)
+    }
+
+    #[test]
+    fn tensors_lie_where_they_may_and_apart() {
+        let name = "blk.0.attn_q.weight";
+        assert!(with_offset(name, |offset| offset).is_ok());
+        let error = with_offset(name, |offset| offset + 3)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(name) && error.contains("is not aligned"),
+            "{error}"
+        );
+        let error = with_offset(name, |offset| offset + 32)
+            .unwrap_err()
+            .to_string();
+        let said = "overlaps tensor blk.0.attn_q.weight";
+        assert!(error.contains(said), "{error}");
+        let error = with_offset(name, |_| 0).unwrap_err().to_string();
+        assert!(error.contains("overlaps tensor"), "{error}");
     }
 }

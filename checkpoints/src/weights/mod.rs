@@ -60,6 +60,30 @@ impl fmt::Debug for HostTensor {
     }
 }
 
+/// A tensor with a value that is not finite.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NotFinite {
+    /// The file that holds it.
+    pub path: PathBuf,
+    /// Its Hugging Face name.
+    pub tensor: String,
+    /// The first such element, row by row.
+    pub element: usize,
+    /// NaN or infinity.
+    pub value: f32,
+}
+
+impl fmt::Display for NotFinite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, value) = (self.path.display(), self.value);
+        write!(
+            f,
+            "{path}: tensor {} holds {value} at element {}",
+            self.tensor, self.element
+        )
+    }
+}
+
 /// Where one tensor lies and how it is stored.
 #[derive(Debug)]
 struct StoredTensor {
@@ -132,6 +156,31 @@ impl Weights {
             values: tensor.row_order.undo(values, &tensor.shape),
             shape: tensor.shape.clone(),
         })
+    }
+
+    /// The tensors that hold NaN or infinity, each with its first such element; those in formats
+    /// without a conversion are passed over. Reads all weights, one tensor at a time.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, or became shorter since it was opened.
+    pub fn not_finite(&self) -> Result<Vec<NotFinite>, CheckpointError> {
+        let mut found = Vec::new();
+        for (name, tensor) in &self.tensors {
+            if !matches!(tensor.encoding, Encoding::Read(_)) {
+                continue;
+            }
+            let values = self.read_f32(name)?.values;
+            if let Some(element) = values.iter().position(|value| !value.is_finite()) {
+                found.push(NotFinite {
+                    path: self.files[tensor.file_idx].path().to_owned(),
+                    tensor: name.clone(),
+                    element,
+                    value: values[element],
+                });
+            }
+        }
+        Ok(found)
     }
 
     /// The first element in which two tensors differ as f32, or `None` if all are equal. Shapes that

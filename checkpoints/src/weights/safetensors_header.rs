@@ -1,23 +1,86 @@
 //! The header of a safetensors file: JSON text to the place and format of each tensor.
 //!
 //! Read here rather than by the `safetensors` crate because that needs the whole file in memory
-//! or mapped, and its errors do not name file and tensor. The rules are the crate's: at most
-//! 100 MB of header, tensors without gaps or overlaps, nothing behind the last one.
+//! or mapped, and its errors do not name file and tensor. The rules are the crate's: tensors
+//! without gaps or overlaps, nothing behind the last one; a header may have a third of its length.
 
-use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::encoding::{Encoding, Format};
 use super::source::SourceFile;
 use super::{RowOrder, StoredTensor};
-use crate::budgets::SAFETENSORS_HEADER_BYTES;
+use crate::budgets::{SAFETENSORS_HEADER_BYTES, TENSOR_DIMENSIONS};
 use crate::error::CheckpointError;
 
 #[derive(Deserialize)]
 struct TensorInfo {
     dtype: String,
-    shape: Vec<u64>,
+    shape: Dimensions,
     data_offsets: (u64, u64),
+}
+
+/// Few numbers, however many the file has.
+struct Dimensions(Vec<u64>);
+
+impl<'de> Deserialize<'de> for Dimensions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Shape;
+        impl<'de> Visitor<'de> for Shape {
+            type Value = Dimensions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence of whole numbers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Dimensions, A::Error> {
+                let mut dimensions = Vec::new();
+                while let Some(dimension) = items.next_element()? {
+                    if dimensions.len() == TENSOR_DIMENSIONS {
+                        let problem = format!("more than {TENSOR_DIMENSIONS} dimensions");
+                        return Err(A::Error::custom(problem));
+                    }
+                    dimensions.push(dimension);
+                }
+                Ok(Dimensions(dimensions))
+            }
+        }
+        deserializer.deserialize_seq(Shape)
+    }
+}
+
+/// Reads the tensors of a header one by one, without what else it holds. The name of the one that
+/// is being read stays behind, for errors.
+struct Header<'a> {
+    current: &'a mut Option<String>,
+}
+
+impl<'de> Visitor<'de> for Header<'_> {
+    type Value = BTreeMap<String, TensorInfo>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+        let mut infos = BTreeMap::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            if name == "__metadata__" {
+                fields.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            *self.current = Some(name.clone());
+            let info = fields.next_value()?;
+            if infos.insert(name, info).is_some() {
+                return Err(A::Error::custom("the name occurs twice"));
+            }
+            *self.current = None;
+        }
+        Ok(infos)
+    }
 }
 
 /// Reads and checks the header of `source`, whose index among the model's files is `file_idx`.
@@ -53,19 +116,19 @@ fn tensor_infos(
             found: source.beginning(),
         });
     }
-    let not_json =
-        |e: serde_json::Error| CheckpointError::malformed(path, "the JSON header", e.to_string());
-    let mut fields: BTreeMap<String, serde_json::Value> =
-        serde_json::from_slice(&header).map_err(not_json)?;
-    fields.remove("__metadata__");
-    let mut infos = BTreeMap::new();
-    for (name, value) in fields {
-        let info = TensorInfo::deserialize(value).map_err(|e| {
-            let at = format!("tensor {} of the header", excerpt(&name));
-            CheckpointError::malformed(path, at, excerpt(&e.to_string()))
-        })?;
-        infos.insert(name, info);
-    }
+    let mut current = None;
+    let mut json = serde_json::Deserializer::from_slice(&header);
+    let infos = json.deserialize_map(Header {
+        current: &mut current,
+    });
+    let infos = infos.and_then(|infos| json.end().map(|()| infos));
+    let infos = infos.map_err(|e| {
+        let at = match &current {
+            Some(name) => format!("tensor {} of the header", excerpt(name)),
+            None => "the JSON header".to_owned(),
+        };
+        CheckpointError::malformed(path, at, excerpt(&e.to_string()))
+    })?;
     Ok((infos, 8 + header_len))
 }
 
@@ -91,6 +154,21 @@ fn header_len(source: &SourceFile) -> Result<u64, CheckpointError> {
     let mut length = [0; 8];
     source.read_at(0, &mut length)?;
     let length = u64::from_le_bytes(length);
+    // What begins so is no header of any length.
+    if length > SAFETENSORS_HEADER_BYTES && length <= source.len() - 8 {
+        let mut first = [0];
+        source.read_at(8, &mut first)?;
+        if first == *b"{" {
+            let problem = format!(
+                "it has {length} bytes, more than the {SAFETENSORS_HEADER_BYTES} that are read"
+            );
+            return Err(CheckpointError::malformed(
+                source.path(),
+                "the JSON header",
+                problem,
+            ));
+        }
+    }
     if length > SAFETENSORS_HEADER_BYTES {
         return Err(CheckpointError::WrongMagic {
             path: source.path().to_owned(),
@@ -120,9 +198,13 @@ fn stored_tensor(
     let overflow = || CheckpointError::SizeOverflow {
         path: path.to_owned(),
         tensor: name.to_owned(),
-        shape: info.shape.clone(),
+        shape: info.shape.0.clone(),
     };
-    let n_values = info.shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+    let n_values = info
+        .shape
+        .0
+        .iter()
+        .try_fold(1_u64, |n, &d| n.checked_mul(d));
     let n_values = n_values.ok_or_else(overflow)?;
     let absolute_end = end.checked_add(data_start).ok_or_else(overflow)?;
     if absolute_end > source.len() {
@@ -139,7 +221,7 @@ fn stored_tensor(
             if n_bytes.ok_or_else(overflow)? != end - begin {
                 let problem = format!(
                     "shape {:?} of {} does not fill the {} bytes of its data_offsets",
-                    info.shape,
+                    info.shape.0,
                     info.dtype,
                     end - begin
                 );
@@ -151,6 +233,7 @@ fn stored_tensor(
     };
     let shape = info
         .shape
+        .0
         .iter()
         .map(|&d| usize::try_from(d).map_err(|_| overflow()));
     Ok(StoredTensor {

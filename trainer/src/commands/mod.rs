@@ -48,6 +48,7 @@ use crate::recipes::interrupt::{self, Interrupt};
 ///
 /// Whatever ended it; [`Error::exit_code`] is the process's status.
 pub fn run(cli: Cli) -> Result<(), Error> {
+    interrupt::listen()?;
     device::start_threads(cli.threads)?;
     // Training says more of it by itself; what else computes generates.
     let done = caught(GENERATION_SETTINGS, || run_command(cli));
@@ -135,14 +136,16 @@ fn watching<R>(
     n: usize,
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
 ) -> Result<R, Error> {
-    let interrupt = Interrupt::listen()?;
+    // From the first text on: while a model is loaded, there is nothing to keep and to tell.
+    let mut interrupt: Option<Interrupt> = None;
     let mut progress = Progress::generation(n);
     let found = work(&mut |state| {
         progress.generated(state);
-        !interrupt.is_set()
+        !interrupt.get_or_insert_with(Interrupt::begin).is_set()
     });
     progress.finish();
-    if let Some(waiting) = progress.waiting().filter(|_| interrupt.is_set()) {
+    let is_set = interrupt.is_some_and(|interrupt| interrupt.is_set());
+    if let Some(waiting) = progress.waiting().filter(|_| is_set) {
         say_aside(&format!("a signal ends the work: {waiting} given up"))?;
     }
     Ok(found)

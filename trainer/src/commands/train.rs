@@ -13,7 +13,6 @@ use crate::doctor::size;
 use crate::error::Error;
 use crate::out_of_memory::{GENERATION_SETTINGS, RETRIEVER_SETTINGS, TRAINING_SETTINGS, caught};
 use crate::plan::{self, GENERATION};
-use crate::recipes::interrupt::Interrupt;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::resume::Resume;
 use crate::recipes::retriever::{self, RetrieverPreparation};
@@ -26,14 +25,13 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
     config.device = place.name(config.device)?;
     run_files::settle(&mut config)?;
     let device = place.open(config.device)?;
-    let interrupt = Interrupt::listen()?;
     let resume = match args.resume.as_str() {
         "auto" => Resume::Auto,
         "never" => Resume::Never,
         path => Resume::From(PathBuf::from(path)),
     };
     let summary = match config.model {
-        Some(_) => train_model(&config, &resume, &device, interrupt)?,
+        Some(_) => train_model(&config, &resume, &device)?,
         None => {
             let preparation = retriever::prepare_run(&config)?;
             say_pairs(&preparation)?;
@@ -41,7 +39,7 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
                 say(&line)?;
             }
             caught(RETRIEVER_SETTINGS, || {
-                retriever::train(&config, &preparation, &resume, &device, &interrupt)
+                retriever::train(&config, &preparation, &resume, &device)
             })
             .map_err(|error| with_checkpoint(error, &config))?
         }
@@ -100,12 +98,7 @@ pub(super) fn say_remarks(preparation: &RetrieverPreparation) -> Result<(), Erro
     Ok(())
 }
 
-fn train_model(
-    config: &Config,
-    resume: &Resume,
-    device: &Device,
-    interrupt: Interrupt,
-) -> Result<RunSummary, Error> {
+fn train_model(config: &Config, resume: &Resume, device: &Device) -> Result<RunSummary, Error> {
     let preparation = prepare_run(config, device)?;
     let report = &preparation.report;
     say(&format!(
@@ -130,7 +123,7 @@ fn train_model(
         say(&line)?;
     }
     caught(TRAINING_SETTINGS, || {
-        train(config, &preparation, resume, device, interrupt)
+        train(config, &preparation, resume, device)
     })
     .map_err(|error| with_parts(error, config, &preparation, device))
 }

@@ -113,7 +113,7 @@ impl Checker<'_> {
     fn lora(&mut self, raw: RawLora) -> LoraConfig {
         let rank_pattern = raw.rank_pattern.unwrap_or_default();
         for (pattern, rank) in &rank_pattern.0 {
-            self.at_least(&format!("lora.rank_pattern.{pattern}"), *rank as u64, 1);
+            self.rank(&format!("lora.rank_pattern.{pattern}"), *rank);
         }
         let alpha_pattern = raw.alpha_pattern.unwrap_or_default();
         for (pattern, alpha) in &alpha_pattern.0 {
@@ -132,7 +132,7 @@ impl Checker<'_> {
             rank_pattern,
             alpha_pattern,
         };
-        self.at_least("lora.r", lora.r as u64, 1);
+        self.rank("lora.r", lora.r);
         self.above_zero("lora.lora_alpha", lora.lora_alpha);
         self.below_one("lora.lora_dropout", lora.lora_dropout);
         lora

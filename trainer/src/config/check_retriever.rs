@@ -92,7 +92,7 @@ impl Checker<'_> {
             lora_alpha: raw.lora_alpha.unwrap_or(defaults::LORA_ALPHA),
             target_modules: raw.target_modules.unwrap_or_else(all),
         };
-        self.at_least("retriever.lora.r", lora.r as u64, 1);
+        self.rank("retriever.lora.r", lora.r);
         self.above_zero("retriever.lora.lora_alpha", lora.lora_alpha);
         if lora.target_modules.is_empty() {
             let path = "retriever.lora.target_modules";

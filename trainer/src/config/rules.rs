@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 
 use super::diagnostics::{Place, Problem};
 use super::read::{Findings, Places};
+use crate::budgets::LORA_RANK;
 
 /// Passes over the data beyond which a number is a mistake.
 const MOST_EPOCHS: f64 = 1e5;
@@ -82,6 +83,18 @@ impl Checker<'_> {
         if value < least {
             let message = format!("`{path}` is {value}");
             self.report(path, message, format!("it must be at least {least}"));
+        }
+    }
+
+    /// The rank of an adapter.
+    pub(super) fn rank(&mut self, path: &str, rank: usize) {
+        self.at_least(path, rank as u64, 1);
+        if rank > LORA_RANK {
+            let help = format!(
+                "it must be at most {LORA_RANK}: beyond the width of the model's matrices a rank adds \
+                 memory alone, and those in use end at 1024"
+            );
+            self.report(path, format!("`{path}` is {rank}"), help);
         }
     }
 

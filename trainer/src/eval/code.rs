@@ -7,7 +7,7 @@ use tooltune_data::sandbox::{Failure, Launcher, Limits, PythonRunner, Requiremen
 
 use crate::config::SandboxConfig;
 use crate::error::Error;
-use crate::recipes::interrupt::Interrupt;
+use crate::recipes::interrupt;
 
 /// The hidden first argument with which this program becomes a stage of the sandbox.
 pub const SANDBOX_STAGE: &str = "sandbox-stage";
@@ -50,7 +50,7 @@ pub fn python_runner(config: &SandboxConfig) -> Result<PythonRunner, Error> {
     };
     let sandbox = Sandbox::new(launcher, requirement)?;
     let runner = PythonRunner::new(sandbox, &config.python)?;
-    Ok(runner.stopped_by(Interrupt::listen()?.flag()))
+    Ok(runner.stopped_by(interrupt::flag()))
 }
 
 impl CodeRunner for SandboxedCode {

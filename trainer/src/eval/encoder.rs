@@ -13,7 +13,7 @@ use tooltune_checkpoints::sentence_transformers::{SentenceTransformer, Similarit
 use tooltune_checkpoints::weights::Weights;
 use tooltune_data::benchmarks::slot::{ScoreError, SentenceEncoder};
 use tooltune_data::regular_file;
-use tooltune_data::text::{BertNormalization, SentenceIds, WordPiece, WordPieceOptions};
+use tooltune_data::text::{BertNormalization, DataError, SentenceIds, WordPiece, WordPieceOptions};
 use tooltune_kernels::ComputeDtype;
 
 use crate::base_model::warn_of_dropout;
@@ -144,7 +144,11 @@ impl EncoderFiles {
             bert: rules.tokenizer.bert.map(bert),
             truncates_left: rules.tokenizer.truncates_left,
         };
-        let tokenizer = WordPiece::from_file(&dir.join("tokenizer.json"), reading)?;
+        let tokenizer = WordPiece::from_file(&dir.join("tokenizer.json"), reading);
+        let tokenizer = tokenizer.map_err(|error| match error {
+            error @ DataError::NoRoomForWords(..) => error.at(&dir.display().to_string()),
+            error => error,
+        })?;
         if let Some(share) = tokenizer.dropout() {
             warn_of_dropout(&dir.join("tokenizer.json"), share);
         }

@@ -12,7 +12,7 @@ use tooltune_data::tools::{
 
 use crate::config::{ExecutorConfig, GoatConfig, HttpExecutorConfig, RecordedSet};
 use crate::error::Error;
-use crate::recipes::interrupt::Interrupt;
+use crate::recipes::interrupt;
 
 /// Opens what answers the calls to the APIs of `catalogue`.
 ///
@@ -70,7 +70,7 @@ fn http_executor(http: &HttpExecutorConfig) -> Result<HttpExecutor, Error> {
     };
     let executor = HttpExecutor::new(operations, &options)
         .map_err(|error| Error::Usage(format!("goat.executor: {error}")))?;
-    Ok(executor.stopped_by(Interrupt::listen()?.flag()))
+    Ok(executor.stopped_by(interrupt::flag()))
 }
 
 /// Refuses documents of an API that nothing answers.

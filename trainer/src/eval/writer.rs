@@ -20,6 +20,7 @@ use super::journal::Journal;
 use crate::base_model::BaseModel;
 use crate::error::Error;
 use crate::models::Decoder;
+use crate::not_finite;
 
 /// What writes the texts of suites.
 #[derive(Debug, Clone, Copy)]
@@ -378,7 +379,12 @@ impl ModelWriter<'_> {
             watch,
             finished,
         };
-        let generations = complete(self.decoder, jobs, &options, &mut told)?;
+        let generations = complete(self.decoder, jobs, &options, &mut told);
+        if matches!(generations, Err(Error::NonFiniteLogits)) {
+            let what = "the logits after a prompt are not finite";
+            not_finite::blame_weights(&self.base.files.weights, what)?;
+        }
+        let generations = generations?;
         self.warn_of_overlong(prompts, generations.as_deref().unwrap_or_default());
         let written = |generations: Vec<Generation>| {
             let written = generations

@@ -7,6 +7,9 @@
 use serde_json::Value;
 use thiserror::Error;
 
+use super::foreign_keys;
+use crate::budgets::{MODEL_HEAD_DIM, MODEL_LAYERS, MODEL_PARAMETERS};
+
 /// Why a `config.json` describes no decoder of this program.
 #[derive(Debug, Error)]
 pub enum ModelConfigError {
@@ -34,9 +37,6 @@ pub enum ModelConfigError {
         hint: &'static str,
     },
 }
-
-/// Blocks of a model. Lists are made with an entry for each before any tensor is looked for.
-const MAX_LAYERS: usize = 10_000;
 
 /// Shape and constants of a Llama-like decoder, named as in `config.json`.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,6 +117,7 @@ impl ModelConfig {
         let num_attention_heads = count(json, "num_attention_heads")?;
         let head_dim =
             optional_count(json, "head_dim")?.unwrap_or(hidden_size / num_attention_heads.max(1));
+        foreign_keys::refuse(json, head_dim)?;
         let attention_bias = flag(json, "attention_bias", false)?;
         let max_position_embeddings = count(json, "max_position_embeddings")?;
         let config = Self {
@@ -149,9 +150,24 @@ impl ModelConfig {
                 hint,
             })
         };
-        if self.num_hidden_layers > MAX_LAYERS {
+        if self.num_hidden_layers > MODEL_LAYERS {
             let hint = "a model has 10000 blocks at most; fetch or convert it again";
             return unsupported("num_hidden_layers", self.num_hidden_layers, hint);
+        }
+        if self.head_dim > MODEL_HEAD_DIM {
+            let hint = "a head has 65536 numbers at most; fetch or convert the model again";
+            return unsupported("head_dim", self.head_dim, hint);
+        }
+        let [d, heads] = [
+            self.hidden_size,
+            self.head_dim * (self.num_attention_heads + self.num_key_value_heads),
+        ]
+        .map(|n| n as u128);
+        let block = 3 * d * self.intermediate_size as u128 + 2 * d * heads;
+        let n_parameters = self.num_hidden_layers as u128 * block + 2 * d * self.vocab_size as u128;
+        if n_parameters > MODEL_PARAMETERS {
+            let hint = "the sizes make more than 2^44 parameters; fetch or convert the model again";
+            return unsupported("hidden_size", self.hidden_size, hint);
         }
         if self.num_key_value_heads == 0
             || !self
@@ -167,6 +183,15 @@ impl ModelConfig {
                 self.head_dim,
                 "rotary embedding needs an even size",
             );
+        }
+        let frequencies = self.inverse_frequencies();
+        if frequencies.iter().any(|f| !(*f as f32).is_finite()) {
+            return Err(ModelConfigError::Unsupported {
+                field: "rope_theta",
+                value: self.rope_theta.to_string(),
+                hint: "with the factor of rope_scaling it makes rotary frequencies that are not \
+                       finite; fetch or convert the model again",
+            });
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod decoder;
+mod foreign_keys;
 pub mod kv_cache;
 pub mod load;
 pub mod minilm;

@@ -1,64 +1,94 @@
-//! SIGTERM and SIGINT to a flag that every long loop looks at.
+//! SIGTERM and SIGINT: the end at once, or, where a loop has something to save, a flag that it looks at.
 //!
-//! The first signal asks for a save; a second one ends the process at once.
+//! A signal ends the program at once, with 128 and its number, wherever that loses nothing: while
+//! files are read, rows prepared, a model loaded, before the first step of a run. Handlers do so and
+//! not the system's default, because the first process of a container has no default.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Once};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::Error;
 
-/// Whether a signal has asked the run to end.
-#[derive(Debug, Clone, Default)]
-pub struct Interrupt {
-    is_set: Arc<AtomicBool>,
-    /// The signal's number; 0 before one comes.
-    signal: Arc<AtomicUsize>,
+/// What the handlers read and set; a process has its signals once.
+#[derive(Debug)]
+struct Signals {
+    /// Whether the next signal ends the program.
+    ends_at_once: Arc<AtomicBool>,
+    /// Whether a signal has come that did not.
+    has_come: Arc<AtomicBool>,
+    /// Its number; 0 before one comes.
+    number: Arc<AtomicUsize>,
 }
 
-/// A process has its signals once, and everyone who listens looks at the same flag.
-static LISTENING: Mutex<Option<Interrupt>> = Mutex::new(None);
+static SIGNALS: LazyLock<Signals> = LazyLock::new(|| Signals {
+    ends_at_once: Arc::new(AtomicBool::new(true)),
+    has_come: Arc::default(),
+    number: Arc::default(),
+});
+
+/// Listens to SIGTERM and SIGINT, which end the program at once from now on.
+///
+/// # Errors
+///
+/// The system refuses the handlers.
+pub fn listen() -> Result<(), Error> {
+    static LISTENING: Once = Once::new();
+    let mut listening = Ok(());
+    LISTENING.call_once(|| listening = register());
+    listening.map_err(|error| Error::Usage(format!("cannot listen to signals: {error}")))
+}
+
+fn register() -> std::io::Result<()> {
+    let signals = &*SIGNALS;
+    for signal in [SIGTERM, SIGINT] {
+        let number = usize::try_from(signal).unwrap_or_default();
+        // Called in this order: the second signal finds set what the first one has set.
+        let ends = &signals.ends_at_once;
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, ends.clone())?;
+        signal_hook::flag::register(signal, ends.clone())?;
+        signal_hook::flag::register_usize(signal, signals.number.clone(), number)?;
+        signal_hook::flag::register(signal, signals.has_come.clone())?;
+    }
+    Ok(())
+}
 
 /// The number of the signal that has asked for the end; nothing before.
 pub fn signal() -> Option<i32> {
-    let listening = LISTENING.lock().unwrap_or_else(PoisonError::into_inner);
-    let number = listening.as_ref()?.signal.load(Ordering::Relaxed);
+    let number = SIGNALS.number.load(Ordering::Relaxed);
     i32::try_from(number).ok().filter(|number| *number > 0)
 }
 
+/// The flag that a signal sets which does not end the program, for what waits below this crate.
+pub fn flag() -> Arc<AtomicBool> {
+    SIGNALS.has_come.clone()
+}
+
+/// While it lives, the first signal asks for the end in order, and a second one ends the program at
+/// once.
+#[derive(Debug)]
+pub struct Interrupt(());
+
 impl Interrupt {
-    /// Listens to SIGTERM and SIGINT from now on.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses the handlers.
-    pub fn listen() -> Result<Self, Error> {
-        let mut listening = LISTENING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(interrupt) = &*listening {
-            return Ok(interrupt.clone());
-        }
-        let interrupt = Self::default();
-        for signal in [SIGTERM, SIGINT] {
-            // Registered in this order: the second signal finds the flag set and exits.
-            let (flag, number) = (&interrupt.is_set, &interrupt.signal);
-            let value = usize::try_from(signal).unwrap_or_default();
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, flag.clone())
-                .and_then(|_| signal_hook::flag::register_usize(signal, number.clone(), value))
-                .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
-                .map_err(|error| Error::Usage(format!("cannot listen to signals: {error}")))?;
-        }
-        *listening = Some(interrupt.clone());
-        Ok(interrupt)
+    /// Begins to look at signals instead of ending at once. One that came under an earlier look
+    /// still asks for the end.
+    pub fn begin() -> Self {
+        let interrupt = Self(());
+        SIGNALS
+            .ends_at_once
+            .store(interrupt.is_set(), Ordering::Relaxed);
+        interrupt
     }
 
     /// Whether a signal has come.
     pub fn is_set(&self) -> bool {
-        self.is_set.load(Ordering::Relaxed)
+        SIGNALS.has_come.load(Ordering::Relaxed)
     }
+}
 
-    /// The flag itself, for what waits below this crate.
-    pub fn flag(&self) -> Arc<AtomicBool> {
-        self.is_set.clone()
+impl Drop for Interrupt {
+    fn drop(&mut self) {
+        SIGNALS.ends_at_once.store(true, Ordering::Relaxed);
     }
 }

@@ -19,6 +19,7 @@ use super::settings;
 use crate::config::{Config, DataFormat, GoatConfig};
 use crate::error::Error;
 use crate::eval::documents::{DocumentIndex, texts_of, untrained, warn_of_cut_documents};
+use crate::progress::RowsProgress;
 
 /// Rows, one at a time.
 pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
@@ -61,7 +62,9 @@ pub fn with_rows<R>(
             false => read_rows(path, format).map(RowReader::with_unchecked_calls),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let mut rows = readers.iter_mut().flatten();
+    let mut progress = RowsProgress::begin();
+    let rows = readers.iter_mut().flatten();
+    let mut rows = rows.inspect(|_| progress.row());
     let done = match settings::flattening(&config.data.flatten) {
         None => work(&mut rows),
         Some(flattening) => work(&mut flatten_rows(rows, &flattening, &mut report.flattened)),
@@ -99,7 +102,9 @@ fn with_examples<R>(
         .iter()
         .map(|path| read_checked_trajectories(path, &catalogue))
         .collect::<Result<Vec<_>, _>>()?;
+    let mut progress = RowsProgress::begin();
     let trajectories = readers.into_iter().flatten();
+    let trajectories = trajectories.inspect(|_| progress.row());
     if options.distractors == Distractors::Random {
         return work(&mut goat_rows(trajectories, expansion, Ranking::Random));
     }

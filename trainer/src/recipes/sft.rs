@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present};
 use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::models::Decoder;
+use crate::not_finite;
 use crate::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use crate::process::cpu_seconds;
 
@@ -47,7 +48,8 @@ struct Run<'a> {
     retriever_step: Option<RetrieverStep>,
     evaluator: Option<Evaluator>,
     reporter: Reporter,
-    interrupt: Interrupt,
+    /// From the first step of this process on; before it there is nothing to save.
+    interrupt: Option<Interrupt>,
     /// The evaluations without a better one, once they are too many.
     stopped_early: Option<u64>,
 }
@@ -62,9 +64,8 @@ pub fn train(
     preparation: &Preparation,
     resume: &Resume,
     device: &Device,
-    interrupt: Interrupt,
 ) -> Result<RunSummary, Error> {
-    let mut run = Run::open(config, preparation, resume, device, interrupt)?;
+    let mut run = Run::open(config, preparation, resume, device)?;
     let schedule = settings::learning_rate(&config.train, preparation.total_steps);
     run.evaluate_and_save_if_due()?;
     while run.state.step < preparation.total_steps && run.stopped_early.is_none() {
@@ -83,6 +84,7 @@ pub fn train(
             .optimizer
             .step(&mut run.adapters.flat, gradient, loss, learning_rate);
         run.adapters.attach(&mut run.decoder);
+        run.interrupt.get_or_insert_with(Interrupt::begin);
 
         run.state.step = step;
         run.state.cursor = next_cursor;
@@ -105,7 +107,7 @@ pub fn train(
         timing.retriever = run.advance_retriever()?;
         run.log_step(grad_norm, learning_rate, &timing)?;
         run.evaluate_and_save_if_due()?;
-        if run.interrupt.is_set() && run.state.step < preparation.total_steps {
+        if run.is_interrupted() && run.state.step < preparation.total_steps {
             return Err(run.save_and_stop()?);
         }
     }
@@ -140,7 +142,6 @@ impl<'a> Run<'a> {
         preparation: &'a Preparation,
         resume: &Resume,
         device: &Device,
-        interrupt: Interrupt,
     ) -> Result<Self, Error> {
         let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
         let start = starting_checkpoint(config, &run_dir, resume)?;
@@ -189,7 +190,7 @@ impl<'a> Run<'a> {
             retriever_step: None,
             evaluator,
             reporter,
-            interrupt,
+            interrupt: None,
             stopped_early,
         };
         if let Some(checkpoint) = &start {
@@ -227,7 +228,7 @@ impl<'a> Run<'a> {
         let rate = DropoutRate::new(self.config.lora.lora_dropout);
         let mut total: Option<(f64, Tensor<1>)> = None;
         for (i, micro_batch) in batch.micro_batches.iter().enumerate() {
-            if self.interrupt.is_set() {
+            if self.is_interrupted() {
                 return Ok(None);
             }
             // Weights may leave a micro-batch without supervision while its step has some.
@@ -281,6 +282,12 @@ impl<'a> Run<'a> {
                     "step {}: loss {loss}, gradient norm {grad_norm}: no update (rows {rows})",
                     self.state.step
                 );
+                let is_first = self.state.nonfinite_total == 1;
+                if is_first && self.state.optimizer_step == 0 {
+                    let weights = &self.preparation.base.files.weights;
+                    let what = format!("step {}: the loss is {loss}", self.state.step);
+                    not_finite::blame_weights(weights, &what)?;
+                }
                 if self.state.nonfinite_in_a_row >= self.config.train.max_nonfinite {
                     let last = self.run_dir.list()?.pop();
                     let checkpoint =
@@ -310,6 +317,8 @@ impl<'a> Run<'a> {
         if !state.step.is_multiple_of(self.config.train.logging_steps) && !is_last {
             return Ok(());
         }
+        // Lines of a folder that is gone go nowhere, and a run must not end as if it had been there.
+        self.run_dir.check_still_there()?;
         let window = std::mem::take(&mut state.window);
         let steps_in_epoch = self.preparation.order.steps_in_epoch(state.cursor.epoch);
         let line = StepLine {
@@ -326,6 +335,10 @@ impl<'a> Run<'a> {
             retriever.report(line.step, self.retriever_step, &mut self.reporter, false)?;
         }
         self.reporter.step(&line)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(Interrupt::is_set)
     }
 
     /// Whether something is due at the present step that is due at every `every`-th and the last.
@@ -361,11 +374,11 @@ impl<'a> Run<'a> {
         // both together would be the peak of the run.
         pool::release();
         let step = self.state.step;
-        let interrupt = self.interrupt.clone();
+        let interrupt = self.interrupt.as_ref();
         let reporter = &mut self.reporter;
         let mut watch = |progress| {
             reporter.generation(progress);
-            !interrupt.is_set()
+            !interrupt.is_some_and(Interrupt::is_set)
         };
         let retriever = self.retriever.as_ref().map(RetrieverRun::present);
         let present = Present {
@@ -427,6 +440,12 @@ impl<'a> Run<'a> {
     }
 
     fn finish(self) -> Result<RunSummary, Error> {
+        let (steps, updates) = (self.state.step, self.state.optimizer_step);
+        not_finite::refuse_without_updates(steps, updates, "train.learning_rate")?;
+        if let Some(RetrieverRun { state, .. }) = &self.retriever {
+            let (steps, updates) = (state.step, state.optimizer_step);
+            not_finite::refuse_without_updates(steps, updates, "retriever.learning_rate")?;
+        }
         let is_whole = self.state.step == self.preparation.total_steps;
         let stopped_early = self.stopped_early.filter(|_| !is_whole);
         RunSummary::of(&self.run_dir, self.state.step, stopped_early)

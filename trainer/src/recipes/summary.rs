@@ -41,6 +41,7 @@ impl RunSummary {
         step: u64,
         stopped_early: Option<u64>,
     ) -> Result<Self, Error> {
+        run_dir.check_still_there()?;
         let best = run_dir.best()?.and_then(|best| {
             Some(BestCheckpoint {
                 path: run_dir.checkpoint_path(best.step),

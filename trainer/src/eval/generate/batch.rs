@@ -91,7 +91,8 @@ impl<'a> Batch<'a> {
     pub(super) fn advance(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
         self.drop_overlong(observer)?;
         let n_live = self.rows.iter().filter(|row| row.is_live).count();
-        let (first, hidden) = if 4 * n_live <= 3 * self.rows.len() {
+        let joins = 4 * n_live <= 3 * self.rows.len();
+        let (first, hidden) = if joins {
             let Some(joined) = self.refill(n_live) else {
                 return Ok(n_live > 0);
             };
@@ -105,7 +106,12 @@ impl<'a> Batch<'a> {
             let decode = || self.decoder.decode(cache, &tokens);
             (0, wide_awake(&device, decode))
         };
-        self.choose(first, hidden);
+        let logits = self.decoder.logits(hidden);
+        // Of all texts the first tokens are enough to see a model that computes NaN.
+        if joins && !logits.clone().sum().into_scalar::<f32>().is_finite() {
+            return Err(Error::NonFiniteLogits);
+        }
+        self.choose(first, logits);
         self.take_tokens(first, observer)?;
         Ok(true)
     }
@@ -187,9 +193,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Chooses the next token of the rows from `first` on, whose hidden states are `[b, d]`.
-    fn choose(&mut self, first: usize, hidden: Tensor<2>) {
-        let logits = self.decoder.logits(hidden);
+    /// Chooses the next token of the rows from `first` on, whose logits are `[b, v]`.
+    fn choose(&mut self, first: usize, logits: Tensor<2>) {
         let rows = &mut self.rows[first..];
         let sampling = self.options.sampling;
         let draws = sampling.temperature > 0.0;

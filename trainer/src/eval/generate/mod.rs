@@ -199,7 +199,7 @@ impl<F: FnMut(GenerationProgress) -> bool + ?Sized> Observer for &mut F {
 ///
 /// # Errors
 ///
-/// None of its own: nothing is asked of a tokenizer.
+/// Logits that are not finite.
 pub fn generate(
     decoder: &Decoder,
     prompts: &[Vec<u32>],
@@ -220,7 +220,8 @@ pub fn generate(
 ///
 /// # Errors
 ///
-/// What `observer` says of a completion, or a tokenizer that does not know an id.
+/// What `observer` says of a completion, a tokenizer that does not know an id, or logits that are
+/// not finite.
 pub fn complete(
     decoder: &Decoder,
     jobs: Jobs<'_>,

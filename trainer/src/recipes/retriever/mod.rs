@@ -23,6 +23,7 @@ use crate::config::{Config, EvalStrategy};
 use crate::error::Error;
 use crate::eval::in_loop::named;
 use crate::eval::retrieval::RetrievalSuite;
+use crate::not_finite;
 use crate::process::cpu_seconds;
 pub use preparation::RetrieverPreparation;
 pub use run::{RetrieverRun, RetrieverState, RetrieverStep};
@@ -53,7 +54,6 @@ pub fn train(
     preparation: &RetrieverPreparation,
     resume: &Resume,
     device: &Device,
-    interrupt: &Interrupt,
 ) -> Result<RunSummary, Error> {
     let training = config
         .retriever_training()
@@ -86,9 +86,12 @@ pub fn train(
         }
         None => run.evaluate_and_save_if_due(&mut retriever)?,
     }
+    // Before the first step of this process there is nothing to save.
+    let mut interrupt: Option<Interrupt> = None;
     while !retriever.is_done() && run.stopped_early.is_none() {
         let (started, cpu_started) = (Instant::now(), cpu_seconds());
         let step = retriever.step()?;
+        let interrupt = interrupt.get_or_insert_with(Interrupt::begin);
         let seconds = started.elapsed().as_secs_f64();
         run.reporter.timing(&StepTiming {
             step: retriever.state.step,
@@ -101,6 +104,7 @@ pub fn train(
                 retriever_pairs: step.pairs,
             }),
         })?;
+        run.run_dir.check_still_there()?;
         let at = retriever.state.step;
         if at.is_multiple_of(config.train.logging_steps) || retriever.is_done() {
             retriever.report(at, Some(step), &mut run.reporter, true)?;
@@ -116,6 +120,8 @@ pub fn train(
             });
         }
     }
+    let (steps, updates) = (retriever.state.step, retriever.state.optimizer_step);
+    not_finite::refuse_without_updates(steps, updates, "retriever.learning_rate")?;
     let stopped_early = run.stopped_early.filter(|_| !retriever.is_done());
     RunSummary::of(&run.run_dir, retriever.state.step, stopped_early)
 }

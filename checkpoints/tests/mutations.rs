@@ -1,0 +1,490 @@
+//! Random damage to models, adapters and runs: an error or a result, never a panic, and no more
+//! memory than the files are worth.
+//!
+//! The damage follows from a seed, which a failure prints. `TOOLTUNE_MUTATIONS` is the number of
+//! damaged files of each kind, 300 if it is not set; `TOOLTUNE_MUTATIONS_SEED` the first seed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use tooltune_checkpoints::adapter::{
+    GgufArchitecture, GgufBase, ModuleScaling, TargetModules, load_adapter, read_gguf_adapter,
+    save_adapter, write_gguf_adapter,
+};
+use tooltune_checkpoints::sentence_transformers::SentenceTransformer;
+use tooltune_checkpoints::weights::FloatDtype;
+use tooltune_checkpoints::{
+    Adapter, HostTensor, MetricsFile, ModelFiles, PeftConfig, RunDir, Weights,
+};
+
+/// Files are of some ten kilobytes, and a header of the least bytes may not ask for more.
+const MOST_BYTES: u64 = 512 << 20;
+
+/// Lengths and counts at which arithmetic of files goes wrong.
+const EDGES: [u64; 14] = [
+    0,
+    1,
+    2,
+    7,
+    0x7f,
+    0xff,
+    0xffff,
+    0x7fff_ffff,
+    0xffff_ffff,
+    1 << 32,
+    1 << 40,
+    1 << 61,
+    i64::MAX as u64,
+    u64::MAX,
+];
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `n`, which is not 0.
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn one_of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len())]
+    }
+}
+
+/// Says which seed it was when a test panics.
+struct Seed<'a>(&'a str, u64);
+
+impl Drop for Seed<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self(kind, seed) = self;
+            // The output of a test that fails is shown.
+            let said = format!("{kind}: TOOLTUNE_MUTATIONS=1 TOOLTUNE_MUTATIONS_SEED={seed}\n");
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes());
+        }
+    }
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    let typed = std::env::var(variable).ok();
+    typed.map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Calls `work` with a generator for each damaged file.
+fn each(kind: &str, mut work: impl FnMut(&mut Random)) {
+    let first = number("TOOLTUNE_MUTATIONS_SEED", 1);
+    for seed in first..first + number("TOOLTUNE_MUTATIONS", 300) {
+        let _seed = Seed(kind, seed);
+        work(&mut Random(seed));
+    }
+    if let Some(most) = most_memory() {
+        assert!(most < MOST_BYTES, "{kind}: {most} bytes at the most");
+    }
+}
+
+/// The most memory of this process so far, where the system tells.
+fn most_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+/// One to three faults in the bytes of a file, most of them where its header is.
+fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..=random.below(3) {
+        if bytes.is_empty() {
+            return bytes;
+        }
+        let reach = match random.below(4) {
+            0 => bytes.len(),
+            _ => bytes.len().min(2_000),
+        };
+        let at = random.below(reach);
+        match random.below(7) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = random.next() as u8,
+            2 => {
+                let edge = random.one_of(&EDGES).to_le_bytes();
+                let n = *random.one_of(&[4, 8]).min(&(bytes.len() - at));
+                bytes[at..at + n].copy_from_slice(&edge[..n]);
+            }
+            3 => bytes.truncate(at),
+            4 => drop(bytes.drain(at..(at + 1 + random.below(40)).min(bytes.len()))),
+            5 => {
+                let end = (at + 1 + random.below(40)).min(bytes.len());
+                let again = bytes[at..end].to_vec();
+                bytes.splice(at..at, again);
+            }
+            _ => drop(bytes.splice(at..at, [random.next() as u8; 3])),
+        }
+    }
+    bytes
+}
+
+/// A value that nobody writes, or writes elsewhere.
+fn odd(random: &mut Random) -> Value {
+    let number = *random.one_of(&EDGES);
+    match random.below(14) {
+        0 => Value::Null,
+        1 => json!(true),
+        2 => json!(-1),
+        3 => json!(0.5),
+        4 => json!(1e308),
+        5 => json!(""),
+        6 => json!("x".repeat(1_000)),
+        7 => json!("../../etc/passwd"),
+        8 => json!([]),
+        9 => json!({}),
+        10 => json!([[[0]], {"a": null}]),
+        11 => json!("\u{0}\u{feff}é"),
+        12 => json!(["q_proj", 1, null]),
+        _ => json!(number),
+    }
+}
+
+/// One to three odd values in the place of others, or fields without or under other names.
+fn odd_values(random: &mut Random, file: &Value) -> Value {
+    let mut file = file.clone();
+    for _ in 0..=random.below(3) {
+        let mut at = &mut file;
+        loop {
+            let n = match at {
+                Value::Object(fields) => fields.len(),
+                Value::Array(items) => items.len(),
+                _ => 0,
+            };
+            if n == 0 || random.below(4) == 0 {
+                break;
+            }
+            let chosen = random.below(n);
+            at = match at {
+                Value::Object(fields) => fields.values_mut().nth(chosen).expect("a field"),
+                Value::Array(items) => &mut items[chosen],
+                _ => break,
+            };
+        }
+        match (random.below(5), &mut *at) {
+            (0, Value::Object(fields)) if !fields.is_empty() => {
+                let chosen = random.below(fields.len());
+                let key = fields.keys().nth(chosen).expect("a key").clone();
+                fields.remove(&key);
+            }
+            (1, Value::Object(fields)) => {
+                fields.insert(format!("key{}", random.below(9)), odd(random));
+            }
+            (2, Value::Array(items)) => items.push(odd(random)),
+            _ => *at = odd(random),
+        }
+    }
+    file
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    fs::read(folder.join(name)).expect(name)
+}
+
+/// Reads every tensor; what cannot be read is an error.
+fn read_all(weights: &Weights) {
+    for name in weights.names() {
+        let _ = weights.read_f32(name);
+    }
+    let _ = weights.not_finite();
+}
+
+/// Opens a base model and reads what it holds.
+fn read_model(path: &Path) {
+    if let Ok(model) = ModelFiles::open(path) {
+        read_all(&model.weights);
+        let _ = GgufBase::from_config(path, &model.config);
+    }
+    let _ = ModelFiles::read_config(path);
+}
+
+#[test]
+fn damaged_gguf_files_are_errors_or_models() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (whole, path) = (fixture("tiny_llama.gguf"), folder.path().join("m.gguf"));
+    each("gguf", |random| {
+        fs::write(&path, damaged(random, &whole)).expect("written");
+        read_model(&path);
+        let architecture = GgufArchitecture::Qwen2;
+        let _ = read_gguf_adapter(&path, architecture);
+    });
+}
+
+#[test]
+fn damaged_safetensors_files_are_errors_or_weights() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = fixture("tiny_llama.safetensors");
+    let path = folder.path().join("model.safetensors");
+    let n = u64::from_le_bytes(whole[..8].try_into().expect("eight bytes")) as usize;
+    let header: Value = serde_json::from_slice(&whole[8..8 + n]).expect("a header");
+    each("safetensors", |random| {
+        // Bytes as they come, or a header that parses with other values.
+        let bytes = match random.below(2) {
+            0 => damaged(random, &whole),
+            _ => {
+                let header = odd_values(random, &header).to_string();
+                let length = (header.len() as u64).to_le_bytes();
+                [&length[..], header.as_bytes(), &whole[8 + n..]].concat()
+            }
+        };
+        fs::write(&path, bytes).expect("written");
+        if let Ok(weights) = Weights::open(&path) {
+            read_all(&weights);
+        }
+    });
+}
+
+/// The small files of a folder of Hugging Face's.
+fn model_files() -> Vec<(&'static str, Value)> {
+    let token = |content: &str, id: usize| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true})
+    };
+    vec![
+        (
+            "config.json",
+            json!({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+                "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32,
+                "rms_norm_eps": 1e-5, "rope_theta": 1e5, "max_position_embeddings": 128,
+                "rope_parameters": {"rope_type": "llama3", "factor": 8.0, "rope_theta": 1e5,
+                    "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 64},
+                "tie_word_embeddings": true, "eos_token_id": [1, 2]}),
+        ),
+        (
+            "tokenizer.json",
+            json!({"version": "1.0", "added_tokens": [token("<s>", 0), token("</s>", 1)],
+                "model": {"type": "BPE", "vocab": {"<s>": 0, "</s>": 1}, "merges": []},
+                "pre_tokenizer": null, "post_processor": null, "decoder": null}),
+        ),
+        (
+            "tokenizer_config.json",
+            json!({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>",
+                "eos_token": {"content": "</s>", "lstrip": false},
+                "added_tokens_decoder": {"0": token("<s>", 0), "1": token("</s>", 1)},
+                "extra_special_tokens": ["<a>"], "model_max_length": 1e30,
+                "chat_template": [{"name": "default", "template": "{{ messages }}"}]}),
+        ),
+        (
+            "generation_config.json",
+            json!({"eos_token_id": 1, "do_sample": true, "temperature": 0.6, "top_p": 0.9}),
+        ),
+        (
+            "special_tokens_map.json",
+            json!({"bos_token": "<s>", "additional_special_tokens": ["<b>"]}),
+        ),
+        ("added_tokens.json", json!({"<c>": 3})),
+        (
+            "model.safetensors.index.json",
+            json!({"metadata": {"total_size": 1}, "weight_map": {"a": "b.safetensors"}}),
+        ),
+    ]
+}
+
+#[test]
+fn damaged_files_beside_weights_are_errors_or_models() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let weights = folder.path().join("model.safetensors");
+    fs::write(&weights, fixture("tiny_llama.safetensors")).expect("written");
+    let files = model_files();
+    for (name, value) in &files {
+        fs::write(folder.path().join(name), value.to_string()).expect("written");
+    }
+    read_model(folder.path());
+    each("model folder", |random| {
+        let (name, whole) = random.one_of(&files);
+        let bytes = match random.below(2) {
+            0 => damaged(random, whole.to_string().as_bytes()),
+            _ => odd_values(random, whole).to_string().into_bytes(),
+        };
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).expect("written");
+        // The index counts where there is no file of the one name.
+        let is_index = *name == "model.safetensors.index.json";
+        let aside = folder.path().join("aside");
+        if is_index {
+            fs::rename(&weights, &aside).expect("renamed");
+        }
+        read_model(folder.path());
+        if is_index {
+            fs::rename(&aside, &weights).expect("renamed");
+        }
+        fs::write(&path, whole.to_string()).expect("written");
+    });
+}
+
+/// An adapter of rank 2 on one module.
+fn adapter() -> Adapter {
+    let names = TargetModules::Names(vec!["q_proj".to_owned()]);
+    let module = "model.layers.0.self_attn.q_proj";
+    let tensor = |shape: [usize; 2]| HostTensor {
+        values: vec![0.5; shape[0] * shape[1]],
+        shape: shape.to_vec(),
+    };
+    Adapter {
+        config: PeftConfig::new(2, 4.0, names),
+        tensors: BTreeMap::from([
+            (format!("{module}.lora_A.weight"), tensor([2, 32])),
+            (format!("{module}.lora_B.weight"), tensor([32, 2])),
+        ]),
+    }
+}
+
+#[test]
+fn damaged_adapters_are_errors_or_adapters() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path().join("adapter");
+    save_adapter(&dir, &adapter(), FloatDtype::F32, None).expect("saved");
+    load_adapter(&dir).expect("whole");
+    let names = ["adapter_config.json", "adapter_model.safetensors"];
+    let files = names.map(|name| (dir.join(name), fs::read(dir.join(name)).expect("written")));
+    let config: Value = serde_json::from_slice(&files[0].1).expect("JSON");
+    each("adapter", |random| {
+        let (path, whole) = random.one_of(&files);
+        let is_config = *path == files[0].0;
+        let bytes = match (is_config, random.below(2)) {
+            (true, 0) => odd_values(random, &config).to_string().into_bytes(),
+            _ => damaged(random, whole),
+        };
+        fs::write(path, bytes).expect("written");
+        if let Ok(adapter) = load_adapter(&dir) {
+            let expected = vec![("x".to_owned(), vec![1])];
+            let _ = adapter.check(&dir, &expected);
+            // What was read can be written.
+            let copy = folder.path().join("copy");
+            if save_adapter(&copy, &adapter, FloatDtype::F32, None).is_ok() {
+                fs::remove_dir_all(&copy).expect("removed");
+            }
+        }
+        fs::write(path, whole).expect("written");
+    });
+}
+
+#[test]
+fn damaged_gguf_adapters_are_errors_or_adapters() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("adapter.gguf");
+    let config = json!({"model_type": "qwen2", "num_attention_heads": 4});
+    let base = GgufBase::from_config(&path, &config).expect("a base");
+    let scaling = ModuleScaling {
+        rank: 2,
+        scaling: 2.0,
+    };
+    let scalings = BTreeMap::from([("model.layers.0.self_attn.q_proj".to_owned(), scaling)]);
+    write_gguf_adapter(&path, &adapter(), &scalings, &base, FloatDtype::F32).expect("written");
+    let whole = fs::read(&path).expect("written");
+    read_gguf_adapter(&path, GgufArchitecture::Qwen2).expect("whole");
+    each("gguf adapter", |random| {
+        fs::write(&path, damaged(random, &whole)).expect("written");
+        let _ = read_gguf_adapter(&path, GgufArchitecture::Qwen2);
+    });
+}
+
+#[test]
+fn damaged_folders_of_encoders_are_errors_or_encoders() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let class = |name: &str| format!("sentence_transformers.models.{name}");
+    let files = [
+        (
+            "modules.json",
+            json!([{"idx": 0, "name": "0", "path": "", "type": class("Transformer")},
+                {"idx": 1, "name": "1", "path": "1_Pooling", "type": class("Pooling")},
+                {"idx": 2, "name": "2", "path": "2_Normalize", "type": class("Normalize")}]),
+        ),
+        (
+            "1_Pooling/config.json",
+            json!({"word_embedding_dimension": 32, "pooling_mode_mean_tokens": true,
+                "pooling_mode_cls_token": false, "include_prompt": true}),
+        ),
+        (
+            "sentence_bert_config.json",
+            json!({"max_seq_length": 128, "do_lower_case": false}),
+        ),
+        (
+            "config_sentence_transformers.json",
+            json!({"prompts": {"query": "q: ", "document": ""}, "similarity_fn_name": "cosine",
+                "default_prompt_name": null}),
+        ),
+        (
+            "tokenizer_config.json",
+            json!({"tokenizer_class": "BertTokenizer", "do_lower_case": true,
+                "model_max_length": 512}),
+        ),
+    ];
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("1_Pooling")).expect("a folder");
+    for (name, value) in &files {
+        fs::write(at(name), value.to_string()).expect("written");
+    }
+    SentenceTransformer::read(folder.path(), 32).expect("whole");
+    each("encoder", |random| {
+        let (name, whole) = random.one_of(&files);
+        let bytes = match random.below(2) {
+            0 => damaged(random, whole.to_string().as_bytes()),
+            _ => odd_values(random, whole).to_string().into_bytes(),
+        };
+        fs::write(at(name), bytes).expect("written");
+        if let Ok(encoder) = SentenceTransformer::read(folder.path(), 32) {
+            let _ = (encoder.query_prompt(), encoder.default_prompt());
+            let _ = (encoder.document_prompt(), encoder.length(512));
+        }
+        fs::write(at(name), whole.to_string()).expect("written");
+    });
+}
+
+#[test]
+fn damaged_files_of_runs_are_errors_or_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().join("run");
+    let run = RunDir::create_or_open(&root).expect("a run");
+    let save = |step| {
+        run.save_checkpoint(step, |dir| {
+            fs::write(dir.join("state.json"), "{}").expect("written");
+            Ok(())
+        })
+    };
+    save(1).expect("saved");
+    save(2).expect("saved");
+    run.set_best("slot.mean", 1, 0.5).expect("set");
+    let lines = MetricsFile::open(&root.join("metrics.jsonl"));
+    let line = Value::Object(Map::from_iter([("step".to_owned(), json!(1))]));
+    lines
+        .and_then(|mut lines| lines.append(&line))
+        .expect("written");
+    let names = [
+        "LATEST",
+        "BEST",
+        "metrics.jsonl",
+        "checkpoint-000002/manifest.json",
+        "checkpoint-000002/state.json",
+    ];
+    let at = |name: &str| -> PathBuf { root.join(name) };
+    let files = names.map(|name| (name, fs::read(at(name)).expect(name)));
+    each("run", |random| {
+        let (name, whole) = random.one_of(&files);
+        fs::write(at(name), damaged(random, whole)).expect("written");
+        let read = RunDir::open_to_read(&root).expect("a folder");
+        let _ = (read.latest(), read.best());
+        let newest = read.latest_valid().expect("a folder that can be listed");
+        let newest = newest.checkpoint.expect("the first one is whole");
+        assert!(newest.step == 1 || newest.step == 2);
+        let _ = MetricsFile::read(&at("metrics.jsonl"));
+        fs::write(at(name), whole).expect("written");
+    });
+}

@@ -1,0 +1,296 @@
+//! Models and encoders that would compute something else than they say, or nothing at all: refused
+//! with file and field, before or at the first step.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::bad_input::{CONFIG, FILES, assert_complains, assert_refused};
+use crate::support::model;
+use crate::workplace::{Answer, Workplace, tooltune};
+
+const NOT_FINITE: i32 = 5;
+
+/// Overwrites the first numbers of a tensor of f32 in a safetensors file.
+fn overwrite(path: &Path, tensor: &str, numbers: &[f32]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let n = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..8 + n]).unwrap();
+    assert_eq!(header[tensor]["dtype"], "F32", "{header}");
+    let at = 8 + n + header[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
+    for (i, number) in numbers.iter().enumerate() {
+        bytes[at + 4 * i..at + 4 * i + 4].copy_from_slice(&number.to_le_bytes());
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+const MODEL: [&str; 4] = [
+    "--set",
+    "model.model_name_or_path=\"model\"",
+    "--set",
+    "eval.eval_strategy=\"no\"",
+];
+
+#[test]
+fn weights_that_are_not_finite_are_named_at_the_first_step() {
+    let workplace = Workplace::new();
+    let file = workplace.copy_model("model").join("model.safetensors");
+    let tensor = "model.layers.1.mlp.up_proj.weight";
+    overwrite(&file, tensor, &[0.5, f32::NAN]);
+    let one = ["--set", "train.max_steps=1"];
+    let arguments = [&["train", "config.toml"], &MODEL[..], &one].concat();
+    let answer = workplace.run(arguments);
+    let said = format!("model/model.safetensors: tensor {tensor} holds NaN at element 1");
+    assert_complains(
+        &answer,
+        NOT_FINITE,
+        &["weights of the base are not finite", &said],
+    );
+    let advice = "lower train.learning_rate";
+    assert!(!answer.stderr.contains(advice), "{}", answer.stderr);
+    // What writes texts would choose its tokens among NaN.
+    for verb in ["generate --prompt Hello", "eval"] {
+        let arguments = format!("{verb} config.toml --checkpoint base");
+        let arguments = arguments.split(' ').chain(MODEL);
+        let answer = workplace.run(arguments);
+        let what = "the logits after a prompt are not finite";
+        assert_complains(&answer, NOT_FINITE, &[what, &said]);
+    }
+}
+
+#[test]
+fn a_run_without_a_finite_step_does_not_succeed() {
+    let workplace = Workplace::new();
+    let file = workplace.copy_model("model").join("model.safetensors");
+    // Finite, and too large for what is computed with it.
+    for layer in 0..2 {
+        for module in ["mlp.up_proj", "mlp.down_proj", "mlp.gate_proj"] {
+            let tensor = format!("model.layers.{layer}.{module}.weight");
+            overwrite(&file, &tensor, &[f32::MAX; 64]);
+        }
+    }
+    for steps in ["1", "2"] {
+        let steps = format!("train.max_steps={steps}");
+        let more = ["--set", &steps, "--set", "train.output_dir=\"short\""];
+        let arguments = [&["train", "config.toml"], &MODEL[..], &more].concat();
+        let said = "steps had a finite loss and gradient norm, so that nothing was learned";
+        for _ in 0..2 {
+            // The second time nothing is left to do, and it is no success either.
+            assert_complains(
+                &workplace.run(arguments.iter().copied()),
+                NOT_FINITE,
+                &[said],
+            );
+        }
+        std::fs::remove_dir_all(workplace.path("short")).unwrap();
+    }
+}
+
+#[test]
+fn keys_of_a_config_that_ask_for_another_computation_are_refused() {
+    let workplace = Workplace::new();
+    let path = workplace.copy_model("model").join("config.json");
+    let whole: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let arguments = [&["train", "config.toml"], &MODEL[..]].concat();
+    for (field, value, said) in [
+        (
+            "partial_rotary_factor",
+            json!(0.5),
+            "partial_rotary_factor = 0.5",
+        ),
+        (
+            "query_pre_attn_scalar",
+            json!(224),
+            "query_pre_attn_scalar = 224",
+        ),
+        (
+            "attention_multiplier",
+            json!(0.01),
+            "attention_multiplier = 0.01",
+        ),
+        ("logits_scaling", json!(8), "logits_scaling = 8"),
+        (
+            "residual_multiplier",
+            json!(0.22),
+            "residual_multiplier = 0.22",
+        ),
+        (
+            "final_logit_softcapping",
+            json!(30.0),
+            "final_logit_softcapping = 30.0",
+        ),
+        ("num_local_experts", json!(8), "num_local_experts = 8"),
+        ("use_qk_norm", json!(true), "use_qk_norm = true"),
+        ("head_dim", json!(1_000_000), "head_dim = 1000000"),
+        ("num_hidden_layers", json!(10_001), "10000 blocks at most"),
+        ("rope_theta", json!(1e-300), "not finite"),
+    ] {
+        let mut config = whole.clone();
+        config[field] = value;
+        std::fs::write(&path, config.to_string()).unwrap();
+        assert_refused(&workplace, &arguments, FILES, &[said]);
+    }
+    let mut config = whole;
+    for field in ["hidden_size", "vocab_size"] {
+        config[field] = json!(4_294_967_295_u64);
+    }
+    std::fs::write(&path, config.to_string()).unwrap();
+    assert_refused(&workplace, &arguments, FILES, &["2^44 parameters"]);
+}
+
+/// The metrics' encoder in the folder `encoder`, its small files to be changed.
+fn copy_encoder(workplace: &Workplace) -> PathBuf {
+    let folder = workplace.path("encoder");
+    std::fs::create_dir(&folder).unwrap();
+    let mut from = vec![model("all-minilm-l6-v2")];
+    while let Some(dir) = from.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let below = path
+                .strip_prefix(model("all-minilm-l6-v2"))
+                .unwrap()
+                .to_owned();
+            if path.is_dir() {
+                std::fs::create_dir(folder.join(below)).unwrap();
+                from.push(path);
+            } else if path.extension().is_some_and(|e| e == "safetensors") {
+                std::os::unix::fs::symlink(
+                    std::fs::canonicalize(path).unwrap(),
+                    folder.join(below),
+                )
+                .unwrap();
+            } else {
+                std::fs::write(folder.join(below), std::fs::read(&path).unwrap()).unwrap();
+            }
+        }
+    }
+    folder
+}
+
+#[test]
+fn encoders_are_checked_as_language_models_are() {
+    let workplace = Workplace::new();
+    let folder = copy_encoder(&workplace);
+    let line = json!({"op": "slot.value_sim", "input": {"a": "a red cat", "b": "the dog"}});
+    workplace.write("line.jsonl", line.to_string());
+    let score = || {
+        let arguments = ["score", "--encoder", "encoder", "line.jsonl"];
+        let answer = Answer::of(tooltune().current_dir(workplace.folder()).args(arguments));
+        assert!(!answer.stderr.contains("panicked"), "{}", answer.stderr);
+        answer.stdout
+    };
+    let whole = score();
+    assert!(whole.contains("\"value\""), "{whole}");
+    for (file, field, value, said) in [
+        (
+            "config.json",
+            "num_attention_heads",
+            json!(7),
+            "no multiple of num_attention_heads = 7",
+        ),
+        (
+            "config.json",
+            "num_hidden_layers",
+            json!(10_000_000),
+            "10000 blocks at most",
+        ),
+        (
+            "config.json",
+            "num_hidden_layers",
+            json!(7),
+            "encoder.layer.6.",
+        ),
+        (
+            "config.json",
+            "max_position_embeddings",
+            json!(1),
+            "no position for a text",
+        ),
+        (
+            "config.json",
+            "max_position_embeddings",
+            json!(511),
+            "position_embeddings",
+        ),
+        (
+            "config.json",
+            "layer_norm_eps",
+            json!("x"),
+            "layer_norm_eps",
+        ),
+        (
+            "sentence_bert_config.json",
+            "max_seq_length",
+            json!(1),
+            "encoder: max_seq_length = 1 leaves no token",
+        ),
+        (
+            "sentence_bert_config.json",
+            "max_seq_length",
+            json!(2),
+            "encoder: max_seq_length = 2 leaves no token",
+        ),
+        (
+            "1_Pooling/config.json",
+            "pooling_mode_weightedmean_tokens",
+            json!(true),
+            "pooling_mode",
+        ),
+        (
+            "1_Pooling/config.json",
+            "word_embedding_dimension",
+            json!(7),
+            "is not 384",
+        ),
+        (
+            "modules.json",
+            "",
+            json!([]),
+            "must name a Transformer and a Pooling",
+        ),
+    ] {
+        let path = folder.join(file);
+        let kept = std::fs::read(&path).unwrap();
+        let mut fields: Value = serde_json::from_slice(&kept).unwrap();
+        match field {
+            "" => fields = value,
+            field => fields[field] = value,
+        }
+        std::fs::write(&path, fields.to_string()).unwrap();
+        let answer = score();
+        assert!(answer.contains(said), "{file} {field}: {answer}");
+        std::fs::write(&path, kept).unwrap();
+    }
+    // The kind of pooling is read and done.
+    let path = folder.join("1_Pooling/config.json");
+    let mut pooling: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    pooling["pooling_mode_cls_token"] = json!(true);
+    pooling["pooling_mode_mean_tokens"] = json!(false);
+    std::fs::write(&path, pooling.to_string()).unwrap();
+    let of_cls = score();
+    assert!(
+        of_cls.contains("\"value\"") && of_cls != whole,
+        "{of_cls} {whole}"
+    );
+}
+
+#[test]
+fn ranks_beyond_every_matrix_are_refused() {
+    let workplace = Workplace::new();
+    for (set, said) in [
+        ("lora.r=65536", "`lora.r` is 65536"),
+        (
+            "lora.rank_pattern={q_proj=65536}",
+            "`lora.rank_pattern.q_proj` is 65536",
+        ),
+    ] {
+        for verb in ["train", "plan"] {
+            assert_refused(
+                &workplace,
+                &[verb, "config.toml", "--set", set],
+                CONFIG,
+                &[said, "at most 8192"],
+            );
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! When a signal ends a command at once, and when it saves first; and what a run says whose folder is
+//! taken away.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::bad_input::row;
+use crate::runs::{signal, wait_for_step};
+use crate::workplace::{Workplace, tooltune};
+
+/// More than any of the commands would need to get to its end.
+const BOUND: Duration = Duration::from_secs(120);
+
+fn spawn(workplace: &Workplace, arguments: &[&str]) -> Child {
+    let mut command = tooltune();
+    command.current_dir(workplace.folder()).args(arguments);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Waits until `is_there`, while the command goes on.
+fn wait_until(child: &mut Child, what: &str, is_there: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_there() {
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "it ended before {what}: {ended:?}");
+        assert!(begun.elapsed() < BOUND, "no {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The status with which one signal ends the command.
+fn status_after(mut child: Child, name: &str) -> Option<i32> {
+    signal(&child, name);
+    child.wait().unwrap().code()
+}
+
+fn many_rows(workplace: &Workplace, n: usize) {
+    let line = row(workplace, |_| {});
+    workplace.write("many.jsonl", format!("{line}\n").repeat(n));
+}
+
+#[test]
+fn before_the_first_step_one_signal_ends_the_program_at_once() {
+    let workplace = Workplace::new();
+    many_rows(&workplace, 100_000);
+    let rows = "data.train=[\"many.jsonl\"]";
+    for verb in ["train", "plan", "inspect"] {
+        for (name, status) in [("-TERM", 143), ("-INT", 130)] {
+            let mut child = spawn(&workplace, &[verb, "config.toml", "--set", rows]);
+            let id = child.id();
+            let reading = || {
+                let io = std::fs::read_to_string(format!("/proc/{id}/io")).unwrap_or_default();
+                let read = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+                read.is_some_and(|bytes| bytes.parse::<u64>().unwrap() > 4 << 20)
+            };
+            wait_until(&mut child, "rows that are read", reading);
+            assert_eq!(status_after(child, name), Some(status), "{verb} {name}");
+        }
+    }
+    assert!(!workplace.path("run").exists());
+}
+
+#[test]
+fn a_signal_during_the_evaluation_before_the_first_step_leaves_a_run_that_can_begin() {
+    let workplace = Workplace::new();
+    let rows = workplace.read("dev.jsonl");
+    workplace.write("dev.jsonl", rows.repeat(200));
+    // Rows of one id would be refused.
+    let long = [
+        "--set",
+        "eval.max_new_tokens=200",
+        "--set",
+        "train.output_dir=\"run\"",
+    ];
+    let arguments = [&["train", "config.toml"], &long[..]].concat();
+    let mut child = spawn(&workplace, &arguments);
+    let lock = workplace.path("run/run.lock.json");
+    wait_until(&mut child, "the run's files", || lock.exists());
+    assert_eq!(status_after(child, "-TERM"), Some(143));
+    assert!(!workplace.path("run/checkpoint-000000").exists());
+    assert!(!workplace.path("run/checkpoint-000001").exists());
+    let short = ["--set", "eval.max_samples=3"];
+    let arguments = [&arguments[..], &short].concat();
+    let answer = workplace.run(arguments);
+    // The same command goes on, or says which setting of the run differs.
+    assert!(matches!(answer.status, Some(0 | 2)), "{}", answer.stderr);
+}
+
+#[test]
+fn a_signal_ends_an_evaluation_in_order_if_its_texts_are_kept_and_else_at_once() {
+    let workplace = Workplace::new();
+    let rows = workplace.read("dev.jsonl");
+    workplace.write("dev.jsonl", rows.repeat(100));
+    let eval = "eval config.toml --checkpoint base --set eval.max_new_tokens=100";
+    let eval: Vec<&str> = eval.split(' ').collect();
+    let kept = [&eval[..], &["--output", "out"]].concat();
+    let mut child = spawn(&workplace, &kept);
+    let texts = workplace.path("out/texts.partial.jsonl");
+    let lines = |path: &Path| {
+        std::fs::read_to_string(path)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
+    wait_until(&mut child, "texts", || lines(&texts) > 2);
+    assert_eq!(status_after(child, "-TERM"), Some(75));
+    assert!(lines(&texts) > 2);
+    workplace.run(kept).success();
+    assert!(!texts.exists());
+
+    for (name, status) in [("-TERM", 143), ("-INT", 130)] {
+        let mut child = spawn(&workplace, &eval);
+        let id = child.id();
+        // It computes, and nothing is kept.
+        let ticks = || {
+            let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+            let fields = stat.rsplit(')').next().unwrap_or_default().to_owned();
+            fields
+                .split_whitespace()
+                .nth(11)
+                .and_then(|ticks| ticks.parse::<u64>().ok())
+        };
+        wait_until(&mut child, "work", || {
+            ticks().is_some_and(|ticks| ticks > 20)
+        });
+        assert_eq!(status_after(child, name), Some(status));
+    }
+}
+
+#[test]
+fn a_run_whose_folder_is_taken_away_says_so_and_fails() {
+    let workplace = Workplace::new();
+    let long = [
+        "train",
+        "config.toml",
+        "--set",
+        "train.max_steps=100000",
+        "--set",
+        "eval.eval_strategy=\"no\"",
+        "--set",
+        "checkpoint.save_steps=100",
+    ];
+    for comes_back in [false, true] {
+        let run = workplace.path("run");
+        let mut command: Command = tooltune();
+        command.current_dir(workplace.folder()).args(long);
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for_step(&run, 3, &mut child);
+        let aside = workplace.path("aside");
+        std::fs::rename(&run, &aside).unwrap();
+        if comes_back {
+            std::fs::create_dir(&run).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(
+            errors.contains("run: the folder of the run was removed or replaced"),
+            "{errors}"
+        );
+        std::fs::remove_dir_all(&aside).unwrap();
+        let _ = std::fs::remove_dir_all(&run);
+    }
+}
