@@ -144,6 +144,8 @@ class Reader:
     changed: list[str] = field(default_factory=list)
     # Whether a command answers every line of its one file by itself.
     lines_alone: bool = False
+    # Whether it reads all lines of its one file, whatever is wrong with some; what comes after reading is reached by a file with one line.
+    lines_together: bool = False
 
 
 def inspect(config: str, *more: str) -> list[str]:
@@ -159,7 +161,7 @@ GENERATE = ["generate", "config.toml", "--max-samples", "1", "--set", "eval.max_
 
 def rows(name: str, form: str, *more: str) -> Reader:
     of_file = setting("data.train", [f"{name}.jsonl"]) + setting("data.format", form)
-    return Reader(name, [f"{name}.jsonl"], [inspect("rows.toml", *of_file, *more)])
+    return Reader(name, [f"{name}.jsonl"], [inspect("rows.toml", *of_file, *more)], lines_together=True)
 
 
 def readers() -> list[Reader]:
@@ -174,8 +176,8 @@ def readers() -> list[Reader]:
         rows("calls", "messages", *tools),
         rows("xlam", "xlam", *tools),
         rows("format", "auto"),
-        Reader("pairs", ["pairs.jsonl"], [["plan", "retriever.toml"]]),
-        Reader("trajectories", ["trajectories.jsonl"], [inspect(f"{method}.toml") for method in methods]),
+        Reader("pairs", ["pairs.jsonl"], [["plan", "retriever.toml"]], lines_together=True),
+        Reader("trajectories", ["trajectories.jsonl"], [inspect(f"{method}.toml") for method in methods], lines_together=True),
         Reader("API documents", ["documents.jsonl"], [inspect(f"{method}.toml") for method in methods]),
         Reader("trajectories to pairs", trajectories, [["data", "pairs", "trajectories.jsonl", "--documents", "documents.jsonl", "--output", "made.jsonl"]]),
         Reader("OpenAPI", ["openapi.json"], [["data", "import", "openapi", "openapi.json", "--output", "made.jsonl"]]),

@@ -119,7 +119,9 @@ pub fn limits_behind(message: &str) -> Option<String> {
     let said = limits
         .into_iter()
         .filter_map(|(errno, resource, subject, unit)| {
-            let is_meant = message.contains(&format!("(os error {})", errno.raw_os_error()));
+            let is_named = message.contains(&format!("(os error {})", errno.raw_os_error()));
+            // Locks and sockets are busy with the same number.
+            let is_meant = is_named && (errno != Errno::AGAIN || message.contains("thread"));
             let most = getrlimit(resource).current.filter(|_| is_meant)?;
             Some(format!("{subject} at most {most} {unit}"))
         });
@@ -145,9 +147,11 @@ mod tests {
             format!("at once there may be at most {most} open files (ulimit -n); raise that limit")
         });
         assert_eq!(said, expected);
-        assert_eq!(
-            limits_behind("No such file or directory (os error 2)"),
-            None
-        );
+        for other in [
+            "No such file or directory (os error 2)",
+            "run/lock: Resource temporarily unavailable (os error 11)",
+        ] {
+            assert_eq!(limits_behind(other), None);
+        }
     }
 }
