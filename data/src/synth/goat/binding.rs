@@ -59,7 +59,7 @@ impl BoundCall {
     pub(super) fn arguments_json(&self) -> Map<String, Value> {
         let pairs = self.arguments.iter();
         pairs
-            .map(|a| (a.parameter.name.to_owned(), a.value.clone()))
+            .map(|a| (a.parameter.name.clone(), a.value.clone()))
             .collect()
     }
 }
@@ -101,7 +101,7 @@ fn wire(catalogue: &Catalogue, set: &[usize], random: &mut SeededRandom) -> Vec<
                 .copied()
                 .collect();
             if !fitting.is_empty() {
-                wires.push(pick(&fitting, random));
+                wires.push(*pick(&fitting, random));
             }
         }
     }
@@ -151,7 +151,7 @@ fn bind(
     let entry = executor.catalogue().entry(api_idx);
     let is_sink = wires.iter().all(|edge| edge.source != api_idx);
     let mut arguments = Vec::new();
-    for parameter in entry.api.parameters {
+    for parameter in &entry.api.parameters {
         let is_filled =
             |edge: &&Edge| edge.target == api_idx && edge.parameter.name == parameter.name;
         let wire = wires.iter().find(is_filled);
@@ -172,7 +172,7 @@ fn bind(
             None if parameter.is_required() || (is_sink && chance(OPTIONAL_PERCENT, random)) => {
                 Argument {
                     parameter,
-                    value: fixed_value(executor, &parameter.kind, random),
+                    value: fixed_value(executor, parameter.kind, random),
                     source: None,
                 }
             }
@@ -209,20 +209,20 @@ fn is_stated(value: &Value, parameter: &Parameter, calls: &[BoundCall]) -> bool 
 fn taken(catalogue: &Catalogue, call: &BoundCall, field: &Field) -> Option<Value> {
     let api = catalogue.entry(call.api_idx).api;
     if api.list.is_empty() {
-        return call.output.get(field.column).cloned();
+        return call.output.get(&field.column).cloned();
     }
-    let rows = call.output[api.list].as_array()?;
+    let rows = call.output[&api.list].as_array()?;
     let row = match call.pick {
-        Some(pick) => chosen(pick.by, rows)?,
+        Some(pick) => chosen(&pick.by, rows)?,
         // A search names one thing; a second match would make "it" two.
         None if matches!(api.operation, Operation::Search { .. }) && rows.len() == 1 => &rows[0],
         None => return None,
     };
-    row.get(field.column).cloned()
+    row.get(&field.column).cloned()
 }
 
 /// The row that `by` chooses among at least two; `None` if the best two tie.
-pub(super) fn chosen(by: By, rows: &[Value]) -> Option<&Value> {
+pub(super) fn chosen<'a>(by: &By, rows: &'a [Value]) -> Option<&'a Value> {
     if rows.len() < 2 {
         return None;
     }
@@ -240,12 +240,14 @@ pub(super) fn chosen(by: By, rows: &[Value]) -> Option<&Value> {
 }
 
 fn fixed_value(executor: &GoatExecutor, kind: &Kind, random: &mut SeededRandom) -> Value {
-    match kind.values {
+    match &kind.values {
         Values::Column(table, column) => {
             let rows = executor.world().rows(table);
-            rows[random.below(rows.len())][column].clone()
+            pick(rows, random)[column].clone()
         }
-        Values::Integers(low, high) => json!(low + random.below((high - low + 1) as usize) as i64),
+        Values::Integers(low, high) => {
+            json!(low + random.below((high - low + 1) as usize) as i64)
+        }
         Values::Choice(texts) => json!(pick(texts, random)),
     }
 }

@@ -34,8 +34,8 @@ impl Entry {
 
     /// Where `field` stands in the output, such as `inns[].inn_id`.
     pub(super) fn path(&self, field: &Field) -> String {
-        match self.api.list {
-            "" => field.column.to_owned(),
+        match self.api.list.as_str() {
+            "" => field.column.clone(),
             list => format!("{list}[].{}", field.column),
         }
     }
@@ -45,23 +45,23 @@ impl Entry {
         let (required, optional): (Vec<&Parameter>, Vec<&Parameter>) =
             self.api.parameters.iter().partition(|p| p.is_required());
         ApiDocument {
-            category_name: self.tool.category.to_owned(),
-            tool_name: self.tool.name.to_owned(),
-            api_name: self.api.name.to_owned(),
-            api_description: self.api.does.to_owned(),
+            category_name: self.tool.category.clone(),
+            tool_name: self.tool.name.clone(),
+            api_name: self.api.name.clone(),
+            api_description: self.api.does.clone(),
             required_parameters: required.into_iter().map(describe).collect(),
             optional_parameters: optional.into_iter().map(describe).collect(),
             method: "GET".to_owned(),
-            output_description: self.api.returns.to_owned(),
+            output_description: self.api.returns.clone(),
         }
     }
 }
 
 fn describe(parameter: &Parameter) -> ApiParameter {
     ApiParameter {
-        name: parameter.name.to_owned(),
+        name: parameter.name.clone(),
         kind: parameter.kind.json_type.spelled().to_owned(),
-        description: parameter.description.to_owned(),
+        description: parameter.description.clone(),
         default: json!(""),
     }
 }
@@ -131,8 +131,8 @@ impl Catalogue {
                 source: source.call_name.clone(),
                 path: source.path(edge.field),
                 target: self.entry(edge.target).call_name.clone(),
-                parameter: edge.parameter.name.to_owned(),
-                kind: edge.parameter.kind.name.to_owned(),
+                parameter: edge.parameter.name.clone(),
+                kind: edge.parameter.kind.name.clone(),
             }
         });
         edges.collect()

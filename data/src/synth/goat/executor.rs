@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::api::{Api, JsonType, Need, Operation, Order, Parameter, Restriction};
+use super::api::{Api, JsonType, Operation, Order, Parameter, Restriction};
 use super::catalogue::{Catalogue, Entry};
 use super::functions::{self, NoResult};
 use super::world::{Row, World};
@@ -117,20 +117,20 @@ impl GoatExecutor {
     }
 
     fn answer(&self, api: &Api, arguments: &Map<String, Value>) -> Result<Value, CallProblem> {
-        let argument = &arguments[api.parameters[0].name];
+        let argument = &arguments[&api.parameters[0].name];
         let missing = || CallProblem::NoRow(format!("{} {argument}", api.parameters[0].name));
-        let rows: Vec<&Row> = match api.operation {
+        let rows: Vec<&Row> = match &api.operation {
             Operation::Compute(function) => {
                 let values: Vec<&Value> =
-                    api.parameters.iter().map(|p| &arguments[p.name]).collect();
-                return Ok(functions::compute(function, &values, |code| {
+                    api.parameters.iter().map(|p| &arguments[&p.name]).collect();
+                return Ok(functions::compute(*function, &values, |code| {
                     self.rate_of(code)
                 })?);
             }
             Operation::Get { table, column } => {
                 let mut rows = self.world.rows(table).iter();
                 let row = rows.find(|row| equal(&row[column], argument));
-                return Ok(show(row.ok_or_else(missing)?, api.shown));
+                return Ok(show(row.ok_or_else(missing)?, &api.shown));
             }
             Operation::Search { table, column } => {
                 let rows = self.world.rows(table).iter();
@@ -165,8 +165,8 @@ impl GoatExecutor {
         if rows.is_empty() {
             return Err(missing());
         }
-        let shown: Vec<Value> = rows.iter().map(|row| show(row, api.shown)).collect();
-        Ok(json!({ api.list: shown }))
+        let shown: Vec<Value> = rows.iter().map(|row| show(row, &api.shown)).collect();
+        Ok(json!({ api.list.as_str(): shown }))
     }
 
     fn rate_of(&self, code: &str) -> Option<f64> {
@@ -187,21 +187,21 @@ impl Executor for GoatExecutor {
 fn check_arguments(entry: &Entry, arguments: &Map<String, Value>) -> Result<(), CallProblem> {
     let api = entry.api;
     for argument in arguments.keys() {
-        if !api.parameters.iter().any(|p| p.name == argument) {
-            let known: Vec<&str> = api.parameters.iter().map(|p| p.name).collect();
+        if !api.parameters.iter().any(|p| p.name == *argument) {
+            let known: Vec<&str> = api.parameters.iter().map(|p| p.name.as_str()).collect();
             return Err(CallProblem::UnknownArgument {
-                api: api.name.to_owned(),
+                api: api.name.clone(),
                 argument: argument.clone(),
                 known: known.join(", "),
             });
         }
     }
-    for parameter in api.parameters {
-        match arguments.get(parameter.name) {
+    for parameter in &api.parameters {
+        match arguments.get(&parameter.name) {
             None | Some(Value::Null) if parameter.is_required() => {
                 return Err(CallProblem::Missing {
-                    api: api.name.to_owned(),
-                    parameter: parameter.name.to_owned(),
+                    api: api.name.clone(),
+                    parameter: parameter.name.clone(),
                 });
             }
             None | Some(Value::Null) => {}
@@ -222,7 +222,7 @@ fn check_type(parameter: &Parameter, value: &Value) -> Result<(), CallProblem> {
         return Ok(());
     }
     Err(CallProblem::WrongType {
-        parameter: parameter.name.to_owned(),
+        parameter: parameter.name.clone(),
         expected: parameter.kind.json_type.spelled(),
         given: value.to_string(),
     })
@@ -247,7 +247,7 @@ fn contains(cell: &Value, argument: &Value) -> bool {
     !argument.trim().is_empty() && argument.split_whitespace().all(has)
 }
 
-fn in_order(order: Order, a: &Row, b: &Row) -> Ordering {
+fn in_order(order: &Order, a: &Row, b: &Row) -> Ordering {
     match order {
         Order::Rising(column) => compare(&a[column], &b[column]),
         Order::Falling(column) => compare(&b[column], &a[column]),
@@ -265,14 +265,14 @@ pub(super) fn compare(a: &Value, b: &Value) -> Ordering {
 /// Applies the optional arguments and the greatest length of a list.
 fn restrict<'a>(api: &Api, mut rows: Vec<&'a Row>, arguments: &Map<String, Value>) -> Vec<&'a Row> {
     let mut most = MAX_ROWS;
-    for parameter in api.parameters {
-        let Need::Optional(restriction, _) = parameter.need else {
+    for parameter in &api.parameters {
+        let Some(limit) = &parameter.optional else {
             continue;
         };
-        let Some(bound) = arguments.get(parameter.name).filter(|v| !v.is_null()) else {
+        let Some(bound) = arguments.get(&parameter.name).filter(|v| !v.is_null()) else {
             continue;
         };
-        match restriction {
+        match &limit.restriction {
             Restriction::Count => most = most.min(bound.as_f64().unwrap_or(0.0).max(0.0) as usize),
             Restriction::AtMost(column) => rows.retain(|row| compare(&row[column], bound).is_le()),
             Restriction::AtLeast(column) => rows.retain(|row| compare(&row[column], bound).is_ge()),
@@ -282,9 +282,9 @@ fn restrict<'a>(api: &Api, mut rows: Vec<&'a Row>, arguments: &Map<String, Value
     rows
 }
 
-fn show(row: &Row, columns: &[&str]) -> Value {
+fn show(row: &Row, columns: &[String]) -> Value {
     let cells = columns
         .iter()
-        .map(|column| ((*column).to_owned(), row[*column].clone()));
+        .map(|column| (column.clone(), row[column].clone()));
     Value::Object(cells.collect())
 }

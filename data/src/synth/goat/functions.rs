@@ -3,10 +3,12 @@
 //! Money is rounded to two decimals, halves away from zero; whole results are integers in the
 //! JSON, so that a number is written in one way only.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// What a computing API computes, its parameters being in the order of its table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Function {
     /// Marks and a currency's code to an amount in that currency.
     Convert,

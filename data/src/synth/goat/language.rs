@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::api::{Aspect, Need};
+use super::api::Aspect;
 use super::binding::{Argument, BoundCall};
 use super::catalogue::Catalogue;
 use crate::batches::SeededRandom;
@@ -80,14 +80,14 @@ pub(super) fn tell(catalogue: &Catalogue, calls: &[BoundCall], random: &mut Seed
     for call in calls {
         let of_call = call.arguments.iter().map(|argument| {
             let name = name_of(argument, calls, &names, random);
-            (argument.parameter.name, name)
+            (argument.parameter.name.as_str(), name)
         });
         let of_call = of_call.collect();
         names.push(of_call);
     }
     let sub_queries = calls.iter().zip(&names).map(|(call, names)| {
         let api = catalogue.entry(call.api_idx).api;
-        let request = fill(pick(api.sub_queries, random), names);
+        let request = fill(pick(&api.sub_queries, random).as_str(), names);
         with_restrictions(&request, call, random)
     });
     let sub_queries = sub_queries.collect();
@@ -97,7 +97,7 @@ pub(super) fn tell(catalogue: &Catalogue, calls: &[BoundCall], random: &mut Seed
         let api = catalogue.entry(call.api_idx).api;
         let aspect = &api.aspects[random.below(api.aspects.len())];
         aims.push(Aim::draw(aspect, call, names, random));
-        answers.push(answer(aspect.answer, api.list, &call.output, &mut facts));
+        answers.push(answer(&aspect.answer, &api.list, &call.output, &mut facts));
     }
     Told {
         query: ask(&aims, random),
@@ -114,13 +114,13 @@ fn name_of(
     random: &mut SeededRandom,
 ) -> String {
     let Some(source) = argument.source else {
-        let phrase = pick(argument.parameter.kind.phrases, random);
+        let phrase = pick(&argument.parameter.kind.phrases, random);
         return phrase.replace("{}", &text(&argument.value));
     };
-    let phrase = pick(source.field.phrases, random);
+    let phrase = pick(&source.field.phrases, random);
     let phrase = match calls[source.call].pick {
-        Some(choice) => phrase.replace("{pick}", pick(choice.words, random)),
-        None => phrase.to_owned(),
+        Some(choice) => phrase.replace("{pick}", pick(&choice.words, random).as_str()),
+        None => phrase.clone(),
     };
     fill(&phrase, &names[source.call])
 }
@@ -147,8 +147,8 @@ fn with_restrictions(request: &str, call: &BoundCall, random: &mut SeededRandom)
     };
     let mut said = body.to_owned();
     for argument in &call.arguments {
-        if let Need::Optional(_, phrases) = argument.parameter.need {
-            said += &pick(phrases, random).replace("{}", &text(&argument.value));
+        if let Some(limit) = &argument.parameter.optional {
+            said += &pick(&limit.phrases, random).replace("{}", &text(&argument.value));
         }
     }
     said + mark
@@ -169,8 +169,8 @@ impl Aim {
         let is_optional = |argument: &&Argument| !argument.parameter.is_required();
         let is_plain = !call.arguments.iter().any(|argument| is_optional(&argument));
         let question = (is_plain && !aspect.questions.is_empty())
-            .then(|| capitalise(&fill(pick(aspect.questions, random), names)));
-        let noun = fill(pick(aspect.nouns, random), names);
+            .then(|| capitalise(&fill(pick(&aspect.questions, random).as_str(), names)));
+        let noun = fill(pick(&aspect.nouns, random).as_str(), names);
         Self {
             noun: with_restrictions(&noun, call, random),
             question,

@@ -164,5 +164,5 @@ pub fn semantic_edges() -> Vec<SemanticEdge> {
 /// The tools that only [`GoatSplit::TestUnseen`] calls.
 pub fn held_out_tools() -> Vec<&'static str> {
     let held_out = TOOLS.iter().filter(|tool| tool.role == Role::HeldOut);
-    held_out.map(|tool| tool.name).collect()
+    held_out.map(|tool| tool.name.as_str()).collect()
 }

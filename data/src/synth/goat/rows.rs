@@ -185,9 +185,9 @@ fn derived_of(
                 .catalogue()
                 .entry(origin.api_idx)
                 .path(source.field),
-            pick: origin.pick.map_or(By::First, |pick| pick.by).spelled(),
+            pick: origin.pick.map_or(&By::First, |pick| &pick.by).spelled(),
         };
-        Some((argument.parameter.name.to_owned(), derived))
+        Some((argument.parameter.name.clone(), derived))
     });
     derived.collect()
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::field::{Family, Field};
 use super::render::{self, Fact, Told};
 use super::values::{self, chance, pick, sample};
-use super::vocabulary::ASIDES;
+use super::vocabulary::VOCABULARY;
 use super::{Style, SynthRow};
 use crate::batches::SeededRandom;
 
@@ -97,7 +97,7 @@ impl Shape {
         let depth = 1 + DEPTH_BELOW.iter().filter(|below| drawn >= **below).count();
         let (part, wrapped, fewest, most) = match depth {
             1 => (Part::Nothing, Wrapped::No, 3, 6),
-            2 => pick(
+            2 => *pick(
                 &[
                     (Part::Group, Wrapped::No, 1, 3),
                     (Part::List, Wrapped::No, 2, 4),
@@ -105,7 +105,7 @@ impl Shape {
                 ],
                 random,
             ),
-            3 => pick(
+            3 => *pick(
                 &[
                     (Part::Items, Wrapped::No, 1, 2),
                     (Part::Group, Wrapped::Yes, 1, 2),
@@ -142,12 +142,12 @@ impl Property {
 
 /// Draws one row.
 pub(super) fn draw(families: &[&'static Family], random: &mut SeededRandom) -> Draft {
-    let family = pick(families, random);
-    let style = pick(&Style::ALL, random);
-    let key_style = pick(&KeyStyle::ALL, random);
+    let family = *pick(families, random);
+    let style = *pick(&Style::ALL, random);
+    let key_style = *pick(&KeyStyle::ALL, random);
     let shape = Shape::draw(random);
-    let flat = sample(family.flat, family.flat.len(), random);
-    let (asked_fields, other_fields) = flat.split_at(shape.n_flat);
+    let fields = sample(&family.fields, family.fields.len(), random);
+    let (asked_fields, other_fields) = fields.split_at(shape.n_flat);
 
     let mut writer = Writer {
         family,
@@ -161,18 +161,18 @@ pub(super) fn draw(families: &[&'static Family], random: &mut SeededRandom) -> D
     } = writer;
     let asked = blocks.concat();
 
-    let n_distractors = pick(&[0, 0, 0, 1, 1, 1, 1, 2, 2, 2], random);
+    let n_distractors = *pick(&[0, 0, 0, 1, 1, 1, 1, 2, 2, 2], random);
     for field in other_fields.iter().take(n_distractors) {
         blocks.push(vec![Fact::of(
             field,
-            field.words,
+            &field.name,
             &values::draw(field, random),
         )]);
     }
     random.shuffle(&mut blocks);
-    let aside = chance(ASIDE_PERCENT, random).then(|| pick(ASIDES, random));
+    let aside = chance(ASIDE_PERCENT, random).then(|| pick(&VOCABULARY.asides, random).as_str());
     let told = Told {
-        noun: family.name,
+        noun: &family.name,
         facts: blocks.concat(),
         aside,
     };
@@ -181,7 +181,7 @@ pub(super) fn draw(families: &[&'static Family], random: &mut SeededRandom) -> D
         input_text,
         json_schema,
         gold,
-        family: family.name,
+        family: &family.name,
         depth: shape.depth,
         style,
     };
@@ -197,7 +197,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn root(&mut self, shape: Shape, fields: &[Field]) -> (Value, Value) {
+    fn root(&mut self, shape: Shape, fields: &[&'static Field]) -> (Value, Value) {
         let mut properties: Vec<Property> = fields.iter().map(|f| self.flat(f)).collect();
         if properties.len() > 1 && chance(ABSENT_PERCENT, self.random) {
             self.blocks.pop();
@@ -220,7 +220,7 @@ impl Writer<'_> {
         let mut outer: Vec<Property> = properties.drain(..usize::from(beside)).collect();
         self.arrange(&mut properties);
         let (schema, gold) = object(properties);
-        outer.push(self.required(self.family.name, schema, gold));
+        outer.push(self.required(&self.family.name, schema, gold));
         self.arrange(&mut outer);
         object(outer)
     }
@@ -233,60 +233,61 @@ impl Writer<'_> {
         }
     }
 
-    fn required(&self, words: &str, schema: Value, gold: Value) -> Property {
+    fn required(&self, name: &str, schema: Value, gold: Value) -> Property {
         Property {
-            key: self.key_style.key(words),
+            key: self.key_style.key(name),
             schema,
             gold: Some(gold),
             required: true,
         }
     }
 
-    fn flat(&mut self, field: &Field) -> Property {
+    fn flat(&mut self, field: &'static Field) -> Property {
         let drawn = values::draw(field, self.random);
-        self.blocks.push(vec![Fact::of(field, field.words, &drawn)]);
+        self.blocks.push(vec![Fact::of(field, &field.name, &drawn)]);
         let required = !chance(OPTIONAL_PERCENT, self.random);
         Property {
             required,
-            ..self.required(field.words, values::schema(field), drawn.json)
+            ..self.required(&field.name, values::schema(field), drawn.json)
         }
     }
 
     fn group(&mut self) -> Property {
-        let group = self.family.group;
+        let group = &self.family.group;
         let n_fields = 2 + self.random.below(2);
-        let fields = sample(group.fields, n_fields, self.random);
+        let fields = sample(&group.fields, n_fields, self.random);
         let mut properties = Vec::new();
-        for field in &fields {
+        for field in fields {
             let drawn = values::draw(field, self.random);
-            let label = format!("{} {}", group.words, field.words);
+            let label = format!("{} {}", group.name, field.name);
             self.blocks.push(vec![Fact::of(field, &label, &drawn)]);
-            properties.push(self.required(field.words, values::schema(field), drawn.json));
+            properties.push(self.required(&field.name, values::schema(field), drawn.json));
         }
         let (schema, gold) = object(properties);
-        self.required(group.words, schema, gold)
+        self.required(&group.name, schema, gold)
     }
 
     fn list(&mut self) -> Property {
-        let list = self.family.list;
+        let list = &self.family.list;
         let n_values = 1 + self.random.below(3);
-        let values = sample(list.values, n_values, self.random);
+        let values = sample(&list.values, n_values, self.random);
+        let values: Vec<&str> = values.into_iter().map(String::as_str).collect();
         let gold = json!(values);
         self.blocks.push(vec![Fact::List {
-            label: list.words,
+            label: &list.name,
             values,
         }]);
         self.required(
-            list.words,
+            &list.name,
             json!({"type": "array", "items": {"type": "string"}}),
             gold,
         )
     }
 
     fn items(&mut self) -> Property {
-        let items = self.family.items;
-        let fields = sample(items.fields, 2, self.random);
-        let n_items = pick(&N_ITEMS, self.random);
+        let items = &self.family.items;
+        let fields = sample(&items.fields, 2, self.random);
+        let n_items = *pick(&N_ITEMS, self.random);
         let (mut block, mut golds, mut item_schema) = (Vec::new(), Vec::new(), Value::Null);
         for item_idx in 0..n_items {
             let drawn: Vec<_> = fields
@@ -296,15 +297,15 @@ impl Writer<'_> {
             let parts = fields
                 .iter()
                 .zip(&drawn)
-                .map(|(f, d)| (f.words, d.text.clone()));
+                .map(|(f, d)| (f.name.as_str(), d.text.clone()));
             let parts = parts.collect();
             block.push(Fact::Item {
                 item_idx,
-                singular: items.singular,
+                singular: &items.singular,
                 parts,
             });
             let properties = fields.iter().zip(drawn).map(|(field, drawn)| {
-                self.required(field.words, values::schema(field), drawn.json)
+                self.required(&field.name, values::schema(field), drawn.json)
             });
             let (schema, gold) = object(properties.collect());
             item_schema = schema;
@@ -312,7 +313,7 @@ impl Writer<'_> {
         }
         self.blocks.push(block);
         let schema = json!({"type": "array", "items": item_schema});
-        self.required(items.plural, schema, Value::Array(golds))
+        self.required(&items.plural, schema, Value::Array(golds))
     }
 }
 

@@ -18,7 +18,7 @@ mod vocabulary;
 #[cfg(test)]
 mod tests;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::batches::SeededRandom;
@@ -30,7 +30,8 @@ pub(super) use values::{chance, pick, sample};
 const ROW_STREAM: u64 = 0x736C_6F74_0000_0000;
 
 /// Which families rows are drawn from; no family is in two splits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Split {
     /// For training.
     Train,

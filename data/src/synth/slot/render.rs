@@ -7,7 +7,7 @@
 use super::Style;
 use super::field::{Field, Kind};
 use super::values::{Drawn, chance, pick};
-use super::vocabulary::{FIRST_NAMES, LAST_NAMES};
+use super::vocabulary::VOCABULARY;
 use crate::batches::SeededRandom;
 
 /// Percentage of facts told by the field's own sentence where it has one.
@@ -54,8 +54,8 @@ pub(super) struct Told {
 
 impl Fact {
     /// The fact that `field`, called `label` in the text, has the value `drawn`.
-    pub(super) fn of(field: &Field, label: &str, drawn: &Drawn) -> Self {
-        match field.kind {
+    pub(super) fn of(field: &'static Field, label: &str, drawn: &Drawn) -> Self {
+        match &field.kind {
             Kind::Flag(yes, no) => {
                 let value = drawn.json == true;
                 let (clause, opposite) = if value { (yes, no) } else { (no, yes) };
@@ -67,15 +67,15 @@ impl Fact {
                 }
             }
             // "The number of seats is 40": the label is a plural.
-            Kind::Integer(..) if label.ends_with('s') => Self::Value {
+            Kind::Int(..) if label.ends_with('s') => Self::Value {
                 label: format!("number of {label}"),
                 text: drawn.text.clone(),
-                sentence: field.sentence,
+                sentence: &field.say,
             },
             _ => Self::Value {
                 label: label.to_owned(),
                 text: drawn.text.clone(),
-                sentence: field.sentence,
+                sentence: &field.say,
             },
         }
     }
@@ -244,7 +244,8 @@ fn bullets(told: &Told, random: &mut SeededRandom) -> String {
 }
 
 fn mail(told: &Told, random: &mut SeededRandom) -> String {
-    let (reader, writer) = (pick(FIRST_NAMES, random), pick(FIRST_NAMES, random));
+    let first_names = &VOCABULARY.first_names;
+    let (reader, writer) = (pick(first_names, random), pick(first_names, random));
     let greeting = pick(&["Hello", "Dear", "Hi"], random);
     let farewell = pick(&["Best regards", "Thanks", "Cheers"], random);
     let mut sentences: Vec<String> = told.facts.iter().map(|f| f.sentence(random)).collect();
@@ -253,7 +254,7 @@ fn mail(told: &Told, random: &mut SeededRandom) -> String {
         "Subject: {}\n\n{greeting} {reader},\n\n{}\n\n{farewell},\n{writer} {}",
         told.noun,
         sentences.join(" "),
-        pick(LAST_NAMES, random),
+        pick(&VOCABULARY.last_names, random),
     )
 }
 
@@ -269,8 +270,9 @@ fn log(told: &Told, random: &mut SeededRandom) -> String {
 }
 
 fn dialogue(told: &Told, random: &mut SeededRandom) -> String {
-    let asker = pick(&FIRST_NAMES[..FIRST_NAMES.len() / 2], random);
-    let answerer = pick(&FIRST_NAMES[FIRST_NAMES.len() / 2..], random);
+    let first_names = &VOCABULARY.first_names;
+    let (askers, answerers) = first_names.split_at(first_names.len() / 2);
+    let (asker, answerer) = (pick(askers, random), pick(answerers, random));
     let mut lines = vec![format!("{asker}: What do we know about the {}?", told.noun)];
     for fact in &told.facts {
         match fact {

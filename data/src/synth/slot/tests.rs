@@ -6,9 +6,11 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::draft::{Draft, KeyStyle};
-use super::families::{DOMAINS, of_split};
-use super::field::{Family, Field, Kind};
+use super::families::{DOMAINS, FILES, of_split};
+use super::field::{Domain, Family, Field, Kind};
+use super::vocabulary::{self, Vocabulary};
 use super::*;
+use crate::synth::table::{TableFile, example, mistakes};
 
 const SPLITS: [Split; 3] = [Split::Train, Split::Dev, Split::Test];
 
@@ -22,15 +24,15 @@ fn rows(n_rows: usize, seed: u64, split: Split) -> Vec<SynthRow> {
 }
 
 fn all_families() -> impl Iterator<Item = &'static Family> {
-    DOMAINS.iter().flat_map(|domain| domain.families)
+    DOMAINS.iter().flat_map(|domain| &domain.families)
 }
 
 fn all_fields(family: &'static Family) -> impl Iterator<Item = &'static Field> {
     family
-        .flat
+        .fields
         .iter()
-        .chain(family.group.fields)
-        .chain(family.items.fields)
+        .chain(&family.group.fields)
+        .chain(&family.items.fields)
 }
 
 fn json_depth(value: &Value) -> usize {
@@ -56,11 +58,74 @@ fn object_schemas(schema: &Value) -> Vec<&Value> {
 }
 
 #[test]
+fn every_table_file_is_read_and_parses() {
+    let mut problems = mistakes::<Domain>("slot/families", &FILES);
+    problems.extend(mistakes::<Vocabulary>("slot", &[vocabulary::FILE]));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn the_example_of_a_family_parses() {
+    let text = format!(
+        "name = 'sport'\n{}",
+        example(include_str!("families/mod.rs"))
+    );
+    let domain: Domain = toml::from_str(&text).unwrap();
+    assert_eq!(domain.families.len(), 1);
+}
+
+/// Slips of a hand in a field, and what is said of each beside file and line.
+#[test]
+fn a_mistake_in_a_table_is_named_with_its_place() {
+    let problem_of = |text: &'static str| {
+        let path = "slot/families/sport.toml";
+        let problem = TableFile { path, text }.parse::<Field>().err();
+        problem.map(|problem| problem.to_string())
+    };
+    let good = "name = 'lessons'\nkind.int = [4, 24]\nsay = 'There are {} lessons.'\n";
+    assert_eq!(problem_of(good), None);
+    for (text, line, rule) in [
+        ("name = 'lessons'\nkind.int = [4, 24\n", 2, "unclosed array"),
+        (
+            "name = 'lessons'\nunti = 'h'\nkind.int = [4, 24]\n",
+            2,
+            "unknown field `unti`",
+        ),
+        (
+            "name = 'lessons'\nkind = 'persona'\n",
+            2,
+            "unknown variant `persona`",
+        ),
+        ("name = 'lessons'\nkind.int = [4, 24, 30]\n", 2, "length 2"),
+        ("name = 'lessons'\nkind.int = [4, -24]\n", 2, "expected u32"),
+        (
+            "name = 'lessons'\nkind.text = ['a', 1]\n",
+            2,
+            "expected a string",
+        ),
+        (
+            "name = 'lessons'\nkind.int = [4, 24]\nkind.code = 'A'\n",
+            2,
+            "exactly 1 element",
+        ),
+        ("kind = 'person'\n", 1, "missing field `name`"),
+    ] {
+        let problem = problem_of(text).expect(text);
+        let place = "data/src/synth/slot/families/sport.toml: TOML parse error at line";
+        assert!(
+            problem.starts_with(&format!("{place} {line},")),
+            "{problem}"
+        );
+        assert!(problem.contains(rule), "{problem}");
+    }
+}
+
+#[test]
 fn there_are_forty_families_over_ten_domains() {
-    let names: BTreeSet<&str> = all_families().map(|family| family.name).collect();
+    let names: BTreeSet<&str> = all_families().map(|family| family.name.as_str()).collect();
     assert_eq!(names.len(), all_families().count(), "names are unique");
     assert!(names.len() >= 40, "{}", names.len());
-    let domains: BTreeSet<&str> = DOMAINS.iter().map(|domain| domain.name).collect();
+    let domains: BTreeSet<&str> = DOMAINS.iter().map(|domain| domain.name.as_str()).collect();
     assert_eq!(domains.len(), 10);
     assert!(DOMAINS.iter().all(|domain| domain.families.len() >= 4));
 }
@@ -76,7 +141,7 @@ fn no_family_is_in_two_splits_and_every_domain_is_tested() {
         all_families().count(),
         "all are drawn"
     );
-    for domain in &DOMAINS {
+    for domain in DOMAINS.iter() {
         let has = |split| domain.families.iter().any(|family| family.split == split);
         assert!(has(Split::Train) && has(Split::Test), "{}", domain.name);
     }
@@ -85,35 +150,35 @@ fn no_family_is_in_two_splits_and_every_domain_is_tested() {
 #[test]
 fn every_part_of_a_table_can_be_named_and_told() {
     for family in all_families() {
-        let outer = family.flat.iter().map(|field| field.words);
+        let outer = family.fields.iter().map(|field| &field.name);
         let parts = [
-            family.group.words,
-            family.list.words,
-            family.items.plural,
-            family.name,
+            &family.group.name,
+            &family.list.name,
+            &family.items.plural,
+            &family.name,
         ];
-        let words: Vec<&str> = outer.chain(parts).collect();
-        let different: BTreeSet<&&str> = words.iter().collect();
+        let words: Vec<&String> = outer.chain(parts).collect();
+        let different: BTreeSet<&&String> = words.iter().collect();
         assert_eq!(
             different.len(),
             words.len(),
             "{}: a key would be declared twice",
             family.name
         );
-        for fields in [family.flat, family.group.fields, family.items.fields] {
-            let names: BTreeSet<&str> = fields.iter().map(|field| field.words).collect();
+        for fields in [&family.fields, &family.group.fields, &family.items.fields] {
+            let names: BTreeSet<&String> = fields.iter().map(|field| &field.name).collect();
             assert_eq!(names.len(), fields.len(), "{}", family.name);
         }
-        assert!(family.flat.len() >= 7 && family.group.fields.len() == 3);
+        assert!(family.fields.len() >= 7 && family.group.fields.len() == 3);
         assert!(family.items.fields.len() >= 2 && family.list.values.len() >= 3);
         let plain = |words: &str| words.chars().all(|c| c.is_ascii_alphanumeric() || c == ' ');
         assert!(words.iter().all(|words| plain(words)), "{words:?}");
         for field in all_fields(family) {
-            assert!(plain(field.words), "{}", field.words);
-            assert!(field.sentence.is_empty() || field.sentence.matches("{}").count() == 1);
-            assert!(field.sentence.is_empty() || field.sentence.ends_with(['.', '!']));
-            if let Kind::Integer(low, high) | Kind::Number(low, high) = field.kind {
-                assert!(low < high, "{}", field.words);
+            assert!(plain(&field.name), "{}", field.name);
+            assert!(field.say.is_empty() || field.say.matches("{}").count() == 1);
+            assert!(field.say.is_empty() || field.say.ends_with(['.', '!']));
+            if let Kind::Int(low, high) | Kind::Tenths(low, high) = &field.kind {
+                assert!(low < high, "{}", field.name);
             }
         }
     }
@@ -123,7 +188,7 @@ fn every_part_of_a_table_can_be_named_and_told() {
 fn the_clauses_of_a_flag_cannot_be_taken_for_each_other() {
     for family in all_families() {
         for field in all_fields(family) {
-            if let Kind::Flag(yes, no) = field.kind {
+            if let Kind::Flag(yes, no) = &field.kind {
                 assert!(!yes.contains(no) && !no.contains(yes), "{yes} / {no}");
                 let negations = ["not ", "no ", "nobody ", "cannot "];
                 let negates = |clause: &str| {
@@ -136,10 +201,10 @@ fn the_clauses_of_a_flag_cannot_be_taken_for_each_other() {
             }
         }
         let is_flag = |field: &&Field| matches!(field.kind, Kind::Flag(..));
-        let nested = family.group.fields.iter().chain(family.items.fields);
+        let nested = family.group.fields.iter().chain(&family.items.fields);
         assert_eq!(nested.filter(is_flag).count(), 0, "{}", family.name);
         assert_eq!(
-            family.flat.iter().filter(is_flag).count(),
+            family.fields.iter().filter(is_flag).count(),
             1,
             "{}",
             family.name
@@ -342,14 +407,14 @@ fn texts_say_more_than_the_schema_asks_for() {
             let other = |field: &&Field| {
                 !KeyStyle::ALL
                     .iter()
-                    .any(|s| asked.contains(&format!("\"{}\"", s.key(field.words))))
+                    .any(|s| asked.contains(&format!("\"{}\"", s.key(&field.name))))
             };
             let told = |field: &Field| {
-                let words = [field.words.to_owned(), field.words.replace(' ', "_")];
+                let words = [field.name.clone(), field.name.replace(' ', "_")];
                 let text = draft.row.input_text.to_lowercase();
                 words.iter().any(|words| text.contains(words.as_str()))
             };
-            family.flat.iter().filter(other).any(told)
+            family.fields.iter().filter(other).any(told)
         })
         .count();
     assert!(n_with_distractor > 400, "{n_with_distractor}");

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::field::{Field, Kind};
-use super::vocabulary::{COMPANIES, FIRST_NAMES, LAST_NAMES, PLACES, STREETS};
+use super::vocabulary::VOCABULARY;
 use crate::batches::SeededRandom;
 
 /// A drawn value.
@@ -18,8 +18,8 @@ pub(super) struct Drawn {
 }
 
 /// One of `items`, which is not empty.
-pub(in crate::synth) fn pick<T: Copy>(items: &[T], random: &mut SeededRandom) -> T {
-    items[random.below(items.len())]
+pub(in crate::synth) fn pick<'a, T>(items: &'a [T], random: &mut SeededRandom) -> &'a T {
+    &items[random.below(items.len())]
 }
 
 /// True in `percent` of all draws.
@@ -28,12 +28,12 @@ pub(in crate::synth) fn chance(percent: usize, random: &mut SeededRandom) -> boo
 }
 
 /// Up to `n` different items of `items`, in random order.
-pub(in crate::synth) fn sample<T: Copy>(
-    items: &[T],
+pub(in crate::synth) fn sample<'a, T>(
+    items: &'a [T],
     n: usize,
     random: &mut SeededRandom,
-) -> Vec<T> {
-    let mut drawn = items.to_vec();
+) -> Vec<&'a T> {
+    let mut drawn: Vec<&T> = items.iter().collect();
     random.shuffle(&mut drawn);
     drawn.truncate(n);
     drawn
@@ -41,24 +41,24 @@ pub(in crate::synth) fn sample<T: Copy>(
 
 /// Draws a value of `field`.
 pub(super) fn draw(field: &Field, random: &mut SeededRandom) -> Drawn {
-    match field.kind {
-        Kind::Integer(low, high) => with_unit(json!(between(low, high, random)), field.unit),
-        Kind::Number(low, high) => {
-            let tenths = match between(low, high, random) {
+    match &field.kind {
+        Kind::Int(low, high) => with_unit(json!(between(*low, *high, random)), &field.unit),
+        Kind::Tenths(low, high) => {
+            let tenths = match between(*low, *high, random) {
                 whole if whole.is_multiple_of(10) => whole + 1,
                 fraction => fraction,
             };
-            with_unit(json!(f64::from(tenths) / 10.0), field.unit)
+            with_unit(json!(f64::from(tenths) / 10.0), &field.unit)
         }
         Kind::Flag(yes, no) => {
             let value = chance(50, random);
             Drawn {
                 json: json!(value),
-                text: if value { yes } else { no }.to_owned(),
+                text: if value { yes } else { no }.clone(),
             }
         }
-        _ => {
-            let text = draw_string(field.kind, random);
+        kind => {
+            let text = draw_string(kind, random);
             Drawn {
                 json: json!(text),
                 text,
@@ -80,20 +80,26 @@ fn with_unit(json: Value, unit: &str) -> Drawn {
     Drawn { json, text }
 }
 
-fn draw_string(kind: Kind, random: &mut SeededRandom) -> String {
+fn draw_string(kind: &Kind, random: &mut SeededRandom) -> String {
     match kind {
-        Kind::Person => format!("{} {}", pick(FIRST_NAMES, random), pick(LAST_NAMES, random)),
-        Kind::Place => pick(PLACES, random).to_owned(),
-        Kind::Address => format!("{} {}", 1 + random.below(98), pick(STREETS, random)),
-        Kind::Company => pick(COMPANIES, random).to_owned(),
+        Kind::Person => {
+            let first = pick(&VOCABULARY.first_names, random);
+            format!("{first} {}", pick(&VOCABULARY.last_names, random))
+        }
+        Kind::Place => pick(&VOCABULARY.places, random).clone(),
+        Kind::Address => {
+            let number = 1 + random.below(98);
+            format!("{number} {}", pick(&VOCABULARY.streets, random))
+        }
+        Kind::Company => pick(&VOCABULARY.companies, random).clone(),
         Kind::Date => {
             let (year, month, day) = (2018, 1 + random.below(12), 1 + random.below(28));
             format!("{}-{month:02}-{day:02}", year + random.below(8))
         }
         Kind::Time => format!("{:02}:{:02}", 6 + random.below(17), 5 * random.below(12)),
         Kind::Code(prefix) => format!("{prefix}-{}", 100 + random.below(900)),
-        Kind::Text(values) | Kind::Choice(values) => pick(values, random).to_owned(),
-        Kind::Integer(..) | Kind::Number(..) | Kind::Flag(..) => {
+        Kind::Text(values) | Kind::Choice(values) => pick(values, random).clone(),
+        Kind::Int(..) | Kind::Tenths(..) | Kind::Flag(..) => {
             unreachable!("drawn by its own type above")
         }
     }
@@ -101,9 +107,9 @@ fn draw_string(kind: Kind, random: &mut SeededRandom) -> String {
 
 /// The schema of a field's value.
 pub(super) fn schema(field: &Field) -> Value {
-    match field.kind {
-        Kind::Integer(..) => json!({"type": "integer"}),
-        Kind::Number(..) => json!({"type": "number"}),
+    match &field.kind {
+        Kind::Int(..) => json!({"type": "integer"}),
+        Kind::Tenths(..) => json!({"type": "number"}),
         Kind::Flag(..) => json!({"type": "boolean"}),
         Kind::Choice(values) => json!({"type": "string", "enum": values}),
         _ => json!({"type": "string"}),

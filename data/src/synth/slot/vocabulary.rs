@@ -1,103 +1,24 @@
-//! Names that fields of every family share. A table and nothing else.
+//! Names that fields of every family share, and sentences of no interest: `vocabulary.toml`.
 
-pub(super) const FIRST_NAMES: &[&str] = &[
-    "Ada", "Amir", "Beate", "Bruno", "Carla", "Chen", "Dalia", "Edwin", "Elif", "Farid", "Greta",
-    "Hana", "Ivo", "Jana", "Kofi", "Lena", "Luca", "Mara", "Nadia", "Nils", "Olga", "Omar",
-    "Petra", "Rafael", "Rosa", "Samir", "Sofia", "Tara", "Tomas", "Uma", "Victor", "Wanda", "Yara",
-    "Zoe",
-];
+use std::sync::LazyLock;
 
-pub(super) const LAST_NAMES: &[&str] = &[
-    "Abbott", "Bauer", "Castillo", "Dietrich", "Eriksen", "Fontaine", "Goldberg", "Haddad", "Ito",
-    "Jansen", "Kowalski", "Lindgren", "Moreau", "Novak", "Okafor", "Pereira", "Quinn", "Rossi",
-    "Schmidt", "Tanaka", "Ueda", "Varga", "Weber", "Xavier", "Yilmaz", "Zeller", "Marsh", "Boyle",
-];
+use serde::Deserialize;
 
-pub(super) const PLACES: &[&str] = &[
-    "Alderford",
-    "Brackenhill",
-    "Castleby",
-    "Dunmere",
-    "Eastwick",
-    "Fernhollow",
-    "Granton",
-    "Harrowgate",
-    "Inverlay",
-    "Kestrel Bay",
-    "Larkfield",
-    "Millbrook",
-    "Northam",
-    "Oakridge",
-    "Pinecrest",
-    "Quarrytown",
-    "Ravensea",
-    "Stonebridge",
-    "Thornbury",
-    "Upper Vale",
-    "Westhaven",
-    "Yarrow",
-    "Redcliff",
-    "Port Linden",
-    "Saltmarsh",
-    "Whitford",
-    "Glenbrook",
-    "Copperfield",
-];
+use crate::synth::table::{TableFile, file};
 
-pub(super) const STREETS: &[&str] = &[
-    "Mill Lane",
-    "Harbour Road",
-    "Station Street",
-    "Church Walk",
-    "Elm Avenue",
-    "Garden Row",
-    "Market Square",
-    "Orchard Close",
-    "Park Crescent",
-    "Quarry Road",
-    "River Terrace",
-    "School Lane",
-    "Tannery Yard",
-    "Union Street",
-    "Windmill Hill",
-    "Canal Street",
-];
+pub(super) const FILE: TableFile = file("slot/vocabulary.toml", include_str!("vocabulary.toml"));
 
-pub(super) const COMPANIES: &[&str] = &[
-    "Brightwater",
-    "Cobalt Works",
-    "Dovetail Partners",
-    "Evergreen Supply",
-    "Foxglove Studio",
-    "Grayson and Sons",
-    "Hilltop Services",
-    "Ironwood Group",
-    "Juniper Labs",
-    "Keystone Trading",
-    "Lantern House",
-    "Meridian Systems",
-    "Northwind Logistics",
-    "Otter Creek",
-    "Pebble and Co",
-    "Quill Press",
-    "Rivet Industries",
-    "Silver Birch",
-    "Tidewater Union",
-    "Umbra Design",
-];
+pub(super) static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| FILE.read());
 
-/// Sentences that belong to no schema; they state no value that a field could ask for.
-pub(super) const ASIDES: &[&str] = &[
-    "Nothing else was unusual.",
-    "Thanks for checking this so quickly.",
-    "We talked about it over coffee.",
-    "The rest can wait until later.",
-    "Please keep this for your records.",
-    "Some of this may change.",
-    "The weather was mild all week.",
-    "Everyone seemed pleased with it.",
-    "More will follow soon.",
-    "Let me know if anything is unclear.",
-    "The earlier notes were lost.",
-    "It took longer than expected to find out.",
-];
+/// What the file holds.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Vocabulary {
+    pub(super) first_names: Vec<String>,
+    pub(super) last_names: Vec<String>,
+    pub(super) places: Vec<String>,
+    pub(super) streets: Vec<String>,
+    pub(super) companies: Vec<String>,
+    /// Sentences that belong to no schema.
+    pub(super) asides: Vec<String>,
+}

@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::api::{Api, By, Need, Operation, Order, Restriction, Values};
+use super::super::api::{Api, By, Field, Operation, Order, Restriction, Values};
+use super::super::apis::{self, Tools};
 use super::super::catalogue::Entry;
+use super::super::kinds::{self, KINDS, Kinds};
 use super::super::world::World;
+use super::super::world::names::{self, Names};
 use super::*;
+use crate::synth::table::{TableFile, example, mistakes};
 
 fn names_in(template: &str) -> BTreeSet<String> {
     let pieces = template.split('{').skip(1);
@@ -18,7 +22,43 @@ fn names_in(template: &str) -> BTreeSet<String> {
 
 fn required_names(api: &Api) -> BTreeSet<String> {
     let required = api.parameters.iter().filter(|p| p.is_required());
-    required.map(|p| p.name.to_owned()).collect()
+    required.map(|p| p.name.clone()).collect()
+}
+
+#[test]
+fn every_table_file_is_read_and_parses() {
+    let mut problems = mistakes::<Kinds>("goat", &[kinds::FILE]);
+    problems.extend(mistakes::<Tools>("goat/apis", &apis::FILES));
+    problems.extend(mistakes::<Names>("goat/world", &[names::FILE]));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn the_example_of_an_api_parses() {
+    let tools: Tools = toml::from_str(&example(include_str!("../apis/mod.rs"))).unwrap();
+    assert_eq!(tools.tools[0].apis.len(), 1);
+}
+
+#[test]
+fn each_kind_has_one_line_and_is_of_use() {
+    let apis = TOOLS.iter().flat_map(|tool| &tool.apis);
+    let used = apis.flat_map(|api| api.parameters.iter().map(|parameter| &parameter.kind.name));
+    let used: BTreeSet<&String> = used.collect();
+    let names: BTreeSet<&String> = KINDS.kinds.iter().map(|kind| &kind.name).collect();
+    assert_eq!(names.len(), KINDS.kinds.len());
+    assert_eq!(names, used);
+}
+
+#[test]
+fn a_kind_that_does_not_exist_is_named_with_its_place() {
+    let text = "column = 'region'\nphrases = ['the region of {town}']\nkind = 'regoin.name'\n";
+    let path = "goat/apis/coast.toml";
+    let problem = TableFile { path, text }.parse::<Field>().unwrap_err();
+    let problem = problem.to_string();
+    let place = "data/src/synth/goat/apis/coast.toml: TOML parse error at line 3, column";
+    assert!(problem.starts_with(place), "{problem}");
+    let rule = "no kind of kinds.toml is named `regoin.name`";
+    assert!(problem.contains(rule), "{problem}");
 }
 
 #[test]
@@ -72,7 +112,10 @@ fn every_edge_leads_from_a_shown_column_to_a_required_parameter() {
     for edge in &edges {
         let source = catalogue.entry(catalogue.position(&edge.source).unwrap());
         let column = edge.path.rsplit('.').next().unwrap();
-        assert!(source.api.shown.contains(&column), "{edge:?}");
+        assert!(
+            source.api.shown.iter().any(|shown| shown == column),
+            "{edge:?}"
+        );
         let target = catalogue.entry(catalogue.position(&edge.target).unwrap());
         assert!(target.required().any(|p| p.name == edge.parameter));
         assert_ne!(edge.source, edge.target);
@@ -92,7 +135,7 @@ fn every_template_names_parameters_and_columns_that_exist() {
         let asked = api
             .aspects
             .iter()
-            .flat_map(|a| a.nouns.iter().chain(a.questions));
+            .flat_map(|a| a.nouns.iter().chain(&a.questions));
         for template in api.sub_queries.iter().chain(asked) {
             assert_eq!(names_in(template), required, "{call_name}: {template}");
         }
@@ -103,8 +146,8 @@ fn every_template_names_parameters_and_columns_that_exist() {
                 .sum::<usize>()
                 >= 3
         );
-        for field in api.fields {
-            for phrase in field.phrases {
+        for field in &api.fields {
+            for phrase in &field.phrases {
                 let mut expected = required.clone();
                 if !api.picks.is_empty() {
                     expected.insert("pick".to_owned());
@@ -112,17 +155,18 @@ fn every_template_names_parameters_and_columns_that_exist() {
                 assert_eq!(names_in(phrase), expected, "{call_name}: {phrase}");
             }
         }
-        for aspect in api.aspects {
+        for aspect in &api.aspects {
             assert_eq!(
                 aspect.answer.contains('['),
                 !api.list.is_empty(),
                 "{call_name}"
             );
             assert!(aspect.answer.contains("!}"), "{call_name} answers nothing");
-            let columns = names_in(aspect.answer);
+            let columns = names_in(&aspect.answer);
             let known = |column: &String| {
                 let column = column.trim_end_matches('!');
-                api.shown.contains(&column) || matches!(api.operation, Operation::Compute(_))
+                api.shown.iter().any(|shown| shown == column)
+                    || matches!(api.operation, Operation::Compute(_))
             };
             assert!(columns.iter().all(known), "{call_name}: {columns:?}");
         }
@@ -133,7 +177,7 @@ fn every_template_names_parameters_and_columns_that_exist() {
 fn every_column_that_an_api_names_is_in_its_table() {
     let world = World::new();
     for Entry { api, call_name, .. } in Catalogue::new().entries() {
-        let (table, mut columns) = match api.operation {
+        let (table, mut columns) = match &api.operation {
             Operation::Compute(_) => continue,
             Operation::Search { table, column } | Operation::Get { table, column } => {
                 (table, vec![column])
@@ -145,19 +189,18 @@ fn every_column_that_an_api_names_is_in_its_table() {
             } => (table, vec![column, by]),
             Operation::Similar { table, key, by } => (table, vec![key, by]),
         };
-        columns.extend(api.shown);
-        for pick in api.picks {
-            if let By::Max(column) | By::Min(column) = pick.by {
-                assert!(api.shown.contains(&column), "{call_name}: {column}");
+        columns.extend(&api.shown);
+        for pick in &api.picks {
+            if let By::Max(column) | By::Min(column) = &pick.by {
+                assert!(api.shown.contains(column), "{call_name}: {column}");
             }
         }
-        for parameter in api.parameters {
-            if let Need::Optional(Restriction::AtMost(c) | Restriction::AtLeast(c), _) =
-                parameter.need
-            {
+        for parameter in &api.parameters {
+            let restriction = parameter.optional.as_ref().map(|limit| &limit.restriction);
+            if let Some(Restriction::AtMost(c) | Restriction::AtLeast(c)) = restriction {
                 columns.push(c);
             }
-            if let Values::Column(table, column) = parameter.kind.values {
+            if let Values::Column(table, column) = &parameter.kind.values {
                 assert!(world.rows(table).iter().all(|row| row.contains_key(column)));
                 assert!(!world.rows(table).is_empty());
             }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Builder, names};
+use super::Builder;
+use super::names::NAMES;
 
 const N_DESIGNERS: usize = 22;
 const N_GAMES: usize = 60;
@@ -43,11 +44,10 @@ impl Builder {
     }
 
     fn add_games(&mut self) {
-        let titles = self.names(names::GAME_STARTS, names::GAME_ENDS, " ", N_GAMES);
+        let titles = self.names(&NAMES.game_starts, &NAMES.game_ends, " ", N_GAMES);
         let designers = self.column("designers", "designer_id");
         let designers = self.dealt(&designers, N_GAMES);
-        let themes: Vec<Value> = names::THEMES.iter().map(|theme| json!(theme)).collect();
-        let themes = self.dealt(&themes, N_GAMES);
+        let themes = self.dealt_of(&NAMES.themes, N_GAMES);
         let rows = (0..N_GAMES).map(|i| {
             json!({
                 "game_id": 1001 + i,
@@ -64,7 +64,7 @@ impl Builder {
     }
 
     fn add_plays(&mut self) {
-        let titles = self.names(names::PLAY_STARTS, names::PLAY_ENDS, " ", N_PLAYS);
+        let titles = self.names(&NAMES.play_starts, &NAMES.play_ends, " ", N_PLAYS);
         let actors: Vec<(Value, Value)> = {
             let ids = self.column("actors", "actor_id");
             ids.into_iter().zip(self.column("actors", "name")).collect()
@@ -76,7 +76,7 @@ impl Builder {
                 "play_id": 1101 + i,
                 "title": title,
                 "writer": self.person(),
-                "genre": self.one_of(names::GENRES),
+                "genre": self.one_of(&NAMES.genres),
                 "year": year,
                 "minutes": self.between(61, 199),
             }));
@@ -91,7 +91,7 @@ impl Builder {
                     "year": year,
                     "actor_id": actor_id,
                     "name": name,
-                    "role": self.one_of(names::ROLES),
+                    "role": self.one_of(&NAMES.roles),
                 }));
             }
         }
@@ -112,7 +112,7 @@ impl Builder {
                     "town": town,
                     "play_id": 1101 + play_idx,
                     "title": titles[play_idx],
-                    "day": self.one_of(names::DAYS),
+                    "day": self.one_of(&NAMES.days),
                     "ticket": self.between(11, 75),
                 }));
             }
@@ -121,7 +121,7 @@ impl Builder {
     }
 
     fn add_works(&mut self) {
-        let museum_names = self.names(names::MUSEUM_STARTS, names::MUSEUM_ENDS, " ", N_MUSEUMS);
+        let museum_names = self.names(&NAMES.museum_starts, &NAMES.museum_ends, " ", N_MUSEUMS);
         let towns = self.column("towns", "town");
         let towns = self.dealt(&towns, N_MUSEUMS);
         let museums = (0..N_MUSEUMS).map(|i| {
@@ -139,12 +139,12 @@ impl Builder {
         let museum_ids = self.dealt(&museum_ids, N_WORKS);
         let painters = self.column("painters", "painter_id");
         let painters = self.dealt(&painters, N_WORKS);
-        let titles = self.names(names::WORK_STARTS, names::WORK_ENDS, " ", N_WORKS);
+        let titles = self.names(&NAMES.work_starts, &NAMES.work_ends, " ", N_WORKS);
         let works = (0..N_WORKS).map(|i| {
             json!({
                 "work_id": 1301 + i,
                 "title": titles[i],
-                "style": self.one_of(names::STYLES),
+                "style": self.one_of(&NAMES.styles),
                 "year": self.between(1940, 2020),
                 "museum_id": museum_ids[i],
                 "painter_id": painters[i],

@@ -5,14 +5,15 @@
 //! in its table, and numbers that a choice such as "the cheapest" compares seldom tie.
 
 mod culture;
-mod names;
+pub(super) mod names;
 mod places;
 mod things;
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use self::names::NAMES;
 use crate::batches::SeededRandom;
 use crate::synth::slot::{pick, sample};
 
@@ -68,10 +69,16 @@ impl Builder {
     }
 
     /// `n` different pairs of a start and an end, joined by `between`.
-    fn names(&mut self, starts: &[&str], ends: &[&str], between: &str, n: usize) -> Vec<String> {
-        let pairs: Vec<(&str, &str)> = starts
+    fn names(
+        &mut self,
+        starts: &[String],
+        ends: &[String],
+        between: &str,
+        n: usize,
+    ) -> Vec<String> {
+        let pairs: Vec<(&String, &String)> = starts
             .iter()
-            .flat_map(|start| ends.iter().map(move |end| (*start, *end)))
+            .flat_map(|start| ends.iter().map(move |end| (start, end)))
             .collect();
         sample(&pairs, n, &mut self.random)
             .into_iter()
@@ -80,21 +87,27 @@ impl Builder {
     }
 
     fn people(&mut self, n: usize) -> Vec<String> {
-        self.names(names::FIRST_NAMES, names::LAST_NAMES, " ", n)
+        self.names(&NAMES.first_names, &NAMES.last_names, " ", n)
     }
 
     fn person(&mut self) -> String {
-        let first = self.one_of(names::FIRST_NAMES);
-        format!("{first} {}", self.one_of(names::LAST_NAMES))
+        let first = self.one_of(&NAMES.first_names);
+        format!("{first} {}", self.one_of(&NAMES.last_names))
     }
 
-    fn one_of<T: Copy>(&mut self, items: &[T]) -> T {
-        pick(items, &mut self.random)
+    fn one_of<'a>(&mut self, items: &'a [String]) -> &'a str {
+        pick(items, &mut self.random).as_str()
     }
 
     /// A number from `low` to `high`.
     fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.random.below(high - low + 1)
+    }
+
+    /// `n` of these texts, each about equally often, in random order.
+    fn dealt_of(&mut self, texts: &[String], n: usize) -> Vec<Value> {
+        let texts: Vec<Value> = texts.iter().map(|text| json!(text)).collect();
+        self.dealt(&texts, n)
     }
 
     /// A column of a table that was added before, as texts or numbers.

@@ -1,8 +1,9 @@
 //! Towns, ships, ferry trips, inns, currencies, trails and huts.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Builder, names};
+use super::Builder;
+use super::names::NAMES;
 
 const N_TOWNS: usize = 40;
 const N_SHIPS: usize = 40;
@@ -17,16 +18,14 @@ impl Builder {
         self.add_trips();
         self.add_inns();
         self.add_trails();
-        let currencies = names::CURRENCIES.iter();
-        let currencies =
-            currencies.map(|(code, name, rate)| json!({"code": code, "name": name, "rate": rate}));
-        self.add("currencies", currencies.collect());
+        let currencies = NAMES.currencies.iter();
+        let currencies = currencies.map(|currency| json!(currency)).collect();
+        self.add("currencies", currencies);
     }
 
     fn add_towns(&mut self) {
-        let regions: Vec<Value> = names::REGIONS.iter().map(|region| json!(region)).collect();
-        let regions = self.dealt(&regions, N_TOWNS);
-        let towns = self.names(names::TOWN_STARTS, names::TOWN_ENDS, "", N_TOWNS);
+        let regions = self.dealt_of(&NAMES.regions, N_TOWNS);
+        let towns = self.names(&NAMES.town_starts, &NAMES.town_ends, "", N_TOWNS);
         let mayors = self.people(N_TOWNS);
         let rows = (0..N_TOWNS).map(|i| {
             json!({
@@ -34,7 +33,7 @@ impl Builder {
                 "region": regions[i],
                 "people": self.between(9, 990) * 100,
                 "mayor": mayors[i],
-                "sky": self.one_of(names::SKIES),
+                "sky": self.one_of(&NAMES.skies),
                 "degrees": self.between(2, 31),
                 "wind": self.between(3, 48),
             })
@@ -44,7 +43,7 @@ impl Builder {
     }
 
     fn add_ships(&mut self) {
-        let ship_names = self.names(names::SHIP_STARTS, names::SHIP_ENDS, " ", N_SHIPS);
+        let ship_names = self.names(&NAMES.ship_starts, &NAMES.ship_ends, " ", N_SHIPS);
         let captains = self.people(N_SHIPS);
         let towns = self.column("towns", "town");
         let home_towns = self.dealt(&towns, N_SHIPS);
@@ -86,7 +85,7 @@ impl Builder {
     }
 
     fn add_inns(&mut self) {
-        let inn_names = self.names(names::INN_STARTS, names::INN_ENDS, " ", N_INNS);
+        let inn_names = self.names(&NAMES.inn_starts, &NAMES.inn_ends, " ", N_INNS);
         let towns = self.column("towns", "town");
         let towns = self.dealt(&towns, N_INNS);
         let mut reviews = Vec::new();
@@ -104,9 +103,9 @@ impl Builder {
             for _ in 0..self.between(1, 3) {
                 reviews.push(json!({
                     "inn_id": 401 + i,
-                    "guest": self.one_of(names::FIRST_NAMES),
+                    "guest": self.one_of(&NAMES.first_names),
                     "score": self.between(1, 10),
-                    "text": self.one_of(names::REMARKS),
+                    "text": self.one_of(&NAMES.remarks),
                 }));
             }
         }
@@ -115,7 +114,7 @@ impl Builder {
     }
 
     fn add_trails(&mut self) {
-        let hut_names = self.names(names::HUT_STARTS, names::HUT_ENDS, " ", N_HUTS);
+        let hut_names = self.names(&NAMES.hut_starts, &NAMES.hut_ends, " ", N_HUTS);
         let huts = (0..N_HUTS).map(|i| {
             json!({
                 "hut_id": 551 + i,
@@ -129,9 +128,8 @@ impl Builder {
         self.add("huts", huts);
         let hut_ids = self.column("huts", "hut_id");
         let hut_ids = self.dealt(&hut_ids, N_TRAILS);
-        let regions: Vec<Value> = names::REGIONS.iter().map(|region| json!(region)).collect();
-        let regions = self.dealt(&regions, N_TRAILS);
-        let trail_names = self.names(names::TRAIL_STARTS, names::TRAIL_ENDS, " ", N_TRAILS);
+        let regions = self.dealt_of(&NAMES.regions, N_TRAILS);
+        let trail_names = self.names(&NAMES.trail_starts, &NAMES.trail_ends, " ", N_TRAILS);
         let (mut rows, mut reports) = (Vec::new(), Vec::new());
         for i in 0..N_TRAILS {
             rows.push(json!({
@@ -145,9 +143,9 @@ impl Builder {
             for _ in 0..self.between(1, 3) {
                 reports.push(json!({
                     "trail_id": 601 + i,
-                    "walker": self.one_of(names::FIRST_NAMES),
-                    "day": self.one_of(names::DAYS),
-                    "state": self.one_of(names::CONDITIONS),
+                    "walker": self.one_of(&NAMES.first_names),
+                    "day": self.one_of(&NAMES.days),
+                    "state": self.one_of(&NAMES.conditions),
                 }));
             }
         }

@@ -1,8 +1,9 @@
 //! Stars and planets, firms and jobs, dishes and ingredients, animals and species.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Builder, names};
+use super::Builder;
+use super::names::NAMES;
 
 const N_STARS: usize = 40;
 const N_FIRMS: usize = 38;
@@ -17,10 +18,9 @@ impl Builder {
     }
 
     fn add_stars(&mut self) {
-        let star_names = self.names(names::STAR_STARTS, names::STAR_ENDS, "", N_STARS);
-        let figures: Vec<Value> = names::FIGURES.iter().map(|figure| json!(figure)).collect();
-        let figures = self.dealt(&figures, N_STARS);
-        let mut planet_names = self.names(names::PLANET_STARTS, names::PLANET_ENDS, "", 110);
+        let star_names = self.names(&NAMES.star_starts, &NAMES.star_ends, "", N_STARS);
+        let figures = self.dealt_of(&NAMES.figures, N_STARS);
+        let mut planet_names = self.names(&NAMES.planet_starts, &NAMES.planet_ends, "", 110);
         let (mut stars, mut planets) = (Vec::new(), Vec::new());
         for i in 0..N_STARS {
             stars.push(json!({
@@ -28,7 +28,7 @@ impl Builder {
                 "name": star_names[i],
                 "figure": figures[i],
                 "distance": self.between(5, 480),
-                "color": self.one_of(names::COLORS),
+                "color": self.one_of(&NAMES.colors),
             }));
             let n_planets = self.between(2, 3).min(planet_names.len());
             for name in planet_names.split_off(planet_names.len() - n_planets) {
@@ -47,9 +47,8 @@ impl Builder {
     }
 
     fn add_firms(&mut self) {
-        let firm_names = self.names(names::FIRM_STARTS, names::FIRM_ENDS, " ", N_FIRMS);
-        let trades: Vec<Value> = names::TRADES.iter().map(|trade| json!(trade)).collect();
-        let trades = self.dealt(&trades, N_FIRMS);
+        let firm_names = self.names(&NAMES.firm_starts, &NAMES.firm_ends, " ", N_FIRMS);
+        let trades = self.dealt_of(&NAMES.trades, N_FIRMS);
         let towns = self.column("towns", "town");
         let towns = self.dealt(&towns, N_FIRMS);
         let heads = self.people(N_FIRMS);
@@ -67,7 +66,7 @@ impl Builder {
                 jobs.push(json!({
                     "job_id": 1801 + jobs.len(),
                     "firm_id": 1701 + i,
-                    "title": self.one_of(names::JOBS),
+                    "title": self.one_of(&NAMES.jobs),
                     "pay": self.between(110, 520) * 10,
                     "hours": self.between(12, 42),
                 }));
@@ -78,17 +77,17 @@ impl Builder {
     }
 
     fn add_dishes(&mut self) {
-        let ingredients = names::INGREDIENTS.iter().map(|ingredient| {
+        let ingredients = NAMES.ingredients.iter().map(|ingredient| {
             json!({
                 "ingredient": ingredient,
-                "season": self.one_of(names::SEASONS),
+                "season": self.one_of(&NAMES.seasons),
                 "calories": self.between(14, 420),
                 "price": self.between(2, 19),
             })
         });
         let ingredients = ingredients.collect();
         self.add("ingredients", ingredients);
-        let dish_names = self.names(names::DISH_STARTS, names::DISH_ENDS, " ", N_DISHES);
+        let dish_names = self.names(&NAMES.dish_starts, &NAMES.dish_ends, " ", N_DISHES);
         let mains = self.column("ingredients", "ingredient");
         let mains = self.dealt(&mains, N_DISHES);
         let dishes = (0..N_DISHES).map(|i| {
@@ -105,10 +104,10 @@ impl Builder {
     }
 
     fn add_animals(&mut self) {
-        let species = names::SPECIES.iter().map(|species| {
+        let species = NAMES.species.iter().map(|species| {
             json!({
                 "species": species,
-                "diet": self.one_of(names::DIETS),
+                "diet": self.one_of(&NAMES.diets),
                 "lifespan": self.between(4, 60),
                 "speed": self.between(2, 75),
             })
@@ -116,9 +115,9 @@ impl Builder {
         let species = species.collect();
         self.add("species", species);
         let kinds = self.column("species", "species");
-        let kinds = self.dealt(&kinds, names::ANIMAL_NAMES.len());
+        let kinds = self.dealt(&kinds, NAMES.animal_names.len());
         let (mut animals, mut feedings) = (Vec::new(), Vec::new());
-        for (i, name) in names::ANIMAL_NAMES.iter().enumerate() {
+        for (i, name) in NAMES.animal_names.iter().enumerate() {
             animals.push(json!({
                 "animal_id": 2101 + i,
                 "name": name,
@@ -131,7 +130,7 @@ impl Builder {
                 feedings.push(json!({
                     "animal_id": 2101 + i,
                     "time": format!("{:02}:{}0", self.between(6, 20), self.between(0, 5)),
-                    "food": self.one_of(names::DIETS),
+                    "food": self.one_of(&NAMES.diets),
                 }));
             }
         }
