@@ -60,3 +60,21 @@ pub const TEMPLATE_VALUE_LEVELS: usize = 256;
 /// The most bytes of the text that a template writes, and of a text that is read as tokens: a
 /// million tokens and more, for which a tokenizer takes about a GiB.
 pub const TEMPLATE_TEXT_BYTES: usize = 16 << 20;
+
+/// The most levels of a `tokenizer.json`. Those of models have seven.
+pub const TOKENIZER_LEVELS: usize = 32;
+
+/// The most steps of a normalizer, a pre-tokenizer or a decoder, each of which goes through the
+/// whole text. Those of models have fewer than twenty.
+pub const TOKENIZER_STEPS: usize = 100;
+
+/// How many times as long the steps of a pre-tokenizer or a decoder may make a text, at worst.
+/// Those of models reach 24.
+pub const TOKENIZER_GROWTH: usize = 100;
+
+/// The most bytes that a normalizer may make of a text; the library keeps sixteen more for each.
+pub const TOKENIZER_TEXT_BYTES: usize = 32 << 20;
+
+/// The most characters of a word that a WordPiece model looks at, with the square of which its time
+/// grows. BERT's models have 100.
+pub const TOKENIZER_WORD_CHARS: usize = 256;

@@ -15,6 +15,8 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
 
+use crate::contained::contained;
+
 /// `token_types` entry of tokens that steer the model and never come from text.
 const CONTROL: i32 = 3;
 /// `token_types` entry of whole tokens that are ordinary text.
@@ -33,6 +35,9 @@ pub enum ByteLevelBpeError {
         "pre-tokenizer \"{0}\" is not known; known are smollm, gpt-2, qwen2 and llama-bpe; take the model's tokenizer.json instead"
     )]
     UnknownPreTokenizer(String),
+    /// The vocabulary is empty.
+    #[error("the vocabulary has no tokens: every text would lose its characters")]
+    NoTokens,
     /// There is not one type for each token.
     #[error("{n_types} token types for {n_tokens} tokens; convert the model again")]
     TypeCount {
@@ -98,6 +103,15 @@ impl ByteLevelBpe {
     ///
     /// The pre-tokenizer is unknown, or tokens, types and merges do not fit each other.
     pub fn into_tokenizer(self) -> Result<Tokenizer, ByteLevelBpeError> {
+        // The parts are a file's, and the library panics on some that it does not expect.
+        contained(|| self.build())
+            .unwrap_or_else(|panicked| Err(ByteLevelBpeError::Tokenizer(panicked.into())))
+    }
+
+    fn build(self) -> Result<Tokenizer, ByteLevelBpeError> {
+        if self.tokens.is_empty() {
+            return Err(ByteLevelBpeError::NoTokens);
+        }
         let kind = PreTokenizer::named(&self.pre)?;
         if self.token_types.len() != self.tokens.len() {
             return Err(ByteLevelBpeError::TypeCount {
@@ -328,6 +342,12 @@ mod tests {
 
     #[test]
     fn parts_that_do_not_fit_are_errors() {
+        let nothing = ByteLevelBpe {
+            pre: "gpt-2".to_owned(),
+            ..ByteLevelBpe::default()
+        };
+        let error = nothing.into_tokenizer().unwrap_err().to_string();
+        assert!(error.contains("no tokens"), "{error}");
         let mut one_type_short = vocabulary("gpt-2");
         one_type_short.token_types.pop();
         let mut twice = vocabulary("gpt-2");

@@ -21,6 +21,7 @@ mod slot;
 mod supervise;
 mod template;
 mod tokenizer;
+mod tokenizer_library;
 mod validators;
 mod word_piece;
 

@@ -11,8 +11,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::error::DataError;
-use crate::budgets::TOKENIZER_BYTES;
-use crate::regular_file;
+use super::tokenizer_library::Library;
 
 /// Whether decoding keeps special tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +61,7 @@ pub struct AddedToken {
 /// A tokenizer of a language model.
 #[derive(Clone)]
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    library: Library,
     added: AddedTokens,
     dropout: Option<f32>,
 }
@@ -73,18 +72,9 @@ impl Tokenizer {
     /// # Errors
     ///
     /// - the file cannot be read, or is not a tokenizer
+    /// - it does more with a text than tokenizers may (docs/limits.md)
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
-        let bytes =
-            regular_file::read(path, TOKENIZER_BYTES).map_err(|error| DataError::Unreadable {
-                path: path.to_owned(),
-                error,
-            })?;
-        tokenizers::Tokenizer::from_bytes(bytes)
-            .map(Self::from_tokenizers)
-            .map_err(|error| DataError::TokenizerFile {
-                path: path.to_owned(),
-                reason: error.to_string(),
-            })
+        Library::open(path).map(Self::from_library)
     }
 
     /// Takes a tokenizer that was built elsewhere, such as from a GGUF file.
@@ -92,15 +82,20 @@ impl Tokenizer {
     /// Its post-processor decides what plain texts get; `add_bos_token` in `tokenizer_config.json`
     /// does not: transformers 5.23 passes over it where there is a `tokenizer.json`
     /// (`tokenization_utils_base.py`, `_from_pretrained`).
-    pub fn from_tokenizers(mut inner: tokenizers::Tokenizer) -> Self {
-        inner.with_padding(None);
+    pub fn from_tokenizers(inner: tokenizers::Tokenizer) -> Self {
+        Self::from_library(Library::of(inner))
+    }
+
+    fn from_library(mut library: Library) -> Self {
+        library.inner.with_padding(None);
         // Switching truncation off has no condition that could fail.
-        let _ = inner.with_truncation(None);
-        let dropout = without_dropout(&mut inner);
-        let added = added_tokens(&inner).unwrap_or_default();
-        inner.with_post_processor(None::<tokenizers::PostProcessorWrapper>);
+        let _ = library.inner.with_truncation(None);
+        let dropout = without_dropout(&mut library.inner);
+        let added = added_tokens(&library).unwrap_or_default();
+        let nothing = None::<tokenizers::PostProcessorWrapper>;
+        library.inner.with_post_processor(nothing);
         Self {
-            inner,
+            library,
             added,
             dropout,
         }
@@ -168,7 +163,11 @@ impl Tokenizer {
                 .rstrip(token.rstrip)
                 .normalized(token.normalized)
         });
-        self.inner.add_tokens(tokens).map(drop).map_err(failed)
+        let mut changed = self.library.clone();
+        let tokens: Vec<_> = tokens.collect();
+        self.library.run(|| changed.inner.add_tokens(tokens))?;
+        self.library = changed;
+        Ok(())
     }
 
     /// Reads a text as tokens.
@@ -176,8 +175,9 @@ impl Tokenizer {
     /// # Errors
     ///
     /// - the tokenizer has no token for a piece of the text
+    /// - the text is too long, or the file makes it too long (docs/limits.md)
     pub fn encode(&self, text: &str) -> Result<Encoded, DataError> {
-        let encoding = self.inner.encode(text, false).map_err(failed)?;
+        let encoding = self.library.encode(text)?;
         Ok(Encoded {
             ids: encoding.get_ids().to_vec(),
             offsets: encoding.get_offsets().to_vec(),
@@ -190,9 +190,8 @@ impl Tokenizer {
     ///
     /// - the tokenizer's decoder refuses the tokens
     pub fn decode(&self, ids: &[u32], specials: Specials) -> Result<String, DataError> {
-        self.inner
-            .decode(ids, specials == Specials::Skip)
-            .map_err(failed)
+        let skips = specials == Specials::Skip;
+        self.library.run(|| self.library.inner.decode(ids, skips))
     }
 
     /// The whole tokenizer as JSON: equal texts mean equal tokenizers.
@@ -201,22 +200,22 @@ impl Tokenizer {
     ///
     /// - the tokenizer cannot be serialised
     pub fn to_json(&self) -> Result<String, DataError> {
-        self.inner.to_string(false).map_err(failed)
+        self.library.run(|| self.library.inner.to_string(false))
     }
 
     /// The id of a token written exactly so.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.inner.token_to_id(token)
+        self.library.inner.token_to_id(token)
     }
 
     /// A token as the vocabulary spells it.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
-        self.inner.id_to_token(id)
+        self.library.inner.id_to_token(id)
     }
 
     /// Tokens in the vocabulary, added ones included.
     pub fn vocab_size(&self) -> usize {
-        self.inner.get_vocab_size(true)
+        self.library.inner.get_vocab_size(true)
     }
 }
 
@@ -230,10 +229,10 @@ impl fmt::Debug for Tokenizer {
 }
 
 /// What the post-processor puts around a text, told by one that it cannot change.
-fn added_tokens(inner: &tokenizers::Tokenizer) -> Option<AddedTokens> {
+fn added_tokens(library: &Library) -> Option<AddedTokens> {
     const PROBE: &str = "a";
-    let plain = inner.encode(PROBE, false).ok()?;
-    let whole = inner.encode(PROBE, true).ok()?;
+    let plain = library.encode(PROBE).ok()?;
+    let whole = library.encode_whole(PROBE).ok()?;
     let (plain, whole) = (plain.get_ids(), whole.get_ids());
     if plain.is_empty() || plain.len() >= whole.len() {
         return None;
@@ -255,10 +254,4 @@ pub(super) fn without_dropout(tokenizer: &mut tokenizers::Tokenizer) -> Option<f
     bpe.dropout = None;
     tokenizer.with_model(bpe);
     Some(dropout)
-}
-
-fn failed(error: tokenizers::Error) -> DataError {
-    DataError::Tokenize {
-        reason: error.to_string(),
-    }
 }

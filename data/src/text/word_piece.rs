@@ -12,8 +12,7 @@ use tokenizers::{NormalizerWrapper, TruncationDirection};
 
 use super::error::DataError;
 use super::tokenizer::without_dropout;
-use crate::budgets::TOKENIZER_BYTES;
-use crate::regular_file;
+use super::tokenizer_library::Library;
 
 /// How texts are read, beside what `tokenizer.json` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +70,7 @@ impl SentenceIds {
 /// A tokenizer of a sentence encoder.
 #[derive(Clone)]
 pub struct WordPiece {
-    inner: tokenizers::Tokenizer,
+    library: Library,
     dropout: Option<f32>,
     n_special: usize,
     /// Most tokens of a sentence beside the special ones.
@@ -92,18 +91,9 @@ impl WordPiece {
     /// sentence-transformers 6.2, `Transformer.__init__`, for lower case; transformers 5.23,
     /// `BertTokenizer`, whose normalizer follows `tokenizer_config.json`.
     pub fn from_file(path: &Path, options: WordPieceOptions) -> Result<Self, DataError> {
-        let bytes =
-            regular_file::read(path, TOKENIZER_BYTES).map_err(|error| DataError::Unreadable {
-                path: path.to_owned(),
-                error,
-            })?;
-        let refused = |error: tokenizers::Error| DataError::TokenizerFile {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        };
-        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(refused)?;
-        inner.with_padding(None);
-        let processor = inner.get_post_processor();
+        let mut library = Library::open(path)?;
+        library.inner.with_padding(None);
+        let processor = library.inner.get_post_processor();
         let n_special = processor.map_or(0, |processor| {
             tokenizers::PostProcessor::added_tokens(processor, false)
         });
@@ -112,17 +102,17 @@ impl WordPiece {
             return Err(DataError::NoRoomForWords(max_length, n_special));
         }
         // Texts are cut here, where the length that they had is known.
-        inner.with_truncation(None).map_err(refused)?;
-        if let Some(normalizer) = normalizer(inner.get_normalizer(), options) {
-            inner.with_normalizer(Some(normalizer)).map_err(refused)?;
+        let _ = library.inner.with_truncation(None);
+        if let Some(normalizer) = normalizer(library.inner.get_normalizer(), options) {
+            library = library.with_normalizer(normalizer);
         }
         let direction = match options.truncates_left {
             true => TruncationDirection::Left,
             false => TruncationDirection::Right,
         };
-        let dropout = without_dropout(&mut inner);
+        let dropout = without_dropout(&mut library.inner);
         Ok(Self {
-            inner,
+            library,
             dropout,
             n_special,
             n_words: max_length - n_special,
@@ -147,16 +137,16 @@ impl WordPiece {
     ///
     /// - the tokenizer has no token for a piece of the text
     pub fn encode(&self, text: &str) -> Result<SentenceIds, DataError> {
-        let failed = |error: tokenizers::Error| DataError::Tokenize {
-            reason: error.to_string(),
-        };
-        let mut words = self.inner.encode(text, false).map_err(failed)?;
+        let mut words = self.library.encode(text)?;
         let n_uncut = words.get_ids().len() + self.n_special;
-        words.truncate(self.n_words, 0, self.direction);
-        words.take_overflowing();
-        let sentence = self.inner.post_process(words, None, true);
+        let inner = &self.library.inner;
+        let sentence = self.library.run(|| {
+            words.truncate(self.n_words, 0, self.direction);
+            words.take_overflowing();
+            inner.post_process(words, None, true)
+        })?;
         Ok(SentenceIds {
-            ids: sentence.map_err(failed)?.get_ids().to_vec(),
+            ids: sentence.get_ids().to_vec(),
             n_uncut,
         })
     }

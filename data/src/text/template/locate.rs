@@ -164,6 +164,12 @@ impl<'a> Located<'a> {
             let mut writer = MessageWriter::marked(marking);
             let messages = writer.messages(&conversation.messages[..n_messages]);
             let marked = template.execute(conversation, messages, GenerationPrompt::Omit);
+            let is_too_much =
+                |error: &DataError| matches!(error.fault(), DataError::TemplateBudget { .. });
+            // Another way of marking would take as long.
+            if marked.as_ref().is_err_and(is_too_much) {
+                break;
+            }
             let stripped = marked.ok().and_then(|marked| marks::strip(&marked));
             if let Some(full) = stripped.filter(|stripped| stripped.text == text) {
                 return Self {

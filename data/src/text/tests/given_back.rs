@@ -143,3 +143,17 @@ fn white_space_that_a_special_token_takes_in_is_none_that_is_lost() {
     let encoded = taking.encode("<|im_end|>\n\na").unwrap();
     assert_eq!(encoded.offsets[0], (0, 12));
 }
+
+#[test]
+fn a_text_that_loses_all_its_tokens_is_an_error() {
+    let removing = changed(|file| {
+        file["pre_tokenizer"] = json!({
+            "type": "Split", "pattern": {"Regex": "."}, "behavior": "Removed", "invert": false,
+        });
+    });
+    let error = learn("Seven.", &removing).unwrap_err();
+    assert!(
+        matches!(error.fault(), DataError::NotGivenBack(_)),
+        "{error}"
+    );
+}

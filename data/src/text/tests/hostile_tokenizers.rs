@@ -1,0 +1,168 @@
+//! A `tokenizer.json` of others: what would panic, fill the memory or never end is an error of it.
+
+use serde_json::json;
+
+use super::*;
+use crate::budgets::{TOKENIZER_LEVELS, TOKENIZER_STEPS};
+
+/// The file of a tiny tokenizer with a change, opened.
+fn opened(change: impl Fn(&mut Value)) -> Result<Tokenizer, DataError> {
+    let path = fixtures().join("tiny_tokenizer/tokenizer.json");
+    let mut file = crate::json::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
+    change(&mut file);
+    open_text(&file.to_string())
+}
+
+fn open_text(text: &str) -> Result<Tokenizer, DataError> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    std::fs::write(&path, text).unwrap();
+    // The encoder's reader refuses what this one refuses.
+    let of_encoder = WordPiece::from_file(&path, WordPieceOptions::of_length(128));
+    let opened = Tokenizer::from_file(&path);
+    assert_eq!(of_encoder.is_ok(), opened.is_ok());
+    opened
+}
+
+fn assert_refused(opened: Result<Tokenizer, DataError>, parts: &[&str]) {
+    let error = opened.expect_err("refused").to_string();
+    for part in ["tokenizer.json: ", "not a usable"].iter().chain(parts) {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+fn nested(kind: &str, list: &str, levels: usize, inner: Value) -> Value {
+    (0..levels).fold(inner, |inside, _| json!({"type": kind, list: [inside]}))
+}
+
+fn doubling(n_times: usize) -> Vec<Value> {
+    let double = json!({"type": "Replace", "pattern": {"String": "e"}, "content": "ee"});
+    vec![double; n_times]
+}
+
+#[test]
+fn files_on_which_the_library_panics_are_refused() {
+    let path = fixtures().join("tiny_tokenizer/tokenizer.json");
+    let whole = std::fs::read_to_string(path).unwrap();
+    let decoder = whole.find("\"decoder\"").unwrap();
+    for end in [decoder + 12, decoder + 30, 10, whole.len() - 3] {
+        assert_refused(open_text(&whole[..end]), &["no JSON"]);
+    }
+    for charsmap in ["!!", "", "AAAA", "////////"] {
+        let normalizer = json!({"type": "Precompiled", "precompiled_charsmap": charsmap});
+        let opened = opened(|file| file["normalizer"] = normalizer.clone());
+        // A map without texts replaces nothing.
+        if charsmap == "!!" {
+            assert_refused(opened, &["library fails"]);
+        } else if let Ok(tokenizer) = opened {
+            assert!(
+                tokenizer
+                    .encode("Seven.")
+                    .is_ok_and(|encoded| !encoded.ids.is_empty())
+            );
+        }
+    }
+    for decoder in [
+        json!({"type": "Fuse", "x": 1}),
+        json!(3),
+        json!({}),
+        json!({"type": "None"}),
+    ] {
+        let _ = opened(|file| file["decoder"] = decoder.clone()).map(|_| ());
+    }
+}
+
+#[test]
+fn parts_that_nest_or_follow_each_other_without_end_are_refused() {
+    let inner = json!({"type": "Fuse"});
+    let deep = nested("Sequence", "decoders", 100, inner);
+    let limit = TOKENIZER_LEVELS.to_string();
+    assert_refused(
+        opened(|file| file["decoder"] = deep.clone()),
+        &["levels deep", &limit, "TOKENIZER_LEVELS"],
+    );
+    let deep = nested("Sequence", "normalizers", 40, json!({"type": "NFC"}));
+    let deep = opened(|file| file["normalizer"] = deep.clone());
+    assert_refused(deep, &["TOKENIZER_LEVELS"]);
+    let many = vec![json!({"type": "NFC"}); TOKENIZER_STEPS + 1];
+    let many = json!({"type": "Sequence", "normalizers": many});
+    assert_refused(
+        opened(|file| file["normalizer"] = many.clone()),
+        &["steps of its normalizer: 101", "TOKENIZER_STEPS"],
+    );
+}
+
+#[test]
+fn texts_that_a_file_makes_longer_without_end_are_refused() {
+    let normalizer = json!({"type": "Sequence", "normalizers": doubling(28)});
+    let tokenizer = opened(|file| file["normalizer"] = normalizer.clone()).unwrap();
+    let error = tokenizer.encode("Seven.").unwrap_err().to_string();
+    for part in ["tokenizer.json", "33554432 bytes", "TOKENIZER_TEXT_BYTES"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    // What does not grow is read: the letter is not there.
+    assert_eq!(
+        tokenizer.encode("Da").unwrap().ids.len(),
+        tokenizer.encode("Da").unwrap().ids.len()
+    );
+    let long = "x".repeat(1 << 20);
+    let prepended = json!({"type": "Prepend", "prepend": long});
+    let prepended = json!({"type": "Sequence", "normalizers": vec![prepended; 50]});
+    let tokenizer = opened(|file| file["normalizer"] = prepended.clone()).unwrap();
+    let error = tokenizer.encode("Seven.").unwrap_err().to_string();
+    assert!(error.contains("TOKENIZER_TEXT_BYTES"), "{error}");
+
+    let spelled = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true});
+    let spelled = json!({"type": "Sequence", "pretokenizers": vec![spelled; 28]});
+    let spelled = opened(|file| file["pre_tokenizer"] = spelled.clone());
+    assert_refused(spelled, &["pre-tokenizer may lengthen", "TOKENIZER_GROWTH"]);
+    let decoder = json!({"type": "Sequence", "decoders": doubling(28)});
+    let decoder = opened(|file| file["decoder"] = decoder.clone());
+    assert_refused(decoder, &["decoder may lengthen", "TOKENIZER_GROWTH"]);
+}
+
+#[test]
+fn a_long_text_is_measured_and_read_where_its_normalizer_does_little() {
+    let normalizer = json!({"type": "Sequence", "normalizers": [
+        {"type": "Replace", "pattern": {"String": "ﷺ"}, "content": "x".repeat(100)},
+        {"type": "NFKC"},
+        {"type": "Lowercase"},
+    ]});
+    let tokenizer = opened(|file| file["normalizer"] = normalizer.clone()).unwrap();
+    let text = "ab é 日本 ".repeat(3000);
+    assert!(tokenizer.encode(&text).unwrap().ids.len() > 3000);
+    let error = tokenizer
+        .encode(&"ﷺ".repeat(400_000))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("TOKENIZER_TEXT_BYTES"), "{error}");
+    let error = self::tokenizer().encode(&"a".repeat((16 << 20) + 1));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("TEMPLATE_TEXT_BYTES"), "{error}");
+}
+
+#[test]
+fn an_empty_vocabulary_and_endless_words_are_refused() {
+    let empty = opened(|file| {
+        file["model"]["vocab"] = json!({});
+        file["model"]["merges"] = json!([]);
+    });
+    assert_refused(empty, &["vocabulary is empty"]);
+    let model = json!({
+        "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 1_000_000_000, "vocab": {"[UNK]": 0, "a": 1},
+    });
+    let words = opened(|file| file["model"] = model.clone());
+    assert_refused(words, &["max_input_chars_per_word", "TOKENIZER_WORD_CHARS"]);
+}
+
+#[test]
+fn a_panic_at_encoding_is_an_error_that_names_the_file() {
+    let fixed = json!({"type": "FixedLength", "length": 0});
+    let tokenizer = opened(|file| file["pre_tokenizer"] = fixed.clone()).unwrap();
+    let error = tokenizer.encode("Seven.").unwrap_err().to_string();
+    assert!(
+        error.contains("tokenizer.json") && error.contains("library fails"),
+        "{error}"
+    );
+}

@@ -1,0 +1,353 @@
+//! The tokenizers library on files of others: bounded, and its panics are errors of the file.
+//!
+//! A `tokenizer.json` says what is done with a text: it may double it thirty times, and the library
+//! panics on files that it does not expect. So a file is looked at before the library reads it, what
+//! it may make of a text is computed from its parts, and every call that could panic is contained.
+//! The decision to question: where the worst that a normalizer could do is too much, which is seldom
+//! the case for texts of ordinary length, the text is normalised once more, in small pieces, only to
+//! see how long it becomes.
+
+use std::path::Path;
+
+use serde::de::IgnoredAny;
+use tokenizers::{
+    DecoderWrapper, Encoding, ModelWrapper, NormalizedString, Normalizer as _, NormalizerWrapper,
+    PreTokenizerWrapper,
+};
+
+use super::error::DataError;
+use crate::budgets::{
+    TEMPLATE_TEXT_BYTES, TOKENIZER_BYTES, TOKENIZER_GROWTH, TOKENIZER_LEVELS, TOKENIZER_STEPS,
+    TOKENIZER_TEXT_BYTES, TOKENIZER_WORD_CHARS,
+};
+use crate::contained::contained;
+use crate::regular_file;
+
+/// A tokenizer of the library, with where it comes from.
+#[derive(Clone)]
+pub(super) struct Library {
+    pub(super) inner: tokenizers::Tokenizer,
+    origin: Option<String>,
+    /// How many times as long the normalizer may make a text.
+    growth: usize,
+}
+
+impl Library {
+    /// Loads a `tokenizer.json`.
+    ///
+    /// # Errors
+    ///
+    /// - the file cannot be read, is not JSON, or nests too deeply
+    /// - the library refuses it, or panics
+    /// - it does more with a text than tokenizers may (docs/limits.md)
+    pub(super) fn open(path: &Path) -> Result<Self, DataError> {
+        let bytes =
+            regular_file::read(path, TOKENIZER_BYTES).map_err(|error| DataError::Unreadable {
+                path: path.to_owned(),
+                error,
+            })?;
+        let refused = |reason: String| DataError::TokenizerFile {
+            path: path.to_owned(),
+            reason,
+        };
+        let n_levels = levels(&bytes);
+        if n_levels > TOKENIZER_LEVELS {
+            return Err(refused(format!(
+                "it nests {n_levels} levels deep, and the limit is {TOKENIZER_LEVELS} \
+                 (TOKENIZER_LEVELS in docs/limits.md)"
+            )));
+        }
+        serde_json::from_slice::<IgnoredAny>(&bytes)
+            .map_err(|error| refused(format!("no JSON: {error}")))?;
+        let read = contained(|| tokenizers::Tokenizer::from_bytes(bytes));
+        let inner = read
+            .map_err(|panicked| refused(format!("the tokenizers library fails on it: {panicked}")))?
+            .map_err(|error| refused(error.to_string()))?;
+        let library = Self {
+            growth: growth_of_normalizer(&inner),
+            inner,
+            origin: Some(path.display().to_string()),
+        };
+        library.must_do_little().map_err(refused)?;
+        Ok(library)
+    }
+
+    /// Takes a tokenizer that was built here.
+    pub(super) fn of(inner: tokenizers::Tokenizer) -> Self {
+        Self {
+            growth: growth_of_normalizer(&inner),
+            inner,
+            origin: None,
+        }
+    }
+
+    /// Sees anew what the normalizer may do, after another was put in its place.
+    pub(super) fn with_normalizer(mut self, normalizer: NormalizerWrapper) -> Self {
+        self.inner.with_normalizer(Some(normalizer)).ok();
+        self.growth = growth_of_normalizer(&self.inner);
+        self
+    }
+
+    /// Refuses files whose parts could make a text too long or take too long.
+    fn must_do_little(&self) -> Result<(), String> {
+        let too_many = |what: &str, asked: usize, limit: usize, constant: &str| {
+            Err(format!(
+                "{what}: {asked}, and the limit is {limit} ({constant} in docs/limits.md)"
+            ))
+        };
+        let mut normalizers = Vec::new();
+        if let Some(normalizer) = self.inner.get_normalizer() {
+            flatten_normalizers(normalizer, &mut normalizers);
+        }
+        let mut splits = Vec::new();
+        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            flatten_pre_tokenizers(pre_tokenizer, &mut splits);
+        }
+        let mut decoders = Vec::new();
+        if let Some(decoder) = self.inner.get_decoder() {
+            flatten_decoders(decoder, &mut decoders);
+        }
+        for (what, n_steps) in [
+            ("steps of its normalizer", normalizers.len()),
+            ("steps of its pre-tokenizer", splits.len()),
+            ("steps of its decoder", decoders.len()),
+        ] {
+            if n_steps > TOKENIZER_STEPS {
+                return too_many(what, n_steps, TOKENIZER_STEPS, "TOKENIZER_STEPS");
+            }
+        }
+        let product = |factors: Vec<usize>| factors.into_iter().fold(1, usize::saturating_mul);
+        let split = product(splits.into_iter().map(growth_of_pre_tokenizer).collect());
+        let decoded = product(decoders.into_iter().map(growth_of_decoder).collect());
+        for (what, growth) in [
+            ("times that its pre-tokenizer may lengthen a text", split),
+            ("times that its decoder may lengthen a text", decoded),
+        ] {
+            if growth > TOKENIZER_GROWTH {
+                return too_many(what, growth, TOKENIZER_GROWTH, "TOKENIZER_GROWTH");
+            }
+        }
+        if let ModelWrapper::WordPiece(model) = self.inner.get_model() {
+            let asked = model.max_input_chars_per_word;
+            if asked > TOKENIZER_WORD_CHARS {
+                let what = "its max_input_chars_per_word";
+                return too_many(what, asked, TOKENIZER_WORD_CHARS, "TOKENIZER_WORD_CHARS");
+            }
+        }
+        match self.inner.get_vocab_size(false) {
+            0 => Err("its vocabulary is empty: every text would lose its characters".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a text as tokens, without those that are put around it.
+    ///
+    /// # Errors
+    ///
+    /// - the text, or what the normalizer makes of it, is too long
+    /// - the library fails on it, or panics
+    pub(super) fn encode(&self, text: &str) -> Result<Encoding, DataError> {
+        self.call(text, false)
+    }
+
+    /// As [`Library::encode`], with the tokens that are put around it.
+    pub(super) fn encode_whole(&self, text: &str) -> Result<Encoding, DataError> {
+        self.call(text, true)
+    }
+
+    fn call(&self, text: &str, adds_special: bool) -> Result<Encoding, DataError> {
+        self.must_stay_short(text)?;
+        self.run(|| self.inner.encode(text, adds_special))
+    }
+
+    /// Runs a call of the library, whose errors and panics name the file.
+    pub(super) fn run<T>(
+        &self,
+        call: impl FnOnce() -> tokenizers::Result<T>,
+    ) -> Result<T, DataError> {
+        match contained(call) {
+            Ok(result) => result.map_err(|error| self.failed(error.to_string())),
+            Err(panicked) => {
+                Err(self.failed(format!("the tokenizers library fails on it: {panicked}")))
+            }
+        }
+    }
+
+    fn failed(&self, reason: String) -> DataError {
+        let reason = match &self.origin {
+            Some(origin) => format!("{origin}: {reason}"),
+            None => reason,
+        };
+        DataError::Tokenize { reason }
+    }
+
+    fn must_stay_short(&self, text: &str) -> Result<(), DataError> {
+        if text.len() > TEMPLATE_TEXT_BYTES {
+            return Err(self.failed(format!(
+                "a text of {} bytes is to be read as tokens, and the limit is \
+                 {TEMPLATE_TEXT_BYTES} (TEMPLATE_TEXT_BYTES in docs/limits.md); shorten it",
+                text.len()
+            )));
+        }
+        let Some(normalizer) = self.inner.get_normalizer() else {
+            return Ok(());
+        };
+        if text.len().saturating_mul(self.growth) <= TOKENIZER_TEXT_BYTES {
+            return Ok(());
+        }
+        let mut steps = Vec::new();
+        flatten_normalizers(normalizer, &mut steps);
+        let mut n_bytes = 0;
+        for piece in pieces(text) {
+            let mut normalized = NormalizedString::from(piece);
+            for step in &steps {
+                self.run(|| step.normalize(&mut normalized))?;
+                if n_bytes + normalized.len() > TOKENIZER_TEXT_BYTES {
+                    return Err(self.failed(format!(
+                        "its normalizer makes more than {TOKENIZER_TEXT_BYTES} bytes of a text of \
+                         {}, which is the limit (TOKENIZER_TEXT_BYTES in docs/limits.md)",
+                        text.len()
+                    )));
+                }
+            }
+            n_bytes += normalized.len();
+        }
+        Ok(())
+    }
+}
+
+/// A text in pieces of some hundred bytes.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    const PIECE: usize = 256;
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = match rest.len() > PIECE {
+            true => (PIECE..rest.len()).find(|&at| rest.is_char_boundary(at)),
+            false => None,
+        };
+        let (piece, after) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = after;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// How deep a JSON text nests, as far as brackets outside of its strings tell.
+fn levels(bytes: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut is_text, mut is_escaped) = (false, false);
+    for byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            _ if is_text => {}
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+fn flatten_normalizers<'n>(
+    normalizer: &'n NormalizerWrapper,
+    all: &mut Vec<&'n NormalizerWrapper>,
+) {
+    match normalizer {
+        NormalizerWrapper::Sequence(sequence) => {
+            for step in sequence.as_ref() {
+                flatten_normalizers(step, all);
+            }
+        }
+        step => all.push(step),
+    }
+}
+
+fn flatten_pre_tokenizers<'p>(
+    pre_tokenizer: &'p PreTokenizerWrapper,
+    all: &mut Vec<&'p PreTokenizerWrapper>,
+) {
+    match pre_tokenizer {
+        PreTokenizerWrapper::Sequence(sequence) => {
+            for step in sequence.as_ref() {
+                flatten_pre_tokenizers(step, all);
+            }
+        }
+        step => all.push(step),
+    }
+}
+
+fn flatten_decoders<'d>(decoder: &'d DecoderWrapper, all: &mut Vec<&'d DecoderWrapper>) {
+    match decoder {
+        DecoderWrapper::Sequence(sequence) => {
+            for step in sequence.get_decoders() {
+                flatten_decoders(step, all);
+            }
+        }
+        step => all.push(step),
+    }
+}
+
+/// How many times as long the normalizer may make a text, at worst.
+fn growth_of_normalizer(tokenizer: &tokenizers::Tokenizer) -> usize {
+    let mut steps = Vec::new();
+    if let Some(normalizer) = tokenizer.get_normalizer() {
+        flatten_normalizers(normalizer, &mut steps);
+    }
+    let factors = steps.into_iter().map(|step| match step {
+        // Between any two bytes a pattern may find nothing, which is replaced.
+        NormalizerWrapper::Replace(replace) => replace.content.len() + 1,
+        NormalizerWrapper::Prepend(prepend) => prepend.prepend.len() + 1,
+        NormalizerWrapper::ByteLevel(_) => 2,
+        // U+FDFA becomes eleven times as long.
+        NormalizerWrapper::NFKC(_) | NormalizerWrapper::NFKD(_) => 11,
+        NormalizerWrapper::Precompiled(map) => longest_replacement(map),
+        NormalizerWrapper::Sequence(_) => usize::MAX,
+        _ => 3,
+    });
+    factors.fold(1, usize::saturating_mul)
+}
+
+/// The longest text that a map of SentencePiece puts in the place of a character.
+///
+/// # Source
+///
+/// sentencepiece, `src/normalizer.cc`, `DecodePrecompiledCharsMap`: the size of a trie, the trie,
+/// and the texts, each of which ends with a zero.
+fn longest_replacement(map: &impl serde::Serialize) -> usize {
+    use base64::Engine as _;
+    let longest = || {
+        let value = serde_json::to_value(map).ok()?;
+        let blob = value.get("precompiled_charsmap")?.as_str()?;
+        let blob = base64::engine::general_purpose::STANDARD
+            .decode(blob)
+            .ok()?;
+        let size = u32::from_le_bytes(blob.get(..4)?.try_into().ok()?);
+        let texts = blob.get(4 + usize::try_from(size).ok()?..)?;
+        texts.split(|byte| *byte == 0).map(<[u8]>::len).max()
+    };
+    // What cannot be told is measured on each text.
+    longest().map_or(usize::MAX, |longest| longest + 1)
+}
+
+fn growth_of_pre_tokenizer(step: &PreTokenizerWrapper) -> usize {
+    match step {
+        // Each byte is spelled with up to two, and each piece may get a blank.
+        PreTokenizerWrapper::ByteLevel(_) => 3,
+        // A blank becomes a character of up to four bytes, and each piece may get one.
+        PreTokenizerWrapper::Metaspace(_) => 8,
+        _ => 1,
+    }
+}
+
+fn growth_of_decoder(step: &DecoderWrapper) -> usize {
+    match step {
+        DecoderWrapper::Replace(replace) => replace.content.len() + 1,
+        // A byte that is no text becomes U+FFFD.
+        DecoderWrapper::ByteFallback(_) | DecoderWrapper::ByteLevel(_) => 3,
+        _ => 1,
+    }
+}
