@@ -78,3 +78,38 @@ pub const TOKENIZER_TEXT_BYTES: usize = 32 << 20;
 /// The most characters of a word that a WordPiece model looks at, with the square of which its time
 /// grows. BERT's models have 100.
 pub const TOKENIZER_WORD_CHARS: usize = 256;
+
+/// Looks at a value in one walk of a validator. A gold of ten thousand leaves under a schema of ten
+/// branches a leaf takes a hundredth; a walk that takes all of it ends within half a second.
+pub const VALIDATION_STEPS: u64 = 10_000_000;
+
+/// The most bytes of the errors of one walk of a validator, with the values that they copy.
+pub const VALIDATION_ERROR_BYTES: u64 = 64 << 20;
+
+/// Broken rules of one value that are listed; more of them help nobody to mend it.
+pub const LISTED_FAULTS: usize = 1_000;
+
+/// Ways through the branches of a schema at one place of a value. The widest schema of
+/// JSONSchemaBench has 91.
+pub const SCHEMA_WAYS: u64 = 100_000;
+
+/// Schemas that lead to each other at one place of a value. Validators recurse over them.
+pub const SCHEMA_LEVELS: usize = 500;
+
+/// Levels of the schema times levels of the value. A stack with room for more would be larger than
+/// the memory that a validation may take.
+pub const SCHEMA_STACK_LEVELS: usize = 64_000;
+
+/// Values inside of a schema that is compiled once more, each of its definitions by itself.
+pub const MEMORY_SCHEMA_NODES: usize = 100_000;
+
+/// Steps back of one match of a pattern that looks around or back.
+pub const BACKTRACK_STEPS: usize = 100_000;
+
+/// Steps of a comparison of two texts by ROUGE-L, each of 64 pairs of words. Two texts of 100,000
+/// words each fit; a model's answer has some thousands.
+pub const ROUGE_STEPS: u64 = 400_000_000;
+
+/// Leaves of a completion that differ from the gold value's and are compared by their likeness: their
+/// vectors take 1.5 KB each. SLOT's golds have some dozens.
+pub const COMPARED_LEAVES: usize = 100_000;

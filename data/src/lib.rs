@@ -14,6 +14,7 @@ pub mod flat;
 pub mod grammar;
 pub mod http;
 pub mod json;
+mod json_schema;
 mod lines;
 pub mod pairs;
 pub mod python;

@@ -17,7 +17,6 @@ mod integers;
 mod order;
 mod parse;
 mod render;
-mod schema_paths;
 mod unique;
 
 pub use decimal::Decimal;
@@ -28,5 +27,3 @@ pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};
 pub use render::{Part, PathStep, Place, Style, dumps, dumps_with_places, dumps_with_scalars};
 pub use unique::{DuplicateKey, parse_unique};
-
-pub(crate) use schema_paths::endless_work;

@@ -14,6 +14,7 @@ use crate::benchmarks::goat::{
     rouge_l_plain, selection_accuracy,
 };
 use crate::benchmarks::retrieval::{RankedGold, RetrievalError};
+use crate::budgets::ROUGE_STEPS;
 use crate::json::ExactJson;
 
 const fn field(name: &'static str, holds: &'static str) -> InputField {
@@ -327,12 +328,24 @@ fn sample_accuracy(request: &Request<'_>) -> Result<Value, LineError> {
 
 fn rouge_apibank(request: &Request<'_>) -> Result<Value, LineError> {
     let (hypothesis, reference) = (request.input.text("hyp")?, request.input.text("ref")?);
-    Ok(json!(rouge_l_apibank(hypothesis, reference)))
+    compared(rouge_l_apibank(hypothesis, reference))
 }
 
 fn rouge_plain(request: &Request<'_>) -> Result<Value, LineError> {
     let (hypothesis, reference) = (request.input.text("hyp")?, request.input.text("ref")?);
-    Ok(json!(rouge_l_plain(hypothesis, reference)))
+    compared(rouge_l_plain(hypothesis, reference))
+}
+
+fn compared(score: Option<f64>) -> Result<Value, LineError> {
+    score
+        .map(|score| json!(score))
+        .ok_or_else(|| LineError::NoValue {
+            kind: "too_large",
+            message: format!(
+                "`input.hyp` and `input.ref` have too many words to be compared: more than \
+             {ROUGE_STEPS} steps of 64 pairs of words; two texts of 100,000 words each fit"
+            ),
+        })
 }
 
 fn ranked_gold(request: &Request<'_>) -> Result<RankedGold, LineError> {

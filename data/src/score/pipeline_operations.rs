@@ -2,6 +2,8 @@
 //!
 //! They are here so that a pipeline in another language can be checked against ours, step by step.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use super::error::LineError;
@@ -100,9 +102,13 @@ struct NamedGraph<'l> {
 
 fn named_graph<'l>(request: &Request<'l>) -> Result<NamedGraph<'l>, LineError> {
     let nodes = request.input.texts("nodes")?;
+    // Of two nodes of one name, the first.
+    let mut places = HashMap::new();
+    for (place, node) in nodes.iter().enumerate() {
+        places.entry(*node).or_insert(place);
+    }
     let place = |edge_idx: usize, name: &str| {
-        let found = nodes.iter().position(|node| *node == name);
-        found.ok_or_else(|| LineError::NoValue {
+        places.get(name).copied().ok_or_else(|| LineError::NoValue {
             kind: "unknown_node",
             message: format!("edge {edge_idx} names `{name}`, which is not among the nodes"),
         })

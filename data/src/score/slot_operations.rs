@@ -119,6 +119,7 @@ impl From<ScoreError> for LineError {
             ScoreError::Schema { .. } => "bad_schema",
             ScoreError::EmptyDataset => "empty_dataset",
             ScoreError::Row { .. } => "bad_row",
+            ScoreError::TooManyLeaves { .. } => "too_large",
             ScoreError::Encoder(_) | ScoreError::EncoderShape { .. } => "encoder_failed",
         };
         Self::NoValue { kind, message }

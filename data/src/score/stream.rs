@@ -62,7 +62,9 @@ pub struct Summary {
 /// Scores one line; `line_no` counts from 1 and appears in its error.
 pub fn score_line(line: &str, line_no: usize, outside: &Outside) -> ScoreLine {
     let malformed = |reason: String| malformed(reason, line_no);
-    let fields = match json::parse(line) {
+    // Of two values of one key one was written by mistake; in the texts of completions the last
+    // counts, as for Python.
+    let fields = match json::parse_unique(line) {
         Ok(Value::Object(fields)) => fields,
         Ok(_) => return malformed("the line is JSON but no object".to_owned()),
         Err(error) => return malformed(format!("the line is not JSON: {}", in_line(&error))),

@@ -101,11 +101,11 @@ impl CallCheck {
         let mut typed = schema.clone();
         rename_types(&mut typed);
         let validator = self.validators.of(&tool.field, &typed).map_err(mendable)?;
-        if let Some(error) = validator.iter_errors(&arguments).next() {
+        if let Some(fault) = validator.first_fault(&arguments) {
             return Err(DataError::Tools(ToolsError::ArgumentBreaksSchema {
-                field: format!("{field}{}", dotted(error.instance_path())),
+                field: format!("{field}{}", dotted(&fault.place)),
                 tool: tool.name.to_owned(),
-                reason: excerpt(&error.to_string()),
+                reason: excerpt(&fault.reason),
             }));
         }
         undeclared_inside(tool.name, (schema, &arguments), field)

@@ -74,11 +74,11 @@ impl GoldCheck {
     /// - the gold does not satisfy it; the first fault is reported
     pub(super) fn check(&mut self, gold: &Value, json_schema: &Value) -> Result<(), DataError> {
         let validator = self.validators.of("json_schema", json_schema)?;
-        match validator.iter_errors(gold).next() {
+        match validator.first_fault(gold) {
             None => Ok(()),
-            Some(error) => Err(DataError::GoldInvalid {
-                pointer: error.instance_path().to_string(),
-                reason: excerpt(&error.to_string()),
+            Some(fault) => Err(DataError::GoldInvalid {
+                pointer: fault.place.to_string(),
+                reason: excerpt(&fault.reason),
             }),
         }
     }

@@ -36,7 +36,7 @@ pub struct ApiBankScore {
     pub rouge_l_plain: Option<f64>,
     /// Whether the query was solved; none if nobody judged it.
     pub success: Option<bool>,
-    /// Whether any completion could not be read.
+    /// Whether any completion could not be read, or the answer is too long to be compared.
     pub parse_error: bool,
 }
 
@@ -55,9 +55,15 @@ impl ApiBankScore {
         let (n_pred, n_gold, n_right) = sample.counts();
         let (path, gold_path) = sample.names();
         let delta_len = n_pred as i64 - n_gold as i64;
-        let rouge = |of: fn(&str, &str) -> f64| {
-            (!gold_response.is_empty()).then(|| of(&outcome.response, gold_response))
+        let mut is_too_long = false;
+        let mut rouge = |of: fn(&str, &str) -> Option<f64>| {
+            (!gold_response.is_empty()).then(|| {
+                let score = of(&outcome.response, gold_response);
+                is_too_long |= score.is_none();
+                score.unwrap_or(0.0)
+            })
         };
+        let (rouge_l, rouge_l_plain) = (rouge(rouge_l_apibank), rouge(rouge_l_plain));
         Self {
             n_pred,
             n_gold,
@@ -65,10 +71,10 @@ impl ApiBankScore {
             // Without gold calls there is no gold path, which is its only error.
             correct_path: correct_path(&path, &[gold_path]).ok(),
             delta_len: (n_gold > 0).then_some(delta_len),
-            rouge_l: rouge(rouge_l_apibank),
-            rouge_l_plain: rouge(rouge_l_plain),
+            rouge_l,
+            rouge_l_plain,
             success,
-            parse_error: !outcome.failures.is_empty(),
+            parse_error: is_too_long || !outcome.failures.is_empty(),
         }
     }
 

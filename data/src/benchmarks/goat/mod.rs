@@ -12,6 +12,7 @@
 mod api_bank;
 mod api_bank_report;
 mod calls;
+mod common_words;
 mod endpoints;
 mod facts;
 mod judge;

@@ -1,5 +1,7 @@
 //! What can keep a SLOT row or data set from being scored.
 
+use crate::budgets::COMPARED_LEAVES;
+
 /// Why there is no score. A bad completion is never an error: it scores zero.
 #[derive(Debug, thiserror::Error)]
 pub enum ScoreError {
@@ -29,5 +31,14 @@ pub enum ScoreError {
     EncoderShape {
         /// Number of texts that were given to it.
         n_texts: usize,
+    },
+    /// Comparing the texts of so many leaves would fill the memory with their vectors.
+    #[error(
+        "{n} leaves differ from the gold value's; at most {COMPARED_LEAVES} are compared by their \
+         likeness"
+    )]
+    TooManyLeaves {
+        /// Leaves at one place of both values whose texts differ.
+        n: usize,
     },
 }

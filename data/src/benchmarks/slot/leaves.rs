@@ -30,6 +30,24 @@ pub fn scalar_text(value: &Value) -> String {
     }
 }
 
+/// Whether a value has no values inside.
+pub(super) fn is_leaf(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => true,
+    }
+}
+
+/// The number of a value's leaves.
+pub(super) fn n_leaves(value: &Value) -> usize {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => fields.values().map(n_leaves).sum(),
+        Value::Array(items) if !items.is_empty() => items.iter().map(n_leaves).sum(),
+        _ => 1,
+    }
+}
+
 fn gather(value: &Value, path: String, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {

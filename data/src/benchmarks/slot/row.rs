@@ -1,7 +1,9 @@
 //! One completion to its row of numbers.
 //!
-//! A completion that does not parse scores zero everywhere and is never an error; only an
-//! unusable schema or a failing encoder keeps a row from being scored.
+//! A completion that does not parse, or that takes too much work, scores zero and is never an error:
+//! its violation says which. Only an unusable schema or a failing encoder keeps a row from being scored.
+
+use std::error::Error;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,6 +15,7 @@ use super::error::ScoreError;
 use super::schema_check::{SchemaChecker, SchemaMode, Violation};
 use super::similarity::{Agreement, Comparison};
 use crate::json;
+use crate::json_schema::BUDGET;
 
 /// The scores of one completion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,7 +34,8 @@ pub struct RowScore {
     pub exact_match: bool,
     /// Depth of the gold value.
     pub gold_depth: usize,
-    /// The rules of the plain schema that it breaks; one of rule `json` if it does not parse.
+    /// The rules of the plain schema that it breaks; one of rule `json` if it does not parse, and one
+    /// of rule `budget` if judging it takes more work than a completion may.
     pub violations: Vec<Violation>,
 }
 
@@ -148,11 +152,19 @@ impl CheckedRow {
             Err(error) => {
                 return Ok(Self {
                     comparison: None,
-                    score: unparsed(&error, gold_depth),
+                    score: unscored("json", &error, gold_depth),
                 });
             }
         };
-        let comparison = Comparison::new(&pred, row.gold);
+        let comparison = match Comparison::new(&pred, row.gold) {
+            Ok(comparison) => comparison,
+            Err(error) => {
+                return Ok(Self {
+                    comparison: None,
+                    score: unscored(BUDGET, &error, gold_depth),
+                });
+            }
+        };
         let violations = plain.errors(&pred);
         let score = RowScore {
             parses: true,
@@ -186,9 +198,10 @@ impl CheckedRow {
     }
 }
 
-fn unparsed(error: &json::JsonError, gold_depth: usize) -> RowScore {
+/// The score of a completion that is not read or not compared.
+fn unscored(rule: &str, error: &dyn Error, gold_depth: usize) -> RowScore {
     let violation = Violation {
-        rule: "json".to_owned(),
+        rule: rule.to_owned(),
         path: String::new(),
         message: error.to_string(),
     };
@@ -274,5 +287,20 @@ mod tests {
         let schema = json!({"type": 7});
         let error = score_row("oops", &schema, &json!({}), &HashEncoder).expect_err("unusable");
         assert!(matches!(error, ScoreError::Schema { .. }));
+    }
+
+    #[test]
+    fn a_completion_that_takes_too_much_work_is_broken_and_says_so() {
+        // Definitions that lead to the same place twice, seen by what no memory helps with.
+        let mut definitions = json!({"d0": {"type": "object", "unevaluatedProperties": true}});
+        for i in 1..=40 {
+            let below = json!({"properties": {"a": {"$ref": format!("#/$defs/d{}", i - 1)}}});
+            definitions[format!("d{i}")] = json!({"allOf": [below, below]});
+        }
+        let schema = json!({"$defs": definitions, "$ref": "#/$defs/d40"});
+        let raw = format!("{}{{}}{}", r#"{"a": "#.repeat(40), "}".repeat(40));
+        let score = score_row(&raw, &schema, &json!({}), &HashEncoder).expect("a usable schema");
+        assert!(score.parses && !score.schema && !score.strict_keys);
+        assert_eq!(score.violations[0].rule, BUDGET);
     }
 }

@@ -1,16 +1,13 @@
 //! A JSON Schema to a checker that says whether, and by which rule, a value fails.
 //!
-//! Draft 2020-12 unless `$schema` names another known draft; an unknown `$schema` counts as
-//! 2020-12. `format` and the content keywords are annotations, as in the specification.
-//! References outside the schema are never fetched: such a schema is an error.
+//! What of JSON Schema is asserted, and in how much work, says [`crate::json_schema`].
 
-use jsonschema::{Draft, Validator};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::error::ScoreError;
 use super::strict_keys::strict_keys;
-use crate::json::endless_work;
+use crate::json_schema::{BoundedValidator, Verdict};
 
 /// Which form of the schema a value is held to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +33,7 @@ pub struct Violation {
 /// A compiled schema.
 #[derive(Debug)]
 pub struct SchemaChecker {
-    validator: Validator,
+    validator: BoundedValidator,
 }
 
 impl SchemaChecker {
@@ -52,55 +49,34 @@ impl SchemaChecker {
             SchemaMode::Schema => schema.clone(),
             SchemaMode::StrictKeys => strict_keys(schema),
         };
-        if let Some(reason) = endless_work(&schema) {
-            return Err(ScoreError::Schema { reason });
-        }
-        let (schema, draft) = with_known_draft(schema);
-        let options = jsonschema::options()
-            .with_draft(draft)
-            .offline()
-            .should_validate_formats(false)
-            .without_content_media_type_support("application/json")
-            .without_content_encoding_support("base64");
-        match options.build(&schema) {
+        match BoundedValidator::new(&schema) {
             Ok(validator) => Ok(Self { validator }),
-            Err(error) => Err(ScoreError::Schema {
-                reason: schema_fault(&error),
+            Err(fault) if fault.pointer.is_empty() => Err(ScoreError::Schema {
+                reason: fault.reason,
+            }),
+            Err(fault) => Err(ScoreError::Schema {
+                reason: format!("at {}: {}", fault.pointer, fault.reason),
             }),
         }
     }
 
-    /// Whether the value is valid under the schema.
+    /// Whether the value is valid under the schema; not if finding out takes more than
+    /// [`VALIDATION_STEPS`](crate::budgets::VALIDATION_STEPS).
     pub fn is_valid(&self, value: &Value) -> bool {
-        self.validator.is_valid(value)
+        self.validator.verdict(value) == Verdict::Valid
     }
 
-    /// Lists every rule that the value breaks, in the order in which they are met.
+    /// Lists the rules that the value breaks, in the order in which they are met: at most
+    /// [`LISTED_FAULTS`](crate::budgets::LISTED_FAULTS), and the first of each rule. One of rule
+    /// `budget` says that finding them out takes more work than a value may.
     pub fn errors(&self, value: &Value) -> Vec<Violation> {
-        let violations = self.validator.iter_errors(value).map(|error| Violation {
-            rule: error.kind().keyword().to_owned(),
-            path: error.instance_path().to_string(),
-            message: error.masked().to_string(),
+        let faults = self.validator.faults(value).into_iter();
+        let violations = faults.map(|fault| Violation {
+            rule: fault.rule,
+            path: fault.place.to_string(),
+            message: fault.masked,
         });
         violations.collect()
-    }
-}
-
-fn with_known_draft(mut schema: Value) -> (Value, Draft) {
-    let draft = Draft::default().detect(&schema);
-    if draft != Draft::Unknown {
-        return (schema, draft);
-    }
-    if let Some(keywords) = schema.as_object_mut() {
-        keywords.shift_remove("$schema");
-    }
-    (schema, Draft::Draft202012)
-}
-
-fn schema_fault(error: &jsonschema::ValidationError<'_>) -> String {
-    match error.instance_path().to_string() {
-        path if path.is_empty() => error.to_string(),
-        path => format!("at {path}: {error}"),
     }
 }
 

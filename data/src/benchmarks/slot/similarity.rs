@@ -5,14 +5,13 @@
 //! Texts are compared without the blanks around them; equal texts are 1 without asking the
 //! encoder, which keeps an exact answer exact under any encoder.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 use serde_json::Value;
 
 use super::encoder::{Embeddings, SentenceEncoder};
 use super::error::ScoreError;
-use super::leaves::leaves;
+use super::leaves::{is_leaf, n_leaves, scalar_text};
+use crate::budgets::COMPARED_LEAVES;
 
 /// How well a prediction agrees with the gold value; each part lies in 0..=1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -27,6 +26,8 @@ pub struct Agreement {
 
 impl Agreement {
     fn new(matched: f64, n_pred: usize, n_gold: usize) -> Self {
+        // The sum of nothing is -0.
+        let matched = matched + 0.0;
         let (precision, recall) = (matched / n_pred as f64, matched / n_gold as f64);
         let sum = precision + recall;
         let f = if sum == 0.0 {
@@ -63,17 +64,18 @@ pub fn value_similarity(
 ///
 /// # Errors
 ///
-/// - the encoder fails
+/// - the encoder fails, or more than [`COMPARED_LEAVES`] leaves differ
 ///
 /// # Source
 ///
-/// SLOT, section 3 (content similarity); pairing and texts as this module and [`leaves`] say.
+/// SLOT, section 3 (content similarity); pairing and texts as this module and
+/// [`leaves`](super::leaves()) say.
 pub fn content_agreement(
     pred: &Value,
     gold: &Value,
     encoder: &dyn SentenceEncoder,
 ) -> Result<Agreement, ScoreError> {
-    let comparison = Comparison::new(pred, gold);
+    let comparison = Comparison::new(pred, gold)?;
     Ok(comparison.content(&Embeddings::of(comparison.texts(), encoder)?))
 }
 
@@ -124,6 +126,29 @@ pub(crate) fn is_blank(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
 
+/// Pairs the leaves that stand at one place of both values, in the order of `pred`: both are walked at
+/// once, because the paths to the leaves may be longer than the values.
+fn pair_up(pred: &Value, gold: &Value, pairs: &mut Vec<Pair>) {
+    match (pred, gold) {
+        (Value::Object(pred), Value::Object(gold)) if !pred.is_empty() && !gold.is_empty() => {
+            for (key, field) in pred {
+                if let Some(gold) = gold.get(key) {
+                    pair_up(field, gold, pairs);
+                }
+            }
+        }
+        (Value::Array(pred), Value::Array(gold)) if !pred.is_empty() && !gold.is_empty() => {
+            for (item, gold) in pred.iter().zip(gold) {
+                pair_up(item, gold, pairs);
+            }
+        }
+        (pred, gold) if is_leaf(pred) && is_leaf(gold) => {
+            pairs.push(Pair::new(&scalar_text(pred), &scalar_text(gold)));
+        }
+        _ => {}
+    }
+}
+
 /// The leaves that a prediction shares with the gold, before any text is encoded.
 #[derive(Debug)]
 pub(super) struct Comparison {
@@ -133,19 +158,22 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    pub(super) fn new(pred: &Value, gold: &Value) -> Self {
-        let (pred, gold) = (leaves(pred), leaves(gold));
-        let (n_pred, n_gold) = (pred.len(), gold.len());
-        let gold_texts: HashMap<String, String> = gold.into_iter().collect();
-        let pairs = pred
-            .iter()
-            .filter_map(|(path, text)| Some(Pair::new(text, gold_texts.get(path)?)))
-            .collect();
-        Self {
-            n_pred,
-            n_gold,
-            pairs,
+    /// # Errors
+    ///
+    /// - more than [`COMPARED_LEAVES`] leaves differ
+    pub(super) fn new(pred: &Value, gold: &Value) -> Result<Self, ScoreError> {
+        let mut pairs = Vec::new();
+        pair_up(pred, gold, &mut pairs);
+        let is_differing = |pair: &&Pair| matches!(pair, Pair::Differing(..));
+        let n_differing = pairs.iter().filter(is_differing).count();
+        if n_differing > COMPARED_LEAVES {
+            return Err(ScoreError::TooManyLeaves { n: n_differing });
         }
+        Ok(Self {
+            n_pred: n_leaves(pred),
+            n_gold: n_leaves(gold),
+            pairs,
+        })
     }
 
     /// The texts whose vectors [`Comparison::content`] needs.
@@ -180,7 +208,7 @@ mod tests {
     use serde_json::json;
 
     fn exact(pred: Value, gold: Value) -> [f64; 3] {
-        let agreement = Comparison::new(&pred, &gold).exact();
+        let agreement = Comparison::new(&pred, &gold).expect("few leaves").exact();
         [agreement.precision, agreement.recall, agreement.f]
     }
 
@@ -239,7 +267,47 @@ mod tests {
         let gold = json!({"name": "Hotel Adler", "stars": 4, "parking": false});
         let pred = json!({"name": "Adler Hotel", "stars": 4, "parking": true});
         let content = content_agreement(&pred, &gold, &HashEncoder).expect("hash");
-        let exact = Comparison::new(&pred, &gold).exact();
+        let exact = Comparison::new(&pred, &gold).expect("few leaves").exact();
         assert!(content.f > exact.f, "{} and {}", content.f, exact.f);
+    }
+
+    #[test]
+    fn leaves_are_paired_as_their_paths_say() {
+        let values = [
+            json!({"a": [1, {"b": "x"}], "c": {}}),
+            json!({"c": [], "a": [1.0, {"b": "y", "d": null}, 2]}),
+            json!({"a": {"0": 1}}),
+            json!([[], {}, ""]),
+            json!({}),
+            json!("x"),
+        ];
+        for pred in &values {
+            for gold in &values {
+                let gold_leaves = super::super::leaves::leaves(gold);
+                let paired = super::super::leaves::leaves(pred);
+                let paired = paired
+                    .iter()
+                    .filter(|(path, _)| gold_leaves.iter().any(|(other, _)| other == path));
+                let comparison = Comparison::new(pred, gold).expect("few leaves");
+                assert_eq!(comparison.pairs.len(), paired.count(), "{pred} {gold}");
+                assert_eq!(comparison.n_gold, gold_leaves.len());
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_in_common_is_zero_and_not_minus_zero() {
+        let none = content_agreement(&json!(1), &json!([1]), &HashEncoder).expect("hash");
+        for part in [none.precision, none.recall, none.f] {
+            assert!(part == 0.0 && part.is_sign_positive());
+        }
+    }
+
+    #[test]
+    fn differing_leaves_are_bounded_and_equal_ones_are_not() {
+        let items = |from: usize| Value::from_iter(from..from + COMPARED_LEAVES + 1);
+        assert!(Comparison::new(&items(0), &items(0)).is_ok());
+        let error = Comparison::new(&items(0), &items(1)).expect_err("too many");
+        assert!(error.to_string().contains("100001 leaves"), "{error}");
     }
 }

@@ -12,6 +12,7 @@ use crate::text::Tokenizer;
 
 mod calls;
 mod golds;
+mod hostile;
 mod keys;
 mod properties;
 mod refusals;

@@ -2,18 +2,17 @@
 //!
 //! Validators try the branches of `anyOf` and its like one after another, and references let few
 //! lines stand for billions of tries: thirty definitions, each of which names the one before it
-//! twice. Nothing can stop a validator that has begun, so such a schema is refused before.
-//! What lies deeper in the value is not counted: the value itself bounds that.
+//! twice. A step down into the value is charged for the ways at the place below it, because a
+//! validator may go them without looking at the value; a schema with too many is refused.
+//! What lies deeper in the value is not counted: two ways that lead to the same child double at
+//! each level, which the budget of the walk bounds.
 
 use std::collections::HashMap;
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-/// Ways that are tried at one place. The widest schema of JSONSchemaBench has 91.
-const MAX_PATHS: u64 = 100_000;
-/// Schemas that lead to each other at one place. Validators recurse over them.
-const MAX_LEVELS: usize = 500;
+use crate::budgets::{SCHEMA_LEVELS, SCHEMA_WAYS};
 
 const LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 const SINGLES: [&str; 4] = ["not", "if", "then", "else"];
@@ -21,20 +20,40 @@ const MAPS: [&str; 2] = ["dependentSchemas", "dependencies"];
 const NAMES: [&str; 4] = ["$id", "id", "$anchor", "$dynamicAnchor"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// Says what is wrong with a schema whose validation may not come to an end; `None` if it will.
-pub(crate) fn endless_work(schema: &Value) -> Option<String> {
+/// What a schema asks of a validator at one place of a value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ways {
+    /// The most ways through the branches at one place.
+    pub(super) most: u64,
+    /// The most schemas that lead to each other at one place.
+    pub(super) n_levels: usize,
+    /// Whether a schema leads to itself at one place, so that what it says depends on where one
+    /// begins.
+    pub(super) has_circle: bool,
+}
+
+/// # Errors
+///
+/// - the schema has more ways, or more schemas that lead to each other, than a validator can go
+pub(super) fn ways(schema: &Value) -> Result<Ways, String> {
     let mut paths = Paths {
         root: schema,
         named: HashMap::new(),
         counted: HashMap::new(),
+        has_circle: false,
     };
     let mut schemas = Vec::new();
+    let mut n_references = 0;
     let mut left = vec![schema];
     while let Some(value) = left.pop() {
         match value {
             Value::Array(items) => left.extend(items),
             Value::Object(fields) => {
                 schemas.push(value);
+                n_references += REFERENCES
+                    .iter()
+                    .filter(|r| fields.contains_key(**r))
+                    .count();
                 left.extend(fields.values());
                 let names = NAMES.iter().filter_map(|name| fields.get(*name)?.as_str());
                 paths.named.extend(names.map(|name| (name, value)));
@@ -42,52 +61,80 @@ pub(crate) fn endless_work(schema: &Value) -> Option<String> {
             _ => {}
         }
     }
+    let (mut most, mut n_levels) = (1, 0);
     for schema in schemas {
-        match paths.count(schema, 0) {
-            None => {
-                return Some(format!(
-                    "more than {MAX_LEVELS} schemas lead to each other by $ref, allOf and their \
-                     like; shorten the chain"
-                ));
-            }
-            Some(n) if n > MAX_PATHS => {
-                return Some(format!(
-                    "there are more than {MAX_PATHS} ways through the branches of its anyOf, \
-                     oneOf and allOf at one place; say each branch once"
-                ));
-            }
-            Some(_) => {}
+        let Some(found) = paths.count(schema, 0) else {
+            return Err(format!(
+                "more than {SCHEMA_LEVELS} schemas lead to each other by $ref, allOf and their \
+                 like; shorten the chain"
+            ));
+        };
+        if found.n_ways > SCHEMA_WAYS {
+            return Err(format!(
+                "there are more than {SCHEMA_WAYS} ways through the branches of its anyOf, \
+                 oneOf and allOf at one place; say each branch once"
+            ));
         }
+        most = most.max(found.n_ways);
+        n_levels = n_levels.max(found.height);
     }
-    None
+    if paths.has_circle {
+        // On a circle the longest way depends on where it begins.
+        n_levels += n_references;
+    }
+    Ok(Ways {
+        most,
+        n_levels,
+        has_circle: paths.has_circle,
+    })
+}
+
+#[derive(Clone, Copy)]
+struct Counted {
+    n_ways: u64,
+    height: usize,
 }
 
 struct Paths<'s> {
     root: &'s Value,
     /// Schemas by their own name.
     named: HashMap<&'s str, &'s Value>,
-    /// Ways through the schema at an address; 0 while it is counted, since validators meet a
+    /// Ways through the schema at an address; none while it is counted, since validators meet a
     /// circle once.
-    counted: HashMap<*const Value, u64>,
+    counted: HashMap<*const Value, Option<Counted>>,
+    has_circle: bool,
 }
 
 impl<'s> Paths<'s> {
     /// Ways through `schema`, itself among them; `None` where it is too deep.
-    fn count(&mut self, schema: &'s Value, n_levels: usize) -> Option<u64> {
+    fn count(&mut self, schema: &'s Value, n_levels: usize) -> Option<Counted> {
         let address = std::ptr::from_ref(schema);
-        if let Some(&n) = self.counted.get(&address) {
-            return Some(n);
+        match self.counted.get(&address) {
+            Some(Some(counted)) => return Some(*counted),
+            Some(None) => {
+                self.has_circle = true;
+                return Some(Counted {
+                    n_ways: 0,
+                    height: 0,
+                });
+            }
+            None => {}
         }
-        if n_levels > MAX_LEVELS {
+        if n_levels > SCHEMA_LEVELS {
             return None;
         }
-        self.counted.insert(address, 0);
-        let mut n = 1_u64;
+        self.counted.insert(address, None);
+        let mut counted = Counted {
+            n_ways: 1,
+            height: 0,
+        };
         for branch in self.branches(schema) {
-            n = n.saturating_add(self.count(branch, n_levels + 1)?);
+            let below = self.count(branch, n_levels + 1)?;
+            counted.n_ways = counted.n_ways.saturating_add(below.n_ways);
+            counted.height = counted.height.max(below.height + 1);
         }
-        self.counted.insert(address, n);
-        Some(n)
+        self.counted.insert(address, Some(counted));
+        Some(counted)
     }
 
     /// The schemas that hold for the same place of the value.
@@ -151,9 +198,9 @@ mod tests {
     #[test]
     fn branches_that_double_at_each_step_are_refused_before_anything_is_validated() {
         for keyword in ["allOf", "anyOf", "oneOf"] {
-            let found = endless_work(&doubled(30, keyword)).expect("2^30 ways");
+            let found = ways(&doubled(30, keyword)).expect_err("2^30 ways");
             assert!(found.contains("100000 ways"), "{found}");
-            assert_eq!(endless_work(&doubled(8, keyword)), None);
+            assert!(ways(&doubled(8, keyword)).is_ok());
         }
     }
 
@@ -165,7 +212,7 @@ mod tests {
             definitions.push(json!({"$anchor": format!("a{i}"), "anyOf": [before, before]}));
         }
         let schema = json!({"$defs": {"all": definitions}, "$ref": "#a30"});
-        assert!(endless_work(&schema).is_some());
+        assert!(ways(&schema).is_err());
     }
 
     #[test]
@@ -177,8 +224,8 @@ mod tests {
             }
             json!({"$defs": definitions, "$ref": format!("#/$defs/d{n}")})
         };
-        assert_eq!(endless_work(&chain(100)), None);
-        let found = endless_work(&chain(100_000)).expect("a long chain");
+        assert!(ways(&chain(100)).is_ok());
+        let found = ways(&chain(100_000)).expect_err("a long chain");
         assert!(found.contains("shorten"), "{found}");
     }
 
@@ -192,7 +239,7 @@ mod tests {
             json!({"anyOf": branches}),
             json!(true),
         ] {
-            assert_eq!(endless_work(&schema), None, "{schema}");
+            assert!(ways(&schema).is_ok(), "{schema}");
         }
     }
 }
