@@ -113,3 +113,14 @@ pub const ROUGE_STEPS: u64 = 400_000_000;
 /// Leaves of a completion that differ from the gold value's and are compared by their likeness: their
 /// vectors take 1.5 KB each. SLOT's golds have some dozens.
 pub const COMPARED_LEAVES: usize = 100_000;
+
+/// Pairs of `patternProperties` whose patterns are compared as automata, each within a millisecond;
+/// those that begin with different texts are told apart without.
+pub const PATTERN_PAIRS: usize = 2_000;
+
+/// Pairs of alternatives of `oneOf` that are compared with each other: 1,000 alternatives.
+pub const ALTERNATIVE_PAIRS: usize = 500_000;
+
+/// Remainders by which the multiples of a step of `multipleOf` are told apart: each is a state of an
+/// automaton, which is walked over all tokens of the vocabulary.
+pub const STEP_REMAINDERS: u32 = 5_000;

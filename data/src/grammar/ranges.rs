@@ -8,6 +8,8 @@
 
 use llguidance::derivre::RegexAst;
 
+use crate::budgets::STEP_REMAINDERS;
+
 /// Decimals that a step of `multipleOf` may have.
 const STEP_DECIMALS: i32 = 4;
 const STEP_SCALE: i128 = 10_000;
@@ -190,6 +192,15 @@ impl Numbers {
                 .filter(|step| *step <= MAX_STEP)
                 .and_then(|step| u32::try_from(step).ok());
             let step = step.ok_or("its steps of multipleOf have too large a common multiple")?;
+            let n_remainders = without_twos_and_fives(step);
+            if n_remainders > STEP_REMAINDERS {
+                return Err(format!(
+                    "multiples of {} are told apart by {n_remainders} remainders; at most \
+                     {STEP_REMAINDERS} are followed, which is the step in units of 0.0001 without its \
+                     factors 2 and 5",
+                    f64::from(step) / 1e4
+                ));
+            }
             parts.push(multiples(step));
         }
         Ok(RegexAst::And(parts))
@@ -215,6 +226,17 @@ fn multiples(units: u32) -> RegexAst {
         ])
     });
     RegexAst::Or(options.collect())
+}
+
+/// The digits of a decimal tell at once whether it has a factor of 2 or 5; for the rest of a step, an
+/// automaton follows the remainder.
+fn without_twos_and_fives(mut step: u32) -> u32 {
+    for factor in [2, 5] {
+        while step > 0 && step.is_multiple_of(factor) {
+            step /= factor;
+        }
+    }
+    step
 }
 
 fn greatest_common(mut a: u64, mut b: u64) -> u64 {

@@ -154,9 +154,17 @@ impl BoundedValidator {
     }
 
     fn decide(&self, value: &Value) -> Verdict {
-        let allowance = self.allowance(value);
-        let plain = within(allowance, || self.validator.is_valid(CountedValue(value)));
-        let is_valid = plain.or_else(|| self.remember(value, allowance));
+        let whole = self.allowance(value);
+        // Most values take a thousandth of it; where definitions are walked again and again, the
+        // memory is asked before all of it is spent.
+        let tenth = Allowance {
+            n_steps: whole.n_steps / 10,
+            ..whole
+        };
+        let plain = |allowance| within(allowance, || self.validator.is_valid(CountedValue(value)));
+        let is_valid = plain(tenth)
+            .or_else(|| self.remember(value, whole))
+            .or_else(|| plain(whole));
         match is_valid {
             Some(true) => Verdict::Valid,
             Some(false) => Verdict::Invalid,

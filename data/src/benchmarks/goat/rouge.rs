@@ -13,6 +13,9 @@ use crate::budgets::ROUGE_STEPS;
 /// Keeps the package's division from 0/0; it also keeps a perfect answer just below 1.
 const EPSILON: f64 = 1e-8;
 
+/// What a pair of sentences takes beside its table, in steps of the table.
+const STEPS_OF_A_PAIR: usize = 2_000;
+
 /// ROUGE-L F as API-Bank computes it, 0 to just below 1; 0 if either text has no sentence. None if
 /// comparing the texts takes more than [`ROUGE_STEPS`].
 ///
@@ -63,8 +66,8 @@ fn common_words(hypothesis: &[Vec<usize>], reference: &[Vec<usize>]) -> Option<H
                 if union.contains(word) {
                     break;
                 }
-                // What a pair takes beside its table.
-                steps.take(reference.len() + hypothesis[*sentence].len())?;
+                let n_words = reference.len() + hypothesis[*sentence].len();
+                steps.take(STEPS_OF_A_PAIR + 20 * n_words)?;
                 let found = common_subsequence(reference, hypothesis[*sentence], &mut steps)?;
                 union.extend(found.into_iter().map(|at| reference[at]));
             }

@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 
 use super::read::Reader;
 use super::{Arrays, Objects, Patterns, Schema, Texts};
+use crate::budgets::ALTERNATIVE_PAIRS;
 use crate::grammar::error::GrammarError;
 
 fn smaller<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
@@ -175,7 +176,7 @@ impl Reader<'_> {
             let of_b = b.by_pattern.get(pattern).unwrap_or(&b.rest).clone();
             by_pattern.insert(pattern.clone(), self.meet(of_a, of_b, n_levels)?);
         }
-        Patterns::check_disjoint(by_pattern.keys())?;
+        self.patterns.check_disjoint(by_pattern.keys())?;
         let mut required = a.required;
         required.extend(b.required);
         let met = Objects {
@@ -208,6 +209,7 @@ impl Reader<'_> {
             }
         }
         if kept.len() > 1 && is_one {
+            self.compare_alternatives(kept.len())?;
             let mut pairs = kept
                 .iter()
                 .enumerate()
@@ -225,6 +227,24 @@ impl Reader<'_> {
             }
             (_, None) => never.unwrap_or_else(|| Schema::never("there is no alternative")),
         })
+    }
+
+    /// Counts the pairs of alternatives that are compared.
+    ///
+    /// # Errors
+    ///
+    /// - there are more than [`ALTERNATIVE_PAIRS`] in the schema
+    fn compare_alternatives(&mut self, n: usize) -> Result<(), GrammarError> {
+        self.n_pairs = self.n_pairs.saturating_add(n.saturating_mul(n - 1) / 2);
+        match self.n_pairs > ALTERNATIVE_PAIRS {
+            true => Err(GrammarError::TooLarge {
+                reason: format!(
+                    "whether a value fits two alternatives of oneOf takes comparing more than \
+                     {ALTERNATIVE_PAIRS} pairs of them; write anyOf, or enum for constants"
+                ),
+            }),
+            false => Ok(()),
+        }
     }
 
     /// Whether no value visibly is in both sets.

@@ -1,21 +1,24 @@
 //! Regular expressions of schemas, asked what they match.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
 
 use llguidance::derivre::{Regex, RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
 
 use super::refused;
+use crate::budgets::PATTERN_PAIRS;
 use crate::grammar::error::GrammarError;
 
 /// Steps after which an expression is given up.
 const MAX_FUEL: u64 = 10_000;
 
-/// Patterns of keys and strings, each compiled once.
+/// Patterns of keys and strings, each compiled once, and each pair of keys' patterns compared once.
 #[derive(Default)]
 pub(in crate::grammar) struct Patterns {
     compiled: RefCell<HashMap<String, Regex>>,
+    disjoint: RefCell<HashSet<(String, String)>>,
+    n_compared: Cell<usize>,
 }
 
 impl std::fmt::Debug for Patterns {
@@ -53,27 +56,73 @@ impl Patterns {
     /// # Errors
     ///
     /// - two of the patterns may match one text
+    /// - more than [`PATTERN_PAIRS`] pairs would have to be compared
     pub(super) fn check_disjoint<'p>(
-        patterns: impl Iterator<Item = &'p String> + Clone,
+        &self,
+        patterns: impl Iterator<Item = &'p String>,
     ) -> Result<(), GrammarError> {
-        for (idx, first) in patterns.clone().enumerate() {
-            for second in patterns.clone().skip(idx + 1) {
-                let both = [first, second].map(|pattern| Self::expression(pattern));
-                let mut both = compile(&RegexAst::And(both.to_vec())).map_err(|_| {
-                    refused(format!(
-                        "can't determine if patternProperty regexes /{first}/ and /{second}/ are \
-                         disjoint"
-                    ))
-                })?;
-                if !both.always_empty() {
-                    return Err(refused(format!(
-                        "patternProperty regexes /{first}/ and /{second}/ are not disjoint"
-                    )));
+        let patterns: Vec<(&String, Option<String>)> = patterns
+            .map(|pattern| (pattern, literal_beginning(pattern)))
+            .collect();
+        for (idx, (first, begins)) in patterns.iter().enumerate() {
+            for (second, other_begins) in &patterns[idx + 1..] {
+                let is_apart = match (begins, other_begins) {
+                    (Some(a), Some(b)) => !a.starts_with(b.as_str()) && !b.starts_with(a.as_str()),
+                    _ => false,
+                };
+                if !is_apart {
+                    self.compare(first, second)?;
                 }
             }
         }
         Ok(())
     }
+
+    fn compare(&self, first: &str, second: &str) -> Result<(), GrammarError> {
+        let pair = (first.to_owned(), second.to_owned());
+        if self.disjoint.borrow().contains(&pair) {
+            return Ok(());
+        }
+        self.n_compared.set(self.n_compared.get() + 1);
+        if self.n_compared.get() > PATTERN_PAIRS {
+            return Err(GrammarError::TooLarge {
+                reason: format!(
+                    "whether a key has two patterns of patternProperties takes comparing more than \
+                     {PATTERN_PAIRS} pairs of them; begin each with ^ and a text of its own"
+                ),
+            });
+        }
+        let both = [first, second].map(Self::expression);
+        let mut both = compile(&RegexAst::And(both.to_vec())).map_err(|_| {
+            refused(format!(
+                "can't determine if patternProperty regexes /{first}/ and /{second}/ are disjoint"
+            ))
+        })?;
+        if !both.always_empty() {
+            return Err(refused(format!(
+                "patternProperty regexes /{first}/ and /{second}/ are not disjoint"
+            )));
+        }
+        self.disjoint.borrow_mut().insert(pair);
+        Ok(())
+    }
+}
+
+/// The text with which all that a pattern finds begins, where it visibly says so: two patterns of
+/// which neither's is the other's beginning find no text in common.
+fn literal_beginning(pattern: &str) -> Option<String> {
+    let rest = pattern.strip_prefix('^')?;
+    // An alternative may begin with anything.
+    if rest.contains('|') {
+        return None;
+    }
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | ' ' | '@');
+    let mut beginning: String = rest.chars().take_while(is_plain).collect();
+    // The last one may be there any number of times, or not at all.
+    if rest[beginning.len()..].starts_with(['?', '*', '+', '{']) {
+        beginning.pop();
+    }
+    Some(beginning)
 }
 
 /// An automaton of an expression.

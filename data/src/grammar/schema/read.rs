@@ -26,6 +26,7 @@ pub(in crate::grammar) fn read(lowered: &Map<String, Value>) -> Result<Schemas, 
         definitions,
         patterns: Patterns::default(),
         n_work: 0,
+        n_pairs: 0,
     };
     let root = reader.object(lowered)?;
     for name in 0..reader.definitions.len() {
@@ -53,6 +54,8 @@ pub(super) struct Reader<'v> {
     states: Vec<Definition>,
     pub(super) patterns: Patterns,
     n_work: usize,
+    /// Pairs of alternatives that were compared.
+    pub(super) n_pairs: usize,
 }
 
 impl<'v> Reader<'v> {
@@ -204,7 +207,7 @@ impl<'v> Reader<'v> {
                 parts.insert(key.clone(), self.schema(value)?);
             }
         }
-        Patterns::check_disjoint(objects.by_pattern.keys())?;
+        self.patterns.check_disjoint(objects.by_pattern.keys())?;
         // A declared key keeps to the pattern that it matches, too.
         for (key, property) in &mut objects.properties {
             for (pattern, schema) in &objects.by_pattern {
