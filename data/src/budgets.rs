@@ -124,3 +124,12 @@ pub const ALTERNATIVE_PAIRS: usize = 500_000;
 /// Remainders by which the multiples of a step of `multipleOf` are told apart: each is a state of an
 /// automaton, which is walked over all tokens of the vocabulary.
 pub const STEP_REMAINDERS: u32 = 5_000;
+
+/// How often parts of a schema with an `$id` are compiled: each anew for each way that leads to it.
+pub const COMPILED_RESOURCES: usize = 2_000;
+
+/// Patterns of one schema.
+pub const SCHEMA_PATTERNS: usize = 10_000;
+
+/// Patterns of one schema whose automaton takes more than 256 KiB, or that look around or back.
+pub const LARGE_PATTERNS: usize = 32;

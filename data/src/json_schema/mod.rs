@@ -10,6 +10,7 @@
 //! valid is asked before what it breaks, because that has a memory; and errors, which the crate
 //! gathers whole for each branch, have a budget of bytes.
 
+mod compile;
 mod counted;
 mod memory;
 mod unique;
@@ -25,6 +26,7 @@ use jsonschema::paths::Location;
 use jsonschema::{Draft, PatternOptions, ValidationError, ValidationOptions, Validator};
 use serde_json::Value;
 
+use self::compile::{PATTERN_BYTES, compiled, pattern_cost};
 use self::counted::{Allowance, Counted, CountedValue, within};
 use self::ways::{Ways, ways};
 use crate::budgets::{
@@ -100,20 +102,18 @@ impl BoundedValidator {
     ///
     /// - the schema is neither an object nor a boolean, or breaks its draft's meta-schema
     /// - a reference leads nowhere or outside the schema, or a pattern is no regular expression
-    /// - its branches multiply so that validating would not come to an end
+    /// - its branches multiply so that validating would not come to an end, its resources so that
+    ///   compiling would not, or its patterns are too many
     pub(crate) fn new(schema: &Value) -> Result<Self, SchemaFault> {
         let ways = ways(schema).map_err(|reason| SchemaFault {
             pointer: String::new(),
             reason,
         })?;
+        let cost = pattern_cost(schema)?;
         let (schema, draft) = with_known_draft(schema.clone());
-        let validator = options(draft).build(&schema).map_err(|error| SchemaFault {
-            pointer: error.instance_path().to_string(),
-            reason: bounded(format_args!("{error}")),
-        })?;
         Ok(Self {
-            validator,
-            per_text: per_text(&schema),
+            validator: compiled(&schema, options(draft))?,
+            per_text: cost.per_text,
             schema,
             draft,
             ways,
@@ -233,16 +233,20 @@ impl BoundedValidator {
     }
 }
 
-fn options(
-    draft: Draft,
-) -> ValidationOptions<'static, std::sync::Arc<dyn jsonschema::Retrieve>, Counted> {
+/// What fetches what a reference names outside of its schema: here nothing does.
+type Retriever = std::sync::Arc<dyn jsonschema::Retrieve>;
+
+fn options(draft: Draft) -> ValidationOptions<'static, Retriever, Counted> {
+    let patterns = PatternOptions::fancy_regex()
+        .backtrack_limit(BACKTRACK_STEPS)
+        .size_limit(PATTERN_BYTES);
     jsonschema::options_for::<Counted>()
         .with_draft(draft)
         .offline()
         .should_validate_formats(false)
         .without_content_media_type_support("application/json")
         .without_content_encoding_support("base64")
-        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_STEPS))
+        .with_pattern_options(patterns)
 }
 
 fn with_known_draft(mut schema: Value) -> (Value, Draft) {
@@ -254,37 +258,6 @@ fn with_known_draft(mut schema: Value) -> (Value, Draft) {
         keywords.shift_remove("$schema");
     }
     (schema, Draft::Draft202012)
-}
-
-/// Looks that a text is worth beside its length: patterns that look around or back are tried in
-/// more and more ways, at most [`BACKTRACK_STEPS`].
-fn per_text(schema: &Value) -> u64 {
-    let (mut n_tries, mut left) = (0_u64, vec![schema]);
-    let mut count = |pattern: &str| {
-        let translated = jsonschema_regex::to_rust_regex(pattern);
-        let is_linear = translated.is_ok_and(|pattern| regex::Regex::new(&pattern).is_ok());
-        n_tries += if is_linear {
-            0
-        } else {
-            BACKTRACK_STEPS as u64 / 20
-        };
-    };
-    while let Some(value) = left.pop() {
-        match value {
-            Value::Array(items) => left.extend(items),
-            Value::Object(fields) => {
-                if let Some(pattern) = fields.get("pattern").and_then(Value::as_str) {
-                    count(pattern);
-                }
-                if let Some(named) = fields.get("patternProperties").and_then(Value::as_object) {
-                    named.keys().for_each(|pattern| count(pattern));
-                }
-                left.extend(fields.values());
-            }
-            _ => {}
-        }
-    }
-    n_tries
 }
 
 /// How far a value goes.

@@ -173,6 +173,68 @@ fn patterns_that_go_back_and_forth_are_bounded() {
     assert_ne!(verdict, Verdict::Valid);
 }
 
+fn refusal(schema: &Value) -> String {
+    match BoundedValidator::new(schema) {
+        Ok(_) => panic!("{schema} is accepted"),
+        Err(fault) => fault.reason,
+    }
+}
+
+/// Resources of which each leads to the next in two ways.
+fn resources(n: usize) -> Value {
+    let mut definitions = Map::new();
+    for i in 0..n {
+        let ways = [
+            json!({"$ref": format!("b{i}")}),
+            json!({"$ref": format!("c{i}")}),
+        ];
+        definitions.insert(
+            format!("a{i}"),
+            json!({"$id": format!("a{i}"), "anyOf": ways}),
+        );
+        for way in ["b", "c"] {
+            let next = json!({"a": {"$ref": format!("a{}", i + 1)}});
+            let name = format!("{way}{i}");
+            definitions.insert(name.clone(), json!({"$id": name, "properties": next}));
+        }
+    }
+    definitions.insert(
+        format!("a{n}"),
+        json!({"$id": format!("a{n}"), "type": "object"}),
+    );
+    json!({"$id": "https://example.org/root", "$ref": "a0", "$defs": definitions})
+}
+
+#[test]
+fn resources_that_lead_to_each_other_in_many_ways_are_refused_while_they_compile() {
+    assert_eq!(
+        bounded_validator(&resources(4)).verdict(&json!({"a": {}})),
+        Verdict::Valid
+    );
+    let reason = refusal(&resources(28));
+    assert!(reason.contains("in more than 2000 ways"), "{reason}");
+}
+
+#[test]
+fn many_and_large_patterns_are_refused_before_they_are_compiled() {
+    let large = (0..300).map(|i| json!({"pattern": format!("(a{{1,500}}){{1,100}}{i}")}));
+    let reason = refusal(&json!({"allOf": large.collect::<Vec<_>>()}));
+    assert!(reason.contains("more than 32 of its patterns"), "{reason}");
+    let many = (0..10_001).map(|i| (format!("^k{i}"), json!(true)));
+    let reason = refusal(&json!({"patternProperties": Map::from_iter(many)}));
+    assert!(reason.contains("10001 patterns"), "{reason}");
+}
+
+#[test]
+fn keys_that_many_patterns_are_compared_with_are_charged() {
+    let patterns = (0..3_000).map(|i| (format!("^k{i}x.*y$"), json!(true)));
+    let schema = json!({"patternProperties": Map::from_iter(patterns)});
+    let keys = |n: usize| Value::Object((0..n).map(|i| (format!("k{i}"), json!(i))).collect());
+    let validator = bounded_validator(&schema);
+    assert_eq!(validator.verdict(&keys(200)), Verdict::Valid);
+    assert_eq!(validator.verdict(&keys(20_000)), Verdict::TooMuchWork);
+}
+
 /// Random schemas over few names, so that values meet them often.
 struct Schemas {
     random: SeededRandom,
