@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, FILES, assert_complains, assert_refused};
-use crate::support::model;
+use crate::support::{fixture, model};
 use crate::workplace::{Answer, Workplace, tooltune};
 
 const NOT_FINITE: i32 = 5;
@@ -272,6 +272,27 @@ fn encoders_are_checked_as_language_models_are() {
         of_cls.contains("\"value\"") && of_cls != whole,
         "{of_cls} {whole}"
     );
+}
+
+#[test]
+fn an_encoder_with_weights_that_are_not_finite_is_refused() {
+    let workplace = Workplace::new();
+    let folder = workplace.path("encoder");
+    std::fs::create_dir(&folder).unwrap();
+    for entry in std::fs::read_dir(fixture("retriever/model")).unwrap() {
+        let entry = entry.unwrap();
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
+        }
+    }
+    let tensor = "embeddings.word_embeddings.weight";
+    let file = folder.join("model.safetensors");
+    overwrite(&file, tensor, &[1.0, 2.0, f32::INFINITY]);
+    let line = json!({"op": "slot.value_sim", "input": {"a": "a red cat", "b": "the dog"}});
+    workplace.write("line.jsonl", line.to_string());
+    let answer = workplace.run(["score", "--encoder", "encoder", "line.jsonl"]);
+    let said = format!("tensor {tensor}: it holds inf at element 2");
+    assert!(answer.stdout.contains(&said), "{}", answer.stdout);
 }
 
 #[test]

@@ -158,6 +158,25 @@ impl Weights {
         })
     }
 
+    /// As [`read_f32`](Self::read_f32), for weights whose every use would be spoilt by one number.
+    ///
+    /// # Errors
+    ///
+    /// As there, or a value is NaN or infinite.
+    pub fn read_finite_f32(&self, name: &str) -> Result<HostTensor, CheckpointError> {
+        let tensor = self.read_f32(name)?;
+        let Some(element) = tensor.values.iter().position(|value| !value.is_finite()) else {
+            return Ok(tensor);
+        };
+        let path = self.files[self.stored(name)?.file_idx].path();
+        let problem = format!("it holds {} at element {element}", tensor.values[element]);
+        Err(CheckpointError::malformed(
+            path,
+            format!("tensor {name}"),
+            problem,
+        ))
+    }
+
     /// The tensors that hold NaN or infinity, each with its first such element; those in formats
     /// without a conversion are passed over. Reads all weights, one tensor at a time.
     ///

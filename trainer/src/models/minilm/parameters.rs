@@ -130,7 +130,8 @@ impl ParameterLayout {
     ///
     /// # Errors
     ///
-    /// Missing, extra or misshapen tensors (all in one error), or a file that cannot be read.
+    /// Missing, extra or misshapen tensors (all in one error), one that is not finite, or a file that
+    /// cannot be read.
     pub fn read(&self, weights: &Weights, device: &Device) -> Result<Tensor<1>, CheckpointError> {
         let mut expected: Vec<(String, Vec<usize>)> = self
             .slots
@@ -145,7 +146,7 @@ impl ParameterLayout {
         weights.check(&expected)?;
         let mut values = Vec::with_capacity(self.len());
         for slot in &self.slots {
-            values.extend(weights.read_f32(&slot.name)?.values);
+            values.extend(weights.read_finite_f32(&slot.name)?.values);
         }
         let n = values.len();
         Ok(Tensor::from_data(TensorData::new(values, [n]), device))

@@ -5,7 +5,6 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
-use tooltune_checkpoints::weights::Weights;
 use tooltune_data::batches::Cursor;
 use tooltune_data::pairs::PairBatch;
 use tooltune_kernels::AdamW;
@@ -16,7 +15,6 @@ use crate::config::{Config, RetrieverTraining};
 use crate::error::Error;
 use crate::eval::encoder::MiniLmEncoder;
 use crate::models::minilm::ParameterLayout;
-use crate::not_finite;
 use crate::optim::{LearningRateSchedule, Optimizer, StepOutcome};
 use crate::recipes::reporter::{Reporter, RetrieverLine};
 use crate::recipes::settings;
@@ -261,11 +259,6 @@ impl<'a> RetrieverRun<'a> {
                     "retriever step {step}: loss {loss}, gradient norm {grad_norm}: no update \
                      (pairs {rows})"
                 );
-                if in_a_row == 1 && self.state.optimizer_step == 0 {
-                    let weights = Weights::open(&self.preparation.files.dir)?;
-                    let what = format!("retriever step {step}: the loss is {loss}");
-                    not_finite::blame_weights(&weights, &what)?;
-                }
                 if in_a_row >= self.max_nonfinite {
                     return Err(Error::NonFinite {
                         in_a_row,
