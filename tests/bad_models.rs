@@ -138,18 +138,15 @@ fn keys_of_a_config_that_ask_for_another_computation_are_refused() {
     assert_refused(&workplace, &arguments, FILES, &["2^44 parameters"]);
 }
 
-/// The metrics' encoder in the folder `encoder`, its small files to be changed.
-fn copy_encoder(workplace: &Workplace) -> PathBuf {
+/// An encoder in the folder `encoder`, its small files to be changed.
+fn copy_encoder(workplace: &Workplace, encoder: &Path) -> PathBuf {
     let folder = workplace.path("encoder");
     std::fs::create_dir(&folder).unwrap();
-    let mut from = vec![model("all-minilm-l6-v2")];
+    let mut from = vec![encoder.to_owned()];
     while let Some(dir) = from.pop() {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
-            let below = path
-                .strip_prefix(model("all-minilm-l6-v2"))
-                .unwrap()
-                .to_owned();
+            let below = path.strip_prefix(encoder).unwrap().to_owned();
             if path.is_dir() {
                 std::fs::create_dir(folder.join(below)).unwrap();
                 from.push(path);
@@ -170,7 +167,7 @@ fn copy_encoder(workplace: &Workplace) -> PathBuf {
 #[test]
 fn encoders_are_checked_as_language_models_are() {
     let workplace = Workplace::new();
-    let folder = copy_encoder(&workplace);
+    let folder = copy_encoder(&workplace, &model("all-minilm-l6-v2"));
     let line = json!({"op": "slot.value_sim", "input": {"a": "a red cat", "b": "the dog"}});
     workplace.write("line.jsonl", line.to_string());
     let score = || {
@@ -277,16 +274,13 @@ fn encoders_are_checked_as_language_models_are() {
 #[test]
 fn an_encoder_with_weights_that_are_not_finite_is_refused() {
     let workplace = Workplace::new();
-    let folder = workplace.path("encoder");
-    std::fs::create_dir(&folder).unwrap();
-    for entry in std::fs::read_dir(fixture("retriever/model")).unwrap() {
-        let entry = entry.unwrap();
-        if entry.path().is_file() {
-            std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
-        }
-    }
+    let folder = copy_encoder(&workplace, &fixture("retriever/model"));
     let tensor = "embeddings.word_embeddings.weight";
     let file = folder.join("model.safetensors");
+    let weights = std::fs::read(fixture("retriever/model").join("model.safetensors")).unwrap();
+    // In the place of the link to the fixture's own.
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, weights).unwrap();
     overwrite(&file, tensor, &[1.0, 2.0, f32::INFINITY]);
     let line = json!({"op": "slot.value_sim", "input": {"a": "a red cat", "b": "the dog"}});
     workplace.write("line.jsonl", line.to_string());

@@ -19,8 +19,8 @@ pub const GGUF_HEADER_BYTES: u64 = 256 << 20;
 /// tokens, each in a handful of arrays.
 pub const GGUF_ITEMS: u64 = 1 << 22;
 
-/// The most tensors of a GGUF file. The format's largest models have some thousands.
-pub const GGUF_TENSORS: u64 = 1 << 18;
+/// The most tensors of a file of weights. The largest models have 60,000 in all their files.
+pub const TENSORS: u64 = 1 << 18;
 
 /// The most bytes of a JSON file beside weights: `config.json` and its like, the index of shards,
 /// what a run directory says of itself. As JSON values they take some twenty times as much memory.

@@ -12,7 +12,7 @@ use super::encoding::{Format, GGUF_READ};
 pub(crate) use super::gguf_metadata::{GgufMetadata, GgufValue};
 use super::source::SourceFile;
 use super::{HostTensor, decode_at};
-use crate::budgets::{GGUF_HEADER_BYTES, GGUF_ITEMS, GGUF_TENSORS};
+use crate::budgets::{GGUF_HEADER_BYTES, GGUF_ITEMS, TENSORS};
 use crate::error::CheckpointError;
 
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
@@ -288,8 +288,8 @@ impl HeaderReader<'_> {
         // A tensor info takes at least 24 bytes, a metadata entry at least 13.
         let n_tensors = self.count(24, "the tensors announced")?;
         let n_entries = self.count(13, "the metadata announced")?;
-        if n_tensors > GGUF_TENSORS {
-            let problem = format!("{n_tensors}, more than the {GGUF_TENSORS} that are read");
+        if n_tensors > TENSORS {
+            let problem = format!("{n_tensors}, more than the {TENSORS} that are read");
             let at = "the number of tensors";
             return Err(CheckpointError::malformed(path, at, problem));
         }

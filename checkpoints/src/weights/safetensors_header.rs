@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use super::encoding::{Encoding, Format};
 use super::source::SourceFile;
 use super::{RowOrder, StoredTensor};
-use crate::budgets::{SAFETENSORS_HEADER_BYTES, TENSOR_DIMENSIONS};
+use crate::budgets::{SAFETENSORS_HEADER_BYTES, TENSOR_DIMENSIONS, TENSORS};
 use crate::error::CheckpointError;
 
 #[derive(Deserialize)]
@@ -71,6 +71,9 @@ impl<'de> Visitor<'de> for Header<'_> {
             if name == "__metadata__" {
                 fields.next_value::<IgnoredAny>()?;
                 continue;
+            }
+            if infos.len() as u64 == TENSORS {
+                return Err(A::Error::custom(format!("more than {TENSORS} tensors")));
             }
             *self.current = Some(name.clone());
             let info = fields.next_value()?;
@@ -271,4 +274,48 @@ fn check_spans(
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// What a file of this header and no data is refused with.
+    fn refused(header: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.safetensors");
+        let length = (header.len() as u64).to_le_bytes();
+        fs::write(&path, [&length[..], header.as_bytes()].concat()).unwrap();
+        let source = SourceFile::open(&path).unwrap();
+        read(&source, 0).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_header_asks_for_no_more_than_a_budget() {
+        let empty = r#"{"dtype":"F32","shape":[0],"data_offsets":[0,0]}"#;
+        let many: Vec<String> = (0..=TENSORS).map(|i| format!(r#""{i}":{empty}"#)).collect();
+        let error = refused(&format!("{{{}}}", many.join(",")));
+        assert!(error.contains("more than 262144 tensors"), "{error}");
+        let shape = "0,".repeat(1_000_000);
+        let error = refused(&format!(
+            r#"{{"a":{{"dtype":"F32","data_offsets":[0,0],"shape":[{shape}0]}}}}"#
+        ));
+        assert!(
+            error.contains("tensor a") && error.contains("more than 8 dimensions"),
+            "{error}"
+        );
+        let error = refused(&format!(r#"{{"a":{empty},"a":{empty}}}"#));
+        assert!(
+            error.contains("tensor a") && error.contains("occurs twice"),
+            "{error}"
+        );
+        let blanks = " ".repeat(SAFETENSORS_HEADER_BYTES as usize);
+        let error = refused(&format!("{{{blanks}}}"));
+        assert!(
+            error.contains("more than the 33554432 that are read"),
+            "{error}"
+        );
+    }
 }

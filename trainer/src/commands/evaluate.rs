@@ -35,6 +35,7 @@ use crate::eval::retrieval::RetrievalSuite;
 use crate::eval::saved::{check_ids, excerpt, in_file};
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
 use crate::eval::writer::{ModelWriter, Prompted, Writer, Written};
+use crate::recipes::interrupt::Interrupt;
 use crate::recipes::retriever::files;
 use crate::recipes::rows::ReadingReport;
 use crate::recipes::{preparation, settings};
@@ -331,6 +332,8 @@ pub(super) fn generated<R>(
     let found = watched(n, |watch| match &args.endpoint {
         Some(url) => {
             let server = endpoint(args, config, url)?;
+            // No model is loaded: from the first request on, it is said what was waited for.
+            let _interrupt = Interrupt::begin();
             let found = work(Writer::Endpoint(&server), watch);
             lines = server.lines();
             found

@@ -127,7 +127,8 @@ fn watched<R>(
     n: usize,
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
-    watching(n, work)??.ok_or(Error::Stopped)
+    // From the first text on: while a model is loaded, there is nothing to keep and to tell.
+    watching_under(None, n, work)??.ok_or(Error::Stopped)
 }
 
 /// Lets `work` go on with a progress bar over `n` texts and tells it when a signal asks for its end;
@@ -136,8 +137,15 @@ fn watching<R>(
     n: usize,
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
 ) -> Result<R, Error> {
-    // From the first text on: while a model is loaded, there is nothing to keep and to tell.
-    let mut interrupt: Option<Interrupt> = None;
+    watching_under(Some(Interrupt::begin()), n, work)
+}
+
+/// The same, where signals may be looked at from the first text on only.
+fn watching_under<R>(
+    mut interrupt: Option<Interrupt>,
+    n: usize,
+    work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
+) -> Result<R, Error> {
     let mut progress = Progress::generation(n);
     let found = work(&mut |state| {
         progress.generated(state);
