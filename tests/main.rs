@@ -8,6 +8,8 @@ mod bad_models;
 mod commands;
 mod comparisons;
 mod exports;
+mod fault_sweep;
+mod faults;
 mod flat;
 mod formats;
 mod generate;

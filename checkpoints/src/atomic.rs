@@ -2,14 +2,22 @@
 //!
 //! A rename is atomic but not durable: the file must be synced before it and the directory after
 //! it. Both happen here and nowhere else.
+//!
+//! What is in the making has the name `.NAME.tmp-PID` and is locked by its writer. A writer that was
+//! killed leaves it behind; the next writer of the same name removes what nobody has locked.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::CheckpointError;
 
-/// Writes a file that does not exist yet and syncs it to disk.
+/// Between the name of what is in the making and the process that makes it.
+pub(crate) const STAGING_MARK: &str = ".tmp-";
+
+/// Writes a file of a folder in the making, such as that of [`write_directory`], and syncs it to
+/// disk. A file under its final name is for [`create_file`].
 ///
 /// # Errors
 ///
@@ -19,9 +27,8 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     write_in_parts(path, bytes.len() as u64, |file| file.write(bytes))
 }
 
-/// Writes a file that does not exist yet part by part, and syncs it to disk; for files that are
-/// larger than memory. It will have `n_bytes` bytes, which errors name. Where `fill` or the disk
-/// fails, nothing is left behind.
+/// [`write_file`] part by part, for files that are larger than memory. It will have `n_bytes`
+/// bytes, which errors name. Where `fill` or the disk fails, nothing is left behind.
 ///
 /// # Errors
 ///
@@ -42,9 +49,140 @@ pub(crate) fn write_in_parts(
     written
 }
 
+/// Makes a file that does not exist yet, complete or not at all: whoever looks never sees a part.
+///
+/// # Errors
+///
+/// - `path` exists
+/// - it cannot be written completely; the error tells how many bytes it needs
+pub fn create_file(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    create_in_parts(path, bytes.len() as u64, |file| file.write(bytes))
+}
+
+/// [`create_file`] part by part, for files that are larger than memory.
+///
+/// # Errors
+///
+/// As [`create_file`], and what `fill` says.
+pub(crate) fn create_in_parts(
+    path: &Path,
+    n_bytes: u64,
+    fill: impl FnOnce(&mut NewFile) -> Result<(), CheckpointError>,
+) -> Result<(), CheckpointError> {
+    if fs::symlink_metadata(path).is_ok() {
+        return Err(CheckpointError::AlreadyExists {
+            path: path.to_owned(),
+        });
+    }
+    remove_abandoned(path);
+    let staged = staged_name(path);
+    remove_if_present(&staged).map_err(CheckpointError::io("remove", &staged))?;
+    let mut file = NewFile {
+        path: path.to_owned(),
+        ..NewFile::create(&staged, n_bytes).map_err(|error| renamed(error, path))?
+    };
+    // Where files cannot be locked, those of a killed writer stay.
+    let _ = file.file.get_ref().try_lock();
+    let written = fill(&mut file).and_then(|()| file.sync());
+    let written = written
+        .and_then(|()| fs::rename(&staged, path).map_err(CheckpointError::io("create", path)));
+    if written.is_err() {
+        // The error to report is the first one.
+        let _ = fs::remove_file(&staged);
+        return written;
+    }
+    sync_parent(path)
+}
+
+/// An error about a staged file as one about the file that it was to become.
+fn renamed(error: CheckpointError, path: &Path) -> CheckpointError {
+    match error {
+        CheckpointError::Write { bytes, source, .. } => CheckpointError::Write {
+            path: path.to_owned(),
+            bytes,
+            source,
+        },
+        other => other,
+    }
+}
+
+/// The name of what is to become `path` while this process makes it.
+fn staged_name(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!("{STAGING_MARK}{}", std::process::id()));
+    path.with_file_name(name)
+}
+
+/// Removes what killed writers of `path` have left beside it. What cannot be removed harms nobody,
+/// and the next writer tries again.
+fn remove_abandoned(path: &Path) {
+    let Some(name) = path.file_name() else {
+        return;
+    };
+    let begin = format!(".{}{STAGING_MARK}", name.to_string_lossy());
+    let dir = match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| {
+            let process = name.strip_prefix(&begin);
+            process.is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
+        });
+        let Some(kind) = entry.file_type().ok().filter(|_| is_ours) else {
+            continue;
+        };
+        // Nothing else is opened: a pipe would wait for its writer.
+        if (kind.is_file() || kind.is_dir()) && is_abandoned(&entry.path()) {
+            let _ = match kind.is_dir() {
+                true => fs::remove_dir_all(entry.path()),
+                false => fs::remove_file(entry.path()),
+            };
+        }
+    }
+}
+
+/// Whether no process has a file or folder locked.
+fn is_abandoned(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| file.try_lock().is_ok())
+}
+
+/// The one process that works in a folder; let go of with the process, whatever ends it.
+#[derive(Debug)]
+pub struct FolderLock {
+    /// Windows has no handle on a folder to lock; then nobody is kept out.
+    _folder: Option<File>,
+}
+
+impl FolderLock {
+    /// Takes the lock of `dir`, which leaves no file there.
+    ///
+    /// # Errors
+    ///
+    /// - another process has it
+    /// - the folder cannot be opened
+    pub fn take(dir: &Path) -> Result<FolderLock, CheckpointError> {
+        if cfg!(not(unix)) {
+            return Ok(FolderLock { _folder: None });
+        }
+        let folder = File::open(dir).map_err(CheckpointError::io("open", dir))?;
+        match folder.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(CheckpointError::FolderInUse {
+                path: dir.to_owned(),
+            }),
+            // Some network file systems lock no folders; then nobody is kept out.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(FolderLock {
+                _folder: Some(folder),
+            }),
+        }
+    }
+}
+
 /// A file in the making, see [`write_in_parts`].
 #[derive(Debug)]
 pub(crate) struct NewFile {
+    /// Its name, or that which it will have.
     path: PathBuf,
     file: BufWriter<File>,
     /// Length that the whole file will have.
@@ -101,15 +239,18 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
         let written = written.and_then(|mut file| file.write_all(bytes));
         return written.map_err(write_error(path, bytes.len() as u64));
     }
-    let mut staged_name = std::ffi::OsString::from(".");
-    staged_name.push(path.file_name().unwrap_or_default());
-    staged_name.push(format!(".tmp-{}", std::process::id()));
-    let staged = path.with_file_name(staged_name);
-    let written = File::create(&staged)
-        .and_then(|file| write_all_synced(file, bytes))
-        .and_then(|()| fs::rename(&staged, path));
+    remove_abandoned(path);
+    let staged = staged_name(path);
+    let written = File::create(&staged).and_then(|mut file| {
+        // Where files cannot be locked, those of a killed writer stay.
+        let _ = file.try_lock();
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        // Let go of with the name that says so.
+        fs::rename(&staged, path)
+    });
     if let Err(source) = written {
-        // The error to report is the first one; the file left behind harms nobody.
+        // The error to report is the first one.
         let _ = fs::remove_file(&staged);
         return Err(write_error(path, bytes.len() as u64)(source));
     }
@@ -132,20 +273,52 @@ pub fn write_directory(
             path: dir.to_owned(),
         });
     }
-    let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let staging = dir.with_file_name(format!(".{name}.tmp-{}", std::process::id()));
-    if staging.exists() {
-        fs::remove_dir_all(&staging).map_err(CheckpointError::io("remove", &staging))?;
-    }
+    remove_abandoned(dir);
+    let staging = staged_name(dir);
+    remove_dir_if_present(&staging)?;
     fs::create_dir_all(&staging).map_err(CheckpointError::io("create", &staging))?;
+    // Held while the folder is in the making, where folders can be locked.
+    let lock = File::open(&staging);
+    if let Ok(lock) = &lock {
+        let _ = lock.try_lock();
+    }
     let written = fill(&staging)
-        .and_then(|()| sync_dir(&staging))
+        .and_then(|()| sync_tree(&staging))
         .and_then(|()| fs::rename(&staging, dir).map_err(CheckpointError::io("create", dir)));
     if written.is_err() {
         // The error to report is the first one.
         let _ = fs::remove_dir_all(&staging);
     }
     written.and_then(|()| sync_parent(dir))
+}
+
+/// Syncs a folder and those in it; their files are synced by whoever writes them.
+fn sync_tree(dir: &Path) -> Result<(), CheckpointError> {
+    for entry in fs::read_dir(dir).map_err(CheckpointError::io("list", dir))? {
+        let entry = entry.map_err(CheckpointError::io("list", dir))?;
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            sync_tree(&entry.path())?;
+        }
+    }
+    sync_dir(dir)
+}
+
+/// Removes a folder with all that is in it; none is no error.
+pub(crate) fn remove_dir_if_present(path: &Path) -> Result<(), CheckpointError> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(CheckpointError::io("remove", path)(e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes a file; none is no error.
+fn remove_if_present(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// Makes renames and new names in the directory of `path` survive a power cut.
@@ -167,11 +340,6 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), CheckpointError> {
 #[cfg(not(unix))]
 pub(crate) fn sync_dir(_dir: &Path) -> Result<(), CheckpointError> {
     Ok(())
-}
-
-fn write_all_synced(mut file: File, bytes: &[u8]) -> std::io::Result<()> {
-    file.write_all(bytes)?;
-    file.sync_all()
 }
 
 fn write_error(path: &Path, n_bytes: u64) -> impl FnOnce(std::io::Error) -> CheckpointError + '_ {
@@ -229,6 +397,103 @@ mod tests {
         })
         .unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"first, second");
+    }
+
+    #[test]
+    fn a_file_is_made_whole_or_not_at_all_and_never_over_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("adapter.gguf");
+        let mut seen = Vec::new();
+        let failed = create_in_parts(&path, 9, |file| {
+            file.write(b"first")?;
+            seen.push(path.exists());
+            Err(CheckpointError::field(
+                Path::new("b"),
+                "second",
+                "is absent",
+            ))
+        });
+        assert!(failed.unwrap_err().to_string().contains("is absent"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        create_file(&path, b"whole").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+        let again = create_file(&path, b"other").unwrap_err().to_string();
+        assert!(again.contains("exists already"), "{again}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(seen, [false]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_killed_writer_left_is_removed_by_the_next_one_of_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = || -> Vec<String> {
+            let entries = fs::read_dir(dir.path()).unwrap();
+            let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+            let mut names: Vec<String> = entries
+                .map(|entry| name(entry).into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        // One is in the making still; the others belong to nobody, or to another name.
+        for name in [".a.tmp-1", ".a.tmp-2", ".b.tmp-1", ".a.tmp-notes"] {
+            fs::write(dir.path().join(name), "half").unwrap();
+        }
+        fs::create_dir_all(dir.path().join(".a.tmp-3/1_Pooling")).unwrap();
+        fs::create_dir(dir.path().join(".a.tmp-4")).unwrap();
+        let [file, folder] = [".a.tmp-2", ".a.tmp-4"].map(|name| dir.path().join(name));
+        let [file, folder] = [File::open(file).unwrap(), File::open(folder).unwrap()];
+        file.lock().unwrap();
+        folder.lock().unwrap();
+        write_atomic(&dir.path().join("a"), b"whole").unwrap();
+        let kept = [".a.tmp-2", ".a.tmp-4", ".a.tmp-notes", ".b.tmp-1", "a"];
+        assert_eq!(names(), kept);
+        drop((file, folder));
+        fs::remove_file(dir.path().join("a")).unwrap();
+        write_directory(&dir.path().join("a"), |_| Ok(())).unwrap();
+        assert_eq!(names(), [".a.tmp-notes", ".b.tmp-1", "a"]);
+        fs::write(dir.path().join(".b.tmp-1"), "half").unwrap();
+        create_file(&dir.path().join("b"), b"whole").unwrap();
+        assert_eq!(names(), [".a.tmp-notes", "a", "b"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_has_one_process_that_works_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = FolderLock::take(dir.path()).unwrap();
+        let refused = FolderLock::take(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("in use by another process"), "{refused}");
+        drop(held);
+        FolderLock::take(dir.path()).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_advice_of_a_failed_write_fits_its_cause() {
+        let told = |code: i32| {
+            let source = std::io::Error::from_raw_os_error(code);
+            write_error(Path::new("run/BEST"), 86)(source).to_string()
+        };
+        // ENOSPC, EDQUOT, EFBIG, EIO, EISDIR, EROFS.
+        for code in [28, 122] {
+            assert!(told(code).contains("free space"), "{}", told(code));
+        }
+        for (code, advice) in [
+            (27, "ulimit -f"),
+            (5, "the system's log"),
+            (21, "a folder"),
+            (30, "read-only"),
+        ] {
+            let said = told(code);
+            assert!(said.contains(advice), "{said}");
+            assert!(!said.contains("free space"), "{said}");
+            assert!(
+                said.contains("what was saved before is untouched"),
+                "{said}"
+            );
+        }
     }
 
     #[cfg(target_os = "linux")]

@@ -42,7 +42,7 @@ pub(crate) fn size_and_sha256(path: &Path) -> Result<(u64, String), CheckpointEr
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -22,9 +22,9 @@ pub enum CheckpointError {
 
     /// A file could not be written completely, most often because the disk is full.
     #[error(
-        "cannot write {path} ({bytes} bytes needed): {source}; free space on that file system, \
-         lower save_total_limit, or choose another output directory; what was saved before is untouched",
-        path = path.display()
+        "cannot write {path} ({bytes} bytes needed): {source}; {advice}; what was saved before is \
+         untouched",
+        path = path.display(), advice = write_advice(source)
     )]
     Write {
         /// File being written.
@@ -333,6 +333,42 @@ pub enum CheckpointError {
         path: PathBuf,
     },
 
+    /// A file of a checkpoint is there and cannot be read; the checkpoint may be whole.
+    #[error(
+        "cannot read {path}: {source}; the checkpoint may be whole: look for the cause in the \
+         system's log (dmesg) and run the same command again, or name an earlier checkpoint",
+        path = path.display()
+    )]
+    UnreadableCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+
+    /// A pointer file of a run does not parse.
+    #[error(
+        "{path}: {problem}; the same `tooltune train` command finds it again from the checkpoints, \
+         and --checkpoint names one without it",
+        path = path.display()
+    )]
+    DamagedPointer {
+        /// `BEST` or `LATEST`.
+        path: PathBuf,
+        /// What the parser says.
+        problem: String,
+    },
+
+    /// Another process works in the same folder.
+    #[error(
+        "{path} is in use by another process; wait for it, stop it, or name another folder",
+        path = path.display()
+    )]
+    FolderInUse {
+        /// The folder.
+        path: PathBuf,
+    },
+
     /// Another process writes to the same run directory.
     #[error(
         "{path} is in use by another process; wait for it, stop it, or choose another run name",
@@ -342,6 +378,31 @@ pub enum CheckpointError {
         /// The run directory.
         path: PathBuf,
     },
+}
+
+/// What to do about a write that failed.
+fn write_advice(source: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "free space on that file system, lower save_total_limit, or choose another output directory"
+        }
+        ErrorKind::FileTooLarge => {
+            "a process may write no larger file here: raise the limit (ulimit -f), or choose another \
+             file system"
+        }
+        ErrorKind::IsADirectory | ErrorKind::DirectoryNotEmpty => {
+            "a folder has that name: move it away, or choose another name"
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "that file system is read-only: mount it for writing, or choose another output directory"
+        }
+        ErrorKind::PermissionDenied => {
+            "write to a folder that you may write to, or change its permissions"
+        }
+        ErrorKind::NotFound => "its folder is gone: bring it back, or choose another one",
+        _ => "look for the cause in the system's log (dmesg), then run the same command again",
+    }
 }
 
 impl CheckpointError {

@@ -15,6 +15,7 @@ pub mod digest;
 pub mod error;
 #[cfg(test)]
 mod gguf_writer;
+pub mod input_files;
 pub mod merged;
 pub mod model_files;
 mod regular_file;

@@ -186,12 +186,16 @@ fn every_unsafe_block_says_why_it_is_sound() {
 }
 
 /// Library code that opens files to read in its own way, and why it may.
-const OWN_READING: [(&str, &str); 9] = [
+const OWN_READING: [(&str, &str); 10] = [
     ("data/src/regular_file.rs", "the place itself"),
     ("checkpoints/src/regular_file.rs", "the place itself"),
     (
         "checkpoints/src/atomic.rs",
         "opens to write, and folders to sync",
+    ),
+    (
+        "checkpoints/src/input_files.rs",
+        "asks what the entries of a folder are",
     ),
     (
         "checkpoints/src/run_dir/manifest.rs",
@@ -230,4 +234,31 @@ fn files_are_opened_to_read_in_one_place() {
         let here = in_library(&opened, |source| source.path == path);
         assert!(!here.is_empty(), "{path} needs no exception any more");
     }
+}
+
+#[test]
+fn only_the_staging_module_makes_files_under_their_final_names() {
+    let makes = regex(r"\bfs::write\s*\(|\bFile::create|\bFile::options\b|\bOpenOptions::new\b");
+    // What is appended to while it grows, locks and syncs; and files that live as long as a process.
+    let others = [
+        "checkpoints/src/run_dir/mod.rs",
+        "checkpoints/src/run_dir/manifest.rs",
+        "checkpoints/src/run_dir/metrics_file.rs",
+        "trainer/src/eval/journal.rs",
+        "trainer/src/metrics/tensorboard.rs",
+        "trainer/src/metrics/tensorboard_tests.rs",
+    ];
+    let place = "checkpoints/src/atomic.rs";
+    let violations = in_library(&makes, |source| {
+        source.path != place
+            && !others.contains(&source.path.as_str())
+            && !source.path.starts_with("data/src/sandbox/")
+            && ["data", "checkpoints", "trainer"].contains(&source.top())
+    });
+    assert_none(
+        "files are made by checkpoints/src/atomic.rs, under another name until they are whole",
+        &violations,
+    );
+    let here = in_library(&makes, |source| source.path == place);
+    assert!(!here.is_empty(), "{place} makes no file");
 }

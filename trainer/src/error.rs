@@ -177,6 +177,16 @@ pub enum Error {
         /// The key of the learning rate.
         learning_rate_key: &'static str,
     },
+    /// An evaluation within a run failed; the run itself was saved.
+    #[error(
+        "{source}; saved {checkpoint}; the same command goes on from there, with this evaluation"
+    )]
+    EvaluationFailed {
+        /// What went wrong.
+        source: Box<Error>,
+        /// Where the run was saved.
+        checkpoint: String,
+    },
     /// A signal ended the run after its state was saved.
     #[error("stopped by a signal; saved {checkpoint}; the same command goes on from there")]
     Interrupted {
@@ -254,6 +264,7 @@ impl Error {
             | Self::Retrieval(_)
             | Self::NothingToScore { .. }
             | Self::MalformedLines { .. } => 3,
+            Self::EvaluationFailed { source, .. } => source.exit_code(),
             Self::OutOfMemory(_) => 4,
             Self::NonFinite { .. }
             | Self::NonFiniteWeights { .. }
@@ -275,6 +286,20 @@ impl Error {
             | Self::ModelConfig { .. }
             | Self::Step(_)
             | Self::Io { .. } => 1,
+        }
+    }
+
+    /// The failure of an evaluation whose run was saved afterwards, or could not be.
+    pub(crate) fn with_saved(self, saved: Result<PathBuf, Self>) -> Self {
+        match saved {
+            Ok(checkpoint) => Self::EvaluationFailed {
+                source: Box::new(self),
+                checkpoint: checkpoint.display().to_string(),
+            },
+            Err(error) => {
+                tracing::warn!("the run could not be saved after its evaluation failed: {error}");
+                self
+            }
         }
     }
 

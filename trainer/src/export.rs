@@ -58,10 +58,14 @@ impl CheckpointChoice {
                 return Ok(checkpoint.path);
             }
         }
-        let latest = run_dir
-            .latest_valid()?
-            .checkpoint
-            .map(|checkpoint| checkpoint.path);
+        let found = run_dir.latest_valid()?;
+        for (checkpoint, problem) in &found.rejected {
+            tracing::warn!(
+                "{} is damaged and passed over: {problem}",
+                checkpoint.path.display()
+            );
+        }
+        let latest = found.checkpoint.map(|checkpoint| checkpoint.path);
         latest.ok_or_else(|| {
             Error::Usage(format!(
                 "{} holds no complete checkpoint; train first, or name one with --checkpoint",

@@ -168,15 +168,6 @@ impl ModelFiles {
         }
         Ok(Self::open(path)?.config)
     }
-
-    /// SHA-256 that names the weights by their content, see [`Weights::fingerprint`].
-    ///
-    /// # Errors
-    ///
-    /// A weight file cannot be read.
-    pub fn fingerprint(&self) -> Result<String, CheckpointError> {
-        self.weights.fingerprint()
-    }
 }
 
 /// The content of a `tokenizer.json`, byte for byte unless it draws other tokens for one text at each

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -89,14 +90,25 @@ pub(super) fn digest(dir: &Path) -> Result<String, CheckpointError> {
     sha256_file(&dir.join(MANIFEST))
 }
 
-/// Compares the files below `dir` with its manifest.
+/// Compares the files below `dir` with its manifest. What cannot be read for another reason than that
+/// it is not there may be whole, and is an error of its own.
 pub(super) fn verify(dir: &Path, step: u64) -> Result<(), CheckpointError> {
     let damaged = |problem: String| CheckpointError::DamagedCheckpoint {
         path: dir.to_owned(),
         problem,
     };
+    let unread = |name: &str, error: CheckpointError| match error {
+        CheckpointError::Io { source, .. } if is_damage(&source) => {
+            damaged(format!("{name}: {source}"))
+        }
+        CheckpointError::Io { source, .. } => CheckpointError::UnreadableCheckpoint {
+            path: dir.join(name),
+            source,
+        },
+        other => other,
+    };
     let text = regular_file::read(&dir.join(MANIFEST), JSON_BYTES);
-    let text = text.map_err(|e| damaged(e.to_string()))?;
+    let text = text.map_err(|e| unread(MANIFEST, e))?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| damaged(format!("{MANIFEST}: {e}")))?;
     if manifest.step != step {
@@ -109,16 +121,15 @@ pub(super) fn verify(dir: &Path, step: u64) -> Result<(), CheckpointError> {
         let path = name
             .split('/')
             .fold(PathBuf::from(dir), |path, part| path.join(part));
-        let size = fs::metadata(&path)
-            .map_err(|e| damaged(format!("{name}: {e}")))?
-            .len();
+        let metadata = fs::metadata(&path).map_err(CheckpointError::io("read", &path));
+        let size = metadata.map_err(|e| unread(name, e))?.len();
         if size != entry.size {
             return Err(damaged(format!(
                 "{name} has {size} bytes instead of {}",
                 entry.size
             )));
         }
-        let (_, sha256) = size_and_sha256(&path).map_err(|e| damaged(format!("{name}: {e}")))?;
+        let (_, sha256) = size_and_sha256(&path).map_err(|e| unread(name, e))?;
         if sha256 != entry.sha256 {
             return Err(damaged(format!(
                 "{name} does not have the SHA-256 of the manifest"
@@ -126,4 +137,16 @@ pub(super) fn verify(dir: &Path, step: u64) -> Result<(), CheckpointError> {
         }
     }
     Ok(())
+}
+
+/// Whether a file that cannot be read is gone, or is another thing than a file of a checkpoint.
+fn is_damage(source: &std::io::Error) -> bool {
+    matches!(
+        source.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | ErrorKind::InvalidInput
+            | ErrorKind::FileTooLarge
+    )
 }

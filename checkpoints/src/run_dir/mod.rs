@@ -13,16 +13,16 @@ mod pointer;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-pub use metrics_file::MetricsFile;
-pub use pointer::Pointer;
+pub use metrics_file::{MetricsFile, MetricsMark};
+pub use pointer::{Pointer, Selected};
 
-use crate::atomic::{sync_dir, sync_parent};
+use crate::atomic::{STAGING_MARK, remove_dir_if_present, sync_dir, sync_parent};
 use crate::error::CheckpointError;
 use crate::regular_file;
 
 const CHECKPOINT_PREFIX: &str = "checkpoint-";
 const LOCK_FILE: &str = ".lock";
-const STAGING_MARK: &str = ".tmp-";
+const ASIDE_PREFIX: &str = "aside-";
 const REPLACED_MARK: &str = ".old-";
 
 /// A run directory, opened to write (with an exclusive lock) or to read.
@@ -173,7 +173,12 @@ impl RunDir {
             remove_dir_if_present(&replaced)?;
             fs::rename(&path, &replaced).map_err(CheckpointError::io("rename", &path))?;
         }
-        fs::rename(&staging, &path).map_err(CheckpointError::io("rename", &staging))?;
+        if let Err(source) = fs::rename(&staging, &path) {
+            // As it was; the error to report is the first one.
+            let _ = fs::rename(&replaced, &path);
+            let _ = fs::remove_dir_all(&staging);
+            return Err(CheckpointError::io("rename", &staging)(source));
+        }
         sync_dir(&self.root)?;
         remove_dir_if_present(&replaced)?;
         self.set_latest(step)?;
@@ -207,7 +212,8 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// The directory cannot be listed. A checkpoint that cannot be read counts as damaged.
+    /// The directory cannot be listed, or a checkpoint cannot be read although it is there: it may be
+    /// whole, and passing over it would give up its steps.
     pub fn latest_valid(&self) -> Result<LatestValid, CheckpointError> {
         let mut rejected = Vec::new();
         for checkpoint in self.list()?.into_iter().rev() {
@@ -218,6 +224,7 @@ impl RunDir {
                         rejected,
                     });
                 }
+                Err(error @ CheckpointError::UnreadableCheckpoint { .. }) => return Err(error),
                 Err(error) => rejected.push((checkpoint, error)),
             }
         }
@@ -267,32 +274,59 @@ impl RunDir {
     /// its own; returns their new places.
     ///
     /// They are damaged ones that [`latest_valid`](Self::latest_valid) passed over, or belong to a
-    /// course that was given up for an older checkpoint. `BEST` is removed if it pointed to one.
+    /// course that was given up for an older checkpoint. The newest goes first: whatever moment the
+    /// process dies at, what is left is the beginning of one course. `BEST` is removed if it pointed
+    /// to one.
     ///
     /// # Errors
     ///
-    /// A directory cannot be renamed, or `BEST` is damaged or cannot be removed.
+    /// A directory cannot be renamed, or `BEST` cannot be removed.
     pub fn set_aside_after(&self, step: u64) -> Result<Vec<PathBuf>, CheckpointError> {
-        if self.best()?.is_some_and(|best| best.step > step) {
-            let best = self.root.join(pointer::BEST);
-            fs::remove_file(&best).map_err(CheckpointError::io("remove", &best))?;
-        }
         let mut moved = Vec::new();
-        for checkpoint in self
-            .list()?
-            .into_iter()
-            .filter(|checkpoint| checkpoint.step > step)
-        {
-            let aside = self
-                .root
-                .join(format!("aside-{}", checkpoint_name(checkpoint.step)));
-            remove_dir_if_present(&aside)?;
+        let checkpoints = self.list()?;
+        for checkpoint in checkpoints.iter().rev().filter(|one| one.step > step) {
+            let aside = self.free_aside(checkpoint)?;
             fs::rename(&checkpoint.path, &aside)
                 .map_err(CheckpointError::io("rename", &checkpoint.path))?;
             moved.push(aside);
         }
         sync_dir(&self.root)?;
+        let is_stale = match self.best() {
+            Ok(best) => best.is_some_and(|best| best.step > step),
+            // For the caller to mend.
+            Err(CheckpointError::DamagedPointer { .. }) => false,
+            Err(error) => return Err(error),
+        };
+        if is_stale {
+            self.remove_best()?;
+        }
+        moved.reverse();
         Ok(moved)
+    }
+
+    /// A name for a checkpoint that is set aside. One that was set aside before stays, unless it
+    /// holds the same.
+    fn free_aside(&self, checkpoint: &Checkpoint) -> Result<PathBuf, CheckpointError> {
+        let name = checkpoint_name(checkpoint.step);
+        let digest = checkpoint.digest().ok();
+        for number in 1_u64.. {
+            let aside = match number {
+                1 => self.root.join(format!("{ASIDE_PREFIX}{name}")),
+                _ => self.root.join(format!("{ASIDE_PREFIX}{name}-{number}")),
+            };
+            if !aside.exists() {
+                return Ok(aside);
+            }
+            if digest.is_some() && manifest::digest(&aside).ok() == digest {
+                remove_dir_if_present(&aside)?;
+                return Ok(aside);
+            }
+        }
+        Err(CheckpointError::field(
+            &self.root,
+            &name,
+            "has too many copies set aside",
+        ))
     }
 
     /// Removes what interrupted saves left, and brings back a checkpoint whose replacement never
@@ -380,15 +414,6 @@ fn checkpoint_name(step: u64) -> String {
 fn step_of(name: &str) -> Option<u64> {
     let step = name.strip_prefix(CHECKPOINT_PREFIX)?.parse().ok()?;
     (checkpoint_name(step) == name).then_some(step)
-}
-
-fn remove_dir_if_present(path: &Path) -> Result<(), CheckpointError> {
-    match fs::remove_dir_all(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(CheckpointError::io("remove", path)(e))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

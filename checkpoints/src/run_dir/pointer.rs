@@ -1,9 +1,11 @@
 //! The `LATEST` and `BEST` files: one JSON object each that names a checkpoint of the run.
 
+use std::fs;
+
 use serde::{Deserialize, Serialize};
 
 use super::{RunDir, checkpoint_name};
-use crate::atomic::write_atomic;
+use crate::atomic::{sync_dir, write_atomic};
 use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
 use crate::regular_file;
@@ -24,6 +26,23 @@ pub struct Pointer {
     /// Value of that metric; `BEST` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
+    /// The newest checkpoint when a user chose this one; the choice holds until a newer one is
+    /// evaluated. `BEST` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen_at: Option<u64>,
+}
+
+/// A checkpoint for `BEST`, with what it was selected by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Selected<'a> {
+    /// Its optimizer step.
+    pub step: u64,
+    /// The metric.
+    pub metric: &'a str,
+    /// Its value of that metric.
+    pub value: f64,
+    /// See [`Pointer::chosen_at`].
+    pub chosen_at: Option<u64>,
 }
 
 impl RunDir {
@@ -45,15 +64,21 @@ impl RunDir {
         self.pointer(BEST)
     }
 
-    /// Points `BEST` to the checkpoint of `step`, selected by `metric` with `value`.
+    /// Points `BEST` to a checkpoint.
     ///
     /// # Errors
     ///
     /// - there is no checkpoint of that step
-    /// - `value` is not finite
+    /// - the value is not finite
     /// - the file cannot be written
-    pub fn set_best(&self, metric: &str, step: u64, value: f64) -> Result<(), CheckpointError> {
+    pub fn set_best(&self, selected: Selected<'_>) -> Result<(), CheckpointError> {
         let path = self.root.join(BEST);
+        let Selected {
+            step,
+            metric,
+            value,
+            chosen_at,
+        } = selected;
         if !value.is_finite() {
             return Err(CheckpointError::field(
                 &path,
@@ -72,8 +97,37 @@ impl RunDir {
                 step,
                 metric: Some(metric.to_owned()),
                 value: Some(value),
+                chosen_at,
             },
         )
+    }
+
+    /// Removes `BEST`, as where it is damaged.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be removed.
+    pub fn remove_best(&self) -> Result<(), CheckpointError> {
+        let best = self.root.join(BEST);
+        fs::remove_file(&best).map_err(CheckpointError::io("remove", &best))?;
+        sync_dir(&self.root)
+    }
+
+    /// Points `LATEST` to the newest checkpoint, if it says otherwise or is damaged: a process may
+    /// die between the two.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be listed, or the file not be read or written.
+    pub fn mend_latest(&self) -> Result<(), CheckpointError> {
+        let Some(newest) = self.list()?.pop() else {
+            return Ok(());
+        };
+        match self.latest() {
+            Ok(Some(latest)) if latest.step == newest.step => Ok(()),
+            Ok(_) | Err(CheckpointError::DamagedPointer { .. }) => self.set_latest(newest.step),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn set_latest(&self, step: u64) -> Result<(), CheckpointError> {
@@ -85,6 +139,7 @@ impl RunDir {
                 step,
                 metric: None,
                 value: None,
+                chosen_at: None,
             },
         )
     }
@@ -95,9 +150,13 @@ impl RunDir {
             return Ok(None);
         }
         let text = regular_file::read(&path, JSON_BYTES)?;
-        serde_json::from_slice(&text)
+        let parsed = serde_json::from_slice(&text);
+        parsed
             .map(Some)
-            .map_err(CheckpointError::json(&path))
+            .map_err(|error| CheckpointError::DamagedPointer {
+                path,
+                problem: error.to_string(),
+            })
     }
 
     fn write_pointer(&self, name: &str, pointer: &Pointer) -> Result<(), CheckpointError> {

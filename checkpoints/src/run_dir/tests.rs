@@ -25,6 +25,15 @@ fn save(run: &RunDir, step: u64) -> Checkpoint {
     saved.unwrap()
 }
 
+fn selected(metric: &str, step: u64, value: f64) -> Selected<'_> {
+    Selected {
+        step,
+        metric,
+        value,
+        chosen_at: None,
+    }
+}
+
 fn steps(run: &RunDir) -> Vec<u64> {
     run.list()
         .unwrap()
@@ -204,7 +213,7 @@ fn rotation_keeps_the_newest_and_never_removes_the_best() {
     for step in [10, 20, 30, 40, 50] {
         save(&run, step);
     }
-    run.set_best("slot_score", 20, 0.75).unwrap();
+    run.set_best(selected("slot_score", 20, 0.75)).unwrap();
     assert_eq!(run.rotate(5).unwrap(), [0_u64; 0]);
     assert_eq!(run.rotate(3).unwrap(), [10, 30]);
     assert_eq!(steps(&run), [20, 40, 50]);
@@ -228,34 +237,77 @@ fn the_best_pointer_tells_metric_step_and_value() {
     let (_dir, run) = run();
     assert_eq!(run.best().unwrap(), None);
     save(&run, 40);
-    run.set_best("slot_score", 40, 0.75).unwrap();
+    run.set_best(selected("slot_score", 40, 0.75)).unwrap();
     let text: Value = serde_json::from_slice(&fs::read(run.path().join("BEST")).unwrap()).unwrap();
     let expected = json!({"checkpoint": "checkpoint-000040", "step": 40,
         "metric": "slot_score", "value": 0.75});
     assert_eq!(text, expected);
     assert_eq!(run.best().unwrap().unwrap().value, Some(0.75));
     assert!(
-        run.set_best("slot_score", 50, 0.8)
+        run.set_best(selected("slot_score", 50, 0.8))
             .unwrap_err()
             .to_string()
             .contains("step 50")
     );
-    assert!(run.set_best("slot_score", 40, f64::NAN).is_err());
+    assert!(run.set_best(selected("slot_score", 40, f64::NAN)).is_err());
     fs::write(run.path().join("BEST"), "{").unwrap();
-    assert!(run.rotate(1).unwrap_err().to_string().contains("BEST:1:"));
+    let damaged = run.rotate(1).unwrap_err().to_string();
+    assert!(
+        damaged.contains("BEST: EOF") && damaged.contains("tooltune train"),
+        "{damaged}"
+    );
 }
 
 #[test]
-fn checkpoints_behind_the_resumed_step_are_set_aside() {
+fn checkpoints_behind_the_resumed_step_are_set_aside_the_newest_first() {
     let (_dir, run) = run();
-    for step in [10, 20, 30] {
+    for step in [10, 20, 30, 40] {
         save(&run, step);
     }
-    run.set_best("loss", 30, 1.0).unwrap();
+    run.set_best(selected("loss", 40, 1.0)).unwrap();
+    // A file in the way of the last one to go: what is left is one course without a gap.
+    let in_the_way = run.path().join("aside-checkpoint-000020");
+    fs::write(&in_the_way, "mine").unwrap();
+    fs::create_dir_all(run.path().join("aside-checkpoint-000020-2")).unwrap();
     let moved = run.set_aside_after(20).unwrap();
-    assert_eq!(moved, [run.path().join("aside-checkpoint-000030")]);
+    let asides = [30, 40].map(|step| run.path().join(format!("aside-checkpoint-{step:06}")));
+    assert_eq!(moved, asides);
     assert_eq!(steps(&run), [10, 20]);
     assert_eq!(run.best().unwrap(), None);
+    // The same course again is not kept twice, and another one beside it.
+    save(&run, 30);
+    assert_eq!(run.set_aside_after(20).unwrap(), asides[..1]);
+    fs::write(asides[0].join("manifest.json"), "{}").unwrap();
+    save(&run, 30);
+    let second = run.path().join("aside-checkpoint-000030-2");
+    assert_eq!(run.set_aside_after(20).unwrap(), [second]);
+    let third = run.path().join("aside-checkpoint-000020-3");
+    assert_eq!(run.set_aside_after(10).unwrap(), [third]);
+    assert_eq!(fs::read(&in_the_way).unwrap(), b"mine");
+}
+
+#[test]
+fn a_damaged_best_can_be_removed_and_latest_is_mended() {
+    let (_dir, run) = run();
+    for step in [10, 20] {
+        save(&run, step);
+    }
+    for damaged in ["{", ""] {
+        fs::write(run.path().join("BEST"), damaged).unwrap();
+        fs::write(run.path().join("LATEST"), damaged).unwrap();
+        let error = run.best().unwrap_err();
+        let is_damaged = matches!(error, CheckpointError::DamagedPointer { .. });
+        assert!(is_damaged, "{error}");
+        run.set_aside_after(20).unwrap();
+        run.remove_best().unwrap();
+        run.mend_latest().unwrap();
+        assert_eq!(run.best().unwrap(), None);
+        assert_eq!(run.latest().unwrap().unwrap().step, 20);
+    }
+    // A process that died between a checkpoint and its pointer.
+    run.set_latest(10).unwrap();
+    run.mend_latest().unwrap();
+    assert_eq!(run.latest().unwrap().unwrap().step, 20);
 }
 
 const FULL_DISK_ROOT: &str = "TOOLTUNE_TEST_FULL_DISK_ROOT";
@@ -283,7 +335,7 @@ fn child_saves_two_checkpoints_of_which_one_does_not_fit() {
         ".checkpoint-000100.tmp-".to_owned() + &std::process::id().to_string() + "/optimizer"
     ));
     assert_eq!(*bytes, 1 << 20);
-    assert!(error.to_string().contains("free space"), "{error}");
+    assert!(error.to_string().contains("ulimit -f"), "{error}");
     assert_eq!(names(&run), [".lock", "LATEST", "checkpoint-000050"]);
 }
 
@@ -330,7 +382,7 @@ fn child_saves_until_it_is_killed() {
     for step in begin + 1.. {
         save(&run, step);
         save(&run, step);
-        run.set_best("loss", step, 0.5).unwrap();
+        run.set_best(selected("loss", step, 0.5)).unwrap();
         run.rotate(2).unwrap();
     }
 }
@@ -387,8 +439,8 @@ fn a_resumed_run_writes_the_same_metrics_as_an_uninterrupted_one() {
     let mut torn = fs::read(&resumed).unwrap();
     torn.extend(br#"{"step":9,"lo"#);
     fs::write(&resumed, torn).unwrap();
-    let mut file = MetricsFile::open(&resumed).unwrap();
-    file.truncate_after(5).unwrap();
+    let (mut file, remark) = MetricsFile::resume(&resumed, 5, None, &|_| true).unwrap();
+    assert_eq!(remark, None);
     lines(6, 10).for_each(|line| file.append(&line).unwrap());
     file.sync().unwrap();
     assert_eq!(fs::read(&resumed).unwrap(), fs::read(&whole).unwrap());
@@ -398,7 +450,7 @@ fn a_resumed_run_writes_the_same_metrics_as_an_uninterrupted_one() {
 fn lines_without_a_step_stay_with_those_before_them() {
     let (_dir, path) =
         metrics("{\"start\":1}\n{\"step\":1}\n{\"note\":1}\n{\"step\":2}\n{\"note\":2}\n");
-    MetricsFile::open(&path).unwrap().truncate_after(1).unwrap();
+    MetricsFile::resume(&path, 1, None, &|_| true).unwrap();
     assert_eq!(
         fs::read_to_string(&path).unwrap(),
         "{\"start\":1}\n{\"step\":1}\n{\"note\":1}\n"
@@ -412,12 +464,13 @@ fn a_torn_last_line_is_passed_over_and_a_broken_one_elsewhere_is_named() {
     let (_dir, path) = metrics("{\"step\":1}\n{\"st\n{\"step\":3}\n");
     let error = MetricsFile::read(&path).unwrap_err().to_string();
     assert!(error.contains("metrics.jsonl:2:"), "{error}");
-    let error = MetricsFile::open(&path)
-        .unwrap()
-        .truncate_after(9)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("metrics.jsonl:2:"), "{error}");
+    let (_, remark) = MetricsFile::resume(&path, 9, None, &|_| true).unwrap();
+    let remark = remark.expect("a word on the broken line");
+    assert!(remark.contains("1 of its lines"), "{remark}");
+    let lines = fs::read_to_string(&path).unwrap();
+    assert_eq!(lines, "{\"step\":1}\n{\"step\":3}\n");
+    let aside = path.with_file_name("aside-metrics.jsonl");
+    assert!(fs::read_to_string(aside).unwrap().contains("{\"st\n"));
     let (_dir, path) = metrics("[]\n");
     assert!(
         MetricsFile::read(&path)
@@ -451,4 +504,52 @@ fn a_folder_that_is_taken_away_is_said_to_be_gone() {
     }
     let to_read = RunDir::open_to_read(&root).unwrap();
     to_read.check_still_there().unwrap();
+}
+
+#[test]
+fn a_marked_file_is_cut_to_the_byte_and_a_changed_one_is_told() {
+    let (_dir, path) = metrics("");
+    let mut file = MetricsFile::open(&path).unwrap();
+    file.append(&json!({"step": 1, "loss": 0.5})).unwrap();
+    file.append(&json!({"step": 2, "loss": 0.4})).unwrap();
+    let mark = file.mark();
+    let whole = fs::read(&path).unwrap();
+    assert_eq!(mark.bytes, whole.len() as u64);
+    // An evaluation of the same step, whose checkpoint was never saved.
+    file.append(&json!({"step": 2, "eval/loss": 0.4})).unwrap();
+    drop(file);
+    let keep = |line: &Value| line.get("eval/loss").is_none();
+    let (file, remark) = MetricsFile::resume(&path, 2, Some(&mark), &keep).unwrap();
+    assert_eq!((file.mark(), remark), (mark.clone(), None));
+    assert_eq!(fs::read(&path).unwrap(), whole);
+
+    let flipped = String::from_utf8(whole.clone())
+        .unwrap()
+        .replace("0.5", "0.7");
+    let half = &whole[..30];
+    let evaluated = [&whole[26..], b"{\"step\":2,\"eval/loss\":0.4}\n"].concat();
+    for damaged in [
+        Some(flipped.as_bytes()),
+        Some(half),
+        Some(b""),
+        Some(&evaluated),
+        None,
+    ] {
+        match damaged {
+            Some(damaged) => fs::write(&path, damaged).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        let (mut file, remark) = MetricsFile::resume(&path, 2, Some(&mark), &keep).unwrap();
+        let remark = remark.expect("a word on it");
+        assert!(remark.contains("up to step 2 are not those"), "{remark}");
+        // What comes now is marked with what is there.
+        file.append(&json!({"step": 3})).unwrap();
+        let after = file.mark();
+        drop(file);
+        let lines = MetricsFile::read(&path).unwrap();
+        assert_eq!(lines.last(), Some(&json!({"step": 3})));
+        assert!(lines.iter().all(keep), "{lines:?}");
+        let (_, remark) = MetricsFile::resume(&path, 3, Some(&after), &keep).unwrap();
+        assert_eq!(remark, None);
+    }
 }

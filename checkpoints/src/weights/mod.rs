@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::digest::{sha256_bytes, sha256_file};
 use crate::error::{CheckpointError, TensorDifferences};
 use encoding::{Encoding, Format};
 pub use float::FloatDtype;
@@ -31,7 +30,7 @@ pub use gguf_names::HeadCounts;
 pub(crate) use gguf_names::{gguf_module, hugging_face_name};
 pub(crate) use open::{INDEX, SINGLE, only_weight_file};
 pub(crate) use row_order::RowOrder;
-use source::SourceFile;
+pub(crate) use source::SourceFile;
 pub(crate) use write::write_safetensors;
 pub use write::{write_tensors, write_tensors_as};
 
@@ -281,26 +280,6 @@ impl Weights {
         let mut differences = tensor_differences(expected, found);
         differences.extra.retain(|name| !carries_no_parameter(name));
         reject_differences(&self.origin, differences)
-    }
-
-    /// SHA-256 that names the weights by their content.
-    ///
-    /// Of a single file, its plain SHA-256; of shards, that of the lines "name sha256" in order
-    /// of name. Reads every byte: seconds per gigabyte.
-    ///
-    /// # Errors
-    ///
-    /// A file cannot be read.
-    pub fn fingerprint(&self) -> Result<String, CheckpointError> {
-        if let [only] = self.files.as_slice() {
-            return sha256_file(only.path());
-        }
-        let mut lines = String::new();
-        for path in self.paths() {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            lines.push_str(&format!("{name} {}\n", sha256_file(path)?));
-        }
-        Ok(sha256_bytes(lines.as_bytes()))
     }
 
     fn unknown(&self, name: &str) -> CheckpointError {

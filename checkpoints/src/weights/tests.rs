@@ -234,7 +234,6 @@ fn shards_are_opened_as_one_model() {
     let weights = Weights::open(dir.path()).unwrap();
     assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(weights.read_f32("b").unwrap(), tensor(&[2], 1.0));
-    assert_eq!(weights.fingerprint().unwrap().len(), 64);
 }
 
 #[test]

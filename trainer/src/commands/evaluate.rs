@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use serde_json::{Map, Value};
-use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_checkpoints::atomic::{FolderLock, write_atomic};
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_data::benchmarks::retrieval::retrieval_table;
 use tooltune_data::benchmarks::slot::{
@@ -38,6 +38,7 @@ use crate::eval::writer::{ModelWriter, Prompted, Writer, Written};
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::retriever::files;
 use crate::recipes::rows::ReadingReport;
+use crate::recipes::run_lock::{BASE_MODEL, ENCODER, RETRIEVER};
 use crate::recipes::{preparation, settings};
 
 pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
@@ -59,6 +60,14 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
             output.display()
         )));
     }
+    // Held to the end: two evaluations would write into each other's files.
+    let _folder = match &args.output {
+        Some(output) => {
+            std::fs::create_dir_all(output).map_err(Error::io(output, "create"))?;
+            Some(FolderLock::take(output)?)
+        }
+        None => None,
+    };
     match (suite(args, &config, place), &args.output) {
         // Nobody needs the texts of an evaluation that is complete and shown. As long as their file
         // is there, the same command goes on to the end.
@@ -75,6 +84,7 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
 }
 
 fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
+    args.target.check_used(config, &models_used(args))?;
     let device = place.open(config.device)?;
     if keeps_no_texts(args) {
         journal(args, config, &[])?;
@@ -86,6 +96,19 @@ fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
         Suite::Nestful => nestful_suite::run(args, config, &device),
         Suite::Toolqa => toolqa_suite::run(args, config, &device),
     }
+}
+
+/// The settings of the models that an evaluation computes with.
+fn models_used(args: &EvalArgs) -> Vec<&'static str> {
+    let is_written = args.predictions.is_none() && args.suite != Suite::Retrieval;
+    let own = match args.suite {
+        Suite::Slot => Some(ENCODER),
+        _ if args.predictions.is_some() => None,
+        Suite::Goat | Suite::Restbench | Suite::Apibank | Suite::Retrieval => Some(RETRIEVER),
+        Suite::Nestful | Suite::Toolqa => None,
+    };
+    let base = Some(BASE_MODEL).filter(|_| is_written && args.endpoint.is_none());
+    own.into_iter().chain(base).collect()
 }
 
 fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use tooltune_checkpoints::weights::FloatDtype;
 use super::say;
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::{ExportArgs, ExportDtype, ExportFormat};
-use crate::config::{self, LoadedConfig};
+use crate::config::{self, Config, LoadedConfig};
 use crate::device;
 use crate::error::Error;
 use crate::export::{
@@ -16,7 +16,7 @@ use crate::export::{
 };
 use crate::lora::linear_layers;
 use crate::recipes::retriever::files;
-use crate::recipes::run_files;
+use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
 
 pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
@@ -41,17 +41,20 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
         }
         ExportFormat::Gguf => {
             let (base, dtype) = (base()?, dtype(args.dtype, FloatDtype::F32));
-            check_base(&checkpoint, &base)?;
+            check_base(&checkpoint, (&config, &base), false)?;
             export_gguf(&checkpoint, &base, dtype, output)?;
         }
         ExportFormat::Merged => {
             let dtype = dtype(args.dtype, FloatDtype::BF16);
             let shard = (args.max_shard_size * 1e9) as u64;
             let base = base()?;
-            check_base(&checkpoint, &base)?;
+            check_base(&checkpoint, (&config, &base), true)?;
             export_merged(&checkpoint, &base, (dtype, shard), output)?;
         }
         ExportFormat::SentenceTransformers => {
+            if let Some(lock) = RunLock::of_checkpoint(&checkpoint)? {
+                lock.check_used(&config, Used::of(&[RETRIEVER]), &checkpoint)?;
+            }
             let device = device::open(config::Device::Cpu)?;
             files::export(&config, &checkpoint, output, &device)?;
         }
@@ -86,20 +89,19 @@ fn dtype(typed: Option<ExportDtype>, default: FloatDtype) -> FloatDtype {
     }
 }
 
-/// Compares `base` with what the adapter was trained on: the weights, by the hash that the run keeps,
-/// or their name where an adapter comes from elsewhere.
-fn check_base(checkpoint: &Path, base: &BaseModel) -> Result<(), Error> {
-    let run = checkpoint.parent().unwrap_or(Path::new(""));
-    if let Some(trained_on) = run_files::base_weights_sha256(run)? {
-        if base.files.fingerprint()? == trained_on {
-            return Ok(());
-        }
-        return Err(Error::Usage(format!(
-            "{}: {} has other weights than those that the adapter was trained on (run.lock.json \
-             has their hash); bring them back",
-            checkpoint.display(),
-            base.path.display()
-        )));
+/// Compares `base` with what the adapter was trained on: its files, by the hashes that the run keeps,
+/// or their name where an adapter comes from elsewhere. With `whole`, every byte of the weights.
+fn check_base(
+    checkpoint: &Path,
+    (config, base): (&Config, &BaseModel),
+    whole: bool,
+) -> Result<(), Error> {
+    if let Some(lock) = RunLock::of_checkpoint(checkpoint)? {
+        let used = Used {
+            settings: &[BASE_MODEL],
+            whole,
+        };
+        return lock.check_used(config, used, checkpoint);
     }
     let config = load_adapter(checkpoint)?.config;
     let named = config.base_model_name_or_path.as_deref();

@@ -19,6 +19,7 @@ use crate::eval::generate::{FinishReason, GenerationOptions};
 use crate::eval::report_files::json_lines;
 use crate::eval::writer::{ModelWriter, PromptText, Prompted, Writer, Written};
 use crate::recipes::rows::ReadingReport;
+use crate::recipes::run_lock::BASE_MODEL;
 use crate::recipes::{preparation, settings};
 
 /// Characters of a prompt's last message that are shown.
@@ -60,6 +61,7 @@ pub(super) fn run(args: &GenerateArgs, place: &Place) -> Result<(), Error> {
                 .to_string(),
         ));
     }
+    args.target.check_used(&config, &[BASE_MODEL])?;
     let device = place.open(config.device)?;
     let base = BaseModel::of(&config)?;
     base.warn_of_choices();

@@ -32,6 +32,7 @@ use std::io::Write;
 use std::path::Path;
 
 use burn::tensor::Device;
+use tooltune_checkpoints::atomic::create_file;
 
 use crate::cli::{Cli, Command, ConfigArgs, DataCommand, InitArgs, PresetName, SynthCommand};
 use crate::config::{self, Config, LoadedConfig, Preset};
@@ -191,13 +192,11 @@ fn init(args: &InitArgs) -> Result<(), Error> {
     let Some(path) = &args.output else {
         return say(text.trim_end());
     };
-    let mut file = std::fs::File::create_new(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => Error::Usage(format!(
+    if path.exists() {
+        return Err(Error::Usage(format!(
             "{} exists already; remove it or name another --output",
             path.display()
-        )),
-        _ => Error::io(path, "create")(error),
-    })?;
-    file.write_all(text.as_bytes())
-        .map_err(Error::io(path, "write"))
+        )));
+    }
+    Ok(create_file(path, text.as_bytes())?)
 }

@@ -24,6 +24,7 @@ use crate::cli::ReportArgs;
 use crate::config::{Config, LoadedConfig, Suite};
 use crate::error::Error;
 use crate::recipes::rows::{ReadingReport, with_rows};
+use crate::recipes::run_lock::{BASE_MODEL, RunLock, Used};
 use crate::recipes::{preparation, settings};
 use evaluations::{Evaluation, evaluations};
 
@@ -57,7 +58,7 @@ fn report_run(run: &Path, evaluations: &[Evaluation], place: &Place) -> Result<R
     let shown = shown.max_by_key(|checkpoint| Some(checkpoint.step) == best_step);
     let device = place.open(config.device)?;
     // What a run has learned from may have moved since; the rest of the page does not need it.
-    let found = previews(&config, &device);
+    let found = same_base(&config, run).and_then(|()| previews(&config, &device));
     let mask_preview = or_nothing(found, "the rows that it learned from")?;
     let rows = match (shown, evaluations) {
         (None, []) => Vec::new(),
@@ -109,6 +110,14 @@ fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<
         rows.extend(or_nothing(found, &what)?);
     }
     Ok(rows)
+}
+
+/// Another tokenizer or template would show other tokens than those that were learned.
+fn same_base(config: &Config, run: &Path) -> Result<(), Error> {
+    match RunLock::of_run(run)? {
+        Some(lock) => lock.check_used(config, Used::of(&[BASE_MODEL]), run),
+        None => Ok(()),
+    }
 }
 
 fn or_nothing<T: Default>(found: Result<T, Error>, what: &str) -> Result<T, Error> {

@@ -10,7 +10,7 @@ use burn::tensor::Device;
 use serde_json::{Value, json};
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
-use tooltune_checkpoints::run_dir::{Checkpoint, MetricsFile, RunDir};
+use tooltune_checkpoints::run_dir::{Checkpoint, RunDir, Selected};
 use tooltune_data::regular_file;
 
 use super::target::attach;
@@ -25,7 +25,8 @@ use crate::models::Decoder;
 use crate::progress::Progress;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::retriever::files as retriever_files;
-use crate::recipes::selection::ranked;
+use crate::recipes::run_lock::{MODELS, RunLock, Used};
+use crate::recipes::selection::{measured_lines, ranked};
 use crate::recipes::settings;
 
 /// What an evaluation found, and a digest of what it follows from, beside its files.
@@ -37,7 +38,7 @@ pub(super) fn run(args: &SelectArgs, place: &Place) -> Result<(), Error> {
         .map_err(|problem| Error::Usage(format!("--metric {}: {problem}", args.metric)))?;
     let lines = match args.evaluate {
         true => evaluated(args, &run_dir, place)?,
-        false => MetricsFile::read(&args.run.join("metrics.jsonl"))?,
+        false => measured_lines(&run_dir)?,
     };
     let greater_is_better = metric.greater_is_better() && !args.lower_is_better;
     let ranked = ranked(&run_dir, &lines, &metric, greater_is_better)?;
@@ -51,7 +52,12 @@ pub(super) fn run(args: &SelectArgs, place: &Place) -> Result<(), Error> {
         ))?;
     }
     let (step, value) = ranked[0];
-    run_dir.set_best(&args.metric, step, value)?;
+    run_dir.set_best(Selected {
+        step,
+        metric: &args.metric,
+        value,
+        chosen_at: run_dir.list()?.last().map(|newest| newest.step),
+    })?;
     say(&format!(
         "BEST is now {}",
         run_dir.checkpoint_path(step).display()
@@ -69,6 +75,9 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
     let mut config = loaded.config;
     config.device = place.name(config.device)?;
     let device = place.open(config.device)?;
+    if let Some(lock) = RunLock::of_run(&args.run)? {
+        lock.check_used(&config, Used::of(&MODELS), &args.run)?;
+    }
     let inputs = inputs(&config)?;
     // Rows and weights are read when the first checkpoint needs them.
     let mut evaluation = None;

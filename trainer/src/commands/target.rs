@@ -15,6 +15,7 @@ use crate::eval::saved::excerpt;
 use crate::export::CheckpointChoice;
 use crate::lora::{Adapters, adapter_slots};
 use crate::models::Decoder;
+use crate::recipes::run_lock::{BASE_MODEL, RunLock, Used};
 use crate::recipes::settings;
 
 impl TargetArgs {
@@ -52,6 +53,33 @@ impl TargetArgs {
             false => &config.train.output_dir,
         };
         CheckpointChoice::parse(&self.checkpoint).resolve(run)
+    }
+
+    /// Compares models with those of the run that the target belongs to, where it keeps what it was
+    /// made from.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::checkpoint_dir`], or models other than those of the run.
+    pub(super) fn check_used(&self, config: &Config, settings: &[&str]) -> Result<(), Error> {
+        let run = match self.path.is_dir() {
+            true => &self.path,
+            false => &config.train.output_dir,
+        };
+        let is_base = self.checkpoint == "base";
+        let (lock, place) = match settings.contains(&BASE_MODEL) {
+            true if is_base && !self.path.is_dir() => return Ok(()),
+            true if !is_base => {
+                let dir = self.checkpoint_dir(config)?;
+                (RunLock::of_checkpoint(&dir)?, dir)
+            }
+            // Where no checkpoint is computed with, there need be none.
+            _ => (RunLock::of_run(run)?, run.clone()),
+        };
+        match lock {
+            Some(lock) => lock.check_used(config, Used::of(settings), &place),
+            None => Ok(()),
+        }
     }
 
     /// Which checkpoint stands behind `best` or `last`, and what is `doing` with it; a path says it

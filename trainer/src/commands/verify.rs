@@ -28,11 +28,24 @@ use crate::models::{BatchContext, Decoder};
 use crate::recipes::preparation;
 use crate::recipes::retriever::files;
 use crate::recipes::rows::ReadingReport;
+use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
 
 pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
     let device = place.open(config.device)?;
     let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
+    if let Some(lock) = RunLock::of_checkpoint(&checkpoint)? {
+        let settings: &[&str] = match (&args.embeddings, &args.logits, args.against) {
+            (Some(_), None, None) => &[RETRIEVER],
+            (Some(_), _, _) => &[RETRIEVER, BASE_MODEL],
+            (None, _, _) => &[BASE_MODEL],
+        };
+        let used = Used {
+            settings,
+            whole: true,
+        };
+        lock.check_used(&config, used, &checkpoint)?;
+    }
     if let Some(path) = &args.embeddings {
         embeddings(&config, &checkpoint, (path, args.rows), &device)?;
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tooltune_checkpoints::run_dir::{Checkpoint, MetricsFile, RunDir};
 
+use super::history::History;
 use crate::config::{Config, ReportTo};
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
@@ -98,6 +99,7 @@ pub(crate) struct RetrieverTiming {
 pub(crate) struct Reporter {
     metrics: MetricsFile,
     timing: MetricsFile,
+    history: History,
     views: Vec<Box<dyn MetricSink>>,
     total_steps: u64,
     started: Instant,
@@ -118,31 +120,38 @@ struct Window {
 }
 
 impl Reporter {
-    /// Opens the files of a run that begins anew (`None`) or goes on after `step`.
+    /// Opens the files of a run that begins anew (`None`) or goes on from a checkpoint.
     ///
     /// # Errors
     ///
-    /// A file that cannot be opened or shortened.
+    /// A file that cannot be opened or shortened, or a checkpoint whose history cannot be read.
     pub(crate) fn open(
         config: &Config,
         run_dir: &RunDir,
-        step: Option<u64>,
+        start: Option<&Checkpoint>,
         total_steps: u64,
     ) -> Result<Self, Error> {
-        let open = |name: &str| -> Result<MetricsFile, Error> {
+        let history = start.map(History::of).transpose()?.flatten();
+        let [metrics, timing] = ["metrics.jsonl", "timing.jsonl"].map(|name| {
             let path = run_dir.path().join(name);
-            match step {
-                Some(step) => {
-                    let mut file = MetricsFile::open(&path)?;
-                    file.truncate_after(step)?;
-                    Ok(file)
-                }
-                None => {
-                    remove_if_present(&path)?;
-                    Ok(MetricsFile::open(&path)?)
-                }
+            let Some(checkpoint) = start else {
+                remove_if_present(&path)?;
+                return Ok(MetricsFile::open(&path)?);
+            };
+            // What depends on the clock is not known beforehand.
+            let known = history.as_ref().filter(|_| name == "metrics.jsonl");
+            let mark = known.and_then(|history| history.metrics.as_ref());
+            let keep = |line: &Value| known.is_none_or(|history| history.keeps(line));
+            let (file, remark) = MetricsFile::resume(&path, checkpoint.step, mark, &keep)?;
+            if let Some(remark) = remark {
+                tracing::warn!(
+                    "{}: {remark}; curves lack what is missing, and BEST and early stopping go by \
+                     the evaluations that the checkpoints keep",
+                    path.display()
+                );
             }
-        };
+            Ok::<_, Error>(file)
+        });
         let mut views: Vec<Box<dyn MetricSink>> = vec![Box::new(TerminalSink::stderr(total_steps))];
         if config.log.report_to.contains(&ReportTo::Tensorboard) {
             let text = config.to_toml().unwrap_or_default();
@@ -154,8 +163,9 @@ impl Reporter {
             )));
         }
         Ok(Self {
-            metrics: open("metrics.jsonl")?,
-            timing: open("timing.jsonl")?,
+            metrics: metrics?,
+            timing: timing?,
+            history: history.unwrap_or_default(),
             views,
             total_steps,
             started: Instant::now(),
@@ -278,7 +288,9 @@ impl Reporter {
                 .iter()
                 .map(|(name, value)| (format!("eval/{name}"), json!(value))),
         );
-        self.metrics.append(&Value::Object(line))?;
+        let line = Value::Object(line);
+        self.metrics.append(&line)?;
+        self.history.evaluations.push(line);
         let elapsed_secs = self
             .evaluation
             .take()
@@ -306,6 +318,25 @@ impl Reporter {
     pub(crate) fn sync(&self) -> Result<(), Error> {
         self.metrics.sync()?;
         Ok(self.timing.sync()?)
+    }
+
+    /// What the run has evaluated so far.
+    pub(crate) fn evaluations(&self) -> &[Value] {
+        &self.history.evaluations
+    }
+
+    /// Whether the evaluation at `step` is done.
+    pub(crate) fn has_evaluated(&self, step: u64) -> bool {
+        self.history.evaluation(step).is_some()
+    }
+
+    /// What a checkpoint keeps of all this.
+    pub(crate) fn history(&self) -> Vec<u8> {
+        let history = History {
+            metrics: Some(self.metrics.mark()),
+            evaluations: self.history.evaluations.clone(),
+        };
+        history.bytes()
     }
 
     fn show(&mut self, record: &Record) {

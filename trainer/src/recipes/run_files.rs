@@ -3,40 +3,47 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
-use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_data::flat::FlattenReport;
 use tooltune_data::regular_file;
 use tooltune_data::text::TemplateDate;
 
-use super::preparation::{Flattened, Preparation};
-use crate::budgets::RUN_FILE_BYTES;
-use crate::config::{Change, Config, LoadedConfig, OnResume, RetrieverData, diff};
+use super::preparation::Flattened;
+use super::run_lock::{LOCK_FILE, RunLock};
+use crate::config::{Change, Config, LoadedConfig, OnResume, diff};
 use crate::error::Error;
 
 const CONFIG_FILE: &str = "config.resolved.toml";
-const LOCK_FILE: &str = "run.lock.json";
 const FLATTEN_FILE: &str = "flatten.json";
 
-/// Writes `config.resolved.toml` and `run.lock.json`, if this is the run's beginning.
+/// Writes `config.resolved.toml` and `run.lock.json` of a run that begins or goes on, after comparing
+/// its inputs with those that it began with; answers the lock.
 ///
 /// # Errors
 ///
 /// A file that cannot be read or written, or inputs other than those that the run began with.
-pub fn write(config: &Config, lock: Value, run_dir: &Path) -> Result<(), Error> {
+pub fn begin(config: &Config, run_dir: &Path) -> Result<RunLock, Error> {
     let text = config
         .to_toml()
         .map_err(|error| Error::Usage(format!("the config cannot be written: {error}")))?;
-    let lock_path = run_dir.join(LOCK_FILE);
-    if is_there(&lock_path)? {
-        check_same_inputs(&lock_path, &lock)?;
-    } else {
-        let bytes = serde_json::to_vec_pretty(&lock).expect("a JSON value serialises");
-        write_atomic(&lock_path, &bytes)?;
+    let earlier = RunLock::of_run(run_dir)?;
+    let now = RunLock::of(config, earlier.as_ref())?;
+    let lock = match &earlier {
+        None => now,
+        Some(earlier) => {
+            earlier.check_same(&now, &run_dir.join(LOCK_FILE))?;
+            RunLock {
+                inputs: now.inputs,
+                ..earlier.clone()
+            }
+        }
+    };
+    if earlier.as_ref() != Some(&lock) || !run_dir.join(LOCK_FILE).exists() {
+        lock.write(run_dir)?;
     }
-    Ok(write_atomic(&run_dir.join(CONFIG_FILE), text.as_bytes())?)
+    write_atomic(&run_dir.join(CONFIG_FILE), text.as_bytes())?;
+    Ok(lock)
 }
 
 /// Writes `flatten.json`: how many schemas the model sees flat, and each that stayed nested.
@@ -52,104 +59,6 @@ pub fn write_flattened(flattened: &Flattened, run_dir: &Path) -> Result<(), Erro
     let mut bytes = serde_json::to_vec_pretty(&parts).expect("a JSON value serialises");
     bytes.push(b'\n');
     Ok(write_atomic(&run_dir.join(FLATTEN_FILE), &bytes)?)
-}
-
-/// Hashes of everything that a run of a language model is made from.
-///
-/// # Errors
-///
-/// A file that cannot be read.
-pub fn lock(config: &Config, preparation: &Preparation) -> Result<Value, Error> {
-    let mut lock = retriever_lock(config)?;
-    lock["base_weights_sha256"] = json!(preparation.base.files.fingerprint()?);
-    lock["tokenizer_sha256"] = json!(sha256_bytes(
-        preparation.base.tokenizer.to_json()?.as_bytes()
-    ));
-    lock["chat_template_sha256"] = json!(preparation.base.template.sha256());
-    Ok(lock)
-}
-
-/// The same of a run that has no language model.
-///
-/// # Errors
-///
-/// A file that cannot be read.
-pub fn retriever_lock(config: &Config) -> Result<Value, Error> {
-    let files = |paths: &mut dyn Iterator<Item = &PathBuf>| -> Result<Value, Error> {
-        let mut hashes = serde_json::Map::new();
-        for path in paths {
-            hashes.insert(path.display().to_string(), json!(sha256_file(path)?));
-        }
-        Ok(Value::Object(hashes))
-    };
-    let mut lock = json!({
-        "tooltune": env!("CARGO_PKG_VERSION"),
-        "device": config.device.to_string(),
-        "train_sha256": files(&mut config.data.train.iter())?,
-        "eval_sha256": files(&mut config.data.eval.iter())?,
-        "resume_digest": config.resume_digest(),
-    });
-    let goat = config.goat.iter().map(|goat| &goat.documents);
-    lock["documents_sha256"] = files(&mut goat.into_iter())?;
-    if let Some(retriever) = &config.retriever {
-        let weights = retriever.model_name_or_path.join("model.safetensors");
-        lock["retriever_weights_sha256"] = files(&mut [weights].iter())?;
-        if let Some(RetrieverData::Pairs(pairs)) = retriever.training.as_ref().map(|t| &t.data) {
-            lock["retriever_train_sha256"] = files(&mut pairs.iter())?;
-        }
-    }
-    Ok(lock)
-}
-
-/// The hash of the weights that the run of a directory trains an adapter for, if it holds one.
-///
-/// # Errors
-///
-/// `run.lock.json` cannot be read.
-pub fn base_weights_sha256(run_dir: &Path) -> Result<Option<String>, Error> {
-    let path = run_dir.join(LOCK_FILE);
-    if !is_there(&path)? {
-        return Ok(None);
-    }
-    let lock = read_lock(&path)?;
-    Ok(lock["base_weights_sha256"].as_str().map(str::to_owned))
-}
-
-/// Whether a file of a run is there; what is no file is an error.
-fn is_there(path: &Path) -> Result<bool, Error> {
-    regular_file::is_there(path).map_err(Error::io(path, "read"))
-}
-
-fn read_lock(path: &Path) -> Result<Value, Error> {
-    let bytes = regular_file::read(path, RUN_FILE_BYTES).map_err(Error::io(path, "read"))?;
-    Ok(serde_json::from_slice(&bytes).map_err(CheckpointError::json(path))?)
-}
-
-fn check_same_inputs(path: &Path, now: &Value) -> Result<(), Error> {
-    let then = read_lock(path)?;
-    let keys = [
-        "base_weights_sha256",
-        "tokenizer_sha256",
-        "chat_template_sha256",
-        "train_sha256",
-        "eval_sha256",
-        "documents_sha256",
-        "retriever_weights_sha256",
-        "retriever_train_sha256",
-    ];
-    let changed: Vec<&str> = keys
-        .into_iter()
-        .filter(|key| then[*key] != now[*key])
-        .collect();
-    if changed.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Usage(format!(
-        "{}: the run began with other inputs ({}); \
-         bring them back, or set train.output_dir to another folder",
-        path.display(),
-        changed.join(", ")
-    )))
 }
 
 /// Checks that the run of a config can begin or go on in its directory, and gives it the day that its
@@ -173,17 +82,24 @@ pub fn settle(config: &mut Config) -> Result<Option<u64>, Error> {
         ))
     })?;
     let earlier = kept_config(&dir)?;
+    let lock = match &earlier {
+        Some(_) => None,
+        None => RunLock::of_run(&dir)?,
+    };
     if config.model.is_some() {
         let kept = earlier
             .as_ref()
             .and_then(|earlier| earlier.data.template_date);
+        let locked = lock.as_ref().and_then(|lock| lock.template_date.as_ref());
+        let kept = kept.or_else(|| locked.and_then(|date| date.parse().ok()));
         let date = &mut config.data.template_date;
         *date = Some(date.or(kept).unwrap_or_else(TemplateDate::today));
     }
-    let Some(earlier) = earlier else {
-        return Ok(None);
-    };
-    check_same(earlier, config, &dir)?;
+    match (earlier, lock) {
+        (Some(earlier), _) => check_same(earlier, config, &dir)?,
+        (None, Some(lock)) => check_same_digest(&lock, config, &dir)?,
+        (None, None) => return Ok(None),
+    }
     let newest = RunDir::open_to_read(&dir)?.list()?.pop();
     Ok(newest.map(|checkpoint| checkpoint.step))
 }
@@ -212,7 +128,7 @@ pub fn nearest_folder(dir: &Path) -> PathBuf {
 /// The config of the run that a directory holds, if it holds one.
 fn kept_config(run_dir: &Path) -> Result<Option<Config>, Error> {
     let path = run_dir.join(CONFIG_FILE);
-    match is_there(&path)? {
+    match regular_file::is_there(&path).map_err(Error::io(&path, "read"))? {
         true => Ok(Some(LoadedConfig::load(&path, &[])?.config)),
         false => Ok(None),
     }
@@ -224,10 +140,26 @@ fn kept_config(run_dir: &Path) -> Result<Option<Config>, Error> {
 ///
 /// A setting that must not change on resume differs; all of them are listed.
 pub fn check_same_run(config: &Config, run_dir: &Path) -> Result<(), Error> {
-    match kept_config(run_dir)? {
-        Some(earlier) => check_same(earlier, config, run_dir),
+    if let Some(earlier) = kept_config(run_dir)? {
+        return check_same(earlier, config, run_dir);
+    }
+    match RunLock::of_run(run_dir)? {
+        Some(lock) => check_same_digest(&lock, config, run_dir),
         None => Ok(()),
     }
+}
+
+/// The same where the run's config is gone.
+fn check_same_digest(lock: &RunLock, config: &Config, run_dir: &Path) -> Result<(), Error> {
+    if lock.resume_digest == config.resume_digest() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{} holds a run of another config: its {CONFIG_FILE} is gone, and the settings are not those \
+         whose digest {LOCK_FILE} keeps (resume_digest); bring them back, or that file, which names \
+         them, or set train.output_dir to another folder",
+        run_dir.display()
+    )))
 }
 
 fn check_same(mut earlier: Config, config: &Config, run_dir: &Path) -> Result<(), Error> {

@@ -1,12 +1,15 @@
 //! The evaluations of a run to its best checkpoint, and to whether there is a point in going on.
 //!
-//! Both are read from `metrics.jsonl`, where a resumed run finds what came before.
+//! Both go by what the checkpoints keep, so that a run which was killed between a checkpoint and
+//! `BEST`, or whose `metrics.jsonl` is damaged, selects as one that was not.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use tooltune_checkpoints::run_dir::{MetricsFile, RunDir};
+use tooltune_checkpoints::CheckpointError;
+use tooltune_checkpoints::run_dir::{MetricsFile, RunDir, Selected};
 
+use super::history::History;
 use crate::config::{Config, EvalConfig, MetricExpression};
 use crate::error::Error;
 
@@ -51,41 +54,107 @@ pub fn ranked(
     Ok(ranked)
 }
 
-/// Moves `BEST` to the best of the kept checkpoints, drops old ones, and says whether the run is to
-/// stop early: after how many evaluations without a better one.
+/// The evaluation of each kept checkpoint that has one, in the form of `metrics.jsonl`: as the
+/// checkpoint keeps it, or else as that file has it.
+///
+/// # Errors
+///
+/// The run directory cannot be listed, or a checkpoint keeps none and `metrics.jsonl` cannot be read.
+pub fn measured_lines(run_dir: &RunDir) -> Result<Vec<Value>, Error> {
+    let mut lines = Vec::new();
+    let mut unknown = Vec::new();
+    for checkpoint in run_dir.list()? {
+        match History::of(&checkpoint) {
+            Ok(Some(history)) => lines.extend(history.evaluation(checkpoint.step).cloned()),
+            Ok(None) => unknown.push(checkpoint.step),
+            Err(error) => {
+                tracing::warn!("{error}; its evaluation is taken from metrics.jsonl");
+                unknown.push(checkpoint.step);
+            }
+        }
+    }
+    let path = run_dir.path().join("metrics.jsonl");
+    if !unknown.is_empty() && path.exists() {
+        let of_unknown = |line: &Value| {
+            let step = line["step"].as_u64();
+            step.is_some_and(|step| unknown.contains(&step)) && !measured(line).is_empty()
+        };
+        let all = MetricsFile::read(&path)?;
+        lines.extend(all.into_iter().filter(of_unknown));
+        lines.sort_by_key(|line| line["step"].as_u64());
+    }
+    Ok(lines)
+}
+
+/// Moves `BEST` to the best of the kept checkpoints, and only then drops old ones.
 ///
 /// # Errors
 ///
 /// A file of the run directory cannot be read or written.
-pub(super) fn after_evaluation(config: &Config, run_dir: &RunDir) -> Result<Option<u64>, Error> {
-    let (metric, lines) = so_far(config, run_dir)?;
-    let ranked = ranked(run_dir, &lines, &metric, config.eval.greater_is_better)?;
+pub(super) fn select(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
+    let eval = &config.eval;
+    let ranked = ranked(
+        run_dir,
+        &measured_lines(run_dir)?,
+        &metric(config)?,
+        eval.greater_is_better,
+    )?;
     if let Some(&(step, value)) = ranked.first() {
-        run_dir.set_best(&config.eval.metric_for_best_model, step, value)?;
+        run_dir.set_best(Selected {
+            step,
+            metric: &eval.metric_for_best_model,
+            value,
+            chosen_at: None,
+        })?;
     }
     run_dir.rotate(config.checkpoint.save_total_limit)?;
-    Ok(stops_early(&config.eval, &values(&lines, &metric)))
+    Ok(())
 }
 
-/// Whether a run that goes on where it was has stopped early already: as [`after_evaluation`] says.
+/// Brings the pointers of a run that goes on to where they would be if it had never ended: it may
+/// have died between a checkpoint and its pointers, or they may be damaged. What a user has chosen
+/// with `tooltune select` stays.
 ///
 /// # Errors
 ///
-/// `metrics.jsonl` cannot be read.
-pub(super) fn stopped_early(config: &Config, run_dir: &RunDir) -> Result<Option<u64>, Error> {
-    if config.eval.early_stopping_patience.is_none() {
-        return Ok(None);
+/// As [`select`].
+pub(super) fn mend(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
+    run_dir.mend_latest()?;
+    let kept = match run_dir.best() {
+        Ok(best) => best,
+        Err(error @ CheckpointError::DamagedPointer { .. }) => {
+            tracing::warn!("{error}");
+            run_dir.remove_best()?;
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let lines = measured_lines(run_dir)?;
+    let last_evaluated = lines.iter().filter_map(|line| line["step"].as_u64()).max();
+    let is_chosen = kept.is_some_and(|best| {
+        let is_there = run_dir.checkpoint_path(best.step).is_dir();
+        is_there && best.chosen_at.is_some() && best.chosen_at >= last_evaluated
+    });
+    if !is_chosen {
+        return select(config, run_dir);
     }
-    let (metric, lines) = so_far(config, run_dir)?;
-    Ok(stops_early(&config.eval, &values(&lines, &metric)))
+    run_dir.rotate(config.checkpoint.save_total_limit)?;
+    Ok(())
 }
 
-/// What the run selects by, and the lines that it has measured.
-fn so_far(config: &Config, run_dir: &RunDir) -> Result<(MetricExpression, Vec<Value>), Error> {
-    let name = &config.eval.metric_for_best_model;
-    let metric = MetricExpression::parse(name).map_err(Error::Usage)?;
-    let lines = MetricsFile::read(&run_dir.path().join("metrics.jsonl"))?;
-    Ok((metric, lines))
+/// Whether a run is to stop early: after how many evaluations without a better one.
+///
+/// # Errors
+///
+/// A metric that is none, which the config's check has refused.
+pub(super) fn stopped_early(config: &Config, evaluations: &[Value]) -> Result<Option<u64>, Error> {
+    let values = values(evaluations, &metric(config)?);
+    Ok(stops_early(&config.eval, &values))
+}
+
+/// What the run selects by.
+fn metric(config: &Config) -> Result<MetricExpression, Error> {
+    MetricExpression::parse(&config.eval.metric_for_best_model).map_err(Error::Usage)
 }
 
 /// The evaluations without gain, if they are as many as patience has.

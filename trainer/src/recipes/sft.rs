@@ -4,6 +4,7 @@
 //! a save holds is all that the next step depends on: a resumed run is the uninterrupted one.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
@@ -12,6 +13,7 @@ use tooltune_data::batches::{Example, Padding, StepBatch, collate};
 use tooltune_data::text::TokenizedExample;
 use tooltune_kernels::cpu::pool;
 
+use super::history::HISTORY_FILE;
 use super::interrupt::Interrupt;
 use super::kept_blocks::KeptBlocks;
 use super::preparation::Preparation;
@@ -19,6 +21,7 @@ use super::reporter::{Reporter, RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::retriever::{RetrieverRun, RetrieverStep, files};
 use super::run_files;
+use super::run_lock::LOCK_FILE;
 use super::selection;
 use super::settings;
 use super::summary::RunSummary;
@@ -38,6 +41,8 @@ struct Run<'a> {
     config: &'a Config,
     preparation: &'a Preparation,
     run_dir: RunDir,
+    /// What every checkpoint keeps of `run.lock.json`.
+    lock: Vec<u8>,
     decoder: Decoder,
     adapters: Adapters,
     optimizer: Optimizer,
@@ -163,24 +168,21 @@ impl<'a> Run<'a> {
         };
         adapters.attach(&mut decoder);
         let retriever = open_retriever(config, preparation, start.as_ref(), device)?;
+        let lock = run_files::begin(config, run_dir.path())?;
         run_dir.set_aside_after(state.step)?;
-        let step = start.as_ref().map(|_| state.step);
-        let reporter = Reporter::open(config, &run_dir, step, preparation.total_steps)?;
-        run_files::write(
-            config,
-            run_files::lock(config, preparation)?,
-            run_dir.path(),
-        )?;
+        selection::mend(config, &run_dir)?;
+        let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;
         if let Some(flattened) = &preparation.flattened {
             run_files::write_flattened(flattened, run_dir.path())?;
         }
-        let stopped_early = selection::stopped_early(config, &run_dir)?;
+        let stopped_early = selection::stopped_early(config, reporter.evaluations())?;
         let evaluator = Evaluator::new(config, preparation, device)?;
         adapters.slots.shrink_to_fit();
         let mut run = Self {
             config,
             preparation,
             run_dir,
+            lock: lock.for_checkpoint(),
             decoder,
             adapters,
             optimizer,
@@ -360,12 +362,15 @@ impl<'a> Run<'a> {
         // A run that was resumed at this step has it already.
         let is_saved = self.run_dir.checkpoint_path(step).exists();
         if step > 0 && self.is_due(self.config.checkpoint.save_steps) && !is_saved {
-            self.save(&BTreeMap::new())?;
+            self.save(BTreeMap::new())?;
+            self.run_dir
+                .rotate(self.config.checkpoint.save_total_limit)?;
         }
         Ok(())
     }
 
-    /// Evaluates the present adapter, saves it with its results, and moves `BEST`.
+    /// Evaluates the present adapter, saves it with its results, moves `BEST`, and then drops old
+    /// checkpoints. An evaluation that fails costs no step: what it was of is saved first.
     fn evaluate_and_save(&mut self) -> Result<(), Error> {
         let Some(evaluator) = &self.evaluator else {
             return Ok(());
@@ -386,18 +391,25 @@ impl<'a> Run<'a> {
             base: &self.preparation.base,
             retriever: retriever.as_ref(),
         };
-        let outcome = evaluator.evaluate(present, &mut watch)?;
-        let EvaluationOutcome::Done { metrics, files } = outcome else {
-            return Err(self.save_and_stop()?);
+        let (metrics, files) = match evaluator.evaluate(present, &mut watch) {
+            Ok(EvaluationOutcome::Done { metrics, files }) => (metrics, files),
+            Ok(EvaluationOutcome::Interrupted) => return Err(self.save_and_stop()?),
+            Err(error) if step == 0 => return Err(error),
+            Err(error) => return Err(error.with_saved(self.save_if_absent())),
         };
         self.state.evaluated = true;
         self.reporter.evaluation(step, &metrics)?;
-        self.save(&files)?;
-        self.stopped_early = selection::after_evaluation(self.config, &self.run_dir)?;
+        self.save(files)?;
+        selection::select(self.config, &self.run_dir)?;
+        self.stopped_early = selection::stopped_early(self.config, self.reporter.evaluations())?;
         Ok(())
     }
 
-    fn save(&mut self, extra: &BTreeMap<String, Vec<u8>>) -> Result<Checkpoint, Error> {
+    /// Saves the run as it stands, with further files; old checkpoints stay until the caller drops
+    /// them.
+    fn save(&mut self, mut extra: BTreeMap<String, Vec<u8>>) -> Result<Checkpoint, Error> {
+        extra.insert(HISTORY_FILE.to_string(), self.reporter.history());
+        extra.insert(LOCK_FILE.to_string(), self.lock.clone());
         let base_model = self
             .config
             .language_model()?
@@ -411,31 +423,35 @@ impl<'a> Run<'a> {
             lora: &self.preparation.lora,
             base_model: &base_model,
             chat_template: &self.preparation.base.template.served_source(),
-            extra,
+            extra: &extra,
         };
         self.reporter.sync()?;
         // As before an evaluation: what is copied takes the place of what the step kept.
         pool::release();
-        let checkpoint = self.run_dir.save_checkpoint(self.state.step, |dir| {
+        Ok(self.run_dir.save_checkpoint(self.state.step, |dir| {
             snapshot.write(dir)?;
             match &self.retriever {
                 Some(retriever) => files::write(retriever, dir),
                 None => Ok(()),
             }
-        })?;
-        self.run_dir
-            .rotate(self.config.checkpoint.save_total_limit)?;
-        Ok(checkpoint)
+        })?)
+    }
+
+    /// Saves where the run stands, unless that is saved already; answers the checkpoint.
+    fn save_if_absent(&mut self) -> Result<PathBuf, Error> {
+        let path = self.run_dir.checkpoint_path(self.state.step);
+        if !path.exists() {
+            self.save(BTreeMap::new())?;
+            self.run_dir
+                .rotate(self.config.checkpoint.save_total_limit)?;
+        }
+        Ok(path)
     }
 
     /// Saves where the run stands and gives the error that ends it.
     fn save_and_stop(&mut self) -> Result<Error, Error> {
-        let path = self.run_dir.checkpoint_path(self.state.step);
-        if !path.exists() {
-            self.save(&BTreeMap::new())?;
-        }
         Ok(Error::Interrupted {
-            checkpoint: path.display().to_string(),
+            checkpoint: self.save_if_absent()?.display().to_string(),
         })
     }
 

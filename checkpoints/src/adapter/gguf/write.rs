@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{ADAPTER_TYPE, ALPHA, ARCHITECTURE, GgufArchitecture, GgufBase, TYPE};
 use crate::adapter::Adapter;
 use crate::adapter::scaling::{Pair, Scalings, scaled_pairs, times};
-use crate::atomic::{sync_parent, write_in_parts};
+use crate::atomic::create_in_parts;
 use crate::error::CheckpointError;
 use crate::weights::gguf_write::{GgufHeader, padding};
 use crate::weights::{FloatDtype, HostTensor, NewTensor, gguf_module, write_values};
@@ -65,7 +65,7 @@ pub fn write_gguf_adapter(
     }
     let bytes = header.bytes();
     let n_bytes = (bytes.len() as u64).saturating_add(header.n_data_bytes());
-    write_in_parts(path, n_bytes, |file| {
+    create_in_parts(path, n_bytes, |file| {
         file.write(&bytes)?;
         for ((pair, scaling), [new_a, new_b]) in scaled.iter().zip(&planned) {
             let b = stored_b(path, pair, *scaling, base.architecture, alpha)?;
@@ -75,8 +75,7 @@ pub fn write_gguf_adapter(
             }
         }
         Ok(())
-    })?;
-    sync_parent(path)
+    })
 }
 
 fn check_scalings(scalings: &Scalings) -> Result<(), CheckpointError> {

@@ -8,15 +8,18 @@ pub mod preparation;
 pub mod run;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
 
+use super::history::HISTORY_FILE;
 use super::interrupt::Interrupt;
 use super::reporter::{Reporter, RetrieverTiming, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::run_files;
+use super::run_lock::LOCK_FILE;
 use super::selection;
 use super::summary::RunSummary;
 use crate::config::{Config, EvalStrategy};
@@ -64,28 +67,28 @@ pub fn train(
     if let Some(checkpoint) = &start {
         files::read(&mut retriever, &checkpoint.path, device)?;
     }
+    let lock = run_files::begin(config, run_dir.path())?;
     run_dir.set_aside_after(retriever.state.step)?;
-    let begun = start.as_ref().map(|_| retriever.state.step);
-    let reporter = Reporter::open(config, &run_dir, begun, preparation.total_steps)?;
-    run_files::write(config, run_files::retriever_lock(config)?, run_dir.path())?;
+    selection::mend(config, &run_dir)?;
+    let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;
     let suite = match config.eval.eval_strategy {
         EvalStrategy::Steps => Some(RetrievalSuite::open(config)?),
         EvalStrategy::No => None,
     };
     let mut run = Run {
-        stopped_early: selection::stopped_early(config, &run_dir)?,
+        stopped_early: selection::stopped_early(config, reporter.evaluations())?,
         config,
         run_dir,
+        lock: lock.for_checkpoint(),
         suite,
         reporter,
     };
-    match &start {
-        Some(checkpoint) => {
-            let is_over = retriever.is_done() || run.stopped_early.is_some();
-            run.reporter.resumed(checkpoint, is_over);
-        }
-        None => run.evaluate_and_save_if_due(&mut retriever)?,
+    if let Some(checkpoint) = &start {
+        let has_steps = !retriever.is_done() && run.stopped_early.is_none();
+        let is_over = !has_steps && !run.evaluation_is_due(&retriever);
+        run.reporter.resumed(checkpoint, is_over);
     }
+    run.evaluate_and_save_if_due(&mut retriever)?;
     // Before the first step of this process there is nothing to save.
     let mut interrupt: Option<Interrupt> = None;
     while !retriever.is_done() && run.stopped_early.is_none() {
@@ -111,12 +114,8 @@ pub fn train(
         }
         run.evaluate_and_save_if_due(&mut retriever)?;
         if interrupt.is_set() && !retriever.is_done() {
-            let path = run.run_dir.checkpoint_path(at);
-            if !path.exists() {
-                run.save(&retriever, &BTreeMap::new())?;
-            }
             return Err(Error::Interrupted {
-                checkpoint: path.display().to_string(),
+                checkpoint: run.save_if_absent(&retriever)?.display().to_string(),
             });
         }
     }
@@ -130,6 +129,8 @@ pub fn train(
 struct Run<'a> {
     config: &'a Config,
     run_dir: RunDir,
+    /// What every checkpoint keeps of `run.lock.json`.
+    lock: Vec<u8>,
     suite: Option<RetrievalSuite>,
     reporter: Reporter,
     /// The evaluations without a better one, once they are too many.
@@ -137,43 +138,73 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    fn is_due(&self, every: u64, retriever: &RetrieverRun<'_>) -> bool {
+        retriever.state.step.is_multiple_of(every) || retriever.is_done()
+    }
+
+    fn evaluation_is_due(&self, retriever: &RetrieverRun<'_>) -> bool {
+        self.suite.is_some()
+            && self.is_due(self.config.eval.eval_steps, retriever)
+            && !self.reporter.has_evaluated(retriever.state.step)
+    }
+
+    /// Evaluates what is due, saves it with its results, moves `BEST`, and then drops old
+    /// checkpoints. An evaluation that fails costs no step: what it was of is saved first.
     fn evaluate_and_save_if_due(&mut self, retriever: &mut RetrieverRun<'_>) -> Result<(), Error> {
         let step = retriever.state.step;
-        let due = |every: u64| step.is_multiple_of(every) || retriever.is_done();
-        if let Some(suite) = self
-            .suite
-            .as_ref()
-            .filter(|_| due(self.config.eval.eval_steps))
+        if self.evaluation_is_due(retriever)
+            && let Some(suite) = &self.suite
         {
-            let evaluation = suite.evaluate(&retriever.present())?;
-            let metrics = evaluation.metrics();
+            let found = suite.evaluate(&retriever.present()).and_then(|evaluation| {
+                let files = named("retrieval", evaluation.files()?).collect();
+                Ok((evaluation.metrics(), files))
+            });
+            let (metrics, files) = match found {
+                Ok(found) => found,
+                Err(error) if step == 0 => return Err(error),
+                Err(error) => return Err(error.with_saved(self.save_if_absent(retriever))),
+            };
             self.reporter.evaluation(step, &metrics)?;
-            let files = named("retrieval", evaluation.files()?).collect();
-            self.save(retriever, &files)?;
-            self.stopped_early = selection::after_evaluation(self.config, &self.run_dir)?;
+            self.save(retriever, files)?;
+            selection::select(self.config, &self.run_dir)?;
+            let evaluations = self.reporter.evaluations();
+            self.stopped_early = selection::stopped_early(self.config, evaluations)?;
             return Ok(());
         }
-        if step > 0 && due(self.config.checkpoint.save_steps) {
-            self.save(retriever, &BTreeMap::new())?;
+        if step > 0 && self.is_due(self.config.checkpoint.save_steps, retriever) {
+            self.save_if_absent(retriever)?;
         }
         Ok(())
     }
 
+    /// Saves where the run stands, unless that is saved already; answers the checkpoint.
+    fn save_if_absent(&mut self, retriever: &RetrieverRun<'_>) -> Result<PathBuf, Error> {
+        let path = self.run_dir.checkpoint_path(retriever.state.step);
+        if !path.exists() {
+            self.save(retriever, BTreeMap::new())?;
+            self.run_dir
+                .rotate(self.config.checkpoint.save_total_limit)?;
+        }
+        Ok(path)
+    }
+
+    /// Saves the run as it stands, with further files; old checkpoints stay until the caller drops
+    /// them.
     fn save(
         &mut self,
         retriever: &RetrieverRun<'_>,
-        extra: &BTreeMap<String, Vec<u8>>,
+        mut extra: BTreeMap<String, Vec<u8>>,
     ) -> Result<(), Error> {
+        extra.insert(HISTORY_FILE.to_string(), self.reporter.history());
+        extra.insert(LOCK_FILE.to_string(), self.lock.clone());
         self.reporter.sync()?;
         self.run_dir.save_checkpoint(retriever.state.step, |dir| {
             files::write(retriever, dir)?;
-            for (name, bytes) in extra {
+            for (name, bytes) in &extra {
                 tooltune_checkpoints::atomic::write_file(&dir.join(name), bytes)?;
             }
             Ok(())
         })?;
-        self.run_dir
-            .rotate(self.config.checkpoint.save_total_limit)?;
         Ok(())
     }
 }

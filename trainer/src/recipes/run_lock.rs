@@ -1,0 +1,327 @@
+//! `run.lock.json`: what a run was made from, file by file.
+//!
+//! A copy lies in every checkpoint, so that a run whose own is gone, and a checkpoint that was copied
+//! elsewhere, still know it. The copy leaves out the times of modification, which are of one machine.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tooltune_checkpoints::CheckpointError;
+use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_checkpoints::input_files::{FileDigest, ITSELF, all_files, model_files};
+use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_data::regular_file;
+
+use crate::budgets::RUN_FILE_BYTES;
+use crate::config::{Config, named_files};
+use crate::error::Error;
+
+/// Its name in a run directory and in a checkpoint.
+pub const LOCK_FILE: &str = "run.lock.json";
+
+/// The base model of a run among its inputs.
+pub const BASE_MODEL: &str = "model.model_name_or_path";
+
+/// The retriever before it learned.
+pub const RETRIEVER: &str = "retriever.model_name_or_path";
+
+/// The encoder of the metrics.
+pub const ENCODER: &str = "eval.encoder";
+
+/// Settings that name folders of models; all others name files, or folders of plain files.
+pub const MODELS: [&str; 3] = [BASE_MODEL, RETRIEVER, ENCODER];
+
+/// What a run was made from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunLock {
+    /// The version that began the run.
+    pub tooltune: String,
+    /// The device that it began on.
+    pub device: String,
+    /// Of the settings that must not change when it goes on.
+    pub resume_digest: String,
+    /// The day that its templates read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_date: Option<String>,
+    /// All files that settings name.
+    pub inputs: Vec<Input>,
+}
+
+/// What one setting names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Input {
+    /// Such as `data.train[0]`.
+    pub setting: String,
+    /// As the config has it.
+    pub path: PathBuf,
+    /// Its files by their names below it; `.` is the path itself.
+    pub files: BTreeMap<String, FileDigest>,
+}
+
+/// Which models a command is about to use.
+#[derive(Debug, Clone, Copy)]
+pub struct Used<'a> {
+    /// Their settings, of [`MODELS`].
+    pub settings: &'a [&'a str],
+    /// Whether large files are read whole, whatever is known of them.
+    pub whole: bool,
+}
+
+impl<'a> Used<'a> {
+    /// Those of these settings, large files by what is known of them.
+    pub fn of(settings: &'a [&'a str]) -> Self {
+        Self {
+            settings,
+            whole: false,
+        }
+    }
+}
+
+impl RunLock {
+    /// What a config is made from now. Large files that `earlier` knows are read whole only where
+    /// they may have changed.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read.
+    pub fn of(config: &Config, earlier: Option<&RunLock>) -> Result<RunLock, Error> {
+        let inputs = named_files(config)
+            .into_iter()
+            .filter(|(_, path)| path.exists());
+        let inputs = inputs.map(|(setting, path)| {
+            let known = earlier.and_then(|lock| lock.input(&setting, path));
+            Input::read(setting, path, known)
+        });
+        Ok(RunLock {
+            tooltune: env!("CARGO_PKG_VERSION").to_owned(),
+            device: config.device.to_string(),
+            resume_digest: config.resume_digest(),
+            template_date: config.data.template_date.map(|date| date.to_string()),
+            inputs: inputs.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The lock of a run directory, or of its newest checkpoint that has one.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is damaged.
+    pub fn of_run(run_dir: &Path) -> Result<Option<RunLock>, Error> {
+        if let Some(lock) = read(&run_dir.join(LOCK_FILE))? {
+            return Ok(Some(lock));
+        }
+        if !run_dir.is_dir() {
+            return Ok(None);
+        }
+        for checkpoint in RunDir::open_to_read(run_dir)?.list()?.iter().rev() {
+            // A damaged checkpoint is passed over, as it is for everything else.
+            if let Ok(Some(lock)) = read(&checkpoint.path.join(LOCK_FILE)) {
+                return Ok(Some(lock));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The lock of the run that a checkpoint belongs to, or the checkpoint's own copy; none of an
+    /// adapter from elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is damaged.
+    pub fn of_checkpoint(checkpoint: &Path) -> Result<Option<RunLock>, Error> {
+        let canonical = std::fs::canonicalize(checkpoint);
+        let canonical = canonical.map_err(Error::io(checkpoint, "open"))?;
+        if let Some(run) = canonical.parent()
+            && let Some(lock) = read(&run.join(LOCK_FILE))?
+            && (canonical.join(LOCK_FILE).exists() || canonical.join("manifest.json").exists())
+        {
+            return Ok(Some(lock));
+        }
+        read(&canonical.join(LOCK_FILE))
+    }
+
+    /// Writes it into a run directory.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn write(&self, run_dir: &Path) -> Result<(), Error> {
+        Ok(write_atomic(&run_dir.join(LOCK_FILE), &self.bytes())?)
+    }
+
+    /// The copy for a checkpoint.
+    pub fn for_checkpoint(&self) -> Vec<u8> {
+        let mut lock = self.clone();
+        for input in &mut lock.inputs {
+            for digest in input.files.values_mut() {
+                *digest = digest.without_time();
+            }
+        }
+        lock.bytes()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec_pretty(self).expect("a lock serialises");
+        bytes.push(b'\n');
+        bytes
+    }
+
+    fn input(&self, setting: &str, path: &Path) -> Option<&Input> {
+        let mut same = self.inputs.iter().filter(|input| input.path == path);
+        let mut other = self.inputs.iter().filter(|input| input.setting == setting);
+        same.next().or_else(|| other.next())
+    }
+
+    /// Checks that what both name by one path holds the same as before. What a config no longer
+    /// names, or names anew, is the business of the settings.
+    ///
+    /// # Errors
+    ///
+    /// Files that differ, are gone or are new; all of them are named.
+    pub fn check_same(&self, now: &RunLock, place: &Path) -> Result<(), Error> {
+        let mut changed = Vec::new();
+        for input in &now.inputs {
+            let then = self.inputs.iter().find(|then| then.path == input.path);
+            changed.extend(then.into_iter().flat_map(|then| then.differences(input)));
+        }
+        refuse(changed, |listed| {
+            format!(
+                "{}: the run began with other inputs: {listed}; bring them back, or set \
+                 train.output_dir to another folder; what only evaluations read may change under \
+                 another name",
+                place.display()
+            )
+        })
+    }
+
+    /// Checks that the models which a command uses for the checkpoint or run at `place` are those of
+    /// the run. Of a base model that lies elsewhere now, the weights count alone.
+    ///
+    /// # Errors
+    ///
+    /// Weights or files that differ; all of them are named. A file that cannot be read.
+    pub fn check_used(&self, config: &Config, used: Used<'_>, place: &Path) -> Result<(), Error> {
+        let (mut weights, mut others) = (Vec::new(), Vec::new());
+        for (setting, path) in named_files(config) {
+            let counts = used.settings.contains(&setting.as_str());
+            let is_base = setting == BASE_MODEL;
+            let then = self.inputs.iter().find(|then| then.setting == setting);
+            let Some(then) = then.filter(|_| counts && path.exists()) else {
+                continue;
+            };
+            let has_moved = then.path != *path;
+            if has_moved && !is_base {
+                continue;
+            }
+            let known = Some(then).filter(|_| !used.whole);
+            let now = Input::read(setting, path, known)?;
+            if has_moved {
+                if then.weights() != now.weights() {
+                    weights.push(path.display().to_string());
+                }
+                continue;
+            }
+            for file in then.differences(&now) {
+                match is_base && is_weights(&file) {
+                    true => weights.push(file),
+                    false => others.push(file),
+                }
+            }
+        }
+        refuse(weights, |listed| {
+            format!(
+                "{}: {listed} has other weights than those that the adapter was trained on \
+                 ({LOCK_FILE} has their hash); bring them back",
+                place.display()
+            )
+        })?;
+        refuse(others, |listed| {
+            format!(
+                "{}: other files than those that the run was trained with: {listed}; bring them \
+                 back, or name another folder with --set",
+                place.display()
+            )
+        })
+    }
+}
+
+fn refuse(files: Vec<String>, message: impl FnOnce(&str) -> String) -> Result<(), Error> {
+    match files.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Usage(message(&files.join(", ")))),
+    }
+}
+
+fn is_weights(file: &str) -> bool {
+    let end = |extension| {
+        let file = file.trim_end_matches(" (gone)").trim_end_matches(" (new)");
+        Path::new(file).extension().is_some_and(|e| e == extension)
+    };
+    end("safetensors") || end("gguf")
+}
+
+impl Input {
+    fn read(setting: String, path: &Path, known: Option<&Input>) -> Result<Input, Error> {
+        let files = match MODELS.contains(&setting.as_str()) {
+            true => model_files(path)?,
+            false => all_files(path)?,
+        };
+        let digest = |(name, file): (String, PathBuf)| -> Result<_, CheckpointError> {
+            let known = known.and_then(|known| known.files.get(&name));
+            let digest = FileDigest::of(&file, known)?;
+            Ok((name, digest))
+        };
+        Ok(Input {
+            files: files.into_iter().map(digest).collect::<Result<_, _>>()?,
+            path: path.to_owned(),
+            setting,
+        })
+    }
+
+    /// The digests of its weights, in the order of their names.
+    fn weights(&self) -> Vec<&str> {
+        let weights = self.files.iter();
+        let weights = weights.filter(|(name, _)| self.is_file_of_weights(name));
+        weights.map(|(_, digest)| digest.sha256.as_str()).collect()
+    }
+
+    fn is_file_of_weights(&self, name: &str) -> bool {
+        is_weights(&self.full_name(name))
+    }
+
+    fn full_name(&self, name: &str) -> String {
+        let file = match name {
+            ITSELF => self.path.clone(),
+            name if self.files.contains_key(ITSELF) => self.path.with_file_name(name),
+            name => self.path.join(name),
+        };
+        file.display().to_string()
+    }
+
+    /// The files that are not the same in both, by their whole names.
+    fn differences(&self, now: &Input) -> Vec<String> {
+        let mut differing = Vec::new();
+        for (name, then) in &self.files {
+            let name_now = self.full_name(name);
+            match now.files.get(name) {
+                Some(now) if now.is_same(then) => {}
+                Some(_) => differing.push(name_now),
+                None => differing.push(format!("{name_now} (gone)")),
+            }
+        }
+        let new = now
+            .files
+            .keys()
+            .filter(|name| !self.files.contains_key(*name));
+        differing.extend(new.map(|name| format!("{} (new)", self.full_name(name))));
+        differing
+    }
+}
+
+fn read(path: &Path) -> Result<Option<RunLock>, Error> {
+    let bytes =
+        regular_file::read_if_there(path, RUN_FILE_BYTES).map_err(Error::io(path, "read"))?;
+    let parsed = bytes.map(|bytes| serde_json::from_slice(&bytes));
+    Ok(parsed.transpose().map_err(CheckpointError::json(path))?)
+}
