@@ -133,3 +133,9 @@ pub const SCHEMA_PATTERNS: usize = 10_000;
 
 /// Patterns of one schema whose automaton takes more than 256 KiB, or that look around or back.
 pub const LARGE_PATTERNS: usize = 32;
+
+/// Pairs of a predicted and a gold call of one sample that `score` compares: 2,000 calls with 2,000.
+pub const CALL_PAIRS: usize = 4_000_000;
+
+/// Nodes of the sub-graphs of a graph that are listed, all together.
+pub const SUBGRAPH_NODES: usize = 10_000_000;

@@ -77,11 +77,13 @@ pub fn render_calls(calls: &[Value]) -> CallsText {
 /// the kinds. An empty span shares none.
 pub fn tokens_within(spans: &[CallSpan], tokens: &[Range<usize>], kinds: &[CallPart]) -> Vec<bool> {
     let wanted = |span: &&CallSpan| kinds.contains(&span.kind) && !span.chars.is_empty();
-    let spans: Vec<&CallSpan> = spans.iter().filter(wanted).collect();
+    let mut spans: Vec<&CallSpan> = spans.iter().filter(wanted).collect();
+    spans.sort_unstable_by_key(|span| span.chars.start);
+    // Spans do not overlap: of those that end behind the token's start, the first begins first.
     let is_within = |token: &Range<usize>| {
-        let meets =
-            |span: &&CallSpan| token.start.max(span.chars.start) < token.end.min(span.chars.end);
-        spans.iter().any(meets)
+        let first = spans.partition_point(|span| span.chars.end <= token.start);
+        let meets = |span: &&CallSpan| token.start.max(span.chars.start) < token.end;
+        spans.get(first).is_some_and(meets)
     };
     tokens.iter().map(is_within).collect()
 }

@@ -86,16 +86,23 @@ pub fn mask_spans(name: &str, arguments: &Map<String, Value>, prefix: &str) -> M
             )
         })
         .collect();
-    let characters_before = |byte: usize| text[..byte].chars().count();
+    // Spans follow each other, so that each part of the text is counted once.
+    let (mut counted, mut n_characters) = (0, 0);
+    let mut characters_before = |byte: usize| {
+        n_characters += text[counted..byte].chars().count();
+        counted = byte;
+        n_characters
+    };
+    let char_spans = byte_spans
+        .iter()
+        .map(|&(start, end)| (characters_before(start), characters_before(end)))
+        .collect();
     MaskSpans {
         masked_substrings: byte_spans
             .iter()
             .map(|&(start, end)| text[start..end].to_owned())
             .collect(),
-        char_spans: byte_spans
-            .iter()
-            .map(|&(start, end)| (characters_before(start), characters_before(end)))
-            .collect(),
+        char_spans,
         byte_spans,
         text,
     }

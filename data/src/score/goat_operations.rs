@@ -14,7 +14,7 @@ use crate::benchmarks::goat::{
     rouge_l_plain, selection_accuracy,
 };
 use crate::benchmarks::retrieval::{RankedGold, RetrievalError};
-use crate::budgets::ROUGE_STEPS;
+use crate::budgets::{CALL_PAIRS, ROUGE_STEPS};
 use crate::json::ExactJson;
 
 const fn field(name: &'static str, holds: &'static str) -> InputField {
@@ -284,7 +284,7 @@ fn facts(request: &Request<'_>) -> Result<Value, LineError> {
 fn instances(request: &Request<'_>) -> Result<Vec<ApiBankSample>, LineError> {
     let exact = request.exact_input("instances");
     let samples = request.input.objects("instances")?.into_iter();
-    samples
+    let samples: Vec<ApiBankSample> = samples
         .zip(exact.items())
         .map(|(sample, exact)| {
             Ok(ApiBankSample {
@@ -292,7 +292,21 @@ fn instances(request: &Request<'_>) -> Result<Vec<ApiBankSample>, LineError> {
                 gold: executed(&sample, exact, "gold")?,
             })
         })
-        .collect()
+        .collect::<Result<_, LineError>>()?;
+    let pairs = samples
+        .iter()
+        .map(|sample| sample.pred.len().saturating_mul(sample.gold.len()));
+    let n_pairs = pairs.fold(0_usize, usize::saturating_add);
+    match n_pairs > CALL_PAIRS {
+        true => Err(LineError::NoValue {
+            kind: "too_large",
+            message: format!(
+                "`input.instances` has {n_pairs} pairs of a predicted and a gold call of one \
+                 sample; at most {CALL_PAIRS} are compared"
+            ),
+        }),
+        false => Ok(samples),
+    }
 }
 
 fn executed(

@@ -81,7 +81,9 @@ impl From<GraphError> for LineError {
             GraphError::BadEdge { .. } => "bad_edge",
             GraphError::Cyclic { .. } => "cycle",
             GraphError::BadSizes { .. } => "bad_sizes",
-            GraphError::TooManyEdges { .. } | GraphError::TooManySubgraphs { .. } => "too_large",
+            GraphError::TooManyEdges { .. }
+            | GraphError::TooManySubgraphs { .. }
+            | GraphError::LargeSubgraphs => "too_large",
             GraphError::BadThreshold { .. } => "bad_threshold",
             GraphError::UnknownApi { .. } | GraphError::NoCalls { .. } => "bad_trajectory",
             GraphError::Encoder(_) => "encoder_failed",

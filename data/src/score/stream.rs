@@ -161,4 +161,6 @@ fn score_bytes(bytes: &[u8], line_no: usize, outside: &Outside) -> ScoreLine {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@
 //! The decision to question: a comma or an apostrophe before three digits separates thousands, so
 //! a list written `100,200` without a blank is read as one number.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -45,9 +46,28 @@ enum Token {
 /// `12 km`; an ordinal (`2nd`) or an identifier (`12ab34`, `FX106`, `1.2.3`) is one word.
 pub fn answer_holds_facts<S: AsRef<str>>(answer: &str, facts: &[S]) -> bool {
     let answer = tokens(answer);
+    // Where each word stands, so that a fact is sought where its first word is.
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, token) in answer.iter().enumerate() {
+        if let Token::Word(word) = token {
+            places.entry(word).or_default().push(at);
+        }
+    }
     let is_held = |fact: &S| {
         let fact = tokens(fact.as_ref());
-        !fact.is_empty() && answer.windows(fact.len()).any(|part| part == fact)
+        let stands_at = |at: usize| {
+            answer
+                .get(at..at + fact.len())
+                .is_some_and(|part| part == fact)
+        };
+        match fact.first() {
+            None => false,
+            Some(Token::Word(word)) => {
+                let mut places = places.get(word.as_str()).into_iter().flatten();
+                places.any(|at| stands_at(*at))
+            }
+            Some(Token::Number(_)) => (0..answer.len()).any(stands_at),
+        }
     };
     !facts.is_empty() && facts.iter().all(is_held)
 }

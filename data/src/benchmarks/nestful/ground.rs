@@ -91,14 +91,17 @@ fn ground_value(value: PyValue, producers: &IndexMap<String, String>) -> PyValue
 /// Labels are tried in their order and each on what the one before left, since a function's name
 /// may begin with `var`, too.
 fn ground_text(mut text: String, producers: &IndexMap<String, String>) -> String {
-    for (label, name) in producers {
-        let is_reference = text.starts_with("$var")
-            && text
-                .split_once('.')
-                .is_some_and(|(before, _)| before.replace('$', "") == *label);
-        if is_reference {
-            text = text.replace(label, name);
-        }
+    let mut next = 0;
+    while text.starts_with("$var") {
+        let label = text
+            .split_once('.')
+            .map(|(before, _)| before.replace('$', ""));
+        let known = label.and_then(|label| producers.get_full(&label));
+        let Some((at, label, name)) = known.filter(|(at, ..)| *at >= next) else {
+            break;
+        };
+        text = text.replace(label, name);
+        next = at + 1;
     }
     text
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::complexity::schema_complexity;
 use super::encoder::{Embeddings, SentenceEncoder};
 use super::error::ScoreError;
-use super::row::{CheckedRow, Metrics, RowScore};
+use super::row::{CheckedRow, Checkers, Metrics, RowScore};
 use crate::benchmarks::bootstrap::{Estimate, estimates};
 
 /// One completion beside the row it answers.
@@ -102,13 +102,13 @@ pub fn score_dataset(
     if rows.is_empty() {
         return Err(ScoreError::EmptyDataset);
     }
-    let mut checked = Vec::with_capacity(rows.len());
+    let (mut checked, mut checkers) = (Vec::with_capacity(rows.len()), Checkers::default());
     for (row_idx, row) in rows.iter().enumerate() {
         let named = |source| ScoreError::Row {
             row_idx,
             source: Box::new(source),
         };
-        checked.push(CheckedRow::new(row).map_err(named)?);
+        checked.push(CheckedRow::new(row, &mut checkers).map_err(named)?);
     }
     let embeddings = Embeddings::of(checked.iter().flat_map(CheckedRow::texts), encoder)?;
     let scores: Vec<RowScore> = checked

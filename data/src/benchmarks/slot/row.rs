@@ -3,7 +3,9 @@
 //! A completion that does not parse, or that takes too much work, scores zero and is never an error:
 //! its violation says which. Only an unusable schema or a failing encoder keeps a row from being scored.
 
+use std::collections::HashMap;
 use std::error::Error;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -127,9 +129,41 @@ pub fn score_row(
     gold: &Value,
     encoder: &dyn SentenceEncoder,
 ) -> Result<RowScore, ScoreError> {
-    let checked = CheckedRow::new(&SlotRow { raw, schema, gold })?;
+    let checked = CheckedRow::new(&SlotRow { raw, schema, gold }, &mut Checkers::default())?;
     let embeddings = Embeddings::of(checked.texts(), encoder)?;
     Ok(checked.score(&embeddings))
+}
+
+/// The checkers of earlier rows: data sets have a few hundred schemas, or one per row, and the second
+/// kind must not fill the memory.
+#[derive(Debug, Default)]
+pub(super) struct Checkers {
+    kept: HashMap<String, Arc<RowCheckers>>,
+}
+
+#[derive(Debug)]
+struct RowCheckers {
+    plain: SchemaChecker,
+    strict: SchemaChecker,
+}
+
+impl Checkers {
+    fn of(&mut self, schema: &Value) -> Result<Arc<RowCheckers>, ScoreError> {
+        const MAX_KEPT_SCHEMAS: usize = 512;
+        let key = schema.to_string();
+        if let Some(kept) = self.kept.get(&key) {
+            return Ok(Arc::clone(kept));
+        }
+        let checkers = Arc::new(RowCheckers {
+            plain: SchemaChecker::new(schema, SchemaMode::Schema)?,
+            strict: SchemaChecker::new(schema, SchemaMode::StrictKeys)?,
+        });
+        if self.kept.len() >= MAX_KEPT_SCHEMAS {
+            self.kept.clear();
+        }
+        self.kept.insert(key, Arc::clone(&checkers));
+        Ok(checkers)
+    }
 }
 
 /// A row of which all is known but the likeness of differing texts.
@@ -143,9 +177,8 @@ impl CheckedRow {
     /// # Errors
     ///
     /// - the schema is unusable, whether or not the completion parses
-    pub(super) fn new(row: &SlotRow<'_>) -> Result<Self, ScoreError> {
-        let plain = SchemaChecker::new(row.schema, SchemaMode::Schema)?;
-        let strict = SchemaChecker::new(row.schema, SchemaMode::StrictKeys)?;
+    pub(super) fn new(row: &SlotRow<'_>, checkers: &mut Checkers) -> Result<Self, ScoreError> {
+        let RowCheckers { plain, strict } = &*checkers.of(row.schema)?;
         let gold_depth = json_depth(row.gold);
         let pred = match json::parse(row.raw) {
             Ok(pred) => pred,

@@ -1,6 +1,7 @@
 //! What can be wrong with a graph or with what it is made of.
 
 use crate::benchmarks::slot::ScoreError;
+use crate::budgets::SUBGRAPH_NODES;
 
 /// Why there is no graph, no sub-graph or no pair.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +52,12 @@ pub enum GraphError {
         /// Number of sub-graphs that are allowed.
         limit: usize,
     },
+    /// The sub-graphs have too many nodes together to be listed.
+    #[error(
+        "the connected sub-graphs have more than {SUBGRAPH_NODES} nodes together; ask for smaller \
+         ones"
+    )]
+    LargeSubgraphs,
     /// The edges form a cycle, which has no order of execution.
     #[error("the edges form a cycle through `{name}`; break it first")]
     Cyclic {

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use super::dependencies::DependencyGraph;
 use super::error::GraphError;
+use crate::budgets::SUBGRAPH_NODES;
 
 /// Which sub-graphs are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +41,7 @@ impl Default for SubgraphSizes {
 /// # Errors
 ///
 /// - the sizes are 0 or upside down
-/// - more than `sizes.limit` sets are met
+/// - more than `sizes.limit` sets are met, or those found have more than [`SUBGRAPH_NODES`]
 ///
 /// # Source
 ///
@@ -63,6 +64,7 @@ pub fn connected_subgraphs(
         is_near: vec![false; names.len()],
         set: Vec::with_capacity(sizes.max),
         n_met: 0,
+        n_nodes: 0,
         found: Vec::new(),
     };
     for root in 0..names.len() {
@@ -98,6 +100,8 @@ struct Enumeration {
     is_near: Vec<bool>,
     set: Vec<usize>,
     n_met: usize,
+    /// Nodes of the sets that were found.
+    n_nodes: usize,
     found: Vec<Vec<usize>>,
 }
 
@@ -133,6 +137,10 @@ impl Enumeration {
             return Err(GraphError::TooManySubgraphs { limit });
         }
         if self.set.len() >= self.sizes.min {
+            self.n_nodes += self.set.len();
+            if self.n_nodes > SUBGRAPH_NODES {
+                return Err(GraphError::LargeSubgraphs);
+            }
             let mut set = self.set.clone();
             set.sort_unstable();
             self.found.push(set);

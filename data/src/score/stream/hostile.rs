@@ -1,0 +1,126 @@
+//! Inputs of a hundred thousand parts: each operation ends, with a value or with the limit.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Much more than any of these takes on a slow machine, and much less than what is quadratic takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn outcome(op: &str, input: Value) -> Result<Value, LineError> {
+    let outside = Outside::default();
+    let line = json!({"op": op, "input": input, "options": {"encoder": "hash"}}).to_string();
+    let start = Instant::now();
+    let outcome = score_line(&line, 1, &outside).outcome;
+    assert!(
+        start.elapsed() < PATIENCE,
+        "{op} took {:?}",
+        start.elapsed()
+    );
+    outcome
+}
+
+fn value(op: &str, input: Value) -> Value {
+    outcome(op, input).unwrap_or_else(|error| panic!("{op}: {error}"))
+}
+
+fn refusal(op: &str, input: Value) -> &'static str {
+    match outcome(op, input) {
+        Ok(value) => panic!("{op}: {value}"),
+        Err(error) => error.kind(),
+    }
+}
+
+#[test]
+fn graphs_of_a_hundred_thousand_nodes_are_walked() {
+    let nodes: Vec<String> = (0..100_000).map(|i| i.to_string()).collect();
+    let edges: Vec<[String; 2]> = (0..99_999)
+        .map(|i: usize| [i.to_string(), (i + 1).to_string()])
+        .collect();
+    let graph = json!({"nodes": nodes, "edges": edges});
+    assert_eq!(value("goat.topo", graph.clone()), json!(nodes));
+    let mut sizes = graph;
+    sizes["lo"] = json!(1);
+    sizes["L"] = json!(2);
+    let found = value("goat.subgraphs", sizes);
+    assert_eq!(found.as_array().map(Vec::len), Some(199_999));
+    let path = json!({"nodes": nodes[..2_000], "edges": edges[..1_999], "lo": 2, "L": 2_000});
+    assert_eq!(refusal("goat.subgraphs", path), "too_large");
+}
+
+#[test]
+fn calls_by_the_ten_thousand_are_compared_or_refused() {
+    let calls = |sign: i64| -> Vec<Value> {
+        let call =
+            |i: i64| json!({"name": "f", "args": {"a": i}, "output": sign * i, "exception": null});
+        (1..20_000).map(call).collect()
+    };
+    let instances = json!({"instances": [{"pred": calls(1), "gold": calls(-1)}]});
+    assert_eq!(
+        refusal("goat.apibank_correctness", instances.clone()),
+        "too_large"
+    );
+    assert_eq!(
+        refusal("goat.apibank_sample_accuracy", instances),
+        "too_large"
+    );
+    let call = |i: usize| {
+        let reference = format!("$var_{}.output_0$", i.saturating_sub(1));
+        json!({"name": "add", "label": format!("$var_{i}"), "arguments": {"arg_0": reference, "arg_1": i}})
+    };
+    let chain: Vec<Value> = (0..20_000).map(call).collect();
+    let sample = json!({"gold": chain, "gold_answer": 3, "tools": [], "parser": "json_list",
+                        "prediction": json!(chain).to_string()});
+    assert_eq!(value("nestful.sample", sample)["n_pred"], 20_000);
+    let fields = (0..100_000).map(|i| (format!("k{i}"), json!(i)));
+    let call = json!({"name": "f", "arguments": Value::Object(fields.collect())});
+    let masked = value("goat.mask", json!({"call": call}));
+    assert_eq!(masked["char_spans"].as_array().map(Vec::len), Some(100_000));
+    let tokens: Vec<[usize; 2]> = (0..100_000).map(|at| [at, at + 1]).collect();
+    value(
+        "data.call_spans",
+        json!({"calls": chain, "tokens": tokens, "kinds": ["value"]}),
+    );
+}
+
+#[test]
+fn texts_of_sixty_thousand_words_are_compared() {
+    let words: Vec<String> = (0..60_000).map(|i| format!("w{i}")).collect();
+    let facts = json!({"answer": words.join(" "), "facts": words[..20_000]});
+    assert_eq!(value("goat.facts", facts), true);
+    let (left, right) = ("a b ".repeat(30_000), "b a ".repeat(30_000));
+    for op in ["goat.rouge_l_plain", "goat.rouge_l_apibank"] {
+        let score = value(op, json!({"hyp": left, "ref": right}));
+        assert!(score.as_f64() > Some(0.999), "{op}: {score}");
+    }
+}
+
+#[test]
+fn values_of_a_hundred_thousand_leaves_are_compared() {
+    let gold: Vec<usize> = (0..100_000).collect();
+    let none = value("slot.content", json!({"raw": "1", "gold": gold}));
+    assert_eq!(none.to_string(), "[0.0,0.0,0.0]");
+    let key = "k".repeat(100_000);
+    let raw = json!({&key: gold}).to_string();
+    let score = value("slot.content", json!({"raw": raw, "gold": {&key: gold}}));
+    assert_eq!(score, json!([1.0, 1.0, 1.0]));
+}
+
+#[test]
+fn a_key_that_stands_twice_in_a_line_is_malformed_and_in_a_completion_the_last_counts() {
+    let line = r#"{"id": 1, "id": 2, "op": "slot.parse", "input": {"raw": "1"}}"#;
+    let found = score_line(line, 1, &Outside::default());
+    let error = found.outcome.expect_err("twice");
+    assert_eq!(error.kind(), "malformed_line");
+    assert!(
+        error.to_string().contains(r#""id" stands twice"#),
+        "{error}"
+    );
+    let score = value(
+        "slot.content",
+        json!({"raw": r#"{"a": 1, "a": 2}"#, "gold": {"a": 2}}),
+    );
+    assert_eq!(score, json!([1.0, 1.0, 1.0]));
+}
