@@ -513,7 +513,7 @@ fn a_disk_that_fills_during_a_checkpoint_costs_nothing_that_was_saved() {
     let said = [
         "cannot write run/",
         "/adapter_model.safetensors",
-        "free space",
+        "no larger file",
         "untouched",
     ];
     assert_complains(&run_on_a_full_disk(&workplace, &arguments), FILES, &said);
@@ -545,7 +545,7 @@ fn a_disk_that_fills_during_a_checkpoint_costs_nothing_that_was_saved() {
     assert_complains(
         &run_on_a_full_disk(&workplace, &arguments),
         FILES,
-        &["cannot write late/", "free space"],
+        &["cannot write late/", "no larger file"],
     );
     run(&arguments).success();
     assert_eq!(

@@ -481,7 +481,7 @@ mod tests {
             assert!(told(code).contains("free space"), "{}", told(code));
         }
         for (code, advice) in [
-            (27, "ulimit -f"),
+            (27, "no larger file"),
             (5, "the system's log"),
             (21, "a folder"),
             (30, "read-only"),

@@ -388,8 +388,8 @@ fn write_advice(source: &std::io::Error) -> &'static str {
             "free space on that file system, lower save_total_limit, or choose another output directory"
         }
         ErrorKind::FileTooLarge => {
-            "a process may write no larger file here: raise the limit (ulimit -f), or choose another \
-             file system"
+            "the file system, or a limit of the process, allows no larger file: choose another file \
+             system, or raise the limit"
         }
         ErrorKind::IsADirectory | ErrorKind::DirectoryNotEmpty => {
             "a folder has that name: move it away, or choose another name"

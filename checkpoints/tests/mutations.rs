@@ -13,6 +13,7 @@ use tooltune_checkpoints::adapter::{
     GgufArchitecture, GgufBase, ModuleScaling, TargetModules, load_adapter, read_gguf_adapter,
     save_adapter, write_gguf_adapter,
 };
+use tooltune_checkpoints::run_dir::Selected;
 use tooltune_checkpoints::sentence_transformers::SentenceTransformer;
 use tooltune_checkpoints::weights::FloatDtype;
 use tooltune_checkpoints::{
@@ -461,7 +462,13 @@ fn damaged_files_of_runs_are_errors_or_runs() {
     };
     save(1).expect("saved");
     save(2).expect("saved");
-    run.set_best("slot.mean", 1, 0.5).expect("set");
+    let best = Selected {
+        step: 1,
+        metric: "slot.mean",
+        value: 0.5,
+        chosen_at: None,
+    };
+    run.set_best(best).expect("set");
     let lines = MetricsFile::open(&root.join("metrics.jsonl"));
     let line = Value::Object(Map::from_iter([("step".to_owned(), json!(1))]));
     lines
