@@ -84,7 +84,6 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
 }
 
 fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
-    args.target.check_used(config, &models_used(args))?;
     let device = place.open(config.device)?;
     if keeps_no_texts(args) {
         journal(args, config, &[])?;
@@ -96,19 +95,6 @@ fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
         Suite::Nestful => nestful_suite::run(args, config, &device),
         Suite::Toolqa => toolqa_suite::run(args, config, &device),
     }
-}
-
-/// The settings of the models that an evaluation computes with.
-fn models_used(args: &EvalArgs) -> Vec<&'static str> {
-    let is_written = args.predictions.is_none() && args.suite != Suite::Retrieval;
-    let own = match args.suite {
-        Suite::Slot => Some(ENCODER),
-        _ if args.predictions.is_some() => None,
-        Suite::Goat | Suite::Restbench | Suite::Apibank | Suite::Retrieval => Some(RETRIEVER),
-        Suite::Nestful | Suite::Toolqa => None,
-    };
-    let base = Some(BASE_MODEL).filter(|_| is_written && args.endpoint.is_none());
-    own.into_iter().chain(base).collect()
 }
 
 fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
@@ -135,6 +121,7 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
         say_aside(&line)?;
     }
     let rows = (rows.as_slice(), &forms);
+    args.target.check_used(config, &[ENCODER])?;
     let encoder = encoder(config, device)?;
     let evaluation = match &args.predictions {
         Some(path) => slot::score(rows, saved(path, rows.0)?, encoder.as_ref())?,
@@ -275,6 +262,7 @@ pub(super) fn retriever(
     config: &Config,
     device: &Device,
 ) -> Result<MiniLmEncoder, Error> {
+    args.target.check_used(config, &[RETRIEVER])?;
     if args.target.checkpoint != "base" {
         let dir = args.target.checkpoint_dir(config)?;
         if let Some(trained) = files::encoder(config, &dir, device)? {
@@ -364,6 +352,7 @@ pub(super) fn generated<R>(
         None => {
             let base = BaseModel::of(config)?;
             base.warn_of_choices();
+            args.target.check_used(config, &[BASE_MODEL])?;
             let decoder = args.target.decoder((config, &base), "evaluating", device)?;
             let writer = ModelWriter {
                 decoder: &decoder,
