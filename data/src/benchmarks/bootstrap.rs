@@ -32,6 +32,9 @@ pub struct Estimate {
 /// Efron and Tibshirani, An Introduction to the Bootstrap, section 13.3 (percentile interval).
 pub(super) fn estimates<const N: usize>(rows: &[[f64; N]]) -> [Estimate; N] {
     let means = column_means(rows.iter());
+    if are_equal(rows) {
+        return means.map(|mean| percentile_interval(mean, Vec::new()));
+    }
     let resampled = resampled_means(rows, N_RESAMPLES, SEED);
     std::array::from_fn(|column| {
         let resampled = resampled.iter().map(|means| means[column]).collect();
@@ -69,11 +72,19 @@ pub(super) fn percentile_interval(value: f64, mut resampled: Vec<f64>) -> Estima
 /// denominator there is no estimate.
 pub(super) fn ratio_estimate(rows: &[(f64, f64)]) -> Option<Estimate> {
     let value = ratio_of_sums(rows.iter())?;
+    if are_equal(rows) {
+        return Some(percentile_interval(value, Vec::new()));
+    }
     let mut draws = SplitMix64 { state: SEED };
     let resampled = (0..N_RESAMPLES)
         .filter_map(|_| ratio_of_sums((0..rows.len()).map(|_| &rows[draws.below(rows.len())])))
         .collect();
     Some(percentile_interval(value, resampled))
+}
+
+/// Whether every resample is the sample itself, as in the many groups of one row.
+fn are_equal<R: PartialEq>(rows: &[R]) -> bool {
+    rows.windows(2).all(|pair| pair[0] == pair[1])
 }
 
 /// The mean of the values that there are; none without any.
@@ -211,5 +222,19 @@ mod tests {
         let ends = [full.low - some.low, full.high - some.high];
         assert!(ends.iter().all(|end| end.abs() < 0.05), "{full:?} {some:?}");
         assert!(some.low < 0.9 && some.high > 1.1, "{some:?}");
+    }
+
+    #[test]
+    fn equal_rows_have_the_interval_of_their_resamples() {
+        for n in [1, 3, 7, 100] {
+            let rows = vec![[1.0 / 3.0, 0.1]; n];
+            let mean = column_means(rows.iter());
+            for resampled in resampled_means(&rows, 20, SEED) {
+                assert_eq!(resampled, mean);
+            }
+            for (estimate, mean) in estimates(&rows).into_iter().zip(mean) {
+                assert_eq!([estimate.low, estimate.high], [mean, mean]);
+            }
+        }
     }
 }

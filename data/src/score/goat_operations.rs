@@ -224,7 +224,7 @@ fn ia(request: &Request<'_>) -> Result<Value, LineError> {
 fn arguments_equal(request: &Request<'_>) -> Result<Value, LineError> {
     let [left, right] = ["a", "b"].map(|name| {
         request.input.value(name)?;
-        Ok::<_, LineError>(Arguments::from(&request.exact_input(name)))
+        Ok::<_, LineError>(Arguments::from(request.exact_input(name)))
     });
     Ok(json!(args_equal(&left?, &right?, equality(request)?)))
 }

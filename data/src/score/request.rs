@@ -3,6 +3,8 @@
 //! Fields are taken by name through [`Fields`], which knows its own path, so that every
 //! complaint says exactly which field of which row to mend.
 
+use std::cell::OnceCell;
+
 use serde_json::{Map, Value};
 
 use super::error::LineError;
@@ -65,6 +67,8 @@ pub(super) struct Request<'l> {
     outside: &'l Outside,
     /// The whole line as it was written.
     text: &'l str,
+    /// The same with every digit of its numbers, once an operation asked for it.
+    exact: OnceCell<ExactJson>,
 }
 
 impl<'l> Request<'l> {
@@ -106,16 +110,18 @@ impl<'l> Request<'l> {
                 options,
                 outside,
                 text,
+                exact: OnceCell::new(),
             },
         ))
     }
 
     /// A field of the input with every digit of its numbers; null if it is absent.
-    pub(super) fn exact_input(&self, name: &str) -> ExactJson {
+    pub(super) fn exact_input(&self, name: &str) -> &ExactJson {
         // The line has been parsed, so that reading it again cannot fail.
-        let line = parse_exact(self.text).unwrap_or(ExactJson::Null);
+        let read = || parse_exact(self.text).unwrap_or(ExactJson::Null);
+        let line = self.exact.get_or_init(read);
         let field = line.get("input").and_then(|input| input.get(name));
-        field.cloned().unwrap_or(ExactJson::Null)
+        field.unwrap_or(&ExactJson::Null)
     }
 
     /// The input as Python's values: integers of any size, and told apart from floats.

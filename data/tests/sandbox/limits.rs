@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tooltune_data::sandbox::{Failure, Limits, Part, SandboxError};
+use tooltune_data::sandbox::{Failure, Limits, Part, PythonRunner, SandboxError};
 
 use crate::machines::{Machine, Test};
 use crate::runs::{attempts, failure, patient, run, run_within, value, value_of};
@@ -78,7 +78,7 @@ fn sleep_ends_with_the_time(machine: &Machine) {
 /// Nothing but the caller ends these before ten minutes have gone.
 fn runs_end_when_their_caller_stops(machine: &Machine) {
     let stop = Arc::new(AtomicBool::new(false));
-    let runner = machine.runner.clone().stopped_by(Arc::clone(&stop));
+    let runner = PythonRunner::clone(&machine.runner).stopped_by(Arc::clone(&stop));
     let code = "import time\ndef attack(_):\n  time.sleep(1000)";
     let start = Instant::now();
     let ended = std::thread::scope(|scope| {

@@ -54,7 +54,7 @@ fn common_words(hypothesis: &[Vec<usize>], reference: &[Vec<usize>]) -> Option<H
     let hypothesis: Vec<&Vec<usize>> = hypothesis.into_iter().collect();
     let mut having: HashMap<usize, Vec<usize>> = HashMap::new();
     for (at, sentence) in hypothesis.iter().enumerate() {
-        for word in sentence.iter().collect::<HashSet<_>>() {
+        for word in sentence.iter().collect::<BTreeSet<_>>() {
             having.entry(*word).or_default().push(at);
         }
     }
