@@ -1,3 +1,5 @@
+//! Random and hostile schemas and values, judged beside the plain crate.
+
 use serde_json::{Map, Value, json};
 
 use super::counted::Allowance;

@@ -12,7 +12,6 @@
 mod api_bank;
 mod api_bank_report;
 mod calls;
-mod common_words;
 mod endpoints;
 mod facts;
 mod judge;
@@ -21,6 +20,7 @@ mod paths;
 mod report;
 mod restbench;
 mod rouge;
+mod subsequence;
 
 pub use super::llm_judge::{
     JudgeError, JudgeOptions, JudgeVerdict, judge_samples, n_unanswered, n_unparsed,

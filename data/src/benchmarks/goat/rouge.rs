@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::common_words::{Interner, Steps, common_length, common_subsequence};
 use super::endpoints::collapse_blanks;
+use super::subsequence::{Interner, Steps, common_length, common_subsequence};
 use crate::budgets::ROUGE_STEPS;
 
 /// Keeps the package's division from 0/0; it also keeps a perfect answer just below 1.
