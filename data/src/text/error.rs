@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::formats::FormatError;
 use super::given_back::NotGivenBack;
 use super::message_fields::MessageFieldError;
-use super::template::{Exceeded, TemplateKwargError, TurnError};
+use super::template::{TemplateBudgetError, TemplateKwargError, TurnError};
 use crate::faults::{self, Fault};
 use crate::json::{DuplicateKey, JsonError, OversizedInteger};
 use crate::lines::{ForeignFile, TooLong};
@@ -268,14 +268,9 @@ pub enum DataError {
         reason: String,
     },
 
-    /// A chat template asks for more than a rendering, or a template, may have.
-    #[error("chat template, line {line}: {exceeded}")]
-    TemplateBudget {
-        /// Line of the template, from 1; 0 when unknown.
-        line: usize,
-        /// What it asks for, and the limit.
-        exceeded: Exceeded,
-    },
+    /// A chat template asks for more than it may have.
+    #[error(transparent)]
+    TemplateBudget(#[from] TemplateBudgetError),
 
     /// A chat template prints a value that has no text of its own, such as none or a list.
     #[error(

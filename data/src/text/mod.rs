@@ -49,7 +49,7 @@ pub use rows::{Row, RowReader, read_rows, read_tools};
 pub use slot::{SlotRow, slot_completion, slot_prompt};
 pub use template::{
     ChatTemplate, Exceeded, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,
-    TemplateDate, TemplateKwargError, TurnBegin, TurnError, Turns,
+    TemplateBudgetError, TemplateDate, TemplateKwargError, TurnBegin, TurnError, Turns,
 };
 pub use tokenizer::{AddedToken, AddedTokens, Encoded, Specials, Tokenizer};
 pub use word_piece::{BertNormalization, SentenceIds, WordPiece, WordPieceOptions};

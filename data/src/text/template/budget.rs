@@ -30,7 +30,17 @@ thread_local! {
     static CHANGED: RefCell<Vec<Vec<Value>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A template asks for more than a rendering may have.
+/// A template asks for more than a rendering, or a template, may have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("chat template, line {line}: {exceeded}")]
+pub struct TemplateBudgetError {
+    /// Line of the template, from 1; 0 when unknown.
+    pub line: usize,
+    /// What it asks for, and the limit.
+    pub exceeded: Exceeded,
+}
+
+/// What is asked for, and of what there is how much.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exceeded {
     asked: String,

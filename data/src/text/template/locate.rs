@@ -165,7 +165,7 @@ impl<'a> Located<'a> {
             let messages = writer.messages(&conversation.messages[..n_messages]);
             let marked = template.execute(conversation, messages, GenerationPrompt::Omit);
             let is_too_much =
-                |error: &DataError| matches!(error.fault(), DataError::TemplateBudget { .. });
+                |error: &DataError| matches!(error.fault(), DataError::TemplateBudget(_));
             // Another way of marking would take as long.
             if marked.as_ref().is_err_and(is_too_much) {
                 break;

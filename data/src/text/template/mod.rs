@@ -38,13 +38,12 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
 use self::locate::Located;
-use self::nesting::TooMuch;
 use self::python::{Clock, NotCompiled, Program};
 use self::values::MessageWriter;
 use super::conversation::{Conversation, Message, Role};
 use super::error::DataError;
 
-pub use self::budget::Exceeded;
+pub use self::budget::{Exceeded, TemplateBudgetError};
 pub use self::date::{NoDate, TemplateDate};
 pub use self::kwargs::TemplateKwargError;
 pub(crate) use self::spans::Turn;
@@ -136,9 +135,7 @@ impl ChatTemplate {
         let syntax = python::syntax().map_err(engine)?;
         let program = Program::new(&compiled, syntax).map_err(|error| match error {
             NotCompiled::Engine(error) => engine(error),
-            NotCompiled::TooMuch(TooMuch { line, exceeded }) => {
-                DataError::TemplateBudget { line, exceeded }
-            }
+            NotCompiled::TooMuch(error) => error.into(),
             NotCompiled::Failed(reason) => DataError::TemplateSyntax { line: 1, reason },
         })?;
         Ok(Self {
@@ -322,7 +319,7 @@ impl ChatTemplate {
         let text = self.program.render(&self.environment, context);
         text.map_err(
             |error| match (python::to_data_error(&error), &self.origin) {
-                (error @ DataError::TemplateBudget { .. }, Some(origin)) => error.at(origin),
+                (error @ DataError::TemplateBudget(_), Some(origin)) => error.at(origin),
                 (error, _) => error,
             },
         )

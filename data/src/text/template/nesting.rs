@@ -10,26 +10,22 @@ use minijinja::machinery::ast::{BinOpKind, CallArg, Expr, Macro, Stmt};
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
-use super::budget::{Exceeded, ITEM};
+use super::budget::{Exceeded, ITEM, TemplateBudgetError};
 use crate::budgets::{
     TEMPLATE_BLOCKS, TEMPLATE_LITERAL_BYTES, TEMPLATE_NAME_BYTES, TEMPLATE_NESTING,
 };
 
-/// The line of a template with what it asks for too much of.
-#[derive(Debug)]
-pub(super) struct TooMuch {
-    pub(super) line: usize,
-    pub(super) exceeded: Exceeded,
-}
-
 /// Refuses a template that nests too deeply. What is no token is for the parser to refuse.
-pub(super) fn must_be_shallow(source: &str, syntax: SyntaxConfig) -> Result<(), TooMuch> {
+pub(super) fn must_be_shallow(
+    source: &str,
+    syntax: SyntaxConfig,
+) -> Result<(), TemplateBudgetError> {
     let mut depth = Depth::default();
     let (mut open_branches, mut n_blocks) = (vec![0], 0);
     let mut is_first = false;
     for (token, span) in tokenize(source, false, syntax).map_while(Result::ok) {
         let line = usize::from(span.start_line);
-        let too_much = |asked: String, limit: usize, constant| TooMuch {
+        let too_much = |asked: String, limit: usize, constant| TemplateBudgetError {
             line,
             exceeded: Exceeded::new(asked, limit.to_string(), constant),
         };

@@ -26,7 +26,7 @@ pub(super) use self::compare::are_equal;
 pub(super) use self::namespace::Namespace;
 pub(super) use self::program::{NotCompiled, Program};
 pub(super) use self::texts::str_of;
-use super::budget::{self, Exceeded};
+use super::budget::{self, Exceeded, TemplateBudgetError};
 use super::strftime::strftime;
 use super::tojson::tojson;
 use crate::budgets::TEMPLATE_STEPS;
@@ -194,7 +194,7 @@ pub(super) fn to_data_error(error: &Error) -> DataError {
     let line = error.line().unwrap_or(0);
     if error.kind() == ErrorKind::OutOfFuel {
         let exceeded = Exceeded::steps(TEMPLATE_STEPS);
-        return DataError::TemplateBudget { line, exceeded };
+        return TemplateBudgetError { line, exceeded }.into();
     }
     let mut source = error.source();
     while let Some(cause) = source {
@@ -204,10 +204,8 @@ pub(super) fn to_data_error(error: &Error) -> DataError {
             };
         }
         if let Some(exceeded) = cause.downcast_ref::<Exceeded>() {
-            return DataError::TemplateBudget {
-                line,
-                exceeded: exceeded.clone(),
-            };
+            let exceeded = exceeded.clone();
+            return TemplateBudgetError { line, exceeded }.into();
         }
         if let Some(Unprintable(kind)) = cause.downcast_ref() {
             return DataError::NonStringOutput {

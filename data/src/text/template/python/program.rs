@@ -14,8 +14,8 @@ use minijinja::machinery::{self, CodeGenerator, Instruction, Instructions};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, Value};
 
-use super::super::budget::{Exceeded, ITEM, Rendering};
-use super::super::nesting::{TooMuch, must_be_shallow, must_compute_little};
+use super::super::budget::{Exceeded, ITEM, Rendering, TemplateBudgetError};
+use super::super::nesting::{must_be_shallow, must_compute_little};
 use super::operators::DICT_METHODS;
 use crate::budgets::{TEMPLATE_BYTES, TEMPLATE_TEXT_BYTES};
 use crate::contained::contained;
@@ -36,7 +36,7 @@ pub(in super::super) struct Program {
 #[derive(Debug)]
 pub(in super::super) enum NotCompiled {
     Engine(Error),
-    TooMuch(TooMuch),
+    TooMuch(TemplateBudgetError),
     /// The engine panicked, or no thread could be started.
     Failed(String),
 }
@@ -45,7 +45,7 @@ impl Program {
     /// Compiles a template's source.
     pub(in super::super) fn new(source: &str, syntax: SyntaxConfig) -> Result<Self, NotCompiled> {
         if source.len() as u64 > TEMPLATE_BYTES {
-            return Err(NotCompiled::TooMuch(TooMuch {
+            return Err(NotCompiled::TooMuch(TemplateBudgetError {
                 line: 1,
                 exceeded: Exceeded::new(
                     format!("it has {} bytes", source.len()),
@@ -63,7 +63,7 @@ impl Program {
         must_be_shallow(source, syntax.clone()).map_err(NotCompiled::TooMuch)?;
         let tree = machinery::parse(source, NAME, syntax).map_err(NotCompiled::Engine)?;
         must_compute_little(&tree)
-            .map_err(|exceeded| NotCompiled::TooMuch(TooMuch { line: 1, exceeded }))?;
+            .map_err(|exceeded| NotCompiled::TooMuch(TemplateBudgetError { line: 1, exceeded }))?;
         let mut generator = CodeGenerator::new(NAME, source);
         generator.compile_stmt(&tree);
         let (instructions, blocks) = generator.finish();
