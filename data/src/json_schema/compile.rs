@@ -44,9 +44,16 @@ pub(super) fn compiled(
     });
     let mut marked = schema.clone();
     mark(&mut marked);
-    options.build(&marked).map_err(|error| SchemaFault {
-        pointer: error.instance_path().to_string(),
-        reason: bounded(format_args!("{error}")),
+    options.build(&marked).map_err(|error| {
+        let pointer = error.instance_path().to_string();
+        SchemaFault {
+            // The keyword is ours; the author of the schema knows the part that holds it.
+            pointer: match pointer.strip_suffix(RESOURCE) {
+                Some(part) => part.trim_end_matches('/').to_owned(),
+                None => pointer,
+            },
+            reason: bounded(format_args!("{error}")),
+        }
     })
 }
 

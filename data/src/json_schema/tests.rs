@@ -215,6 +215,8 @@ fn resources_that_lead_to_each_other_in_many_ways_are_refused_while_they_compile
     );
     let reason = refusal(&resources(28));
     assert!(reason.contains("in more than 2000 ways"), "{reason}");
+    let fault = BoundedValidator::new(&resources(28)).expect_err("refused");
+    assert!(!fault.pointer.contains("tooltune"), "{}", fault.pointer);
 }
 
 #[test]
