@@ -308,7 +308,7 @@ fn whatever_a_server_does_is_a_result() {
             "was answered 503 Service Unavailable with an empty body",
         ),
         ("cut", "but not in JSON, with: {\"pages\": [1, 2"),
-        ("bytes", "but not in JSON, with: "),
+        ("bytes", "but not in UTF-8, with: "),
         ("deep", "but not in JSON, with: [[["),
         (
             "huge",
