@@ -440,9 +440,13 @@ impl Calls<'_> {
                     AgentRequest::Retrieve { text, k } => asked.push((i, text, k)),
                     AgentRequest::Call { name, arguments } => {
                         let started = Instant::now();
-                        let call = (name.as_str(), &arguments);
-                        let task = (i, tasks[i].id.as_str());
-                        let result = self.result((task, call), serving, journal.as_deref_mut())?;
+                        let call = AskedCall {
+                            loop_index: i,
+                            task_id: &tasks[i].id,
+                            name: &name,
+                            arguments: &arguments,
+                        };
+                        let result = self.result(&call, serving, journal.as_deref_mut())?;
                         let Some(result) = result else {
                             return Ok(false);
                         };
@@ -465,29 +469,32 @@ impl Calls<'_> {
         }
     }
 
-    /// The result of a call, or nothing where the work was ended before it came; it is made only if the journal does not have it: a server would
-    /// book a table twice.
+    /// The result of a call, from the journal if it has it, or nothing where the work was ended.
     fn result(
         &mut self,
-        ((loop_index, id), (name, arguments)): ((usize, &str), (&str, &Map<String, Value>)),
+        asked: &AskedCall<'_>,
         serving: &mut Serving<'_>,
         journal: Option<&mut Journal>,
     ) -> Result<Option<CallResult>, Error> {
-        self.n_made[loop_index] += 1;
+        let (name, arguments) = (asked.name, asked.arguments);
+        self.n_made[asked.loop_index] += 1;
         let n_made = self.n_made.iter().sum();
         let mut call = |executor: &mut dyn Executor| {
             let result = serving
                 .goes_on(n_made)
                 .then(|| executor.call(name, arguments));
-            // What came after the end may be the news that the call was given up.
             result.filter(|_| serving.goes_on(n_made))
         };
         let Some(journal) = journal else {
             return Ok(call(self.executor));
         };
         let called = json!([name, arguments]).to_string();
-        let n = self.n_made[loop_index];
-        let key = format!("{id} call {n} {}", sha256_bytes(called.as_bytes()));
+        let n = self.n_made[asked.loop_index];
+        let key = format!(
+            "{} call {n} {}",
+            asked.task_id,
+            sha256_bytes(called.as_bytes())
+        );
         if let Some(result) = journal.written(&key).and_then(|kept| result_of(&kept.text)) {
             return Ok(Some(result));
         }
@@ -504,6 +511,14 @@ impl Calls<'_> {
         journal.add(&key, &kept)?;
         Ok(Some(result))
     }
+}
+
+/// A call that a loop wants to have made.
+struct AskedCall<'a> {
+    loop_index: usize,
+    task_id: &'a str,
+    name: &'a str,
+    arguments: &'a Map<String, Value>,
 }
 
 /// Whoever watches the loops, asked around each call.

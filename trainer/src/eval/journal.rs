@@ -266,7 +266,8 @@ mod tests {
             .take(3)
             .map(|line| line.len() + 1);
         let start: usize = third.sum();
-        let damages: [&dyn Fn(&mut Vec<u8>); 5] = [
+        type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+        let damages: [Damage<'_>; 5] = [
             // No UTF-8, no JSON, another text, a line without an end, and a line of zeros.
             &|bytes| bytes[start + 20] = 0xff,
             &|bytes| bytes[start] = b'x',

@@ -3,7 +3,7 @@
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, Value, filters};
 
-use super::super::budget;
+use super::super::budget::{self, ITEM};
 use super::compare::is_equal;
 use super::operators::refused;
 use super::sequences;
@@ -20,7 +20,11 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         let text = str_of(value)?;
         Ok::<_, Error>(match chars {
             None => strip(&text, Ends::Both),
-            Some(chars) => text.trim_matches(|c| chars.contains(c)).to_owned(),
+            Some(chars) => {
+                // Each character at an end is looked for among all of these.
+                budget::read(text.len().saturating_mul(chars.len()))?;
+                text.trim_matches(|c| chars.contains(c)).to_owned()
+            }
         })
     });
     environment.add_filter("int", int);
@@ -148,6 +152,8 @@ fn is_cased(
     is_otherwise: fn(char) -> bool,
 ) -> Result<bool, Error> {
     let text = str_of(value)?;
+    // Two passes, each with a look into Unicode's tables for each character.
+    budget::read(text.len().saturating_mul(4))?;
     Ok(text.chars().any(is_so) && !text.chars().any(is_otherwise))
 }
 
@@ -168,13 +174,27 @@ pub(super) fn replaced(
     new: &str,
     count: Option<usize>,
 ) -> Result<String, Error> {
-    budget::read(text.len())?;
-    let n_found = text.matches(old).take(count.unwrap_or(usize::MAX)).count();
+    let n_found = count_found(text, old, count)?;
     budget::made(text.len().saturating_add(n_found.saturating_mul(new.len())))?;
     Ok(match count {
         Some(count) => text.replacen(old, new, count),
         None => text.replace(old, new),
     })
+}
+
+/// How often a part stands in a text, at most `limit` times; each time is counted as read.
+pub(super) fn count_found(text: &str, part: &str, limit: Option<usize>) -> Result<usize, Error> {
+    // Counted in lots, because one at a time would take as long as finding them.
+    const LOT: usize = 1 << 16;
+    budget::read(text.len())?;
+    let mut n_found: usize = 0;
+    for _ in text.matches(part).take(limit.unwrap_or(usize::MAX)) {
+        n_found += 1;
+        if n_found.is_multiple_of(LOT) {
+            budget::read(LOT * ITEM / 2)?;
+        }
+    }
+    Ok(n_found)
 }
 
 /// What an operation makes of a text whose characters it may make three times as long.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
-use super::super::budget::{self, Level};
+use super::super::budget::{self, ITEM, Level};
 use super::namespace::Namespace;
 use super::operators::{Numbers, is_list, items, must_be_key, numbers, refused};
 
@@ -51,7 +51,10 @@ fn equal_at(v: &Value, w: &Value, level: Level) -> Result<bool, Error> {
         }
         (ValueKind::Map, ValueKind::Map) => maps_equal(v, w, level.below()?),
         (ValueKind::Map, _) | (_, ValueKind::Map) => Ok(false),
-        _ => Ok(v == w),
+        _ => {
+            budget::read_items(1)?;
+            Ok(v == w)
+        }
     }
 }
 
@@ -69,6 +72,8 @@ fn maps_equal(v: &Value, w: &Value, level: Level) -> Result<bool, Error> {
         return Ok(false);
     }
     for key in items(v)? {
+        // Both look the key up.
+        budget::read_items(4)?;
         let other = w.as_object().and_then(|w| w.get_value(&key));
         let Some(other) = other else {
             return Ok(false);
@@ -139,7 +144,7 @@ fn any_equal(
     wanted: &Value,
 ) -> Result<bool, Error> {
     for value in values {
-        budget::read(16)?;
+        budget::read(ITEM / 4)?;
         if is_equal(&value?, wanted)? {
             return Ok(true);
         }

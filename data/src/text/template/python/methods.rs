@@ -8,7 +8,7 @@ use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
 use super::super::budget::{self, Level};
-use super::builtins::{grown, must_be_narrow, replaced};
+use super::builtins::{count_found, grown, must_be_narrow, replaced};
 use super::compare::is_equal;
 use super::operators::{characters, items, list_of, must_be_key, refused};
 use super::{Ends, strip};
@@ -99,7 +99,11 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
                 (None, _) => Value::from(strip(text, ends)),
                 (Some(none), _) if none.is_none() => Value::from(strip(text, ends)),
                 (Some(_), None) => return Err(unusual(method)),
-                (Some(_), Some(_)) => return Ok(None),
+                (Some(_), Some(chars)) => {
+                    // Each character at an end is looked for among all of these.
+                    budget::read(text.len().saturating_mul(chars.len()))?;
+                    return Ok(None);
+                }
             }
         }
         ("split", 0) => split_blank(text, None)?,
@@ -111,7 +115,7 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
                 .as_str()
                 .filter(|separator| !separator.is_empty());
             let separator = separator.ok_or_else(|| unusual(method))?;
-            count_parts(text, text.matches(separator).count())?;
+            count_parts(text, count_found(text, separator, None)?)?;
             let parts = match arguments.get(1).map(times).transpose()?.flatten() {
                 Some(n) => text
                     .splitn(n.saturating_add(1), separator)
@@ -122,7 +126,7 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
             Value::from(parts)
         }
         ("rsplit", 1) if all_texts && !texts[0].is_empty() => {
-            count_parts(text, text.matches(texts[0]).count())?;
+            count_parts(text, count_found(text, texts[0], None)?)?;
             text.split(texts[0]).map(Value::from).collect()
         }
         ("replace", 2) if all_texts => Value::from(replaced(text, texts[0], texts[1], None)?),
@@ -156,7 +160,7 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
         }
         ("count", 1) if all_texts => match texts[0] {
             "" => Value::from(text.chars().count() + 1),
-            part => Value::from(text.matches(part).count()),
+            part => Value::from(count_found(text, part, None)?),
         },
         ("join", 1) => {
             let mut parts = Vec::new();
@@ -178,14 +182,22 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
             return Err(unusual(method));
         }
         ("title", 0) => Value::from(grown(text, title)?),
-        ("splitlines", 0) => {
+        _ => return left_to_engine(text, method, arguments),
+    };
+    Ok(Some(found))
+}
+
+/// The methods that the engine computes as Python does, on the texts for which it does; what it
+/// makes is counted before.
+fn left_to_engine(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+    match (method, arguments) {
+        ("splitlines", []) => {
             if text.contains([
                 '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}',
             ]) {
                 return Err(unusual(method));
             }
-            count_parts(text, text.matches('\n').count())?;
-            return Ok(None);
+            count_parts(text, count_found(text, "\n", None)?)?;
         }
         ("format", _) => {
             must_be_narrow(text, arguments)?;
@@ -195,35 +207,22 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
             }) {
                 return Err(unusual(method));
             }
-            return Ok(None);
         }
-        (
-            "upper" | "lower" | "capitalize" | "islower" | "isupper" | "isascii" | "find" | "rfind"
-            | "startswith" | "endswith" | "replace" | "isdigit" | "isnumeric" | "isalnum"
-            | "isalpha",
-            _,
-        ) => {
-            match method {
-                "replace" => {
-                    let [old, new, count] = arguments else {
-                        return Ok(None);
-                    };
-                    let (Some(old), Some(new)) = (old.as_str(), new.as_str()) else {
-                        return Ok(None);
-                    };
-                    let count = times(count)?;
-                    return Ok(Some(Value::from(replaced(text, old, new, count)?)));
-                }
-                "upper" | "lower" | "capitalize" => {
-                    budget::made(text.len().saturating_mul(3))?;
-                }
-                _ => {}
+        ("replace", [old, new, count]) => {
+            if let (Some(old), Some(new)) = (old.as_str(), new.as_str()) {
+                let replaced = replaced(text, old, new, times(count)?)?;
+                return Ok(Some(Value::from(replaced)));
             }
-            return Ok(None);
         }
+        ("upper" | "lower" | "capitalize", _) => budget::made(text.len().saturating_mul(3))?,
+        (
+            "islower" | "isupper" | "isascii" | "find" | "rfind" | "startswith" | "endswith"
+            | "replace" | "isdigit" | "isnumeric" | "isalnum" | "isalpha",
+            _,
+        ) => budget::read(text.len().saturating_mul(3))?,
         _ => return Err(Error::from(ErrorKind::UnknownMethod)),
-    };
-    Ok(Some(found))
+    }
+    Ok(None)
 }
 
 /// Counts the parts of a text before it is split at so many places.

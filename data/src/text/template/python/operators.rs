@@ -37,6 +37,10 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         contains(&container, &item)
     });
     environment.add_filter(":~", |v: Value, w: Value| -> Result<String, Error> {
+        if let (Some(v), Some(w)) = (v.as_str(), w.as_str()) {
+            budget::made(v.len() + w.len())?;
+            return Ok([v, w].concat());
+        }
         let (v, w) = (str_of(&v)?, str_of(&w)?);
         budget::made(v.len() + w.len())?;
         Ok(v + &w)

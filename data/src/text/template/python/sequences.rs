@@ -80,6 +80,10 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
             lists(&filters::slice(state, value, n, fill)?)
         },
     );
+    add_selections(environment);
+}
+
+fn add_selections(environment: &mut Environment<'static>) {
     environment.add_filter(
         "select",
         |state: &mut State, value: Value, rest: Rest<Value>| {
