@@ -75,6 +75,10 @@ pub const TOKENIZER_GROWTH: usize = 100;
 /// The most bytes that a normalizer may make of a text; the library keeps sixteen more for each.
 pub const TOKENIZER_TEXT_BYTES: usize = 32 << 20;
 
+/// The most bytes that a normalizer may make of some 256 bytes of a text: 4,000 times as many, where
+/// Unicode's own forms reach eighteen.
+pub const TOKENIZER_PIECE_BYTES: usize = 1 << 20;
+
 /// The most characters of a word that a WordPiece model looks at, with the square of which its time
 /// grows. BERT's models have 100.
 pub const TOKENIZER_WORD_CHARS: usize = 256;

@@ -17,8 +17,8 @@ use tokenizers::{
 
 use super::error::DataError;
 use crate::budgets::{
-    TEMPLATE_TEXT_BYTES, TOKENIZER_BYTES, TOKENIZER_GROWTH, TOKENIZER_LEVELS, TOKENIZER_STEPS,
-    TOKENIZER_TEXT_BYTES, TOKENIZER_WORD_CHARS,
+    TEMPLATE_TEXT_BYTES, TOKENIZER_BYTES, TOKENIZER_GROWTH, TOKENIZER_LEVELS,
+    TOKENIZER_PIECE_BYTES, TOKENIZER_STEPS, TOKENIZER_TEXT_BYTES, TOKENIZER_WORD_CHARS,
 };
 use crate::contained::contained;
 use crate::regular_file;
@@ -202,10 +202,17 @@ impl Library {
             let mut normalized = NormalizedString::from(piece);
             for step in &steps {
                 self.run(|| step.normalize(&mut normalized))?;
-                if n_bytes + normalized.len() > TOKENIZER_TEXT_BYTES {
+                let too_much = if normalized.len() > TOKENIZER_PIECE_BYTES {
+                    Some((TOKENIZER_PIECE_BYTES, piece, "TOKENIZER_PIECE_BYTES"))
+                } else if n_bytes + normalized.len() > TOKENIZER_TEXT_BYTES {
+                    Some((TOKENIZER_TEXT_BYTES, text, "TOKENIZER_TEXT_BYTES"))
+                } else {
+                    None
+                };
+                if let Some((limit, text, name)) = too_much {
                     return Err(self.failed(format!(
-                        "its normalizer makes more than {TOKENIZER_TEXT_BYTES} bytes of a text of \
-                         {}, which is the limit (TOKENIZER_TEXT_BYTES in docs/limits.md)",
+                        "its normalizer makes more than {limit} bytes of a text of {}, which is \
+                         the limit ({name} in docs/limits.md)",
                         text.len()
                     )));
                 }

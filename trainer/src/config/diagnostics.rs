@@ -269,7 +269,7 @@ mod tests {
             ),
             (
                 "base_url = \"https://host/v1?api-key=hunter2\" # ?",
-                "base_url = \"***********************************\" # ?",
+                "base_url = \"*******************************\" # ?",
             ),
             (
                 "  base_url: host?k=hunter2\n",
