@@ -345,9 +345,9 @@ fn limits_of_the_process_are_named_where_they_end_a_command() {
             ["Too many open files", "at most 6 open files (ulimit -n)"],
         ),
         (
-            "-v 250000",
+            "-v 500000",
             4,
-            ["of memory were refused", "256000000 bytes (ulimit -v)"],
+            ["of memory were refused", "512000000 bytes (ulimit -v)"],
         ),
     ] {
         let ended = within(limit, "train config.toml");

@@ -21,7 +21,7 @@ use crate::budgets::{TEMPLATE_BYTES, TEMPLATE_TEXT_BYTES};
 use crate::contained::contained;
 
 /// Room for a parser that calls itself for each level of [`crate::budgets::TEMPLATE_NESTING`].
-const STACK_BYTES: usize = 64 << 20;
+const STACK_BYTES: usize = 32 << 20;
 
 const NAME: &str = "chat_template";
 
