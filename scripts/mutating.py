@@ -92,7 +92,8 @@ def of_value(value: object, draw: random.Random) -> object:
         old = at(tree, path)
         match draw.randrange(8):
             case 0 | 1:
-                new = draw.choice(ODD)
+                # A copy: later changes of this tree would be in every other tree, too.
+                new = copy.deepcopy(draw.choice(ODD))
             case 2 if isinstance(old, (int, float)) and not isinstance(old, bool):
                 new = number(old, draw)
             case 3 if isinstance(old, str):

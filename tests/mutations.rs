@@ -11,7 +11,7 @@ fn mutated_files_are_read_or_refused_without_a_panic_within_memory_and_time() {
     let python = std::env::var_os("TOOLTUNE_PYTHON").unwrap_or_else(|| "python3".into());
     let tried = Command::new(python)
         .arg(root().join("scripts/mutations"))
-        .args(["--each", "12", "--seed", "7", "--jobs", "2", "--binary"])
+        .args(["--each", "12", "--seed", "7", "--jobs", "2", "--program"])
         .arg(program())
         .arg("--keep")
         .arg(kept.path())
