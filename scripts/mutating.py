@@ -6,6 +6,8 @@ import random
 import struct
 import tomllib
 
+# Of a tree's places, how many are looked at.
+MOST_PLACES = 2_000
 # Values that readers expect least in a place.
 ODD = [
     None, True, False, 0, -0.0, 1, -1, 2, 7, 0.5, 255, 65536, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30,
@@ -59,11 +61,14 @@ def of_bytes(data: bytes, draw: random.Random, others: list[bytes]) -> bytes:
 
 
 def places(value: object, path: tuple = ()) -> list[tuple]:
-    found = [path]
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in items:
-        found += places(child, (*path, key))
-    return found
+    """The first places of a tree, near its root first: not all of one that was doubled and doubled again."""
+    found = [(path, value)]
+    for path, value in found:
+        if len(found) >= MOST_PLACES:
+            break
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        found += [((*path, key), child) for key, child in items]
+    return [path for path, _ in found]
 
 
 def at(value: object, path: tuple) -> object:
@@ -108,7 +113,10 @@ def of_value(value: object, draw: random.Random) -> object:
                 elif draw.random() < 0.5:
                     del holder[path[-1]]
                 else:
-                    holder[path[-1] : path[-1]] = [old] * draw.choice([1, 2, 100])
+                    # What is large is not made a hundred times as large: the memory of this process would count as
+                    # that of the programs it starts.
+                    few = len(places(old)) > 100
+                    holder[path[-1] : path[-1]] = [old] * draw.choice([1, 2, 3 if few else 100])
                 continue
             case 5:
                 new = copy.deepcopy(at(tree, draw.choice(places(tree))))
