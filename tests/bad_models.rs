@@ -290,6 +290,25 @@ fn an_encoder_with_weights_that_are_not_finite_is_refused() {
 }
 
 #[test]
+fn a_token_that_an_encoder_has_no_row_for_is_refused() {
+    let workplace = Workplace::new();
+    let path = copy_encoder(&workplace, &fixture("retriever/model")).join("tokenizer.json");
+    let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    file["post_processor"]["special_tokens"]["[SEP]"]["ids"] = json!([255]);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, file.to_string()).unwrap();
+    let line = json!({"op": "slot.value_sim", "input": {"a": "a red cat", "b": "the dog"}});
+    workplace.write("line.jsonl", line.to_string());
+    let answer = workplace.run(["score", "--encoder", "encoder", "line.jsonl"]);
+    for said in [
+        "tokenizer.json: it writes the token 255",
+        "vocab_size of 128",
+    ] {
+        assert!(answer.stdout.contains(said), "{}", answer.stdout);
+    }
+}
+
+#[test]
 fn ranks_beyond_every_matrix_are_refused() {
     let workplace = Workplace::new();
     for (set, said) in [

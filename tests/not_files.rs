@@ -223,6 +223,17 @@ fn a_folder_that_holds_no_run_is_no_place_for_one() {
 }
 
 #[test]
+fn evaluations_of_the_base_may_lie_where_the_run_will_be() {
+    let workplace = Workplace::new();
+    std::fs::create_dir_all(workplace.path("run/eval/base")).unwrap();
+    workplace.write("run/eval/base/metrics.json", "{}");
+    for verb in ["plan", "train"] {
+        let answer = workplace.run([verb, "config.toml"]);
+        assert_eq!(answer.status, Some(0), "{verb}: {}", answer.stderr);
+    }
+}
+
+#[test]
 fn a_config_of_unknown_keys_without_end_is_refused_with_the_first_of_them() {
     let workplace = Workplace::new();
     let keys = |n: usize| -> String { (0..n).map(|i| format!("k{i} = 1\n")).collect() };

@@ -174,8 +174,9 @@ fn other_things(dir: &Path) -> Option<(String, String)> {
         if MARKS.contains(&&*name) || name.starts_with("checkpoint-") {
             return None;
         }
-        // A file system of its own has the second.
-        if !name.starts_with('.') && name != "lost+found" {
+        // A file system of its own has the second; evaluations of the base model are often kept where
+        // the run will be.
+        if !name.starts_with('.') && name != "lost+found" && name != "eval" {
             others.push(name);
         }
     }

@@ -240,15 +240,26 @@ impl EncoderFiles {
     ///
     /// # Errors
     ///
-    /// A text that the tokenizer refuses, or as [`EncoderFiles::prompt`].
+    /// A text that the tokenizer refuses, a token without a row of the word embedding, or as
+    /// [`EncoderFiles::prompt`].
     pub fn token_ids<T: AsRef<str>>(&self, role: Role, texts: &[T]) -> Result<TextIds, Error> {
         let prompt = self.prompt(role)?;
         let ids = texts.iter().map(|text| match prompt {
             "" => self.tokenizer.encode(text.as_ref()),
             prompt => self.tokenizer.encode(&format!("{prompt}{}", text.as_ref())),
         });
+        let texts = ids.collect::<Result<Vec<_>, _>>()?;
+        let rows = self.config.vocab_size;
+        let mut all = texts.iter().flat_map(|text| &text.ids);
+        if let Some(id) = all.find(|&&id| id as usize >= rows) {
+            return Err(Error::Usage(format!(
+                "{}: it writes the token {id}, and config.json has a vocab_size of {rows}; take the \
+                 two files of one model",
+                self.dir.join("tokenizer.json").display()
+            )));
+        }
         Ok(TextIds {
-            texts: ids.collect::<Result<_, _>>()?,
+            texts,
             n_unpooled: match self.rules.include_prompt || prompt.is_empty() {
                 true => 0,
                 false => self.n_tokens_of_prompt(prompt)?,
