@@ -11,9 +11,9 @@ use tooltune::eval::generate::{
     FinishReason, Generation, GenerationOptions, Jobs, Sampling, StopStrings, complete, generate,
 };
 use tooltune::models::Decoder;
-use tooltune_data::grammar::{Constraint, Grammar, GrammarOptions, Vocabulary};
-use tooltune_data::text::Specials;
+use tooltune_grammar::{Constraint, Grammar, GrammarOptions, Vocabulary};
 use tooltune_kernels::ComputeDtype;
+use tooltune_rows::text::Specials;
 
 use crate::support::server::{Reply, Server};
 use crate::support::{fixture, load_base, model, test_device};

@@ -4,8 +4,8 @@
 use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::{LoadedConfig, Source};
-use tooltune_data::text::{RecognisedFormat, read_rows, recognise_file};
-use tooltune_data::tools::read_trajectories;
+use tooltune_rows::text::{RecognisedFormat, read_rows, recognise_file};
+use tooltune_rows::tools::read_trajectories;
 
 use crate::support::root;
 
@@ -208,7 +208,7 @@ fn every_path_in_the_architecture_exists() {
 fn every_budget_stands_on_the_page_of_limits() {
     let page = read("docs/limits.md");
     for file in [
-        "data/src/budgets.rs",
+        "data/rows/src/budgets.rs",
         "checkpoints/src/budgets.rs",
         "trainer/src/budgets.rs",
     ] {

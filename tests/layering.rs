@@ -16,9 +16,39 @@ use regex::Regex;
 
 use sources::{Source, read, regex, rust_sources};
 
-/// The folders of the crates, the leaves first.
-const LEAVES: [&str; 3] = ["data", "kernels", "checkpoints"];
-const TRAINER: &str = "trainer";
+/// The folder of each crate, and the crates of ours that it knows; each stands below those it knows.
+const CRATES: [(&str, &[&str]); 12] = [
+    ("data/rows", &[]),
+    ("data/agents", &["rows"]),
+    ("data/grammar", &["rows"]),
+    ("data/endpoint", &["agents", "rows"]),
+    ("data/sandbox", &["rows"]),
+    (
+        "data/suites",
+        &["agents", "endpoint", "grammar", "rows", "sandbox"],
+    ),
+    ("data/synth", &["agents", "rows", "suites"]),
+    ("data/score", &["agents", "rows", "suites", "synth"]),
+    ("data/report", &["rows"]),
+    ("kernels", &[]),
+    ("checkpoints", &[]),
+    (
+        "trainer",
+        &[
+            "agents",
+            "checkpoints",
+            "endpoint",
+            "grammar",
+            "kernels",
+            "report",
+            "rows",
+            "sandbox",
+            "score",
+            "suites",
+            "synth",
+        ],
+    ),
+];
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
 const LAYERS: [&str; 22] = [

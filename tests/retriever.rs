@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tooltune::eval::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder};
-use tooltune_data::benchmarks::slot::SentenceEncoder;
+use tooltune_suites::slot::SentenceEncoder;
 
 use crate::support::place::Place;
 use crate::support::{fixture, test_device};

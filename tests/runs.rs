@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tooltune_checkpoints::run_dir::RunDir;
-use tooltune_data::batches::SeededRandom;
+use tooltune_rows::batches::SeededRandom;
 
 use crate::support::place::Place;
 use crate::support::{fixture, model};

@@ -20,8 +20,8 @@ use tooltune::models::{Decoder, ModelConfig, load};
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_checkpoints::weights::Weights;
-use tooltune_data::batches::{Example, MicroBatch, Padding, collate};
 use tooltune_kernels::ComputeDtype;
+use tooltune_rows::batches::{Example, MicroBatch, Padding, collate};
 
 /// The device that the tests run on.
 pub(crate) fn test_device() -> Device {

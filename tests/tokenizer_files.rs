@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tempfile::TempDir;
 use tooltune::base_model::BaseModel;
 use tooltune_checkpoints::ModelFiles;
-use tooltune_data::text::{Specials, Tokenizer};
+use tooltune_rows::text::{Specials, Tokenizer};
 
 use crate::support::fixture;
 

@@ -3,7 +3,7 @@
 use toml::Table;
 
 use super::sources::{Source, files, read, regex, rust_sources};
-use super::{AGAINST_THE_ORDER, LAYERS, LEAVES, TRAINER, assert_none, in_library};
+use super::{AGAINST_THE_ORDER, CRATES, LAYERS, assert_none, in_library};
 
 fn manifest(folder: &str) -> Table {
     let path = format!("{folder}/Cargo.toml");
@@ -12,17 +12,18 @@ fn manifest(folder: &str) -> Table {
         .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Everything that a crate depends on with what it asks for, for tests, builds and single systems
-/// too.
-fn dependencies(folder: &str) -> Table {
-    const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+/// Kinds of tables that name what is linked into a crate.
+const LINKED: [&str; 2] = ["dependencies", "build-dependencies"];
+
+/// What a crate depends on with what it asks for, in tables of these kinds, for single systems too.
+fn dependencies(folder: &str, kinds: &[&str]) -> Table {
     let manifest = manifest(folder);
     let systems = manifest.get("target").and_then(toml::Value::as_table);
     let systems = systems
         .into_iter()
         .flat_map(|table| table.values().filter_map(|v| v.as_table()));
     let holders = std::iter::once(&manifest).chain(systems);
-    let tables = holders.flat_map(|holder| KINDS.map(|kind| holder.get(kind)?.as_table()));
+    let tables = holders.flat_map(|holder| kinds.iter().map(|kind| holder.get(*kind)?.as_table()));
     tables
         .flatten()
         .flatten()
@@ -30,49 +31,71 @@ fn dependencies(folder: &str) -> Table {
         .collect()
 }
 
+/// Everything that a crate depends on, for its tests too.
+fn all_dependencies(folder: &str) -> Table {
+    dependencies(
+        folder,
+        &["dependencies", "dev-dependencies", "build-dependencies"],
+    )
+}
+
 #[test]
-fn the_crates_form_a_star() {
-    for leaf in LEAVES {
-        let ours: Vec<String> = dependencies(leaf)
+fn the_crates_know_each_other_in_one_direction() {
+    let workspace: Table = read("Cargo.toml").parse().expect("Cargo.toml is TOML");
+    let members = workspace["workspace"]["dependencies"].as_table().unwrap();
+    let n_ours = members
+        .keys()
+        .filter(|name| name.starts_with("tooltune"))
+        .count();
+    assert_eq!(
+        n_ours + 1,
+        CRATES.len(),
+        "CRATES names every crate, the trainer too"
+    );
+    for (i, (folder, known)) in CRATES.iter().enumerate() {
+        let ours: Vec<String> = dependencies(folder, &LINKED)
             .into_iter()
-            .map(|(name, _)| name)
-            .filter(|name| name.starts_with("tooltune"))
+            .filter_map(|(name, _)| Some(name.strip_prefix("tooltune-")?.to_owned()))
             .collect();
+        assert_eq!(
+            &ours, known,
+            "{folder}/Cargo.toml: the crates of ours that it knows"
+        );
+        let is_below = |name: &String| {
+            let below = CRATES[..i].iter();
+            below
+                .map(|(folder, _)| folder.rsplit('/').next())
+                .any(|known| known == Some(name))
+        };
         assert!(
-            ours.is_empty(),
-            "{leaf}/Cargo.toml: a leaf depends on {}",
-            ours.join(", ")
+            ours.iter().all(is_below),
+            "{folder}: it knows only crates above it in CRATES"
         );
     }
-    let known = dependencies(TRAINER);
-    for leaf in LEAVES {
-        let name = format!("tooltune-{leaf}");
-        assert!(
-            known.contains_key(&name),
-            "{TRAINER}/Cargo.toml does not depend on {name}"
-        );
+}
+
+#[test]
+fn what_training_reads_links_no_network_sandbox_or_grammar() {
+    for folder in ["data/rows", "data/agents"] {
+        let linked = dependencies(folder, &LINKED);
+        for name in ["ureq", "seccompiler", "landlock", "nix", "llguidance"] {
+            assert!(
+                !linked.contains_key(name),
+                "{folder}/Cargo.toml links {name}"
+            );
+        }
     }
-    let other = regex(r"\btooltune(_\w+)?::");
-    let own = |source: &Source| format!("tooltune_{}::", source.top());
-    let violations: Vec<String> = rust_sources()
-        .iter()
-        .filter(|source| LEAVES.contains(&source.top()))
-        .flat_map(|source| {
-            let foreign = other
-                .find_iter(&source.code)
-                .filter(|m| m.as_str() != own(source));
-            foreign
-                .map(|m| format!("{}: {}", source.path, m.as_str()))
-                .collect::<Vec<_>>()
-        })
-        .collect();
-    assert_none("a leaf names no other crate of ours", &violations);
 }
 
 #[test]
 fn burn_is_named_only_where_tensors_are_computed() {
-    for folder in ["data", "checkpoints"] {
-        let devices: Vec<String> = dependencies(folder)
+    let below_tensors = |folder: &&str| folder.starts_with("data/") || *folder == "checkpoints";
+    for folder in CRATES
+        .map(|(folder, _)| folder)
+        .iter()
+        .filter(|f| below_tensors(f))
+    {
+        let devices: Vec<String> = all_dependencies(folder)
             .into_iter()
             .map(|(name, _)| name)
             .filter(|name| {
@@ -102,8 +125,8 @@ fn the_version_of_burn_stands_in_one_place() {
     let version = pin
         .strip_prefix('=')
         .unwrap_or_else(|| panic!("Cargo.toml: {pin:?} is no pin"));
-    for folder in LEAVES.iter().chain([&TRAINER]) {
-        for (name, wanted) in dependencies(folder) {
+    for (folder, _) in CRATES {
+        for (name, wanted) in all_dependencies(folder) {
             let inherits = wanted.get("workspace").and_then(toml::Value::as_bool) == Some(true);
             assert!(
                 inherits,

@@ -70,12 +70,14 @@ fn the_shift_happens_in_one_function() {
     assert_eq!(defined.len(), 1, "defined at:\n{}", defined.join("\n"));
     assert_eq!(called.len(), 1, "called at:\n{}", called.join("\n"));
     assert!(
-        called[0].starts_with("data/src/batches/collate.rs:"),
+        called[0].starts_with("data/rows/src/batches/collate.rs:"),
         "{}",
         called[0]
     );
     let own = regex(r"\btargets\s*\[\s*1\s*\.\.|\binput_ids\s*\[\s*1\s*\.\.");
-    let violations = in_library(&own, |source| source.path != "data/src/batches/collate.rs");
+    let violations = in_library(&own, |source| {
+        source.path != "data/rows/src/batches/collate.rs"
+    });
     assert_none("nothing else moves tokens by one", &violations);
 }
 
@@ -187,7 +189,7 @@ fn every_unsafe_block_says_why_it_is_sound() {
 
 /// Library code that opens files to read in its own way, and why it may.
 const OWN_READING: [(&str, &str); 10] = [
-    ("data/src/regular_file.rs", "the place itself"),
+    ("data/rows/src/regular_file.rs", "the place itself"),
     ("checkpoints/src/regular_file.rs", "the place itself"),
     (
         "checkpoints/src/atomic.rs",
@@ -202,7 +204,7 @@ const OWN_READING: [(&str, &str); 10] = [
         "asks what the entries of a folder are",
     ),
     (
-        "data/src/sandbox/stage/cell.rs",
+        "data/sandbox/src/stage/cell.rs",
         "what the guard has laid beside it",
     ),
     ("trainer/src/process.rs", "files of the kernel"),
@@ -242,7 +244,7 @@ fn only_the_staging_module_makes_files_under_their_final_names() {
     // What opens to read, what is appended to while it grows, locks and syncs; and files that live as long as a process.
     let others = [
         "checkpoints/src/regular_file.rs",
-        "data/src/regular_file.rs",
+        "data/rows/src/regular_file.rs",
         "checkpoints/src/run_dir/mod.rs",
         "checkpoints/src/run_dir/manifest.rs",
         "checkpoints/src/run_dir/metrics_file.rs",
@@ -254,7 +256,7 @@ fn only_the_staging_module_makes_files_under_their_final_names() {
     let violations = in_library(&makes, |source| {
         source.path != place
             && !others.contains(&source.path.as_str())
-            && !source.path.starts_with("data/src/sandbox/")
+            && !source.path.starts_with("data/sandbox/src/")
             && ["data", "checkpoints", "trainer"].contains(&source.top())
     });
     assert_none(

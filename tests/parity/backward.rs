@@ -3,8 +3,8 @@
 use tooltune::lora::{AdapterSlot, DropoutKey, DropoutRate};
 use tooltune::models::decoder::STACKS;
 use tooltune::optim::{BackwardOptions, backward, reference};
-use tooltune_data::batches::MicroBatch;
 use tooltune_kernels::Distillation;
+use tooltune_rows::batches::MicroBatch;
 
 use crate::support::bounds::Quantity;
 use crate::support::{

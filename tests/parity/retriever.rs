@@ -8,7 +8,7 @@ use tooltune::eval::encoder::{EncoderFiles, EncoderOptions, Role};
 use tooltune::models::minilm::{EmbeddingHead, ParameterLayout, Sentence};
 use tooltune::optim::{Optimizer, StepOutcome};
 use tooltune::retriever::{Direction, Encoder, InfoNce, RetrieverLora, Sentences, Trained};
-use tooltune_data::pairs::{BatchRow, PairBatch, PairSet};
+use tooltune_agents::pairs::{BatchRow, PairBatch, PairSet};
 use tooltune_kernels::{AdamW, ComputeDtype};
 
 use crate::support::bounds::Quantity;

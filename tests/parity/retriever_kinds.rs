@@ -9,8 +9,8 @@ use tooltune::eval::documents::scores;
 use tooltune::eval::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder, Role, TextIds};
 use tooltune::optim::Optimizer;
 use tooltune::retriever::{Direction, Encoder, InfoNce, Sentences};
+use tooltune_agents::pairs::{BatchRow, PairBatch};
 use tooltune_checkpoints::sentence_transformers::save_sentence_transformer;
-use tooltune_data::pairs::{BatchRow, PairBatch};
 use tooltune_kernels::{AdamW, ComputeDtype};
 
 use crate::support::bounds::Quantity;

@@ -22,9 +22,9 @@ use tooltune::eval::generate::{Generation, GenerationOptions, GenerationProgress
 use tooltune::models::Decoder;
 use tooltune::recipes::preparation;
 use tooltune::recipes::rows::ReadingReport;
-use tooltune_data::grammar::{Constraint, Grammar, GrammarOptions, Vocabulary};
-use tooltune_data::text::prompt_ids;
+use tooltune_grammar::{Constraint, Grammar, GrammarOptions, Vocabulary};
 use tooltune_kernels::ComputeDtype;
+use tooltune_rows::text::prompt_ids;
 
 const USAGE: &str = "\
 Measures constrained decoding; started by scripts/bench/constrained.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
-use tooltune_data::budgets::TEMPLATE_BYTES;
-use tooltune_data::regular_file;
-use tooltune_data::text::{AddedToken, ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
 use tooltune_kernels::ComputeDtype;
+use tooltune_rows::budgets::TEMPLATE_BYTES;
+use tooltune_rows::regular_file;
+use tooltune_rows::text::{AddedToken, ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
 
 use crate::config::Config;
 use crate::error::Error;

@@ -5,7 +5,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use tooltune_data::regular_file;
+use tooltune_rows::regular_file;
 
 use crate::base_model::BaseModel;
 use crate::config::{Config, Device};

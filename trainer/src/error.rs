@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use signal_hook::consts::SIGTERM;
 use thiserror::Error;
 use tooltune_checkpoints::CheckpointError;
-use tooltune_data::batches::BatchError;
-use tooltune_data::benchmarks::goat::GoatError;
-use tooltune_data::benchmarks::nestful::NestfulError;
-use tooltune_data::benchmarks::retrieval::RetrievalError;
-use tooltune_data::benchmarks::slot::ScoreError;
-use tooltune_data::benchmarks::slot::import::ImportError;
-use tooltune_data::benchmarks::toolqa::ToolQaError;
-use tooltune_data::grammar::GrammarError;
-use tooltune_data::report::ReportError;
-use tooltune_data::sandbox::SandboxError;
-use tooltune_data::synth::goat::GoatSynthError;
-use tooltune_data::synth::graph::GraphError;
-use tooltune_data::text::DataError;
-use tooltune_data::tools::ToolsError;
+use tooltune_grammar::GrammarError;
+use tooltune_report::ReportError;
+use tooltune_rows::batches::BatchError;
+use tooltune_rows::text::DataError;
+use tooltune_rows::tools::ToolsError;
+use tooltune_sandbox::SandboxError;
+use tooltune_suites::goat::GoatError;
+use tooltune_suites::nestful::NestfulError;
+use tooltune_suites::retrieval::RetrievalError;
+use tooltune_suites::slot::ScoreError;
+use tooltune_suites::slot::import::ImportError;
+use tooltune_suites::toolqa::ToolQaError;
+use tooltune_synth::goat::GoatSynthError;
+use tooltune_synth::graph::GraphError;
 
 use crate::config::{ConfigError, NoLanguageModel};
 use crate::lora::LoraError;
@@ -214,7 +214,7 @@ pub enum Error {
     Stopped,
     /// The input or output of `score` broke off.
     #[error(transparent)]
-    Stream(#[from] tooltune_data::score::StreamError),
+    Stream(#[from] tooltune_score::StreamError),
     /// A `score` input without a line.
     #[error(
         "{input}: there is no line to score; give one JSON object a line, as `tooltune score --ops` \

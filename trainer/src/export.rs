@@ -13,8 +13,8 @@ use tooltune_checkpoints::merged::{MergeOptions, save_merged};
 use tooltune_checkpoints::model_files::TokenizerSource;
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_checkpoints::weights::FloatDtype;
-use tooltune_data::budgets::TEMPLATE_BYTES;
-use tooltune_data::regular_file;
+use tooltune_rows::budgets::TEMPLATE_BYTES;
+use tooltune_rows::regular_file;
 
 use crate::base_model::BaseModel;
 use crate::error::Error;

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     // A stage of the sandbox must be alone in its process: before any thread, and without clap.
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == SANDBOX_STAGE) {
-        return tooltune_data::sandbox::enter(arguments);
+        return tooltune_sandbox::enter(arguments);
     }
     heap::end_with(NO_MEMORY);
     let command = std::thread::Builder::new()

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use tooltune_data::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
+use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
 use crate::config::{FlattenCollisions, ResponseReduction};
 

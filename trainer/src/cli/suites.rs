@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use tooltune_data::benchmarks::toolqa::{Setting, Shortening};
-use tooltune_data::truncation::{TruncationOptions, check_filter};
+use tooltune_agents::truncation::{TruncationOptions, check_filter};
+use tooltune_suites::toolqa::{Setting, Shortening};
 
 use crate::config::{
     NestfulConfig, ResponseReduction, SandboxConfig, ToolQaConfig, nestful_family,

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
-use tooltune_data::agents::Outcome;
-use tooltune_data::benchmarks::goat::JudgeVerdict;
-use tooltune_data::executors::Executor;
+use tooltune_agents::Outcome;
+use tooltune_agents::executors::Executor;
+use tooltune_suites::goat::JudgeVerdict;
 
 use super::evaluate::{generated, journal, retriever, say_by_file, write_files};
 use super::{say, watching};

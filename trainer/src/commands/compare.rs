@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use tooltune_data::benchmarks::{
+use tooltune_rows::regular_file;
+use tooltune_rows::tools::JsonLines;
+use tooltune_suites::{
     Flip, PairedComparison, PairedOptions, SampleForm, SampleMeasure, SampleScore, paired_bootstrap,
 };
-use tooltune_data::regular_file;
-use tooltune_data::tools::JsonLines;
 
 use super::{say, say_aside};
 use crate::cli::CompareArgs;

@@ -4,12 +4,12 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde::Serialize;
-use tooltune_data::synth::goat::{self, GoatSplit, GoatSynthOptions};
-use tooltune_data::synth::slot::{SlotSynthOptions, Split, generate};
-use tooltune_data::tools::{
+use tooltune_rows::tools::{
     ApiBankSet, ApiCatalogue, RequestBodies, import_apibank, import_openapi_file,
     import_stabletoolbench,
 };
+use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
+use tooltune_synth::slot::{SlotSynthOptions, Split, generate};
 
 use super::data_shapes::import_rows;
 use super::say;

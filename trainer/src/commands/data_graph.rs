@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tooltune_data::agents::Method;
-use tooltune_data::batches::SeededRandom;
-use tooltune_data::pairs::PairSet;
-use tooltune_data::synth::graph::{
+use tooltune_agents::Method;
+use tooltune_agents::pairs::PairSet;
+use tooltune_rows::batches::SeededRandom;
+use tooltune_rows::text::all_rows;
+use tooltune_rows::tools::{ApiCatalogue, JsonLines, read_checked_trajectories};
+use tooltune_synth::graph::{
     ApiTexts, DependencyGraph, Edge, OutputText, ParameterText, SubgraphSizes, TextRule,
     connected_subgraphs, execution_order, n_complete_edges,
 };
-use tooltune_data::text::all_rows;
-use tooltune_data::tools::{ApiCatalogue, JsonLines, read_checked_trajectories};
 
 use super::data::write_lines;
 use super::{Place, say};

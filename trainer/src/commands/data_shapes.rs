@@ -4,18 +4,18 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
-use tooltune_data::benchmarks::slot::import::{
-    E2eRows, Imported, import_e2e, import_issues, import_totto, import_webnlg, import_wikibio,
-};
-use tooltune_data::benchmarks::toolqa::{Shortening, reduce};
-use tooltune_data::flat::{
+use tooltune_agents::flat::{
     FlattenOptions, FlattenReport, FlattenWhen, RowFlattening, UnflattenReport, flatten_slot_row,
 };
-use tooltune_data::text::{DataFormat, SlotRow, all_rows, read_rows};
-use tooltune_data::tools::JsonLines;
-use tooltune_data::truncation::{
+use tooltune_agents::truncation::{
     PruneOptions, ShapeOptions, TruncationOptions, filter, truncate_output,
 };
+use tooltune_rows::text::{DataFormat, SlotRow, all_rows, read_rows};
+use tooltune_rows::tools::JsonLines;
+use tooltune_suites::slot::import::{
+    E2eRows, Imported, import_e2e, import_issues, import_totto, import_webnlg, import_wikibio,
+};
+use tooltune_suites::toolqa::{Shortening, reduce};
 
 use super::data::write_lines;
 use super::evaluate::read_predictions;

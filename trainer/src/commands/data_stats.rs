@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 
 use comfy_table::{CellAlignment, Table, presets};
-use tooltune_data::benchmarks::toolqa::{ToolResponses, read_questions};
-use tooltune_data::statistics::{
+use tooltune_rows::text::{DataFormat, Faults, Row, read_rows};
+use tooltune_rows::tools::{ApiCatalogue, read_trajectories};
+use tooltune_suites::toolqa::{ToolResponses, read_questions};
+use tooltune_synth::statistics::{
     FileKind, FileStatistics, GroupStatistics, MeasureStatistics, SlotStatistics, TokenCount,
     conversation_statistics, question_statistics, response_statistics, trajectory_statistics,
 };
-use tooltune_data::text::{DataFormat, Faults, Row, read_rows};
-use tooltune_data::tools::{ApiCatalogue, read_trajectories};
 
 use super::say;
 use crate::base_model::BaseModel;

@@ -7,13 +7,11 @@ use burn::tensor::Device;
 use serde_json::{Map, Value};
 use tooltune_checkpoints::atomic::{FolderLock, write_atomic};
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
-use tooltune_data::benchmarks::retrieval::retrieval_table;
-use tooltune_data::benchmarks::slot::{
-    DatasetScore, SentenceEncoder, before_after_rows, markdown_table,
-};
-use tooltune_data::endpoint::EndpointOptions;
-use tooltune_data::text::Row;
-use tooltune_data::tools::{JsonLines, read_text};
+use tooltune_endpoint::EndpointOptions;
+use tooltune_rows::text::Row;
+use tooltune_rows::tools::{JsonLines, read_text};
+use tooltune_suites::retrieval::retrieval_table;
+use tooltune_suites::slot::{DatasetScore, SentenceEncoder, before_after_rows, markdown_table};
 
 use super::reading::reading_lines;
 use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite, watched};

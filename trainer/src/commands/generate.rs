@@ -4,9 +4,9 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use serde::Serialize;
+use tooltune_agents::flat::{FlattenReport, flatten_tool_row};
 use tooltune_checkpoints::atomic::write_atomic;
-use tooltune_data::flat::{FlattenReport, flatten_tool_row};
-use tooltune_data::text::{AskedPrompt, Conversation, DataError, Message, Role, read_tools};
+use tooltune_rows::text::{AskedPrompt, Conversation, DataError, Message, Role, read_tools};
 
 use super::data::write_lines;
 use super::{Place, say, say_aside, watched};

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use tooltune_data::text::{
+use tooltune_rows::text::{
     Faults, InspectedRow, InspectedToken, InspectedTurn, Row, TurnBegin, inspect_row,
 };
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use tooltune_data::benchmarks::nestful::nestful_table;
+use tooltune_suites::nestful::nestful_table;
 
 use super::evaluate::{
     generated, journal, read_predictions, say_by_file, suite_files, write_files,

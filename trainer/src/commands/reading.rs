@@ -1,7 +1,7 @@
 //! What reading rows finds, said before a run begins: nothing is dropped, cut or passed over in
 //! silence.
 
-use tooltune_data::text::{DropReason, NotRead, PrepareReport, UnlearnedTurns, WithoutBos};
+use tooltune_rows::text::{DropReason, NotRead, PrepareReport, UnlearnedTurns, WithoutBos};
 
 use super::{say, say_aside};
 use crate::config::{Config, LoadedConfig};

@@ -10,12 +10,12 @@ use time::format_description::well_known::Rfc3339;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
-use tooltune_data::regular_file;
-use tooltune_data::report::{
+use tooltune_report::{
     BestCheckpoint, PreviewRow, ReportRun, SampleView, SuiteResult, ranked_samples, render,
 };
-use tooltune_data::text::{Row, inspect_row};
-use tooltune_data::tools::JsonLines;
+use tooltune_rows::regular_file;
+use tooltune_rows::text::{Row, inspect_row};
+use tooltune_rows::tools::JsonLines;
 
 use super::{Place, say, say_aside};
 use crate::base_model::BaseModel;

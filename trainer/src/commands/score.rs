@@ -2,9 +2,9 @@
 
 use std::io::{BufReader, BufWriter, Read};
 
-use tooltune_data::benchmarks::slot::{ScoreError, SentenceEncoder};
-use tooltune_data::regular_file;
-use tooltune_data::score::{Encoders, Outside, operations, score_stream};
+use tooltune_rows::regular_file;
+use tooltune_score::{Encoders, Outside, operations, score_stream};
+use tooltune_suites::slot::{ScoreError, SentenceEncoder};
 
 use super::{Place, say};
 use crate::cli::ScoreArgs;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir, Selected};
-use tooltune_data::regular_file;
+use tooltune_rows::regular_file;
 
 use super::target::attach;
 use super::{Place, say, say_aside};

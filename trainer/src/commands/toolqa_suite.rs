@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use serde::Serialize;
-use tooltune_data::benchmarks::toolqa::{read_predictions, toolqa_table};
+use tooltune_suites::toolqa::{read_predictions, toolqa_table};
 
 use super::evaluate::{say_by_file, suite_files, texts, write_files};
 use super::{say, watching};

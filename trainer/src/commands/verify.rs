@@ -12,8 +12,8 @@ use tooltune_checkpoints::adapter::{
 };
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::weights::HostTensor;
-use tooltune_data::text::prompt_ids;
 use tooltune_kernels::ComputeDtype;
+use tooltune_rows::text::prompt_ids;
 
 use super::target::{attach, attach_adapter};
 use super::{Place, say};

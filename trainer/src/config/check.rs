@@ -4,7 +4,7 @@
 //! with a stand-in value, so that one pass finds everything; the stand-ins never leave this file,
 //! because any report refuses the config.
 
-use tooltune_data::text::TemplateDate;
+use tooltune_rows::text::TemplateDate;
 
 use super::check_flatten;
 use super::choices::{

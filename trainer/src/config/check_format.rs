@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use tooltune_data::text::{self, Recognised, RecognisedFormat, recognise_file};
+use tooltune_rows::text::{self, Recognised, RecognisedFormat, recognise_file};
 
 use super::choices::DataFormat;
 use super::defaults;

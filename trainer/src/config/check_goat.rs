@@ -1,7 +1,7 @@
 //! The table `[goat]`, and what it needs of the rest.
 
-use tooltune_data::agents::LoopLimits;
-use tooltune_data::truncation::ShapeOptions;
+use tooltune_agents::LoopLimits;
+use tooltune_agents::truncation::ShapeOptions;
 
 use super::choices::{DataFormat, Distractors};
 use super::defaults;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use tooltune_data::regular_file;
+use tooltune_rows::regular_file;
 
 use super::LoadedConfig;
 use super::diagnostics::{ConfigError, Problem};

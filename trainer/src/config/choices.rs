@@ -10,10 +10,10 @@ use std::fmt;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tooltune_data::benchmarks::goat::{ApiBankReport, RestBenchReport};
-use tooltune_data::benchmarks::nestful::NestfulReport;
-use tooltune_data::benchmarks::retrieval::RetrievalMetrics;
-use tooltune_data::benchmarks::toolqa::ToolQaNumbers;
+use tooltune_suites::goat::{ApiBankReport, RestBenchReport};
+use tooltune_suites::nestful::NestfulReport;
+use tooltune_suites::retrieval::RetrievalMetrics;
+use tooltune_suites::toolqa::ToolQaNumbers;
 
 use super::document::{Node, Value};
 use super::names;

@@ -4,9 +4,9 @@
 //! optimizer and schedule are transformers', except where its choice suits full fine-tuning only
 //! (the learning rate) or hides mistakes (what is too long is an error).
 
-use tooltune_data::agents::LoopLimits;
-use tooltune_data::benchmarks::toolqa::Setting;
-pub(crate) use tooltune_data::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
+use tooltune_agents::LoopLimits;
+pub(crate) use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
+use tooltune_suites::toolqa::Setting;
 
 use super::choices::{
     ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Distractors, Flatten,

@@ -80,8 +80,8 @@ pub use template_kwargs::TemplateKwargs;
 use crate::budgets::CONFIG_BYTES;
 use document::Table;
 use read::{Findings, Places};
-use tooltune_data::regular_file;
-use tooltune_data::text::Recognised;
+use tooltune_rows::regular_file;
+use tooltune_rows::text::Recognised;
 
 /// A checked config that remembers where each setting came from.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tooltune_data::text::Recognised;
+use tooltune_rows::text::Recognised;
 
 use super::diagnostics::{Place, Problem};
 use super::document::{Node, Table, Value};

@@ -7,7 +7,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use tooltune_data::http::without_secrets;
+use tooltune_endpoint::http::without_secrets;
 
 use super::choices::{ExecutorKind, RecordedSet};
 use super::defaults;

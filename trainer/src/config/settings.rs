@@ -6,9 +6,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use tooltune_data::agents::LoopLimits;
-use tooltune_data::text::TemplateDate;
-use tooltune_data::truncation::ShapeOptions;
+use tooltune_agents::LoopLimits;
+use tooltune_agents::truncation::ShapeOptions;
+use tooltune_rows::text::TemplateDate;
 
 use super::agent_suites::AgentSuiteConfig;
 use super::choices::{

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
-use tooltune_data::text::TemplateKwargError;
+use tooltune_rows::text::TemplateKwargError;
 
 use super::document::{Node, Value};
 use super::read::{Findings, FromNode};

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use tooltune_data::benchmarks::nestful::{NestfulReport, ReactReport, own_families};
-use tooltune_data::benchmarks::toolqa::{Setting, Shortening};
+use tooltune_suites::nestful::{NestfulReport, ReactReport, own_families};
+use tooltune_suites::toolqa::{Setting, Shortening};
 
 use super::choices::Suite;
 use super::defaults;

@@ -1,7 +1,7 @@
 //! How outputs of tools are shortened in prompts: what was typed, what it means, and back.
 
-use tooltune_data::benchmarks::toolqa::{Reduction, Shortening};
-use tooltune_data::truncation::{PruneOptions, ShapeOptions, TruncationOptions, check_filter};
+use tooltune_agents::truncation::{PruneOptions, ShapeOptions, TruncationOptions, check_filter};
+use tooltune_suites::toolqa::{Reduction, Shortening};
 
 use super::choices::ResponseReduction;
 use super::defaults;

@@ -11,13 +11,13 @@ use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tooltune_agents::executors::{CallResult, Executor};
+use tooltune_agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outcome};
 use tooltune_checkpoints::digest::sha256_bytes;
-use tooltune_data::agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outcome};
-use tooltune_data::benchmarks::Estimate;
-use tooltune_data::benchmarks::goat::JudgeVerdict;
-use tooltune_data::executors::{CallResult, Executor};
-use tooltune_data::text::Conversation;
-use tooltune_data::tools::{ApiCatalogue, JsonLines};
+use tooltune_rows::text::Conversation;
+use tooltune_rows::tools::{ApiCatalogue, JsonLines};
+use tooltune_suites::Estimate;
+use tooltune_suites::goat::JudgeVerdict;
 
 use super::apibank::ApiBankSuite;
 use super::by_file::ByFile;

@@ -6,12 +6,12 @@
 use std::path::Path;
 
 use serde::Serialize;
-use tooltune_data::agents::{ExampleKind, Outcome, dialogue_outcome, dialogue_prompt};
-use tooltune_data::benchmarks::goat::{ApiBankReport, ApiBankScore, JudgeVerdict, api_bank_table};
-use tooltune_data::tools::{
+use tooltune_agents::{ExampleKind, Outcome, dialogue_outcome, dialogue_prompt};
+use tooltune_rows::tools::{
     ApiCatalogue, DialogueGold, DialogueStep, GoldCall, import_apibank_dialogues,
     import_apibank_level3, read_text,
 };
+use tooltune_suites::goat::{ApiBankReport, ApiBankScore, JudgeVerdict, api_bank_table};
 
 use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Means, eval_files};
 use super::by_file::SampleFiles;

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
-use tooltune_data::benchmarks::Estimate;
-use tooltune_data::text::Row;
+use tooltune_rows::text::Row;
+use tooltune_suites::Estimate;
 
 use crate::error::Error;
 

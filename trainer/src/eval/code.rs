@@ -1,9 +1,9 @@
 //! Functions that a model wrote to what they return, each in a sandbox of its own.
 
 use serde_json::Value;
-use tooltune_data::benchmarks::toolqa::{CodeFailure, CodeRunner, ExtractedCode};
-use tooltune_data::json::{self, Style};
-use tooltune_data::sandbox::{Failure, Launcher, Limits, PythonRunner, Requirement, Sandbox};
+use tooltune_rows::json::{self, Style};
+use tooltune_sandbox::{Failure, Launcher, Limits, PythonRunner, Requirement, Sandbox};
+use tooltune_suites::toolqa::{CodeFailure, CodeRunner, ExtractedCode};
 
 use crate::config::SandboxConfig;
 use crate::error::Error;

@@ -1,8 +1,8 @@
 //! Documents and texts to rankings: the documents of an index, embedded once.
 
 use burn::tensor::Device;
-use tooltune_data::benchmarks::retrieval::{RankedGold, RetrievalError};
-use tooltune_data::tools::ApiCatalogue;
+use tooltune_rows::tools::ApiCatalogue;
+use tooltune_suites::retrieval::{RankedGold, RetrievalError};
 
 use super::cut_texts::{Consequence, CutTexts, PlacedIds};
 use super::encoder::{EncoderFiles, MiniLmEncoder, Role};

@@ -11,10 +11,10 @@ use serde_json::Value;
 use tooltune_checkpoints::budgets::JSON_BYTES;
 use tooltune_checkpoints::sentence_transformers::{SentenceTransformer, Similarity};
 use tooltune_checkpoints::weights::Weights;
-use tooltune_data::benchmarks::slot::{ScoreError, SentenceEncoder};
-use tooltune_data::regular_file;
-use tooltune_data::text::{BertNormalization, DataError, SentenceIds, WordPiece, WordPieceOptions};
 use tooltune_kernels::ComputeDtype;
+use tooltune_rows::regular_file;
+use tooltune_rows::text::{BertNormalization, DataError, SentenceIds, WordPiece, WordPieceOptions};
+use tooltune_suites::slot::{ScoreError, SentenceEncoder};
 
 use crate::base_model::warn_of_dropout;
 use crate::config::RetrieverConfig;

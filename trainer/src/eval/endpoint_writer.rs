@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tooltune_data::endpoint::{
+use tooltune_endpoint::{
     Answered, ChatAnswer, ChatEndpoint, ChatOptions, ChatRequest, Concern, EndpointError,
     EndpointOptions, FaultKind, OptionNames, Tolerance,
 };

@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use tooltune_data::executors::{
-    CannedExecutor, Executor, HttpExecutor, HttpOptions, ReplayExecutor,
-};
-use tooltune_data::synth::goat::{self, GoatExecutor};
-use tooltune_data::tools::{
+use tooltune_agents::executors::{CannedExecutor, Executor, ReplayExecutor};
+use tooltune_endpoint::{HttpExecutor, HttpOptions};
+use tooltune_rows::tools::{
     ApiBankSet, ApiCatalogue, RequestBodies, import_openapi_operations_file,
 };
+use tooltune_synth::goat::{self, GoatExecutor};
 
 use crate::config::{ExecutorConfig, GoatConfig, HttpExecutorConfig, RecordedSet};
 use crate::error::Error;

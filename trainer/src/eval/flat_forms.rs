@@ -6,10 +6,10 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use tooltune_data::flat::{
+use tooltune_agents::flat::{
     FlatSlotRow, FlattenReport, NestedCompletion, UnflattenReport, flatten_slot_row,
 };
-use tooltune_data::text::Row;
+use tooltune_rows::text::Row;
 
 use super::slot::{Prediction, slot_fields};
 use crate::config::FlattenConfig;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
-use tooltune_data::agents::{Method, Outcome};
-use tooltune_data::benchmarks::goat::{
+use tooltune_agents::{Method, Outcome};
+use tooltune_rows::tools::{ApiCatalogue, GoldCall, TextLines, Trajectory, TrajectoryCall};
+use tooltune_suites::goat::{
     Call, GoatReport, GoatSample, GoatScore, JudgeVerdict, answer_holds_facts, goat_table,
 };
-use tooltune_data::benchmarks::retrieval::{RetrievalReport, retrieval_table};
-use tooltune_data::tools::{ApiCatalogue, GoldCall, TextLines, Trajectory, TrajectoryCall};
+use tooltune_suites::retrieval::{RetrievalReport, retrieval_table};
 
 use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask};
 use super::by_file::SampleFiles;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use burn::tensor::Device;
-use tooltune_data::benchmarks::slot::SentenceEncoder;
-use tooltune_data::text::{Prepared, Row, TokenizedExample, prepare};
+use tooltune_rows::text::{Prepared, Row, TokenizedExample, prepare};
+use tooltune_suites::slot::SentenceEncoder;
 
 use super::agents::AgentLoops;
 use super::documents::{no_retriever, untrained};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::sha256_bytes;
-use tooltune_data::regular_file;
+use tooltune_rows::regular_file;
 
 use super::writer::Written;
 use crate::error::Error;

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use tooltune_data::agents::Outcome;
-use tooltune_data::benchmarks::goat::{
+use tooltune_agents::Outcome;
+use tooltune_endpoint::{ChatEndpoint, ChatOptions, EndpointOptions, EndpointProgress};
+use tooltune_suites::goat::{
     JudgeError, JudgeOptions, JudgeSample, JudgeVerdict, judge_samples, n_unanswered, n_unparsed,
 };
-use tooltune_data::benchmarks::toolqa::{self, ToolQaSample, judge_answers, n_neither};
-use tooltune_data::endpoint::{ChatEndpoint, ChatOptions, EndpointOptions, EndpointProgress};
+use tooltune_suites::toolqa::{self, ToolQaSample, judge_answers, n_neither};
 
 use super::agents::{AgentScores, AgentTask};
 use super::generate::{GenerationProgress, Waiting};

@@ -1,9 +1,9 @@
 //! Held-out examples to their mean loss, without a gradient.
 
-use tooltune_data::batches::{Example, Padding, collate};
-use tooltune_data::text::TokenizedExample;
 use tooltune_kernels::Supervision;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy_loss;
+use tooltune_rows::batches::{Example, Padding, collate};
+use tooltune_rows::text::TokenizedExample;
 
 use crate::error::Error;
 use crate::models::{BatchContext, Decoder};

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
-use tooltune_data::benchmarks::nestful::{
+use tooltune_grammar::GrammarOptions;
+use tooltune_rows::python::dumps;
+use tooltune_sandbox::SandboxError;
+use tooltune_suites::nestful::{
     MathRunner, NestfulError, NestfulPrompt, NestfulReport, NestfulRow, Parser, PromptOptions,
     PromptSet, PythonTools, ReactEnd, ReactLimits, ReactLoop, ReactOutcome, ReactReport,
     ReactRequest, ReactScore, SampleScore, ToolRunner, ToolsEncoding, parser_of_family,
     read_nestful_rows, score_react, score_rows,
 };
-use tooltune_data::grammar::GrammarOptions;
-use tooltune_data::python::dumps;
-use tooltune_data::sandbox::SandboxError;
 
 use super::by_file::{ByFile, SampleFiles, WithFiles};
 use super::code::python_runner;

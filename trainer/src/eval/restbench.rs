@@ -1,11 +1,11 @@
 //! The suite restbench: queries with the endpoints that answer them, to paths of calls.
 
 use serde::Serialize;
-use tooltune_data::agents::Outcome;
-use tooltune_data::benchmarks::goat::{
+use tooltune_agents::Outcome;
+use tooltune_rows::tools::{ApiCatalogue, GoldPath, import_restbench};
+use tooltune_suites::goat::{
     Endpoints, JudgeVerdict, RestBenchReport, RestBenchScore, restbench_table,
 };
-use tooltune_data::tools::{ApiCatalogue, GoldPath, import_restbench};
 
 use super::agents::{AgentScores, AgentSuite, AgentTask, eval_files};
 use super::by_file::SampleFiles;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tooltune_data::benchmarks::retrieval::{RetrievalMetrics, RetrievalReport};
-use tooltune_data::pairs::{PairSet, read_documents, read_pairs};
-use tooltune_data::tools::ApiCatalogue;
+use tooltune_agents::pairs::{PairSet, read_documents, read_pairs};
+use tooltune_rows::tools::ApiCatalogue;
+use tooltune_suites::retrieval::{RetrievalMetrics, RetrievalReport};
 
 use super::cut_texts::{Consequence, CutTexts, PlacedIds};
 use super::documents::{highest, no_retriever, ranked_gold, scores};

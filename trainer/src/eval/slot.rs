@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_data::benchmarks::slot::{
+use tooltune_agents::flat::NestedCompletion;
+use tooltune_rows::text::Row;
+use tooltune_suites::slot::{
     DatasetScore, Metrics, RowScore, SentenceEncoder, SlotRow, score_dataset, slot_means,
 };
-use tooltune_data::flat::NestedCompletion;
-use tooltune_data::text::Row;
 
 use super::by_file::{ByFile, SampleFiles};
 use super::flat_forms::{FlatCounts, FlatForms, Unflattened};
@@ -245,7 +245,7 @@ pub fn prompts<'a>(
     rows.iter().enumerate().map(prompted).collect()
 }
 
-pub(super) fn slot_fields(row: &Row) -> Result<&tooltune_data::text::SlotRow, Error> {
+pub(super) fn slot_fields(row: &Row) -> Result<&tooltune_rows::text::SlotRow, Error> {
     row.slot.as_ref().ok_or_else(|| {
         Error::Usage(format!(
             "{}: the suite slot needs rows with input_text, json_schema and gold; \

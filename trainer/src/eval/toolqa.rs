@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tooltune_data::benchmarks::toolqa::{
+use tooltune_rows::text::{Conversation, Message, Role};
+use tooltune_suites::toolqa::{
     ClassifierReport, CodeRule, CodeRunner, PromptOptions, PromptSet, ResponseText, Schemas,
     ScoreOptions, Setting, ToolQaError, ToolQaNumbers, ToolQaPrediction, ToolQaReport, ToolQaRow,
     ToolQaRun, ToolResponses, read_questions, score_predictions,
 };
-use tooltune_data::text::{Conversation, Message, Role};
 
 use super::agents::JUDGE_FILE;
 use super::by_file::{ByFile, SampleFiles};

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tooltune_agents::TextEnd;
 use tooltune_checkpoints::digest::sha256_bytes;
-use tooltune_data::agents::TextEnd;
-use tooltune_data::grammar::{CallFormat, Grammar, GrammarError, GrammarOptions, Vocabulary};
-use tooltune_data::text::{Conversation, Message, Row, prompt_ids};
+use tooltune_grammar::{CallFormat, Grammar, GrammarError, GrammarOptions, Vocabulary};
+use tooltune_rows::text::{Conversation, Message, Row, prompt_ids};
 
 use super::endings::Endings;
 use super::endpoint_writer::EndpointWriter;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::weights::HostTensor;
-use tooltune_data::batches::SeededRandom;
 use tooltune_kernels::{AdapterLayout, AdapterPart, StackedAdapter};
+use tooltune_rows::batches::SeededRandom;
 
 use crate::models::Decoder;
 use crate::models::decoder::STACKS;

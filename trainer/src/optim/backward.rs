@@ -11,11 +11,11 @@
 
 use burn::tensor::{Int, Tensor};
 use thiserror::Error;
-use tooltune_data::batches::MicroBatch;
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::seed::seed;
 use tooltune_kernels::{Distillation, Supervision};
+use tooltune_rows::batches::MicroBatch;
 
 use crate::lora::{AdapterSlot, DropoutKey};
 use crate::models::decoder::{Block, STACKS};

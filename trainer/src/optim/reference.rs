@@ -3,9 +3,9 @@
 //! Slow and large; kept for ever as what [`super::backward`] is compared with.
 
 use burn::tensor::{DType, Tensor, TensorData, activation};
-use tooltune_data::batches::MicroBatch;
 use tooltune_kernels::linear_cross_entropy::reference::linear_cross_entropy;
 use tooltune_kernels::{Distillation, Supervision};
+use tooltune_rows::batches::MicroBatch;
 
 use super::backward::{BackwardOptions, MicroBatchGradient, StepError, leaf, without_adapters};
 use crate::models::{BatchContext, Decoder};

@@ -8,8 +8,8 @@ use std::path::Path;
 use burn::tensor::Device;
 use serde::Serialize;
 use tooltune_checkpoints::sentence_transformers::SentenceTransformer;
-use tooltune_data::regular_file;
 use tooltune_kernels::ComputeDtype;
+use tooltune_rows::regular_file;
 
 use super::memory::{MemoryInput, MemoryPlan, memory_plan};
 use super::retriever::{RetrieverNeeds, TextShape};

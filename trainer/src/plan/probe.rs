@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use serde::Serialize;
-use tooltune_data::batches::{Example, Padding, collate};
+use tooltune_rows::batches::{Example, Padding, collate};
 
 use crate::config::Config;
 use crate::device::loss_rows;

@@ -4,9 +4,9 @@
 //! as much as the activations of a small batch.
 
 use serde::Serialize;
-use tooltune_data::batches::Cursor;
-use tooltune_data::pairs::PairBatch;
+use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::ComputeDtype;
+use tooltune_rows::batches::Cursor;
 
 use super::measured::{
     ADAPTER_COPIES, ENCODER, ENCODER_STREAMS, EXAMPLE_BYTES_PER_TOKEN, PROGRAM_BYTES,

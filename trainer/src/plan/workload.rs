@@ -3,8 +3,8 @@
 //! Every micro-batch is looked at, not a typical one: what fits on average and not at
 //! the longest batch ends a run in its second hour.
 
-use tooltune_data::batches::Cursor;
-use tooltune_data::text::{DataError, TokenizedExample, prompt_ids};
+use tooltune_rows::batches::Cursor;
+use tooltune_rows::text::{DataError, TokenizedExample, prompt_ids};
 
 use crate::config::{Config, EvalStrategy, Suite};
 use crate::error::Error;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::run_dir::{Checkpoint, MetricsMark};
-use tooltune_data::regular_file;
+use tooltune_rows::regular_file;
 
 use crate::budgets::RUN_FILE_BYTES;
 use crate::error::Error;

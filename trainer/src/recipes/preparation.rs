@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use burn::tensor::Device;
 use serde::Serialize;
-use tooltune_data::batches::StepOrder;
-use tooltune_data::flat::FlattenReport;
-use tooltune_data::text::{
+use tooltune_agents::flat::FlattenReport;
+use tooltune_kernels::ComputeDtype;
+use tooltune_rows::batches::StepOrder;
+use tooltune_rows::text::{
     NotRead, PrepareReport, Prepared, Row, TokenizedExample, all_rows, prepare,
 };
-use tooltune_kernels::ComputeDtype;
 
 use super::kept_blocks::{KeptBlocks, RunShape};
 use super::retriever::RetrieverPreparation;

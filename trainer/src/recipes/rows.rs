@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use tooltune_data::agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
-use tooltune_data::flat::{FlattenReport, flatten_rows};
-use tooltune_data::text::{DataError, NotRead, Row, RowReader, all_rows, read_rows};
-use tooltune_data::tools::{
+use tooltune_agents::flat::{FlattenReport, flatten_rows};
+use tooltune_agents::{Distractors, Expansion, GoatOptions, Ranking, goat_rows};
+use tooltune_rows::text::{DataError, NotRead, Row, RowReader, all_rows, read_rows};
+use tooltune_rows::tools::{
     ApiCatalogue, Trajectory, read_checked_trajectories, read_distinct_trajectories,
 };
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tooltune_agents::flat::FlattenReport;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::RunDir;
-use tooltune_data::flat::FlattenReport;
-use tooltune_data::regular_file;
-use tooltune_data::text::TemplateDate;
+use tooltune_rows::regular_file;
+use tooltune_rows::text::TemplateDate;
 
 use super::preparation::Flattened;
 use super::run_lock::{LOCK_FILE, RunLock};

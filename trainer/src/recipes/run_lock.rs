@@ -11,7 +11,7 @@ use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::input_files::{FileDigest, ITSELF, all_files, model_files};
 use tooltune_checkpoints::run_dir::RunDir;
-use tooltune_data::regular_file;
+use tooltune_rows::regular_file;
 
 use crate::budgets::RUN_FILE_BYTES;
 use crate::config::{Config, named_files};

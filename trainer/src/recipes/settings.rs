@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use burn::tensor::Device;
-use tooltune_data::agents::{Distractors, GoatOptions, KindWeights, Method};
-use tooltune_data::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
-use tooltune_data::flat::{FlattenOptions, FlattenWhen, OnCollision, RowFlattening};
-use tooltune_data::text::{self, MaskConfig, PrepareOptions};
+use tooltune_agents::flat::{FlattenOptions, FlattenWhen, OnCollision, RowFlattening};
+use tooltune_agents::{Distractors, GoatOptions, KindWeights, Method};
 use tooltune_kernels::{AdamW, ComputeDtype, Distillation, multiplies_bf16};
+use tooltune_rows::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
+use tooltune_rows::text::{self, MaskConfig, PrepareOptions};
 
 use crate::config::{self, Config};
 use crate::error::Error;

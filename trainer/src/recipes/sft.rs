@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
-use tooltune_data::batches::{Example, Padding, StepBatch, collate};
-use tooltune_data::text::TokenizedExample;
 use tooltune_kernels::cpu::pool;
+use tooltune_rows::batches::{Example, Padding, StepBatch, collate};
+use tooltune_rows::text::TokenizedExample;
 
 use super::history::HISTORY_FILE;
 use super::interrupt::Interrupt;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use tooltune_checkpoints::adapter::{Adapter, load_adapter, write_adapter_files};
 use tooltune_checkpoints::weights::{FloatDtype, HostTensor, Weights, write_tensors};
 use tooltune_checkpoints::{CheckpointError, atomic};
-use tooltune_data::batches::Cursor;
-use tooltune_data::regular_file;
+use tooltune_rows::batches::Cursor;
+use tooltune_rows::regular_file;
 
 use crate::budgets::RUN_FILE_BYTES;
 use crate::error::Error;

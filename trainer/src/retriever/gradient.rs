@@ -6,7 +6,7 @@
 //! mini-batch for all sentences needs no second time.
 
 use burn::tensor::Tensor;
-use tooltune_data::pairs::PairBatch;
+use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::ComputeDtype;
 use tooltune_kernels::adamw::joined;
 use tooltune_kernels::seed::seed;

@@ -4,7 +4,7 @@
 //! a negative has none.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
-use tooltune_data::pairs::PairBatch;
+use tooltune_agents::pairs::PairBatch;
 
 use crate::optim::backward::leaf;
 

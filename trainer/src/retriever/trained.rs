@@ -5,7 +5,7 @@
 //! export need not know.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use tooltune_data::batches::SeededRandom;
+use tooltune_rows::batches::SeededRandom;
 
 use crate::error::Error;
 use crate::models::minilm::encoder::cut;

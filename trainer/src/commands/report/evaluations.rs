@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tooltune_checkpoints::CheckpointError;
-use tooltune_data::report::{SampleView, SuiteResult, ranked_samples, suite_of};
-use tooltune_data::text::Row;
+use tooltune_report::{SampleView, SuiteResult, ranked_samples, suite_of};
+use tooltune_rows::text::Row;
 
 use super::{is_there, lines, text};
 use crate::error::Error;

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use burn::tensor::Tensor;
 use rayon::prelude::*;
-use tooltune_data::batches::SeededRandom;
-use tooltune_data::grammar::Constraint;
+use tooltune_grammar::Constraint;
 use tooltune_kernels::cpu::awake::wide_awake;
+use tooltune_rows::batches::SeededRandom;
 
 use super::choose::{most_likely, sampled};
 use super::{FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer};

@@ -1,6 +1,6 @@
 //! A row of logits to the token that follows.
 
-use tooltune_data::batches::SeededRandom;
+use tooltune_rows::batches::SeededRandom;
 
 use crate::config::Sampling;
 

@@ -9,8 +9,8 @@ mod choose;
 
 use std::time::Duration;
 
-use tooltune_data::grammar::Constraint;
-use tooltune_data::text::{Specials, Tokenizer};
+use tooltune_grammar::Constraint;
+use tooltune_rows::text::{Specials, Tokenizer};
 
 use self::batch::Batch;
 pub use crate::config::Sampling;

@@ -10,8 +10,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::sentence_transformers::save_sentence_transformer;
 use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
 use tooltune_checkpoints::{CheckpointError, atomic};
-use tooltune_data::regular_file;
 use tooltune_kernels::cpu::pool;
+use tooltune_rows::regular_file;
 
 use super::run::{RetrieverRun, RetrieverState};
 use crate::budgets::RUN_FILE_BYTES;

@@ -1,6 +1,6 @@
 //! Hard negatives: the wrong documents that the present encoder takes for right.
 
-use tooltune_data::pairs::PairSet;
+use tooltune_agents::pairs::PairSet;
 
 use crate::eval::documents::{highest, scores};
 use crate::eval::encoder::{MiniLmEncoder, TextIds};

@@ -1,8 +1,8 @@
 //! The pairs of a config, checked and tokenized.
 
-use tooltune_data::pairs::{PairBatch, PairOrder, PairOrderOptions, PairSet, read_pairs};
-use tooltune_data::text::all_rows;
-use tooltune_data::tools::{ApiCatalogue, read_checked_trajectories};
+use tooltune_agents::pairs::{PairBatch, PairOrder, PairOrderOptions, PairSet, read_pairs};
+use tooltune_rows::text::all_rows;
+use tooltune_rows::tools::{ApiCatalogue, read_checked_trajectories};
 
 use crate::config::{Config, RetrieverConfig, RetrieverData, RetrieverTraining, RunLength};
 use crate::error::Error;

@@ -5,9 +5,9 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
-use tooltune_data::batches::Cursor;
-use tooltune_data::pairs::PairBatch;
+use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::AdamW;
+use tooltune_rows::batches::Cursor;
 
 use super::mining::hardest_negatives;
 use super::preparation::RetrieverPreparation;

@@ -1,0 +1,207 @@
+//! One fixed answer for each endpoint of a specification, whatever the arguments.
+//!
+//! This is RestBench without a network: TMDB's specification has an example response for each
+//! operation. A call counts as made when it names an endpoint and gives what that requires; the
+//! decision to question is that values are not looked at, so that success says no more than that.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use tooltune_rows::tools::{ApiCatalogue, EndpointTemplates, Fields, JsonLines, ToolsError};
+
+use super::replay::{missing_argument, parameters_taken};
+use super::{CallResult, Executor};
+
+/// Answers each endpoint with its example response.
+#[derive(Debug, Clone)]
+pub struct CannedExecutor {
+    catalogue: ApiCatalogue,
+    templates: EndpointTemplates,
+    responses: HashMap<String, Value>,
+}
+
+impl CannedExecutor {
+    /// Reads the responses: JSON Lines of `{"api", "response"}`, `api` being an endpoint of
+    /// `catalogue`.
+    ///
+    /// # Errors
+    ///
+    /// - the file cannot be read or is empty
+    /// - a line is not such a row, names an endpoint that is not in `catalogue`, or one that has
+    ///   a response already
+    pub fn read(path: &Path, catalogue: ApiCatalogue) -> Result<Self, ToolsError> {
+        let names: Vec<String> = catalogue.iter().map(|api| api.call_name()).collect();
+        let mut executor = Self {
+            templates: EndpointTemplates::new(names.iter().map(String::as_str)),
+            catalogue,
+            responses: HashMap::new(),
+        };
+        for line in JsonLines::open(path)? {
+            let (place, row) = line?;
+            executor.add(&row).map_err(|error| error.at(place))?;
+        }
+        if executor.responses.is_empty() {
+            let what = "responses";
+            return Err(ToolsError::Empty { what }.at(path.display().to_string()));
+        }
+        Ok(executor)
+    }
+
+    fn add(&mut self, row: &Value) -> Result<(), ToolsError> {
+        let fields = Fields::new(row, "", "a canned answer needs api and response")?;
+        let given = fields.text("api")?;
+        let response = fields
+            .raw("response")
+            .ok_or_else(|| fields.missing("response"))?;
+        let unknown = || self.catalogue.unknown_api("api", given);
+        let name = self.templates.resolve(given).ok_or_else(unknown)?.name;
+        if self.responses.contains_key(&name) {
+            return Err(ToolsError::DuplicateAnswer { name });
+        }
+        self.responses.insert(name, response.clone());
+        Ok(())
+    }
+
+    fn answer(&self, given: &str, arguments: &Map<String, Value>) -> Result<Value, String> {
+        let Some(endpoint) = self.templates.resolve(given) else {
+            return Err(format!(
+                "unknown API {given:?}{}",
+                self.catalogue.hint(given)
+            ));
+        };
+        let mut arguments = arguments.clone();
+        for (name, value) in endpoint.arguments {
+            arguments.entry(name).or_insert(Value::String(value));
+        }
+        let name = &endpoint.name;
+        let document = self
+            .catalogue
+            .get(name)
+            .expect("templates are the catalogue's");
+        if let Some(parameter) = missing_argument(document, &arguments) {
+            return Err(format!(
+                "{name} needs {parameter:?}; {}",
+                parameters_taken(document)
+            ));
+        }
+        let response = self.responses.get(name);
+        response
+            .cloned()
+            .ok_or_else(|| format!("{name} has no recorded response"))
+    }
+}
+
+impl Executor for CannedExecutor {
+    fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
+        match self.answer(name, arguments) {
+            Ok(response) => CallResult::success(response),
+            Err(message) => CallResult::failure(message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+    use tooltune_rows::tools::ApiDocument;
+
+    use super::*;
+
+    fn catalogue() -> ApiCatalogue {
+        let api = |name: &str, parameters: Value| {
+            let value = json!({"api_name": name, "required_parameters": parameters});
+            ApiDocument::try_from(value).expect("a document")
+        };
+        let id = json!([{"name": "id", "type": "integer"}]);
+        ApiCatalogue::new(vec![
+            api("GET /film/{id}", id),
+            api("GET /film/popular", json!([])),
+            api("GET /search", json!([{"name": "query", "type": "string"}])),
+            api("GET /silent", json!([])),
+        ])
+        .expect("four names")
+    }
+
+    fn read(text: &str) -> Result<CannedExecutor, ToolsError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("answers.jsonl");
+        fs::write(&path, text).expect("written");
+        CannedExecutor::read(&path, catalogue())
+    }
+
+    fn call(name: &str, arguments: Value) -> CallResult {
+        let text = r#"{"api": "GET /film/{film_id}", "response": {"title": "A"}}
+{"api": "GET /film/popular", "response": [1]}
+{"api": "GET /search", "response": null}
+"#;
+        let mut executor = read(text).expect("reads");
+        executor.call(name, arguments.as_object().expect("an object"))
+    }
+
+    #[test]
+    fn an_endpoint_is_answered_however_it_is_written() {
+        let film = CallResult::success(json!({"title": "A"}));
+        assert_eq!(call("GET /film/{id}", json!({"id": 597})), film);
+        assert_eq!(call("GET /film/597", json!({})), film);
+        assert_eq!(call("get https://host/3/film/597?x=1", json!({})), film);
+        assert_eq!(call("GET /film/popular", json!({})).output, json!([1]));
+        assert_eq!(
+            call("GET /search?query=a", json!({})),
+            CallResult::success(Value::Null)
+        );
+    }
+
+    #[test]
+    fn a_call_that_lacks_something_fails_with_the_reason() {
+        for (name, arguments, expected) in [
+            (
+                "GET /film/{id}",
+                json!({}),
+                "GET /film/{id} needs \"id\"; it takes id (integer)",
+            ),
+            (
+                "GET /search",
+                json!({"query": null}),
+                "GET /search needs \"query\"",
+            ),
+            (
+                "GET /films",
+                json!({}),
+                "unknown API \"GET /films\", did you mean \"GET /film/{id}\"?",
+            ),
+            (
+                "GET /silent",
+                json!({}),
+                "GET /silent has no recorded response",
+            ),
+        ] {
+            let message = call(name, arguments).exception.expect(expected);
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn answers_that_do_not_fit_are_refused() {
+        for (text, expected) in [
+            ("", "answers.jsonl: the file holds no responses"),
+            (
+                "{\"api\": \"GET /x\", \"response\": 1}",
+                "answers.jsonl:1: api: no API is called",
+            ),
+            (
+                "{\"api\": \"GET /search\"}",
+                "field \"response\" is missing",
+            ),
+            (
+                "{\"api\": \"GET /film/1\", \"response\": 1}\n{\"api\": \"GET /film/{x}\", \"response\": 1}",
+                "answers.jsonl:2: \"GET /film/{id}\" has an answer already",
+            ),
+        ] {
+            let message = read(text).expect_err(expected).to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}

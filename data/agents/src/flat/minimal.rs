@@ -1,0 +1,67 @@
+//! The flattener of the post, as it stands there, to compare with.
+
+use serde_json::{Map, Value, json};
+
+use super::error::FlatError;
+
+/// Nested levels that are followed: those of a JSON text.
+const MAX_LEVELS: usize = tooltune_rows::json::MAX_LEVELS;
+
+/// Flattens objects alone, with names joined by `_`.
+///
+/// It drops `required`, overwrites names that collide, loses objects with empty `properties`, and
+/// leaves lists and references as they are. [`FlatSchema`](super::FlatSchema) does none of this.
+///
+/// # Errors
+///
+/// - a property is not described by an object, where the post's code would fail, too
+/// - the schema is too deep
+pub fn flatten_minimal(schema: &Value) -> Result<Value, FlatError> {
+    let mut properties = Map::new();
+    collect(schema, "", 0, &mut properties)?;
+    Ok(json!({"type": "object", "properties": properties}))
+}
+
+fn collect(
+    schema: &Value,
+    prefix: &str,
+    level: usize,
+    flat: &mut Map<String, Value>,
+) -> Result<(), FlatError> {
+    if level > MAX_LEVELS {
+        return Err(FlatError::TooDeep {
+            pointer: prefix.to_owned(),
+            max: MAX_LEVELS,
+        });
+    }
+    let properties = match schema.get("properties") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Object(properties)) => properties,
+        Some(_) => {
+            return Err(FlatError::BadSchema {
+                pointer: prefix.to_owned(),
+                reason: "properties must be an object",
+            });
+        }
+    };
+    for (key, property) in properties {
+        let name = if prefix.is_empty() {
+            key.clone()
+        } else {
+            format!("{prefix}_{key}")
+        };
+        let Value::Object(keywords) = property else {
+            return Err(FlatError::BadSchema {
+                pointer: name,
+                reason: "a property must be described by an object",
+            });
+        };
+        let is_object = keywords.get("type").is_some_and(|kind| kind == "object");
+        if is_object && keywords.get("properties").is_some_and(|p| !p.is_null()) {
+            collect(property, &name, level + 1, flat)?;
+        } else {
+            flat.insert(name, property.clone());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Rows as they are read to rows that show flat schemas.
+//!
+//! What is rendered and learned becomes flat; the fields that the metrics read stay nested, so a
+//! score needs no more than [`flatten_slot_row`] again to bring a completion back.
+
+use tooltune_rows::text::{DataError, Row};
+
+use super::report::FlattenReport;
+use super::rows::{RowFlattening, flatten_slot_row};
+use super::tool_rows::flatten_tool_row;
+
+/// Flattens rows one by one; what became of them is in `report` as far as they were read.
+///
+/// A SLOT row shows a flat schema and learns a flat answer, a row with tools shows flat parameters
+/// and learns flat calls. Other rows, and those that stay nested, are as they were.
+pub fn flatten_rows<'r>(
+    rows: impl Iterator<Item = Result<Row, DataError>> + 'r,
+    flattening: &'r RowFlattening,
+    report: &'r mut FlattenReport,
+) -> impl Iterator<Item = Result<Row, DataError>> + 'r {
+    rows.map(move |row| Ok(flatten_row(row?, flattening, report)))
+}
+
+fn flatten_row(row: Row, flattening: &RowFlattening, report: &mut FlattenReport) -> Row {
+    let conversation = match &row.slot {
+        Some(slot) => {
+            let flat = flatten_slot_row(slot, flattening, report);
+            flat.flat_schema.is_some().then(|| flat.row.conversation())
+        }
+        None if row.conversation.tools.is_some() => {
+            let flat = flatten_tool_row(&row.id, &row.conversation, flattening, report);
+            Some(flat.conversation)
+        }
+        None => None,
+    };
+    Row {
+        conversation: conversation.unwrap_or(row.conversation),
+        ..row
+    }
+}

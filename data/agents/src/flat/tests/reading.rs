@@ -1,0 +1,101 @@
+//! Rows of files to flat rows, and all the way back.
+
+use proptest::prelude::*;
+use tooltune_rows::json::{Style, dumps, parse};
+use tooltune_rows::text::{
+    Conversation, DataError, Message, Role, Row, SlotRow, slot_completion, slot_prompt,
+};
+
+use super::round_trips::schema_and_value;
+use super::*;
+
+fn read(rows: Vec<Row>, flattening: &RowFlattening) -> (Vec<Row>, FlattenReport) {
+    let mut report = FlattenReport::default();
+    let rows = rows.into_iter().map(Ok);
+    let flat: Result<Vec<Row>, DataError> = flatten_rows(rows, flattening, &mut report).collect();
+    (flat.expect("rows"), report)
+}
+
+fn slot_row(json_schema: Value, gold: Value) -> SlotRow {
+    SlotRow {
+        id: "rows.jsonl:1".to_owned(),
+        input_text: "a text".to_owned(),
+        json_schema,
+        gold,
+    }
+}
+
+fn messages(row: &Row) -> [&str; 2] {
+    let text = |index: usize| row.conversation.messages[index].content.as_deref();
+    [text(0).unwrap_or_default(), text(1).unwrap_or_default()]
+}
+
+#[test]
+fn a_slot_row_shows_and_learns_the_flat_form_and_is_scored_by_the_nested_one() {
+    let schema = of(json!({"a": of(json!({"b": of(json!({"c": {"type": "integer"}}))}))}));
+    let nested = slot_row(schema, json!({"a": {"b": {"c": 7}}}));
+    let kept = slot_row(of(json!({"x": {}})), json!({"x": 1}));
+    let rows = vec![Row::from(nested.clone()), Row::from(kept.clone())];
+    let (flat, report) = read(rows, &RowFlattening::default());
+    let flat_schema = json!({"type": "object", "properties": {"a_b_c": {"type": "integer"}}});
+    assert_eq!(
+        messages(&flat[0]),
+        [&slot_prompt("a text", &flat_schema), "{\"a_b_c\": 7}"]
+    );
+    assert_eq!(flat[0].slot, Some(nested));
+    assert_eq!(flat[1], Row::from(kept));
+    assert_eq!((report.n_schemas, report.n_flattened), (2, 1));
+}
+
+#[test]
+fn rows_without_a_schema_pass_and_faults_do_too() {
+    let plain = Row {
+        id: "a".to_owned(),
+        conversation: Conversation::new(vec![
+            Message::new(Role::User, "Hello"),
+            Message::new(Role::Assistant, "{\"a\": {\"b\": 1}}"),
+        ]),
+        weight: 0.5,
+        slot: None,
+    };
+    let (same, report) = read(vec![plain.clone()], &RowFlattening::default());
+    assert_eq!((same, report.n_schemas), (vec![plain], 0));
+    let mut report = FlattenReport::default();
+    let fault = std::iter::once(Err(DataError::NoStopIds));
+    let flattening = RowFlattening::default();
+    let mut flat = flatten_rows(fault, &flattening, &mut report);
+    assert!(matches!(flat.next(), Some(Err(DataError::NoStopIds))));
+}
+
+proptest! {
+    /// What a model learns is flat and valid, and what it learned comes back as the gold.
+    #[test]
+    fn a_learned_answer_is_valid_and_comes_back_as_the_gold(
+        parts in prop::collection::btree_map("[ab_0]{1,3}", schema_and_value(), 1..5),
+        n_slots in 0..3_usize,
+        when in prop_oneof![Just(FlattenWhen::Advised), Just(FlattenWhen::Always)],
+    ) {
+        let schemas = parts.iter().map(|(key, part)| (key.clone(), part.0.clone()));
+        let mut schema = of(Value::Object(schemas.collect()));
+        schema["required"] = parts.keys().cloned().collect();
+        let gold = Value::Object(parts.into_iter().map(|(key, part)| (key, part.1)).collect());
+        let flattening = RowFlattening { when, options: slots(n_slots) };
+        let nested = slot_row(schema.clone(), gold.clone());
+        let (flat, report) = read(vec![Row::from(nested.clone())], &flattening);
+        let learned = messages(&flat[0])[1];
+        prop_assert_eq!(report.n_schemas, 1);
+        if report.n_flattened == 0 {
+            prop_assert_eq!(learned, slot_completion(&gold, &schema));
+            return Ok(());
+        }
+        let way_back = flatten_slot_row(&nested, &flattening, &mut FlattenReport::default());
+        let value = parse(learned).expect("JSON");
+        let validator = jsonschema::validator_for(&way_back.enforced_schema()).expect("a schema");
+        prop_assert!(validator.is_valid(&value), "{} under {}", value, way_back.row.json_schema);
+        let mut completions = UnflattenReport::default();
+        let back = way_back.nested_completion(learned, &mut completions);
+        prop_assert_eq!(parse(&back.text).expect("JSON"), gold);
+        prop_assert_eq!((back.malformed, completions.n_malformed), (None, 0));
+        prop_assert_eq!(&dumps(&value, Style::Python), learned);
+    }
+}

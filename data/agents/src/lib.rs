@@ -1,0 +1,42 @@
+//! The four ways of prompting a model to call APIs, as prompts, training examples and loops.
+//!
+//! [`Agent`] is a loop without a model: it says what it needs next (documents, a text, the result
+//! of a call) and is fed with it. [`Expansion`] makes a trajectory into training examples.
+//! The decision to question: the expansion replays the trajectory through the same loop, feeding
+//! it the gold answers, so that what a model is trained on is what it is shown later; there is no
+//! second place that builds prompts.
+
+mod agent;
+mod call_spans;
+mod call_text;
+mod completions;
+mod dialogue;
+pub mod executors;
+mod expansion;
+pub mod flat;
+mod method;
+mod options;
+mod outcome;
+pub mod pairs;
+mod prompts;
+mod reading;
+mod rows;
+mod shown_documents;
+mod shown_result;
+mod text_schema;
+pub mod truncation;
+
+#[cfg(test)]
+mod tests;
+
+pub use agent::{Agent, AgentRequest};
+pub use call_spans::{
+    CallPart, CallSpan, CallsText, is_call_reference, render_calls, tokens_within,
+};
+pub use call_text::{CallText, MaskSpans, ValueSpan, mask_spans, render_call};
+pub use dialogue::{dialogue_outcome, dialogue_prompt};
+pub use expansion::{Expansion, GoatExample, Ranking};
+pub use method::{ExampleKind, Method};
+pub use options::{AgentLimits, Distractors, GoatOptions, KindWeights, LoopLimits};
+pub use outcome::{AttemptedCall, EndReason, Failure, Outcome, Retrieval, TextEnd};
+pub use rows::{GoatRows, goat_rows};

@@ -1,0 +1,61 @@
+//! Trajectories as rows, to be prepared like the rows of any other format.
+
+use std::collections::VecDeque;
+
+use tooltune_rows::text::{DataError, Row};
+use tooltune_rows::tools::Trajectory;
+
+use super::expansion::{Expansion, Ranking};
+
+/// The examples of trajectories as rows, in order, from [`goat_rows`].
+#[derive(Debug)]
+pub struct GoatRows<'a, I> {
+    trajectories: I,
+    expansion: Expansion<'a>,
+    ranking: Ranking<'a>,
+    waiting: VecDeque<Row>,
+}
+
+/// Expands trajectories one at a time.
+///
+/// Memory holds one trajectory. A trajectory that cannot be expanded gives one error, and the
+/// next one follows.
+pub fn goat_rows<'a, I, E>(
+    trajectories: I,
+    expansion: Expansion<'a>,
+    ranking: Ranking<'a>,
+) -> GoatRows<'a, I::IntoIter>
+where
+    I: IntoIterator<Item = Result<Trajectory, E>>,
+    DataError: From<E>,
+{
+    GoatRows {
+        trajectories: trajectories.into_iter(),
+        expansion,
+        ranking,
+        waiting: VecDeque::new(),
+    }
+}
+
+impl<I, E> Iterator for GoatRows<'_, I>
+where
+    I: Iterator<Item = Result<Trajectory, E>>,
+    DataError: From<E>,
+{
+    type Item = Result<Row, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.waiting.is_empty() {
+            let examples = self
+                .trajectories
+                .next()?
+                .map_err(DataError::from)
+                .and_then(|trajectory| self.expansion.expand(&trajectory, &mut self.ranking));
+            match examples {
+                Ok(examples) => self.waiting.extend(examples.into_iter().map(Row::from)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        self.waiting.pop_front().map(Ok)
+    }
+}

@@ -1,0 +1,403 @@
+//! Which examples a trajectory gives, word for word.
+
+use tooltune_rows::text::ValueOrigin;
+
+use super::*;
+
+const CALL_1: &str = "{\"name\": \"Stocks/Quote\", \"arguments\": {\"symbol\": \"BOLX\"}}";
+const CALL_2: &str = "{\"name\": \"Stocks/Convert\", \"arguments\": {\"amount\": 385.62, \
+                      \"from\": [\"BVK\", \"é\"], \"to\": \"DSD\"}}";
+const RESULT_1: &str = "{\"price\": 385.62, \"currency\": \"BVK\"}";
+const RESULT_2: &str = "{\"converted\": 12.91}";
+const ASKED: &str = "\n\nQuery: What is a share of BOLX in DSD?";
+
+/// Id, prompt after its instruction, and completion of every example.
+fn told(method: Method) -> Vec<(String, String, String)> {
+    expand(&trajectory(), &options(method))
+        .iter()
+        .map(|example| {
+            let shown = without_documents(prompt(&example.conversation));
+            let (instruction, rest) = shown.split_at(shown.find("\n\n").unwrap());
+            assert!(instruction.ends_with('.'), "{instruction}");
+            (
+                example.id.clone(),
+                rest.to_owned(),
+                completion(example).to_owned(),
+            )
+        })
+        .collect()
+}
+
+fn check(method: Method, expected: &[(&str, String, String)]) {
+    let told = told(method);
+    let expected: Vec<(String, String, String)> = expected
+        .iter()
+        .map(|(id, prompt, completion)| (format!("t1/{id}"), prompt.clone(), completion.clone()))
+        .collect();
+    assert_eq!(told, expected);
+}
+
+fn done_1() -> String {
+    format!("\nCall 1: {CALL_1}\nResult 1: {RESULT_1}")
+}
+
+fn done_2() -> String {
+    format!("{}\nCall 2: {CALL_2}\nResult 2: {RESULT_2}", done_1())
+}
+
+fn last() -> (&'static str, String, String) {
+    (
+        "final-1",
+        format!("{ASKED}{}\nAnswer:", done_2()),
+        "It is 12.91 DSD.".to_owned(),
+    )
+}
+
+#[test]
+fn global_gives_a_plan_a_call_each_and_the_answer() {
+    let names = "[\"Stocks/Quote\", \"Stocks/Convert\"]".to_owned();
+    let asked = format!("\n\nAPIs: 1{ASKED}\nPlan: {names}");
+    check(
+        Method::Global,
+        &[
+            ("plan-1", format!("\n\nAPIs: 5{ASKED}\nPlan:"), names),
+            ("call-1", format!("{asked}\nCall 1:"), CALL_1.to_owned()),
+            (
+                "call-2",
+                format!("{asked}{}\nCall 2:", done_1()),
+                CALL_2.to_owned(),
+            ),
+            last(),
+        ],
+    );
+}
+
+#[test]
+fn react_gives_steps_that_end_with_finish() {
+    let asked = format!("\n\nAPIs: 5{ASKED}");
+    check(
+        Method::React,
+        &[
+            (
+                "step-1",
+                format!("{asked}\nStep 1:"),
+                format!("Thought: Get the quote of BOLX.\nAction: {CALL_1}"),
+            ),
+            (
+                "step-2",
+                format!("{asked}{}\nStep 2:", done_1()),
+                format!("Thought: Convert the price to DSD.\nAction: {CALL_2}"),
+            ),
+            (
+                "step-3",
+                format!("{asked}{}\nStep 3:", done_2()),
+                "Finish: It is 12.91 DSD.".to_owned(),
+            ),
+        ],
+    );
+}
+
+const SUB_1: &str = "\nSub-query 1: Get the quote of BOLX.";
+const SUB_2: &str = "\nSub-query 2: Convert the price to DSD.";
+
+fn calls_of_sub_queries() -> [(&'static str, String, String); 2] {
+    let asked = format!("\n\nAPIs: 5{ASKED}{SUB_1}");
+    [
+        ("call-1", format!("{asked}\nCall 1:"), CALL_1.to_owned()),
+        (
+            "call-2",
+            format!("{asked}{}{SUB_2}\nCall 2:", done_1()),
+            CALL_2.to_owned(),
+        ),
+    ]
+}
+
+#[test]
+fn global_with_decomposition_gives_sub_queries_a_call_each_and_the_answer() {
+    let [first, second] = calls_of_sub_queries();
+    let sub_queries = "[\"Get the quote of BOLX.\", \"Convert the price to DSD.\"]".to_owned();
+    check(
+        Method::GlobalId,
+        &[
+            ("decompose-1", format!("{ASKED}\nSub-queries:"), sub_queries),
+            first,
+            second,
+            last(),
+        ],
+    );
+}
+
+#[test]
+fn react_with_decomposition_gives_a_sub_query_at_a_time_until_done() {
+    let [first, second] = calls_of_sub_queries();
+    let sub_query = |sub_query: &str| sub_query[sub_query.find(": ").unwrap() + 2..].to_owned();
+    check(
+        Method::ReactId,
+        &[
+            (
+                "decompose-1",
+                format!("{ASKED}\nSub-query 1:"),
+                sub_query(SUB_1),
+            ),
+            first,
+            (
+                "decompose-2",
+                format!("{ASKED}{SUB_1}{}\nSub-query 2:", done_1()),
+                sub_query(SUB_2),
+            ),
+            second,
+            (
+                "decompose-3",
+                format!(
+                    "{ASKED}{SUB_1}{}{SUB_2}\nCall 2: {CALL_2}\nResult 2: {RESULT_2}\nSub-query 3:",
+                    done_1()
+                ),
+                "DONE".to_owned(),
+            ),
+            last(),
+        ],
+    );
+}
+
+#[test]
+fn every_prompt_that_needs_them_shows_the_gold_documents_among_five() {
+    for method in METHODS {
+        for example in expand(&trajectory(), &options(method)) {
+            let names = shown(prompt(&example.conversation));
+            let wanted: Vec<&str> = match (method, example.kind, example.id.ends_with('1')) {
+                (_, ExampleKind::Plan | ExampleKind::Step, _) => {
+                    vec!["Stocks/Quote", "Stocks/Convert"]
+                }
+                (_, ExampleKind::Call, true) => vec!["Stocks/Quote"],
+                (_, ExampleKind::Call, false) => vec!["Stocks/Convert"],
+                _ => Vec::new(),
+            };
+            for name in &wanted {
+                assert!(names.iter().any(|shown| shown == name), "{}", example.id);
+            }
+            let n_shown = match (method, example.kind) {
+                (_, ExampleKind::Decompose | ExampleKind::Final) => 0,
+                (Method::Global, ExampleKind::Call) => 1,
+                _ => 5,
+            };
+            let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
+            assert_eq!(
+                (names.len(), distinct.len()),
+                (n_shown, n_shown),
+                "{}",
+                example.id
+            );
+        }
+    }
+}
+
+#[test]
+fn examples_depend_on_seed_and_trajectory_alone() {
+    let catalogue = catalogue();
+    let options = options(Method::React);
+    let with_seed = |seed: u64, trajectory: &Trajectory| {
+        let expansion = Expansion {
+            catalogue: &catalogue,
+            options: &options,
+            seed,
+        };
+        expansion.expand(trajectory, &mut Ranking::Random).unwrap()
+    };
+    assert_eq!(with_seed(1, &trajectory()), with_seed(1, &trajectory()));
+    let documents = |seed: u64, id: &str| {
+        let trajectory = Trajectory {
+            id: id.to_owned(),
+            ..trajectory()
+        };
+        shown(prompt(&with_seed(seed, &trajectory)[0].conversation))
+    };
+    let of_seeds: std::collections::BTreeSet<_> = (0..20).map(|s| documents(s, "a")).collect();
+    let of_ids: std::collections::BTreeSet<_> =
+        (0..20).map(|id| documents(1, &id.to_string())).collect();
+    assert!(of_seeds.len() > 15 && of_ids.len() > 15);
+}
+
+#[test]
+fn distractors_are_those_that_the_retriever_ranks_highest() {
+    let catalogue = catalogue();
+    let options = options(Method::GlobalId);
+    let expansion = Expansion {
+        catalogue: &catalogue,
+        options: &options,
+        seed: 3,
+    };
+    let mut asked = Vec::new();
+    let mut rank = |text: &str, k: usize| {
+        asked.push((text.to_owned(), k));
+        vec![6, 5, 4, 3, 2]
+    };
+    let examples = expansion
+        .expand(&trajectory(), &mut Ranking::Retriever(&mut rank))
+        .unwrap();
+    let calls: Vec<&GoatExample> = examples
+        .iter()
+        .filter(|example| example.kind == ExampleKind::Call)
+        .collect();
+    for (example, gold) in calls.iter().zip(["Stocks/Quote", "Stocks/Convert"]) {
+        let mut names = shown(prompt(&example.conversation));
+        names.sort();
+        assert_eq!(
+            names,
+            [
+                "Films/Cast",
+                "Maps/Find City",
+                "Maps/Route",
+                "Sky/Forecast",
+                gold
+            ]
+        );
+    }
+    let texts: Vec<String> = asked.iter().map(|(text, _)| text.clone()).collect();
+    assert_eq!(texts, expansion.retrieval_texts(&trajectory()));
+    assert_eq!(
+        texts,
+        ["Get the quote of BOLX.", "Convert the price to DSD."]
+    );
+    assert!(asked.iter().all(|&(_, k)| k == 5));
+}
+
+#[test]
+fn results_are_cut_and_the_query_is_not() {
+    let mut long = trajectory();
+    long.query = "word ".repeat(2_000);
+    long.calls[0].output["text"] = json!("é".repeat(5_000));
+    let mut options = options(Method::Global);
+    options.output_limit = 100;
+    let examples = expand(&long, &options);
+    let shown = prompt(&examples.last().unwrap().conversation);
+    assert!(shown.contains(&long.query));
+    let result = shown
+        .lines()
+        .find(|line| line.starts_with("Result 1: "))
+        .unwrap();
+    assert!(result.chars().count() <= 140, "{result}");
+    assert!(shown.contains(&format!("Result 2: {RESULT_2}")));
+}
+
+#[test]
+fn weights_belong_to_kinds_and_zero_leaves_a_kind_out() {
+    let mut options = options(Method::Global);
+    options.weights.plan = 0.0;
+    options.weights.answer = 2.5;
+    let kinds: Vec<(ExampleKind, f32)> = expand(&trajectory(), &options)
+        .iter()
+        .map(|example| (example.kind, example.weight))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (ExampleKind::Call, 1.0),
+            (ExampleKind::Call, 1.0),
+            (ExampleKind::Final, 2.5)
+        ]
+    );
+}
+
+#[test]
+fn argument_values_keep_their_places_and_origins_in_every_completion() {
+    use ValueOrigin::{Derived, Fixed};
+    for method in METHODS {
+        let mut n_calls = 0;
+        for example in expand(&trajectory(), &options(method)) {
+            let message = example.conversation.messages.last().unwrap();
+            let values: Vec<(&str, ValueOrigin)> = message
+                .content_values
+                .iter()
+                .map(|value| (&text(message)[value.range.clone()], value.origin))
+                .collect();
+            if completion(&example).ends_with(CALL_1) {
+                assert_eq!(values, [("BOLX", Fixed)]);
+                n_calls += 1;
+            } else if completion(&example).ends_with(CALL_2) {
+                let expected = [
+                    ("385.62", Derived),
+                    ("BVK", Derived),
+                    ("é", Derived),
+                    ("DSD", Fixed),
+                ];
+                assert_eq!(values, expected);
+                n_calls += 1;
+            } else {
+                assert_eq!(values, []);
+            }
+        }
+        assert_eq!(n_calls, 2, "{method:?}");
+    }
+}
+
+#[test]
+fn trajectories_that_cannot_be_learned_are_errors_with_their_name() {
+    let fault = |method: Method, change: fn(&mut Trajectory)| {
+        let mut trajectory = trajectory();
+        change(&mut trajectory);
+        let catalogue = catalogue();
+        let options = options(method);
+        let expansion = Expansion {
+            catalogue: &catalogue,
+            options: &options,
+            seed: 1,
+        };
+        expansion
+            .expand(&trajectory, &mut Ranking::Random)
+            .unwrap_err()
+            .to_string()
+    };
+    let begins = |fault: String, expected: &str| assert!(fault.starts_with(expected), "{fault}");
+    begins(
+        fault(Method::Global, |t| t.calls.clear()),
+        "t1: calls is empty",
+    );
+    let cyclic = |t: &mut Trajectory| t.calls[1].derived.get_mut("from").unwrap().call = 1;
+    begins(
+        fault(Method::Global, cyclic),
+        "t1: calls[1].derived.from takes its value from calls[1], which is the call itself",
+    );
+    let unknown = fault(Method::Global, |t| {
+        t.calls[1].name = "Stocks/Qoute".to_owned()
+    });
+    begins(
+        unknown,
+        "t1: calls[1].name: no API is called \"Stocks/Qoute\", did you mean \"Stocks/Quote\"?",
+    );
+    for sub_query in [
+        |t: &mut Trajectory| t.calls[1].sub_query = " ".to_owned(),
+        |t: &mut Trajectory| {
+            t.calls[1].sub_query = "DONE".to_owned();
+        },
+    ] {
+        begins(
+            fault(Method::ReactId, sub_query),
+            "t1: calls[1].sub_query is empty",
+        );
+    }
+}
+
+#[test]
+fn a_ranking_beyond_the_catalogue_is_an_error() {
+    let catalogue = catalogue();
+    let options = options(Method::React);
+    let expansion = Expansion {
+        catalogue: &catalogue,
+        options: &options,
+        seed: 1,
+    };
+    let mut rank = |_: &str, _: usize| vec![0, 7];
+    let error = expansion
+        .expand(&trajectory(), &mut Ranking::Retriever(&mut rank))
+        .unwrap_err();
+    assert!(
+        matches!(
+            error.fault(),
+            DataError::BadRanking {
+                position: 7,
+                n_documents: 7
+            }
+        ),
+        "{error}"
+    );
+}

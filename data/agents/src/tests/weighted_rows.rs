@@ -1,0 +1,157 @@
+//! Trajectories through the template and the tokenizer to weighted tokens.
+
+use std::path::Path;
+
+use tooltune_rows::text::{
+    ArgumentMask, ChatTemplate, MaskConfig, OnOverflow, PrepareOptions, Row, SpecialTokens,
+    Specials, Tokenizer, inspect_row, prepare,
+};
+
+use super::*;
+
+const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
+                      {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+fn tools(mask: ArgumentMask) -> (ChatTemplate, Tokenizer, PrepareOptions) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/fixtures/tiny_tokenizer/tokenizer.json");
+    let tokenizer = Tokenizer::from_file(&path).unwrap();
+    let options = PrepareOptions {
+        mask: MaskConfig {
+            arguments: mask,
+            ..MaskConfig::default()
+        },
+        max_length: 8192,
+        on_overflow: OnOverflow::Error,
+        stop_ids: vec![tokenizer.token_to_id("<|im_end|>").unwrap()],
+    };
+    let template = ChatTemplate::new(CHATML, SpecialTokens::default()).unwrap();
+    (template, tokenizer, options)
+}
+
+fn rows(method: Method, weights: KindWeights) -> Vec<Row> {
+    let catalogue = catalogue();
+    let options = GoatOptions {
+        weights,
+        ..options(method)
+    };
+    let expansion = Expansion {
+        catalogue: &catalogue,
+        options: &options,
+        seed: 5,
+    };
+    let trajectories = [Ok::<_, DataError>(trajectory())];
+    goat_rows(trajectories, expansion, Ranking::Random)
+        .collect::<Result<_, _>>()
+        .unwrap()
+}
+
+#[test]
+fn values_of_a_trajectory_are_not_learned_and_everything_else_of_an_answer_is() {
+    let (template, tokenizer, options) = tools(ArgumentMask::All);
+    let rows = rows(Method::React, KindWeights::default());
+    let prepared = prepare(rows.into_iter().map(Ok), &template, &tokenizer, &options).unwrap();
+    let learned: Vec<String> = prepared
+        .examples
+        .iter()
+        .map(|example| {
+            let mut text = String::new();
+            for (&id, &weight) in example.input_ids.iter().zip(&example.loss_weights) {
+                if weight > 0.0 {
+                    text += &tokenizer.decode(&[id], Specials::Keep).unwrap();
+                } else if !text.ends_with('…') {
+                    text.push('…');
+                }
+            }
+            text
+        })
+        .collect();
+    assert_eq!(
+        learned,
+        [
+            "…Thought: Get the quote of BOLX.\nAction: {\"name\": \"Stocks/Quote\", \"arguments\": \
+             {\"symbol\": \"…\"}}<|im_end|>…",
+            "…Thought: Convert the price to DSD.\nAction: {\"name\": \"Stocks/Convert\", \"arguments\": \
+             {\"amount\":…, \"from\": [\"…\", \"…\"], \"to\": \"…\"}}<|im_end|>…",
+            "…Finish: It is 12.91 DSD.<|im_end|>…",
+        ]
+    );
+}
+
+#[test]
+fn inspection_shows_the_values_that_are_masked() {
+    let rows = rows(Method::Global, KindWeights::default());
+    for (mask, masked) in [
+        (ArgumentMask::None, vec![]),
+        (ArgumentMask::Fixed, vec!["DSD"]),
+        (ArgumentMask::Derived, vec!["385.62", "BVK", "é"]),
+        (ArgumentMask::All, vec!["385.62", "BVK", "é", "DSD"]),
+    ] {
+        let (template, tokenizer, options) = tools(mask);
+        let inspected = inspect_row(&rows[2], &template, &tokenizer, &options).unwrap();
+        assert_eq!(
+            (inspected.id.as_str(), inspected.argument_values.len()),
+            ("t1/call-2", 4)
+        );
+        let hidden: Vec<&str> = inspected
+            .argument_values
+            .iter()
+            .filter(|value| value.is_masked)
+            .map(|value| value.text.as_str())
+            .collect();
+        assert_eq!(hidden, masked, "{mask:?}");
+    }
+}
+
+#[test]
+fn the_weight_of_a_kind_reaches_its_tokens() {
+    let (template, tokenizer, options) = tools(ArgumentMask::All);
+    let weights = KindWeights {
+        call: 0.25,
+        ..KindWeights::default()
+    };
+    let rows = rows(Method::Global, weights);
+    let prepared = prepare(rows.into_iter().map(Ok), &template, &tokenizer, &options).unwrap();
+    for example in &prepared.examples {
+        let wanted = if example.id.contains("call") {
+            0.25
+        } else {
+            1.0
+        };
+        assert!(
+            example
+                .loss_weights
+                .iter()
+                .all(|&weight| weight == 0.0 || weight == wanted),
+            "{}",
+            example.id
+        );
+    }
+}
+
+#[test]
+fn a_trajectory_that_fails_is_one_error_and_the_next_one_follows() {
+    let catalogue = catalogue();
+    let options = options(Method::Global);
+    let expansion = Expansion {
+        catalogue: &catalogue,
+        options: &options,
+        seed: 5,
+    };
+    let mut broken = trajectory();
+    broken.calls.clear();
+    let unread = DataError::NoStopIds;
+    let trajectories = [Ok(broken), Err(unread), Ok(trajectory())];
+    let mut n_asked = 0;
+    let mut rank = |_: &str, k: usize| {
+        n_asked += 1;
+        (0..k).collect()
+    };
+    let rows: Vec<_> = goat_rows(trajectories, expansion, Ranking::Retriever(&mut rank)).collect();
+    let faults: Vec<String> = rows
+        .iter()
+        .filter_map(|row| row.as_ref().err().map(ToString::to_string))
+        .collect();
+    assert_eq!((rows.len(), faults.len(), n_asked), (6, 2, 1));
+    assert!(faults[0].starts_with("t1: calls is empty"), "{}", faults[0]);
+}

@@ -1,0 +1,30 @@
+//! Messages in, a model's text out, from any server that speaks OpenAI's chat completions.
+//!
+//! Every wait is bounded: an attempt by its timeout, the waits between attempts by what is left
+//! of the whole request's time. The decision to question: waits have no random part, so that a
+//! run can be repeated; the number of requests at once is bounded instead.
+
+mod answer;
+mod api;
+mod chat;
+mod error;
+mod fault;
+mod formats;
+pub mod http;
+mod options;
+mod pool;
+mod waits;
+mod wire;
+
+#[cfg(any(test, feature = "test-server"))]
+pub mod chat_server;
+#[cfg(test)]
+mod tests;
+
+pub use answer::{ChatAnswer, WithoutText};
+pub use api::{HttpExecutor, HttpOptions};
+pub use chat::{Answered, ChatEndpoint, ChatRequest, EndpointProgress};
+pub use error::EndpointError;
+pub use fault::{Concern, FaultKind, Tolerance};
+pub use options::{ChatOptions, EndpointOptions, OptionNames};
+pub use pool::{Watched, in_parallel};

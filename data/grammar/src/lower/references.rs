@@ -1,0 +1,119 @@
+//! References to the sub-schemas that they mean, within one document.
+
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use super::{Document, Lowerer, Place, reference_to};
+use crate::error::GrammarError;
+
+impl Lowerer {
+    /// The lowered form of a `$ref`; its target becomes a definition.
+    ///
+    /// # Errors
+    ///
+    /// - it is no text, leads out of the document, or leads nowhere
+    pub(super) fn reference<'s>(
+        &mut self,
+        document: &mut Document<'s>,
+        place: &Place<'s>,
+        reference: &Value,
+    ) -> Result<Value, GrammarError> {
+        let Some(reference) = reference.as_str() else {
+            return Err(place.refused("$ref", "is no text"));
+        };
+        let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        let target = document.resource(place, base).and_then(|resource| {
+            let fragment = percent_decode_str(fragment).decode_utf8().ok()?;
+            match fragment.as_ref() {
+                "" => Some((resource, resource)),
+                pointer if pointer.starts_with('/') => document.at_pointer(resource, pointer),
+                anchor => document.anchored(resource, anchor),
+            }
+        });
+        let Some((schema, resource)) = target else {
+            return Err(place.refused(
+                "$ref",
+                format!("{reference:?} leads to no schema of this document; put it under $defs"),
+            ));
+        };
+        let address = std::ptr::from_ref(schema);
+        if let Some(&name) = document.names.get(&address) {
+            return Ok(reference_to(name));
+        }
+        let name = self.definitions.len();
+        self.definitions.push(Value::Bool(true));
+        document.names.insert(address, name);
+        let pointer = match fragment.starts_with('/') && std::ptr::eq(resource, document.root) {
+            true => fragment.to_owned(),
+            false => format!("{}/$ref", place.pointer),
+        };
+        document.queue.push((
+            name,
+            Place {
+                schema,
+                resource,
+                pointer,
+                n_levels: 0,
+            },
+        ));
+        Ok(reference_to(name))
+    }
+}
+
+impl<'s> Document<'s> {
+    /// The schema that the part of a reference before `#` means.
+    fn resource(&self, place: &Place<'s>, base: &str) -> Option<&'s Value> {
+        if base.is_empty() {
+            return Some(place.resource);
+        }
+        let is_named = |value: &Value| {
+            let id = value.as_object().and_then(|all| self.draft.identifier(all));
+            id.is_some_and(|id| id.trim_end_matches('#') == base)
+        };
+        [place.resource, self.root]
+            .into_iter()
+            .find(|value| is_named(value))
+            .or_else(|| first(self.root, &|value| is_named(value)))
+    }
+
+    /// The target of a pointer and the resource that it stands in.
+    fn at_pointer(&self, root: &'s Value, pointer: &str) -> Option<(&'s Value, &'s Value)> {
+        let (mut value, mut resource) = (root, root);
+        for step in pointer.split('/').skip(1) {
+            let step = step.replace("~1", "/").replace("~0", "~");
+            value = match value {
+                Value::Array(items) => items.get(step.parse::<usize>().ok()?)?,
+                value => value.get(&step)?,
+            };
+            let fields = value.as_object();
+            if fields.is_some_and(|fields| self.draft.identifier(fields).is_some()) {
+                resource = value;
+            }
+        }
+        (value.is_object() || value.is_boolean()).then_some((value, resource))
+    }
+
+    fn anchored(&self, resource: &'s Value, name: &str) -> Option<(&'s Value, &'s Value)> {
+        let is_it = |value: &Value| {
+            let fields = value.as_object();
+            fields.is_some_and(|fields| self.draft.has_anchor(fields, name))
+        };
+        first(resource, &is_it).map(|value| (value, resource))
+    }
+}
+
+/// The first value, from the top, for which `is_it` holds.
+fn first<'s>(root: &'s Value, is_it: &dyn Fn(&Value) -> bool) -> Option<&'s Value> {
+    let mut queue = vec![root];
+    while let Some(value) = queue.pop() {
+        if is_it(value) {
+            return Some(value);
+        }
+        match value {
+            Value::Array(items) => queue.extend(items.iter().rev()),
+            Value::Object(fields) => queue.extend(fields.values().rev()),
+            _ => {}
+        }
+    }
+    None
+}

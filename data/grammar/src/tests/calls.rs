@@ -1,0 +1,128 @@
+//! Calls of tools in the formats of models.
+
+use tooltune_agents::render_call;
+
+use super::*;
+
+fn tools() -> Vec<Value> {
+    vec![
+        json!({"type": "function", "function": {"name": "get_weather", "parameters": {
+            "type": "object",
+            "properties": {"city": {"$ref": "#/$defs/city"}, "days": {"type": "integer"}},
+            "required": ["city"],
+            "$defs": {"city": {"type": "string", "maxLength": 9}},
+        }}}),
+        json!({"name": "book", "parameters": {"properties": {"to": {"$ref": "#/$defs/city"}},
+            "$defs": {"city": {"enum": ["Rome", "Oslo"]}}}}),
+        json!({"type": "function", "function": {"name": "now"}}),
+    ]
+}
+
+fn calls(format: CallFormat, keys: Keys) -> Grammar {
+    let options = GrammarOptions { keys, ..patient() };
+    Grammar::tool_call(&vocabulary(), &tools(), format, &options).unwrap()
+}
+
+#[test]
+fn a_call_is_written_in_the_format_of_its_model() {
+    let weather = "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 2}}";
+    let llama = weather.replace("arguments", "parameters");
+    let with_id = weather.replace("2}}", "2}, \"id\": \"abcdef123\"}");
+    let rows = [
+        (CallFormat::Plain, weather.to_owned()),
+        (
+            CallFormat::Hermes,
+            format!("<tool_call>\n{weather}\n</tool_call>"),
+        ),
+        (CallFormat::Llama, llama),
+        (CallFormat::Mistral, format!("[TOOL_CALLS] [{weather}]")),
+        (CallFormat::Mistral, format!("[TOOL_CALLS] [{with_id}]")),
+    ];
+    for (format, text) in &rows {
+        let grammar = calls(*format, Keys::AsWritten);
+        assert!(accepts(&grammar, text), "{format:?} refuses {text}");
+        for (other, text) in rows.iter().filter(|(other, _)| other != format) {
+            assert!(
+                !accepts(&grammar, text),
+                "{format:?} accepts {other:?}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_tool_takes_its_own_arguments() {
+    let grammar = calls(CallFormat::Plain, Keys::Declared);
+    let text =
+        |name: &str, arguments: Value| render_call(name, arguments.as_object().unwrap()).text;
+    for text in [
+        text("get_weather", json!({"city": "Rome"})),
+        text("book", json!({"to": "Oslo"})),
+        text("book", json!({})),
+        text("now", json!({})),
+    ] {
+        assert!(accepts(&grammar, &text), "{text}");
+    }
+    for text in [
+        text("get_weather", json!({})),
+        text("get_weather", json!({"city": "Rome", "to": "Oslo"})),
+        text("book", json!({"to": "Paris"})),
+        text("now", json!({"x": 1})),
+        text("later", json!({})),
+        "{\"name\": \"now\"}".to_owned(),
+        "{\"name\": \"now\", \"arguments\": []}".to_owned(),
+    ] {
+        assert!(!accepts(&grammar, &text), "{text}");
+    }
+    let open = calls(CallFormat::Plain, Keys::AsWritten);
+    for twice in [
+        "{\"name\": \"book\", \"arguments\": {\"more\": 1, \"more\": 2}}",
+        "{\"name\": \"book\", \"arguments\": {\"to\": \"Oslo\", \"to\": \"Rome\"}}",
+        "{\"name\": \"book\", \"name\": \"book\", \"arguments\": {}}",
+    ] {
+        assert!(!accepts(&open, twice), "{twice}");
+    }
+    assert!(accepts(
+        &open,
+        &text("book", json!({"to": "Oslo", "more": 1}))
+    ));
+}
+
+#[test]
+fn random_calls_are_calls() {
+    for (format, before, after) in [
+        (CallFormat::Hermes, "<tool_call>\n", "\n</tool_call>"),
+        (CallFormat::Mistral, "[TOOL_CALLS] [", "]"),
+    ] {
+        let grammar = calls(format, Keys::Declared);
+        for seed in 0..20 {
+            let text = walk(&grammar, seed, 30);
+            let call = text
+                .strip_prefix(before)
+                .and_then(|call| call.strip_suffix(after));
+            let call = tooltune_rows::json::parse_unique(call.expect("a frame")).unwrap();
+            let known = ["get_weather", "book", "now"].map(Value::from);
+            assert!(known.contains(&call["name"]), "{text}");
+            assert!(call["arguments"].is_object(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn tools_that_cannot_be_called_are_refused() {
+    let refusal = |tools: Value| {
+        let tools = tools.as_array().unwrap();
+        let options = patient();
+        Grammar::tool_call(&vocabulary(), tools, CallFormat::Plain, &options)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(refusal(json!([])).starts_with("no tool is given"));
+    assert!(refusal(json!([{"parameters": {}}])).starts_with("tools[0] has no name"));
+    assert!(refusal(json!([{"name": "a"}, {"name": "a"}])).starts_with("tools[1] has the name"));
+    let refused = refusal(json!([{"name": "a"}, {"name": "b", "parameters": {"not": {}}}]));
+    assert!(
+        refused.starts_with("tools[1] (b): ") && refused.contains("/not "),
+        "{refused}"
+    );
+}

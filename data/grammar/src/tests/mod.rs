@@ -1,0 +1,172 @@
+//! Grammars over a tiny real tokenizer.
+
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use jsonschema::{Draft, Validator};
+use serde_json::{Value, json};
+use tooltune_rows::text::Tokenizer;
+
+use super::*;
+
+mod calls;
+mod golds;
+mod hostile;
+mod keys;
+mod properties;
+mod refusals;
+mod steps;
+mod texts;
+mod vocabularies;
+mod walks;
+
+fn tokenizer() -> Tokenizer {
+    static LOADED: LazyLock<Tokenizer> = LazyLock::new(|| {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+        Tokenizer::from_file(&fixtures.join("tiny_tokenizer/tokenizer.json")).unwrap()
+    });
+    LOADED.clone()
+}
+
+fn stop_id() -> u32 {
+    tokenizer().token_to_id("<|im_end|>").unwrap()
+}
+
+/// With 40 logits that no token has.
+fn vocabulary() -> Vocabulary {
+    static BUILT: LazyLock<Vocabulary> = LazyLock::new(|| {
+        let tokenizer = tokenizer();
+        let n_logits = tokenizer.vocab_size() + 40;
+        Vocabulary::new(&tokenizer, n_logits, &[stop_id()]).unwrap()
+    });
+    BUILT.clone()
+}
+
+/// With time enough on the busiest machine.
+fn patient() -> GrammarOptions {
+    GrammarOptions {
+        max_compile_time: Duration::from_secs(600),
+        ..GrammarOptions::default()
+    }
+}
+
+fn laid_out(layout: Layout) -> GrammarOptions {
+    GrammarOptions {
+        layout,
+        ..patient()
+    }
+}
+
+fn grammar_with(schema: &Value, options: &GrammarOptions) -> Grammar {
+    Grammar::json_schema(&vocabulary(), schema, options)
+        .unwrap_or_else(|error| panic!("{schema}: {error}"))
+}
+
+fn grammar(schema: &Value) -> Grammar {
+    grammar_with(schema, &patient())
+}
+
+fn refusal(schema: &Value) -> String {
+    match Grammar::json_schema(&vocabulary(), schema, &patient()) {
+        Ok(_) => panic!("{schema} is accepted"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Whether a text can be written token by token, as the tokenizer reads it, and end the turn.
+fn accepts(grammar: &Grammar, text: &str) -> bool {
+    let mut ids = grammar.vocabulary().tokenizer().encode(text).unwrap().ids;
+    ids.push(grammar.vocabulary().stop_ids()[0]);
+    let mut constraint = grammar.constraint();
+    ids.into_iter().all(|id| {
+        let is_allowed = constraint.mask().unwrap().is_allowed(id);
+        match constraint.consume(id) {
+            Err(GrammarError::NotAllowed { .. }) => assert!(!is_allowed, "{text}: {id}"),
+            consumed => assert!(is_allowed && consumed.is_ok(), "{text}: {id}: {consumed:?}"),
+        }
+        is_allowed
+    })
+}
+
+#[track_caller]
+fn check(schema: &Value, options: &GrammarOptions, accepted: &[&str], refused: &[&str]) {
+    let grammar = grammar_with(schema, options);
+    for text in accepted {
+        assert!(accepts(&grammar, text), "{schema} refuses {text}");
+    }
+    for text in refused {
+        assert!(!accepts(&grammar, text), "{schema} accepts {text}");
+    }
+}
+
+fn validator(schema: &Value, formats: Formats) -> Validator {
+    jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .should_validate_formats(formats == Formats::Asserted)
+        .build(schema)
+        .unwrap_or_else(|error| panic!("{schema}: {error}"))
+}
+
+/// Numbers without a pattern that anybody cares for.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, n: usize) -> usize {
+        // The splitmix64 of Steele, Lea and Flood, 2014.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+}
+
+fn is_in_string(text: &[u8]) -> bool {
+    let (mut is_in, mut is_escaped) = (false, false);
+    for &byte in text {
+        (is_in, is_escaped) = match byte {
+            _ if is_escaped => (is_in, false),
+            b'\\' if is_in => (is_in, true),
+            b'"' => (!is_in, false),
+            _ => (is_in, false),
+        };
+    }
+    is_in
+}
+
+/// A text that is written by choosing at random among the allowed tokens; after `n_free` tokens
+/// what closes strings, objects and arrays is preferred.
+fn walk(grammar: &Grammar, seed: u64, n_free: usize) -> String {
+    let vocabulary = grammar.vocabulary();
+    let mut constraint = grammar.constraint();
+    let mut choices = Choices(seed);
+    let mut written = Vec::new();
+    for n_tokens in 0..4_000 {
+        let mask = constraint
+            .mask()
+            .unwrap_or_else(|error| panic!("{error} after {}", String::from_utf8_lossy(&written)));
+        let allowed: Vec<u32> = mask.allowed().collect();
+        let is_in_string = is_in_string(&written);
+        let closers: &[&str] = match is_in_string {
+            true => &["\""],
+            false => &["}", "]", "\"", "null", "true"],
+        };
+        let may_stop = mask.is_allowed(stop_id());
+        let closer = closers.iter().find_map(|closer| {
+            let is_it = |id: &&u32| vocabulary.bytes(**id) == closer.as_bytes();
+            allowed.iter().find(is_it).copied()
+        });
+        let id = match closer {
+            _ if n_tokens >= n_free && may_stop => stop_id(),
+            Some(id) if n_tokens >= n_free => id,
+            _ => allowed[choices.below(allowed.len())],
+        };
+        constraint.consume(id).unwrap();
+        if constraint.is_ended() {
+            return String::from_utf8(written).expect("whole characters");
+        }
+        written.extend_from_slice(vocabulary.bytes(id));
+    }
+    panic!("no end after {}", String::from_utf8_lossy(&written))
+}

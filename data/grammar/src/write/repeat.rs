@@ -1,0 +1,81 @@
+//! Counted repetitions in few symbols: a count is cut into groups of four, and so are the groups.
+//! As llguidance's `GrammarBuilder` does it.
+
+use llguidance::earley::SymIdx;
+
+use super::Writer;
+use crate::error::GrammarError;
+
+const GROUP: usize = 4;
+
+impl Writer<'_> {
+    /// Any number of parts.
+    pub(super) fn any_number(&mut self, part: SymIdx) -> Result<SymIdx, GrammarError> {
+        let several = self.symbol("star");
+        self.rule(several, Vec::new())?;
+        self.rule(several, vec![several, part])?;
+        Ok(several)
+    }
+
+    /// From `least` to `most` parts.
+    pub(super) fn repeated(
+        &mut self,
+        part: SymIdx,
+        least: usize,
+        most: Option<usize>,
+    ) -> Result<SymIdx, GrammarError> {
+        let required = self.exactly(part, least)?;
+        let further = match most {
+            None => self.any_number(part)?,
+            Some(most) => self.at_most(part, most.saturating_sub(least))?,
+        };
+        self.join(vec![required, further])
+    }
+
+    fn copies(&mut self, part: SymIdx, n: usize) -> Result<SymIdx, GrammarError> {
+        self.join(vec![part; n])
+    }
+
+    fn exactly(&mut self, part: SymIdx, n: usize) -> Result<SymIdx, GrammarError> {
+        if let Some(symbol) = self.exactly.get(&(part, n)) {
+            return Ok(*symbol);
+        }
+        let symbol = match n > 2 * GROUP {
+            false => self.copies(part, n)?,
+            true => {
+                let group = self.copies(part, GROUP)?;
+                let groups = self.exactly(group, n / GROUP)?;
+                let mut all = vec![part; n % GROUP];
+                all.push(groups);
+                self.join(all)?
+            }
+        };
+        self.exactly.insert((part, n), symbol);
+        Ok(symbol)
+    }
+
+    fn at_most(&mut self, part: SymIdx, n: usize) -> Result<SymIdx, GrammarError> {
+        if let Some(symbol) = self.at_most.get(&(part, n)) {
+            return Ok(*symbol);
+        }
+        let symbol = match n {
+            0..12 => {
+                let counts: Result<Vec<_>, _> = (0..=n).map(|n| self.copies(part, n)).collect();
+                self.select(counts?)?
+            }
+            _ => {
+                let group = self.copies(part, GROUP)?;
+                // Fewer groups than there are, with any rest below a group; or all of them.
+                let fewer = self.at_most(group, n / GROUP - 1)?;
+                let below_a_group = self.at_most(part, GROUP - 1)?;
+                let fewer = self.join(vec![fewer, below_a_group])?;
+                let groups = self.exactly(group, n / GROUP)?;
+                let rest = self.at_most(part, n % GROUP)?;
+                let all = self.join(vec![groups, rest])?;
+                self.select(vec![all, fewer])?
+            }
+        };
+        self.at_most.insert((part, n), symbol);
+        Ok(symbol)
+    }
+}

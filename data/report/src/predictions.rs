@@ -1,0 +1,237 @@
+//! The lines of a suite's `predictions.jsonl` to samples, the least-scored first.
+//!
+//! Each suite is ranked by one number that grows with how right a sample is: the mean of the scores
+//! that [`ranking_scores`] names. Other fields of a line only describe the sample, such as the depth
+//! of its gold, or say that something went wrong, such as `parse_error`; their sum ranks nothing.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use tooltune_rows::json::{Style, dumps};
+use tooltune_rows::text::{Message, Row};
+
+use super::run::{SampleScoreView, SampleView};
+
+/// Broken rules of a schema that are named beside a sample.
+const MAX_VIOLATIONS: usize = 5;
+
+/// Ranks the lines of one evaluation of `suite`, the least-scored first.
+///
+/// `result` says what was evaluated; `rows` are the rows of the data by id, which have prompt and
+/// gold where a line has none. Lines that nothing ranks, such as those of retrieval, are left out;
+/// lines of one rank are in the order of the file, except that exact matches come last.
+pub fn ranked_samples(
+    (suite, result): (&str, &str),
+    lines: &[Value],
+    rows: &HashMap<&str, &Row>,
+) -> Vec<SampleView> {
+    let mut ranked: Vec<(f64, bool, &Value)> = lines
+        .iter()
+        .filter_map(|line| {
+            let is_exact = line.pointer("/score/exact_match") == Some(&Value::Bool(true));
+            Some((mean(&ranking_scores(suite, line))?, is_exact, line))
+        })
+        .collect();
+    ranked.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    let ranked = ranked.into_iter();
+    ranked
+        .map(|(.., line)| sample((suite, result), line, rows))
+        .collect()
+}
+
+/// The suite whose `metrics.json` this is, by the fields that only its own has.
+pub fn suite_of(metrics: &Value) -> Option<&'static str> {
+    // A report of goat holds one of the retriever, too, under that suite's name.
+    let fields = [
+        ("schema_accuracy", "slot"),
+        ("win_strict", "nestful"),
+        ("n_parse_errors", "toolqa"),
+        ("goat", "goat"),
+        ("restbench", "restbench"),
+        ("apibank", "apibank"),
+        ("recall_at_gt", "retrieval"),
+    ];
+    let own = fields
+        .iter()
+        .find(|(field, _)| metrics.get(field).is_some());
+    own.map(|(_, suite)| *suite)
+}
+
+/// The scores whose mean ranks a line, those that it has; none for a suite without a text.
+///
+/// For slot the mean is that which chooses checkpoints. A sequence of calls wins or does not, which
+/// partial matches of names and arguments refine; agents are ranked by names, arguments and the
+/// judge where one was asked. A sample of API-Bank asks for calls or for a reply.
+fn ranking_scores(suite: &str, line: &Value) -> Vec<SampleScoreView> {
+    let pointers: &[(&str, &str)] = match suite {
+        "slot" => &[
+            ("schema", "/score/schema"),
+            ("content.f", "/score/content/f"),
+        ],
+        "nestful" => &[
+            ("win", "/score/win/scored/strict"),
+            ("partial", "/score/partial"),
+        ],
+        "toolqa" => &[
+            ("exact_match_strict", "/exact_match_strict"),
+            ("contains", "/contains"),
+            ("judged", "/judged"),
+        ],
+        "goat" => &[
+            ("sa", "/score/sa"),
+            ("ia", "/score/ia"),
+            ("success", "/score/success"),
+        ],
+        "restbench" => &[
+            ("sa", "/score/sa"),
+            ("correct_path", "/score/correct_path"),
+            ("success", "/score/success"),
+        ],
+        "apibank" => &[("rouge_l", "/score/rouge_l"), ("success", "/score/success")],
+        _ => &[],
+    };
+    let found = pointers.iter().filter_map(|(name, pointer)| {
+        let value = number(line.pointer(pointer)?)?;
+        Some(score(name, value))
+    });
+    let share = (suite == "apibank").then(|| share_of_calls(line));
+    share.flatten().into_iter().chain(found).collect()
+}
+
+/// Of the gold calls of a sample, and of the calls made where those are more, those that are right.
+fn share_of_calls(line: &Value) -> Option<SampleScoreView> {
+    let n = |name: &str| line["score"][name].as_f64();
+    let n_calls = n("n_gold")?.max(n("n_pred")?);
+    (n("n_gold")? > 0.0).then_some(score("right calls", n("n_right")? / n_calls))
+}
+
+fn score(name: &str, value: f64) -> SampleScoreView {
+    SampleScoreView {
+        name: name.to_owned(),
+        value,
+    }
+}
+
+fn mean(scores: &[SampleScoreView]) -> Option<f64> {
+    let sum: f64 = scores.iter().map(|score| score.value).sum();
+    (!scores.is_empty()).then(|| sum / scores.len() as f64)
+}
+
+/// What ranked a sample: `mean of schema and content.f`, or the name of a score that is alone.
+fn rank(scores: &[SampleScoreView]) -> Option<SampleScoreView> {
+    let names: Vec<&str> = scores.iter().map(|score| score.name.as_str()).collect();
+    let name = match names.as_slice() {
+        [] => return None,
+        [one] => (*one).to_owned(),
+        [most @ .., last] => format!("mean of {} and {last}", most.join(", ")),
+    };
+    Some(score(&name, mean(scores)?))
+}
+
+fn sample((suite, result): (&str, &str), line: &Value, rows: &HashMap<&str, &Row>) -> SampleView {
+    let id = line["id"].as_str().or(line["uid"].as_str());
+    let id = id.unwrap_or_default();
+    let row = rows.get(id).copied();
+    // Lines of suites other than slot say themselves what was asked for.
+    let first = |keys: &[&str]| keys.iter().find_map(|key| text(&line[*key]));
+    let ranking = ranking_scores(suite, line);
+    SampleView {
+        suite: suite.to_owned(),
+        result: result.to_owned(),
+        id: id.to_owned(),
+        prompt: first(&["query", "question"]).unwrap_or_else(|| row.map_or_else(String::new, read)),
+        prediction: first(&["prediction", "model_output", "outcome", "steps"]).unwrap_or_default(),
+        gold: first(&["gold", "gold_answer"]).unwrap_or_else(|| row.map_or_else(String::new, gold)),
+        rank: rank(&ranking),
+        scores: with_others(ranking, line.get("score").unwrap_or(line)),
+        notes: notes(line),
+    }
+}
+
+/// A text as it is, anything else as indented JSON.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => serde_json::to_string_pretty(other).ok(),
+    }
+}
+
+/// What the model reads of a row: all messages before its turn, named where there are several.
+fn read(row: &Row) -> String {
+    let content = |message: &Message| message.content.clone().unwrap_or_default();
+    match row.conversation.prompt() {
+        [only] => content(only),
+        messages => {
+            let named = messages
+                .iter()
+                .map(|message| format!("{}:\n{}", message.role.as_str(), content(message)));
+            named.collect::<Vec<_>>().join("\n\n")
+        }
+    }
+}
+
+/// The turn that a row asks for.
+fn gold(row: &Row) -> String {
+    let conversation = &row.conversation;
+    let turn = conversation.messages.get(conversation.completion_start);
+    turn.and_then(|message| message.content.clone())
+        .unwrap_or_default()
+}
+
+/// The scores that rank, then the other numbers and truths.
+fn with_others(mut scores: Vec<SampleScoreView>, line: &Value) -> Vec<SampleScoreView> {
+    for (name, value) in line.as_object().into_iter().flatten() {
+        let is_new = scores.iter().all(|score| score.name != *name);
+        if let Some(value) = number(value).filter(|_| is_new) {
+            scores.push(score(name, value));
+        }
+    }
+    scores
+}
+
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Bool(is) => Some(f64::from(u8::from(*is))),
+        value => value.as_f64(),
+    }
+}
+
+/// Why a text ended early, what of it was no form, what failed, and the rules that it breaks.
+fn notes(line: &Value) -> Vec<String> {
+    let reason = line["finish_reason"].as_str().unwrap_or_default();
+    let cut = (!matches!(reason, "" | "stop")).then(|| format!("cut by its limit of {reason}"));
+    let malformed = line["scored"]["malformed"].as_str();
+    let malformed = malformed.map(|kind| format!("malformed: {kind}"));
+    let failure = line["failure"].as_str().map(str::to_owned);
+    let failures = line["outcome"]["failures"].as_array().into_iter().flatten();
+    let failures = failures.map(|failure| dumps(failure, Style::Compact));
+    let notes = cut.into_iter().chain(malformed).chain(failure);
+    notes.chain(failures).chain(violations(line)).collect()
+}
+
+fn violations(line: &Value) -> Vec<String> {
+    let broken = line.pointer("/score/violations").and_then(Value::as_array);
+    let broken = broken.map_or(&[][..], Vec::as_slice);
+    let field = |one: &'_ Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
+    let note = |one: &Value| {
+        let (rule, path, message) = (
+            field(one, "rule"),
+            field(one, "path"),
+            field(one, "message"),
+        );
+        match path.as_str() {
+            "" => format!("breaks {rule}: {message}"),
+            path => format!("breaks {rule} at {path}: {message}"),
+        }
+    };
+    let mut notes: Vec<String> = broken.iter().take(MAX_VIOLATIONS).map(note).collect();
+    if broken.len() > MAX_VIOLATIONS {
+        let n_more = broken.len() - MAX_VIOLATIONS;
+        notes.push(format!("breaks its schema in {n_more} more places"));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;

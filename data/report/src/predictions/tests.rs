@@ -1,0 +1,289 @@
+//! Lines as suites write them, and the order and the notes that they get.
+
+use serde_json::json;
+use tooltune_rows::text::{Conversation, Role, SlotRow};
+use tooltune_suites::slot::{HashEncoder, score_row};
+
+use super::*;
+use crate::{ReportRun, render};
+
+const SCHEMA: &str = r#"{"type": "object", "additionalProperties": false,
+    "properties": {"guest": {"type": "string"}, "nights": {"type": "integer"},
+                   "stay": {"type": "object"}},
+    "required": ["guest", "nights"]}"#;
+
+/// A line of the suite slot, scored as an evaluation scores it.
+fn slot_line(id: &str, raw: &str, gold: &Value) -> Value {
+    let schema = serde_json::from_str(SCHEMA).expect("a schema");
+    let score = score_row(raw, &schema, gold, &HashEncoder).expect("a usable schema");
+    json!({"id": id, "prediction": raw, "finish_reason": "stop", "n_tokens": 9, "score": score})
+}
+
+fn ids(samples: &[SampleView]) -> Vec<&str> {
+    samples.iter().map(|sample| sample.id.as_str()).collect()
+}
+
+fn ranked(suite: &str, lines: &[Value]) -> Vec<SampleView> {
+    ranked_samples((suite, "step 4"), lines, &HashMap::new())
+}
+
+#[test]
+fn slot_is_ranked_by_schema_and_content_and_not_by_the_depth_of_its_gold() {
+    let flat = json!({"guest": "Ida Brandt", "nights": 3});
+    let deep = json!({"guest": "Ida Brandt", "nights": 3, "stay": {"from": {"day": {"n": 1}}}});
+    let lines = [
+        slot_line("exact", &flat.to_string(), &flat),
+        // One of three leaves: recall 1/3, precision 1, F 1/2. The depth of 4 adds nothing.
+        slot_line("deep", r#"{"guest": "Ida Brandt"}"#, &deep),
+        slot_line(
+            "typed wrong",
+            r#"{"guest": "Ida Brandt", "nights": "3"}"#,
+            &flat,
+        ),
+        slot_line(
+            "valid, other values",
+            r#"{"guest": "zzz", "nights": 8}"#,
+            &flat,
+        ),
+        slot_line("no json", "Sorry.", &deep),
+        slot_line("exact and deep", &deep.to_string(), &deep),
+    ];
+    let samples = ranked("slot", &lines);
+    assert_eq!(
+        ids(&samples),
+        [
+            "no json",
+            "deep",
+            "typed wrong",
+            "valid, other values",
+            "exact",
+            "exact and deep"
+        ]
+    );
+    let ranks: Vec<&SampleScoreView> = samples.iter().flat_map(|sample| &sample.rank).collect();
+    assert!(
+        ranks
+            .iter()
+            .all(|rank| rank.name == "mean of schema and content.f")
+    );
+    assert_eq!(
+        (ranks[0].value, ranks[2].value, ranks[5].value),
+        (0.0, 0.5, 1.0)
+    );
+    assert_eq!(samples[2].scores[0], score("schema", 0.0));
+    assert_eq!(samples[2].scores[1], score("content.f", 1.0));
+    assert!(samples[2].scores.contains(&score("strict_keys", 0.0)));
+    assert!(samples.iter().all(|sample| sample.result == "step 4"));
+}
+
+#[test]
+fn an_exact_match_is_below_every_invalid_one_even_where_its_own_gold_is_invalid() {
+    let line = |id: &str, exact: bool, f: f64| {
+        json!({"id": id, "prediction": "{}", "score": {"schema": false, "exact_match": exact,
+               "content": {"f": f}}})
+    };
+    // Likeness in content may be whole where a value has another type.
+    let lines = [
+        line("exact", true, 1.0),
+        line("invalid", false, 1.0),
+        line("far", false, 0.2),
+    ];
+    assert_eq!(ids(&ranked("slot", &lines)), ["far", "invalid", "exact"]);
+}
+
+#[test]
+fn broken_rules_are_in_the_card_with_their_places() {
+    let gold = json!({"guest": "Ida Brandt", "nights": 3});
+    let raw = r#"{"guest": "Ida Brandt", "nights": "3", "pets": 0}"#;
+    let samples = ranked("slot", &[slot_line("dev.jsonl:1", raw, &gold)]);
+    let notes = &samples[0].notes;
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.starts_with("breaks type at /nights: ")),
+        "{notes:?}"
+    );
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.starts_with("breaks additionalProperties"))
+    );
+    // Two of three leaves written are right, and none is missing: F 0.8.
+    let run = ReportRun {
+        samples,
+        ..ReportRun::default()
+    };
+    let page = render(&[run]).expect("a page");
+    for part in [
+        "breaks type at &#x2f;nights",
+        "breaks additionalProperties",
+        "ranked by <span>mean of schema and content.f</span> <b>0.400</b>",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+
+    let many: Vec<Value> = (0..9)
+        .map(|n| json!({"rule": "type", "path": n.to_string()}))
+        .collect();
+    let notes = violations(&json!({"score": {"violations": many}}));
+    assert_eq!(notes.len(), MAX_VIOLATIONS + 1);
+    assert_eq!(notes[MAX_VIOLATIONS], "breaks its schema in 4 more places");
+}
+
+#[test]
+fn every_suite_is_ranked_by_its_own_scores() {
+    let nestful = |id: &str, n_pred: usize, partial: f64, win: Value| {
+        json!({"id": id, "question": "q", "gold": "g", "prediction": "p",
+               "score": {"parse_error": n_pred == 0, "n_pred": n_pred, "partial": partial,
+                         "full": false, "win": win, "gold_dag": {"calls": 9}}})
+    };
+    let lost = json!({"scored": {"official": false, "strict": false}});
+    let won = json!({"scored": {"official": true, "strict": true}});
+    let lines = [
+        nestful("won otherwise", 1, 0.0, won.clone()),
+        nestful("many calls", 12, 0.1, lost.clone()),
+        nestful("unread", 0, 0.0, lost),
+        nestful("not run", 3, 0.25, json!("needs_tools")),
+        nestful("right", 1, 1.0, won),
+    ];
+    let samples = ranked("nestful", &lines);
+    assert_eq!(
+        ids(&samples),
+        ["unread", "many calls", "not run", "won otherwise", "right"]
+    );
+    assert_eq!(samples[2].rank, Some(score("partial", 0.25)));
+    assert_eq!(samples[3].rank, Some(score("mean of win and partial", 0.5)));
+    assert_eq!((&*samples[0].prompt, &*samples[0].gold), ("q", "g"));
+
+    let toolqa = |uid: &str, scores: [bool; 3]| {
+        json!({"uid": uid, "question": "q", "gold_answer": "g", "model_output": "m",
+               "failure": (!scores[0]).then_some("no output"), "exact_match": scores[0],
+               "exact_match_strict": scores[1], "contains": scores[2], "judged": null})
+    };
+    let lines = [
+        toolqa("right", [true, true, true]),
+        toolqa("near", [true, false, true]),
+        toolqa("wrong", [false, false, false]),
+    ];
+    let samples = ranked("toolqa", &lines);
+    assert_eq!(ids(&samples), ["wrong", "near", "right"]);
+    assert_eq!(samples[0].notes, ["no output"]);
+    assert_eq!(
+        samples[1].rank,
+        Some(score("mean of exact_match_strict and contains", 0.5))
+    );
+
+    let goat = |id: &str, ia: f64, delta_len: i64| {
+        json!({"id": id, "query": "q", "outcome": {"calls": []},
+               "score": {"sa": 1.0, "ia": ia, "success": null, "delta_len": delta_len}})
+    };
+    let lines = [goat("longer", 0.5, 40), goat("short", 0.75, -3)];
+    assert_eq!(ids(&ranked("goat", &lines)), ["longer", "short"]);
+
+    let apibank = |id: &str, n_right: usize, rouge_l: Option<f64>| {
+        json!({"id": id, "query": "q", "outcome": {}, "score": {"n_pred": 4, "n_gold": 2,
+               "n_right": n_right, "rouge_l": rouge_l}})
+    };
+    let lines = [
+        apibank("two of four", 2, None),
+        apibank("one of four", 1, Some(0.5)),
+    ];
+    let samples = ranked("apibank", &lines);
+    assert_eq!(ids(&samples), ["one of four", "two of four"]);
+    let rank = score("mean of right calls and rouge_l", 0.375);
+    assert_eq!(samples[0].rank, Some(rank));
+}
+
+#[test]
+fn lines_that_nothing_ranks_are_left_out() {
+    let line = json!({"query": "q", "gold": [0], "ranked": [3, 0]});
+    assert_eq!(ranked("retrieval", &[line]), []);
+    assert_eq!(ranked("slot", &[json!({"id": "a", "prediction": "x"})]), []);
+}
+
+#[test]
+fn what_a_line_lacks_comes_from_its_row() {
+    let schema = serde_json::from_str(SCHEMA).expect("a schema");
+    let row = Row::from(SlotRow {
+        id: "dev.jsonl:1".to_owned(),
+        input_text: "Ida Brandt stays three nights.".to_owned(),
+        json_schema: schema,
+        gold: json!({"guest": "Ida Brandt", "nights": 3}),
+    });
+    let line = slot_line("dev.jsonl:1", "none", &json!({}));
+    let rows = HashMap::from([(row.id.as_str(), &row)]);
+    let samples = ranked_samples(("slot", ""), std::slice::from_ref(&line), &rows);
+    assert!(samples[0].prompt.contains("Ida Brandt stays three nights."));
+    assert_eq!(samples[0].gold, r#"{"guest": "Ida Brandt", "nights": 3}"#);
+
+    let said = [
+        (Role::System, "Be brief."),
+        (Role::User, "When?"),
+        (Role::Assistant, "Now."),
+    ];
+    let messages = said.map(|(role, text)| Message::new(role, text));
+    let row = Row {
+        conversation: Conversation::new(messages.to_vec()),
+        ..row.clone()
+    };
+    let rows = HashMap::from([(row.id.as_str(), &row)]);
+    let samples = ranked_samples(("slot", ""), &[line], &rows);
+    assert_eq!(samples[0].prompt, "system:\nBe brief.\n\nuser:\nWhen?");
+    assert_eq!(samples[0].gold, "Now.");
+}
+
+#[test]
+fn a_metrics_file_tells_its_suite() {
+    for (suite, metrics) in [
+        (
+            "slot",
+            json!({"n": 2, "schema_accuracy": {"value": 0.5}, "mean": {"value": 0.5}}),
+        ),
+        (
+            "nestful",
+            json!({"n": 2, "partial": {"value": 0.5}, "win_strict": null}),
+        ),
+        (
+            "toolqa",
+            json!({"n": 2, "contains": {"value": 0.5}, "n_parse_errors": 0}),
+        ),
+        (
+            "toolqa",
+            json!({"n": 2, "accuracy": {"value": 0.5}, "n_parse_errors": 0}),
+        ),
+        (
+            "goat",
+            json!({"goat": {"sa": 1.0}, "retrieval": {"recall_at_gt": 1.0}}),
+        ),
+        ("restbench", json!({"restbench": {"sa": 1.0}, "judge": {}})),
+        ("apibank", json!({"apibank": {"correctness": null}})),
+        ("retrieval", json!({"n": 2, "recall_at_gt": {"value": 0.5}})),
+    ] {
+        assert_eq!(suite_of(&metrics), Some(suite));
+    }
+    for foreign in [json!({"accuracy": 1.0}), json!([1]), json!(null)] {
+        assert_eq!(suite_of(&foreign), None);
+    }
+}
+
+#[test]
+fn what_is_right_stands_beside_what_agents_did() {
+    let calls = json!([{"name": "GET /weather", "arguments": {"city": "Oslo"}}]);
+    let line = json!({
+        "id": "a", "query": "How cold is Oslo?",
+        "gold": {"calls": calls, "response": "It is -3."},
+        "outcome": {"calls": [], "response": "Cold."},
+        "score": {"sa": 0.0, "ia": 0.0},
+    });
+    for suite in ["goat", "apibank"] {
+        let mut line = line.clone();
+        line["score"]["rouge_l"] = json!(0.5);
+        let sample = &ranked(suite, &[line])[0];
+        let gold: Value = serde_json::from_str(&sample.gold).expect("a gold that is JSON");
+        assert_eq!(gold["response"], "It is -3.", "{suite}");
+        assert_eq!(gold["calls"], calls, "{suite}");
+        assert!(sample.prediction.contains("Cold."), "{suite}");
+        assert_eq!(sample.prompt, "How cold is Oslo?");
+    }
+}

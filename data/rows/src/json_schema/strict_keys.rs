@@ -1,0 +1,158 @@
+//! A JSON Schema to its strict form: declared keys are required and others are forbidden.
+//!
+//! A plain schema without `required` accepts `{}`, so a model that answers nothing would pass;
+//! the strict form asks for exactly the declared keys.
+//! The rule is applied to every schema object, under `not` and `if` too, where it can change
+//! what the author meant; it is a second number beside the plain one, never the only one.
+
+use serde_json::{Map, Value, json};
+
+/// Keywords whose value is data, not a schema.
+const DATA_KEYWORDS: [&str; 5] = ["enum", "const", "default", "example", "examples"];
+
+/// Keywords whose value maps names to schemas.
+const MAP_KEYWORDS: [&str; 7] = [
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+    "dependencies",
+    "dependentRequired",
+];
+
+/// Keywords by which a schema has already settled what its undeclared keys may be.
+const OPENNESS_KEYWORDS: [&str; 3] = [
+    "additionalProperties",
+    "patternProperties",
+    "unevaluatedProperties",
+];
+
+/// Returns the schema with every object that has `properties` closed and all of them required.
+///
+/// An object that says anything about additional, pattern or unevaluated properties keeps that.
+/// Values under `enum`, `const`, `default` and `examples` are data and stay as they are.
+pub fn strict_keys(schema: &Value) -> Value {
+    rewritten(schema, Declared::Required)
+}
+
+/// As [`strict_keys`], with no more keys required than the schema requires.
+pub fn declared_keys(schema: &Value) -> Value {
+    rewritten(schema, Declared::AsWritten)
+}
+
+/// Which of the declared keys become required.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Declared {
+    Required,
+    AsWritten,
+}
+
+fn rewritten(schema: &Value, declared: Declared) -> Value {
+    match schema {
+        Value::Object(keywords) => Value::Object(rewritten_object(keywords, declared)),
+        Value::Array(schemas) => schemas.iter().map(|s| rewritten(s, declared)).collect(),
+        scalar => scalar.clone(),
+    }
+}
+
+fn rewritten_object(keywords: &Map<String, Value>, declared: Declared) -> Map<String, Value> {
+    let mut strict: Map<String, Value> = keywords
+        .iter()
+        .map(|(keyword, value)| (keyword.clone(), rewritten_keyword(keyword, value, declared)))
+        .collect();
+    let Some(properties) = keywords.get("properties").and_then(Value::as_object) else {
+        return strict;
+    };
+    if !OPENNESS_KEYWORDS
+        .iter()
+        .any(|keyword| keywords.contains_key(*keyword))
+    {
+        strict.insert("additionalProperties".to_owned(), json!(false));
+    }
+    if declared == Declared::Required {
+        strict.insert("required".to_owned(), required_keys(keywords, properties));
+    }
+    strict
+}
+
+fn rewritten_keyword(keyword: &str, value: &Value, declared: Declared) -> Value {
+    match value {
+        _ if DATA_KEYWORDS.contains(&keyword) => value.clone(),
+        Value::Object(schemas) if MAP_KEYWORDS.contains(&keyword) => schemas
+            .iter()
+            .map(|(name, schema)| (name.clone(), rewritten(schema, declared)))
+            .collect(),
+        _ => rewritten(value, declared),
+    }
+}
+
+/// What was required already, then every declared key.
+fn required_keys(keywords: &Map<String, Value>, properties: &Map<String, Value>) -> Value {
+    let before = keywords.get("required").and_then(Value::as_array);
+    let mut keys: Vec<Value> = before.cloned().unwrap_or_default();
+    for key in properties.keys() {
+        if !keys.iter().any(|known| known == key) {
+            keys.push(json!(key));
+        }
+    }
+    Value::Array(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declared_keys_are_required_and_others_forbidden_at_every_level() {
+        let schema = json!({
+            "properties": {"a": {"items": {"properties": {"b": {}}}}, "c": {"$ref": "#/$defs/d"}},
+            "required": ["c"],
+            "$defs": {"d": {"properties": {"e": {"anyOf": [{"properties": {"f": {}}}]}}}},
+        });
+        let closed = |required: &[&str]| json!({"required": required, "open": false});
+        let strict = strict_keys(&schema);
+        let at = |pointer: &str| {
+            let part = strict.pointer(pointer).expect("part");
+            json!({"required": part["required"], "open": part["additionalProperties"]})
+        };
+        assert_eq!(at(""), closed(&["c", "a"]));
+        assert_eq!(at("/properties/a/items"), closed(&["b"]));
+        assert_eq!(at("/$defs/d"), closed(&["e"]));
+        assert_eq!(at("/$defs/d/properties/e/anyOf/0"), closed(&["f"]));
+    }
+
+    #[test]
+    fn declared_keys_may_be_left_out_where_the_schema_lets_them() {
+        let schema = json!({"properties": {"a": {"properties": {"b": {}}}, "c": {}},
+            "required": ["c"]});
+        let declared = declared_keys(&schema);
+        assert_eq!(declared["required"], json!(["c"]));
+        assert_eq!(declared["additionalProperties"], json!(false));
+        assert_eq!(
+            declared["properties"]["a"],
+            json!({"properties": {"b": {}}, "additionalProperties": false})
+        );
+    }
+
+    #[test]
+    fn what_a_schema_says_about_other_keys_is_kept() {
+        for keyword in OPENNESS_KEYWORDS {
+            let strict = strict_keys(&json!({"properties": {"a": {}}, keyword: {}}));
+            let expected = (keyword == "additionalProperties").then(|| json!({}));
+            assert_eq!(strict.get("additionalProperties").cloned(), expected);
+            assert_eq!(strict["required"], json!(["a"]));
+        }
+    }
+
+    #[test]
+    fn properties_named_like_keywords_and_data_are_not_schemas() {
+        let schema = json!({"properties": {
+            "properties": {"type": "string"},
+            "kind": {"const": {"properties": {"x": 1}}, "enum": [{"properties": {}}]},
+        }});
+        let strict = strict_keys(&schema);
+        assert_eq!(strict["properties"], schema["properties"]);
+        assert_eq!(strict["required"], json!(["properties", "kind"]));
+    }
+}

@@ -1,0 +1,58 @@
+//! Rows of text in, token ids with a loss weight for every token out.
+//!
+//! [`read_rows`] checks rows, a [`ChatTemplate`] renders each once, a [`Tokenizer`] reads the text
+//! once, and the character spans of the turns decide which tokens are learned.
+//! The decision to question: no token is ever found by its number or by tokenizing a part. Byte
+//! offsets connect spans with tokens, and what a row would silently lose is an error.
+
+mod asked;
+mod byte_level_bpe;
+mod call_check;
+mod conversation;
+mod error;
+mod formats;
+mod given_back;
+mod inspect;
+mod mask;
+mod message_fields;
+mod prepare;
+mod rows;
+mod slot;
+mod supervise;
+mod template;
+mod tokenizer;
+mod tokenizer_library;
+mod validators;
+mod word_piece;
+
+#[cfg(test)]
+mod tests;
+
+pub use asked::AskedPrompt;
+pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
+pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
+pub use error::DataError;
+
+pub use formats::{
+    DataFormat, FormatError, NotRead, Recognised, RecognisedFormat, Unread, recognise,
+    recognise_file,
+};
+pub use given_back::NotGivenBack;
+pub use inspect::{InspectedRow, InspectedToken, InspectedTurn, InspectedValue, inspect_row};
+pub use mask::{ArgumentMask, MaskConfig, OnEmpty, OnLostReasoning, SpanWeight, Straddle, TrainOn};
+pub use message_fields::MessageFieldError;
+pub use prepare::{
+    DropReason, DroppedRow, OnOverflow, PrepareOptions, PrepareReport, Prepared, StraddlingToken,
+    TokenizeOutcome, TokenizedExample, UnlearnedTurns, WithoutBos, prepare, prompt_ids,
+    tokenize_row,
+};
+pub use rows::{Row, RowReader, read_rows, read_tools};
+pub use slot::{SlotRow, slot_completion, slot_prompt};
+pub use template::{
+    ChatTemplate, Exceeded, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,
+    TemplateBudgetError, TemplateDate, TemplateKwargError, TurnBegin, TurnError, Turns,
+};
+pub use tokenizer::{AddedToken, AddedTokens, Encoded, Specials, Tokenizer};
+pub use word_piece::{BertNormalization, SentenceIds, WordPiece, WordPieceOptions};
+
+pub use crate::faults::{Faults, all_rows};

@@ -1,0 +1,51 @@
+//! API documents and the trajectories that call them, in one form whatever file they came from.
+//!
+//! A document is what the retriever ranks and the prompt shows; a trajectory is a query, the calls
+//! that answer it, and the answer (GOAT, section 3.1.2).
+//! The decision to question: a call is known by `tool/api`, because API names alone repeat between
+//! tools.
+
+mod call_schema;
+mod catalogue;
+mod check;
+mod cut_output;
+mod declared;
+mod dialogues;
+mod document;
+mod endpoint;
+mod error;
+mod fields;
+mod gold;
+mod import;
+mod source;
+mod trajectory;
+mod trajectory_rows;
+mod views;
+
+pub use catalogue::ApiCatalogue;
+pub use cut_output::{OUTPUT_LIMIT, cut_output};
+pub use declared::DeclaredBy;
+pub use dialogues::{DialogueGold, DialogueStep, DialogueTurn, import_apibank_dialogues};
+pub use document::{ApiDocument, ApiParameter};
+pub use endpoint::{EndpointCall, EndpointTemplates};
+pub use error::ToolsError;
+pub use gold::{
+    GoldCall, GoldPath, import_apibank_level3, import_restbench, import_stabletoolbench_queries,
+};
+pub use import::{
+    ApiBankSet, ApiOperation, OperationBody, ParameterPlace, ParameterStyle, Place, RequestBodies,
+    import_apibank, import_openapi, import_openapi_file, import_openapi_operations,
+    import_openapi_operations_file, import_stabletoolbench,
+};
+pub use source::{JsonLines, TextLines, read_json, read_text};
+pub use trajectory::{Derived, Trajectory, TrajectoryCall};
+pub use trajectory_rows::{
+    CheckedTrajectories, TrajectoryReader, read_checked_trajectories, read_distinct_trajectories,
+    read_trajectories,
+};
+
+pub use crate::lines::{ForeignFile, TooLong};
+
+pub(crate) use declared::{DeclaredNames, json_type};
+pub use error::did_you_mean;
+pub use fields::{Fields, kind_of};

@@ -1,0 +1,291 @@
+//! Code that wants more time, memory, space or output than it may have.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tooltune_sandbox::{Failure, Limits, Part, PythonRunner, SandboxError};
+
+use crate::machines::{Machine, Test};
+use crate::runs::{attempts, failure, patient, run, run_within, value, value_of};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("endless_loops_end", endless_loops_end),
+    ("sleep_ends_with_the_time", sleep_ends_with_the_time),
+    (
+        "runs_end_when_their_caller_stops",
+        runs_end_when_their_caller_stops,
+    ),
+    ("processor_time_ends", processor_time_ends),
+    ("memory_ends", memory_ends),
+    ("threads_end", threads_end),
+    ("output_ends", output_ends),
+    ("results_end", results_end),
+    ("files_end", files_end),
+    ("the_disk_ends", the_disk_ends),
+    ("open_files_end", open_files_end),
+    ("limits_cannot_be_raised", limits_cannot_be_raised),
+];
+
+/// Runs what would not end for a thousand seconds, within one second.
+fn stopped_after_a_second(machine: &Machine, code: &str) -> Failure {
+    let limits = Limits {
+        wall_secs: 1.0,
+        ..Limits::default()
+    };
+    let start = Instant::now();
+    let ended = run_within(machine, code, &Value::Null, &limits);
+    let took = start.elapsed();
+    assert!(
+        took >= Duration::from_secs(1) && took < Duration::from_secs(500),
+        "{took:?}"
+    );
+    failure(&ended).clone()
+}
+
+fn endless_loops_end(machine: &Machine) {
+    let timed_out = Failure::TimedOut {
+        secs: "1".to_owned(),
+    };
+    let codes = [
+        "def attack(_):\n  while True: pass",
+        "while True: pass",
+        // Nothing that Python raises or catches stops these.
+        "def attack(_):\n  while True:\n    try:\n      while True: pass\n    except BaseException: pass",
+        "def attack(_):\n  return 'a' * 40 in __import__('re').sub('(a+)+$', '', 'a' * 40 + 'b')",
+        "class Slow:\n  def __repr__(self):\n    while True: pass\ndef attack(_):\n  return Slow()",
+    ];
+    for code in codes {
+        assert_eq!(stopped_after_a_second(machine, code), timed_out, "{code}");
+    }
+}
+
+fn sleep_ends_with_the_time(machine: &Machine) {
+    let timed_out = Failure::TimedOut {
+        secs: "1".to_owned(),
+    };
+    let codes = [
+        "import time\ndef attack(_):\n  time.sleep(1000)",
+        "import os, time\ndef attack(_):\n  os.closerange(0, 100)\n  time.sleep(1000)",
+        "import threading\ndef attack(_):\n  threading.Event().wait()",
+    ];
+    for code in codes {
+        assert_eq!(stopped_after_a_second(machine, code), timed_out, "{code}");
+    }
+}
+
+/// Nothing but the caller ends these before ten minutes have gone.
+fn runs_end_when_their_caller_stops(machine: &Machine) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let runner = PythonRunner::clone(&machine.runner).stopped_by(Arc::clone(&stop));
+    let code = "import time\ndef attack(_):\n  time.sleep(1000)";
+    let start = Instant::now();
+    let ended = std::thread::scope(|scope| {
+        let run = scope.spawn(|| runner.run_function(code, "attack", "null", &patient()));
+        std::thread::sleep(Duration::from_millis(500));
+        stop.store(true, Ordering::SeqCst);
+        run.join().expect("no panic")
+    });
+    assert!(matches!(ended, Err(SandboxError::Stopped)), "{ended:?}");
+    assert!(start.elapsed() < Duration::from_secs(300));
+}
+
+fn processor_time_ends(machine: &Machine) {
+    let limits = Limits {
+        cpu_secs: 1,
+        ..patient()
+    };
+    let codes = [
+        "def attack(_):\n  while True: pass",
+        "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\ndef attack(_):\n  while True: pass",
+    ];
+    for code in codes {
+        let ended = run_within(machine, code, &Value::Null, &limits);
+        assert_eq!(failure(&ended), &Failure::CpuTime { secs: 1 }, "{ended:?}");
+        // The kernel counts the limit in ticks, which on a busy machine may find more than there was.
+        assert!(ended.cpu_secs >= 0.5 && ended.cpu_secs < 4.0, "{ended:?}");
+    }
+}
+
+fn memory_ends(machine: &Machine) {
+    let memory = Failure::Memory { bytes: 1 << 30 };
+    let codes = [
+        "def attack(_):\n  return len(bytearray(10 << 30))",
+        "def attack(_):\n  kept = []\n  while True: kept.append(bytearray(1 << 20))",
+        "import mmap\ndef attack(_):\n  try:\n    return mmap.mmap(-1, 10 << 30)\n  except OSError:\n    raise MemoryError",
+    ];
+    for code in codes {
+        assert_eq!(
+            failure(&run(machine, code, &Value::Null)),
+            &memory,
+            "{code}"
+        );
+    }
+    let little = Limits {
+        memory_bytes: 256 << 20,
+        ..patient()
+    };
+    let code = "def attack(n):\n  return len(bytearray(n << 20))";
+    let ended = |n: u64| run_within(machine, code, &json!(n), &little);
+    assert_eq!(value_of(&ended(100)), 100 << 20);
+    let bytes = little.memory_bytes;
+    assert_eq!(failure(&ended(300)), &Failure::Memory { bytes });
+}
+
+fn threads_end(machine: &Machine) {
+    let code = r#"
+import _thread
+def attack(_):
+    _thread.stack_size(32768)
+    held = _thread.allocate_lock()
+    held.acquire()
+    started = 0
+    try:
+        while started < 100000:
+            _thread.start_new_thread(held.acquire, ())
+            started += 1
+    except (RuntimeError, MemoryError):
+        pass
+    return started
+"#;
+    // Thousands of threads that start beside other tests may take more than the usual processor
+    // time; here another limit is asked for.
+    let limits = Limits {
+        memory_bytes: 128 << 20,
+        cpu_secs: 60,
+        ..patient()
+    };
+    let ended = run_within(machine, code, &Value::Null, &limits);
+    let most = match machine.runner.isolation().has(Part::Namespaces) && !is_root() {
+        true => limits.n_threads,
+        // The stacks alone fill the address space.
+        false => limits.memory_bytes / 32768,
+    };
+    match ended.result {
+        Ok(returned) => {
+            let started: u64 = returned.repr.parse().expect("a number");
+            assert!((4..=most).contains(&started), "{started}");
+        }
+        // Nothing may be left for the answer.
+        Err(failure) => assert!(matches!(failure, Failure::Memory { .. }), "{failure}"),
+    }
+    let few = "import threading\ndef attack(_):\n  threads = [threading.Thread(target=int) for _ in range(4)]\n  [t.start() for t in threads]\n  [t.join() for t in threads]\n  return 4";
+    assert_eq!(value(machine, few, &Value::Null), 4);
+}
+
+fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+fn output_ends(machine: &Machine) {
+    let too_large = Failure::OutputTooLarge { bytes: 1 << 20 };
+    let codes = [
+        "def attack(_):\n  for _ in range(1024): print('x' * (1 << 20))",
+        "import sys\ndef attack(_):\n  for _ in range(1024): sys.stderr.write('x' * (1 << 20))",
+        "import os\ndef attack(_):\n  while True: os.write(1, b'x' * 65536)",
+        "def attack(_):\n  while True: print('x')",
+    ];
+    for code in codes {
+        let ended = run(machine, code, &Value::Null);
+        assert_eq!(failure(&ended), &too_large, "{code}");
+        assert!(ended.stdout.len() <= 1 << 20 && ended.stderr.len() <= 1 << 20);
+    }
+    let code = "def attack(_):\n  print('x' * 1000000)\n  return 1";
+    let ended = run(machine, code, &Value::Null);
+    assert_eq!(value_of(&ended), 1);
+    assert_eq!(ended.stdout.len(), 1_000_001);
+}
+
+fn results_end(machine: &Machine) {
+    let too_large = Failure::ResultTooLarge { bytes: 1 << 20 };
+    let codes = [
+        "def attack(_):\n  return 'x' * (8 << 20)",
+        "def attack(_):\n  return list(range(1 << 20))",
+        "def attack(_):\n  raise ValueError('x' * (2 << 20))",
+    ];
+    for code in codes {
+        assert_eq!(
+            failure(&run(machine, code, &Value::Null)),
+            &too_large,
+            "{code}"
+        );
+    }
+    let code = "def attack(_):\n  return len('x' * (8 << 20))";
+    assert_eq!(value(machine, code, &Value::Null), 8 << 20);
+}
+
+fn files_end(machine: &Machine) {
+    let code = attempts(
+        r#"
+    def fill():
+        with open("large", "wb") as file:
+            for _ in range(64):
+                file.write(b"x" * (1 << 20))
+    def grow():
+        with open("sparse", "wb") as file:
+            file.truncate(1 << 40)
+    return [tried(fill), os.path.getsize("large"), tried(grow)]"#,
+    );
+    let ended = value(machine, &code, &Value::Null);
+    // EFBIG, at the limit.
+    assert_eq!(ended, json!([27, 16 << 20, 27]));
+}
+
+fn the_disk_ends(machine: &Machine) {
+    let code = attempts(
+        r#"
+    def fill():
+        for n in range(64):
+            with open(str(n), "wb") as file:
+                file.write(b"x" * (1 << 20))
+    def many():
+        for n in range(100000):
+            open("empty" + str(n), "w").close()
+    ended = tried(fill)
+    for name in os.listdir("."):
+        os.unlink(name)
+    return [ended, tried(many) if given else 28]"#,
+    );
+    let limits = Limits {
+        disk_bytes: 8 << 20,
+        ..patient()
+    };
+    let has_disk = machine.runner.isolation().has(Part::Namespaces);
+    let ended = run_within(machine, &code, &json!(has_disk), &limits);
+    // ENOSPC, where the directory is a file system of its own.
+    let wanted = if has_disk { json!(28) } else { json!("None") };
+    assert_eq!(value_of(&ended), json!([wanted, 28]));
+}
+
+fn open_files_end(machine: &Machine) {
+    let code = attempts(
+        r#"
+    kept = []
+    def more():
+        while True:
+            kept.append(open(os.devnull))
+    return [tried(more), len(kept)]"#,
+    );
+    let ended = value(machine, &code, &Value::Null);
+    // EMFILE; four are taken by the standard streams and the result.
+    assert_eq!(ended, json!([24, 60]));
+}
+
+fn limits_cannot_be_raised(machine: &Machine) {
+    let code = r#"
+import resource
+def attack(_):
+    ended = []
+    for name in ("CPU", "AS", "FSIZE", "NOFILE", "CORE"):
+        kind = getattr(resource, "RLIMIT_" + name)
+        soft, hard = resource.getrlimit(kind)
+        try:
+            resource.setrlimit(kind, (hard + 1, hard + 1))
+            ended.append(name)
+        except (OSError, ValueError):
+            pass
+    return ended
+"#;
+    assert_eq!(value(machine, code, &Value::Null), json!([]));
+}

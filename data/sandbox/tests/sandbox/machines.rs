@@ -1,0 +1,81 @@
+//! This machine as it is, and as it would be without a part of isolation.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use nix::libc;
+use seccompiler::{SeccompAction, SeccompFilter};
+use tooltune_sandbox::{Launcher, PythonRunner, Requirement, Sandbox, SandboxError, enter};
+
+/// A machine and its runner.
+#[derive(Clone)]
+pub(crate) struct Machine {
+    pub(crate) name: &'static str,
+    pub(crate) runner: Arc<PythonRunner>,
+}
+
+/// A test that is run on every machine.
+pub(crate) type Test = (&'static str, fn(&Machine));
+
+/// The machines that can isolate; this one must.
+pub(crate) fn isolating() -> Vec<Machine> {
+    let kinds = [
+        ("as_it_is", ""),
+        ("without_namespaces", "namespaces"),
+        ("without_landlock", "landlock"),
+    ];
+    let machines = kinds.into_iter().filter_map(|(name, lacking)| {
+        match Sandbox::new(launcher(lacking), Requirement::Isolated) {
+            Ok(sandbox) => Some(Machine {
+                name,
+                runner: Arc::new(PythonRunner::new(sandbox, "python3").expect("python3")),
+            }),
+            Err(SandboxError::NotIsolated { .. }) if name != "as_it_is" => None,
+            Err(error) => panic!("{name}: {error}"),
+        }
+    });
+    machines.collect()
+}
+
+/// This binary as a launcher that lacks the parts.
+pub(crate) fn launcher(lacking: &str) -> Launcher {
+    let arguments = match lacking {
+        "" => vec!["stage".to_owned()],
+        lacking => vec!["stage-without".to_owned(), lacking.to_owned()],
+    };
+    Launcher {
+        program: std::env::current_exe().expect("this binary"),
+        arguments,
+    }
+}
+
+/// A stage in a process that was denied the system calls of the parts named first.
+pub(crate) fn stage_without(arguments: &[OsString]) -> ExitCode {
+    let (lacking, rest) = arguments.split_first().expect("names of parts");
+    let lacking = lacking.to_str().expect("names of parts");
+    let calls = lacking.split(',').map(|part| match part {
+        "namespaces" => libc::SYS_unshare,
+        "landlock" => libc::SYS_landlock_create_ruleset,
+        "seccomp" => libc::SYS_seccomp,
+        other => panic!("{other} is no part"),
+    });
+    let rules: BTreeMap<i64, _> = calls.map(|call| (call, Vec::new())).collect();
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::EPERM.unsigned_abs()),
+        std::env::consts::ARCH
+            .try_into()
+            .expect("a known processor"),
+    );
+    let program: seccompiler::BpfProgram = filter
+        .and_then(TryInto::try_into)
+        .expect("a filter of system calls");
+    // The second stage comes here with the filter of the first, which may deny it another one.
+    if let Err(error) = seccompiler::apply_filter(&program) {
+        assert!(lacking.contains("seccomp"), "{error}");
+    }
+    enter(rest.to_vec())
+}

@@ -1,0 +1,182 @@
+//! Machines and callers that cannot have code run.
+
+use std::path::PathBuf;
+
+use libtest_mimic::Trial;
+use tooltune_sandbox::{Launcher, Limits, Part, PythonRunner, Requirement, Sandbox, SandboxError};
+
+use crate::machines::launcher;
+
+type Test = (&'static str, fn());
+
+const TESTS: [Test; 6] = [
+    (
+        "a_machine_that_cannot_isolate_is_refused",
+        a_machine_that_cannot_isolate_is_refused,
+    ),
+    (
+        "who_allows_it_runs_unisolated_within_limits",
+        who_allows_it_runs_unisolated_within_limits,
+    ),
+    (
+        "a_program_that_is_no_launcher_is_named",
+        a_program_that_is_no_launcher_is_named,
+    ),
+    (
+        "a_python_that_is_none_is_named",
+        a_python_that_is_none_is_named,
+    ),
+    (
+        "limits_that_cannot_be_are_named",
+        limits_that_cannot_be_are_named,
+    ),
+    (
+        "folders_that_cannot_be_given_are_named",
+        folders_that_cannot_be_given_are_named,
+    ),
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |(name, test): Test| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    };
+    TESTS.into_iter().map(trial).collect()
+}
+
+fn a_machine_that_cannot_isolate_is_refused() {
+    for (lacking, parts) in [
+        ("seccomp", vec![Part::Seccomp]),
+        (
+            "namespaces,landlock",
+            vec![Part::Namespaces, Part::Landlock],
+        ),
+        (
+            "namespaces,landlock,seccomp",
+            vec![Part::Namespaces, Part::Landlock, Part::Seccomp],
+        ),
+    ] {
+        let refused = Sandbox::new(launcher(lacking), Requirement::Isolated);
+        let error = refused.expect_err(lacking);
+        let SandboxError::NotIsolated { missing } = &error else {
+            panic!("{lacking}: {error}");
+        };
+        let text = error.to_string();
+        for part in parts {
+            assert!(
+                missing.iter().any(|missing| missing.part == part),
+                "{lacking}: {error}"
+            );
+            assert!(text.contains(&format!("no {part} (")), "{text}");
+        }
+        assert!(text.contains("to have it, "), "{text}");
+    }
+}
+
+fn who_allows_it_runs_unisolated_within_limits() {
+    let launcher = launcher("namespaces,landlock,seccomp");
+    let sandbox = Sandbox::new(launcher, Requirement::AllowUnisolated).expect("allowed");
+    assert!(!sandbox.isolation().is_isolated());
+    assert_eq!(sandbox.isolation().missing().len(), 3);
+    let runner = PythonRunner::new(sandbox, "python3").expect("python3");
+    let limits = Limits {
+        wall_secs: 1.0,
+        ..Limits::default()
+    };
+    let code =
+        "import os\ndef f(wait):\n  while wait: pass\n  return sorted(os.listdir('/proc'))[:1]";
+    let run = |argument, limits: &Limits| {
+        let ended = runner.run_function(code, "f", argument, limits);
+        ended.expect("a sandbox").result
+    };
+    assert!(run("true", &limits).is_err());
+    let patient = Limits {
+        wall_secs: 600.0,
+        ..limits
+    };
+    assert_eq!(run("false", &patient).expect("a value").repr, "['1']");
+}
+
+fn a_program_that_is_no_launcher_is_named() {
+    for program in ["/bin/true", "/no/such/program"] {
+        let launcher = Launcher {
+            program: PathBuf::from(program),
+            arguments: Vec::new(),
+        };
+        let error = Sandbox::new(launcher, Requirement::Isolated).expect_err(program);
+        assert!(matches!(error, SandboxError::Launcher { .. }), "{error}");
+        assert!(error.to_string().contains(program), "{error}");
+    }
+}
+
+fn sandbox() -> Sandbox {
+    Sandbox::new(launcher(""), Requirement::Isolated).expect("a sandbox")
+}
+
+fn a_python_that_is_none_is_named() {
+    for python in ["no-such-python", "true", "false"] {
+        let error = PythonRunner::new(sandbox(), python).expect_err(python);
+        assert!(matches!(error, SandboxError::NoPython { .. }), "{error}");
+        assert!(error.to_string().starts_with(python), "{error}");
+    }
+    let found = PythonRunner::new(sandbox(), "python3").expect("python3");
+    let (program, version) = found.interpreter();
+    assert!(
+        program.is_absolute() && version.starts_with("3."),
+        "{found:?}"
+    );
+}
+
+fn limits_that_cannot_be_are_named() {
+    let runner = PythonRunner::new(sandbox(), "python3").expect("python3");
+    let limits = Limits::default;
+    for (field, limits) in [
+        (
+            "wall_secs",
+            Limits {
+                wall_secs: f64::NAN,
+                ..limits()
+            },
+        ),
+        (
+            "wall_secs",
+            Limits {
+                wall_secs: 0.0,
+                ..limits()
+            },
+        ),
+        (
+            "memory_bytes",
+            Limits {
+                memory_bytes: 0,
+                ..limits()
+            },
+        ),
+        (
+            "output_bytes",
+            Limits {
+                output_bytes: 0,
+                ..limits()
+            },
+        ),
+    ] {
+        let refused = runner.run_function("", "f", "null", &limits);
+        let error = refused.expect_err(field).to_string();
+        assert!(error.contains(field), "{error}");
+    }
+    let refused = runner.run_function("", "f", "{", &limits());
+    assert!(matches!(refused, Err(SandboxError::BadArgument { .. })));
+}
+
+fn folders_that_cannot_be_given_are_named() {
+    let runner = PythonRunner::new(sandbox(), "python3").expect("python3");
+    for folder in ["/no/such/folder", "/"] {
+        let folders = [PathBuf::from(folder)];
+        let refused = runner.run_script("", "null", &folders, &Limits::default());
+        let error = refused.expect_err(folder);
+        assert!(matches!(error, SandboxError::BadFolder { .. }), "{error}");
+        assert!(error.to_string().contains(folder), "{error}");
+    }
+}

@@ -1,0 +1,77 @@
+//! The sentence encoders that an operation can ask for by name.
+//!
+//! The real model is loaded at the first line that needs it: most operations embed nothing, and
+//! tests without weights name the hash encoder.
+
+use std::cell::OnceCell;
+use std::fmt;
+
+use tooltune_suites::slot::{HashEncoder, ScoreError, SentenceEncoder};
+
+use super::error::LineError;
+
+/// Loads the MiniLM encoder; called at most once.
+pub type EncoderLoader = Box<dyn Fn() -> Result<Box<dyn SentenceEncoder>, ScoreError>>;
+
+/// The encoders behind `options.encoder`: `"hash"` always, `"minilm"` if the caller has it.
+#[derive(Default)]
+pub struct Encoders {
+    load_minilm: Option<EncoderLoader>,
+    minilm: OnceCell<Result<Box<dyn SentenceEncoder>, ScoreError>>,
+}
+
+impl Encoders {
+    /// Only the hash encoder; asking for another is an error of kind `encoder_unavailable`.
+    pub fn hash_only() -> Self {
+        Self::default()
+    }
+
+    /// The hash encoder, and MiniLM from this loader when a line first needs it.
+    ///
+    /// If loading fails, every line that needs it gets the same error, and it is not tried again.
+    pub fn with_minilm(load: EncoderLoader) -> Self {
+        Self {
+            load_minilm: Some(load),
+            minilm: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn named(&self, name: &str) -> Result<&dyn SentenceEncoder, LineError> {
+        match name {
+            "hash" => Ok(&HashEncoder),
+            "minilm" => self.minilm(),
+            _ => Err(LineError::WrongType {
+                field: "options.encoder".to_owned(),
+                expected: "\"minilm\" or \"hash\"",
+            }),
+        }
+    }
+
+    fn minilm(&self) -> Result<&dyn SentenceEncoder, LineError> {
+        let unavailable = |reason: &dyn fmt::Display| LineError::NoValue {
+            kind: "encoder_unavailable",
+            message: format!(
+                "the MiniLM encoder is not available: {reason}; \
+                 \"options\": {{\"encoder\": \"hash\"}} works without weights"
+            ),
+        };
+        let load = self
+            .load_minilm
+            .as_ref()
+            .ok_or_else(|| unavailable(&"no weights were given"))?;
+        match self.minilm.get_or_init(load) {
+            Ok(encoder) => Ok(encoder.as_ref()),
+            Err(error) => Err(unavailable(error)),
+        }
+    }
+}
+
+impl fmt::Debug for Encoders {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Encoders")
+            .field("has_minilm", &self.load_minilm.is_some())
+            .field("is_loaded", &self.minilm.get().is_some())
+            .finish()
+    }
+}

@@ -1,0 +1,275 @@
+//! Flat schemas and truncated outputs as operations of the interface.
+//!
+//! Each function takes the fields of one line and calls the module; no rule lives here.
+
+use serde_json::{Map, Value, json};
+use tooltune_agents::flat::{
+    Audience, FlatError, FlatSchema, FlattenOptions, OnCollision, advise, flatten_minimal,
+};
+use tooltune_agents::truncation::{
+    FilterError, PruneOptions, Scalars, TruncationOptions, filter, prune, truncate_text,
+};
+
+use super::error::LineError;
+use super::request::{InputField, Operation, Request};
+
+const SCHEMA: InputField = InputField {
+    name: "schema",
+    holds: "the JSON Schema of an object",
+};
+const NESTED: InputField = InputField {
+    name: "args",
+    holds: "the arguments in their nested form",
+};
+const FLAT: InputField = InputField {
+    name: "args",
+    holds: "the arguments by flat name",
+};
+const VALUE: InputField = InputField {
+    name: "value",
+    holds: "any JSON value",
+};
+const MAX_ITEMS: InputField = InputField {
+    name: "options.max_items",
+    holds: "items of a list that stay (10)",
+};
+const MAX_DEPTH: InputField = InputField {
+    name: "options.max_depth",
+    holds: "depth from which parts are summarised (4)",
+};
+const STRINGIFY: InputField = InputField {
+    name: "options.stringify",
+    holds: "whether scalars at that depth become texts (false)",
+};
+const SLOTS: InputField = InputField {
+    name: "options.slots",
+    holds: "copies of the items of a list of objects (1)",
+};
+const SEPARATOR: InputField = InputField {
+    name: "options.sep",
+    holds: "what joins the steps of a path (\"_\")",
+};
+const ON_COLLISION: InputField = InputField {
+    name: "options.on_collision",
+    holds: "\"number\" (default) or \"error\"",
+};
+
+/// Every operation on schemas and outputs.
+pub(super) static TABLE: &[Operation] = &[
+    Operation {
+        name: "flat.flatten",
+        fields: &[SCHEMA, SLOTS, SEPARATOR, ON_COLLISION],
+        definition: "the flat schema, and the path of each of its properties",
+        run: flatten,
+    },
+    Operation {
+        name: "flat.minimal",
+        fields: &[SCHEMA],
+        definition: "the schema as the flattener of the post leaves it",
+        run: minimal,
+    },
+    Operation {
+        name: "flat.unflatten",
+        fields: &[SCHEMA, FLAT, SLOTS, SEPARATOR, ON_COLLISION],
+        definition: "flat arguments in their nested form",
+        run: unflatten,
+    },
+    Operation {
+        name: "flat.flatten_args",
+        fields: &[SCHEMA, NESTED, SLOTS, SEPARATOR, ON_COLLISION],
+        definition: "nested arguments in their flat form",
+        run: flatten_args,
+    },
+    Operation {
+        name: "flat.roundtrip",
+        fields: &[SCHEMA, NESTED, SLOTS, SEPARATOR, ON_COLLISION],
+        definition: "whether nested arguments come back unchanged from their flat form",
+        run: roundtrip,
+    },
+    Operation {
+        name: "flat.missing",
+        fields: &[SCHEMA, NESTED],
+        definition: "paths of required parts that nested arguments lack",
+        run: missing,
+    },
+    Operation {
+        name: "flat.advise",
+        fields: &[
+            SCHEMA,
+            InputField {
+                name: "options.user_facing",
+                holds: "whether people see the schema (false)",
+            },
+        ],
+        definition: "whether to flatten a schema, and why",
+        run: advice,
+    },
+    Operation {
+        name: "flat.prune",
+        fields: &[VALUE, MAX_ITEMS, MAX_DEPTH, STRINGIFY],
+        definition: "the value with long lists sliced and deep objects summarised",
+        run: pruned,
+    },
+    Operation {
+        name: "flat.truncate_text",
+        fields: &[
+            VALUE,
+            InputField {
+                name: "options.max_chars",
+                holds: "code points before the cut (50,000)",
+            },
+            MAX_ITEMS,
+            MAX_DEPTH,
+            STRINGIFY,
+        ],
+        definition: "the value as JSON with two blanks a level, pruned if flat.prune's options are \
+                     given, and cut if it is too long",
+        run: truncated_text,
+    },
+    Operation {
+        name: "flat.jmespath",
+        fields: &[
+            InputField {
+                name: "expr",
+                holds: "a JMESPath expression",
+            },
+            InputField {
+                name: "data",
+                holds: "any JSON value",
+            },
+        ],
+        definition: "the part of the data that the expression names",
+        run: jmespath,
+    },
+];
+
+impl From<FlatError> for LineError {
+    fn from(error: FlatError) -> Self {
+        Self::NoValue {
+            kind: error.kind(),
+            message: error.to_string(),
+        }
+    }
+}
+
+impl From<FilterError> for LineError {
+    fn from(error: FilterError) -> Self {
+        let kind = match error {
+            FilterError::Refused { .. } => "bad_expression",
+            FilterError::TooLarge { .. } => "too_large",
+        };
+        Self::NoValue {
+            kind,
+            message: error.to_string(),
+        }
+    }
+}
+
+fn flat_schema(request: &Request<'_>) -> Result<FlatSchema, LineError> {
+    let defaults = FlattenOptions::default();
+    let on_collision = match request.choice("on_collision")? {
+        None | Some("number") => OnCollision::Number,
+        Some("error") => OnCollision::Error,
+        Some(_) => {
+            return Err(LineError::WrongType {
+                field: "options.on_collision".to_owned(),
+                expected: "\"number\" or \"error\"",
+            });
+        }
+    };
+    let options = FlattenOptions {
+        separator: request
+            .choice("sep")?
+            .map_or(defaults.separator, str::to_owned),
+        slots: request.option_count("slots")?.unwrap_or(defaults.slots),
+        on_collision,
+    };
+    Ok(FlatSchema::new(request.input.value("schema")?, &options)?)
+}
+
+fn arguments<'l>(request: &Request<'l>) -> Result<&'l Map<String, Value>, LineError> {
+    request.input.fields("args")
+}
+
+fn flatten(request: &Request<'_>) -> Result<Value, LineError> {
+    let flat_schema = flat_schema(request)?;
+    let map: Map<String, Value> = flat_schema
+        .mapping()
+        .map(|(name, path)| (name.to_owned(), json!(path)))
+        .collect();
+    Ok(json!({"schema": flat_schema.schema(), "map": map}))
+}
+
+fn minimal(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(flatten_minimal(request.input.value("schema")?)?)
+}
+
+fn unflatten(request: &Request<'_>) -> Result<Value, LineError> {
+    let flat = arguments(request)?;
+    Ok(flat_schema(request)?.unflatten_arguments(flat)?.into())
+}
+
+fn flatten_args(request: &Request<'_>) -> Result<Value, LineError> {
+    let nested = arguments(request)?;
+    Ok(flat_schema(request)?.flatten_arguments(nested)?.into())
+}
+
+fn roundtrip(request: &Request<'_>) -> Result<Value, LineError> {
+    let nested = arguments(request)?;
+    Ok(flat_schema(request)?.survives(nested)?.into())
+}
+
+fn missing(request: &Request<'_>) -> Result<Value, LineError> {
+    let nested = arguments(request)?;
+    Ok(json!(flat_schema(request)?.missing_required(nested)?))
+}
+
+fn advice(request: &Request<'_>) -> Result<Value, LineError> {
+    let audience = match request.option_flag("user_facing")? {
+        Some(true) => Audience::User,
+        None | Some(false) => Audience::Model,
+    };
+    Ok(json!(advise(request.input.value("schema")?, audience)?))
+}
+
+/// How a line has values pruned; none if it has no word on that.
+fn prune_options(request: &Request<'_>) -> Result<Option<PruneOptions>, LineError> {
+    let (items, depth) = (
+        request.option_count("max_items")?,
+        request.option_count("max_depth")?,
+    );
+    let stringify = request.option_flag("stringify")?;
+    if items.is_none() && depth.is_none() && stringify.is_none() {
+        return Ok(None);
+    }
+    let defaults = PruneOptions::default();
+    Ok(Some(PruneOptions {
+        max_items: items.unwrap_or(defaults.max_items),
+        max_depth: depth.unwrap_or(defaults.max_depth),
+        scalars: match stringify {
+            Some(true) => Scalars::Stringify,
+            None | Some(false) => Scalars::Keep,
+        },
+    }))
+}
+
+fn pruned(request: &Request<'_>) -> Result<Value, LineError> {
+    let options = prune_options(request)?.unwrap_or_default();
+    Ok(prune(request.input.value("value")?, &options))
+}
+
+fn truncated_text(request: &Request<'_>) -> Result<Value, LineError> {
+    let max_chars = request.option_count("max_chars")?;
+    let max_chars = max_chars.unwrap_or(TruncationOptions::default().max_chars);
+    let value = request.input.value("value")?;
+    Ok(match prune_options(request)? {
+        Some(options) => truncate_text(&prune(value, &options), max_chars),
+        None => truncate_text(value, max_chars),
+    }
+    .into())
+}
+
+fn jmespath(request: &Request<'_>) -> Result<Value, LineError> {
+    let expression = request.input.text("expr")?;
+    Ok(filter(expression, request.input.value("data")?)?)
+}

@@ -1,0 +1,380 @@
+//! The GOAT suite and its pipeline as operations of the interface.
+//!
+//! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
+//! What is compared as JSON is read from the line's own text, so that numbers keep every digit.
+
+use serde_json::{Value, json};
+use tooltune_rows::budgets::{CALL_PAIRS, ROUGE_STEPS};
+use tooltune_rows::json::ExactJson;
+use tooltune_suites::goat::{
+    ApiBankCall, ApiBankSample, ArgumentEquality, Arguments, Call, Endpoints, GoatError,
+    LengthCase, answer_holds_facts, api_bank_correctness, api_bank_sample_accuracy, args_equal,
+    correct_path, delta_len, invocation_accuracy, mean_pct, parse_judge, percent, rouge_l_apibank,
+    rouge_l_plain, selection_accuracy,
+};
+use tooltune_suites::retrieval::{RankedGold, RetrievalError};
+
+use super::error::LineError;
+use super::request::{Fields, InputField, Operation, Request};
+
+const fn field(name: &'static str, holds: &'static str) -> InputField {
+    InputField { name, holds }
+}
+
+const CALLS: &str = "array of {name, args}; args is an object, its text, or null";
+const PRED_CALLS: InputField = field("pred", CALLS);
+const GOLD_CALLS: InputField = field("gold", CALLS);
+const MODE: InputField = field("options.mode", "\"normalized\" (default) or \"strict\"");
+const TEMPLATES: InputField = field(
+    "templates",
+    "names of endpoints, such as \"GET /movie/{movie_id}\"; may be left out",
+);
+const INSTANCES: InputField = field(
+    "instances",
+    "array of {pred, gold}, each an array of {name, args, output, exception}; a gold call may say \
+     check_input",
+);
+const HYPOTHESIS: InputField = field("hyp", "the answer");
+const REFERENCE: InputField = field("ref", "the gold answer");
+const RANKED: InputField = field("ranked", "names of documents, best first");
+const GOLD_DOCUMENTS: InputField = field("gold", "names of the gold documents");
+
+/// Every operation of the suite.
+pub(super) static TABLE: &[Operation] = &[
+    Operation {
+        name: "goat.sa",
+        fields: &[PRED_CALLS, GOLD_CALLS, TEMPLATES],
+        definition: "selection accuracy: Jaccard similarity of the sets of names",
+        run: sa,
+    },
+    Operation {
+        name: "goat.ia",
+        fields: &[PRED_CALLS, GOLD_CALLS, TEMPLATES, MODE],
+        definition: "invocation accuracy: Jaccard similarity of the sets of names with arguments",
+        run: ia,
+    },
+    Operation {
+        name: "goat.args_equal",
+        fields: &[
+            field("a", "arguments: an object, its text, or null"),
+            field("b", "arguments"),
+            MODE,
+        ],
+        definition: "whether two calls have the same arguments",
+        run: arguments_equal,
+    },
+    Operation {
+        name: "goat.norm_name",
+        fields: &[field("name", "the name as given"), TEMPLATES],
+        definition: "the endpoint template that a name means, or the cleaned name",
+        run: norm_name,
+    },
+    Operation {
+        name: "goat.correct_path",
+        fields: &[
+            field("pred", "names in order"),
+            field("gold", "names in order, or an array of such paths"),
+            TEMPLATES,
+        ],
+        definition: "whether a gold path is a subsequence of the predicted one",
+        run: path,
+    },
+    Operation {
+        name: "goat.delta_len",
+        fields: &[field("items", "array of {success, pred_len, gold_len}")],
+        definition: "mean number of calls beyond the gold's over the solved cases, or null",
+        run: lengths,
+    },
+    Operation {
+        name: "goat.percent",
+        fields: &[field("flags", "array of booleans")],
+        definition: "share of flags that are set in per cent, or null",
+        run: share,
+    },
+    Operation {
+        name: "goat.mean_pct",
+        fields: &[field("values", "array of numbers")],
+        definition: "mean of fractions in per cent, or null",
+        run: mean,
+    },
+    Operation {
+        name: "goat.parse_judge",
+        fields: &[field("text", "the judge's reply")],
+        definition: "the judge's verdict, or null if there is none to be read",
+        run: verdict,
+    },
+    Operation {
+        name: "goat.facts",
+        fields: &[
+            field("answer", "the final answer"),
+            field("facts", "texts that it must hold"),
+        ],
+        definition: "whether the answer holds every fact, numbers by value",
+        run: facts,
+    },
+    Operation {
+        name: "goat.apibank_correctness",
+        fields: &[INSTANCES],
+        definition: "predicted calls that return what an unused gold call does, in per cent",
+        run: correctness,
+    },
+    Operation {
+        name: "goat.apibank_sample_accuracy",
+        fields: &[INSTANCES],
+        definition: "samples of which every predicted and every gold call agree, in per cent",
+        run: sample_accuracy,
+    },
+    Operation {
+        name: "goat.rouge_l_apibank",
+        fields: &[HYPOTHESIS, REFERENCE],
+        definition: "ROUGE-L F as the Python package rouge computes it",
+        run: rouge_apibank,
+    },
+    Operation {
+        name: "goat.rouge_l_plain",
+        fields: &[HYPOTHESIS, REFERENCE],
+        definition: "ROUGE-L F as Google's rouge_score computes it",
+        run: rouge_plain,
+    },
+    Operation {
+        name: "goat.recall_at",
+        fields: &[RANKED, GOLD_DOCUMENTS, field("k", "a whole number from 1")],
+        definition: "share of the gold documents among the first k",
+        run: recall_at,
+    },
+    Operation {
+        name: "goat.recall_at_gt",
+        fields: &[RANKED, GOLD_DOCUMENTS],
+        definition: "share of the gold documents among as many as there are gold ones",
+        run: recall_at_gt,
+    },
+];
+
+impl From<GoatError> for LineError {
+    fn from(error: GoatError) -> Self {
+        let kind = match error {
+            GoatError::EmptyGold => "empty_gold",
+            GoatError::NoSamples => "empty_dataset",
+        };
+        Self::NoValue {
+            kind,
+            message: error.to_string(),
+        }
+    }
+}
+
+impl From<RetrievalError> for LineError {
+    fn from(error: RetrievalError) -> Self {
+        let kind = match error {
+            RetrievalError::EmptyGold => "empty_gold",
+            RetrievalError::NoQueries => "empty_dataset",
+        };
+        Self::NoValue {
+            kind,
+            message: error.to_string(),
+        }
+    }
+}
+
+/// Reads names of calls as the templates of the line say.
+fn endpoints(request: &Request<'_>) -> Result<Endpoints, LineError> {
+    Ok(Endpoints::new(
+        request
+            .input
+            .optional_texts("templates")?
+            .unwrap_or_default(),
+    ))
+}
+
+fn calls(request: &Request<'_>, name: &str) -> Result<Vec<Call>, LineError> {
+    let endpoints = endpoints(request)?;
+    let exact = request.exact_input(name);
+    let items = request.input.objects(name)?.into_iter();
+    let call = |(item, exact): (Fields<'_>, &ExactJson)| {
+        let name = item.optional_text("name")?.unwrap_or_default();
+        Ok(Call {
+            name: endpoints.normalize(name),
+            arguments: Arguments::from(exact.get("args").unwrap_or(&ExactJson::Null)),
+        })
+    };
+    items.zip(exact.items()).map(call).collect()
+}
+
+fn equality(request: &Request<'_>) -> Result<ArgumentEquality, LineError> {
+    match request.choice("mode")? {
+        None | Some("normalized") => Ok(ArgumentEquality::Normalized),
+        Some("strict") => Ok(ArgumentEquality::Strict),
+        Some(_) => Err(LineError::WrongType {
+            field: "options.mode".to_owned(),
+            expected: "\"normalized\" or \"strict\"",
+        }),
+    }
+}
+
+fn sa(request: &Request<'_>) -> Result<Value, LineError> {
+    let (pred, gold) = (calls(request, "pred")?, calls(request, "gold")?);
+    Ok(json!(selection_accuracy(&pred, &gold)))
+}
+
+fn ia(request: &Request<'_>) -> Result<Value, LineError> {
+    let (pred, gold) = (calls(request, "pred")?, calls(request, "gold")?);
+    Ok(json!(invocation_accuracy(&pred, &gold, equality(request)?)))
+}
+
+fn arguments_equal(request: &Request<'_>) -> Result<Value, LineError> {
+    let [left, right] = ["a", "b"].map(|name| {
+        request.input.value(name)?;
+        Ok::<_, LineError>(Arguments::from(request.exact_input(name)))
+    });
+    Ok(json!(args_equal(&left?, &right?, equality(request)?)))
+}
+
+fn norm_name(request: &Request<'_>) -> Result<Value, LineError> {
+    let name = request.input.text("name")?;
+    Ok(json!(endpoints(request)?.normalize(name)))
+}
+
+fn path(request: &Request<'_>) -> Result<Value, LineError> {
+    let endpoints = endpoints(request)?;
+    let normal = |names: Vec<&str>| -> Vec<String> {
+        names
+            .into_iter()
+            .map(|name| endpoints.normalize(name))
+            .collect()
+    };
+    let golds: Vec<Vec<&str>> = match request.input.texts("gold") {
+        Ok(path) => vec![path],
+        Err(_) => request.input.text_lists("gold")?,
+    };
+    let pred = normal(request.input.texts("pred")?);
+    let golds: Vec<Vec<String>> = golds.into_iter().map(normal).collect();
+    Ok(json!(correct_path(&pred, &golds)?))
+}
+
+fn lengths(request: &Request<'_>) -> Result<Value, LineError> {
+    let case = |item: &Fields<'_>| {
+        Ok(LengthCase {
+            success: item.flag("success")?,
+            pred_len: item.count("pred_len")?,
+            gold_len: item.count("gold_len")?,
+        })
+    };
+    let items = request.input.objects("items")?;
+    let cases: Vec<LengthCase> = items.iter().map(case).collect::<Result<_, LineError>>()?;
+    Ok(json!(delta_len(&cases)))
+}
+
+fn share(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(json!(percent(&request.input.flags("flags")?)))
+}
+
+fn mean(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(json!(mean_pct(&request.input.numbers("values")?)))
+}
+
+fn verdict(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(json!(parse_judge(request.input.text("text")?)))
+}
+
+fn facts(request: &Request<'_>) -> Result<Value, LineError> {
+    let (answer, facts) = (request.input.text("answer")?, request.input.texts("facts")?);
+    Ok(json!(answer_holds_facts(answer, &facts)))
+}
+
+fn instances(request: &Request<'_>) -> Result<Vec<ApiBankSample>, LineError> {
+    let exact = request.exact_input("instances");
+    let samples = request.input.objects("instances")?.into_iter();
+    let samples: Vec<ApiBankSample> = samples
+        .zip(exact.items())
+        .map(|(sample, exact)| {
+            Ok(ApiBankSample {
+                pred: executed(&sample, exact, "pred")?,
+                gold: executed(&sample, exact, "gold")?,
+            })
+        })
+        .collect::<Result<_, LineError>>()?;
+    let pairs = samples
+        .iter()
+        .map(|sample| sample.pred.len().saturating_mul(sample.gold.len()));
+    let n_pairs = pairs.fold(0_usize, usize::saturating_add);
+    match n_pairs > CALL_PAIRS {
+        true => Err(LineError::NoValue {
+            kind: "too_large",
+            message: format!(
+                "`input.instances` has {n_pairs} pairs of a predicted and a gold call of one \
+                 sample; at most {CALL_PAIRS} are compared"
+            ),
+        }),
+        false => Ok(samples),
+    }
+}
+
+fn executed(
+    sample: &Fields<'_>,
+    exact: &ExactJson,
+    name: &str,
+) -> Result<Vec<ApiBankCall>, LineError> {
+    let exact = exact.get(name).map_or(&[][..], ExactJson::items);
+    let calls = sample.objects(name)?.into_iter();
+    calls
+        .zip(exact)
+        .map(|(call, exact)| {
+            let part = |name| exact.get(name).cloned().unwrap_or(ExactJson::Null);
+            call.value("output")?;
+            Ok(ApiBankCall {
+                name: call.text("name")?.to_owned(),
+                output: part("output"),
+                exception: part("exception"),
+                arguments: Arguments::from(&part("args")),
+                check_input: call.optional_flag("check_input")?,
+            })
+        })
+        .collect()
+}
+
+fn correctness(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(json!(api_bank_correctness(&instances(request)?)))
+}
+
+fn sample_accuracy(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(json!(api_bank_sample_accuracy(&instances(request)?)))
+}
+
+fn rouge_apibank(request: &Request<'_>) -> Result<Value, LineError> {
+    let (hypothesis, reference) = (request.input.text("hyp")?, request.input.text("ref")?);
+    compared(rouge_l_apibank(hypothesis, reference))
+}
+
+fn rouge_plain(request: &Request<'_>) -> Result<Value, LineError> {
+    let (hypothesis, reference) = (request.input.text("hyp")?, request.input.text("ref")?);
+    compared(rouge_l_plain(hypothesis, reference))
+}
+
+fn compared(score: Option<f64>) -> Result<Value, LineError> {
+    score
+        .map(|score| json!(score))
+        .ok_or_else(|| LineError::NoValue {
+            kind: "too_large",
+            message: format!(
+                "`input.hyp` and `input.ref` have too many words to be compared: more than \
+             {ROUGE_STEPS} steps of 64 pairs of words; two texts of 100,000 words each fit"
+            ),
+        })
+}
+
+fn ranked_gold(request: &Request<'_>) -> Result<RankedGold, LineError> {
+    let (ranked, gold) = (request.input.texts("ranked")?, request.input.texts("gold")?);
+    Ok(RankedGold::new(&ranked, &gold)?)
+}
+
+fn recall_at(request: &Request<'_>) -> Result<Value, LineError> {
+    let k = match request.input.count("k")? {
+        0 => return Err(request.input.wrong_type("k", "a whole number from 1")),
+        k => usize::try_from(k).unwrap_or(usize::MAX),
+    };
+    Ok(json!(ranked_gold(request)?.recall_at(k)))
+}
+
+fn recall_at_gt(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(json!(ranked_gold(request)?.recall_at_gt()))
+}

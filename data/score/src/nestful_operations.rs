@@ -1,0 +1,222 @@
+//! The NESTFUL suite as operations of the interface.
+//!
+//! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
+//! A row with functions that nothing here can run has null in place of wins.
+
+use num_bigint::BigInt;
+use serde_json::{Value, json};
+use tooltune_rows::python::{PyValue, python_repr};
+use tooltune_suites::nestful::{
+    MathToolError, NestfulError, NestfulReport, NestfulRow, Parser, SampleScore, ToolRunner,
+    ToolSpec, Win, dag_statistics, gold_calls, math_tool, score_sample,
+};
+
+use super::error::LineError;
+use super::request::{InputField, Operation, Request};
+
+const fn field(name: &'static str, holds: &'static str) -> InputField {
+    InputField { name, holds }
+}
+
+/// Every operation of the suite.
+pub(super) static TABLE: &[Operation] = &[
+    Operation {
+        name: "nestful.sample",
+        fields: &[
+            field("gold", "array of {name, label, arguments}"),
+            field("gold_answer", "what the last gold call returns"),
+            field("tools", "array of specifications"),
+            field("prediction", "the completion as generated"),
+            field("parser", PARSERS),
+        ],
+        definition: "parse, texts of slots, partial and full match, wins; null where tools lack",
+        run: sample,
+    },
+    Operation {
+        name: "nestful.corpus",
+        fields: &[field("samples", "array of inputs of nestful.sample")],
+        definition: "macro F1 of functions and parameters, mean matches and wins",
+        run: corpus,
+    },
+    Operation {
+        name: "nestful.dag",
+        fields: &[field("calls", "array of {name, label, arguments}")],
+        definition: "depth, dependencies and pattern of a sequence of calls",
+        run: dag,
+    },
+    Operation {
+        name: "nestful.tool",
+        fields: &[
+            field("name", "one of the 40 functions of arithmetic"),
+            field("args", "its arguments by position"),
+        ],
+        definition: "what the function returns, with Python's type",
+        run: tool,
+    },
+];
+
+const PARSERS: &str = "\"json_list\", \"granite31\", \"llama\", \"hammer\", \"hermes\", \"xlam\", \
+                       \"toolace\" or \"lenient\"";
+
+impl From<NestfulError> for LineError {
+    fn from(error: NestfulError) -> Self {
+        let kind = match error {
+            NestfulError::MissingField { field } => {
+                return Self::MissingField {
+                    field: format!("input.{field}"),
+                };
+            }
+            NestfulError::WrongType {
+                field, expected, ..
+            } => {
+                return Self::WrongType {
+                    field: format!("input.{field}"),
+                    expected,
+                };
+            }
+            NestfulError::EmptyGold => "empty_gold",
+            NestfulError::NoSamples => "empty_dataset",
+            NestfulError::Runner { .. } => "runner_failed",
+            _ => "bad_row",
+        };
+        Self::NoValue {
+            kind,
+            message: error.to_string(),
+        }
+    }
+}
+
+impl From<MathToolError> for LineError {
+    fn from(error: MathToolError) -> Self {
+        Self::NoValue {
+            kind: "tool_failed",
+            message: error.to_string(),
+        }
+    }
+}
+
+/// A field of an input that may itself be part of a list; `path` is the input's.
+fn part<'v>(input: &'v PyValue, path: &str, name: &str) -> Result<&'v PyValue, LineError> {
+    let missing = || LineError::MissingField {
+        field: format!("{path}{name}"),
+    };
+    input.get(name).ok_or_else(missing)
+}
+
+fn text<'v>(input: &'v PyValue, path: &str, name: &str) -> Result<&'v str, LineError> {
+    let wrong = || LineError::WrongType {
+        field: format!("{path}{name}"),
+        expected: "a string",
+    };
+    part(input, path, name)?.as_text().ok_or_else(wrong)
+}
+
+fn list<'v>(input: &'v PyValue, path: &str, name: &str) -> Result<&'v [PyValue], LineError> {
+    let wrong = || LineError::WrongType {
+        field: format!("{path}{name}"),
+        expected: "an array",
+    };
+    part(input, path, name)?.as_list().ok_or_else(wrong)
+}
+
+fn score(input: &PyValue, path: &str, tools: &dyn ToolRunner) -> Result<SampleScore, LineError> {
+    let within = path.strip_prefix("input.").unwrap_or(path);
+    let row = NestfulRow {
+        sample_id: String::new(),
+        input: String::new(),
+        output: gold_calls(part(input, path, "gold")?, &format!("{within}gold"))?,
+        tools: ToolSpec::list(part(input, path, "tools")?, &format!("{within}tools"))?,
+        gold_answer: part(input, path, "gold_answer")?.clone(),
+    };
+    let parser = text(input, path, "parser")?;
+    let parser = Parser::named(parser).ok_or_else(|| LineError::WrongType {
+        field: format!("{path}parser"),
+        expected: PARSERS,
+    })?;
+    let completion = text(input, path, "prediction")?;
+    Ok(score_sample(&row, completion, parser, tools)?)
+}
+
+fn sample(request: &Request<'_>) -> Result<Value, LineError> {
+    let score = score(&request.python_input()?, "input.", request.tools())?;
+    let (official, strict) = match score.win {
+        Win::Scored { official, strict } => (json!(official), json!(strict)),
+        Win::NeedsTools | Win::GoldFails => (Value::Null, Value::Null),
+    };
+    let slot_rows: Vec<Value> = score
+        .slot_rows
+        .iter()
+        .map(|row| json!([row.gold, row.pred]))
+        .collect();
+    Ok(json!({
+        "parse_error": score.parse_error,
+        "n_pred": score.n_pred,
+        "pred_names": score.pred_names,
+        "slot_rows": slot_rows,
+        "partial": score.partial,
+        "full": u8::from(score.full),
+        "win_official": official,
+        "win_strict": strict,
+    }))
+}
+
+fn corpus(request: &Request<'_>) -> Result<Value, LineError> {
+    let input = request.python_input()?;
+    let samples = list(&input, "input.", "samples")?.iter().enumerate();
+    let scores: Vec<SampleScore> = samples
+        .map(|(idx, sample)| score(sample, &format!("input.samples[{idx}]."), request.tools()))
+        .collect::<Result<_, _>>()?;
+    let report = NestfulReport::new(&scores)?;
+    // A rate over some of the samples would not be that of the set.
+    let of_all = |name: &str| {
+        let rate = report.value(name).filter(|_| report.n_need_tools == 0);
+        rate.map(|estimate| estimate.value)
+    };
+    let (functions, parameters) = (report.f1_function, report.f1_parameter);
+    Ok(json!({
+        "n": scores.len(),
+        "p_func": functions.precision,
+        "r_func": functions.recall,
+        "f1_func": functions.f1,
+        "p_param": parameters.precision,
+        "r_param": parameters.recall,
+        "f1_param": parameters.f1,
+        "partial": report.overall.partial.value,
+        "full": report.overall.full.value,
+        "win_official": of_all("win_official"),
+        "win_strict": of_all("win_strict"),
+        "parse_errors": scores.iter().filter(|score| score.parse_error).count(),
+        "alt_trajectory": of_all("alternate_trajectory"),
+    }))
+}
+
+fn dag(request: &Request<'_>) -> Result<Value, LineError> {
+    let input = request.python_input()?;
+    Ok(json!(dag_statistics(list(&input, "input.", "calls")?)))
+}
+
+fn tool(request: &Request<'_>) -> Result<Value, LineError> {
+    let input = request.python_input()?;
+    let name = text(&input, "input.", "name")?;
+    let tool = math_tool(name).ok_or_else(|| LineError::NoValue {
+        kind: "unknown_tool",
+        message: format!("{name:?} is none of the functions of arithmetic"),
+    })?;
+    let result = tool.run(list(&input, "input.", "args")?)?;
+    let kind = result.type_name();
+    Ok(match result {
+        PyValue::Int(integer) => integer_value(&integer),
+        PyValue::Bool(holds) => json!({"value": holds, "type": kind}),
+        PyValue::Float(float) if float.is_finite() => json!({"value": float, "type": kind}),
+        other => json!({"value": python_repr(&other), "type": kind}),
+    })
+}
+
+/// An integer that a reader with 64-bit floats would round is a text, and says so.
+fn integer_value(integer: &BigInt) -> Value {
+    const EXACT: i64 = 1 << 53;
+    match i64::try_from(integer) {
+        Ok(small) if (-EXACT..=EXACT).contains(&small) => json!({"value": small, "type": "int"}),
+        _ => json!({"value": integer.to_string(), "type": "int", "big": true}),
+    }
+}

@@ -1,0 +1,215 @@
+//! The SLOT suite as operations of the interface.
+//!
+//! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
+
+use serde_json::{Value, json};
+use tooltune_rows::json;
+use tooltune_suites::slot::{
+    Agreement, HashEncoder, SchemaChecker, SchemaMode, ScoreError, SlotRow, content_agreement,
+    json_complexity, scalar_text, score_dataset, value_similarity,
+};
+
+use super::error::LineError;
+use super::request::{Fields, InputField, Operation, Request};
+
+const RAW: InputField = InputField {
+    name: "raw",
+    holds: "the completion as generated",
+};
+const SCHEMA: InputField = InputField {
+    name: "json_schema",
+    holds: "the row's JSON Schema",
+};
+const GOLD: InputField = InputField {
+    name: "gold",
+    holds: "the gold value",
+};
+const TEXT: InputField = InputField {
+    name: "text",
+    holds: "a string",
+};
+const ENCODER: InputField = InputField {
+    name: "options.encoder",
+    holds: "\"minilm\" (default) or \"hash\"",
+};
+const MODE: InputField = InputField {
+    name: "options.mode",
+    holds: "\"schema\" (default) or \"strict_keys\"",
+};
+
+/// Every operation of the suite.
+pub(super) static TABLE: &[Operation] = &[
+    Operation {
+        name: "slot.parse",
+        fields: &[RAW],
+        definition: "whether the completion is one RFC 8259 text and nothing else",
+        run: parse,
+    },
+    Operation {
+        name: "slot.schema",
+        fields: &[RAW, SCHEMA, MODE],
+        definition: "whether the completion parses and is valid under the schema",
+        run: schema,
+    },
+    Operation {
+        name: "slot.content",
+        fields: &[RAW, GOLD, ENCODER],
+        definition: "[precision, recall, F] of content similarity over leaves at equal paths",
+        run: content,
+    },
+    Operation {
+        name: "slot.value_sim",
+        fields: &[
+            InputField {
+                name: "a",
+                holds: "a string or scalar",
+            },
+            InputField {
+                name: "b",
+                holds: "a string or scalar",
+            },
+            ENCODER,
+        ],
+        definition: "likeness of two leaves, 0 to 1",
+        run: value_sim,
+    },
+    Operation {
+        name: "slot.hash_embed",
+        fields: &[TEXT],
+        definition: "the 64 signed counts of the deterministic stand-in encoder",
+        run: hash_embed,
+    },
+    Operation {
+        name: "slot.embed_first8",
+        fields: &[TEXT, ENCODER],
+        definition: "the first 8 components of the text's sentence vector",
+        run: embed_first8,
+    },
+    Operation {
+        name: "slot.dataset",
+        fields: &[
+            InputField {
+                name: "rows",
+                holds: "array of {raw, json_schema, gold}",
+            },
+            ENCODER,
+        ],
+        definition: "[schema accuracy, content similarity F], macro means in per cent",
+        run: dataset,
+    },
+    Operation {
+        name: "slot.json_complexity",
+        fields: &[InputField {
+            name: "value",
+            holds: "any JSON value",
+        }],
+        definition: "SLOT's seven measures of complexity (appendix D.3)",
+        run: complexity,
+    },
+];
+
+impl From<ScoreError> for LineError {
+    fn from(error: ScoreError) -> Self {
+        let message = error.to_string();
+        let mut cause = &error;
+        while let ScoreError::Row { source, .. } = cause {
+            cause = source;
+        }
+        let kind = match cause {
+            ScoreError::Schema { .. } => "bad_schema",
+            ScoreError::EmptyDataset => "empty_dataset",
+            ScoreError::Row { .. } => "bad_row",
+            ScoreError::TooManyLeaves { .. } => "too_large",
+            ScoreError::Encoder(_) | ScoreError::EncoderShape { .. } => "encoder_failed",
+        };
+        Self::NoValue { kind, message }
+    }
+}
+
+fn parse(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(json!(json::parse(request.input.text("raw")?).is_ok()))
+}
+
+fn schema(request: &Request<'_>) -> Result<Value, LineError> {
+    let raw = request.input.text("raw")?;
+    let mode = match request.choice("mode")? {
+        None | Some("schema") => SchemaMode::Schema,
+        Some("strict_keys") => SchemaMode::StrictKeys,
+        Some(_) => {
+            let expected = "\"schema\" or \"strict_keys\"";
+            return Err(LineError::WrongType {
+                field: "options.mode".to_owned(),
+                expected,
+            });
+        }
+    };
+    let checker = SchemaChecker::new(request.input.value("json_schema")?, mode)?;
+    Ok(json!(
+        json::parse(raw).is_ok_and(|value| checker.is_valid(&value))
+    ))
+}
+
+fn content(request: &Request<'_>) -> Result<Value, LineError> {
+    let (raw, gold) = (request.input.text("raw")?, request.input.value("gold")?);
+    let encoder = request.encoder()?;
+    let Agreement {
+        precision,
+        recall,
+        f,
+    } = match json::parse(raw) {
+        Ok(pred) => content_agreement(&pred, gold, encoder)?,
+        Err(_) => Agreement::default(),
+    };
+    Ok(json!([precision, recall, f]))
+}
+
+fn value_sim(request: &Request<'_>) -> Result<Value, LineError> {
+    let (left, right) = (leaf(&request.input, "a")?, leaf(&request.input, "b")?);
+    Ok(json!(value_similarity(&left, &right, request.encoder()?)?))
+}
+
+fn leaf(input: &Fields<'_>, name: &str) -> Result<String, LineError> {
+    match input.value(name)? {
+        Value::Object(_) | Value::Array(_) => Err(input.wrong_type(name, "a string or scalar")),
+        scalar => Ok(scalar_text(scalar)),
+    }
+}
+
+fn hash_embed(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(json!(HashEncoder::vector(request.input.text("text")?)))
+}
+
+fn embed_first8(request: &Request<'_>) -> Result<Value, LineError> {
+    let text = request.input.text("text")?;
+    let vectors = request.encoder()?.encode(&[text])?;
+    let vector = vectors
+        .first()
+        .ok_or(ScoreError::EncoderShape { n_texts: 1 })?;
+    Ok(json!(vector.iter().take(8).collect::<Vec<_>>()))
+}
+
+fn dataset(request: &Request<'_>) -> Result<Value, LineError> {
+    let objects = request.input.objects("rows")?;
+    let rows = objects
+        .iter()
+        .map(|row| {
+            let (raw, schema) = (row.text("raw")?, row.value("json_schema")?);
+            Ok(SlotRow {
+                raw,
+                schema,
+                gold: row.value("gold")?,
+            })
+        })
+        .collect::<Result<Vec<_>, LineError>>()?;
+    let (score, _) = score_dataset(&rows, request.encoder()?)?;
+    let percent = |fraction: f64| 100.0 * fraction;
+    let overall = score.overall;
+    Ok(json!([
+        percent(overall.schema_accuracy.value),
+        percent(overall.content_similarity.value)
+    ]))
+}
+
+fn complexity(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(json!(json_complexity(request.input.value("value")?)))
+}

@@ -1,0 +1,216 @@
+//! The tool-output QA suite as operations of the interface.
+//!
+//! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
+//! Where an operation reads one value, that value is the whole `input`.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use tooltune_suites::toolqa::{
+    AnswerMetric, AnswerStatus, CODE_EXECUTION_ERROR, CodeRule, PARSING_ERROR, Reduction,
+    ScoredAnswer, TaskType, ToolQaError, ToolQaNumbers, ToolQaReport, ToolQaScore, contains,
+    exact_match, extract_code, infer_schema, judge_verdict, number_strict, reduce,
+};
+
+use super::error::LineError;
+use super::request::{Fields, InputField, Operation, Request, WHOLE_INPUT};
+
+const fn field(name: &'static str, holds: &'static str) -> InputField {
+    InputField { name, holds }
+}
+
+const METRICS: &str =
+    "\"accuracy_string\", \"approx_number_match\" or \"unordered_list_str_match\"";
+const METRIC: InputField = field("metric", METRICS);
+const GOLD: InputField = field("gold", "the right answer, a string");
+const PRED: InputField = field("pred", "the answer; what is no string is wrong");
+const REPLY: InputField = field(WHOLE_INPUT, "the model's output, a string");
+const RESPONSE: InputField = field(WHOLE_INPUT, "the response, any JSON value");
+
+/// Every operation of the suite.
+pub(super) static TABLE: &[Operation] = &[
+    Operation {
+        name: "toolqa.exact_match",
+        fields: &[METRIC, GOLD, PRED],
+        definition: "whether the answer is right by its metric, as published",
+        run: exact,
+    },
+    Operation {
+        name: "toolqa.contains",
+        fields: &[METRIC, GOLD, PRED],
+        definition: "whether the answer is right or holds the gold's text",
+        run: holds,
+    },
+    Operation {
+        name: "toolqa.number_strict",
+        fields: &[GOLD, PRED],
+        definition: "whether the answer has one number and that is the gold's",
+        run: strict,
+    },
+    Operation {
+        name: "toolqa.judge",
+        fields: &[REPLY],
+        definition: "whether the judge's reply begins with \"true\"",
+        run: judge,
+    },
+    Operation {
+        name: "toolqa.classifier",
+        fields: &[REPLY],
+        definition: "the type of question that an output names, or \"parsing error\"",
+        run: classifier,
+    },
+    Operation {
+        name: "toolqa.extract_code",
+        fields: &[REPLY],
+        definition: "{code, name} of the output's function by the published rule, or null",
+        run: code_official,
+    },
+    Operation {
+        name: "toolqa.extract_code_robust",
+        fields: &[REPLY],
+        definition: "{code, name} of the last function of the first block that has one, or null",
+        run: code_robust,
+    },
+    Operation {
+        name: "toolqa.reduce_official",
+        fields: &[RESPONSE],
+        definition: "the response with the list items that bring a new key name, as published",
+        run: reduce_official,
+    },
+    Operation {
+        name: "toolqa.reduce_paths",
+        fields: &[RESPONSE],
+        definition: "the response with first list items and those that bring a new key path",
+        run: reduce_paths,
+    },
+    Operation {
+        name: "toolqa.schema",
+        fields: &[RESPONSE],
+        definition: "the JSON Schema inferred from the response",
+        run: schema,
+    },
+    Operation {
+        name: "toolqa.aggregate",
+        fields: &[field(
+            WHOLE_INPUT,
+            "array of {metric, gold_answer, pred, model_output?, code_exec_status?, task_type, endpoint}",
+        )],
+        definition: "shares of exact match, contains and code errors: total, by type and endpoint",
+        run: aggregate,
+    },
+];
+
+impl From<ToolQaError> for LineError {
+    fn from(error: ToolQaError) -> Self {
+        let kind = match error {
+            ToolQaError::NoSamples => "empty_dataset",
+            _ => "bad_row",
+        };
+        Self::NoValue {
+            kind,
+            message: error.to_string(),
+        }
+    }
+}
+
+fn metric(fields: &Fields<'_>) -> Result<AnswerMetric, LineError> {
+    let named = AnswerMetric::named(fields.text("metric")?);
+    named.ok_or_else(|| fields.wrong_type("metric", METRICS))
+}
+
+/// Compares a gold with a prediction that is a string.
+fn compared(request: &Request<'_>, rule: impl Fn(&str, &str) -> bool) -> Result<Value, LineError> {
+    let (gold, pred) = (request.input.text("gold")?, request.input.value("pred")?);
+    Ok(json!(pred.as_str().is_some_and(|pred| rule(gold, pred))))
+}
+
+fn exact(request: &Request<'_>) -> Result<Value, LineError> {
+    let metric = metric(&request.input)?;
+    compared(request, |gold, pred| exact_match(metric, gold, pred))
+}
+
+fn holds(request: &Request<'_>) -> Result<Value, LineError> {
+    let metric = metric(&request.input)?;
+    compared(request, |gold, pred| contains(metric, gold, pred))
+}
+
+fn strict(request: &Request<'_>) -> Result<Value, LineError> {
+    compared(request, number_strict)
+}
+
+fn judge(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(json!(judge_verdict(request.input.text(WHOLE_INPUT)?)))
+}
+
+fn classifier(request: &Request<'_>) -> Result<Value, LineError> {
+    let named = TaskType::of_output(request.input.text(WHOLE_INPUT)?);
+    let name = named.map(|task_type| task_type.name().to_lowercase());
+    Ok(json!(name.as_deref().unwrap_or(PARSING_ERROR)))
+}
+
+fn code_official(request: &Request<'_>) -> Result<Value, LineError> {
+    let code = extract_code(request.input.text(WHOLE_INPUT)?, CodeRule::Official);
+    Ok(json!(code))
+}
+
+fn code_robust(request: &Request<'_>) -> Result<Value, LineError> {
+    let code = extract_code(request.input.text(WHOLE_INPUT)?, CodeRule::Robust);
+    Ok(json!(code))
+}
+
+fn reduce_official(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(reduce(
+        request.input.value(WHOLE_INPUT)?,
+        Reduction::Official,
+    ))
+}
+
+fn reduce_paths(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(reduce(request.input.value(WHOLE_INPUT)?, Reduction::Paths))
+}
+
+fn schema(request: &Request<'_>) -> Result<Value, LineError> {
+    Ok(infer_schema([request.input.value(WHOLE_INPUT)?]))
+}
+
+fn aggregate(request: &Request<'_>) -> Result<Value, LineError> {
+    let rows = request.input.objects(WHOLE_INPUT)?;
+    let answers: Vec<ScoredAnswer<'_>> = rows.iter().map(scored).collect::<Result<_, _>>()?;
+    let report = ToolQaReport::new(&answers)?;
+    let groups = |groups: &BTreeMap<String, ToolQaNumbers>| {
+        let shown = groups
+            .iter()
+            .map(|(name, numbers)| (name.clone(), shares(numbers)));
+        Value::Object(shown.collect::<Map<_, _>>())
+    };
+    Ok(json!({
+        "total": shares(&report.overall),
+        "by_type": groups(&report.by_type),
+        "by_endpoint": groups(&report.by_endpoint),
+    }))
+}
+
+fn scored<'a>(row: &'a Fields<'_>) -> Result<ScoredAnswer<'a>, LineError> {
+    let (metric, gold) = (metric(row)?, row.text("gold_answer")?);
+    let (pred, output) = (row.value("pred")?, row.optional_text("model_output")?);
+    let status = match row.optional_text("code_exec_status")? {
+        _ if pred.is_null() && output.is_none() => AnswerStatus::NoOutput,
+        Some(CODE_EXECUTION_ERROR) => AnswerStatus::CodeError,
+        _ => AnswerStatus::Answered,
+    };
+    Ok(ScoredAnswer {
+        task_type: row.text("task_type")?,
+        endpoint: row.text("endpoint")?,
+        metric,
+        score: ToolQaScore::of(metric, gold, pred, status),
+    })
+}
+
+fn shares(numbers: &ToolQaNumbers) -> Value {
+    json!({
+        "n": numbers.n,
+        "exact_match": numbers.exact_match.value,
+        "contains": numbers.contains.value,
+        "code_errors": numbers.n_code_errors as f64 / numbers.n as f64,
+    })
+}

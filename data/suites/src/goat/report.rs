@@ -1,0 +1,289 @@
+//! The samples of a run to one line of GOAT's tables, with intervals.
+//!
+//! Means are macro means over samples. The difference of lengths is a mean over the solved samples
+//! only, so it has an interval of its own kind and is absent where nothing is solved; so is the
+//! success rate where nothing could be judged.
+
+use serde::{Deserialize, Serialize};
+
+use super::GoatError;
+use super::calls::{ArgumentEquality, Call, invocation_accuracy, selection_accuracy};
+use super::paths::correct_path;
+use crate::bootstrap::{Estimate, cell, estimates, indicator, mean};
+
+/// What a run made of one query.
+#[derive(Debug, Clone, Copy)]
+pub struct GoatSample<'s> {
+    /// Calls attempted, in order, failed ones too.
+    pub pred: &'s [Call],
+    /// The gold calls, in order; their names are the gold path.
+    pub gold: &'s [Call],
+    /// Whether the final answer solves the query; none if nobody judged it.
+    pub success: Option<bool>,
+    /// Whether any completion of the run could not be read.
+    pub has_parse_error: bool,
+}
+
+/// The numbers of one query.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct GoatScore {
+    /// Selection accuracy, 0 to 1.
+    pub sa: f64,
+    /// Invocation accuracy with normalized arguments, 0 to 1.
+    pub ia: f64,
+    /// Invocation accuracy with plain JSON equality, 0 to 1.
+    pub ia_strict: f64,
+    /// Whether the query was solved; none if nobody judged it.
+    pub success: Option<bool>,
+    /// Whether the gold path is a subsequence of the predicted one.
+    pub correct_path: bool,
+    /// Calls attempted less gold calls.
+    pub delta_len: i64,
+    /// Whether any completion could not be read.
+    pub parse_error: bool,
+}
+
+impl GoatScore {
+    /// Scores one sample.
+    ///
+    /// # Errors
+    ///
+    /// - the sample has no gold call
+    pub fn of(sample: &GoatSample<'_>) -> Result<Self, GoatError> {
+        let names = |calls: &[Call]| -> Vec<String> {
+            calls.iter().map(|call| call.name.clone()).collect()
+        };
+        let (pred, gold) = (sample.pred, sample.gold);
+        Ok(Self {
+            sa: selection_accuracy(pred, gold),
+            ia: invocation_accuracy(pred, gold, ArgumentEquality::Normalized),
+            ia_strict: invocation_accuracy(pred, gold, ArgumentEquality::Strict),
+            success: sample.success,
+            correct_path: correct_path(&names(pred), &[names(gold)])?,
+            delta_len: pred.len() as i64 - gold.len() as i64,
+            parse_error: sample.has_parse_error,
+        })
+    }
+}
+
+/// The numbers of a run, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GoatReport {
+    /// Number of queries.
+    pub n: usize,
+    /// Mean selection accuracy, 0 to 1.
+    pub sa: Estimate,
+    /// Mean invocation accuracy, normalized arguments.
+    pub ia: Estimate,
+    /// Mean invocation accuracy, plain JSON equality.
+    pub ia_strict: Estimate,
+    /// Share of queries solved among those judged; none if none was.
+    pub sr: Option<Estimate>,
+    /// Queries that were judged, or whose answers have facts to hold.
+    #[serde(default)]
+    pub n_judged: usize,
+    /// Share of queries with a correct path.
+    pub correct_path: Estimate,
+    /// Mean number of calls beyond the gold's over the solved queries; none if none is solved.
+    pub delta_len: Option<Estimate>,
+    /// Share of queries with a completion that could not be read.
+    pub parse_error_rate: Estimate,
+}
+
+impl GoatReport {
+    /// Names that [`GoatReport::value`] knows.
+    pub const NAMES: [&'static str; 7] = [
+        "sa",
+        "ia",
+        "ia_strict",
+        "sr",
+        "correct_path",
+        "delta_len",
+        "parse_error_rate",
+    ];
+
+    /// Gathers the scores of a run, or of one of its groups.
+    ///
+    /// # Errors
+    ///
+    /// - there is no score
+    pub fn new(scores: &[GoatScore]) -> Result<Self, GoatError> {
+        if scores.is_empty() {
+            return Err(GoatError::NoSamples);
+        }
+        let rows: Vec<[f64; 5]> = scores.iter().map(columns).collect();
+        let [sa, ia, ia_strict, correct_path, parse_error_rate] = estimates(&rows);
+        let judged = scores.iter().map(|score| score.success.map(indicator));
+        let solved = scores.iter().map(|score| {
+            let is_solved = score.success == Some(true);
+            is_solved.then_some(score.delta_len as f64)
+        });
+        Ok(Self {
+            n: scores.len(),
+            sa,
+            ia,
+            ia_strict,
+            sr: mean(judged),
+            n_judged: scores.iter().filter(|one| one.success.is_some()).count(),
+            correct_path,
+            delta_len: mean(solved),
+            parse_error_rate,
+        })
+    }
+
+    /// The estimate of that name; none if the name is unknown or the run has no such number.
+    pub fn value(&self, name: &str) -> Option<Estimate> {
+        match name {
+            "sa" => Some(self.sa),
+            "ia" => Some(self.ia),
+            "ia_strict" => Some(self.ia_strict),
+            "sr" => self.sr,
+            "correct_path" => Some(self.correct_path),
+            "delta_len" => self.delta_len,
+            "parse_error_rate" => Some(self.parse_error_rate),
+            _ => None,
+        }
+    }
+}
+
+fn columns(score: &GoatScore) -> [f64; 5] {
+    [
+        score.sa,
+        score.ia,
+        score.ia_strict,
+        indicator(score.correct_path),
+        indicator(score.parse_error),
+    ]
+}
+
+/// Renders reports as a Markdown table, a line for each with its name.
+///
+/// Fractions are in per cent and the difference of lengths in calls, both with their intervals; a
+/// number that a run does not have is a dash.
+pub fn goat_table(reports: &[(&str, &GoatReport)]) -> String {
+    let mut table =
+        "| run | n | SA % | IA % | IA strict % | judged | SR % | CP % | ΔLen | parse errors % |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+            .to_owned();
+    for (name, report) in reports {
+        let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
+        let cells = [
+            (*name).to_owned(),
+            report.n.to_string(),
+            percent(Some(report.sa)),
+            percent(Some(report.ia)),
+            percent(Some(report.ia_strict)),
+            report.n_judged.to_string(),
+            percent(report.sr),
+            percent(Some(report.correct_path)),
+            cell(report.delta_len, 1.0, "+"),
+            percent(Some(report.parse_error_rate)),
+        ];
+        table.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn calls(items: &[(&str, Value)]) -> Vec<Call> {
+        let call = |(name, arguments): &(&str, Value)| Call::new(*name, arguments);
+        items.iter().map(call).collect()
+    }
+
+    fn score(pred: &[(&str, Value)], success: Option<bool>) -> GoatScore {
+        let gold = calls(&[("tide", json!({"day": 3})), ("berth", json!({}))]);
+        let pred = calls(pred);
+        let sample = GoatSample {
+            pred: &pred,
+            gold: &gold,
+            success,
+            has_parse_error: pred.is_empty(),
+        };
+        GoatScore::of(&sample).expect("a gold path")
+    }
+
+    #[test]
+    fn a_sample_has_every_number() {
+        let exact = [("tide", json!({"day": "3"})), ("berth", json!({}))];
+        let scored = score(&exact, Some(true));
+        assert_eq!(
+            (scored.sa, scored.ia, scored.ia_strict),
+            (1.0, 1.0, 1.0 / 3.0)
+        );
+        assert_eq!((scored.correct_path, scored.delta_len), (true, 0));
+        let none = score(&[], None);
+        assert_eq!((none.sa, none.ia, none.delta_len), (0.0, 0.0, -2));
+        assert!(none.parse_error && !none.correct_path);
+    }
+
+    #[test]
+    fn a_report_counts_success_among_the_judged_and_lengths_among_the_solved() {
+        let long = [
+            ("tide", json!({"day": 3})),
+            ("pilot", json!({})),
+            ("berth", json!({})),
+        ];
+        let scores = [
+            score(&long, Some(true)),
+            score(&long[..1], Some(false)),
+            score(&long[..2], None),
+            score(&[], Some(false)),
+        ];
+        let report = GoatReport::new(&scores).expect("samples");
+        assert_eq!(report.n, 4);
+        assert_eq!(report.value("sr").map(|e| e.value), Some(1.0 / 3.0));
+        assert_eq!(report.value("delta_len").map(|e| e.value), Some(1.0));
+        assert_eq!(report.correct_path.value, 0.25);
+        assert_eq!(report.parse_error_rate.value, 0.25);
+        assert_eq!(report.value("recall"), None);
+        assert!(report.sa.low <= report.sa.value && report.sa.value <= report.sa.high);
+    }
+
+    #[test]
+    fn a_run_that_solves_nothing_shows_dashes() {
+        let unjudged = GoatReport::new(&[score(&[], None)]).expect("a sample");
+        let unsolved = GoatReport::new(&[score(&[], Some(false))]).expect("a sample");
+        let table = goat_table(&[("base", &unjudged), ("adapter", &unsolved)]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(
+            lines[2],
+            "| base | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 0 | - \
+             | 0.0 [0.0, 0.0] | - | 100.0 [100.0, 100.0] |"
+        );
+        assert!(
+            lines[3].contains("| 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | - |"),
+            "{}",
+            lines[3]
+        );
+        let exact = [
+            ("tide", json!({"day": 3})),
+            ("berth", json!({})),
+            ("berth", json!({})),
+        ];
+        let solved = GoatReport::new(&[score(&exact, Some(true))]).expect("a sample");
+        assert!(goat_table(&[("gold", &solved)]).contains("| +1.00 [+1.00, +1.00] |"));
+    }
+
+    #[test]
+    fn every_name_is_known_and_nothing_cannot_be_reported() {
+        let exact = [("tide", json!({"day": 3})), ("berth", json!({}))];
+        let report = GoatReport::new(&[score(&exact, Some(true))]).expect("a sample");
+        assert!(
+            GoatReport::NAMES
+                .iter()
+                .all(|name| report.value(name).is_some())
+        );
+        assert_eq!(GoatReport::new(&[]), Err(GoatError::NoSamples));
+        let sample = GoatSample {
+            pred: &[],
+            gold: &[],
+            success: None,
+            has_parse_error: false,
+        };
+        assert_eq!(GoatScore::of(&sample), Err(GoatError::EmptyGold));
+    }
+}

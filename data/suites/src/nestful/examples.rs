@@ -1,0 +1,197 @@
+//! Examples that a prompt shows: a question and its calls, in the form that the model is to write.
+
+use tooltune_rows::python::{PyValue, dumps, loads, python_repr};
+
+use super::error::NestfulError;
+use super::row::{ToolSpec, gold_calls};
+
+/// A question with its calls.
+#[derive(Debug, Clone)]
+pub struct PromptExample {
+    /// The question.
+    pub input: String,
+    /// The calls.
+    pub output: Vec<PyValue>,
+    /// Specifications of the functions that it calls, as far as they are known.
+    pub tools: Vec<ToolSpec>,
+}
+
+/// How calls are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExampleForm {
+    /// `[{..}, {..}]`.
+    List,
+    /// `{"tool_calls": [..] }`.
+    ToolCalls,
+    /// `<tool_call> {..} </tool_call>`, one after the other.
+    Tagged,
+    /// `[name(argument=value), ..]`.
+    PythonCalls,
+}
+
+impl PromptExample {
+    /// Takes an example from a value with `input`, `output` and perhaps `tools`, specifications of
+    /// which those of the functions that it calls are kept; `field` is where it stands.
+    ///
+    /// # Errors
+    ///
+    /// - a field is missing or of another type, or there are no calls
+    pub fn new(example: &PyValue, field: &str) -> Result<Self, NestfulError> {
+        let missing = |name: &str| NestfulError::MissingField {
+            field: format!("{field}.{name}"),
+        };
+        let input = example.get("input").and_then(PyValue::as_text);
+        let output = example.get("output").ok_or_else(|| missing("output"))?;
+        let output = gold_calls(output, &format!("{field}.output"))?;
+        let tools = match example.get("tools") {
+            None => Vec::new(),
+            Some(tools) => ToolSpec::list(tools, &format!("{field}.tools"))?,
+        };
+        Ok(Self {
+            input: input.ok_or_else(|| missing("input"))?.to_owned(),
+            tools: called_of(&output, &tools),
+            output,
+        })
+    }
+
+    /// Names of the functions that it calls, in the order of the calls; one may come twice.
+    pub fn called(&self) -> impl Iterator<Item = &str> {
+        called(&self.output)
+    }
+
+    /// The examples that this project ships: two of arithmetic, one of other functions.
+    pub fn own() -> Vec<Self> {
+        // The texts below are calls and specifications, which the tests hold them to.
+        let tools = loads(OWN_TOOLS).ok();
+        let tools = tools.and_then(|tools| ToolSpec::list(&tools, "tools").ok());
+        let tools = tools.unwrap_or_default();
+        OWN.iter()
+            .filter_map(|(input, output)| {
+                let output = loads(output).ok()?.as_list()?.to_vec();
+                Some(Self {
+                    input: (*input).to_owned(),
+                    tools: called_of(&output, &tools),
+                    output,
+                })
+            })
+            .collect()
+    }
+}
+
+fn called(calls: &[PyValue]) -> impl Iterator<Item = &str> {
+    let name = |call| PyValue::get(call, "name").and_then(PyValue::as_text);
+    calls.iter().filter_map(name)
+}
+
+/// The specifications of the functions that are called, each once.
+fn called_of(calls: &[PyValue], tools: &[ToolSpec]) -> Vec<ToolSpec> {
+    let mut found: Vec<ToolSpec> = Vec::new();
+    for name in called(calls) {
+        let is_new = !found.iter().any(|tool| tool.name == name);
+        found.extend(
+            tools
+                .iter()
+                .find(|tool| is_new && tool.name == name)
+                .cloned(),
+        );
+    }
+    found
+}
+
+const OWN: [(&str, &str); 3] = [
+    (
+        "A ferry carries 18 lorries and 42 cars. Each lorry pays 65 and each car 24. What does the \
+         ferry take in?",
+        r#"[{"name": "multiply", "label": "$var_1", "arguments": {"arg_0": 18, "arg_1": 65}},
+            {"name": "multiply", "label": "$var_2", "arguments": {"arg_0": 42, "arg_1": 24}},
+            {"name": "add", "label": "$var_3",
+             "arguments": {"arg_0": "$var_1.result$", "arg_1": "$var_2.result$"}}]"#,
+    ),
+    (
+        "A square garden has an area of 169. How long is a fence around it?",
+        r#"[{"name": "square_edge_by_area", "label": "$var_1", "arguments": {"arg_0": 169}},
+            {"name": "square_perimeter", "label": "$var_2",
+             "arguments": {"arg_0": "$var_1.result$"}}]"#,
+    ),
+    (
+        "Sort the harbours \"Varde\", \"Alna\" and \"Mosel\" by name and join them with commas.",
+        r#"[{"name": "sort_names", "label": "$var1",
+             "arguments": {"names": ["Varde", "Alna", "Mosel"]}},
+            {"name": "join_with", "label": "$var2",
+             "arguments": {"parts": "$var1.output_0$", "separator": ", "}}]"#,
+    ),
+];
+
+/// The functions that [`OWN`] calls, in words of our own and in the benchmark's form.
+const OWN_TOOLS: &str = r#"[
+    {"name": "multiply", "description": "The product of two numbers", "parameters": {
+     "arg_0": {"description": "a factor", "type": "int or float"},
+     "arg_1": {"description": "the other factor", "type": "int or float"}},
+     "output_parameters": {"result": {"description": "the product", "type": "int or float"}}},
+    {"name": "add", "description": "The sum of two numbers", "parameters": {
+     "arg_0": {"description": "a summand", "type": "int or float"},
+     "arg_1": {"description": "the other summand", "type": "int or float"}},
+     "output_parameters": {"result": {"description": "the sum", "type": "int or float"}}},
+    {"name": "square_edge_by_area", "description": "The edge of a square", "parameters": {
+     "arg_0": {"description": "its area", "type": "int or float"}},
+     "output_parameters": {"result": {"description": "the edge", "type": "float"}}},
+    {"name": "square_perimeter", "description": "The length around a square", "parameters": {
+     "arg_0": {"description": "its edge", "type": "int or float"}},
+     "output_parameters": {"result": {"description": "the perimeter", "type": "int or float"}}},
+    {"name": "sort_names", "description": "Names in the order of the alphabet", "parameters": {
+     "names": {"description": "the names", "type": "list"}},
+     "output_parameters": {"output_0": {"description": "the sorted names", "type": "list"}}},
+    {"name": "join_with", "description": "Texts joined to one", "parameters": {
+     "parts": {"description": "the texts", "type": "list"},
+     "separator": {"description": "what stands between them", "type": "str"}},
+     "output_parameters": {"output_0": {"description": "the joined text", "type": "str"}}}]"#;
+
+impl ExampleForm {
+    /// Writes calls.
+    pub fn render(self, calls: &[PyValue]) -> String {
+        let list = || dumps(&PyValue::List(calls.to_vec()));
+        match self {
+            Self::List => list(),
+            Self::ToolCalls => format!("{{\"tool_calls\": {} }}", list()),
+            Self::Tagged => {
+                let tagged = |call| format!("<tool_call> {} </tool_call>", dumps(call));
+                calls.iter().map(tagged).collect::<Vec<_>>().join(" ")
+            }
+            Self::PythonCalls => {
+                let calls: Vec<String> = calls.iter().map(python_call).collect();
+                format!("[{}]", calls.join(", "))
+            }
+        }
+    }
+}
+
+fn python_call(call: &PyValue) -> String {
+    let name = call
+        .get("name")
+        .and_then(PyValue::as_text)
+        .unwrap_or_default();
+    let arguments = call.get("arguments").and_then(PyValue::as_dict);
+    let arguments: Vec<String> = arguments
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", python_repr(value)))
+        .collect();
+    format!("{name}({})", arguments.join(", "))
+}
+
+/// The examples as a prompt shows them, numbered from 1.
+///
+/// # Source
+///
+/// The form of NESTFUL's published prompts.
+pub(super) fn example_block(examples: &[PromptExample], form: ExampleForm) -> String {
+    let block = |(idx, example): (usize, &PromptExample)| {
+        format!(
+            "\n#Example-{}\nInput: {}\nOutput: {}\n",
+            idx + 1,
+            example.input,
+            form.render(&example.output)
+        )
+    };
+    examples.iter().enumerate().map(block).collect()
+}

@@ -1,0 +1,204 @@
+//! A row of NESTFUL: a question, the calls that answer it, the tools on offer and the answer.
+//!
+//! Two spellings exist of nearly everything: `output_parameters` was `output_parameter` until the
+//! spring of 2025, and one distribution holds output, tools and gold answer as JSON texts.
+//! Values are Python's, since calls are executed and printed as Python does.
+
+use tooltune_rows::python::{PyDict, PyValue, dumps, loads};
+
+use super::error::NestfulError;
+
+/// One row, format v2.
+#[derive(Debug, Clone)]
+pub struct NestfulRow {
+    /// Name of the sample, a UUID in the published data.
+    pub sample_id: String,
+    /// The question.
+    pub input: String,
+    /// The gold calls, at least one: `{"name", "label", "arguments"}` each.
+    pub output: Vec<PyValue>,
+    /// The tools on offer.
+    pub tools: Vec<ToolSpec>,
+    /// What the last gold call returns.
+    pub gold_answer: PyValue,
+}
+
+/// The specification of a tool.
+#[derive(Debug, Clone)]
+pub struct ToolSpec {
+    /// The function's name.
+    pub name: String,
+    /// Its parameters, in the order of the specification, which need not be that of the function.
+    pub parameters: Vec<String>,
+    /// What it returns by name; a function with other than one output cannot be called.
+    pub outputs: Vec<String>,
+    /// The whole specification as it was written.
+    pub spec: PyValue,
+}
+
+impl NestfulRow {
+    /// Takes a row from a value.
+    ///
+    /// # Errors
+    ///
+    /// - a field is missing or of another type; the error names it
+    /// - a field that holds JSON as a text is no JSON
+    /// - the gold has no calls
+    pub fn new(row: &PyValue) -> Result<Self, NestfulError> {
+        let row = Fields::of(row, "the line")?;
+        let (output, output_is_text) = row.json("output")?;
+        let (tools, tools_is_text) = row.json("tools")?;
+        // Where calls and tools are values, a text as answer is the answer.
+        let gold_answer = match output_is_text || tools_is_text {
+            true => row.json("gold_answer")?.0,
+            false => row.value("gold_answer")?.clone(),
+        };
+        Ok(Self {
+            sample_id: row.text("sample_id")?.to_owned(),
+            input: row.text("input")?.to_owned(),
+            output: gold_calls(&output, "output")?,
+            tools: ToolSpec::list(&tools, "tools")?,
+            gold_answer,
+        })
+    }
+
+    /// The row as one line, without its end: values as such, keys in the published order.
+    pub fn line(&self) -> String {
+        let texts = |text: &String| PyValue::Text(text.clone());
+        let tools = self.tools.iter().map(|tool| tool.spec.clone()).collect();
+        let fields = [
+            ("sample_id", texts(&self.sample_id)),
+            ("input", texts(&self.input)),
+            ("output", PyValue::List(self.output.clone())),
+            ("tools", PyValue::List(tools)),
+            ("gold_answer", self.gold_answer.clone()),
+        ];
+        let fields = fields.map(|(key, field)| (key.to_owned(), field));
+        dumps(&PyValue::Dict(PyDict::from_iter(fields)))
+    }
+
+    /// The gold calls as a model is taught to write them: `json.dumps(output)`.
+    pub fn completion(&self) -> String {
+        dumps(&PyValue::List(self.output.clone()))
+    }
+}
+
+/// Takes the calls of a gold from a list; `field` is where it stands.
+///
+/// # Errors
+///
+/// - it is no list of objects with a `name`, `arguments`, and perhaps a `label`
+/// - it is empty
+pub fn gold_calls(calls: &PyValue, field: &str) -> Result<Vec<PyValue>, NestfulError> {
+    let items = list(calls, field)?;
+    for (call_idx, call) in items.iter().enumerate() {
+        let call = Fields::of(call, &format!("{field}[{call_idx}]"))?;
+        call.text("name")?;
+        Fields::of(call.value("arguments")?, &call.path_of("arguments"))?;
+        if call.fields.contains_key("label") {
+            call.text("label")?;
+        }
+    }
+    match items {
+        [] => Err(NestfulError::EmptyGold),
+        calls => Ok(calls.to_vec()),
+    }
+}
+
+impl ToolSpec {
+    /// Takes specifications from a list; `field` is where it stands.
+    ///
+    /// # Errors
+    ///
+    /// - it is no list of objects with a `name` and, in either spelling, `output_parameters`
+    pub fn list(specs: &PyValue, field: &str) -> Result<Vec<Self>, NestfulError> {
+        let specs = list(specs, field)?.iter().enumerate();
+        specs
+            .map(|(spec_idx, spec)| Self::new(spec, &format!("{field}[{spec_idx}]")))
+            .collect()
+    }
+
+    fn new(spec: &PyValue, field: &str) -> Result<Self, NestfulError> {
+        let fields = Fields::of(spec, field)?;
+        let spelling = match fields.fields.contains_key("output_parameter") {
+            true => "output_parameter",
+            false => "output_parameters",
+        };
+        let keys = |name: &str| -> Result<Vec<String>, NestfulError> {
+            let named = Fields::of(fields.value(name)?, &fields.path_of(name))?;
+            Ok(named.fields.keys().cloned().collect())
+        };
+        let parameters = match fields.fields.contains_key("parameters") {
+            true => keys("parameters")?,
+            false => Vec::new(),
+        };
+        Ok(Self {
+            name: fields.text("name")?.to_owned(),
+            parameters,
+            outputs: keys(spelling)?,
+            spec: spec.clone(),
+        })
+    }
+}
+
+fn list<'v>(value: &'v PyValue, field: &str) -> Result<&'v [PyValue], NestfulError> {
+    value
+        .as_list()
+        .ok_or_else(|| wrong_type(field.to_owned(), value, "a list"))
+}
+
+fn wrong_type(field: String, value: &PyValue, expected: &'static str) -> NestfulError {
+    NestfulError::WrongType {
+        field,
+        found: value.type_name(),
+        expected,
+    }
+}
+
+/// The fields of an object, with the path to it.
+struct Fields<'v> {
+    path: String,
+    fields: &'v PyDict,
+}
+
+impl<'v> Fields<'v> {
+    fn of(value: &'v PyValue, path: &str) -> Result<Self, NestfulError> {
+        let fields = value.as_dict();
+        Ok(Self {
+            path: path.to_owned(),
+            fields: fields.ok_or_else(|| wrong_type(path.to_owned(), value, "an object"))?,
+        })
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        match self.path.as_str() {
+            "the line" => name.to_owned(),
+            path => format!("{path}.{name}"),
+        }
+    }
+
+    fn value(&self, name: &str) -> Result<&'v PyValue, NestfulError> {
+        let field = self.fields.get(name);
+        field.ok_or_else(|| NestfulError::MissingField {
+            field: self.path_of(name),
+        })
+    }
+
+    fn text(&self, name: &str) -> Result<&'v str, NestfulError> {
+        let value = self.value(name)?;
+        let text = value.as_text();
+        text.ok_or_else(|| wrong_type(self.path_of(name), value, "a text"))
+    }
+
+    /// A field that may be a JSON text, and whether it is.
+    fn json(&self, name: &'static str) -> Result<(PyValue, bool), NestfulError> {
+        match self.value(name)? {
+            PyValue::Text(text) => {
+                let value = loads(text);
+                let not_json = |error| NestfulError::NotJson { field: name, error };
+                value.map(|value| (value, true)).map_err(not_json)
+            }
+            value => Ok((value.clone(), false)),
+        }
+    }
+}

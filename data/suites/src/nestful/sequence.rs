@@ -1,0 +1,202 @@
+//! Calls as written to a sequence that can be run: labels resolved, arguments bound.
+//!
+//! What is wrong with a call before any function runs is found here; a sequence with such a call
+//! has no result, as in the published scorer, which finds it when it comes to the call.
+
+use std::collections::HashMap;
+
+use tooltune_rows::python::PyValue;
+
+use super::row::ToolSpec;
+
+/// How the arguments of a call reach the function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// By their order in the JSON text; names are not looked at. The published scorer's way.
+    Position,
+    /// `arg_0`, `arg_1`, .. by their numbers, all others as keywords.
+    Name,
+}
+
+/// Calls in order; the result of the last is that of the sequence.
+#[derive(Debug, Clone)]
+pub struct Sequence {
+    /// The calls, at least one.
+    pub calls: Vec<BoundCall>,
+}
+
+/// A call of a function.
+#[derive(Debug, Clone)]
+pub struct BoundCall {
+    /// The function's name.
+    pub name: String,
+    /// Positional arguments.
+    pub positional: Vec<Argument>,
+    /// Arguments by keyword, in their order.
+    pub keywords: Vec<(String, Argument)>,
+}
+
+/// What is passed.
+#[derive(Debug, Clone)]
+pub enum Argument {
+    /// A value.
+    Literal(PyValue),
+    /// The result of an earlier call, by its position. It must be passed as the same object: a
+    /// function may change it.
+    Result(usize),
+}
+
+/// Why a sequence cannot be run, or has no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("call {call_idx}: {reason}")]
+pub struct CallFailure {
+    /// Position of the call.
+    pub call_idx: usize,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl Sequence {
+    /// Binds calls to the tools on offer.
+    ///
+    /// A text of the form `$..$`, or one that begins with `$var`, is a reference if it is an argument
+    /// itself; inside a list or an object it is a text.
+    ///
+    /// # Errors
+    ///
+    /// - there is no call
+    /// - a call is no object, has no label or arguments that are no object
+    /// - its name is not on offer, or the tool has other than one output
+    /// - a reference names an unknown label, or an output that the tool does not have
+    /// - by name, the numbers of `arg_N` have a gap
+    pub fn bind(
+        calls: &[PyValue],
+        tools: &[ToolSpec],
+        binding: Binding,
+    ) -> Result<Self, CallFailure> {
+        let mut producers = HashMap::new();
+        let mut bound = Vec::new();
+        for (call_idx, call) in calls.iter().enumerate() {
+            let failure = |reason: String| CallFailure { call_idx, reason };
+            let parts = Parts::of(call, tools).map_err(failure)?;
+            let resolved = parts.resolve(&producers).map_err(failure)?;
+            bound.push(bind_call(parts.name, resolved, binding).map_err(failure)?);
+            producers.insert(parts.label, (call_idx, parts.output));
+        }
+        match bound.is_empty() {
+            true => Err(CallFailure {
+                call_idx: 0,
+                reason: "there are no calls".to_owned(),
+            }),
+            false => Ok(Self { calls: bound }),
+        }
+    }
+}
+
+/// By label, the call that it was last given to and the name of its output.
+type Producers<'c> = HashMap<String, (usize, &'c str)>;
+
+/// What a call is made of.
+struct Parts<'c> {
+    name: &'c str,
+    label: String,
+    output: &'c str,
+    arguments: Vec<(&'c str, &'c PyValue)>,
+}
+
+impl<'c> Parts<'c> {
+    fn of(call: &'c PyValue, tools: &'c [ToolSpec]) -> Result<Self, String> {
+        let text = |key: &str| call.get(key).and_then(PyValue::as_text);
+        let label = text("label").ok_or("it has no label")?;
+        let name = text("name").ok_or("it has no name")?;
+        let tool = tools.iter().find(|tool| tool.name == name);
+        let tool = tool.ok_or_else(|| format!("no tool {name:?} is on offer"))?;
+        let [output] = tool.outputs.as_slice() else {
+            return Err(format!(
+                "{name} has {} outputs, not one",
+                tool.outputs.len()
+            ));
+        };
+        let arguments = call.get("arguments").and_then(PyValue::as_dict);
+        let arguments = arguments.ok_or("it has no object of arguments")?;
+        Ok(Self {
+            name,
+            label: label.replace('$', ""),
+            output,
+            arguments: arguments
+                .iter()
+                .map(|(key, value)| (key.as_str(), value))
+                .collect(),
+        })
+    }
+
+    fn resolve(&self, producers: &Producers<'_>) -> Result<Vec<(&'c str, Argument)>, String> {
+        let resolve = |(key, value): &(&'c str, &'c PyValue)| {
+            let argument = match value.as_text().and_then(reference) {
+                None => Argument::Literal((*value).clone()),
+                Some(reference) => Argument::Result(producer(reference, producers)?),
+            };
+            Ok((*key, argument))
+        };
+        self.arguments.iter().map(resolve).collect()
+    }
+}
+
+/// What stands between the marks of a reference: `var_1.result`. A lone mark is one with nothing in
+/// it, which no output answers to.
+pub(super) fn reference(text: &str) -> Option<&str> {
+    let inside = text.strip_prefix('$')?;
+    match inside.strip_suffix('$') {
+        Some(enclosed) => Some(enclosed),
+        None if inside.is_empty() => Some(inside),
+        None if inside.starts_with("var") => Some(inside),
+        None => None,
+    }
+}
+
+fn producer(reference: &str, producers: &Producers<'_>) -> Result<usize, String> {
+    let (label, output) = reference
+        .split_once('.')
+        .ok_or_else(|| format!("the reference {reference:?} names no output"))?;
+    match producers.get(label) {
+        None => Err(format!("no earlier call has the label {label:?}")),
+        Some((_, known)) if *known != output => {
+            Err(format!("{label} has no output {output:?}, but {known:?}"))
+        }
+        Some((call_idx, _)) => Ok(*call_idx),
+    }
+}
+
+fn bind_call(
+    name: &str,
+    arguments: Vec<(&str, Argument)>,
+    binding: Binding,
+) -> Result<BoundCall, String> {
+    let mut numbered = Vec::new();
+    let mut keywords = Vec::new();
+    for (position, (key, argument)) in arguments.into_iter().enumerate() {
+        match (binding, number(key)) {
+            (Binding::Position, _) => numbered.push((position, argument)),
+            (Binding::Name, Some(number)) => numbered.push((number, argument)),
+            (Binding::Name, None) => keywords.push((key.to_owned(), argument)),
+        }
+    }
+    numbered.sort_by_key(|(number, _)| *number);
+    let gap = (0..numbered.len()).find(|&position| numbered[position].0 != position);
+    match gap {
+        Some(position) => Err(format!("{name} has no argument arg_{position}")),
+        None => Ok(BoundCall {
+            name: name.to_owned(),
+            positional: numbered.into_iter().map(|(_, argument)| argument).collect(),
+            keywords,
+        }),
+    }
+}
+
+/// The number of `arg_N`.
+fn number(key: &str) -> Option<usize> {
+    let digits = key.strip_prefix("arg_")?;
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit())
+        && (digits == "0" || !digits.starts_with('0'));
+    digits.parse().ok().filter(|_| is_plain)
+}

@@ -1,0 +1,383 @@
+//! Prompts of all families, and the loop.
+
+use tooltune_rows::python::python_repr;
+use tooltune_rows::text::Role;
+
+use super::*;
+
+fn options(n_examples: usize) -> PromptOptions {
+    PromptOptions {
+        n_examples,
+        ..PromptOptions::default()
+    }
+}
+
+fn chat(family: &str, n_examples: usize) -> String {
+    let prompt = PromptSet::own().prompt(&berths(), family, options(n_examples));
+    match prompt.expect("a prompt") {
+        NestfulPrompt::Chat(conversation) => {
+            conversation.messages[0].content.clone().expect("a text")
+        }
+        NestfulPrompt::Raw(text) => panic!("{text}"),
+    }
+}
+
+fn raw(set: &PromptSet, family: &str, options: PromptOptions) -> String {
+    match set.prompt(&berths(), family, options).expect("a prompt") {
+        NestfulPrompt::Raw(text) => text,
+        NestfulPrompt::Chat(conversation) => panic!("{conversation:?}"),
+    }
+}
+
+#[test]
+fn every_family_has_a_prompt_with_tools_examples_and_question() {
+    let set = PromptSet::own();
+    let families: Vec<&str> = set.families().collect();
+    assert_eq!(families.len(), 7);
+    for family in families {
+        for n_examples in [0, 1, 3] {
+            let text = chat(family, n_examples);
+            assert!(
+                text.contains("\"output_parameters\": {\"result\""),
+                "{text}"
+            );
+            assert!(
+                text.ends_with("\nQuestion: How long is the quay?"),
+                "{text}"
+            );
+            assert_eq!(text.matches("\n#Example-").count(), n_examples, "{family}");
+            assert!(!text.contains("{QUERY}"));
+        }
+    }
+    assert_eq!(PromptExample::own().len(), 3);
+    for example in PromptExample::own() {
+        for name in example.called() {
+            assert!(example.tools.iter().any(|tool| tool.name == name), "{name}");
+        }
+        gold_calls(&PyValue::List(example.output), "output").expect("calls");
+    }
+}
+
+#[test]
+fn every_family_on_offer_has_a_template_and_a_parser_of_its_name() {
+    let set = PromptSet::own();
+    assert!(set.families().eq(own_families()));
+    for family in own_families() {
+        assert_eq!(parser_of_family(family).name(), family);
+    }
+    let near = set.prompt(&berths(), "tool_ace", options(0));
+    let near = near.expect_err("no such family").to_string();
+    assert!(near.contains("did you mean \"toolace\"?"), "{near}");
+}
+
+#[test]
+fn examples_bring_the_tools_that_the_row_does_not_offer() {
+    let offered = |n_examples| {
+        let text = chat("json_list", n_examples);
+        let tools = text.lines().find(|line| line.starts_with("[{\"name\""));
+        let tools = value(tools.expect("a line of tools"));
+        let specs = ToolSpec::list(&tools, "tools").expect("specifications");
+        let names: Vec<String> = specs.into_iter().map(|tool| tool.name).collect();
+        names
+    };
+    let row: Vec<String> = berths()
+        .tools
+        .iter()
+        .map(|tool| tool.name.clone())
+        .collect();
+    assert_eq!(offered(0), row);
+    // The first example multiplies and adds, which the row offers.
+    assert_eq!(offered(1), row);
+    let brought = [
+        "square_edge_by_area",
+        "square_perimeter",
+        "sort_names",
+        "join_with",
+    ];
+    let with_brought: Vec<String> = row.into_iter().chain(brought.map(str::to_owned)).collect();
+    assert_eq!(offered(3), with_brought);
+    assert!(PromptSet::own().unspecified(&berths(), 3).is_empty());
+}
+
+#[test]
+fn a_file_without_examples_shows_none_and_says_what_its_examples_lack() {
+    let template = "\"{FUNCTION_STR}{ICL_EXAMPLES}{QUERY}\"";
+    for file in [
+        format!("{{\"llama\": {template}}}"),
+        format!("{{\"prompts\": {{\"llama\": {template}}}}}"),
+    ] {
+        let set = PromptSet::parse(&file).expect("prompts");
+        assert!(!set.has_examples());
+        let text = raw(&set, "llama", options(3));
+        assert!(!text.contains("#Example-"), "{text}");
+    }
+    let with = |tools: &str| {
+        let example = format!(
+            "{{\"input\": \"One?\", \"output\": [{{\"name\": \"f\", \"arguments\": {{}}}}, \
+             {{\"name\": \"add\", \"arguments\": {{}}}}]{tools}}}"
+        );
+        let file =
+            format!("{{\"prompts\": {{\"llama\": {template}}}, \"icl_examples\": [{example}]}}");
+        PromptSet::parse(&file).expect("prompts")
+    };
+    let bare = with("");
+    assert!(bare.has_examples());
+    assert_eq!(bare.unspecified(&berths(), 1), ["f"]);
+    assert!(bare.unspecified(&berths(), 0).is_empty());
+    let specified = with(", \"tools\": [{\"name\": \"f\", \"output_parameters\": {\"x\": {}}}]");
+    assert!(specified.unspecified(&berths(), 1).is_empty());
+    let text = raw(&specified, "llama", options(1));
+    assert!(
+        text.contains("{\"name\": \"f\", \"output_parameters\""),
+        "{text}"
+    );
+}
+
+#[test]
+fn examples_have_the_form_that_the_family_answers_in() {
+    for (family, start) in [
+        (
+            "json_list",
+            "\nOutput: [{\"name\": \"multiply\", \"label\": \"$var_1\"",
+        ),
+        (
+            "xlam",
+            "\nOutput: {\"tool_calls\": [{\"name\": \"multiply\"",
+        ),
+        ("hermes", "\nOutput: <tool_call> {\"name\": \"multiply\""),
+        (
+            "toolace",
+            "\nOutput: [multiply(arg_0=18, arg_1=65), multiply(",
+        ),
+    ] {
+        let text = chat(family, 1);
+        assert!(
+            text.contains("\n#Example-1\nInput: A ferry carries"),
+            "{text}"
+        );
+        assert!(text.contains(start), "{text}");
+    }
+}
+
+#[test]
+fn a_file_of_prompts_is_filled_as_python_formats_it() {
+    let file = r#"{"prompts": {
+        "doubled-fc-r": "F {FUNCTION_STR} {{\"a\": 1}} {ICL_EXAMPLES} Q {QUERY}",
+        "single": "F {FUNCTION_STR} {\"a\": 1} {{b}} {ICL_EXAMPLES} Q {QUERY}",
+        "xLAM-1b-fc-r": "{FUNCTION_STR}{ICL_EXAMPLES}{QUERY}", "ToolAce-8b": "{FUNCTION_STR}{ICL_EXAMPLES}{QUERY}"},
+        "icl_examples": [{"input": "One?", "output": [{"name": "f", "arguments": {"x": 1}}]}]}"#;
+    let set = PromptSet::parse(file).expect("prompts");
+    let none = raw(&set, "doubled-fc-r", options(0));
+    assert!(
+        none.contains("] {\"a\": 1}  Q How long is the quay?"),
+        "{none}"
+    );
+    let single = raw(&set, "single", options(0));
+    assert!(
+        single.contains("] {\"a\": 1} {{b}}  Q How long"),
+        "{single}"
+    );
+    let call = "{\"name\": \"f\", \"arguments\": {\"x\": 1}}";
+    let listed = raw(&set, "ToolAce-8b", options(1));
+    assert!(
+        listed.contains(&format!(
+            "\n#Example-1\nInput: One?\nOutput: [{call}]\nHow long"
+        )),
+        "{listed}"
+    );
+    let wrapped = raw(&set, "xLAM-1b-fc-r", options(1));
+    assert!(
+        wrapped.contains(&format!("Output: {{\"tool_calls\": [{call}] }}\n")),
+        "{wrapped}"
+    );
+    let twice = raw(
+        &set,
+        "ToolAce-8b",
+        PromptOptions {
+            n_examples: 0,
+            tools: ToolsEncoding::Twice,
+        },
+    );
+    assert!(
+        twice.starts_with("\"[{\\\"name\\\": \\\"add\\\""),
+        "{twice}"
+    );
+}
+
+#[test]
+fn prompts_that_cannot_be_used_say_why() {
+    let refused = |file: &str| PromptSet::parse(file).expect_err("refused").to_string();
+    for (file, expected) in [
+        ("{}", "there is no template"),
+        ("[", "the file is not valid JSON"),
+        (
+            r#"{"prompts": {"a": 3}}"#,
+            "the template of \"a\" is no text",
+        ),
+        (
+            r#"{"a": "{FUNCTION_STR} {QUERY}"}"#,
+            "the template of \"a\" lacks {ICL_EXAMPLES}",
+        ),
+        (
+            r#"{"prompts": {"a": "{FUNCTION_STR}{ICL_EXAMPLES}{QUERY}"}, "icl_examples": [{"input": "q"}]}"#,
+            "field `icl_examples[0].output` is missing",
+        ),
+    ] {
+        assert!(refused(file).contains(expected), "{}", refused(file));
+    }
+    let own = PromptSet::own();
+    let unknown = own
+        .prompt(&berths(), "gpt", options(0))
+        .expect_err("unknown");
+    assert!(
+        unknown
+            .to_string()
+            .contains("no template for \"gpt\"; there are json_list, granite31")
+    );
+    let many = own
+        .prompt(&berths(), "llama", options(4))
+        .expect_err("too many");
+    assert!(
+        many.to_string()
+            .contains("4 examples are asked for and there are 3")
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("p.json");
+    std::fs::write(&path, "{}").expect("written");
+    let error = PromptSet::read(&path).expect_err("empty").to_string();
+    assert!(
+        error.contains("p.json: the prompts cannot be used"),
+        "{error}"
+    );
+}
+
+/// Feeds a loop with texts until it ends; its calls are run.
+fn drive(row: &NestfulRow, limits: ReactLimits, texts: &[&str]) -> (ReactOutcome, Vec<String>) {
+    let mut react = ReactLoop::new(row, limits);
+    let mut texts = texts.iter();
+    let mut shown = Vec::new();
+    loop {
+        match react.next() {
+            ReactRequest::Generate { conversation, .. } => {
+                let last = conversation.messages.last().expect("a message");
+                assert_eq!(last.role, Role::User);
+                shown.push(last.content.clone().expect("a text"));
+                match texts.next() {
+                    Some(text) => react.feed_text(text),
+                    None => react.stop(),
+                }
+            }
+            ReactRequest::Run(sequence) => {
+                react.feed_text("ignored");
+                react.feed_result(MathRunner.run(&sequence).expect("runs"));
+            }
+            ReactRequest::Done(outcome) => {
+                assert!(react.is_done());
+                return (outcome, shown);
+            }
+        }
+    }
+}
+
+fn react_wins(texts: &[&str]) -> (Option<bool>, Option<bool>) {
+    let (outcome, _) = drive(&berths(), ReactLimits::default(), texts);
+    let score = score_react(&berths(), &outcome, &MathRunner).expect("a score");
+    (score.win.official(), score.win.strict())
+}
+
+#[test]
+fn a_loop_calls_reads_results_and_finishes() {
+    let texts = [
+        "Thought: two berths\nAction: {\"name\": \"multiply\", \"arguments\": {\"arg_0\": 2, \"arg_1\": 12}}\n\
+         Observation: 25\nFinish: 25",
+        "Action: {\"name\": \"add\", \"parameters\": {\"arg_1\": 3, \"arg_0\": 24}}",
+        "Thought: done\nFinish: 27 metres",
+    ];
+    let (outcome, shown) = drive(&berths(), ReactLimits::default(), &texts);
+    assert!(
+        shown[0].contains("Question: How long is the quay?")
+            && shown[0].contains("\"name\": \"sqrt\"")
+    );
+    assert_eq!(&shown[1..], ["Observation: 24", "Observation: 27"]);
+    assert_eq!(outcome.answer.as_deref(), Some("27 metres"));
+    assert_eq!((outcome.end, outcome.steps.len()), (ReactEnd::Finished, 3));
+    assert_eq!(
+        outcome.last_result().map(python_repr).as_deref(),
+        Some("27")
+    );
+    assert_eq!(react_wins(&texts), (Some(true), Some(true)));
+}
+
+#[test]
+fn what_cannot_be_read_or_run_is_told_and_the_loop_goes_on() {
+    let good = "Action: {\"name\": \"add\", \"arguments\": {\"arg_0\": 24, \"arg_1\": 3}}";
+    let texts = [
+        "I do not know.",
+        "Action: {\"name\": \"cos\", \"arguments\": {}}",
+        "{\"name\": \"add\", \"arguments\": {\"arg_0\": \"$var_1.result$\", \"arg_1\": 3}}",
+        "Action: {\"name\": \"add\"}",
+        good,
+        "Action: {\"name\": \"divide\", \"arguments\": {\"arg_0\": 1, \"arg_1\": 0}}",
+    ];
+    let (outcome, shown) = drive(&berths(), ReactLimits::default(), &texts);
+    for (line, expected) in shown[1..].iter().zip([
+        "error: no call could be read",
+        "error: no tool \"cos\" is on offer",
+        "error: no earlier call has the label \"var_1\"",
+        "error: add takes 2 arguments",
+        "27",
+        "error: divide: division by zero",
+    ]) {
+        let start = format!("Observation: {expected}");
+        assert!(line.starts_with(&start), "{line}");
+    }
+    assert_eq!(outcome.end, ReactEnd::Stopped);
+    // The last call that succeeded counts, whatever came after it.
+    assert_eq!(react_wins(&texts), (Some(true), Some(true)));
+    let score = score_react(&berths(), &outcome, &MathRunner).expect("a score");
+    assert!(score.parse_error && score.n_steps == 6);
+    let report = ReactReport::new(&[score]).expect("a score");
+    assert_eq!(report.win_strict.map(|estimate| estimate.value), Some(1.0));
+    assert_eq!(
+        (
+            report.n_run,
+            report.steps.value,
+            report.parse_error_rate.value
+        ),
+        (1, 6.0, 1.0)
+    );
+    assert!(ReactReport::new(&[]).is_err());
+}
+
+#[test]
+fn without_a_result_there_is_no_win_and_steps_are_limited() {
+    assert_eq!(react_wins(&["Finish: 27"]), (Some(false), Some(false)));
+    assert_eq!(react_wins(&[]), (Some(false), Some(false)));
+    let (outcome, _) = drive(&berths(), ReactLimits::default(), &["?"; 20]);
+    assert_eq!(
+        (outcome.end, outcome.steps.len()),
+        (ReactEnd::StepLimit, 10)
+    );
+    let none = ReactLimits {
+        max_steps: 0,
+        ..ReactLimits::default()
+    };
+    assert!(ReactLoop::new(&berths(), none).is_done());
+    let short = ReactLimits {
+        max_observation_characters: 2,
+        max_steps: 2,
+        ..ReactLimits::default()
+    };
+    let power = "Action: {\"name\": \"power\", \"arguments\": {\"arg_0\": 10, \"arg_1\": 5}}";
+    let (outcome, shown) = drive(&berths(), short, &[power, power]);
+    assert_eq!(shown[1], "Observation: 10 ... (cut)");
+    assert_eq!(
+        outcome.end,
+        ReactEnd::StepLimit,
+        "the last call is still run"
+    );
+    assert_eq!(
+        outcome.last_result().map(python_repr).as_deref(),
+        Some("100000")
+    );
+}

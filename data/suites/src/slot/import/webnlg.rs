@@ -1,0 +1,144 @@
+//! WebNLG's XML to rows: a text, and the triples that it verbalises.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use roxmltree::{Document, Node};
+use serde_json::{Map, Value};
+use tooltune_rows::text::SlotRow;
+use tooltune_rows::tools::read_text;
+
+use super::gold::{Gathered, row_of};
+use super::{ImportError, Imported};
+
+const FORMAT: &str =
+    "WebNLG's XML: entries with a category, triples `subject | predicate | object` and texts";
+
+/// Imports WebNLG 3.0.
+///
+/// `paths` are files or folders; the `.xml` files below a folder are read in the order of their
+/// paths. One row for each entry: the text is the first that is marked good, the first of all
+/// where none is. The gold holds the category, the subject of the first triple, and the objects of
+/// all triples by predicate, with blanks for `_` and without outer quotes; objects that share a
+/// predicate become an array of texts.
+///
+/// Entries without a text, as in the test sets without references, and those without triples are
+/// dropped.
+///
+/// # Errors
+///
+/// - a file cannot be read, is no XML, or an entry is not as WebNLG writes it
+///
+/// # Source
+///
+/// SLOT, appendix D.1; the example there drops the subject of the second triple.
+pub fn import_webnlg(paths: &[PathBuf]) -> Result<Imported, ImportError> {
+    let mut imported = Imported::default();
+    for path in paths {
+        for file in xml_files(path)? {
+            import_file(&file, &mut imported)?;
+        }
+    }
+    Ok(imported)
+}
+
+fn xml_files(path: &Path) -> Result<Vec<PathBuf>, ImportError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    let mut folders = vec![path.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let unlisted = |error| ImportError::Folder {
+            path: folder.clone(),
+            error,
+        };
+        for entry in fs::read_dir(&folder).map_err(unlisted)? {
+            let entry = entry.map_err(unlisted)?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(unlisted)?);
+            if kind.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "xml") {
+                files.push(path);
+            }
+        }
+    }
+    if files.is_empty() {
+        return Err(ImportError::NoFiles {
+            path: path.to_owned(),
+            kind: ".xml",
+        });
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn import_file(path: &Path, imported: &mut Imported) -> Result<(), ImportError> {
+    let text = read_text(path)?;
+    let bad = |place: String, reason: String| ImportError::Format {
+        place,
+        reason,
+        expected: FORMAT,
+    };
+    let document = Document::parse(&text)
+        .map_err(|error| bad(path.display().to_string(), error.to_string()))?;
+    let entries = document.descendants();
+    for entry in entries.filter(|node| node.has_tag_name("entry")) {
+        let line = document.text_pos_at(entry.range().start).row;
+        let place = format!("{}:{line}", path.display());
+        let outcome = entry_row(entry, &place).map_err(|reason| bad(place, reason))?;
+        imported.record(outcome);
+    }
+    Ok(())
+}
+
+/// A row, why there is none, or what is wrong with the entry.
+fn entry_row(entry: Node<'_, '_>, place: &str) -> Result<Result<SlotRow, &'static str>, String> {
+    let category = entry.attribute("category");
+    let category = category.ok_or("the entry has no category")?;
+    let texts = || entry.children().filter(|node| node.has_tag_name("lex"));
+    let good = texts().find(|text| text.attribute("comment") == Some("good"));
+    let Some(text) = good.or_else(|| texts().next()) else {
+        return Ok(Err("the entry has no text"));
+    };
+    let mut children = entry.children();
+    let triples = children.find(|node| node.has_tag_name("modifiedtripleset"));
+    let triples = triples.ok_or("the entry has no modifiedtripleset")?;
+    let mut first_subject = None;
+    let mut properties = Gathered::default();
+    for triple in triples
+        .children()
+        .filter(|node| node.has_tag_name("mtriple"))
+    {
+        let triple = content(triple);
+        let parts: Vec<&str> = triple.split(" | ").collect();
+        let [subject, predicate, object] = parts.as_slice() else {
+            return Err(format!("{triple:?} is no triple"));
+        };
+        first_subject.get_or_insert_with(|| plain(subject));
+        properties.add(predicate.trim(), plain(object).into());
+    }
+    let Some(subject) = first_subject else {
+        return Ok(Err("the entry has no triples"));
+    };
+    let mut gold = Map::new();
+    gold.insert("category".to_owned(), category.into());
+    gold.insert("subject".to_owned(), subject.into());
+    let properties = Value::Object(properties.into_fields());
+    gold.insert("properties".to_owned(), properties);
+    Ok(Ok(row_of(place.to_owned(), &content(text), gold)))
+}
+
+fn content(node: Node<'_, '_>) -> String {
+    let texts = node.descendants().filter(Node::is_text);
+    texts.filter_map(|text| text.text()).collect()
+}
+
+/// A name of DBpedia as people write it.
+fn plain(name: &str) -> String {
+    let name = name.trim().replace('_', " ");
+    let inner = name
+        .strip_prefix('"')
+        .and_then(|name| name.strip_suffix('"'));
+    inner.unwrap_or(&name).to_owned()
+}

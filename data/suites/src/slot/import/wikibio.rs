@@ -1,0 +1,104 @@
+//! WikiBio's boxes and sentences to rows.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use tooltune_rows::text::SlotRow;
+use tooltune_rows::tools::read_text;
+
+use super::gold::row_of;
+use super::{ImportError, Imported};
+
+/// Fields that say nothing about the person.
+const NOT_FACTS: [&str; 3] = ["image", "caption", "article_title"];
+
+/// A field without a value.
+const NONE: &str = "<none>";
+
+/// Imports WikiBio: a `.box` file, and a file with one text for each of its lines.
+///
+/// A line of the box holds `field_1:token` items with tabs between them; the tokens of a field are
+/// joined by blanks. A field is kept if its value stands in the text, whole tokens only, since the
+/// texts do not say all that the boxes do. Fields are sorted by name. The files are lower case and
+/// tokenized, and stay so.
+///
+/// Persons of whose fields none is kept are dropped; fields that are not kept are counted.
+///
+/// # Errors
+///
+/// - a file cannot be read, or the two have different numbers of lines
+/// - an item of a box has no `:`
+///
+/// # Source
+///
+/// SLOT, appendix D.1; the format is that of the original release of WikiBio.
+pub fn import_wikibio(box_path: &Path, text_path: &Path) -> Result<Imported, ImportError> {
+    let (boxes, texts) = (read_text(box_path)?, read_text(text_path)?);
+    let (n_boxes, n_texts) = (boxes.lines().count(), texts.lines().count());
+    if n_boxes != n_texts {
+        return Err(ImportError::Lengths {
+            first: box_path.to_owned(),
+            n_first: n_boxes,
+            second: text_path.to_owned(),
+            n_second: n_texts,
+        });
+    }
+    let mut imported = Imported::default();
+    for (line_idx, (person, text)) in boxes.lines().zip(texts.lines()).enumerate() {
+        let id = format!("{}:{}", box_path.display(), line_idx + 1);
+        let fields = fields(person).map_err(|item| ImportError::Format {
+            place: id.clone(),
+            reason: format!("{item:?} has no colon"),
+            expected: "items `field_1:token` with tabs between them",
+        })?;
+        let outcome = person_row(id, fields, text.trim(), &mut imported);
+        imported.record(outcome);
+    }
+    Ok(imported)
+}
+
+/// The values of a line by field.
+fn fields(person: &str) -> Result<BTreeMap<&str, Vec<&str>>, &str> {
+    let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let items = person.split('\t').filter(|item| !item.trim().is_empty());
+    for item in items {
+        let (name, token) = item.split_once(':').ok_or(item)?;
+        let numbered = name.rsplit_once('_').filter(|(field, number)| {
+            !field.is_empty() && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+        });
+        let field = numbered.map_or(name, |(field, _)| field);
+        fields.entry(field).or_default().push(token);
+    }
+    Ok(fields)
+}
+
+fn person_row(
+    id: String,
+    fields: BTreeMap<&str, Vec<&str>>,
+    text: &str,
+    imported: &mut Imported,
+) -> Result<SlotRow, &'static str> {
+    if text.is_empty() {
+        return Err("the text is empty");
+    }
+    let spaced = format!(" {text} ");
+    let mut gold = Map::new();
+    for (field, tokens) in fields {
+        let value = tokens.join(" ");
+        if value.is_empty() || value == NONE || field.is_empty() {
+            continue;
+        }
+        if NOT_FACTS.contains(&field) {
+            imported.leave_out("a field of the page, not of the person");
+        } else if spaced.contains(&format!(" {value} ")) {
+            gold.insert(field.to_owned(), Value::from(value));
+        } else {
+            imported.leave_out("a field whose value is not in the text");
+        }
+    }
+    match gold.is_empty() {
+        true => Err("no field's value is in the text"),
+        false => Ok(row_of(id, text, gold)),
+    }
+}

@@ -1,0 +1,34 @@
+//! SLOT: a completion, a JSON Schema and a gold object to schema accuracy and content similarity.
+//!
+//! Schema accuracy asks whether the raw completion is one JSON text that is valid under the row's
+//! schema; content similarity compares the values at equal paths by sentence embedding.
+//! The two are independent: a completion that breaks the schema still earns similarity, as in
+//! the paper's Table 3, so a low schema accuracy beside a high similarity is no contradiction.
+//! Embeddings are lenient (`1887` and `1888` are .7 alike), which is why exact-match F is
+//! reported beside them.
+
+mod complexity;
+mod dataset;
+mod encoder;
+mod error;
+pub mod import;
+mod leaves;
+mod report;
+mod row;
+mod schema_check;
+mod similarity;
+
+pub use super::bootstrap::Estimate;
+pub use complexity::{Complexity, json_complexity, json_depth};
+pub use dataset::{
+    ComplexityScore, DatasetScore, DepthScore, GroupMean, SlotRow, score_dataset, slot_means,
+};
+pub use encoder::Embeddings;
+pub use encoder::{HashEncoder, SentenceEncoder};
+pub use error::ScoreError;
+pub use leaves::{leaves, scalar_text};
+pub use report::{Cell, ReportRow, before_after_rows, markdown_table};
+pub use row::{Metrics, RowScore, score_row};
+pub use schema_check::{SchemaChecker, SchemaMode, Violation};
+pub(super) use similarity::is_blank;
+pub use similarity::{Agreement, content_agreement, value_similarity};

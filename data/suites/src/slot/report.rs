@@ -1,0 +1,238 @@
+//! Data-set scores to the rows of a before-and-after table, and the table to Markdown.
+//!
+//! Rows are data; who prints them to a terminal lays them out anew.
+//! A depth that one of the two runs lacks shows a dash there, never a zero.
+
+use serde::Serialize;
+
+use super::dataset::{DatasetScore, GroupMean};
+use super::row::Metrics;
+use crate::bootstrap::Estimate;
+
+/// What a table calls each metric, in the order of [`Metrics::NAMES`].
+const LABELS: [&str; 7] = [
+    "JSON parses",
+    "schema accuracy",
+    "schema accuracy, strict keys",
+    "content similarity",
+    "exact-match F",
+    "exact match",
+    "mean of schema and content",
+];
+
+/// Metrics that are shown again for each depth, as positions in [`LABELS`].
+const DEPTH_COLUMNS: [usize; 4] = [1, 2, 3, 4];
+
+/// One line of the table: a metric over all rows or over those of one depth.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ReportRow {
+    /// Name of the metric, such as `schema_accuracy`.
+    pub metric: &'static str,
+    /// What a reader calls it.
+    pub label: &'static str,
+    /// Depth of the gold values; absent for the line over all rows.
+    pub depth: Option<usize>,
+    /// Number of rows behind the line, of the run that has more.
+    pub n: usize,
+    /// Value before training.
+    pub before: Option<Cell>,
+    /// Value after training.
+    pub after: Option<Cell>,
+}
+
+/// One value of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Cell {
+    /// Fraction in 0..=1.
+    pub value: f64,
+    /// Ends of the 95 % interval, where the score has one.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl From<Estimate> for Cell {
+    fn from(estimate: Estimate) -> Self {
+        let Estimate { value, low, high } = estimate;
+        Self {
+            value,
+            interval: Some((low, high)),
+        }
+    }
+}
+
+impl From<GroupMean> for Cell {
+    fn from(mean: GroupMean) -> Self {
+        match mean {
+            GroupMean::Estimate(estimate) => estimate.into(),
+            GroupMean::Value(value) => Self {
+                value,
+                interval: None,
+            },
+        }
+    }
+}
+
+/// Lines up two scores: every metric over all rows, then the main ones by depth.
+pub fn before_after_rows(before: &DatasetScore, after: &DatasetScore) -> Vec<ReportRow> {
+    let (old, new) = (before.overall.columns(), after.overall.columns());
+    let mut rows: Vec<ReportRow> = (0..LABELS.len())
+        .map(|column| ReportRow {
+            metric: Metrics::<f64>::NAMES[column],
+            label: LABELS[column],
+            depth: None,
+            n: before.n.max(after.n),
+            before: Some(old[column].into()),
+            after: Some(new[column].into()),
+        })
+        .collect();
+    let mut depths: Vec<usize> = before
+        .by_depth
+        .iter()
+        .chain(&after.by_depth)
+        .map(|one| one.depth)
+        .collect();
+    depths.sort_unstable();
+    depths.dedup();
+    for depth in depths {
+        rows.extend(DEPTH_COLUMNS.map(|column| depth_row((before, after), depth, column)));
+    }
+    rows
+}
+
+fn depth_row(
+    (before, after): (&DatasetScore, &DatasetScore),
+    depth: usize,
+    column: usize,
+) -> ReportRow {
+    let at_depth = |score: &DatasetScore| {
+        score
+            .by_depth
+            .iter()
+            .find(|one| one.depth == depth)
+            .map(|one| (one.n, Cell::from(one.metrics.columns()[column])))
+    };
+    let (before, after) = (at_depth(before), at_depth(after));
+    ReportRow {
+        metric: Metrics::<f64>::NAMES[column],
+        label: LABELS[column],
+        depth: Some(depth),
+        n: before
+            .iter()
+            .chain(&after)
+            .map(|(n, _)| *n)
+            .max()
+            .unwrap_or(0),
+        before: before.map(|(_, cell)| cell),
+        after: after.map(|(_, cell)| cell),
+    }
+}
+
+impl ReportRow {
+    /// The line's texts: metric, rows, before, after, gain in percentage points.
+    pub fn texts(&self) -> [String; 5] {
+        let label = match self.depth {
+            None => self.label.to_owned(),
+            Some(depth) => format!("{}, depth {depth}", self.label),
+        };
+        let gain = match (self.before, self.after) {
+            (Some(before), Some(after)) => format!("{:+.1}", 100.0 * (after.value - before.value)),
+            _ => DASH.to_owned(),
+        };
+        [
+            label,
+            self.n.to_string(),
+            percent(self.before),
+            percent(self.after),
+            gain,
+        ]
+    }
+}
+
+/// Stands where a run has no rows.
+const DASH: &str = "-";
+
+/// Headings of the five columns of [`ReportRow::texts`].
+const HEADINGS: [&str; 5] = ["metric", "n", "before %", "after %", "gain"];
+
+/// Renders report rows as a Markdown table, in per cent with one decimal.
+pub fn markdown_table(rows: &[ReportRow]) -> String {
+    let mut table = format!("| {} |\n|---|--:|--:|--:|--:|\n", HEADINGS.join(" | "));
+    for row in rows {
+        table.push_str(&format!("| {} |\n", row.texts().join(" | ")));
+    }
+    table
+}
+
+fn percent(cell: Option<Cell>) -> String {
+    let Some(Cell { value, interval }) = cell else {
+        return DASH.to_owned();
+    };
+    let value = 100.0 * value;
+    match interval {
+        None => format!("{value:.1}"),
+        Some((low, high)) => format!("{value:.1} [{:.1}, {:.1}]", 100.0 * low, 100.0 * high),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::{HashEncoder, SlotRow, score_dataset};
+    use serde_json::{Value, json};
+
+    fn score(raw: &str, golds: &[Value]) -> DatasetScore {
+        let schema = json!({"type": "object"});
+        let rows: Vec<SlotRow<'_>> = golds
+            .iter()
+            .map(|gold| SlotRow {
+                raw,
+                schema: &schema,
+                gold,
+            })
+            .collect();
+        score_dataset(&rows, &HashEncoder).expect("usable rows").0
+    }
+
+    #[test]
+    fn every_metric_is_shown_over_all_rows_and_the_main_ones_by_depth() {
+        let golds = [json!({"a": 1}), json!({"a": {"b": 1}})];
+        let rows = before_after_rows(&score("none", &golds), &score(r#"{"a": 1}"#, &golds));
+        let lines: Vec<String> = rows.iter().map(|row| row.texts().join(" | ")).collect();
+        assert_eq!(
+            lines,
+            [
+                "JSON parses | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "schema accuracy | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "schema accuracy, strict keys | 2 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "content similarity | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
+                "exact-match F | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
+                "exact match | 2 | 0.0 [0.0, 0.0] | 50.0 [0.0, 100.0] | +50.0",
+                "mean of schema and content | 2 | 0.0 [0.0, 0.0] | 75.0 [50.0, 100.0] | +75.0",
+                "schema accuracy, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "schema accuracy, strict keys, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "content similarity, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "exact-match F, depth 1 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "schema accuracy, depth 2 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "schema accuracy, strict keys, depth 2 | 1 | 0.0 [0.0, 0.0] | 100.0 [100.0, 100.0] | +100.0",
+                "content similarity, depth 2 | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | +0.0",
+                "exact-match F, depth 2 | 1 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | +0.0",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_depth_that_one_run_lacks_shows_a_dash() {
+        let rows = before_after_rows(
+            &score("{}", &[json!({})]),
+            &score("{}", &[json!({}), json!({"a": {}})]),
+        );
+        let table = markdown_table(&rows);
+        assert!(
+            table.starts_with("| metric | n | before % | after % | gain |\n|---|"),
+            "{table}"
+        );
+        assert!(
+            table.contains("| content similarity, depth 2 | 1 | - | 0.0 [0.0, 0.0] | - |\n"),
+            "{table}"
+        );
+    }
+}

@@ -1,0 +1,339 @@
+//! One completion to its row of numbers.
+//!
+//! A completion that does not parse, or that takes too much work, scores zero and is never an error:
+//! its violation says which. Only an unusable schema or a failing encoder keeps a row from being scored.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tooltune_rows::json;
+use tooltune_rows::json_schema::BUDGET;
+
+use super::complexity::json_depth;
+use super::dataset::SlotRow;
+use super::encoder::{Embeddings, SentenceEncoder};
+use super::error::ScoreError;
+use super::schema_check::{SchemaChecker, SchemaMode, Violation};
+use super::similarity::{Agreement, Comparison};
+
+/// The scores of one completion.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RowScore {
+    /// Whether the completion is one JSON text and nothing else.
+    pub parses: bool,
+    /// Whether it parses and is valid under the schema.
+    pub schema: bool,
+    /// Whether it parses and is valid under the schema with closed objects and required keys.
+    pub strict_keys: bool,
+    /// Content similarity; zero if it does not parse.
+    pub content: Agreement,
+    /// Agreement in which only equal texts count; zero if it does not parse.
+    pub exact: Agreement,
+    /// Whether it equals the gold as JSON: key order free, 1 and 1.0 equal, `"1"` and 1 not.
+    pub exact_match: bool,
+    /// Depth of the gold value.
+    pub gold_depth: usize,
+    /// The rules of the plain schema that it breaks; one of rule `json` if it does not parse, and one
+    /// of rule `budget` if judging it takes more work than a completion may.
+    pub violations: Vec<Violation>,
+}
+
+/// One value for each metric of the suite, all as fractions in 0..=1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Metrics<T> {
+    /// Completions that are one JSON text.
+    pub parse_rate: T,
+    /// Completions that are valid under their schema.
+    pub schema_accuracy: T,
+    /// Completions that are valid under the strict form of their schema.
+    pub strict_keys_accuracy: T,
+    /// Mean F of content similarity.
+    pub content_similarity: T,
+    /// Mean F over leaves with equal texts.
+    pub exact_match_f: T,
+    /// Completions that equal their gold.
+    pub exact_match: T,
+    /// Mean of schema accuracy and content similarity: SLOT's rule for choosing a checkpoint.
+    pub mean: T,
+}
+
+impl<T: Copy> Metrics<T> {
+    /// Names of the metrics, in the order of [`Metrics::columns`].
+    pub const NAMES: [&'static str; 7] = [
+        "parse_rate",
+        "schema_accuracy",
+        "strict_keys_accuracy",
+        "content_similarity",
+        "exact_match_f",
+        "exact_match",
+        "mean",
+    ];
+
+    /// The values in the order of [`Metrics::NAMES`].
+    pub fn columns(&self) -> [T; 7] {
+        [
+            self.parse_rate,
+            self.schema_accuracy,
+            self.strict_keys_accuracy,
+            self.content_similarity,
+            self.exact_match_f,
+            self.exact_match,
+            self.mean,
+        ]
+    }
+
+    pub(super) fn from_columns(columns: [T; 7]) -> Self {
+        let [parse_rate, schema_accuracy, strict_keys_accuracy, rest @ ..] = columns;
+        let [content_similarity, exact_match_f, exact_match, mean] = rest;
+        Self {
+            parse_rate,
+            schema_accuracy,
+            strict_keys_accuracy,
+            content_similarity,
+            exact_match_f,
+            exact_match,
+            mean,
+        }
+    }
+}
+
+impl RowScore {
+    /// This row's contribution to the means of a data set.
+    pub fn metrics(&self) -> Metrics<f64> {
+        let indicator = |holds: bool| if holds { 1.0 } else { 0.0 };
+        Metrics {
+            parse_rate: indicator(self.parses),
+            schema_accuracy: indicator(self.schema),
+            strict_keys_accuracy: indicator(self.strict_keys),
+            content_similarity: self.content.f,
+            exact_match_f: self.exact.f,
+            exact_match: indicator(self.exact_match),
+            mean: f64::midpoint(indicator(self.schema), self.content.f),
+        }
+    }
+}
+
+/// Scores one raw completion against its row's schema and gold value.
+///
+/// For more than a few rows use [`super::score_dataset`], which encodes each text once.
+///
+/// # Errors
+///
+/// - the schema is unusable, or the encoder fails
+pub fn score_row(
+    raw: &str,
+    schema: &Value,
+    gold: &Value,
+    encoder: &dyn SentenceEncoder,
+) -> Result<RowScore, ScoreError> {
+    let checked = CheckedRow::new(&SlotRow { raw, schema, gold }, &mut Checkers::default())?;
+    let embeddings = Embeddings::of(checked.texts(), encoder)?;
+    Ok(checked.score(&embeddings))
+}
+
+/// The checkers of earlier rows: data sets have a few hundred schemas, or one per row, and the second
+/// kind must not fill the memory.
+#[derive(Debug, Default)]
+pub(super) struct Checkers {
+    kept: HashMap<String, Arc<RowCheckers>>,
+}
+
+#[derive(Debug)]
+struct RowCheckers {
+    plain: SchemaChecker,
+    strict: SchemaChecker,
+}
+
+impl Checkers {
+    fn of(&mut self, schema: &Value) -> Result<Arc<RowCheckers>, ScoreError> {
+        const MAX_KEPT_SCHEMAS: usize = 512;
+        let key = schema.to_string();
+        if let Some(kept) = self.kept.get(&key) {
+            return Ok(Arc::clone(kept));
+        }
+        let checkers = Arc::new(RowCheckers {
+            plain: SchemaChecker::new(schema, SchemaMode::Schema)?,
+            strict: SchemaChecker::new(schema, SchemaMode::StrictKeys)?,
+        });
+        if self.kept.len() >= MAX_KEPT_SCHEMAS {
+            self.kept.clear();
+        }
+        self.kept.insert(key, Arc::clone(&checkers));
+        Ok(checkers)
+    }
+}
+
+/// A row of which all is known but the likeness of differing texts.
+#[derive(Debug)]
+pub(super) struct CheckedRow {
+    comparison: Option<Comparison>,
+    score: RowScore,
+}
+
+impl CheckedRow {
+    /// # Errors
+    ///
+    /// - the schema is unusable, whether or not the completion parses
+    pub(super) fn new(row: &SlotRow<'_>, checkers: &mut Checkers) -> Result<Self, ScoreError> {
+        let RowCheckers { plain, strict } = &*checkers.of(row.schema)?;
+        let gold_depth = json_depth(row.gold);
+        let pred = match json::parse(row.raw) {
+            Ok(pred) => pred,
+            Err(error) => {
+                return Ok(Self {
+                    comparison: None,
+                    score: unscored("json", &error, gold_depth),
+                });
+            }
+        };
+        let comparison = match Comparison::new(&pred, row.gold) {
+            Ok(comparison) => comparison,
+            Err(error) => {
+                return Ok(Self {
+                    comparison: None,
+                    score: unscored(BUDGET, &error, gold_depth),
+                });
+            }
+        };
+        let violations = plain.errors(&pred);
+        let score = RowScore {
+            parses: true,
+            schema: violations.is_empty(),
+            strict_keys: strict.is_valid(&pred),
+            content: Agreement::default(),
+            exact: comparison.exact(),
+            exact_match: is_same_json(&pred, row.gold),
+            gold_depth,
+            violations,
+        };
+        Ok(Self {
+            comparison: Some(comparison),
+            score,
+        })
+    }
+
+    /// The texts whose vectors [`CheckedRow::score`] needs.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.comparison.iter().flat_map(Comparison::texts)
+    }
+
+    pub(super) fn score(self, embeddings: &Embeddings) -> RowScore {
+        match self.comparison {
+            Some(comparison) => RowScore {
+                content: comparison.content(embeddings),
+                ..self.score
+            },
+            None => self.score,
+        }
+    }
+}
+
+/// The score of a completion that is not read or not compared.
+fn unscored(rule: &str, error: &dyn Error, gold_depth: usize) -> RowScore {
+    let violation = Violation {
+        rule: rule.to_owned(),
+        path: String::new(),
+        message: error.to_string(),
+    };
+    RowScore {
+        parses: false,
+        schema: false,
+        strict_keys: false,
+        content: Agreement::default(),
+        exact: Agreement::default(),
+        exact_match: false,
+        gold_depth,
+        violations: vec![violation],
+    }
+}
+
+fn is_same_json(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => {
+            left == right || (left.is_f64() || right.is_f64()) && left.as_f64() == right.as_f64()
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(l, r)| is_same_json(l, r))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .all(|(key, field)| right.get(key).is_some_and(|r| is_same_json(field, r)))
+        }
+        _ => left == right,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::HashEncoder;
+    use serde_json::json;
+
+    fn score(raw: &str) -> RowScore {
+        let schema = json!({
+            "type": "object",
+            "properties": {"guest": {"type": "string"}, "nights": {"type": "integer"}},
+            "required": ["guest"],
+        });
+        let gold = json!({"guest": "Ida Brandt", "nights": 3});
+        score_row(raw, &schema, &gold, &HashEncoder).expect("a usable schema")
+    }
+
+    #[test]
+    fn the_gold_itself_scores_one_everywhere() {
+        let perfect = score(r#" {"nights": 3.0, "guest": "Ida Brandt"} "#);
+        assert_eq!(perfect.metrics().columns(), [1.0; 7]);
+        assert_eq!(perfect.violations, []);
+        assert_eq!(perfect.gold_depth, 1);
+    }
+
+    #[test]
+    fn a_completion_with_prose_around_it_scores_zero_everywhere() {
+        let prose = score("Here you are: {\"guest\": \"Ida Brandt\", \"nights\": 3}");
+        assert_eq!(prose.metrics().columns(), [0.0; 7]);
+        assert_eq!(prose.violations[0].rule, "json");
+    }
+
+    #[test]
+    fn a_broken_schema_does_not_zero_the_similarity() {
+        let typed_wrong = score(r#"{"guest": "Ida Brandt", "nights": "3"}"#);
+        assert!(!typed_wrong.schema && !typed_wrong.exact_match);
+        assert_eq!(typed_wrong.content.f, 1.0);
+        assert_eq!(typed_wrong.metrics().mean, 0.5);
+        assert_eq!(typed_wrong.violations[0].path, "/nights");
+    }
+
+    #[test]
+    fn the_plain_and_the_strict_schema_are_judged_apart() {
+        let partial = score(r#"{"guest": "Ida Brandt"}"#);
+        assert!(partial.schema && !partial.strict_keys);
+        assert_eq!(partial.exact.recall, 0.5);
+    }
+
+    #[test]
+    fn an_unusable_schema_is_an_error_even_if_the_completion_does_not_parse() {
+        let schema = json!({"type": 7});
+        let error = score_row("oops", &schema, &json!({}), &HashEncoder).expect_err("unusable");
+        assert!(matches!(error, ScoreError::Schema { .. }));
+    }
+
+    #[test]
+    fn a_completion_that_takes_too_much_work_is_broken_and_says_so() {
+        // Definitions that lead to the same place twice, seen by what no memory helps with.
+        let mut definitions = json!({"d0": {"type": "object", "unevaluatedProperties": true}});
+        for i in 1..=40 {
+            let below = json!({"properties": {"a": {"$ref": format!("#/$defs/d{}", i - 1)}}});
+            definitions[format!("d{i}")] = json!({"allOf": [below, below]});
+        }
+        let schema = json!({"$defs": definitions, "$ref": "#/$defs/d40"});
+        let raw = format!("{}{{}}{}", r#"{"a": "#.repeat(40), "}".repeat(40));
+        let score = score_row(&raw, &schema, &json!({}), &HashEncoder).expect("a usable schema");
+        assert!(score.parses && !score.schema && !score.strict_keys);
+        assert_eq!(score.violations[0].rule, BUDGET);
+    }
+}

@@ -1,0 +1,201 @@
+//! Responses to the JSON Schema that they have in common, as the released schemas were made.
+//!
+//! Only types, properties, items and `required` are inferred: no enumerations, formats or bounds.
+//! Whole and other numbers are both `number`. A null beside another kind says only that the
+//! property is not required, so a response with such a null is not valid under its own schema; the
+//! released schemas are so, too.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+/// Infers the schema of one response or of several.
+///
+/// Properties keep the order in which they are first met. A property is required if every object
+/// has it with another value than null. Values of different kinds, and the items of lists that are
+/// all empty, have the schema `{}`.
+///
+/// # Source
+///
+/// "How Good Are LLMs at Processing Tool Outputs?", appendix C.2 and Figure 15.
+pub fn infer_schema<'v>(responses: impl IntoIterator<Item = &'v Value>) -> Value {
+    schema_of(&responses.into_iter().collect::<Vec<_>>())
+}
+
+/// The name that JSON Schema has for a kind of value.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn schema_of(values: &[&Value]) -> Value {
+    let known = || values.iter().filter(|value| !value.is_null());
+    let Some(first) = known().chain(values).next() else {
+        return json!({});
+    };
+    if known().any(|value| kind(value) != kind(first)) {
+        return json!({});
+    }
+    match first {
+        Value::Object(_) => object_schema(known().filter_map(|value| value.as_object())),
+        Value::Array(_) => {
+            let items = known().filter_map(|value| value.as_array()).flatten();
+            json!({"type": "array", "items": schema_of(&items.collect::<Vec<_>>())})
+        }
+        scalar => json!({"type": kind(scalar)}),
+    }
+}
+
+fn object_schema<'v>(objects: impl Iterator<Item = &'v Map<String, Value>>) -> Value {
+    let mut n_objects = 0;
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut columns: Vec<(&str, Vec<&Value>)> = Vec::new();
+    for object in objects {
+        n_objects += 1;
+        for (key, field) in object {
+            let place = *places.entry(key).or_insert(columns.len());
+            match columns.get_mut(place) {
+                Some((_, fields)) => fields.push(field),
+                None => columns.push((key, vec![field])),
+            }
+        }
+    }
+    let is_required = |fields: &[&Value]| {
+        fields.len() == n_objects && fields.iter().all(|field| !field.is_null())
+    };
+    let required: Vec<&str> = columns
+        .iter()
+        .filter(|(_, fields)| is_required(fields))
+        .map(|(key, _)| *key)
+        .collect();
+    let properties: Map<String, Value> = columns
+        .iter()
+        .map(|(key, fields)| ((*key).to_owned(), schema_of(fields)))
+        .collect();
+    let mut schema = json!({"type": "object", "properties": properties});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::{SchemaChecker, SchemaMode};
+    use crate::toolqa::documents::any_document;
+    use proptest::prelude::*;
+
+    fn infer(response: &Value) -> Value {
+        infer_schema([response])
+    }
+
+    #[test]
+    fn kinds_have_their_names_and_all_numbers_are_numbers() {
+        let response = json!({"a": 1, "b": 1.5, "c": "x", "d": true, "e": [1, 2.5], "f": null});
+        let properties = json!({
+            "a": {"type": "number"}, "b": {"type": "number"}, "c": {"type": "string"},
+            "d": {"type": "boolean"}, "e": {"type": "array", "items": {"type": "number"}},
+            "f": {"type": "null"},
+        });
+        let schema = json!({
+            "type": "object", "properties": properties, "required": ["a", "b", "c", "d", "e"],
+        });
+        assert_eq!(infer(&response), schema);
+        assert_eq!(infer(&json!("x")), json!({"type": "string"}));
+    }
+
+    #[test]
+    fn a_property_is_required_if_it_is_everywhere_and_never_null() {
+        let response = json!([{"a": 1, "b": null}, {"c": 3, "a": 2, "b": "x"}]);
+        let schema = infer(&response);
+        let keys: Vec<&String> = schema["items"]["properties"]
+            .as_object()
+            .expect("an object")
+            .keys()
+            .collect();
+        assert_eq!(keys, ["a", "b", "c"]);
+        assert_eq!(
+            schema["items"]["properties"]["b"],
+            json!({"type": "string"})
+        );
+        assert_eq!(schema["items"]["required"], json!(["a"]));
+    }
+
+    #[test]
+    fn nothing_required_is_no_keyword_and_nothing_known_is_the_empty_schema() {
+        assert_eq!(
+            infer(&json!({})),
+            json!({"type": "object", "properties": {}})
+        );
+        assert_eq!(infer(&json!([])), json!({"type": "array", "items": {}}));
+        assert_eq!(infer_schema([]), json!({}));
+        let mixed = json!([{"a": 1}, {"a": "x"}, {"a": null}, {"a": {"b": 1}}]);
+        let schema = json!({"type": "array", "items": {"type": "object", "properties": {"a": {}}}});
+        assert_eq!(infer(&mixed), schema);
+    }
+
+    #[test]
+    fn objects_of_several_lists_and_responses_are_joined() {
+        let responses = [
+            json!({"l": [{"a": [{}]}]}),
+            json!({"l": [{"a": [{"b": 1}]}, {}]}),
+        ];
+        let inner = json!({"type": "object", "properties": {"b": {"type": "number"}}});
+        let item =
+            json!({"type": "object", "properties": {"a": {"type": "array", "items": inner}}});
+        let schema = json!({
+            "type": "object",
+            "properties": {"l": {"type": "array", "items": item}},
+            "required": ["l"],
+        });
+        assert_eq!(infer_schema(&responses), schema);
+    }
+
+    fn is_valid(schema: &Value, response: &Value) -> bool {
+        let checker = SchemaChecker::new(schema, SchemaMode::Schema).expect("a schema");
+        checker.is_valid(response)
+    }
+
+    #[test]
+    fn a_null_beside_another_kind_is_not_valid() {
+        let response = json!([1, null]);
+        assert!(!is_valid(&infer(&response), &response));
+    }
+
+    fn without_nulls(value: &Value) -> Value {
+        match value {
+            Value::Object(fields) => fields
+                .iter()
+                .filter(|(_, field)| !field.is_null())
+                .map(|(key, field)| (key.clone(), without_nulls(field)))
+                .collect::<Map<_, _>>()
+                .into(),
+            Value::Array(items) => {
+                let items = items.iter().filter(|item| !item.is_null());
+                items.map(without_nulls).collect()
+            }
+            scalar => scalar.clone(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn responses_without_nulls_are_valid_under_their_schema(
+            documents in prop::collection::vec(any_document(), 1..4)
+        ) {
+            let known = documents.iter().filter(|document| !document.is_null());
+            let responses: Vec<Value> = known.map(without_nulls).collect();
+            let schema = infer_schema(&responses);
+            for response in &responses {
+                prop_assert!(is_valid(&schema, response), "{} {}", response, schema);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The schemas that prompts show: inferred from responses, or those of a folder.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tooltune_rows::json::{Style, dumps};
+use tooltune_rows::tools::{ToolsError, read_json, read_text};
+
+use super::error::ToolQaError;
+use super::rows::{ToolQaRow, nothing};
+use super::schema::infer_schema;
+
+/// Where the schemas of prompts come from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Schemas {
+    /// Each is inferred from the row's own response.
+    #[default]
+    Inferred,
+    /// By endpoint, as texts.
+    Given(BTreeMap<String, String>),
+}
+
+impl Schemas {
+    /// Reads a folder with one `<endpoint>.json` for each endpoint.
+    ///
+    /// # Errors
+    ///
+    /// - the folder or a file cannot be read, or a file is not JSON
+    /// - the folder holds no `.json` file
+    pub fn read(folder: &Path) -> Result<Self, ToolQaError> {
+        let unreadable = |error| ToolsError::Unreadable {
+            path: folder.to_owned(),
+            error,
+        };
+        let mut by_endpoint = BTreeMap::new();
+        for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            let endpoint = path.file_stem().and_then(|stem| stem.to_str());
+            let is_json = path
+                .extension()
+                .is_some_and(|extension| extension == "json");
+            if let (Some(endpoint), true) = (endpoint, is_json) {
+                read_json(&path)?;
+                by_endpoint.insert(endpoint.to_owned(), read_text(&path)?);
+            }
+        }
+        match by_endpoint.is_empty() {
+            true => Err(nothing(folder, "schemas (one <endpoint>.json each)")),
+            false => Ok(Self::Given(by_endpoint)),
+        }
+    }
+
+    /// The schema's text for a row.
+    ///
+    /// # Errors
+    ///
+    /// - schemas were given, but none for the row's endpoint
+    pub fn text(&self, row: &ToolQaRow) -> Result<String, ToolQaError> {
+        let response = &row.response;
+        match self {
+            Self::Inferred => Ok(dumps(&infer_schema([&response.response]), Style::Python)),
+            Self::Given(by_endpoint) => match by_endpoint.get(&response.endpoint) {
+                Some(text) => Ok(text.clone()),
+                None => Err(ToolQaError::MissingSchema {
+                    endpoint: response.endpoint.clone(),
+                }),
+            },
+        }
+    }
+}

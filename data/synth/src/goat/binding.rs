@@ -1,0 +1,253 @@
+//! A connected set of APIs in, executed calls with bound arguments out.
+//!
+//! Calls come first and words later: one edge is drawn for each parameter that an earlier call can
+//! fill, the other values are drawn from the tables, and every call is executed before anything is
+//! said about it. The decision to question: a choice such as "the cheapest" is rejected where it
+//! ties or where the list has one row, so that a query never has two right answers.
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value, json};
+use tooltune_rows::batches::SeededRandom;
+
+use super::api::{By, Field, Kind, Operation, Parameter, Pick, Values};
+use super::catalogue::{Catalogue, Edge};
+use super::executor::{GoatExecutor, compare};
+use crate::slot::{chance, pick};
+
+/// Percentage of optional arguments of the last calls that are given.
+const OPTIONAL_PERCENT: usize = 20;
+
+/// One executed call.
+#[derive(Debug, Clone)]
+pub(super) struct BoundCall {
+    pub(super) api_idx: usize,
+    pub(super) arguments: Vec<Argument>,
+    pub(super) output: Value,
+    /// The choice by which later calls take a row of the output; one for all of them.
+    pub(super) pick: Option<&'static Pick>,
+    /// Whether no later call takes anything of the output.
+    pub(super) is_sink: bool,
+}
+
+/// One argument and where it came from.
+#[derive(Debug, Clone)]
+pub(super) struct Argument {
+    pub(super) parameter: &'static Parameter,
+    pub(super) value: Value,
+    /// An output of an earlier call; `None` if the query states the value.
+    pub(super) source: Option<Source>,
+}
+
+/// An output of an earlier call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source {
+    pub(super) call: usize,
+    pub(super) field: &'static Field,
+}
+
+/// Why a draw gave no calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rejection {
+    /// The drawn edges do not connect the set.
+    Unlinked,
+    /// A call failed, or a choice was ambiguous.
+    NoValue,
+}
+
+impl BoundCall {
+    pub(super) fn arguments_json(&self) -> Map<String, Value> {
+        let pairs = self.arguments.iter();
+        pairs
+            .map(|a| (a.parameter.name.clone(), a.value.clone()))
+            .collect()
+    }
+}
+
+/// Draws calls to each API of `set` once, in an order in which they can be executed.
+pub(super) fn draw(
+    executor: &GoatExecutor,
+    set: &[usize],
+    random: &mut SeededRandom,
+) -> Result<Vec<BoundCall>, Rejection> {
+    let wires = wire(executor.catalogue(), set, random);
+    if !connects(&wires, set) {
+        return Err(Rejection::Unlinked);
+    }
+    let order = executable_order(executor.catalogue(), &wires, set);
+    let mut calls: Vec<BoundCall> = Vec::new();
+    for &api_idx in &order {
+        let call = bind(executor, (api_idx, &order), &wires, &calls, random);
+        calls.push(call.ok_or(Rejection::NoValue)?);
+    }
+    Ok(calls)
+}
+
+/// Draws one edge for each parameter that an API earlier in a random order can fill.
+fn wire(catalogue: &Catalogue, set: &[usize], random: &mut SeededRandom) -> Vec<Edge> {
+    let mut order = set.to_vec();
+    random.shuffle(&mut order);
+    let mut wires = Vec::new();
+    for (position, &target) in order.iter().enumerate() {
+        for parameter in catalogue.entry(target).required() {
+            let fitting: Vec<Edge> = catalogue
+                .edges()
+                .iter()
+                .filter(|edge| {
+                    edge.target == target
+                        && edge.parameter.name == parameter.name
+                        && order[..position].contains(&edge.source)
+                })
+                .copied()
+                .collect();
+            if !fitting.is_empty() {
+                wires.push(*pick(&fitting, random));
+            }
+        }
+    }
+    wires
+}
+
+fn connects(wires: &[Edge], set: &[usize]) -> bool {
+    let mut reached = vec![set[0]];
+    let mut next = 0;
+    while let Some(&node) = reached.get(next) {
+        next += 1;
+        for edge in wires {
+            for (from, to) in [(edge.source, edge.target), (edge.target, edge.source)] {
+                if from == node && !reached.contains(&to) {
+                    reached.push(to);
+                }
+            }
+        }
+    }
+    reached.len() == set.len()
+}
+
+/// Sources before targets; of several that are ready, the smallest name first (Kahn 1962).
+fn executable_order(catalogue: &Catalogue, wires: &[Edge], set: &[usize]) -> Vec<usize> {
+    let mut waiting = set.to_vec();
+    waiting.sort_by_key(|api_idx| &catalogue.entry(*api_idx).call_name);
+    let mut order = Vec::new();
+    while !waiting.is_empty() {
+        let is_ready = |api_idx: &usize| {
+            let mut sources = wires.iter().filter(|edge| edge.target == *api_idx);
+            sources.all(|edge| order.contains(&edge.source))
+        };
+        let ready = waiting.iter().position(is_ready);
+        order.push(waiting.remove(ready.expect("wires follow an order, so one is ready")));
+    }
+    order
+}
+
+/// Binds and executes one call after the earlier `calls`; `None` if that cannot be done.
+fn bind(
+    executor: &GoatExecutor,
+    (api_idx, order): (usize, &[usize]),
+    wires: &[Edge],
+    calls: &[BoundCall],
+    random: &mut SeededRandom,
+) -> Option<BoundCall> {
+    let entry = executor.catalogue().entry(api_idx);
+    let is_sink = wires.iter().all(|edge| edge.source != api_idx);
+    let mut arguments = Vec::new();
+    for parameter in &entry.api.parameters {
+        let is_filled =
+            |edge: &&Edge| edge.target == api_idx && edge.parameter.name == parameter.name;
+        let wire = wires.iter().find(is_filled);
+        let argument = match wire {
+            Some(edge) => {
+                let call = order.iter().position(|other| *other == edge.source)?;
+                let field = edge.field;
+                let value = taken(executor.catalogue(), &calls[call], field)?;
+                if is_stated(&value, parameter, calls) {
+                    return None;
+                }
+                Argument {
+                    parameter,
+                    value,
+                    source: Some(Source { call, field }),
+                }
+            }
+            None if parameter.is_required() || (is_sink && chance(OPTIONAL_PERCENT, random)) => {
+                Argument {
+                    parameter,
+                    value: fixed_value(executor, parameter.kind, random),
+                    source: None,
+                }
+            }
+            None => continue,
+        };
+        arguments.push(argument);
+    }
+    let mut call = BoundCall {
+        api_idx,
+        arguments,
+        output: Value::Null,
+        pick: None,
+        is_sink,
+    };
+    call.output = executor
+        .execute(&entry.call_name, &call.arguments_json())
+        .ok()?;
+    if !is_sink && !entry.api.picks.is_empty() {
+        call.pick = Some(random.below(entry.api.picks.len())).map(|i| &entry.api.picks[i]);
+    }
+    Some(call)
+}
+
+/// Whether the query states the value already: "the region of the longest trail in Ashvale".
+fn is_stated(value: &Value, parameter: &Parameter, calls: &[BoundCall]) -> bool {
+    let mut earlier = calls.iter().flat_map(|call| &call.arguments);
+    earlier.any(|argument| {
+        let is_alike = argument.parameter.kind.name == parameter.kind.name;
+        argument.source.is_none() && is_alike && argument.value == *value
+    })
+}
+
+/// The value that a later call takes; `None` if the choice is ambiguous.
+fn taken(catalogue: &Catalogue, call: &BoundCall, field: &Field) -> Option<Value> {
+    let api = catalogue.entry(call.api_idx).api;
+    if api.list.is_empty() {
+        return call.output.get(&field.column).cloned();
+    }
+    let rows = call.output[&api.list].as_array()?;
+    let row = match call.pick {
+        Some(pick) => chosen(&pick.by, rows)?,
+        // A search names one thing; a second match would make "it" two.
+        None if matches!(api.operation, Operation::Search { .. }) && rows.len() == 1 => &rows[0],
+        None => return None,
+    };
+    row.get(&field.column).cloned()
+}
+
+/// The row that `by` chooses among at least two; `None` if the best two tie.
+pub(super) fn chosen<'a>(by: &By, rows: &'a [Value]) -> Option<&'a Value> {
+    if rows.len() < 2 {
+        return None;
+    }
+    let best = |column: &str, sign: fn(Ordering) -> Ordering| {
+        let mut sorted: Vec<&Value> = rows.iter().collect();
+        sorted.sort_by(|a, b| sign(compare(&a[column], &b[column])));
+        (compare(&sorted[0][column], &sorted[1][column]).is_ne()).then_some(sorted[0])
+    };
+    match by {
+        By::First => rows.first(),
+        By::Last => rows.last(),
+        By::Min(column) => best(column, |order| order),
+        By::Max(column) => best(column, Ordering::reverse),
+    }
+}
+
+fn fixed_value(executor: &GoatExecutor, kind: &Kind, random: &mut SeededRandom) -> Value {
+    match &kind.values {
+        Values::Column(table, column) => {
+            let rows = executor.world().rows(table);
+            pick(rows, random)[column].clone()
+        }
+        Values::Integers(low, high) => {
+            json!(low + random.below((high - low + 1) as usize) as i64)
+        }
+        Values::Choice(texts) => json!(pick(texts, random)),
+    }
+}

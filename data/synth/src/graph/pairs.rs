@@ -1,0 +1,122 @@
+//! Trajectories to the pairs of query and document that the retriever learns from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tooltune_rows::tools::{ApiDocument, Trajectory};
+
+use super::error::GraphError;
+
+/// A query, and a document that answers part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetrieverPair {
+    /// Position of the trajectory whose query it is; pairs of one trajectory are all positives of
+    /// one query and never each other's negatives.
+    pub trajectory: usize,
+    /// Position of the document.
+    pub document: usize,
+}
+
+/// Lists a pair for each API that each trajectory calls, in the order of the first calls.
+///
+/// # Errors
+///
+/// - two documents have one name
+/// - a trajectory calls nothing, or an API that has no document
+///
+/// # Source
+///
+/// GOAT, section 3.2: the retriever learns from (query, document) pairs of the generated tasks.
+pub fn retriever_pairs(
+    trajectories: &[Trajectory],
+    documents: &[ApiDocument],
+) -> Result<Vec<RetrieverPair>, GraphError> {
+    let mut places = BTreeMap::new();
+    for (document, name) in documents.iter().map(ApiDocument::call_name).enumerate() {
+        if places.contains_key(&name) {
+            return Err(GraphError::DuplicateName { name });
+        }
+        places.insert(name, document);
+    }
+    let mut pairs = Vec::new();
+    for (trajectory_idx, trajectory) in trajectories.iter().enumerate() {
+        let label = || match trajectory.id.as_str() {
+            "" => trajectory_idx.to_string(),
+            id => format!("`{id}`"),
+        };
+        if trajectory.calls.is_empty() {
+            return Err(GraphError::NoCalls {
+                trajectory: label(),
+            });
+        }
+        let mut called = BTreeSet::new();
+        for call in &trajectory.calls {
+            let document = *places
+                .get(&call.name)
+                .ok_or_else(|| GraphError::UnknownApi {
+                    trajectory: label(),
+                    name: call.name.clone(),
+                })?;
+            if called.insert(document) {
+                pairs.push(RetrieverPair {
+                    trajectory: trajectory_idx,
+                    document,
+                });
+            }
+        }
+    }
+    Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn documents() -> Vec<ApiDocument> {
+        let document = |name: &str| json!({"tool_name": "Harbour", "api_name": name});
+        let documents = ["Tide", "Berth", "Pilot"].map(document);
+        serde_json::from_value(json!(documents)).expect("documents")
+    }
+
+    fn trajectory(id: &str, names: &[&str]) -> Trajectory {
+        let calls: Vec<_> = names
+            .iter()
+            .map(|name| json!({"sub_query": "", "name": name, "arguments": {}, "output": null}))
+            .collect();
+        let row = json!({"id": id, "query": "When?", "calls": calls, "response": "Now."});
+        serde_json::from_value(row).expect("a trajectory")
+    }
+
+    #[test]
+    fn each_api_called_makes_one_pair() {
+        let trajectories = [
+            trajectory("a", &["Harbour/Pilot", "Harbour/Tide", "Harbour/Pilot"]),
+            trajectory("b", &["Harbour/Tide"]),
+        ];
+        let pairs = retriever_pairs(&trajectories, &documents()).expect("known APIs");
+        let found: Vec<(usize, usize)> = pairs
+            .iter()
+            .map(|pair| (pair.trajectory, pair.document))
+            .collect();
+        assert_eq!(found, [(0, 2), (0, 0), (1, 0)]);
+    }
+
+    #[test]
+    fn a_row_that_cannot_teach_is_named() {
+        let message = |trajectory: Trajectory, documents: &[ApiDocument]| {
+            retriever_pairs(&[trajectory], documents)
+                .expect_err("an error")
+                .to_string()
+        };
+        let unknown = message(trajectory("a7", &["Harbour/Tides"]), &documents());
+        assert!(unknown.starts_with("trajectory `a7`: no document is named `Harbour/Tides`"));
+        let empty = message(trajectory("", &[]), &documents());
+        assert!(empty.starts_with("trajectory 0 has no call"), "{empty}");
+        let twice = [documents(), documents()].concat();
+        let twice = message(trajectory("a", &["Harbour/Tide"]), &twice);
+        assert!(
+            twice.starts_with("two APIs are named `Harbour/Tide`"),
+            "{twice}"
+        );
+    }
+}

@@ -1,0 +1,335 @@
+//! A graph to all its connected sub-graphs of a few sizes, each once.
+//!
+//! The enumeration grows a set from its first node by neighbours that the set did not have before,
+//! which meets every connected set in one way only; no set is looked up, so the time is that of the
+//! sets themselves.
+//! Direction does not count here: a sub-graph is a set of nodes that hang together by edges of
+//! either direction, with all edges between them.
+
+use std::collections::BTreeSet;
+
+use tooltune_rows::budgets::SUBGRAPH_NODES;
+
+use super::dependencies::DependencyGraph;
+use super::error::GraphError;
+
+/// Which sub-graphs are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubgraphSizes {
+    /// Smallest number of nodes, at least 1.
+    pub min: usize,
+    /// Largest number of nodes.
+    pub max: usize,
+    /// Sets that may be met, small ones that are not wanted included.
+    pub limit: usize,
+}
+
+impl Default for SubgraphSizes {
+    /// Two to four nodes, as in the paper's longest tasks, and a million sets.
+    fn default() -> Self {
+        Self {
+            min: 2,
+            max: 4,
+            limit: 1_000_000,
+        }
+    }
+}
+
+/// Lists every weakly connected set of nodes of the wanted sizes, each once.
+///
+/// A set is in order of names, and so is the list (`[a, b]` before `[a, b, c]` before `[b, c]`).
+///
+/// # Errors
+///
+/// - the sizes are 0 or upside down
+/// - more than `sizes.limit` sets are met, or those found have more than [`SUBGRAPH_NODES`]
+///
+/// # Source
+///
+/// GOAT, section 3.1.2 (connected subgraphs with up to L nodes); Wernicke 2006, "Efficient
+/// detection of network motifs", algorithm ESU.
+pub fn connected_subgraphs(
+    graph: &DependencyGraph,
+    sizes: &SubgraphSizes,
+) -> Result<Vec<Vec<usize>>, GraphError> {
+    if sizes.min == 0 || sizes.max < sizes.min {
+        let SubgraphSizes { min, max, .. } = *sizes;
+        return Err(GraphError::BadSizes { min, max });
+    }
+    let names = graph.names();
+    let mut by_name: Vec<usize> = (0..names.len()).collect();
+    by_name.sort_unstable_by_key(|node| &names[*node]);
+    let mut enumeration = Enumeration {
+        neighbours: neighbours(graph, &by_name),
+        sizes: *sizes,
+        is_near: vec![false; names.len()],
+        set: Vec::with_capacity(sizes.max),
+        n_met: 0,
+        n_nodes: 0,
+        found: Vec::new(),
+    };
+    for root in 0..names.len() {
+        enumeration.grow_from(root)?;
+    }
+    let mut found = enumeration.found;
+    found.sort_unstable();
+    let named = |set: Vec<usize>| set.into_iter().map(|rank| by_name[rank]).collect();
+    Ok(found.into_iter().map(named).collect())
+}
+
+/// For each rank by name, the ranks of its neighbours in either direction.
+fn neighbours(graph: &DependencyGraph, by_name: &[usize]) -> Vec<Vec<usize>> {
+    let mut rank_of = vec![0; by_name.len()];
+    for (rank, node) in by_name.iter().enumerate() {
+        rank_of[*node] = rank;
+    }
+    let mut sets = vec![BTreeSet::new(); by_name.len()];
+    for edge in graph.edges() {
+        let (source, target) = (rank_of[edge.source], rank_of[edge.target]);
+        sets[source].insert(target);
+        sets[target].insert(source);
+    }
+    sets.into_iter()
+        .map(|set| set.into_iter().collect())
+        .collect()
+}
+
+struct Enumeration {
+    neighbours: Vec<Vec<usize>>,
+    sizes: SubgraphSizes,
+    /// Whether a node is in the set or next to a node of it.
+    is_near: Vec<bool>,
+    set: Vec<usize>,
+    n_met: usize,
+    /// Nodes of the sets that were found.
+    n_nodes: usize,
+    found: Vec<Vec<usize>>,
+}
+
+impl Enumeration {
+    fn grow_from(&mut self, root: usize) -> Result<(), GraphError> {
+        self.is_near[root] = true;
+        let added = self.enter(root, root);
+        self.grow(root, added.clone())?;
+        self.leave(&added);
+        self.is_near[root] = false;
+        Ok(())
+    }
+
+    /// Meets the current set, and all that grow from it by the candidates; smaller nodes than the
+    /// root are left out, as their sets have been met.
+    fn grow(&mut self, root: usize, mut candidates: Vec<usize>) -> Result<(), GraphError> {
+        self.meet()?;
+        if self.set.len() == self.sizes.max {
+            return Ok(());
+        }
+        while let Some(next) = candidates.pop() {
+            let added = self.enter(next, root);
+            self.grow(root, [candidates.as_slice(), &added].concat())?;
+            self.leave(&added);
+        }
+        Ok(())
+    }
+
+    fn meet(&mut self) -> Result<(), GraphError> {
+        self.n_met += 1;
+        if self.n_met > self.sizes.limit {
+            let limit = self.sizes.limit;
+            return Err(GraphError::TooManySubgraphs { limit });
+        }
+        if self.set.len() >= self.sizes.min {
+            self.n_nodes += self.set.len();
+            if self.n_nodes > SUBGRAPH_NODES {
+                return Err(GraphError::LargeSubgraphs);
+            }
+            let mut set = self.set.clone();
+            set.sort_unstable();
+            self.found.push(set);
+        }
+        Ok(())
+    }
+
+    /// Adds a node to the set; returns the nodes above the root that were not near before.
+    fn enter(&mut self, node: usize, root: usize) -> Vec<usize> {
+        self.set.push(node);
+        // A set of full size grows no further, so that its neighbours are not looked at.
+        if self.set.len() == self.sizes.max {
+            return Vec::new();
+        }
+        let is_near = &self.is_near;
+        let fresh = self.neighbours[node].iter().copied();
+        let added: Vec<usize> = fresh.filter(|n| *n > root && !is_near[*n]).collect();
+        for neighbour in &added {
+            self.is_near[*neighbour] = true;
+        }
+        added
+    }
+
+    fn leave(&mut self, added: &[usize]) {
+        self.set.pop();
+        for neighbour in added {
+            self.is_near[*neighbour] = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::{Value, json};
+    use tooltune_rows::batches::SeededRandom;
+    use tooltune_rows::tools::{ApiCatalogue, JsonLines};
+
+    use super::*;
+    use crate::graph::Edge;
+
+    fn graph(n_nodes: usize, pairs: &[(usize, usize)]) -> DependencyGraph {
+        let apis: Vec<(String, usize)> = (0..n_nodes)
+            .map(|node| (format!("n{node:03}"), 1))
+            .collect();
+        let edges: Vec<Edge> = pairs
+            .iter()
+            .map(|(source, target)| Edge {
+                source: *source,
+                target: *target,
+                parameter: 0,
+            })
+            .collect();
+        DependencyGraph::new(&apis, &edges).expect("fit edges")
+    }
+
+    fn sizes(min: usize, max: usize) -> SubgraphSizes {
+        SubgraphSizes {
+            min,
+            max,
+            ..SubgraphSizes::default()
+        }
+    }
+
+    /// Every set of nodes, tested one by one.
+    fn by_trial(graph: &DependencyGraph, sizes: &SubgraphSizes) -> Vec<Vec<usize>> {
+        let n_nodes = graph.names().len();
+        let mut sets: Vec<Vec<usize>> = (1_usize..1 << n_nodes)
+            .map(|bits| (0..n_nodes).filter(|node| bits >> node & 1 == 1).collect())
+            .filter(|set: &Vec<usize>| (sizes.min..=sizes.max).contains(&set.len()))
+            .filter(|set| is_connected(graph, set))
+            .collect();
+        sets.sort();
+        sets
+    }
+
+    fn is_connected(graph: &DependencyGraph, set: &[usize]) -> bool {
+        let edges = graph.edges_within(set);
+        let mut reached = BTreeSet::from([set[0]]);
+        for _ in set {
+            for edge in &edges {
+                if reached.contains(&edge.source) || reached.contains(&edge.target) {
+                    reached.extend([edge.source, edge.target]);
+                }
+            }
+        }
+        reached.len() == set.len()
+    }
+
+    #[test]
+    fn a_path_of_four_has_its_pieces_in_order_of_names() {
+        let path = graph(4, &[(0, 1), (2, 1), (2, 3)]);
+        let found = connected_subgraphs(&path, &sizes(2, 3)).expect("few");
+        let expected: [&[usize]; 5] = [&[0, 1], &[0, 1, 2], &[1, 2], &[1, 2, 3], &[2, 3]];
+        assert_eq!(found, expected);
+        let single = connected_subgraphs(&path, &sizes(1, 1)).expect("few");
+        assert_eq!(single, [[0], [1], [2], [3]]);
+    }
+
+    #[test]
+    fn random_graphs_have_the_sets_that_trial_finds() {
+        let mut random = SeededRandom::new(8, 0);
+        for _ in 0..120 {
+            let n_nodes = 1 + random.below(9);
+            let n_edges = random.below(2 * n_nodes);
+            let pairs: Vec<(usize, usize)> = (0..n_edges)
+                .map(|_| (random.below(n_nodes), random.below(n_nodes)))
+                .filter(|(source, target)| source != target)
+                .collect();
+            let graph = graph(n_nodes, &pairs);
+            let min = 1 + random.below(3);
+            let wanted = sizes(min, min + random.below(4));
+            let found = connected_subgraphs(&graph, &wanted).expect("few");
+            assert_eq!(found, by_trial(&graph, &wanted), "{pairs:?} {wanted:?}");
+        }
+    }
+
+    /// `scripts/fixtures/subgraphs.py` found them with networkx, which tests every set of nodes.
+    #[test]
+    fn the_sub_graphs_of_eighteen_apis_are_those_of_networkx() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/subgraphs");
+        let rows = |name: &str| -> Vec<Value> {
+            let lines = JsonLines::open(&folder.join(name)).expect("the fixture");
+            lines.map(|line| line.expect("a line").1).collect()
+        };
+        let catalogue = ApiCatalogue::read(&folder.join("documents.jsonl")).expect("documents");
+        let position = |name: &Value| {
+            let name = name.as_str().expect("a name");
+            catalogue.position(name).expect("a document")
+        };
+        let edges: Vec<Edge> = rows("edges.jsonl")
+            .iter()
+            .map(|edge| Edge {
+                source: position(&edge["source"]),
+                target: position(&edge["target"]),
+                parameter: catalogue.documents()[position(&edge["target"])]
+                    .parameters()
+                    .position(|parameter| edge["parameter"] == parameter.name)
+                    .expect("a parameter"),
+            })
+            .collect();
+        let apis: Vec<(String, usize)> = catalogue
+            .iter()
+            .map(|document| (document.call_name(), document.parameters().count()))
+            .collect();
+        let graph = DependencyGraph::new(&apis, &edges).expect("fit edges");
+        assert_eq!(graph.edges().len(), 32);
+        let found = connected_subgraphs(&graph, &SubgraphSizes::default()).expect("few");
+        let named: Vec<Value> = found
+            .iter()
+            .map(|nodes| {
+                let names: Vec<&str> = nodes.iter().map(|&n| graph.names()[n].as_str()).collect();
+                json!({ "apis": names })
+            })
+            .collect();
+        assert_eq!(named, rows("subgraphs.jsonl"));
+    }
+
+    #[test]
+    fn the_order_is_by_name_and_not_by_position() {
+        let apis = ["c", "a", "b"].map(|name| (name.to_owned(), 1));
+        let edge = |source, target| Edge {
+            source,
+            target,
+            parameter: 0,
+        };
+        let graph = DependencyGraph::new(&apis, &[edge(0, 1), edge(2, 0)]).expect("fit edges");
+        let found = connected_subgraphs(&graph, &sizes(2, 3)).expect("few");
+        let expected: [&[usize]; 3] = [&[1, 2, 0], &[1, 0], &[2, 0]];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_graph_with_too_many_sets_is_an_error_and_not_a_wait() {
+        let star: Vec<(usize, usize)> = (1..2_000).map(|leaf| (0, leaf)).collect();
+        let few = SubgraphSizes {
+            limit: 5_000,
+            ..SubgraphSizes::default()
+        };
+        let error = connected_subgraphs(&graph(2_000, &star), &few).expect_err("a billion sets");
+        assert!(matches!(
+            error,
+            GraphError::TooManySubgraphs { limit: 5_000 }
+        ));
+        for (min, max) in [(0, 2), (3, 2)] {
+            let error = connected_subgraphs(&graph(2, &[]), &sizes(min, max)).expect_err("sizes");
+            assert!(matches!(error, GraphError::BadSizes { .. }));
+        }
+    }
+}

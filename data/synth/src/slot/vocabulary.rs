@@ -1,0 +1,24 @@
+//! Names that fields of every family share, and sentences of no interest: `vocabulary.toml`.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::table::{TableFile, file};
+
+pub(super) const FILE: TableFile = file("slot/vocabulary.toml", include_str!("vocabulary.toml"));
+
+pub(super) static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| FILE.read());
+
+/// What the file holds.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Vocabulary {
+    pub(super) first_names: Vec<String>,
+    pub(super) last_names: Vec<String>,
+    pub(super) places: Vec<String>,
+    pub(super) streets: Vec<String>,
+    pub(super) companies: Vec<String>,
+    /// Sentences that belong to no schema.
+    pub(super) asides: Vec<String>,
+}

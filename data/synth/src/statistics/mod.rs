@@ -1,0 +1,321 @@
+//! Rows of a data set in, a table of how long and how complex they are out.
+//!
+//! The complexity of the gold is SLOT's, appendix D.3; lengths are of the input text, the schema
+//! and the completion as training writes them, before the chat template adds its markers. Rows are
+//! added one at a time and only their measures are kept, eight bytes each, so a data set need not
+//! fit into memory.
+
+mod conversations;
+mod file_kind;
+mod tool_outputs;
+mod trajectories;
+
+use serde::Serialize;
+use serde_json::Value;
+
+pub use conversations::conversation_statistics;
+pub use file_kind::FileKind;
+pub use tool_outputs::{question_statistics, response_statistics};
+pub use trajectories::trajectory_statistics;
+
+use tooltune_rows::json::{Style, dumps};
+use tooltune_rows::text::{slot_completion, slot_prompt};
+use tooltune_suites::slot::json_complexity;
+
+/// Names of the measures, in the order of the table: D.3's seven, then lengths.
+const NAMES: [&str; 14] = [
+    "depth",
+    "keys",
+    "size",
+    "elements",
+    "cyclomatic",
+    "schema_complexity",
+    "content_complexity",
+    "input_text_characters",
+    "json_schema_characters",
+    "gold_characters",
+    "input_text_tokens",
+    "json_schema_tokens",
+    "prompt_tokens",
+    "completion_tokens",
+];
+
+/// The distribution of one measure over all rows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MeasureStatistics {
+    /// Such as `depth`, `size` (bytes), `completion_tokens`.
+    pub name: &'static str,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation of a sample, with one degree of freedom less; 0 for a single value.
+    pub stdev: f64,
+    /// Smallest value.
+    pub min: f64,
+    /// Median; percentiles lie linearly between the two nearest values, as NumPy's default.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Largest value.
+    pub max: f64,
+}
+
+/// One line per measure; none if there was no row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StatisticsTable {
+    /// Rows that were measured.
+    pub n_rows: usize,
+    /// SLOT's seven measures, then characters, then tokens.
+    pub measures: Vec<MeasureStatistics>,
+}
+
+/// What a file of rows that are no SLOT rows holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FileStatistics {
+    /// What there is how often, the rows first.
+    pub counts: Vec<Count>,
+    /// Parts of the rows, each with its counts and a measure of its own.
+    pub groups: Vec<GroupStatistics>,
+    /// Measures over all rows.
+    pub measures: Vec<MeasureStatistics>,
+}
+
+/// How many there are of something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// Of what.
+    pub name: String,
+    /// How many.
+    pub n: usize,
+}
+
+/// A part of the rows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GroupStatistics {
+    /// What its rows have in common.
+    pub name: String,
+    /// What there is how often in it, the rows first; the same names in each group.
+    pub counts: Vec<Count>,
+    /// A measure over its rows.
+    pub measure: MeasureStatistics,
+}
+
+impl Count {
+    fn new(name: impl Into<String>, n: usize) -> Self {
+        Self {
+            name: name.into(),
+            n,
+        }
+    }
+}
+
+/// Counts the tokens of texts, where there is a tokenizer.
+pub type TokenCount<'a> = Option<&'a dyn Fn(&str) -> usize>;
+
+/// Values of measures, in the order in which the measures first came.
+#[derive(Debug, Default)]
+struct Measures {
+    columns: Vec<(&'static str, Vec<f64>)>,
+}
+
+impl Measures {
+    fn add(&mut self, name: &'static str, value: usize) {
+        let known = self.columns.iter_mut().find(|(known, _)| *known == name);
+        match known {
+            Some((_, values)) => values.push(value as f64),
+            None => self.columns.push((name, vec![value as f64])),
+        }
+    }
+
+    /// Characters of a text, and its tokens.
+    fn add_text(&mut self, names: [&'static str; 2], text: &str, count_tokens: TokenCount<'_>) {
+        let [characters, tokens] = names;
+        self.add(characters, text.chars().count());
+        if let Some(count_tokens) = count_tokens {
+            self.add(tokens, count_tokens(text));
+        }
+    }
+
+    fn statistics(self) -> Vec<MeasureStatistics> {
+        let columns = self.columns.into_iter();
+        columns
+            .filter_map(|(name, values)| summarise(name, values))
+            .collect()
+    }
+}
+
+/// Gathers the measures of SLOT rows.
+#[derive(Debug)]
+pub struct SlotStatistics<F> {
+    count_tokens: F,
+    /// One list per name, one value per row.
+    values: [Vec<f64>; NAMES.len()],
+}
+
+impl<F: Fn(&str) -> usize> SlotStatistics<F> {
+    /// Starts with no rows; `count_tokens` is the tokenizer of the model to be trained.
+    pub fn new(count_tokens: F) -> Self {
+        Self {
+            count_tokens,
+            values: Default::default(),
+        }
+    }
+
+    /// Measures one row.
+    pub fn add(&mut self, input_text: &str, json_schema: &Value, gold: &Value) {
+        let complexity = json_complexity(gold);
+        let schema = dumps(json_schema, Style::Compact);
+        let completion = slot_completion(gold, json_schema);
+        let characters = |text: &str| text.chars().count() as f64;
+        let tokens = |text: &str| (self.count_tokens)(text) as f64;
+        let measured = [
+            complexity.depth as f64,
+            complexity.keys as f64,
+            complexity.size as f64,
+            complexity.elements as f64,
+            complexity.cyclomatic as f64,
+            complexity.schema_complexity,
+            complexity.content_complexity,
+            characters(input_text),
+            characters(&schema),
+            characters(&completion),
+            tokens(input_text),
+            tokens(&schema),
+            tokens(&slot_prompt(input_text, json_schema)),
+            tokens(&completion),
+        ];
+        for (values, value) in self.values.iter_mut().zip(measured) {
+            values.push(value);
+        }
+    }
+
+    /// The table of all rows added.
+    pub fn table(self) -> StatisticsTable {
+        let n_rows = self.values[0].len();
+        let columns = NAMES.into_iter().zip(self.values);
+        let measures = columns
+            .filter_map(|(name, values)| summarise(name, values))
+            .collect();
+        StatisticsTable { n_rows, measures }
+    }
+}
+
+fn summarise(name: &'static str, mut values: Vec<f64>) -> Option<MeasureStatistics> {
+    values.sort_by(f64::total_cmp);
+    let (min, max) = (*values.first()?, *values.last()?);
+    let percentile = |percent: f64| {
+        let place = percent / 100.0 * (values.len() - 1) as f64;
+        let (below, above) = (
+            values[place.floor() as usize],
+            values[place.ceil() as usize],
+        );
+        below + (above - below) * place.fract()
+    };
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let squares = values.iter().map(|value| (value - mean).powi(2));
+    let n_free = (values.len() - 1).max(1) as f64;
+    Some(MeasureStatistics {
+        name,
+        mean,
+        stdev: (squares.sum::<f64>() / n_free).sqrt(),
+        min,
+        p50: percentile(50.0),
+        p90: percentile(90.0),
+        p95: percentile(95.0),
+        p99: percentile(99.0),
+        max,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::slot::{SlotSynthOptions, Split, generate};
+
+    fn words(text: &str) -> usize {
+        text.split_whitespace().count()
+    }
+
+    fn measure<'a>(table: &'a StatisticsTable, name: &str) -> &'a MeasureStatistics {
+        table
+            .measures
+            .iter()
+            .find(|measure| measure.name == name)
+            .expect("a known measure")
+    }
+
+    #[test]
+    fn a_single_row_is_its_own_mean_and_extremes() {
+        let mut statistics = SlotStatistics::new(words);
+        let gold = json!({"a": "é", "b": [1, 2]});
+        statistics.add("zwei Wörter", &json!({"type": "object"}), &gold);
+        let table = statistics.table();
+        assert_eq!(table.n_rows, 1);
+        for (name, expected) in [
+            ("depth", 2.0),
+            ("keys", 2.0),
+            ("elements", 5.0),
+            ("cyclomatic", 3.0),
+            ("input_text_characters", 11.0),
+            ("input_text_tokens", 2.0),
+            ("json_schema_characters", 17.0),
+            ("gold_characters", 23.0),
+            ("completion_tokens", 5.0),
+        ] {
+            let found = measure(&table, name);
+            assert_eq!(
+                (found.mean, found.min, found.p50, found.max),
+                (expected, expected, expected, expected),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn percentiles_lie_between_the_nearest_values() {
+        let mut statistics = SlotStatistics::new(words);
+        for n_characters in [40, 10, 30, 20] {
+            statistics.add(&"x".repeat(n_characters), &json!({}), &json!({}));
+        }
+        let table = statistics.table();
+        let found = measure(&table, "input_text_characters");
+        assert_eq!(
+            (found.min, found.p50, found.p90, found.max),
+            (10.0, 25.0, 37.0, 40.0)
+        );
+        assert_eq!(found.mean, 25.0);
+    }
+
+    #[test]
+    fn no_rows_give_an_empty_table() {
+        let table = SlotStatistics::new(words).table();
+        assert_eq!((table.n_rows, table.measures.len()), (0, 0));
+    }
+
+    #[test]
+    fn generated_rows_are_short_and_of_all_depths() {
+        let mut statistics = SlotStatistics::new(words);
+        for row in generate(&SlotSynthOptions {
+            rows: 500,
+            seed: 1,
+            split: Split::Test,
+        }) {
+            statistics.add(&row.input_text, &row.json_schema, &row.gold);
+        }
+        let table = statistics.table();
+        assert_eq!(table.n_rows, 500);
+        let depth = measure(&table, "depth");
+        assert_eq!((depth.min, depth.p50, depth.max), (1.0, 1.0, 4.0));
+        assert!(measure(&table, "gold_characters").p95 < 300.0);
+        let line = serde_json::to_string(&table).unwrap();
+        assert!(
+            line.starts_with(r#"{"n_rows":500,"measures":[{"name":"depth","mean":"#),
+            "{line}"
+        );
+    }
+}
