@@ -2,7 +2,7 @@
 
 use toml::Table;
 
-use super::sources::{Source, files, read, regex, rust_sources};
+use super::sources::{files, read, regex, rust_sources};
 use super::{AGAINST_THE_ORDER, CRATES, LAYERS, assert_none, in_library};
 
 fn manifest(folder: &str) -> Table {

@@ -6,9 +6,7 @@ use super::error::GrammarError;
 use super::lower::Lowerer;
 use super::options::Keys;
 
-/// How a model writes a call. The JSON is laid out as templates and [`render_call`] write it.
-///
-/// [`render_call`]: tooltune_agents::render_call
+/// How a model writes a call. The JSON is laid out as templates and the text of agents write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallFormat {
     /// `{"name": ..., "arguments": {...}}`, the text of the agents of this crate.
