@@ -102,9 +102,9 @@ impl<'a> Evaluation<'a> {
         let n = suite.tasks().len();
         // Texts and results are kept under names that say what they follow from.
         let mut texts = journal(self.args, self.config, &[])?;
-        generated(self.args, self.config, n, device, |writer, watch| {
+        generated(self.args, self.config, n, device, |generator, watch| {
             let means = Means {
-                writer,
+                generator,
                 executor: &mut **executor,
                 journal: texts.as_mut(),
             };

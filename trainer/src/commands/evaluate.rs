@@ -24,15 +24,15 @@ use crate::eval::by_file::ByFile;
 use crate::eval::documents::untrained;
 use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::endings::Endings;
-use crate::eval::endpoint_writer::EndpointWriter;
+use crate::eval::endpoint_generator::EndpointGenerator;
 use crate::eval::flat_forms::FlatForms;
 use crate::eval::generate::GenerationProgress;
+use crate::eval::generator::{Completion, GenerationRequest, Generator, LocalGenerator};
 use crate::eval::in_loop::encoder;
 use crate::eval::journal::{self, JOURNAL_FILE, Journal};
 use crate::eval::retrieval::RetrievalSuite;
 use crate::eval::saved::{check_ids, excerpt, in_file};
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
-use crate::eval::writer::{ModelWriter, Prompted, Writer, Written};
 use crate::recipes::interrupt::Interrupt;
 use crate::recipes::retriever::files;
 use crate::recipes::rows::ReadingReport;
@@ -166,15 +166,15 @@ fn slot_generated(
     let freely = Constraints::default();
     let free = slot::prompts(rows, &freely, max_new_tokens);
     let mut texts = journal(args, config, &free)?;
-    generated(args, config, rows.len(), device, |writer, watch| {
+    generated(args, config, rows.len(), device, |generator, watch| {
         let constraints = match config.eval.constrained {
-            true => Constraints::compile((rows, forms), &writer)?,
+            true => Constraints::compile((rows, forms), &generator)?,
             false => Constraints::default(),
         };
         constraints.warn(rows.len());
         let rows = (rows, forms, &constraints);
         slot::evaluate(
-            &writer,
+            &generator,
             rows,
             max_new_tokens,
             texts.as_mut(),
@@ -193,12 +193,12 @@ fn keeps_no_texts(args: &EvalArgs) -> bool {
 pub(super) fn texts(
     args: &EvalArgs,
     config: &Config,
-    prompts: &[Prompted<'_>],
+    prompts: &[GenerationRequest<'_>],
     device: &Device,
-) -> Result<Vec<Written>, Error> {
+) -> Result<Vec<Completion>, Error> {
     let mut texts = journal(args, config, prompts)?;
-    generated(args, config, prompts.len(), device, |writer, watch| {
-        writer.write(prompts, texts.as_mut(), watch)
+    generated(args, config, prompts.len(), device, |generator, watch| {
+        generator.write(prompts, texts.as_mut(), watch)
     })
 }
 
@@ -206,7 +206,7 @@ pub(super) fn texts(
 pub(super) fn journal(
     args: &EvalArgs,
     config: &Config,
-    prompts: &[Prompted<'_>],
+    prompts: &[GenerationRequest<'_>],
 ) -> Result<Option<Journal>, Error> {
     let Some(output) = &args.output else {
         return Ok(None);
@@ -215,7 +215,11 @@ pub(super) fn journal(
 }
 
 /// A digest of everything that the texts of an evaluation follow from.
-fn digest(args: &EvalArgs, config: &Config, prompts: &[Prompted<'_>]) -> Result<String, Error> {
+fn digest(
+    args: &EvalArgs,
+    config: &Config,
+    prompts: &[GenerationRequest<'_>],
+) -> Result<String, Error> {
     let server = (&args.endpoint, &args.endpoint_model, &args.extra_body);
     let weights = match (args.target.checkpoint.as_str(), &args.endpoint) {
         // Nothing is generated: the file says that the evaluation has begun, and holds no text.
@@ -332,7 +336,7 @@ pub(super) fn generated<R>(
     n: usize,
     device: &Device,
     work: impl FnOnce(
-        Writer<'_>,
+        Generator<'_>,
         &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
@@ -343,7 +347,7 @@ pub(super) fn generated<R>(
             let server = endpoint(args, config, url)?;
             // No model is loaded: from the first request on, it is said what was waited for.
             let _interrupt = Interrupt::begin();
-            let found = work(Writer::Endpoint(&server), watch);
+            let found = work(Generator::Endpoint(&server), watch);
             lines = server.lines();
             found
         }
@@ -352,13 +356,13 @@ pub(super) fn generated<R>(
             base.warn_of_choices();
             args.target.check_used(config, &[BASE_MODEL])?;
             let decoder = args.target.decoder((config, &base), "evaluating", device)?;
-            let writer = ModelWriter {
+            let generator = LocalGenerator {
                 decoder: &decoder,
                 base: &base,
                 options: &settings::generation(config, &base.stop_ids),
                 endings: &endings,
             };
-            let found = work(Writer::Model(writer), watch);
+            let found = work(Generator::Local(generator), watch);
             lines = endings.lines();
             found
         }
@@ -369,7 +373,7 @@ pub(super) fn generated<R>(
     found
 }
 
-fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWriter, Error> {
+fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGenerator, Error> {
     let model = args.endpoint_model.clone().ok_or_else(|| {
         Error::Usage(
             "--endpoint needs --endpoint-model, the server's name for the model".to_string(),
@@ -387,7 +391,7 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointWrite
         api_key_env: args.api_key_env.clone(),
         ..EndpointOptions::new(url, model)
     };
-    EndpointWriter::open(
+    EndpointGenerator::open(
         &options,
         args.concurrency,
         settings::generation(config, &[]),

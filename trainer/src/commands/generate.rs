@@ -16,8 +16,10 @@ use crate::config::{Config, OnEmpty};
 use crate::error::Error;
 use crate::eval::endings::Endings;
 use crate::eval::generate::{FinishReason, GenerationOptions};
+use crate::eval::generator::{
+    Completion, GenerationRequest, Generator, LocalGenerator, PromptText,
+};
 use crate::eval::report_files::json_lines;
-use crate::eval::writer::{ModelWriter, PromptText, Prompted, Writer, Written};
 use crate::recipes::rows::ReadingReport;
 use crate::recipes::run_lock::BASE_MODEL;
 use crate::recipes::{preparation, settings};
@@ -78,13 +80,13 @@ pub(super) fn run(args: &GenerateArgs, place: &Place) -> Result<(), Error> {
     let decoder = args
         .target
         .decoder((&config, &base), "writing with", &device)?;
-    let writer = Writer::Model(ModelWriter {
+    let generator = Generator::Local(LocalGenerator {
         decoder: &decoder,
         base: &base,
         options: &options,
         endings: &Endings::default(),
     });
-    let texts = written(&writer, &all, options.max_new_tokens)?;
+    let texts = written(&generator, &all, options.max_new_tokens)?;
     if let Some(output) = &args.output {
         if output.exists() {
             // A device or a pipe, whose reader may read what is printed, too.
@@ -228,21 +230,23 @@ fn must_fit<'a>(
 }
 
 fn written(
-    writer: &Writer<'_>,
+    generator: &Generator<'_>,
     all: &[Asked],
     max_new_tokens: usize,
-) -> Result<Vec<Written>, Error> {
-    let prompts = all.iter().map(|asked| Prompted {
+) -> Result<Vec<Completion>, Error> {
+    let prompts = all.iter().map(|asked| GenerationRequest {
         id: &asked.prompt.id,
         text: PromptText::Raw(&asked.prompt.text),
         max_new_tokens,
         constraint: None,
     });
-    let prompts: Vec<Prompted<'_>> = prompts.collect();
-    watched(prompts.len(), |watch| writer.write(&prompts, None, watch))
+    let prompts: Vec<GenerationRequest<'_>> = prompts.collect();
+    watched(prompts.len(), |watch| {
+        generator.write(&prompts, None, watch)
+    })
 }
 
-fn lines<'a>(all: &'a [Asked], texts: &'a [Written]) -> impl Iterator<Item = Line<'a>> {
+fn lines<'a>(all: &'a [Asked], texts: &'a [Completion]) -> impl Iterator<Item = Line<'a>> {
     all.iter().zip(texts).map(|(asked, written)| Line {
         id: &asked.prompt.id,
         prompt: &asked.prompt.text,
@@ -254,13 +258,13 @@ fn lines<'a>(all: &'a [Asked], texts: &'a [Written]) -> impl Iterator<Item = Lin
     })
 }
 
-fn print(all: &[Asked], texts: &[Written], options: &GenerationOptions) -> Result<(), Error> {
+fn print(all: &[Asked], texts: &[Completion], options: &GenerationOptions) -> Result<(), Error> {
     for (asked, written) in all.iter().zip(texts) {
         say(&shown(asked, written, options))?;
     }
     let n_references = all.iter().filter(|a| a.prompt.reference.is_some()).count();
     if n_references > 0 {
-        let is_same = |(asked, written): &(&Asked, &Written)| is_same(asked, written);
+        let is_same = |(asked, written): &(&Asked, &Completion)| is_same(asked, written);
         let n_same = all.iter().zip(texts).filter(is_same).count();
         say(&format!(
             "{n_same} of {n_references} texts are their reference, letter by letter"
@@ -280,16 +284,16 @@ fn print(all: &[Asked], texts: &[Written], options: &GenerationOptions) -> Resul
     }
 }
 
-fn is_same(asked: &Asked, written: &Written) -> bool {
+fn is_same(asked: &Asked, written: &Completion) -> bool {
     asked.prompt.reference.as_deref() == Some(&written.text)
 }
 
-fn is_cut(written: &Written) -> bool {
+fn is_cut(written: &Completion) -> bool {
     written.finish_reason != FinishReason::Stop.name()
 }
 
 /// A text for a person: where it belongs, what it answers, what was to be written, why it ended.
-fn shown(asked: &Asked, written: &Written, options: &GenerationOptions) -> String {
+fn shown(asked: &Asked, written: &Completion, options: &GenerationOptions) -> String {
     let reference = asked.prompt.reference.as_deref();
     let reference = reference.map(|reference| match is_same(asked, written) {
         true => "the same",
@@ -377,7 +381,7 @@ mod tests {
     #[test]
     fn a_text_is_shown_with_what_it_answers_and_why_it_ended() {
         let options = GenerationOptions::greedy(3, 1, vec![2]);
-        let written = |text: &str, finish_reason: &str| Written {
+        let written = |text: &str, finish_reason: &str| Completion {
             text: text.to_owned(),
             finish_reason: finish_reason.to_owned(),
             n_tokens: 3,

@@ -12,9 +12,9 @@ use super::{say, say_aside};
 use crate::cli::EvalArgs;
 use crate::config::Config;
 use crate::error::Error;
+use crate::eval::generator::Completion;
 use crate::eval::nestful::{NestfulEvaluation, NestfulNumbers, NestfulSuite};
 use crate::eval::saved::check_ids;
-use crate::eval::writer::Written;
 
 pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     let options = args
@@ -34,8 +34,8 @@ pub(super) fn run(args: &EvalArgs, config: &Config, device: &Device) -> Result<(
         (None, _) => {
             let mut texts = journal(args, config, &suite.prompts())?;
             let n = suite.rows().len();
-            generated(args, config, n, device, |writer, watch| {
-                suite.evaluate(&writer, texts.as_mut(), watch)
+            generated(args, config, n, device, |generator, watch| {
+                suite.evaluate(&generator, texts.as_mut(), watch)
             })?
         }
     };
@@ -69,13 +69,13 @@ fn print(args: &EvalArgs, evaluation: &NestfulEvaluation) -> Result<(), Error> {
 }
 
 /// The texts of a former evaluation, in the order of the rows.
-fn saved(path: &Path, suite: &NestfulSuite) -> Result<Vec<Written>, Error> {
+fn saved(path: &Path, suite: &NestfulSuite) -> Result<Vec<Completion>, Error> {
     let saved = read_predictions(path)?;
     let rows = || suite.rows().iter().map(|row| row.sample_id.as_str());
     let ids = || saved.iter().map(|prediction| prediction.id.as_str());
     check_ids(path, ids(), rows())?;
     match rows().eq(ids()) {
-        true => Ok(saved.into_iter().map(Written::from).collect()),
+        true => Ok(saved.into_iter().map(Completion::from).collect()),
         false => Err(Error::Usage(format!(
             "{}: the ids are not those of the rows; give one line for each row, in their order",
             path.display()

@@ -19,7 +19,7 @@ use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::SelectArgs;
 use crate::config::{Config, LoadedConfig, MetricExpression, named_files};
 use crate::error::Error;
-use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present, named};
+use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator, named};
 use crate::eval::retrieval::RetrievalSuite;
 use crate::models::Decoder;
 use crate::progress::Progress;
@@ -213,7 +213,7 @@ impl<'a> Evaluation<'a> {
             progress.generated(state);
             true
         };
-        let present = Present {
+        let present = EvalTarget {
             decoder,
             base: &preparation.base,
             retriever: retriever.as_ref(),

@@ -24,12 +24,14 @@ use super::by_file::ByFile;
 use super::documents::{DocumentIndex, texts_of};
 use super::encoder::MiniLmEncoder;
 use super::generate::{GenerationProgress, Waiting};
+use super::generator::{
+    Completion, Constrainer, GenerationRequest, Generator, PromptText, Rounds, TextConstraint,
+};
 use super::goat::GoatSuite;
 use super::journal::Journal;
 use super::report_files::{json_lines, report_files};
 use super::restbench::RestBenchSuite;
 use super::saved::check_ids;
-use super::writer::{Constrainer, PromptText, Prompted, Rounds, TextConstraint, Writer, Written};
 use crate::config::{Config, Suite};
 use crate::error::Error;
 use crate::recipes::rows::goat_options;
@@ -65,7 +67,7 @@ pub struct AgentLoops {
 )]
 pub struct Means<'a> {
     /// Writes their texts.
-    pub writer: Writer<'a>,
+    pub generator: Generator<'a>,
     /// Answers their calls.
     pub executor: &'a mut dyn Executor,
     /// Has the texts and results of an evaluation that was interrupted, and keeps those of this one.
@@ -312,7 +314,7 @@ impl AgentLoops {
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Outcome>>, Error> {
         let Means {
-            writer,
+            generator,
             executor,
             mut journal,
         } = means;
@@ -321,7 +323,7 @@ impl AgentLoops {
             .map(|task| Agent::new(self.method, &task.query, catalogue, self.limits.clone()))
             .collect();
         let constrainer = match self.constrained {
-            true => Some(writer.constrainer()?),
+            true => Some(generator.constrainer()?),
             false => None,
         };
         let mut rounds = Rounds::of(agents.len());
@@ -349,10 +351,10 @@ impl AgentLoops {
             }
             let n_done = agents.iter().filter(|agent| agent.is_done()).count();
             let constraints = constraints(constrainer.as_ref(), &wanted);
-            let prompts: Vec<Prompted<'_>> = wanted
+            let prompts: Vec<GenerationRequest<'_>> = wanted
                 .iter()
                 .zip(&constraints)
-                .map(|(wanted, constraint)| Prompted {
+                .map(|(wanted, constraint)| GenerationRequest {
                     id: &tasks[wanted.agent].id,
                     text: PromptText::Chat(&wanted.conversation),
                     max_new_tokens: wanted.max_new_tokens,
@@ -361,7 +363,8 @@ impl AgentLoops {
                 .collect();
             let started = Instant::now();
             let round = (prompts.as_slice(), n_done);
-            let Some(texts) = rounds.write(&writer, round, journal.as_deref_mut(), watch)? else {
+            let Some(texts) = rounds.write(&generator, round, journal.as_deref_mut(), watch)?
+            else {
                 return Ok(None);
             };
             // What is generated together is shared by those that it is for.
@@ -501,7 +504,7 @@ impl Calls<'_> {
         let Some(result) = call(self.executor) else {
             return Ok(None);
         };
-        let kept = Written {
+        let kept = Completion {
             text: json!([result.output, result.exception]).to_string(),
             finish_reason: "call".to_owned(),
             n_tokens: 0,

@@ -5,8 +5,8 @@ use super::documents::warn_of_cut_documents;
 use super::encoder::{EncoderFiles, MiniLmEncoder};
 use super::executor::open_executor;
 use super::generate::GenerationProgress;
+use super::generator::Generator;
 use super::judge::{GOAT_JUDGE, Judge, Judged};
-use super::writer::Writer;
 use crate::config::{Config, Suite};
 use crate::error::Error;
 use crate::recipes::rows::goat_config;
@@ -74,14 +74,14 @@ impl AgentsInLoop {
     /// A prompt that the template refuses, a query without gold calls, or a judge that fails.
     pub fn evaluate(
         &self,
-        writer: Writer<'_>,
+        generator: Generator<'_>,
         loops: &AgentLoops,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<AgentScores>, Error> {
         let catalogue = self.suite.catalogue();
         let mut executor = open_executor(goat_config(&self.config)?, catalogue)?;
         let means = Means {
-            writer,
+            generator,
             executor: &mut *executor,
             journal: None,
         };

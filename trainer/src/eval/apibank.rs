@@ -16,8 +16,8 @@ use tooltune_suites::goat::{ApiBankReport, ApiBankScore, JudgeVerdict, api_bank_
 use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Means, eval_files};
 use super::by_file::SampleFiles;
 use super::generate::GenerationProgress;
+use super::generator::{GenerationRequest, PromptText};
 use super::report_files::json_value;
-use super::writer::{PromptText, Prompted};
 use crate::config::Config;
 use crate::error::Error;
 use crate::recipes::rows::goat_options;
@@ -194,7 +194,7 @@ impl AgentSuite for ApiBankSuite {
             return loops.run((&self.catalogue, &self.tasks), means, watch);
         }
         let Means {
-            writer,
+            generator,
             executor,
             journal,
         } = means;
@@ -210,7 +210,7 @@ impl AgentSuite for ApiBankSuite {
                 DialogueGold::Call(_) => ExampleKind::Call,
                 DialogueGold::Reply(_) => ExampleKind::Final,
             };
-            Prompted {
+            GenerationRequest {
                 id: &step.id,
                 text: PromptText::Chat(conversation),
                 max_new_tokens: limits.max_new_tokens(kind),
@@ -223,7 +223,7 @@ impl AgentSuite for ApiBankSuite {
             .zip(&conversations)
             .map(prompted)
             .collect();
-        let Some(texts) = writer.write(&prompts, journal, watch)? else {
+        let Some(texts) = generator.write(&prompts, journal, watch)? else {
             return Ok(None);
         };
         let outcomes = self.steps.iter().zip(&texts).map(|(step, written)| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::generate::FinishReason;
-use super::writer::Written;
+use super::generator::Completion;
 
 /// Counts over the texts of an evaluation, those of an interrupted one among them.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ struct Unanswered {
 
 impl Endings {
     /// Adds texts by the ids of their prompts.
-    pub(super) fn add<'a>(&self, texts: impl Iterator<Item = (&'a str, &'a Written)>) {
+    pub(super) fn add<'a>(&self, texts: impl Iterator<Item = (&'a str, &'a Completion)>) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, written) in texts {
             counts.n_texts += 1;
@@ -104,14 +104,14 @@ mod tests {
 
     #[test]
     fn what_was_cut_and_what_has_no_text_is_counted() {
-        let written = |finish_reason: &str, without_text: Option<&str>| Written {
+        let written = |finish_reason: &str, without_text: Option<&str>| Completion {
             text: String::new(),
             finish_reason: finish_reason.to_string(),
             n_tokens: 1,
             without_text: without_text.map(str::to_string),
             error: None,
         };
-        let add = |endings: &Endings, texts: &[Written]| {
+        let add = |endings: &Endings, texts: &[Completion]| {
             endings.add(texts.iter().map(|text| ("a:1", text)));
         };
         let endings = Endings::default();
@@ -130,7 +130,7 @@ mod tests {
                        finish_reason and what they have instead: 1 content_filter, nothing; 1 \
                        length, reasoning; 1 no finish_reason, nothing";
         assert_eq!(lines[1], counted);
-        let refused = |kind: &str| Written {
+        let refused = |kind: &str| Completion {
             error: Some("http://x answered 400".to_string()),
             ..written("error", Some(kind))
         };

@@ -14,9 +14,9 @@ use super::encoder::MiniLmEncoder;
 use super::endings::Endings;
 use super::flat_forms::FlatForms;
 use super::generate::{GenerationOptions, GenerationProgress};
-use super::open_suites::OpenSuites;
+use super::generator::{Generator, LocalGenerator};
+use super::open_suites::LoadedSuites;
 use super::slot::Constraints;
-use super::writer::{ModelWriter, Writer};
 use super::{loss, slot};
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalStrategy, MetricExpression, Suite};
@@ -30,15 +30,15 @@ pub struct Evaluator {
     rows: Vec<Row>,
     /// Their flat forms, where the suite slot is asked for.
     forms: FlatForms,
-    /// Present where the loss is asked for.
+    /// EvalTarget where the loss is asked for.
     examples: Vec<TokenizedExample>,
     options: GenerationOptions,
     /// Whether answers keep to the rows' schemas, and the compiled ones.
     constrained: bool,
     constraints: OnceCell<Constraints>,
-    /// Present where a suite compares texts.
+    /// EvalTarget where a suite compares texts.
     encoder: Option<Box<dyn SentenceEncoder>>,
-    suites: Rc<OpenSuites>,
+    suites: Rc<LoadedSuites>,
     /// Ranks documents where the run trains no retriever.
     untrained: Option<MiniLmEncoder>,
     /// Those of the suites of agents with it.
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Evaluator {
 
 /// What is evaluated, as it stands.
 #[derive(Debug, Clone, Copy)]
-pub struct Present<'a> {
+pub struct EvalTarget<'a> {
     /// The model with its adapter.
     pub decoder: &'a Decoder,
     /// Its tokenizer and template.
@@ -135,10 +135,10 @@ impl Evaluator {
     /// As the suites.
     pub fn evaluate(
         &self,
-        present: Present<'_>,
+        present: EvalTarget<'_>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<EvaluationOutcome, Error> {
-        let Present {
+        let EvalTarget {
             decoder,
             base,
             retriever,
@@ -146,7 +146,7 @@ impl Evaluator {
         let mut metrics = BTreeMap::new();
         let mut files = BTreeMap::new();
         let endings = Endings::default();
-        let writer = Writer::Model(ModelWriter {
+        let generator = Generator::Local(LocalGenerator {
             decoder,
             base,
             options: &self.options,
@@ -169,8 +169,8 @@ impl Evaluator {
         }
         if let Some(encoder) = &self.encoder {
             let evaluation = slot::evaluate(
-                &writer,
-                (&self.rows, &self.forms, self.constraints(&writer)?),
+                &generator,
+                (&self.rows, &self.forms, self.constraints(&generator)?),
                 self.options.max_new_tokens,
                 None,
                 encoder.as_ref(),
@@ -186,7 +186,7 @@ impl Evaluator {
             let trained = retriever.map(|encoder| suite.loops(encoder)).transpose()?;
             let loops = trained.as_ref().or(self.untrained_loops.get(i));
             let loops = loops.ok_or_else(no_retriever)?;
-            let Some(scores) = suite.evaluate(writer, loops, watch)? else {
+            let Some(scores) = suite.evaluate(generator, loops, watch)? else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             files.extend(named(suite.name(), scores.files()?));
@@ -199,14 +199,14 @@ impl Evaluator {
             files.extend(named("retrieval", evaluation.files()?));
         }
         if let Some(suite) = &self.suites.nestful {
-            let Some(evaluation) = suite.evaluate(&writer, None, watch)? else {
+            let Some(evaluation) = suite.evaluate(&generator, None, watch)? else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             metrics.extend(evaluation.metrics());
             files.extend(named("nestful", evaluation.files));
         }
         if let Some(suite) = &self.suites.toolqa {
-            let Some(evaluation) = suite.evaluate(&writer, watch)? else {
+            let Some(evaluation) = suite.evaluate(&generator, watch)? else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             metrics.extend(evaluation.metrics());
@@ -221,12 +221,12 @@ impl Evaluator {
 
 impl Evaluator {
     /// What answers keep to, compiled at the first evaluation.
-    fn constraints(&self, writer: &Writer<'_>) -> Result<&Constraints, Error> {
+    fn constraints(&self, generator: &Generator<'_>) -> Result<&Constraints, Error> {
         if let Some(constraints) = self.constraints.get() {
             return Ok(constraints);
         }
         let constraints = match self.constrained {
-            true => Constraints::compile((&self.rows, &self.forms), writer)?,
+            true => Constraints::compile((&self.rows, &self.forms), generator)?,
             false => Constraints::default(),
         };
         constraints.warn(self.rows.len());

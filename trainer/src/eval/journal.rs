@@ -14,7 +14,7 @@ use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_rows::regular_file;
 
-use super::writer::Written;
+use super::generator::Completion;
 use crate::error::Error;
 
 /// Its name in the folder of an evaluation.
@@ -25,7 +25,7 @@ pub const JOURNAL_FILE: &str = "texts.partial.jsonl";
 pub struct Journal {
     path: PathBuf,
     file: File,
-    written: HashMap<String, Written>,
+    written: HashMap<String, Completion>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ struct Head {
 struct Line {
     id: String,
     #[serde(flatten)]
-    written: Written,
+    written: Completion,
     /// The first characters of a digest of the rest; absent in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     check: Option<String>,
@@ -59,14 +59,14 @@ impl Journal {
             true => read(&path, evaluation)?,
             false => HashMap::new(),
         };
-        // Written anew, so that no half line stays in the middle.
+        // Completion anew, so that no half line stays in the middle.
         let mut bytes = line(
             &path,
             &Head {
                 evaluation: evaluation.to_owned(),
             },
         )?;
-        let mut texts: Vec<(&String, &Written)> = written.iter().collect();
+        let mut texts: Vec<(&String, &Completion)> = written.iter().collect();
         texts.sort_by_key(|(id, _)| *id);
         for (id, written) in texts {
             bytes.extend(line(&path, &Line::new(id, written))?);
@@ -91,7 +91,7 @@ impl Journal {
     }
 
     /// The text of a prompt, if there is one.
-    pub fn written(&self, id: &str) -> Option<Written> {
+    pub fn written(&self, id: &str) -> Option<Completion> {
         self.written.get(id).cloned()
     }
 
@@ -100,7 +100,7 @@ impl Journal {
     /// # Errors
     ///
     /// A disk that is full.
-    pub fn add(&mut self, id: &str, written: &Written) -> Result<(), Error> {
+    pub fn add(&mut self, id: &str, written: &Completion) -> Result<(), Error> {
         let bytes = line(&self.path, &Line::new(id, written))?;
         self.file
             .write_all(&bytes)
@@ -111,7 +111,7 @@ impl Journal {
 }
 
 impl Line {
-    fn new(id: &str, written: &Written) -> Self {
+    fn new(id: &str, written: &Completion) -> Self {
         let mut line = Self {
             id: id.to_owned(),
             written: written.clone(),
@@ -176,7 +176,7 @@ fn line<T: Serialize>(path: &Path, line: &T) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Written>, Error> {
+fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Completion>, Error> {
     let mut bytes = Vec::new();
     regular_file::open(path)
         .and_then(|mut file| file.read_to_end(&mut bytes))
@@ -222,8 +222,8 @@ fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Written>, Error
 mod tests {
     use super::*;
 
-    fn written(text: &str) -> Written {
-        Written {
+    fn written(text: &str) -> Completion {
+        Completion {
             text: text.to_owned(),
             finish_reason: "stop".to_owned(),
             n_tokens: 3,

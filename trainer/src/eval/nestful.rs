@@ -19,9 +19,11 @@ use tooltune_suites::nestful::{
 use super::by_file::{ByFile, SampleFiles, WithFiles};
 use super::code::python_runner;
 use super::generate::GenerationProgress;
+use super::generator::{
+    Completion, Ending, GenerationRequest, Generator, PromptText, Rounds, TextConstraint,
+};
 use super::journal::Journal;
 use super::report_files::report_files;
-use super::writer::{Ending, PromptText, Prompted, Rounds, TextConstraint, Writer, Written};
 use crate::config::{EvalConfig, NestfulConfig, SandboxConfig};
 use crate::error::Error;
 
@@ -34,7 +36,7 @@ pub struct NestfulSuite {
     parser: Parser,
     tools: Box<dyn ToolRunner>,
     max_new_tokens: usize,
-    /// Present where each call is answered before the next is written.
+    /// EvalTarget where each call is answered before the next is written.
     react: Option<ReactLimits>,
     /// Whether sequences are held to the tools on offer, and what each then keeps to.
     constrained: bool,
@@ -180,12 +182,12 @@ impl NestfulSuite {
     fn prompts_within<'a>(
         &'a self,
         constraints: &'a [Option<TextConstraint>],
-    ) -> Vec<Prompted<'a>> {
+    ) -> Vec<GenerationRequest<'a>> {
         self.rows
             .iter()
             .zip(&self.prompts)
             .enumerate()
-            .map(|(i, (row, prompt))| Prompted {
+            .map(|(i, (row, prompt))| GenerationRequest {
                 id: &row.sample_id,
                 text: match prompt {
                     NestfulPrompt::Chat(conversation) => PromptText::Chat(conversation),
@@ -198,23 +200,23 @@ impl NestfulSuite {
     }
 
     /// The prompts without what their texts keep to.
-    pub fn prompts(&self) -> Vec<Prompted<'_>> {
+    pub fn prompts(&self) -> Vec<GenerationRequest<'_>> {
         self.prompts_within(&[])
     }
 
     /// What the sequences of each row keep to, compiled at the first evaluation.
-    fn constraints(&self, writer: &Writer<'_>) -> Result<&[Option<TextConstraint>], Error> {
+    fn constraints(&self, generator: &Generator<'_>) -> Result<&[Option<TextConstraint>], Error> {
         if let Some(constraints) = self.constraints.get() {
             return Ok(constraints);
         }
         let constraints = match self.constrained {
-            true => self.compiled(writer)?,
+            true => self.compiled(generator)?,
             false => Vec::new(),
         };
         Ok(self.constraints.get_or_init(|| constraints))
     }
 
-    fn compiled(&self, writer: &Writer<'_>) -> Result<Vec<Option<TextConstraint>>, Error> {
+    fn compiled(&self, generator: &Generator<'_>) -> Result<Vec<Option<TextConstraint>>, Error> {
         let Some(format) = self.parser.call_format() else {
             tracing::warn!(
                 "sequences are written freely: the family {} writes calls that are no JSON",
@@ -228,7 +230,7 @@ impl NestfulSuite {
             ..GrammarOptions::default()
         };
         let tools: Vec<Vec<Value>> = self.rows.iter().map(NestfulRow::call_tools).collect();
-        let compiled = writer.constrainer()?.calls(&tools, format, &options);
+        let compiled = generator.constrainer()?.calls(&tools, format, &options);
         let kept = self.rows.iter().zip(compiled).map(|(row, compiled)| {
             let warned = |reason: &String| {
                 let id = &row.sample_id;
@@ -248,7 +250,7 @@ impl NestfulSuite {
     /// cannot be run at all.
     pub fn evaluate(
         &self,
-        writer: &Writer<'_>,
+        generator: &Generator<'_>,
         journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<NestfulEvaluation>, Error> {
@@ -256,13 +258,13 @@ impl NestfulSuite {
             if self.constrained {
                 tracing::warn!("loops are written freely: their steps have words around each call");
             }
-            let Some(outcomes) = self.loops(limits, writer, journal, watch)? else {
+            let Some(outcomes) = self.loops(limits, generator, journal, watch)? else {
                 return Ok(None);
             };
             return self.score_loops(&outcomes).map(Some);
         }
-        let prompts = self.prompts_within(self.constraints(writer)?);
-        let Some(written) = writer.write(&prompts, journal, watch)? else {
+        let prompts = self.prompts_within(self.constraints(generator)?);
+        let Some(written) = generator.write(&prompts, journal, watch)? else {
             return Ok(None);
         };
         self.score(written).map(Some)
@@ -273,7 +275,7 @@ impl NestfulSuite {
     /// # Errors
     ///
     /// Not as many texts as rows, no row, or tools that cannot be run at all.
-    pub fn score(&self, texts: Vec<Written>) -> Result<NestfulEvaluation, Error> {
+    pub fn score(&self, texts: Vec<Completion>) -> Result<NestfulEvaluation, Error> {
         let completions: Vec<&str> = texts.iter().map(|written| written.text.as_str()).collect();
         let (report, scores) =
             score_rows(&self.rows, &completions, self.parser, &*self.tools).map_err(of_tools)?;
@@ -301,7 +303,7 @@ impl NestfulSuite {
     fn loops(
         &self,
         limits: ReactLimits,
-        writer: &Writer<'_>,
+        generator: &Generator<'_>,
         mut journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Ended>>, Error> {
@@ -328,16 +330,16 @@ impl NestfulSuite {
             if wanted.is_empty() {
                 break;
             }
-            let asked = wanted.iter().map(|(i, conversation, n)| Prompted {
+            let asked = wanted.iter().map(|(i, conversation, n)| GenerationRequest {
                 id: &self.rows[*i].sample_id,
                 text: PromptText::Chat(conversation),
                 max_new_tokens: *n,
                 constraint: None,
             });
-            let asked: Vec<Prompted<'_>> = asked.collect();
+            let asked: Vec<GenerationRequest<'_>> = asked.collect();
             let n_done = loops.iter().filter(|one| one.is_done()).count();
             let round = (asked.as_slice(), n_done);
-            let Some(texts) = rounds.write(writer, round, journal.as_deref_mut(), watch)? else {
+            let Some(texts) = rounds.write(generator, round, journal.as_deref_mut(), watch)? else {
                 return Ok(None);
             };
             for ((i, ..), written) in wanted.iter().zip(texts) {

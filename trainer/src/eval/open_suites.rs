@@ -10,18 +10,18 @@ use crate::error::Error;
 
 /// What suites read and reach outside; that of slot is in the rows.
 #[derive(Debug, Default)]
-pub struct OpenSuites {
+pub struct LoadedSuites {
     /// The suites of agents.
     pub agents: Vec<AgentsInLoop>,
-    /// Present where rankings are evaluated.
+    /// EvalTarget where rankings are evaluated.
     pub retrieval: Option<RetrievalSuite>,
-    /// Present where sequences of calls are evaluated.
+    /// EvalTarget where sequences of calls are evaluated.
     pub nestful: Option<NestfulSuite>,
-    /// Present where answers about outputs of tools are evaluated.
+    /// EvalTarget where answers about outputs of tools are evaluated.
     pub toolqa: Option<ToolQaSuite>,
 }
 
-impl OpenSuites {
+impl LoadedSuites {
     /// Opens those that the run evaluates.
     ///
     /// # Errors

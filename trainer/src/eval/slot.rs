@@ -15,9 +15,9 @@ use tooltune_suites::slot::{
 use super::by_file::{ByFile, SampleFiles};
 use super::flat_forms::{FlatCounts, FlatForms, Unflattened};
 use super::generate::GenerationProgress;
+use super::generator::{Completion, GenerationRequest, Generator, PromptText, TextConstraint};
 use super::journal::Journal;
 use super::report_files::{json_lines, report_files};
-use super::writer::{PromptText, Prompted, TextConstraint, Writer, Written};
 use crate::error::Error;
 
 /// One completion as it was generated; a line of `predictions.jsonl`.
@@ -27,21 +27,21 @@ pub struct Prediction {
     pub id: String,
     /// The completion's text, without the stop token.
     pub prediction: String,
-    /// `stop`, `length` where `max_new_tokens` cut it, or as [`Written::finish_reason`] says.
+    /// `stop`, `length` where `max_new_tokens` cut it, or as [`Completion::finish_reason`] says.
     #[serde(default)]
     pub finish_reason: String,
     /// Tokens of the completion.
     #[serde(default)]
     pub n_tokens: usize,
-    /// As [`Written::without_text`] says.
+    /// As [`Completion::without_text`] says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
-    /// As [`Written::error`] says.
+    /// As [`Completion::error`] says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-impl From<Prediction> for Written {
+impl From<Prediction> for Completion {
     fn from(saved: Prediction) -> Self {
         Self {
             text: saved.prediction,
@@ -158,19 +158,22 @@ pub struct Constraints {
 }
 
 impl Constraints {
-    /// Compiles the schemas of `rows`, in the forms that they are shown in, for `writer`.
+    /// Compiles the schemas of `rows`, in the forms that they are shown in, for `generator`.
     ///
     /// # Errors
     ///
     /// A tokenizer that cannot be constrained, or a row that is no SLOT row.
     pub fn compile(
         (rows, forms): (&[Row], &FlatForms),
-        writer: &Writer<'_>,
+        generator: &Generator<'_>,
     ) -> Result<Self, Error> {
         let schemas = forms.enforced_schemas(rows)?;
         let schemas: Vec<&Value> = schemas.iter().collect();
         let mut constraints = Self::default();
-        for (row, compiled) in rows.iter().zip(writer.constrainer()?.constraints(&schemas)) {
+        for (row, compiled) in rows
+            .iter()
+            .zip(generator.constrainer()?.constraints(&schemas))
+        {
             match compiled {
                 Ok(constraint) => constraints.by_row.push(Some(constraint)),
                 Err(reason) => {
@@ -204,7 +207,7 @@ impl Constraints {
 /// A row without a schema and gold, a prompt that the template refuses, a server that does not
 /// answer, or an encoder that fails.
 pub fn evaluate(
-    writer: &Writer<'_>,
+    generator: &Generator<'_>,
     (rows, forms, constraints): (&[Row], &FlatForms, &Constraints),
     max_new_tokens: usize,
     journal: Option<&mut Journal>,
@@ -212,7 +215,7 @@ pub fn evaluate(
     watch: &mut dyn FnMut(GenerationProgress) -> bool,
 ) -> Result<Option<SlotEvaluation>, Error> {
     let prompts = prompts(rows, constraints, max_new_tokens);
-    let Some(texts) = writer.write(&prompts, journal, watch)? else {
+    let Some(texts) = generator.write(&prompts, journal, watch)? else {
         return Ok(None);
     };
     let predictions = rows.iter().zip(texts).map(|(row, written)| Prediction {
@@ -235,8 +238,8 @@ pub fn prompts<'a>(
     rows: &'a [Row],
     constraints: &'a Constraints,
     max_new_tokens: usize,
-) -> Vec<Prompted<'a>> {
-    let prompted = |(i, row): (usize, &'a Row)| Prompted {
+) -> Vec<GenerationRequest<'a>> {
+    let prompted = |(i, row): (usize, &'a Row)| GenerationRequest {
         id: &row.id,
         text: PromptText::Chat(&row.conversation),
         max_new_tokens,

@@ -15,9 +15,9 @@ use super::agents::JUDGE_FILE;
 use super::by_file::{ByFile, SampleFiles};
 use super::code::SandboxedCode;
 use super::generate::{FinishReason, GenerationProgress, Waiting};
+use super::generator::{Completion as Text, GenerationRequest, Generator, PromptText};
 use super::judge::{Judge, JudgeSummary, Judged};
 use super::report_files::{json_lines, report_files};
-use super::writer::{PromptText, Prompted, Writer, Written as Text};
 use crate::config::{EvalConfig, ToolQaConfig};
 use crate::error::Error;
 
@@ -63,7 +63,7 @@ pub struct ToolQaEvaluation {
 
 /// `metrics.json`: the numbers, and what is to be said of the judging.
 #[derive(Serialize)]
-struct Written<'a> {
+struct MetricsFile<'a> {
     #[serde(flatten)]
     report: &'a ToolQaReport,
     #[serde(flatten)]
@@ -207,11 +207,11 @@ impl ToolQaSuite {
     /// A prompt that the template refuses, or a judge that does not answer.
     pub fn evaluate(
         &self,
-        writer: &Writer<'_>,
+        generator: &Generator<'_>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<ToolQaEvaluation>, Error> {
         let asked = self.questions()?;
-        let Some(written) = writer.write(&asked.prompts(), None, watch)? else {
+        let Some(written) = generator.write(&asked.prompts(), None, watch)? else {
             return Ok(None);
         };
         match self.score(&self.predictions(written), watch) {
@@ -292,11 +292,11 @@ impl ToolQaSuite {
 
 impl Asked {
     /// A prompt for each row.
-    pub fn prompts(&self) -> Vec<Prompted<'_>> {
+    pub fn prompts(&self) -> Vec<GenerationRequest<'_>> {
         self.ids
             .iter()
             .zip(&self.conversations)
-            .map(|(id, conversation)| Prompted {
+            .map(|(id, conversation)| GenerationRequest {
                 id,
                 text: PromptText::Chat(conversation),
                 max_new_tokens: self.max_new_tokens,
@@ -313,7 +313,7 @@ impl ToolQaEvaluation {
         judged: Option<(JudgeSummary, Vec<u8>)>,
     ) -> Result<Self, Error> {
         let (judge, verdicts) = judged.unzip();
-        let written = Written {
+        let written = MetricsFile {
             report: &run.report,
             by_file: by_file.as_ref(),
             judge: judge.as_ref(),

@@ -19,7 +19,7 @@ use crate::base_model::BaseModel;
 use crate::config::{Config, Flatten, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{check_rows, held_out};
-use crate::eval::open_suites::OpenSuites;
+use crate::eval::open_suites::LoadedSuites;
 use crate::lora::LoraSpec;
 
 /// Everything that a run needs before its first step, checked.
@@ -52,7 +52,7 @@ pub struct Preparation {
     /// What a retriever beside the model learns from, if one is trained.
     pub retriever: Option<RetrieverPreparation>,
     /// What evaluations read and reach beside the rows.
-    pub suites: Rc<OpenSuites>,
+    pub suites: Rc<LoadedSuites>,
 }
 
 impl Preparation {
@@ -107,7 +107,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     }
     let lora = settings::lora(&config.lora);
     lora.slots(&base.config)?;
-    let suites = Rc::new(OpenSuites::open(config)?);
+    let suites = Rc::new(LoadedSuites::open(config)?);
     let options = settings::prepare_options(config, &base.stop_ids);
     let (mut learned, mut evaluated) = (ReadingReport::default(), ReadingReport::default());
     let files = (config.data.train.as_slice(), device);

@@ -29,7 +29,7 @@ use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::config::Config;
 use crate::device::loss_rows;
 use crate::error::Error;
-use crate::eval::in_loop::{EvaluationOutcome, Evaluator, Present};
+use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator};
 use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::models::Decoder;
 use crate::not_finite;
@@ -386,7 +386,7 @@ impl<'a> Run<'a> {
             !interrupt.is_some_and(Interrupt::is_set)
         };
         let retriever = self.retriever.as_ref().map(RetrieverRun::present);
-        let present = Present {
+        let present = EvalTarget {
             decoder: &self.decoder,
             base: &self.preparation.base,
             retriever: retriever.as_ref(),

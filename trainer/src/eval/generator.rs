@@ -11,7 +11,7 @@ use tooltune_grammar::{CallFormat, Grammar, GrammarError, GrammarOptions, Vocabu
 use tooltune_rows::text::{Conversation, Message, Row, prompt_ids};
 
 use super::endings::Endings;
-use super::endpoint_writer::EndpointWriter;
+use super::endpoint_generator::EndpointGenerator;
 use super::generate::{
     FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer, StopStrings,
     complete,
@@ -24,16 +24,16 @@ use crate::not_finite;
 
 /// What writes the texts of suites.
 #[derive(Debug, Clone, Copy)]
-pub enum Writer<'a> {
+pub enum Generator<'a> {
     /// The model here.
-    Model(ModelWriter<'a>),
+    Local(LocalGenerator<'a>),
     /// One behind an endpoint.
-    Endpoint(&'a EndpointWriter),
+    Endpoint(&'a EndpointGenerator),
 }
 
 /// The model with its adapter.
 #[derive(Debug, Clone, Copy)]
-pub struct ModelWriter<'a> {
+pub struct LocalGenerator<'a> {
     /// The model.
     pub decoder: &'a Decoder,
     /// Its tokenizer and template.
@@ -46,7 +46,7 @@ pub struct ModelWriter<'a> {
 
 /// A prompt that is to be gone on with.
 #[derive(Debug, Clone, Copy)]
-pub struct Prompted<'a> {
+pub struct GenerationRequest<'a> {
     /// Unique among the prompts.
     pub id: &'a str,
     /// What is gone on with.
@@ -95,7 +95,7 @@ pub enum TextConstraint {
     Schema(Value),
 }
 
-/// Schemas to what a writer enforces them with.
+/// Schemas to what a generator enforces them with.
 #[derive(Debug)]
 pub enum Constrainer {
     /// Grammars over the tokens of the model here.
@@ -106,7 +106,7 @@ pub enum Constrainer {
 
 /// A text that was written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Written {
+pub struct Completion {
     /// Without the stop token or stop string.
     pub text: String,
     /// `stop`, `length`, `context`, `time` or `constraint`; where a server wrote it, in the
@@ -126,19 +126,19 @@ pub struct Written {
 /// A text's end, as `predictions.jsonl` has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ending {
-    /// As in [`Written::finish_reason`].
+    /// As in [`Completion::finish_reason`].
     pub finish_reason: String,
-    /// As in [`Written::n_tokens`].
+    /// As in [`Completion::n_tokens`].
     pub n_tokens: usize,
-    /// As in [`Written::without_text`].
+    /// As in [`Completion::without_text`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
-    /// As in [`Written::error`].
+    /// As in [`Completion::error`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-impl Written {
+impl Completion {
     /// How it ended, as an outcome of a loop has it.
     pub fn end(&self) -> TextEnd {
         TextEnd {
@@ -210,14 +210,14 @@ impl Constrainer {
     }
 }
 
-impl Writer<'_> {
-    /// What turns schemas into constraints for this writer.
+impl Generator<'_> {
+    /// What turns schemas into constraints for this generator.
     ///
     /// # Errors
     ///
     /// A tokenizer that cannot be constrained.
     pub fn constrainer(&self) -> Result<Constrainer, Error> {
-        let Writer::Model(model) = self else {
+        let Generator::Local(model) = self else {
             return Ok(Constrainer::Endpoint);
         };
         let base = model.base;
@@ -234,10 +234,10 @@ impl Writer<'_> {
     /// be written.
     pub fn write(
         &self,
-        prompts: &[Prompted<'_>],
+        prompts: &[GenerationRequest<'_>],
         journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
-    ) -> Result<Option<Vec<Written>>, Error> {
+    ) -> Result<Option<Vec<Completion>>, Error> {
         let keys: Vec<&str> = prompts.iter().map(|prompt| prompt.id).collect();
         self.write_kept((prompts, &keys), journal, watch)
     }
@@ -245,21 +245,21 @@ impl Writer<'_> {
     /// [`Self::write`] of prompts that the journal has under names of their own.
     fn write_kept<K: AsRef<str>>(
         &self,
-        (prompts, keys): (&[Prompted<'_>], &[K]),
+        (prompts, keys): (&[GenerationRequest<'_>], &[K]),
         mut journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
-    ) -> Result<Option<Vec<Written>>, Error> {
+    ) -> Result<Option<Vec<Completion>>, Error> {
         let kept = |key: &K| journal.as_ref()?.written(key.as_ref());
-        let mut texts: Vec<Option<Written>> = keys.iter().map(kept).collect();
+        let mut texts: Vec<Option<Completion>> = keys.iter().map(kept).collect();
         let left: Vec<usize> = (0..prompts.len()).filter(|&i| texts[i].is_none()).collect();
-        let pending: Vec<Prompted<'_>> = left.iter().map(|&i| prompts[i]).collect();
-        let mut finished = |number: usize, written: &Written| match &mut journal {
+        let pending: Vec<GenerationRequest<'_>> = left.iter().map(|&i| prompts[i]).collect();
+        let mut finished = |number: usize, written: &Completion| match &mut journal {
             Some(journal) => journal.add(keys[left[number]].as_ref(), written),
             None => Ok(()),
         };
         let new = match self {
-            Writer::Model(model) => model.write((&pending, &left), watch, &mut finished)?,
-            Writer::Endpoint(endpoint) => {
+            Generator::Local(model) => model.write((&pending, &left), watch, &mut finished)?,
+            Generator::Endpoint(endpoint) => {
                 if texts
                     .iter()
                     .flatten()
@@ -276,7 +276,7 @@ impl Writer<'_> {
         for (place, written) in left.into_iter().zip(new) {
             texts[place] = Some(written);
         }
-        let texts: Vec<Written> = texts.into_iter().flatten().collect();
+        let texts: Vec<Completion> = texts.into_iter().flatten().collect();
         let ids = prompts.iter().map(|prompt| prompt.id);
         self.endings().add(ids.zip(&texts));
         Ok(Some(texts))
@@ -284,8 +284,8 @@ impl Writer<'_> {
 
     fn endings(&self) -> &Endings {
         match self {
-            Writer::Model(model) => model.endings,
-            Writer::Endpoint(endpoint) => endpoint.endings(),
+            Generator::Local(model) => model.endings,
+            Generator::Endpoint(endpoint) => endpoint.endings(),
         }
     }
 }
@@ -311,22 +311,22 @@ impl Rounds {
     ///
     /// # Errors
     ///
-    /// As [`Writer::write`].
+    /// As [`Generator::write`].
     pub fn write(
         &mut self,
-        writer: &Writer<'_>,
-        (prompts, n_done): (&[Prompted<'_>], usize),
+        generator: &Generator<'_>,
+        (prompts, n_done): (&[GenerationRequest<'_>], usize),
         journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
-    ) -> Result<Option<Vec<Written>>, Error> {
+    ) -> Result<Option<Vec<Completion>>, Error> {
         // A loop that comes to another prompt than before the interruption has it written anew.
-        let key = |prompt: &Prompted<'_>| {
+        let key = |prompt: &GenerationRequest<'_>| {
             let digest = sha256_bytes(prompt.text.digest().as_bytes());
             format!("{} {digest}", prompt.id)
         };
         let keys: Vec<String> = prompts.iter().map(key).collect();
         let mut n_tokens = self.n_tokens;
-        let texts = writer.write_kept((prompts, &keys), journal, &mut |progress| {
+        let texts = generator.write_kept((prompts, &keys), journal, &mut |progress| {
             n_tokens = self.n_tokens + progress.n_tokens;
             watch(GenerationProgress {
                 n_done,
@@ -340,13 +340,13 @@ impl Rounds {
     }
 }
 
-impl ModelWriter<'_> {
+impl LocalGenerator<'_> {
     fn write(
         &self,
-        (prompts, places): (&[Prompted<'_>], &[usize]),
+        (prompts, places): (&[GenerationRequest<'_>], &[usize]),
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
-        finished: &mut dyn FnMut(usize, &Written) -> Result<(), Error>,
-    ) -> Result<Option<Vec<Written>>, Error> {
+        finished: &mut dyn FnMut(usize, &Completion) -> Result<(), Error>,
+    ) -> Result<Option<Vec<Completion>>, Error> {
         let longest = prompts.iter().map(|prompt| prompt.max_new_tokens).max();
         let options = GenerationOptions {
             max_new_tokens: longest.unwrap_or(0),
@@ -396,7 +396,7 @@ impl ModelWriter<'_> {
     }
 
     /// Says which prompts have no text because the model could not hold them.
-    fn warn_of_overlong(&self, prompts: &[Prompted<'_>], generations: &[Generation]) {
+    fn warn_of_overlong(&self, prompts: &[GenerationRequest<'_>], generations: &[Generation]) {
         let pairs = prompts.iter().zip(generations);
         let overlong: Vec<&str> = pairs
             .filter(|(_, generation)| generation.finish == FinishReason::Context)
@@ -413,7 +413,7 @@ impl ModelWriter<'_> {
         }
     }
 
-    fn prompt_ids(&self, prompt: &Prompted<'_>) -> Result<Vec<u32>, Error> {
+    fn prompt_ids(&self, prompt: &GenerationRequest<'_>) -> Result<Vec<u32>, Error> {
         let conversation = match prompt.text {
             PromptText::Chat(conversation) => conversation,
             PromptText::Raw(text) => return Ok(self.base.tokenizer.encode(text)?.ids),
@@ -428,8 +428,8 @@ impl ModelWriter<'_> {
     }
 }
 
-fn written(generation: &Generation, stop: StopStrings<'_>) -> Result<Written, Error> {
-    Ok(Written {
+fn written(generation: &Generation, stop: StopStrings<'_>) -> Result<Completion, Error> {
+    Ok(Completion {
         text: stop.text(generation)?,
         finish_reason: generation.finish.name().to_owned(),
         n_tokens: generation.ids.len(),
@@ -442,7 +442,7 @@ fn written(generation: &Generation, stop: StopStrings<'_>) -> Result<Written, Er
 struct Told<'a> {
     stop: StopStrings<'a>,
     watch: &'a mut dyn FnMut(GenerationProgress) -> bool,
-    finished: &'a mut dyn FnMut(usize, &Written) -> Result<(), Error>,
+    finished: &'a mut dyn FnMut(usize, &Completion) -> Result<(), Error>,
 }
 
 impl Observer for Told<'_> {

@@ -17,7 +17,7 @@ use tooltune_endpoint::{
 
 use super::endings::Endings;
 use super::generate::{FinishReason, GenerationOptions, GenerationProgress, Waiting};
-use super::writer::{Prompted, TextConstraint, Written};
+use super::generator::{Completion, GenerationRequest, TextConstraint};
 use crate::error::Error;
 
 /// How `eval` spells the options of its server; of times and retries it has none.
@@ -33,7 +33,7 @@ pub const NO_ANSWER: &str = "error";
 
 /// A server and how it is asked.
 #[derive(Debug)]
-pub struct EndpointWriter {
+pub struct EndpointGenerator {
     endpoint: ChatEndpoint,
     concurrency: usize,
     options: GenerationOptions,
@@ -47,20 +47,20 @@ pub struct EndpointWriter {
 }
 
 /// Takes what the journal has to keep of a prompt by its number.
-type Keep<'a> = &'a mut dyn FnMut(usize, &Written) -> Result<(), Error>;
+type Keep<'a> = &'a mut dyn FnMut(usize, &Completion) -> Result<(), Error>;
 
-/// One call of [`EndpointWriter::write`].
+/// One call of [`EndpointGenerator::write`].
 struct Round<'a> {
-    writer: &'a EndpointWriter,
+    generator: &'a EndpointGenerator,
     keep: Keep<'a>,
     /// Prompts without an answer that the next answer of another will show to be their own fault.
-    pending: Vec<(usize, Written)>,
+    pending: Vec<(usize, Completion)>,
     failure: Option<Error>,
     /// Whether the fault is the server's.
     is_broken: bool,
 }
 
-impl EndpointWriter {
+impl EndpointGenerator {
     /// Nothing is sent yet; `extra_body` is added to every request.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl EndpointWriter {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn chat_options(&self, prompt: &Prompted<'_>) -> ChatOptions {
+    fn chat_options(&self, prompt: &GenerationRequest<'_>) -> ChatOptions {
         let sampling = self.options.sampling;
         let mut extra = self.extra_body.clone();
         if sampling.temperature > 0.0 {
@@ -159,10 +159,10 @@ impl EndpointWriter {
 
     pub(super) fn write(
         &self,
-        prompts: &[Prompted<'_>],
+        prompts: &[GenerationRequest<'_>],
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
         keep: Keep<'_>,
-    ) -> Result<Option<Vec<Written>>, Error> {
+    ) -> Result<Option<Vec<Completion>>, Error> {
         let options: Vec<ChatOptions> = prompts.iter().map(|p| self.chat_options(p)).collect();
         let requests: Vec<ChatRequest<'_>> = prompts
             .iter()
@@ -173,7 +173,7 @@ impl EndpointWriter {
             })
             .collect::<Result<_, Error>>()?;
         let mut round = Round {
-            writer: self,
+            generator: self,
             keep,
             pending: Vec::new(),
             failure: None,
@@ -223,7 +223,7 @@ impl EndpointWriter {
     /// The error of a server whose faults are not those of single prompts.
     fn refuse_the_server(
         &self,
-        prompts: &[Prompted<'_>],
+        prompts: &[GenerationRequest<'_>],
         texts: &[Result<ChatAnswer, EndpointError>],
         is_broken: bool,
     ) -> Result<(), Error> {
@@ -269,11 +269,11 @@ impl EndpointWriter {
 
 impl Round<'_> {
     fn take(&mut self, number: usize, result: &Result<ChatAnswer, EndpointError>) {
-        let mut tolerance = self.writer.tolerance();
+        let mut tolerance = self.generator.tolerance();
         match result {
             Ok(answer) => {
                 tolerance.answered();
-                self.writer.note_model(answer);
+                self.generator.note_model(answer);
                 self.keep_pending();
                 self.keep(number, &of_server(answer.clone()));
             }
@@ -298,15 +298,15 @@ impl Round<'_> {
         }
     }
 
-    fn keep(&mut self, number: usize, written: &Written) {
+    fn keep(&mut self, number: usize, written: &Completion) {
         if self.failure.is_none() {
             self.failure = (self.keep)(number, written).err();
         }
     }
 }
 
-fn of_server(answer: ChatAnswer) -> Written {
-    Written {
+fn of_server(answer: ChatAnswer) -> Completion {
+    Completion {
         text: answer.text,
         finish_reason: answer.finish_reason,
         n_tokens: answer.n_tokens,
@@ -317,13 +317,13 @@ fn of_server(answer: ChatAnswer) -> Written {
 
 /// The text of a prompt without an answer: empty, as that of a prompt beyond the context of a model
 /// here.
-fn unanswered(error: &EndpointError) -> Written {
+fn unanswered(error: &EndpointError) -> Completion {
     let kind = error.kind();
     let finish_reason = match kind {
         Some(FaultKind::Context) => FinishReason::Context.name(),
         _ => NO_ANSWER,
     };
-    Written {
+    Completion {
         text: String::new(),
         finish_reason: finish_reason.to_owned(),
         n_tokens: 0,
