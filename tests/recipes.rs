@@ -125,8 +125,12 @@ fn recipes_of_goat_hold_the_settings_of_the_paper() {
         let of_lora = (lora.r, lora.lora_alpha, lora.lora_dropout);
         assert_eq!(of_lora, (8, 16.0, 0.05), "{name}");
         assert!(!lora.use_rslora, "{name}");
-        assert_eq!(lora.target_modules, TargetModules::AllLinear, "{name}");
-        assert_eq!(config.train.length, RunLength::Epochs(3.0), "{name}");
+        assert_eq!(
+            lora.target_modules,
+            TargetModules::Pattern("all-linear".to_string()),
+            "{name}"
+        );
+        assert_eq!(config.train.length(), RunLength::Epochs(3.0), "{name}");
     }
 }
 
@@ -141,14 +145,14 @@ fn recipes_of_slot_hold_the_settings_of_the_paper() {
         assert_eq!(of_lora, (32, 64.0, 0.05), "{name}");
         assert!(!lora.use_rslora, "{name}");
         assert_eq!(train.learning_rate, 1e-5, "{name}");
-        assert_eq!(train.length, RunLength::Epochs(2.0), "{name}");
+        assert_eq!(train.length(), RunLength::Epochs(2.0), "{name}");
         assert_eq!(train.per_device_train_batch_size, 2, "{name}");
         assert_eq!(train.gradient_accumulation_steps, 2, "{name}");
         assert_eq!(config.data.max_length, 16_384, "{name}");
         assert_eq!(train.optim, Optim::PagedAdamw32bit, "{name}");
-        assert_eq!(train.max_grad_norm, Some(0.1), "{name}");
+        assert_eq!(train.max_grad_norm, 0.1, "{name}");
         assert_eq!(eval.max_new_tokens, 2048, "{name}");
-        assert_eq!(eval.sampling.temperature, 0.0, "{name}");
+        assert_eq!(eval.temperature, 0.0, "{name}");
         assert_eq!(eval.max_time, Some(60.0), "{name}");
     }
 }

@@ -2,8 +2,9 @@
 
 use burn::tensor::DType;
 use serde_json::Value;
+use tooltune::config::LoraConfig;
 use tooltune::eval::generate::{GenerationOptions, generate};
-use tooltune::lora::{Adapters, LoraSpec, TargetModules};
+use tooltune::lora::Adapters;
 use tooltune::models::{BatchContext, Decoder};
 use tooltune_kernels::ComputeDtype;
 
@@ -82,15 +83,11 @@ fn initial_factor(tensor_number: u64, in_features: usize, count: usize) -> Vec<f
 
 /// The adapters that the fixture begins with, attached.
 fn initial_adapters(decoder: &mut Decoder) -> Adapters {
-    let spec = LoraSpec {
+    let spec = LoraConfig {
         r: 8,
         lora_alpha: 16.0,
         lora_dropout: 0.0,
-        target_modules: TargetModules::AllLinear,
-        exclude_modules: None,
-        use_rslora: false,
-        rank_pattern: vec![],
-        alpha_pattern: vec![],
+        ..LoraConfig::default()
     };
     let slots = spec.slots(&decoder.config).unwrap();
     let mut adapters = Adapters::new(slots, 0, &test_device());

@@ -13,7 +13,6 @@ use crate::device;
 use crate::models::load::expected_tensors;
 use crate::process::available_memory_bytes;
 use crate::recipes::run_files::{check_writable, nearest_folder};
-use crate::recipes::settings;
 
 /// Free space below which a run has no room for its metrics and one small checkpoint.
 const SCARCE_DISK_BYTES: u64 = 256 << 20;
@@ -217,9 +216,7 @@ fn disk(run: Option<&Run>) -> Finding {
 
 /// What the kept checkpoints and the one being written take together.
 fn checkpoint_bytes((config, model): &Run) -> Option<u64> {
-    let slots = settings::lora(&config.lora)
-        .slots(&model.as_ref().ok()?.config)
-        .ok()?;
+    let slots = config.lora.slots(&model.as_ref().ok()?.config).ok()?;
     let n_adapter: usize = slots.iter().map(|slot| slot.len()).sum();
     Some(crate::plan::n_checkpoints(config) * crate::plan::checkpoint_bytes(n_adapter))
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use tooltune_agents::truncation::{TruncationOptions, check_filter};
-use tooltune_suites::toolqa::{Setting, Shortening};
+use tooltune_agents::truncation::check_filter;
+use tooltune_suites::toolqa::Setting;
 
 use crate::config::{
     NestfulConfig, ResponseReduction, SandboxConfig, ToolQaConfig, nestful_family,
@@ -107,6 +107,8 @@ impl ToolQaArgs {
         prompts: Option<&PathBuf>,
     ) -> Result<ToolQaConfig, Error> {
         let table = table.cloned().unwrap_or_default();
+        let reduce = self.reduce.or(table.reduce);
+        self.check_truncation(reduce)?;
         Ok(ToolQaConfig {
             responses: self.responses.clone().or(table.responses),
             setting: self.setting.unwrap_or(table.setting),
@@ -114,7 +116,11 @@ impl ToolQaArgs {
                 .max_new_tokens
                 .map_or(table.max_new_tokens, |most| most as usize),
             schemas: self.schemas.clone().or(table.schemas),
-            reduce: self.shortening(table.reduce)?,
+            reduce,
+            max_items: self.max_items.or(table.max_items),
+            max_depth: self.max_depth.or(table.max_depth),
+            max_chars: self.max_chars.or(table.max_chars),
+            jmespath: self.jmespath.clone().or(table.jmespath),
             python_repr: self.python_repr || table.python_repr,
             run_code: self.run_code || table.run_code,
             prompts: prompts.cloned().or(table.prompts),
@@ -122,9 +128,8 @@ impl ToolQaArgs {
         })
     }
 
-    fn shortening(&self, table: Option<Shortening>) -> Result<Option<Shortening>, Error> {
-        let word = self.reduce;
-        let word = word.or_else(|| table.as_ref().map(ResponseReduction::of));
+    /// Refuses options of `--reduce truncate` where responses are not shortened so.
+    fn check_truncation(&self, reduce: Option<ResponseReduction>) -> Result<(), Error> {
         let typed = [
             ("--max-items", self.max_items.is_some()),
             ("--max-depth", self.max_depth.is_some()),
@@ -132,27 +137,18 @@ impl ToolQaArgs {
             ("--jmespath", self.jmespath.is_some()),
         ];
         let typed = typed.into_iter().find(|(_, is_typed)| *is_typed);
-        if let (Some((option, _)), true) = (typed, word != Some(ResponseReduction::Truncate)) {
+        if let (Some((option, _)), true) = (typed, reduce != Some(ResponseReduction::Truncate)) {
             return Err(Error::Usage(format!(
                 "{option} is for responses that are truncated: add --reduce truncate, or leave \
                  {option} out"
             )));
         }
-        if let Some(Err(error)) = self.jmespath.as_deref().map(check_filter) {
-            return Err(Error::Usage(format!(
+        match self.jmespath.as_deref().map(check_filter) {
+            Some(Err(error)) => Err(Error::Usage(format!(
                 "--jmespath: {error}; write an expression such as \"data[].{{id: id, name: name}}\""
-            )));
+            ))),
+            _ => Ok(()),
         }
-        let mut options = match table {
-            Some(Shortening::Truncate(options)) => options,
-            Some(Shortening::Reduce(_)) | None => TruncationOptions::default(),
-        };
-        let prune = &mut options.shape.prune;
-        prune.max_items = self.max_items.unwrap_or(prune.max_items);
-        prune.max_depth = self.max_depth.unwrap_or(prune.max_depth);
-        options.max_chars = self.max_chars.unwrap_or(options.max_chars);
-        options.shape.filter = self.jmespath.clone().or(options.shape.filter);
-        Ok(word.map(|word| word.shortening(options)))
     }
 }
 

@@ -114,7 +114,7 @@ fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), E
             ))?;
         }
     }
-    let forms = FlatForms::of(&rows, &config.data.flatten)?;
+    let forms = FlatForms::of(&rows, &config.data)?;
     for line in forms.lines() {
         say_aside(&line)?;
     }
@@ -379,7 +379,7 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGener
             "--endpoint needs --endpoint-model, the server's name for the model".to_string(),
         )
     })?;
-    let sampling = config.eval.sampling;
+    let sampling = config.eval.sampling();
     if let Some(top_k) = sampling.top_k.filter(|_| sampling.temperature > 0.0) {
         say_aside(&format!(
             "eval.top_k = {top_k} is sent as the field \"top_k\", which OpenAI's protocol does not \

@@ -136,7 +136,7 @@ fn question(
         ..Conversation::new(messages)
     };
     // Rows with tools are learned so, too.
-    let flattening = settings::flattening(&config.data.flatten);
+    let flattening = settings::flattening(&config.data);
     if let Some(flattening) = flattening.filter(|_| conversation.tools.is_some()) {
         let mut report = FlattenReport::default();
         conversation = flatten_tool_row(ID, &conversation, &flattening, &mut report).conversation;

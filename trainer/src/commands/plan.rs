@@ -29,7 +29,7 @@ pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     }
     let mut config = load_config(&args.config)?;
     config.device = place.name(config.device)?;
-    let begun = run_files::settle(&mut config)?;
+    let begun = run_files::pin_run_settings(&mut config)?;
     if config.model.is_none() {
         return retriever_alone(&config, begun, args, place);
     }
@@ -83,7 +83,7 @@ fn retriever_alone(
     }
     let device = place.open(config.device)?;
     let preparation = retriever::prepare_run(config)?;
-    let Some(training) = config.retriever_training() else {
+    let Some(training) = config.trained_retriever() else {
         return Err(Error::Usage("the config trains no retriever".to_owned()));
     };
     let dtype = settings::compute_dtype(training.compute_dtype, &device)?;
@@ -112,7 +112,7 @@ fn offline(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     let mut config = loaded.config.clone();
     config.device = place.name(config.device)?;
     loaded.check_output_dir()?;
-    let begun = run_files::settle(&mut config)?;
+    let begun = run_files::pin_run_settings(&mut config)?;
     let Some(model) = &config.model else {
         return Err(Error::Usage(
             "--offline plans a language model, and the config has none; leave it out, or add \
@@ -303,7 +303,7 @@ impl Rows {
             "products",
             format!("in {:?} on {}", outline.compute_dtype, config.device).to_lowercase(),
         );
-        self.add("steps", steps(outline.steps, config.train.length));
+        self.add("steps", steps(outline.steps, config.train.length()));
         self.add(
             "largest micro-batch",
             format!(
@@ -313,9 +313,9 @@ impl Rows {
                 config.data.max_length
             ),
         );
-        let training = config.retriever_training();
+        let training = config.trained_retriever();
         if let Some((retriever, training)) = outline.retriever.as_ref().zip(training) {
-            self.retriever_outline(config, retriever, training.length);
+            self.retriever_outline(config, retriever, training.length());
         }
         self.checkpoints(config, outline.checkpoint_bytes, outline.disk_bytes());
     }
@@ -501,7 +501,7 @@ fn outline_as_json(config: &Config, outline: &Outline) -> Value {
     json!({
         "offline": true,
         "steps": outline.steps,
-        "epochs": match config.train.length {
+        "epochs": match config.train.length() {
             RunLength::Epochs(epochs) => Some(epochs),
             RunLength::Steps(_) => None,
         },

@@ -141,7 +141,7 @@ pub(super) fn retriever_learning_rate_line(
     config: &Config,
     preparation: &RetrieverPreparation,
 ) -> Option<String> {
-    let training = config.retriever_training()?;
+    let training = config.trained_retriever()?;
     let schedule = settings::retriever_learning_rate(training, preparation.total_steps);
     schedule_line("retriever", schedule)
 }

@@ -118,7 +118,7 @@ fn inputs(config: &Config) -> Result<String, Error> {
     let is_model = |setting: &str| setting.ends_with("model_name_or_path");
     for (setting, file) in named_files(config) {
         if !is_model(&setting) && !file.is_dir() {
-            inputs.push_str(&format!("{setting} {}\n", sha256_file(file)?));
+            inputs.push_str(&format!("{setting} {}\n", sha256_file(&file)?));
         }
     }
     Ok(inputs)

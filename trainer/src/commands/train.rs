@@ -23,7 +23,7 @@ use crate::recipes::summary::RunSummary;
 pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
     let mut config = load_config(&args.config)?;
     config.device = place.name(config.device)?;
-    run_files::settle(&mut config)?;
+    run_files::pin_run_settings(&mut config)?;
     let device = place.open(config.device)?;
     let resume = match args.resume.as_str() {
         "auto" => Resume::Auto,

@@ -29,7 +29,7 @@ pub struct Source {
 
 /// A range of bytes in one of the sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceSpan {
     /// Index into the sources.
     pub source: usize,
     /// First byte.
@@ -38,7 +38,7 @@ pub struct Place {
     pub end: usize,
 }
 
-impl Place {
+impl SourceSpan {
     pub(crate) fn new(source: usize, span: Range<usize>) -> Self {
         Self {
             source,
@@ -56,7 +56,7 @@ pub struct Problem {
     /// How to mend it.
     pub help: String,
     /// Where it is wrong; `None` when something is missing altogether.
-    pub place: Option<Place>,
+    pub place: Option<SourceSpan>,
 }
 
 /// Whether rendered errors carry terminal colours.
@@ -161,7 +161,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// `file:line:column`, both counted from 1, the column in characters.
-pub(crate) fn location(sources: &[Source], place: Option<Place>) -> String {
+pub(crate) fn location(sources: &[Source], place: Option<SourceSpan>) -> String {
     let source = place.map_or(0, |place| place.source);
     let Some(Source { name, text }) = sources.get(source) else {
         return "config".to_owned();
@@ -175,7 +175,7 @@ pub(crate) fn location(sources: &[Source], place: Option<Place>) -> String {
     format!("{name}:{line}:{column}")
 }
 
-fn line_length(text: &str, place: Place) -> usize {
+fn line_length(text: &str, place: SourceSpan) -> usize {
     let before = text.get(..place.start).unwrap_or(text);
     let after = text.get(place.start..).unwrap_or("");
     let start = before.rfind('\n').map_or(0, |end| end + 1);

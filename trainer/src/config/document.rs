@@ -1,22 +1,22 @@
 //! Text of a config file -> a tree of values, each with its place in the text.
 //!
 //! Serde stops at the first mistake and forgets where values stood, so both TOML and YAML are
-//! turned into this small tree first. It is walked against the tables of [`super::raw`], and every
+//! turned into this small tree first. It is walked against the tables of [`super::tables`], and every
 //! mistake found on the way can show its line.
 
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostics::{Place, Problem};
-use super::names;
+use super::diagnostics::{Problem, SourceSpan};
+use super::did_you_mean::shorten;
 use crate::budgets::SYNTAX_FAULTS;
 
 /// A value and the place it was written at.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
     pub(crate) value: Value,
-    pub(crate) place: Place,
+    pub(crate) place: SourceSpan,
 }
 
 /// What both file formats can say.
@@ -42,7 +42,7 @@ impl Value {
             Self::Bool(value) => format!("`{value}`"),
             Self::Integer(value) => format!("`{value}`"),
             Self::Float(value) => format!("`{value:?}`"),
-            Self::Text(text) => format!("the text {:?}", names::shorten(text)),
+            Self::Text(text) => format!("the text {:?}", shorten(text)),
             Self::Date(_) => "a date".to_owned(),
             Self::List(_) => "a list".to_owned(),
             Self::Table(_) => "a table".to_owned(),
@@ -60,7 +60,7 @@ pub(crate) struct Table {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) key: String,
-    pub(crate) key_place: Place,
+    pub(crate) key_place: SourceSpan,
     pub(crate) node: Node,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn parse_toml(text: &str, source: usize) -> (Table, Vec<Problem>) {
             message: format!("this is not TOML: {}", error.message().trim_end()),
             help: "strings stand in quotes, tables begin with [name], values follow `key = `"
                 .to_owned(),
-            place: error.span().map(|span| Place::new(source, span)),
+            place: error.span().map(|span| SourceSpan::new(source, span)),
         })
         .collect();
     (table_of(document.get_ref(), source, 0), problems)
@@ -105,7 +105,7 @@ fn table_of(table: &DeTable<'_>, source: usize, offset: usize) -> Table {
         .iter()
         .map(|(key, value)| Entry {
             key: key.get_ref().to_string(),
-            key_place: Place::new(source, shifted(key.span(), offset)),
+            key_place: SourceSpan::new(source, shifted(key.span(), offset)),
             node: node_of(value.get_ref(), value.span(), source, offset),
         })
         .collect();
@@ -134,7 +134,7 @@ fn node_of(value: &DeValue<'_>, span: Range<usize>, source: usize, offset: usize
     };
     Node {
         value,
-        place: Place::new(source, shifted(span, offset)),
+        place: SourceSpan::new(source, shifted(span, offset)),
     }
 }
 

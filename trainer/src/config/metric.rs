@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::choices::COSTS;
+use super::enums::COSTS;
 
 /// A weighted sum of metrics.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,7 +4,7 @@
 //! command line. Values are TOML; a bare word or path, which is not, is taken as text, because
 //! quotes inside a shell's quotes are a nuisance.
 
-use super::diagnostics::{Place, Problem, Source};
+use super::diagnostics::{Problem, Source, SourceSpan};
 use super::document::{Entry, Node, Table, Value, parse_toml, parse_toml_value};
 
 /// Settings of which a config has at most one; an override of one drops the file's other.
@@ -18,7 +18,7 @@ pub(crate) const NAME: &str = "--set";
 
 /// Applies one override, whose source has the given index.
 pub(crate) fn apply(document: &mut Table, text: &str, source: usize) -> Result<(), Problem> {
-    let whole = Place::new(source, 0..text.len());
+    let whole = SourceSpan::new(source, 0..text.len());
     let Some(equals) = text.find('=') else {
         return Err(Problem {
             message: format!("`{text}` sets nothing"),
@@ -70,7 +70,7 @@ fn drop_counterpart(train: &mut Table, key: &str, source: usize) {
 }
 
 /// The dotted path on the left, read by TOML's own rules for keys.
-fn parse_path(text: &str, source: usize) -> Result<Vec<(String, Place)>, Problem> {
+fn parse_path(text: &str, source: usize) -> Result<Vec<(String, SourceSpan)>, Problem> {
     let (table, problems) = parse_toml(&format!("{text} = 0"), source);
     let mut keys = Vec::new();
     let mut table = &table;
@@ -85,14 +85,14 @@ fn parse_path(text: &str, source: usize) -> Result<Vec<(String, Place)>, Problem
     Err(Problem {
         message: format!("`{text}` is not the path of a setting"),
         help: "write --set table.key=value, such as --set lora.r=16".to_owned(),
-        place: Some(Place::new(source, 0..text.len())),
+        place: Some(SourceSpan::new(source, 0..text.len())),
     })
 }
 
 fn parse_value(text: &str, source: usize, offset: usize) -> Result<Node, Problem> {
     let offset = offset + text.len() - text.trim_start().len();
     let trimmed = text.trim();
-    let place = Place::new(source, offset..offset + trimmed.len());
+    let place = SourceSpan::new(source, offset..offset + trimmed.len());
     match parse_toml_value(trimmed, source, offset) {
         Ok(node) => Ok(node),
         Err(error) if trimmed.is_empty() || trimmed.starts_with(['[', '{', '"', '\'']) => {
@@ -109,7 +109,7 @@ fn parse_value(text: &str, source: usize, offset: usize) -> Result<Node, Problem
     }
 }
 
-fn set(table: &mut Table, keys: &[(String, Place)], node: Node) -> Result<(), Problem> {
+fn set(table: &mut Table, keys: &[(String, SourceSpan)], node: Node) -> Result<(), Problem> {
     let Some(((key, key_place), rest)) = keys.split_first() else {
         return Ok(());
     };

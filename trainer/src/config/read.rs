@@ -1,194 +1,438 @@
-//! Tree of values -> the raw tables, with every unknown key and every wrong type on the way.
+//! A document -> a config, with every unknown key, wrong type and value out of range on the way.
 //!
-//! A table lists its keys once, in [`reads!`](reads); reading, the search for the nearest known
-//! key and the struct itself cannot drift apart, because the list fills a struct literal.
+//! The document and the schema of [`Config`] are walked side by side. What can be used goes on to serde;
+//! what cannot is reported with its place and left out, so that the rest is checked with its default.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tooltune_rows::text::Recognised;
+use serde_json::{Map, Value as Json};
+use tooltune_rows::text::{TemplateDate, TemplateKwargError};
 
-use super::diagnostics::{Place, Problem};
-use super::document::{Node, Table, Value};
-use super::names;
-use super::raw::Day;
+use super::diagnostics::{Problem, SourceSpan};
+use super::did_you_mean::{self, Tables};
+use super::document::{Entry, Node, Table, Value};
+use super::enums::Device;
+use super::schema::{keys, root, target};
+use super::tables::Config;
 use crate::budgets::EXPLAINED_KEYS;
 
 /// Where each setting was written, by its path (`train.learning_rate`) or its table (`train`).
-pub(crate) type Places = BTreeMap<String, Place>;
+pub(crate) type Places = BTreeMap<String, SourceSpan>;
 
 /// What reading finds besides the values.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) problems: Vec<Problem>,
     pub(crate) places: Places,
+    /// Settings that were reported as wrong; their values are the defaults.
+    unreadable: BTreeSet<String>,
     /// Settings that were meant under another name; they do not count as missing too.
-    pub(crate) misnamed: Vec<String>,
+    misnamed: Vec<String>,
     /// Unknown keys so far.
-    pub(crate) n_unknown: usize,
-    /// What the rows were recognised as, where the config leaves it to them.
-    pub(crate) recognised: Option<Recognised>,
+    n_unknown: usize,
 }
 
 impl Findings {
-    pub(crate) fn report(&mut self, node: &Node, message: String, help: impl Into<String>) {
-        self.problems.push(Problem {
-            message,
-            help: help.into(),
-            place: Some(node.place),
-        });
+    /// Whether the setting stands in a source, readable or not.
+    pub(crate) fn is_typed(&self, path: &str) -> bool {
+        self.places.contains_key(path)
     }
-}
 
-/// A type that a setting may have.
-pub(crate) trait FromNode: Sized {
-    /// Reads the setting at `path`; `None` after reporting what is wrong.
-    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self>;
-}
+    /// Whether the setting has the value that was typed.
+    pub(crate) fn is_read(&self, path: &str) -> bool {
+        self.is_typed(path) && !self.unreadable.contains(path)
+    }
 
-/// A table of the config: its known keys and how they are read.
-pub(crate) trait RawTable: Sized {
-    /// Every key of the table, in the order of the documentation.
-    const KEYS: &'static [&'static str];
+    /// Whether a setting was meant under another name, or any of a table if `path` ends in a dot.
+    pub(crate) fn is_misnamed(&self, path: &str) -> bool {
+        let is_meant =
+            |meant: &String| meant == path || path.ends_with('.') && meant.starts_with(path);
+        self.misnamed.iter().any(is_meant)
+    }
 
-    /// Takes each key from the table.
-    fn read(fields: &mut Fields<'_>) -> Self;
-}
-
-/// Implements [`RawTable`] for a struct of `Option` fields.
-macro_rules! reads {
-    ($raw:ident { $($key:ident),* $(,)? }) => {
-        impl $crate::config::read::RawTable for $raw {
-            const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
-
-            fn read(fields: &mut $crate::config::read::Fields<'_>) -> Self {
-                Self { $($key: fields.take(stringify!($key))),* }
-            }
+    /// Reports what is wrong with a setting, at its place or that of the nearest table around it that
+    /// was typed: what is missing has no line of its own.
+    pub(crate) fn report(
+        &mut self,
+        path: &str,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let mut place = self.places.get(path);
+        let mut around = path;
+        while let (None, Some(end)) = (place, around.rfind(['.', '['])) {
+            around = &around[..end];
+            place = self.places.get(around);
         }
-
-        impl $crate::config::read::FromNode for $raw {
-            fn from_node(
-                node: &$crate::config::document::Node,
-                path: &str,
-                findings: &mut $crate::config::read::Findings,
-            ) -> Option<Self> {
-                $crate::config::read::read_table(node, path, findings)
-            }
-        }
-    };
-}
-pub(crate) use reads;
-
-/// A table being read.
-#[derive(Debug)]
-pub(crate) struct Fields<'a> {
-    table: &'a Table,
-    path: &'a str,
-    findings: &'a mut Findings,
-}
-
-impl Fields<'_> {
-    /// The value of `key`, or `None` if it is absent or was reported as wrong.
-    pub(crate) fn take<T: FromNode>(&mut self, key: &str) -> Option<T> {
-        let entry = self.table.get(key)?;
-        let path = join(self.path, key);
-        let place = match entry.node.value {
-            Value::Table(_) => entry.key_place,
-            _ => entry.node.place,
-        };
-        self.findings.places.insert(path.clone(), place);
-        T::from_node(&entry.node, &path, self.findings)
+        self.problems.push(Problem {
+            message: message.into(),
+            help: help.into(),
+            place: place.copied(),
+        });
     }
 }
 
 /// Reads a whole document.
-pub(crate) fn read_document<T: RawTable>(document: &Table, findings: &mut Findings) -> T {
-    report_unknown_keys::<T>(document, "", findings);
-    T::read(&mut Fields {
-        table: document,
-        path: "",
-        findings,
-    })
-}
-
-/// Reads the table at `path`, whose known keys are those of `T`.
-pub(crate) fn read_table<T: RawTable>(
-    node: &Node,
-    path: &str,
-    findings: &mut Findings,
-) -> Option<T> {
-    let Value::Table(table) = &node.value else {
-        let message = format!("`{path}` must be a table, not {}", node.value.describe());
-        findings.report(
-            node,
-            message,
-            format!("its keys are {}", names::list(T::KEYS)),
-        );
-        return None;
-    };
-    report_unknown_keys::<T>(table, path, findings);
-    Some(T::read(&mut Fields {
-        table,
-        path,
-        findings,
-    }))
-}
-
-fn report_unknown_keys<T: RawTable>(table: &Table, path: &str, findings: &mut Findings) {
-    for entry in table
-        .entries
-        .iter()
-        .filter(|entry| !T::KEYS.contains(&entry.key.as_str()))
-    {
-        findings.n_unknown += 1;
-        // The search for the nearest name takes its time, and more are not drawn anyway.
-        let unknown = match findings.n_unknown <= EXPLAINED_KEYS {
-            true => names::explain(path, &entry.key, T::KEYS),
-            false => names::unexplained(path, &entry.key),
-        };
-        findings.misnamed.extend(unknown.meant);
-        findings.problems.push(Problem {
-            message: unknown.message,
-            help: unknown.help,
-            place: Some(entry.key_place),
-        });
-    }
-}
-
-fn join(path: &str, key: &str) -> String {
-    if path.is_empty() {
-        key.to_owned()
-    } else {
-        format!("{path}.{key}")
-    }
-}
-
-fn wrong_type(node: &Node, path: &str, expected: &str, findings: &mut Findings) {
-    let help = match &node.value {
-        Value::Text(text) if text.parse::<f64>().is_ok() || matches!(&**text, "true" | "false") => {
-            format!("remove the quotes: {text}")
-        }
-        Value::Null => "give it a value, or delete the line for the default".to_owned(),
-        Value::Float(value) if value.fract() == 0.0 && expected.contains("whole") => {
-            format!("write it without point and exponent: {value:.0}")
-        }
-        Value::Integer(value) if *value > LARGEST => format!("at most {LARGEST} can be written"),
-        Value::List(_) => "give one value, without the brackets".to_owned(),
-        _ => "`tooltune schema` describes every setting".to_owned(),
-    };
-    findings.report(
-        node,
-        format!("`{path}` must be {expected}, not {}", node.value.describe()),
-        help,
+pub(crate) fn read_document(document: &Table) -> (Config, Findings) {
+    let tables = Tables::new(
+        root()["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(table, schema)| (table.as_str(), keys(target(schema)))),
     );
+    let mut walk = Walk {
+        tables,
+        findings: Findings::default(),
+    };
+    let settings = walk.table(document, root(), "");
+    let mut findings = walk.findings;
+    let config = serde_json::from_value(Json::Object(settings)).unwrap_or_else(|error| {
+        findings.problems.push(Problem {
+            message: format!("the settings cannot be used: {error}"),
+            help: "`tooltune schema` describes every setting".to_owned(),
+            place: None,
+        });
+        Config::default()
+    });
+    (config, findings)
 }
 
-impl FromNode for bool {
-    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-        if let Value::Bool(value) = node.value {
-            return Some(value);
+/// A place of the config and the schema of what may stand there; `kind` says what a text is (`x-kind`).
+struct Setting<'a> {
+    path: &'a str,
+    schema: &'static Json,
+    kind: Option<&'static str>,
+}
+
+struct Walk {
+    tables: Tables<'static>,
+    findings: Findings,
+}
+
+impl Walk {
+    fn table(&mut self, table: &Table, schema: &'static Json, path: &str) -> Map<String, Json> {
+        self.unknown_keys(table, &keys(schema), path);
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        let mut settings = Map::new();
+        for (key, schema) in properties {
+            let Some(entry) = table.get(key) else {
+                continue;
+            };
+            let path = joined(path, key);
+            let place = match entry.node.value {
+                Value::Table(_) => entry.key_place,
+                _ => entry.node.place,
+            };
+            self.findings.places.insert(path.clone(), place);
+            let kind = schema["x-kind"].as_str();
+            let setting = Setting {
+                path: &path,
+                schema,
+                kind,
+            };
+            match self.value(&entry.node, &setting) {
+                Some(value) => drop(settings.insert(key.clone(), value)),
+                None => drop(self.findings.unreadable.insert(path)),
+            }
         }
-        wrong_type(node, path, "true or false", findings);
+        settings
+    }
+
+    fn unknown_keys(&mut self, table: &Table, known: &[&str], path: &str) {
+        for entry in &table.entries {
+            if known.contains(&entry.key.as_str()) {
+                continue;
+            }
+            self.findings.n_unknown += 1;
+            // The search for the nearest name takes its time, and more are not drawn anyway.
+            let unknown = match self.findings.n_unknown <= EXPLAINED_KEYS {
+                true => did_you_mean::explain(path, &entry.key, known, &self.tables),
+                false => did_you_mean::unexplained(path, &entry.key),
+            };
+            self.findings.misnamed.extend(unknown.meant);
+            self.findings.problems.push(Problem {
+                message: unknown.message,
+                help: unknown.help,
+                place: Some(entry.key_place),
+            });
+        }
+    }
+
+    /// The value as serde takes it; `None` after reporting what is wrong.
+    fn value(&mut self, node: &Node, setting: &Setting<'_>) -> Option<Json> {
+        let schema = branch(node, setting.schema);
+        if let Some(words) = words(schema) {
+            return self.word(node, setting, &words);
+        }
+        match schema["type"].as_str() {
+            Some("object") if schema.get("properties").is_some() => {
+                self.inner_table(node, schema, setting.path)
+            }
+            Some("object") => self.map(node, schema, setting.path),
+            Some("array") => self.list(node, &schema["items"], setting),
+            Some("boolean") => match node.value {
+                Value::Bool(value) => Some(value.into()),
+                _ => self.wrong_type(node, setting.path, "true or false"),
+            },
+            Some("integer") => self.integer(node, schema, setting.path),
+            Some("number") => self.number(node, schema, setting.path),
+            _ => self.text(node, setting),
+        }
+    }
+
+    fn inner_table(&mut self, node: &Node, schema: &'static Json, path: &str) -> Option<Json> {
+        let Value::Table(table) = &node.value else {
+            let message = format!("`{path}` must be a table, not {}", node.value.describe());
+            let help = format!("its keys are {}", did_you_mean::list(&keys(schema)));
+            return self.wrong(node, message, help);
+        };
+        let settings = self.table(table, schema, path);
+        let required = schema["required"].as_array().into_iter().flatten();
+        let mut is_whole = true;
+        for key in required.filter_map(Json::as_str) {
+            is_whole &= settings.contains_key(key);
+            let key_path = joined(path, key);
+            if self.findings.is_typed(&key_path) || self.findings.is_misnamed(&key_path) {
+                continue;
+            }
+            let meaning = schema["properties"][key]["description"].as_str();
+            let meaning = meaning.unwrap_or_default().trim_start_matches("Required. ");
+            let help = format!("add `{key}`: {meaning}");
+            self.wrong(node, format!("`{key_path}` is missing"), help);
+        }
+        is_whole.then_some(Json::Object(settings))
+    }
+
+    /// A table whose keys are the user's.
+    fn map(&mut self, node: &Node, schema: &'static Json, path: &str) -> Option<Json> {
+        let Value::Table(table) = &node.value else {
+            let message = format!("`{path}` must be a table, not {}", node.value.describe());
+            return self.wrong(
+                node,
+                message,
+                "write names with their values: { name = value }",
+            );
+        };
+        let values = &schema["additionalProperties"];
+        let mut read = Map::new();
+        for entry in &table.entries {
+            let path = joined(path, &entry.key);
+            self.findings.places.insert(path.clone(), entry.node.place);
+            let value = match values {
+                Json::Bool(_) => self.template_variable(entry, &path),
+                _ => self.value(
+                    &entry.node,
+                    &Setting {
+                        path: &path,
+                        schema: values,
+                        kind: None,
+                    },
+                ),
+            };
+            read.extend(value.map(|value| (entry.key.clone(), value)));
+        }
+        (read.len() == table.entries.len()).then_some(Json::Object(read))
+    }
+
+    fn template_variable(&mut self, entry: &Entry, path: &str) -> Option<Json> {
+        let Err(error) = TemplateKwargError::check_name(&entry.key) else {
+            return self.any(&entry.node, path);
+        };
+        let table = path
+            .strip_suffix(&entry.key)
+            .unwrap_or(path)
+            .trim_end_matches('.');
+        let message = format!("`{table}` cannot have the key `{}`", entry.key);
+        self.wrong(&entry.node, message, error.to_string())
+    }
+
+    fn list(&mut self, node: &Node, items: &'static Json, setting: &Setting<'_>) -> Option<Json> {
+        let path = setting.path;
+        let Value::List(nodes) = &node.value else {
+            let message = format!("`{path}` must be a list, not {}", node.value.describe());
+            let help = match &node.value {
+                Value::Text(text) => format!("put it in brackets: [{text:?}]"),
+                _ => "write its items in brackets, with commas between them".to_owned(),
+            };
+            return self.wrong(node, message, help);
+        };
+        // Every item is read before the first bad one spoils the list, so all of them are reported.
+        let read: Vec<Option<Json>> = nodes
+            .iter()
+            .enumerate()
+            .map(|(index, item)| {
+                let item_setting = Setting {
+                    path: &format!("{path}[{index}]"),
+                    schema: items,
+                    kind: setting.kind,
+                };
+                self.value(item, &item_setting)
+            })
+            .collect();
+        read.into_iter().collect::<Option<Vec<_>>>().map(Json::from)
+    }
+
+    /// A value of any type that JSON has.
+    fn any(&mut self, node: &Node, path: &str) -> Option<Json> {
+        let json = match &node.value {
+            Value::Bool(value) => Some(Json::from(*value)),
+            Value::Integer(value) => i64::try_from(*value).ok().map(Json::from),
+            Value::Float(value) if value.is_finite() => Some(Json::from(*value)),
+            Value::Text(text) => Some(Json::from(text.as_str())),
+            Value::List(items) => {
+                let items = items.iter().enumerate();
+                let items = items.map(|(idx, item)| self.any(item, &format!("{path}[{idx}]")));
+                return items.collect::<Option<Vec<_>>>().map(Json::from);
+            }
+            Value::Table(table) => {
+                let fields = table.entries.iter().map(|entry| {
+                    let value = self.any(&entry.node, &joined(path, &entry.key))?;
+                    Some((entry.key.clone(), value))
+                });
+                return fields.collect::<Option<Map<_, _>>>().map(Json::from);
+            }
+            Value::Null | Value::Float(_) | Value::Date(_) => None,
+        };
+        json.or_else(|| {
+            let message = format!("`{path}` cannot be {}", node.value.describe());
+            let help = "write a text in quotes, a number of at most 64 bits, true, false, a list or \
+                        a table, or leave the key out";
+            self.wrong(node, message, help)
+        })
+    }
+
+    fn word(&mut self, node: &Node, setting: &Setting<'_>, words: &[&str]) -> Option<Json> {
+        if let Value::Text(word) = &node.value
+            && words.contains(&word.as_str())
+        {
+            return Some(Json::from(word.as_str()));
+        }
+        let allowed: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+        let allowed = allowed.join(", ");
+        let of_bool = |on: bool| setting.schema["x-bool"][usize::from(on)].as_str();
+        let help = match &node.value {
+            Value::Text(word) => match did_you_mean::nearest(word, words) {
+                Some(nearest) => format!("did you mean {nearest:?}? It can be {allowed}"),
+                None => format!("it can be {allowed}"),
+            },
+            Value::Bool(on) if of_bool(*on).is_some() => {
+                format!("write {:?} for {on}", of_bool(*on).unwrap_or_default())
+            }
+            _ => format!("it can be {allowed}"),
+        };
+        let message = format!("`{}` cannot be {}", setting.path, node.value.describe());
+        self.wrong(node, message, help)
+    }
+
+    fn integer(&mut self, node: &Node, schema: &Json, path: &str) -> Option<Json> {
+        let read = match node.value {
+            Value::Integer(value) if value <= LARGEST => u64::try_from(value).ok(),
+            _ => None,
+        };
+        let Some(value) = read else {
+            return self.wrong_type(node, path, "a whole number that is not negative");
+        };
+        let (least, most) = (schema["minimum"].as_u64(), schema["maximum"].as_u64());
+        let least = least.unwrap_or(0);
+        if value < least || most.is_some_and(|most| value > most) {
+            let help = match most {
+                Some(most) => format!("it must be from {least} to {most}"),
+                None => format!("it must be at least {least}"),
+            };
+            self.wrong(node, format!("`{path}` is {value}"), help);
+        }
+        Some(value.into())
+    }
+
+    fn number(&mut self, node: &Node, schema: &Json, path: &str) -> Option<Json> {
+        let value = match node.value {
+            Value::Float(value) if value.is_finite() => value,
+            // Exact below 2^53; settings are far smaller, and the ranges refuse what is not.
+            Value::Integer(value) => value as f64,
+            _ => return self.wrong_type(node, path, "a finite number"),
+        };
+        let limit = |keyword: &str| schema[keyword].as_f64();
+        let (least, most) = (limit("minimum"), limit("maximum"));
+        let (above, below) = (limit("exclusiveMinimum"), limit("exclusiveMaximum"));
+        let help = match (least, most) {
+            _ if above.is_some_and(|above| value <= above) => {
+                format!("it must be above {}", above.unwrap_or_default())
+            }
+            (Some(least), _) if below.is_some_and(|below| value < least || value >= below) => {
+                format!(
+                    "it must be at least {least} and below {}",
+                    below.unwrap_or_default()
+                )
+            }
+            (Some(least), Some(most)) if !(least..=most).contains(&value) => {
+                format!("it must be from {least:?} to {most:?}")
+            }
+            (Some(least), None) if value < least => format!("it must be at least {least:?}"),
+            (None, Some(most)) if value > most => format!("it must be at most {most:?}"),
+            _ => return Some(value.into()),
+        };
+        self.wrong(node, format!("`{path}` is {value:?}"), help);
+        Some(value.into())
+    }
+
+    fn text(&mut self, node: &Node, setting: &Setting<'_>) -> Option<Json> {
+        let path = setting.path;
+        let expected = match setting.kind {
+            Some("path" | "output") => "a path in quotes",
+            Some("day") => "a day such as \"2026-01-31\"",
+            _ => "a text in quotes",
+        };
+        let text = match (&node.value, setting.kind) {
+            (Value::Text(text), _) | (Value::Date(text), Some("day")) => text.as_str(),
+            _ => return self.wrong_type(node, path, expected),
+        };
+        let cannot_be = || format!("`{path}` cannot be {text:?}");
+        match setting.kind {
+            Some("path" | "output") if text.is_empty() => {
+                let help = "name a file or folder, or delete the line";
+                self.wrong(node, format!("`{path}` is an empty path"), help)
+            }
+            Some("day") if text.parse::<TemplateDate>().is_err() => self.wrong(
+                node,
+                cannot_be(),
+                "write a day of the calendar, as \"2026-01-31\"",
+            ),
+            Some("device") if Device::parse(text).is_none() => {
+                let help = "it can be \"cpu\", \"cuda\" or \"cuda:1\"";
+                self.wrong(node, cannot_be(), help)
+            }
+            _ => Some(text.into()),
+        }
+    }
+
+    fn wrong_type(&mut self, node: &Node, path: &str, expected: &str) -> Option<Json> {
+        let help = match &node.value {
+            Value::Text(text)
+                if text.parse::<f64>().is_ok() || matches!(&**text, "true" | "false") =>
+            {
+                format!("remove the quotes: {text}")
+            }
+            Value::Null => "give it a value, or delete the line for the default".to_owned(),
+            Value::Float(value) if value.fract() == 0.0 && expected.contains("whole") => {
+                format!("write it without point and exponent: {value:.0}")
+            }
+            Value::Integer(value) if *value > LARGEST => {
+                format!("at most {LARGEST} can be written")
+            }
+            Value::List(_) => "give one value, without the brackets".to_owned(),
+            _ => "`tooltune schema` describes every setting".to_owned(),
+        };
+        let message = format!("`{path}` must be {expected}, not {}", node.value.describe());
+        self.wrong(node, message, help)
+    }
+
+    fn wrong(&mut self, node: &Node, message: String, help: impl Into<String>) -> Option<Json> {
+        self.findings.problems.push(Problem {
+            message,
+            help: help.into(),
+            place: Some(node.place),
+        });
         None
     }
 }
@@ -196,91 +440,39 @@ impl FromNode for bool {
 /// The largest integer of TOML, so that everything read can be written again.
 const LARGEST: i128 = i64::MAX as i128;
 
-macro_rules! whole_numbers {
-    ($($number:ty),*) => {$(
-        impl FromNode for $number {
-            fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-                let read = match node.value {
-                    Value::Integer(value) if value <= LARGEST => Self::try_from(value).ok(),
-                    _ => None,
-                };
-                if read.is_none() {
-                    wrong_type(node, path, "a whole number that is not negative", findings);
-                }
-                read
-            }
-        }
-    )*};
-}
-whole_numbers!(u64, usize);
-
-impl FromNode for f64 {
-    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-        match node.value {
-            Value::Float(value) if value.is_finite() => return Some(value),
-            // Exact below 2^53; settings are far smaller, and the checks refuse what is not.
-            Value::Integer(value) => return Some(value as Self),
-            _ => {}
-        }
-        wrong_type(node, path, "a finite number", findings);
-        None
-    }
+/// The schema that a reference leads to, and of several forms the one that the value has, or the first.
+fn branch(node: &Node, schema: &'static Json) -> &'static Json {
+    let schema = target(schema);
+    let Some(forms) = schema["anyOf"].as_array() else {
+        return schema;
+    };
+    let fits = |form: &&&Json| match node.value {
+        Value::Text(_) => words(form).is_some() || form["type"] == "string",
+        Value::Integer(_) => form["type"] == "integer",
+        _ => false,
+    };
+    let targets: Vec<&Json> = forms.iter().map(target).collect();
+    let form = targets.iter().find(fits).or(targets.first());
+    form.copied().unwrap_or(schema)
 }
 
-impl FromNode for String {
-    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-        if let Value::Text(text) = &node.value {
-            return Some(text.clone());
-        }
-        wrong_type(node, path, "a text in quotes", findings);
-        None
-    }
-}
-
-impl FromNode for Day {
-    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-        if let Value::Text(text) | Value::Date(text) = &node.value {
-            return Some(Self(text.clone()));
-        }
-        wrong_type(node, path, "a day such as \"2026-01-31\"", findings);
-        None
-    }
-}
-
-impl FromNode for PathBuf {
-    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-        match &node.value {
-            Value::Text(text) if !text.is_empty() => Some(Self::from(text)),
-            Value::Text(_) => {
-                let help = "name a file or folder, or delete the line";
-                findings.report(node, format!("`{path}` is an empty path"), help);
-                None
-            }
-            _ => {
-                wrong_type(node, path, "a path in quotes", findings);
-                None
-            }
-        }
-    }
-}
-
-impl<T: FromNode> FromNode for Vec<T> {
-    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-        let Value::List(items) = &node.value else {
-            let message = format!("`{path}` must be a list, not {}", node.value.describe());
-            let help = match &node.value {
-                Value::Text(text) => format!("put it in brackets: [{text:?}]"),
-                _ => "write its items in brackets, with commas between them".to_owned(),
-            };
-            findings.report(node, message, help);
-            return None;
-        };
-        // Every item is read before the first bad one spoils the list, so all of them are reported.
-        let read: Vec<Option<T>> = items
+/// The words that a schema allows, if it is one of words.
+fn words(schema: &Json) -> Option<Vec<&str>> {
+    let words = match (schema["enum"].as_array(), schema["oneOf"].as_array()) {
+        (Some(words), _) => words.iter().filter_map(Json::as_str).collect(),
+        (_, Some(words)) => words
             .iter()
-            .enumerate()
-            .map(|(index, item)| T::from_node(item, &format!("{path}[{index}]"), findings))
-            .collect();
-        read.into_iter().collect()
+            .filter_map(|word| word["const"].as_str())
+            .collect(),
+        _ => return None,
+    };
+    Some(words)
+}
+
+fn joined(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
     }
 }

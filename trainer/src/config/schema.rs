@@ -1,22 +1,62 @@
-//! The config format -> JSON Schema, for editors and agents.
+//! The schema of the config, made from its tables: what documents are compared with, and what editors
+//! and agents read.
 //!
-//! Made from the raw tables, so it cannot fall behind. The `null` that `Option` fields bring is
-//! taken out again: TOML has no null, and an absent key is how a setting is left to its default.
+//! The `null` that `Option` fields bring is taken out: TOML has no null, and an absent key is how a
+//! setting is left to its default.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
 use serde_json::Value;
 
-use super::raw::RawConfig;
+use super::tables::Config;
+
+static ROOT: LazyLock<Value> = LazyLock::new(|| {
+    let mut schema = schemars::schema_for!(Config).to_value();
+    remove_null(&mut schema);
+    schema
+});
+
+/// The schema with the keywords of our own (`x-`), as the macro `settings!` explains them.
+pub(crate) fn root() -> &'static Value {
+    &ROOT
+}
+
+/// What a reference leads to; anything else is itself.
+pub(crate) fn target(schema: &'static Value) -> &'static Value {
+    let pointer = schema["$ref"].as_str();
+    let pointer = pointer.and_then(|path| path.strip_prefix('#'));
+    pointer
+        .and_then(|path| ROOT.pointer(path))
+        .unwrap_or(schema)
+}
+
+/// The keys of a table, in the order of the documentation.
+pub(crate) fn keys(table: &'static Value) -> Vec<&'static str> {
+    let properties = table["properties"].as_object();
+    properties
+        .into_iter()
+        .flat_map(|table| table.keys())
+        .map(String::as_str)
+        .collect()
+}
+
+/// The keys of the main table of this name.
+pub(crate) fn keys_of(table: &str) -> Vec<&'static str> {
+    keys(target(&ROOT["properties"][table]))
+}
 
 /// The JSON Schema (draft 2020-12) of a config file.
 pub fn json_schema() -> Value {
-    let mut schema = schemars::schema_for!(RawConfig).to_value();
-    remove_null(&mut schema);
+    let mut schema = root().clone();
+    simplify(&mut schema);
     if let Value::Object(root) = &mut schema {
         root.insert("title".to_owned(), "tooltune config".into());
     }
     schema
 }
 
+/// Takes out null, and defaults that say that nothing is typed or that an inner table has its own.
 fn remove_null(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(remove_null),
@@ -37,6 +77,33 @@ fn remove_null(schema: &mut Value) {
                     object.remove("anyOf");
                     object.extend(only);
                 }
+            }
+            let says_nothing = match object.get("default") {
+                Some(Value::Array(items)) => items.is_empty(),
+                Some(Value::String(text)) => text.is_empty(),
+                Some(default) => default.is_null() || default.is_object(),
+                None => false,
+            };
+            if says_nothing {
+                object.remove("default");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Takes out our own keywords, and the links of descriptions, which are those of the guide.
+fn simplify(schema: &mut Value) {
+    static LINK: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"\[([^\]]+)\]\([^)]+\)").ok());
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(simplify),
+        Value::Object(object) => {
+            object.retain(|keyword, _| !keyword.starts_with("x-"));
+            object.values_mut().for_each(simplify);
+            if let (Some(Value::String(text)), Some(link)) = (object.get_mut("description"), &*LINK)
+            {
+                *text = link.replace_all(text, "$1").into_owned();
             }
         }
         _ => {}

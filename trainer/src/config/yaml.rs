@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
 
-use super::diagnostics::{Place, Problem};
+use super::diagnostics::{Problem, SourceSpan};
 use super::document::{Entry, Node, Table, Value};
 
 /// Parses a YAML document whose top level is a mapping.
@@ -30,7 +30,7 @@ pub(crate) fn parse_yaml(text: &str, source: usize) -> (Table, Vec<Problem>) {
     }
 }
 
-fn not_a_mapping(value: &Value, place: Place) -> Problem {
+fn not_a_mapping(value: &Value, place: SourceSpan) -> Problem {
     Problem {
         message: format!(
             "the file must be a mapping of tables, not {}",
@@ -80,12 +80,12 @@ fn node_of(yaml: Spanned<Yaml>, source: usize) -> Node {
     Node { value, place }
 }
 
-fn place_of(location: &Location, source: usize) -> Place {
+fn place_of(location: &Location, source: usize) -> SourceSpan {
     let span = location.span();
     let start = span.byte_offset().unwrap_or_else(|| span.offset());
     let length = span.byte_len().unwrap_or_else(|| span.len());
     let start = usize::try_from(start).unwrap_or(0);
-    Place::new(source, start..start + usize::try_from(length).unwrap_or(0))
+    SourceSpan::new(source, start..start + usize::try_from(length).unwrap_or(0))
 }
 
 impl<'de> Deserialize<'de> for Yaml {

@@ -9,7 +9,7 @@ use tooltune_rows::tools::{
 };
 use tooltune_synth::goat::{self, GoatExecutor};
 
-use crate::config::{ExecutorConfig, GoatConfig, HttpExecutorConfig, RecordedSet};
+use crate::config::{ExecutorConfig, ExecutorKind, GoatConfig, RecordedSet};
 use crate::error::Error;
 use crate::recipes::interrupt;
 
@@ -23,33 +23,34 @@ pub fn open_executor(
     config: &GoatConfig,
     catalogue: &ApiCatalogue,
 ) -> Result<Box<dyn Executor>, Error> {
-    match &config.executor {
-        ExecutorConfig::Synthetic => {
+    let executor = &config.executor;
+    match executor.kind {
+        ExecutorKind::Synthetic => {
             let known = ApiCatalogue::new(goat::documents())?;
             let source = "write [goat.executor] with kind = \"replay\", \"canned\" or \"http\"; \
                           without it, calls are answered by the APIs of `tooltune data synth goat`";
             all_known(&config.documents, catalogue, &known, source)?;
             Ok(Box::new(GoatExecutor::new()))
         }
-        ExecutorConfig::Replay { recorded, set } => {
-            let set = match set {
+        ExecutorKind::Replay => {
+            let set = match executor.set {
                 RecordedSet::All => ApiBankSet::All,
                 RecordedSet::Levels1And2 => ApiBankSet::Levels1And2,
                 RecordedSet::Level3 => ApiBankSet::Level3,
             };
-            let executor = ReplayExecutor::read(recorded, set, catalogue.clone())?;
+            let executor = ReplayExecutor::read(&executor.recorded, set, catalogue.clone())?;
             Ok(Box::new(executor))
         }
-        ExecutorConfig::Canned { responses } => {
-            let executor = CannedExecutor::read(responses, catalogue.clone())?;
+        ExecutorKind::Canned => {
+            let executor = CannedExecutor::read(&executor.responses, catalogue.clone())?;
             Ok(Box::new(executor))
         }
-        ExecutorConfig::Http(http) => {
-            let executor = http_executor(http)?;
+        ExecutorKind::Http => {
+            let specification = executor.specification.display();
+            let executor = http_executor(executor)?;
             let source = format!(
-                "goat.executor.specification is {}; make the documents of it: `tooltune data \
-                 import openapi`",
-                http.specification.display()
+                "goat.executor.specification is {specification}; make the documents of it: \
+                 `tooltune data import openapi`"
             );
             all_known(&config.documents, catalogue, executor.catalogue(), &source)?;
             Ok(Box::new(executor))
@@ -57,11 +58,11 @@ pub fn open_executor(
     }
 }
 
-fn http_executor(http: &HttpExecutorConfig) -> Result<HttpExecutor, Error> {
+fn http_executor(http: &ExecutorConfig) -> Result<HttpExecutor, Error> {
     let operations =
         import_openapi_operations_file(&http.specification, RequestBodies::AsParameters)?;
     let options = HttpOptions {
-        headers: http.headers.iter().cloned().collect(),
+        headers: http.headers.0.iter().cloned().collect(),
         allowed_hosts: http.allowed_hosts.clone(),
         connect_timeout_secs: http.connect_timeout_secs,
         timeout_secs: http.timeout_secs,

@@ -12,7 +12,7 @@ use tooltune_agents::flat::{
 use tooltune_rows::text::Row;
 
 use super::slot::{Prediction, slot_fields};
-use crate::config::FlattenConfig;
+use crate::config::DataConfig;
 use crate::error::Error;
 use crate::recipes::settings;
 
@@ -43,7 +43,7 @@ impl FlatForms {
     /// # Errors
     ///
     /// A row that is no SLOT row.
-    pub fn of(rows: &[Row], config: &FlattenConfig) -> Result<Self, Error> {
+    pub fn of(rows: &[Row], config: &DataConfig) -> Result<Self, Error> {
         let Some(flattening) = settings::flattening(config) else {
             return Ok(Self::default());
         };

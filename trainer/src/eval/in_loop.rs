@@ -98,7 +98,7 @@ impl Evaluator {
             false => None,
         };
         let forms = match asks(Suite::Slot) {
-            true => FlatForms::of(&preparation.eval_rows, &config.data.flatten)?,
+            true => FlatForms::of(&preparation.eval_rows, &config.data)?,
             false => FlatForms::default(),
         };
         let suites = Rc::clone(&preparation.suites);
@@ -251,7 +251,7 @@ pub fn needs_loss(config: &Config) -> bool {
 /// Whether its evaluations rank documents with the retriever as it came.
 pub fn ranks_untrained(config: &Config) -> bool {
     let mut suites = config.eval.suites.iter().copied();
-    suites.any(Suite::ranks_documents) && config.retriever_training().is_none()
+    suites.any(Suite::ranks_documents) && config.trained_retriever().is_none()
 }
 
 /// Checks that evaluations which read rows have some.

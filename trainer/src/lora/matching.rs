@@ -7,41 +7,10 @@ use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::adapter::{self, PeftConfig, PeftRules};
 
 use super::adapters::AdapterSlot;
+use crate::config::LoraConfig;
 use crate::models::ModelConfig;
 use crate::models::decoder::PROJECTIONS;
 use crate::models::load::projection_features;
-
-/// Which modules to adapt, as PEFT's `target_modules`.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TargetModules {
-    /// Every linear layer but the output head.
-    AllLinear,
-    /// Each entry is a full path or a suffix of whole path components.
-    List(Vec<String>),
-    /// A regular expression that must match the full path.
-    Regex(String),
-}
-
-/// The adapter's hyper-parameters, named as in PEFT's `LoraConfig`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LoraSpec {
-    /// Rank.
-    pub r: usize,
-    /// Numerator of the scaling.
-    pub lora_alpha: f64,
-    /// Probability of dropping an element of the adapter's input.
-    pub lora_dropout: f64,
-    /// What is adapted.
-    pub target_modules: TargetModules,
-    /// What is left out again, matched as `target_modules`; it wins.
-    pub exclude_modules: Option<TargetModules>,
-    /// Scale by `alpha / √r` in place of `alpha / r`.
-    pub use_rslora: bool,
-    /// Rank of modules whose path ends in a match of the key; the first match counts.
-    pub rank_pattern: Vec<(String, usize)>,
-    /// Alpha of such modules.
-    pub alpha_pattern: Vec<(String, f64)>,
-}
 
 /// Why a `[lora]` table fits no model.
 #[derive(Debug, Error)]
@@ -85,7 +54,7 @@ pub enum LoraError {
 /// Ranks beyond this have more parameters than any model they could adapt.
 const MAX_RANK: usize = 1 << 16;
 
-impl LoraSpec {
+impl LoraConfig {
     /// The adapted projections in the order of the flat buffer: by layer, then as in a block.
     ///
     /// # Errors
@@ -175,6 +144,7 @@ fn module_paths(config: &ModelConfig) -> Vec<(usize, usize, String)> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tooltune_checkpoints::adapter::{Patterns, TargetModules};
 
     use super::*;
 
@@ -187,55 +157,59 @@ mod tests {
         ModelConfig::from_json(&json).unwrap()
     }
 
-    fn spec(target_modules: TargetModules) -> LoraSpec {
-        LoraSpec {
+    fn spec(target_modules: TargetModules) -> LoraConfig {
+        LoraConfig {
             r: 4,
             lora_alpha: 8.0,
-            lora_dropout: 0.0,
             target_modules,
-            exclude_modules: None,
-            use_rslora: false,
-            rank_pattern: vec![],
-            alpha_pattern: vec![],
+            ..LoraConfig::default()
         }
     }
 
-    fn list(entries: &[&str]) -> TargetModules {
-        TargetModules::List(entries.iter().map(|entry| entry.to_string()).collect())
+    fn all_linear() -> TargetModules {
+        pattern("all-linear")
     }
 
-    fn n_slots(spec: &LoraSpec) -> usize {
+    fn pattern(text: &str) -> TargetModules {
+        TargetModules::Pattern(text.to_string())
+    }
+
+    fn list(entries: &[&str]) -> TargetModules {
+        TargetModules::Names(entries.iter().map(|entry| entry.to_string()).collect())
+    }
+
+    fn n_slots(spec: &LoraConfig) -> usize {
         spec.slots(&config()).unwrap().len()
     }
 
     #[test]
     fn targets_match_as_in_peft() {
-        assert_eq!(n_slots(&spec(TargetModules::AllLinear)), 77);
+        assert_eq!(n_slots(&spec(all_linear())), 77);
         assert_eq!(n_slots(&spec(list(&["q_proj", "v_proj"]))), 22);
         assert_eq!(n_slots(&spec(list(&["model.layers.1.mlp.up_proj"]))), 1);
         // A list entry ends at a component: layer 1 is not layer 10.
         assert_eq!(n_slots(&spec(list(&["layers.1.mlp.up_proj"]))), 1);
-        let regex = TargetModules::Regex(r".*\.1\.self_attn\..*".to_string());
+        let regex = pattern(r".*\.1\.self_attn\..*");
         assert_eq!(n_slots(&spec(regex)), 4);
-        let mut excluding = spec(TargetModules::AllLinear);
+        let mut excluding = spec(all_linear());
         excluding.exclude_modules = Some(list(&["down_proj"]));
         assert_eq!(n_slots(&excluding), 66);
-        excluding.exclude_modules = Some(TargetModules::Regex(r".*mlp.*".to_string()));
+        excluding.exclude_modules = Some(pattern(r".*mlp.*"));
         assert_eq!(n_slots(&excluding), 44);
     }
 
     #[test]
     fn what_matches_nothing_is_an_error_that_names_it() {
-        let mut excluding = spec(TargetModules::AllLinear);
+        let mut excluding = spec(all_linear());
         excluding.exclude_modules = Some(list(&["out_proj"]));
-        let mut patterned = spec(TargetModules::AllLinear);
-        patterned.rank_pattern = vec![("qq_proj".to_string(), 2)];
+        let mut patterned = spec(all_linear());
+        patterned.rank_pattern = Patterns(vec![("qq_proj".to_string(), 2)]);
         // A regular expression must match the whole path.
-        let partial = spec(TargetModules::Regex("q_proj".to_string()));
+        let partial = spec(pattern("q_proj"));
         for (spec, name) in [
             (spec(list(&["q_proj", "query"])), "query"),
             (spec(list(&["lm_head"])), "lm_head"),
-            (spec(TargetModules::Regex("[".to_string())), "["),
+            (spec(pattern("[")), "["),
             (partial, "q_proj"),
             (excluding, "out_proj"),
             (patterned, "qq_proj"),
@@ -260,9 +234,9 @@ mod tests {
     #[test]
     fn a_rank_that_no_memory_holds_is_refused() {
         for r in [0, MAX_RANK + 1, usize::MAX] {
-            let spec = LoraSpec {
+            let spec = LoraConfig {
                 r,
-                ..spec(TargetModules::AllLinear)
+                ..spec(all_linear())
             };
             let error = spec.slots(&config()).unwrap_err().to_string();
             assert!(error.contains(&r.to_string()), "{error}");
@@ -271,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_scaling_is_alpha_by_rank_or_by_its_root() {
-        let mut spec = spec(TargetModules::AllLinear);
+        let mut spec = spec(all_linear());
         assert_eq!(spec.slots(&config()).unwrap()[0].scaling, 2.0);
         spec.use_rslora = true;
         assert_eq!(spec.slots(&config()).unwrap()[0].scaling, 4.0);

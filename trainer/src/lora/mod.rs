@@ -7,4 +7,4 @@ mod peft;
 
 pub use adapters::{AdapterSlot, Adapters};
 pub use dropout::{DropoutKey, DropoutRate};
-pub use matching::{LoraError, LoraSpec, TargetModules, adapter_slots, linear_layers};
+pub use matching::{LoraError, adapter_slots, linear_layers};

@@ -13,7 +13,7 @@ pub struct Optimizer {
     pub adamw: AdamW,
     /// Moments.
     pub state: AdamWState,
-    /// Global norm above which gradients are scaled down.
+    /// Global norm above which gradients are scaled down; 0 does not clip.
     pub max_grad_norm: f64,
 }
 
@@ -56,9 +56,10 @@ impl Optimizer {
         if !grad_norm.is_finite() || !loss.is_finite() {
             return StepOutcome::NonFinite { grad_norm };
         }
+        let clips = self.max_grad_norm > 0.0;
         let gradient = match clip_factor(grad_norm, self.max_grad_norm) {
-            1.0 => gradient,
-            factor => gradient.mul_scalar(factor),
+            factor if clips && factor < 1.0 => gradient.mul_scalar(factor),
+            _ => gradient,
         };
         // Taken out, so that parameters without other readers are changed where they lie.
         let before = std::mem::replace(parameters, gradient.clone());

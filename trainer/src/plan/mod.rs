@@ -107,7 +107,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
     let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
     let encoders = evaluation_encoders(config).map(encoder_shape);
     let encoders = encoders.collect::<Result<Vec<_>, _>>()?;
-    let retriever = match (config.retriever_training(), &preparation.retriever) {
+    let retriever = match (config.trained_retriever(), &preparation.retriever) {
         (Some(training), Some(preparation)) => {
             let dtype = settings::compute_dtype(training.compute_dtype, device)?;
             Some(retriever_plan(training, preparation, dtype))

@@ -89,7 +89,7 @@ pub struct RetrieverOutline {
 ///
 /// Adapters that match nothing, or a retriever's `config.json` that is damaged.
 pub fn outline(config: &Config, model: &ModelConfig) -> Result<Outline, Error> {
-    let slots = settings::lora(&config.lora).slots(model)?;
+    let slots = config.lora.slots(model)?;
     let n_adapter = slots.iter().map(|slot| slot.len()).sum();
     let sizes = expected_tensors(model)
         .into_iter()
@@ -104,7 +104,7 @@ pub fn outline(config: &Config, model: &ModelConfig) -> Result<Outline, Error> {
     let typed = config.language_model()?.compute_dtype;
     let cpu = device::open(config::Device::Cpu)?;
     let compute_dtype = compute_dtype(config.device, typed, &cpu)?;
-    let steps = known_steps(config.train.length);
+    let steps = known_steps(config.train.length());
     let retriever = retriever(config, steps, &cpu)?;
     let evaluation = evaluation(config);
     let encoders = evaluation_encoders(config).map(|dir| Ok(encoder_shape(dir)?.0));
@@ -220,14 +220,14 @@ fn retriever(
     lm_steps: Option<u64>,
     cpu: &Device,
 ) -> Result<Option<(RetrieverNeeds, RetrieverOutline)>, Error> {
-    let (Some(retriever), Some(training)) = (&config.retriever, config.retriever_training()) else {
+    let Some(retriever) = config.trained_retriever() else {
         return Ok(None);
     };
     let (shape, is_assumed) = encoder_shape(&retriever.model_name_or_path)?;
     // A query, a document and the mined ones of each pair.
-    let of_pair = training.hard_negatives.saturating_add(2);
-    let n_all = of_pair.saturating_mul(training.per_device_train_batch_size);
-    let n_texts = n_all.min(training.mini_batch_size.unwrap_or(usize::MAX));
+    let of_pair = retriever.hard_negatives.saturating_add(2);
+    let n_all = of_pair.saturating_mul(retriever.per_device_train_batch_size);
+    let n_texts = n_all.min(retriever.mini_batch_size.unwrap_or(usize::MAX));
     let dir = &retriever.model_name_or_path;
     let length = match (retriever.max_seq_length, is_assumed) {
         (Some(typed), _) => typed,
@@ -243,15 +243,15 @@ fn retriever(
     };
     let needs = RetrieverNeeds {
         config: shape,
-        compute_dtype: compute_dtype(config.device, training.compute_dtype, cpu)?,
+        compute_dtype: compute_dtype(config.device, retriever.compute_dtype, cpu)?,
         texts,
         in_parts: n_texts < n_all,
         n_set_tokens: 0,
-        decays: training.weight_decay > 0.0,
+        decays: retriever.weight_decay > 0.0,
     };
-    let steps = match training.steps_per_lm_step {
-        Some(_) => lm_steps.and_then(|steps| training.steps_beside(steps)),
-        None => known_steps(training.length),
+    let steps = match retriever.steps_per_lm_step {
+        Some(_) => lm_steps.and_then(|steps| retriever.steps_beside(steps)),
+        None => known_steps(retriever.length()),
     };
     let outline = RetrieverOutline {
         n_parameters: needs.n_parameters(),

@@ -55,7 +55,7 @@ pub fn probe(
     let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
     let mut decoder = preparation.base.decoder(compute_dtype, device)?;
     let mut adapters = Adapters::new(slots, config.train.seed, device);
-    let max_grad_norm = config.train.max_grad_norm.unwrap_or(f64::INFINITY);
+    let max_grad_norm = config.train.max_grad_norm;
     let mut optimizer = Optimizer::new(
         settings::adamw(&config.train),
         max_grad_norm,

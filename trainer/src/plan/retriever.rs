@@ -15,7 +15,7 @@ use super::measured::{
 use super::memory::{MemoryPlan, Part, of_phases, part};
 use super::workload::MOST_WALKED;
 use super::{CHECKPOINT_TEXT_BYTES, n_checkpoints};
-use crate::config::{Config, RetrieverTraining};
+use crate::config::{Config, RetrieverConfig};
 use crate::eval::cut_texts::CutTexts;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{F32, compute_bytes};
@@ -190,7 +190,7 @@ pub(super) fn n_matrix_values(config: &MiniLmConfig) -> usize {
 /// Predicts the run of a retriever alone.
 pub fn plan_retriever(
     config: &Config,
-    training: &RetrieverTraining,
+    training: &RetrieverConfig,
     preparation: &RetrieverPreparation,
     compute_dtype: ComputeDtype,
 ) -> RetrieverRunPlan {
@@ -207,7 +207,7 @@ pub fn plan_retriever(
 
 /// Walks the steps of a retriever as training will, the first [`MOST_WALKED`].
 pub(super) fn retriever_plan(
-    training: &RetrieverTraining,
+    training: &RetrieverConfig,
     preparation: &RetrieverPreparation,
     compute_dtype: ComputeDtype,
 ) -> RetrieverPlan {

@@ -16,11 +16,10 @@ use super::retriever::RetrieverPreparation;
 use super::rows::{ReadingReport, with_rows};
 use super::settings;
 use crate::base_model::BaseModel;
-use crate::config::{Config, Flatten, RunLength};
+use crate::config::{Config, Flatten, LoraConfig, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{check_rows, held_out};
 use crate::eval::open_suites::LoadedSuites;
-use crate::lora::LoraSpec;
 
 /// Everything that a run needs before its first step, checked.
 #[derive(Debug)]
@@ -44,7 +43,7 @@ pub struct Preparation {
     /// The rows whose loss evaluations measure, and what became of them; none without that loss.
     pub held_out: Option<Prepared>,
     /// Adapter settings.
-    pub lora: LoraSpec,
+    pub lora: LoraConfig,
     /// Which examples make a step.
     pub order: StepOrder,
     /// Optimizer steps of the whole run.
@@ -105,7 +104,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
             base.path.display()
         );
     }
-    let lora = settings::lora(&config.lora);
+    let lora = config.lora.clone();
     lora.slots(&base.config)?;
     let suites = Rc::new(LoadedSuites::open(config)?);
     let options = settings::prepare_options(config, &base.stop_ids);
@@ -130,23 +129,19 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     let ids = |idx: usize| prepared.examples[idx].id.clone();
     let order = StepOrder::new(&lengths, settings::order_options(config))
         .map_err(|error| error.with_ids(ids))?;
-    let total_steps = total_steps(config.train.length, &order);
-    let retriever = match (&config.retriever, config.retriever_training()) {
-        (Some(retriever), Some(training)) => {
-            let tables = (retriever, training);
-            Some(RetrieverPreparation::new(
-                config,
-                tables,
-                Some(total_steps),
-            )?)
+    let total_steps = total_steps(config.train.length(), &order);
+    let retriever = match config.trained_retriever() {
+        Some(retriever) => {
+            let lm_steps = Some(total_steps);
+            Some(RetrieverPreparation::new(config, retriever, lm_steps)?)
         }
-        _ => None,
+        None => None,
     };
     Ok(Preparation {
         base,
         examples: prepared.examples,
         report: prepared.report,
-        flattened: (config.data.flatten.which != Flatten::None).then_some(flattened),
+        flattened: (config.data.flatten != Flatten::None).then_some(flattened),
         not_read: learned.not_read,
         eval_rows,
         eval_not_read: evaluated.not_read,

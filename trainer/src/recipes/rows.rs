@@ -65,7 +65,7 @@ pub fn with_rows<R>(
     let mut progress = RowsProgress::begin();
     let rows = readers.iter_mut().flatten();
     let mut rows = rows.inspect(|_| progress.row());
-    let done = match settings::flattening(&config.data.flatten) {
+    let done = match settings::flattening(&config.data) {
         None => work(&mut rows),
         Some(flattening) => work(&mut flatten_rows(rows, &flattening, &mut report.flattened)),
     };

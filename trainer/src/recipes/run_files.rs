@@ -71,7 +71,7 @@ pub fn write_flattened(flattened: &Flattened, run_dir: &Path) -> Result<(), Erro
 /// # Errors
 ///
 /// No file can be made there, the directory's config cannot be read, or it is another run's.
-pub fn settle(config: &mut Config) -> Result<Option<u64>, Error> {
+pub fn pin_run_settings(config: &mut Config) -> Result<Option<u64>, Error> {
     let dir = config.train.output_dir.clone();
     check_writable(&dir).map_err(|(place, error)| {
         Error::Usage(format!(

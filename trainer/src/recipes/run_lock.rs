@@ -90,8 +90,8 @@ impl RunLock {
             .into_iter()
             .filter(|(_, path)| path.exists());
         let inputs = inputs.map(|(setting, path)| {
-            let known = earlier.and_then(|lock| lock.input(&setting, path));
-            Input::read(setting, path, known)
+            let known = earlier.and_then(|lock| lock.input(&setting, &path));
+            Input::read(setting, &path, known)
         });
         Ok(RunLock {
             tooltune: env!("CARGO_PKG_VERSION").to_owned(),
@@ -210,12 +210,12 @@ impl RunLock {
             let Some(then) = then.filter(|_| counts && path.exists()) else {
                 continue;
             };
-            let has_moved = then.path != *path;
+            let has_moved = then.path != path;
             if has_moved && !is_base {
                 continue;
             }
             let known = Some(then).filter(|_| !used.whole);
-            let now = Input::read(setting, path, known)?;
+            let now = Input::read(setting, &path, known)?;
             if has_moved {
                 if then.weights() != now.weights() {
                     weights.push(path.display().to_string());

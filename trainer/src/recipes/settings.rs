@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use burn::tensor::Device;
 use tooltune_agents::flat::{FlattenOptions, FlattenWhen, OnCollision, RowFlattening};
-use tooltune_agents::{Distractors, GoatOptions, KindWeights, Method};
+use tooltune_agents::{Distractors, GoatOptions, KindWeights, LoopLimits, Method};
 use tooltune_kernels::{AdamW, ComputeDtype, Distillation, multiplies_bf16};
 use tooltune_rows::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
 use tooltune_rows::text::{self, MaskConfig, PrepareOptions};
@@ -12,32 +12,9 @@ use tooltune_rows::text::{self, MaskConfig, PrepareOptions};
 use crate::config::{self, Config};
 use crate::error::Error;
 use crate::eval::generate::GenerationOptions;
-use crate::lora::{LoraSpec, TargetModules};
 use crate::models::minilm::EmbeddingHead;
 use crate::optim::{LearningRateSchedule, Schedule};
 use crate::retriever::{Direction, InfoNce};
-
-/// The `[lora]` table.
-pub fn lora(config: &config::LoraConfig) -> LoraSpec {
-    let excluded = |pattern: &config::ModulePattern| match pattern {
-        config::ModulePattern::Names(names) => TargetModules::List(names.clone()),
-        config::ModulePattern::Pattern(pattern) => TargetModules::Regex(pattern.clone()),
-    };
-    LoraSpec {
-        r: config.r,
-        lora_alpha: config.lora_alpha,
-        lora_dropout: config.lora_dropout,
-        target_modules: match &config.target_modules {
-            config::TargetModules::AllLinear => TargetModules::AllLinear,
-            config::TargetModules::Names(names) => TargetModules::List(names.clone()),
-            config::TargetModules::Pattern(pattern) => TargetModules::Regex(pattern.clone()),
-        },
-        exclude_modules: config.exclude_modules.as_ref().map(excluded),
-        use_rslora: config.use_rslora,
-        rank_pattern: config.rank_pattern.0.clone(),
-        alpha_pattern: config.alpha_pattern.0.clone(),
-    }
-}
 
 /// The format of the rows; `None` for trajectories, which are expanded to rows, and where it is not
 /// known because the files of the config are not here.
@@ -54,8 +31,8 @@ pub fn data_format(format: config::DataFormat) -> Option<text::DataFormat> {
 }
 
 /// How the schemas of rows are flattened, if they are.
-pub fn flattening(config: &config::FlattenConfig) -> Option<RowFlattening> {
-    let when = match config.which {
+pub fn flattening(config: &config::DataConfig) -> Option<RowFlattening> {
+    let when = match config.flatten {
         config::Flatten::None => return None,
         config::Flatten::Advised => FlattenWhen::Advised,
         config::Flatten::Always => FlattenWhen::Always,
@@ -63,9 +40,9 @@ pub fn flattening(config: &config::FlattenConfig) -> Option<RowFlattening> {
     Some(RowFlattening {
         when,
         options: FlattenOptions {
-            separator: config.separator.clone(),
-            slots: config.slots,
-            on_collision: on_collision(config.collisions),
+            separator: config.flatten_separator.clone(),
+            slots: config.flatten_slots,
+            on_collision: on_collision(config.flatten_collisions),
         },
     })
 }
@@ -93,8 +70,14 @@ pub fn goat(config: &config::GoatConfig) -> GoatOptions {
         },
         n_documents: config.n_documents,
         output_limit: config.output_limit,
-        truncate: config.truncate.clone(),
-        limits: config.limits,
+        truncate: config.truncate.as_ref().map(config::TruncateConfig::shape),
+        limits: LoopLimits {
+            max_calls: config.limits.max_calls,
+            max_steps: config.limits.max_steps,
+            plan_tokens: config.limits.plan_tokens,
+            call_tokens: config.limits.call_tokens,
+            answer_tokens: config.limits.answer_tokens,
+        },
         weights: KindWeights {
             plan: config.weights.plan as f32,
             call: config.weights.call as f32,
@@ -233,7 +216,7 @@ fn schedule(config: config::LrSchedulerType) -> Schedule {
 
 /// The schedule of a retriever that learns for `total_steps`.
 pub fn retriever_learning_rate(
-    config: &config::RetrieverTraining,
+    config: &config::RetrieverConfig,
     total_steps: u64,
 ) -> LearningRateSchedule {
     LearningRateSchedule {
@@ -244,14 +227,17 @@ pub fn retriever_learning_rate(
     }
 }
 
+/// The scale of cosines: a temperature of 0.05.
+const SCALE: f64 = 20.0;
+
 /// The loss of a retriever.
 ///
 /// # Source
 ///
 /// sentence-transformers 6.2, `MultipleNegativesRankingLoss`: 20 for cosines, 1 for dot products.
-pub fn info_nce(config: &config::RetrieverTraining, head: EmbeddingHead) -> InfoNce {
+pub fn info_nce(config: &config::RetrieverConfig, head: EmbeddingHead) -> InfoNce {
     let scale = match head.normalize {
-        true => config::SCALE,
+        true => SCALE,
         false => 1.0,
     };
     InfoNce {
@@ -268,7 +254,7 @@ pub fn learning_rate(config: &config::TrainConfig, total_steps: u64) -> Learning
     LearningRateSchedule {
         schedule: schedule(config.lr_scheduler_type),
         peak: config.learning_rate,
-        warmup_steps: config.warmup.steps(total_steps),
+        warmup_steps: config.warmup().steps(total_steps),
         total_steps,
     }
 }
@@ -283,7 +269,7 @@ pub fn generation(config: &config::Config, stop_ids: &[u32]) -> GenerationOption
         stop_ids: stop_ids.to_vec(),
         stop_strings: eval.stop_strings.clone(),
         max_time: eval.max_time.map(Duration::from_secs_f64),
-        sampling: eval.sampling,
+        sampling: eval.sampling(),
         seed: config.train.seed,
     }
 }

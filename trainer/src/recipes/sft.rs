@@ -159,7 +159,7 @@ impl<'a> Run<'a> {
             Some(checkpoint) => load_adapters(&checkpoint.path, slots, device)?,
             None => Adapters::new(slots, config.train.seed, device),
         };
-        let max_grad_norm = config.train.max_grad_norm.unwrap_or(f64::INFINITY);
+        let max_grad_norm = config.train.max_grad_norm;
         let adamw = settings::adamw(&config.train);
         let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
         let state = match &start {
@@ -486,7 +486,7 @@ fn open_retriever<'a>(
     device: &Device,
 ) -> Result<Option<RetrieverRun<'a>>, Error> {
     let Some((training, pairs)) = config
-        .retriever_training()
+        .trained_retriever()
         .zip(preparation.retriever.as_ref())
     else {
         return Ok(None);

@@ -15,8 +15,9 @@ use tooltune_rows::batches::Cursor;
 use tooltune_rows::regular_file;
 
 use crate::budgets::RUN_FILE_BYTES;
+use crate::config::LoraConfig;
 use crate::error::Error;
-use crate::lora::{AdapterSlot, Adapters, LoraSpec};
+use crate::lora::{AdapterSlot, Adapters};
 use crate::optim::Optimizer;
 
 const STATE_FILE: &str = "trainer_state.json";
@@ -90,7 +91,7 @@ pub struct Snapshot<'a> {
     /// Moments.
     pub optimizer: &'a Optimizer,
     /// The adapter's settings.
-    pub lora: &'a LoraSpec,
+    pub lora: &'a LoraConfig,
     /// Path or hub id of the base model.
     pub base_model: &'a str,
     /// Jinja source that the run rendered with, its variables set at the top.

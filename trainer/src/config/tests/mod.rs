@@ -4,6 +4,7 @@ mod truncation;
 mod written;
 
 use std::fs;
+use std::path::Path;
 
 use super::*;
 
@@ -83,10 +84,10 @@ fn every_config_of_the_repository_is_good() {
         );
     }
     let quickstart = good(QUICKSTART, &[]);
-    assert_eq!(quickstart.train.warmup, Warmup::Ratio(0.05));
+    assert_eq!(quickstart.train.warmup(), Warmup::Ratio(0.05));
     assert_eq!(quickstart.eval.metric_for_best_model, "slot.mean");
     let e2e = good(SLOT_E2E, &[]);
-    assert_eq!(e2e.train.length, RunLength::Steps(40));
+    assert_eq!(e2e.train.length(), RunLength::Steps(40));
     assert_eq!(e2e.lora.lora_dropout, 0.0);
 }
 
@@ -94,12 +95,15 @@ fn every_config_of_the_repository_is_good() {
 fn defaults_stand_where_nothing_was_typed() {
     let config = good(MINIMAL, &[]);
     assert_eq!(config.device, Device::Cpu);
-    assert_eq!(config.lora.target_modules, TargetModules::AllLinear);
+    assert_eq!(
+        config.lora.target_modules,
+        TargetModules::Pattern("all-linear".to_owned())
+    );
     assert_eq!(config.mask.train_on, TrainOn::Assistant);
     assert_eq!(config.eval.eval_strategy, EvalStrategy::No);
     assert_eq!(config.eval.metric_for_best_model, "loss");
     assert!(!config.eval.greater_is_better);
-    assert_eq!(config.train.max_grad_norm, Some(1.0));
+    assert_eq!(config.train.max_grad_norm, 1.0);
     assert_eq!(config.checkpoint.save_steps, 100);
 }
 
@@ -337,8 +341,8 @@ fn settings_that_contradict_each_other_are_refused() {
 #[test]
 fn an_override_takes_the_place_of_the_settings_it_excludes() {
     let config = good(SLOT, &["train.max_steps=7", "train.warmup_steps=2"]);
-    assert_eq!(config.train.length, RunLength::Steps(7));
-    assert_eq!(config.train.warmup, Warmup::Steps(2));
+    assert_eq!(config.train.length(), RunLength::Steps(7));
+    assert_eq!(config.train.warmup(), Warmup::Steps(2));
     check_mistake(
         SLOT,
         &["train.max_steps=7", "train.num_train_epochs=2"],

@@ -11,7 +11,7 @@ fn reduce(toolqa: &str) -> Option<Shortening> {
     good(SLOT, &[&format!("eval.toolqa={toolqa}")])
         .eval
         .toolqa
-        .and_then(|toolqa| toolqa.reduce)
+        .and_then(|toolqa| toolqa.shortening())
 }
 
 #[test]

@@ -37,14 +37,9 @@ pub use run::{RetrieverRun, RetrieverState, RetrieverStep};
 ///
 /// The config trains no retriever, or as [`RetrieverPreparation::new`].
 pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
-    match (&config.retriever, config.retriever_training()) {
-        (Some(retriever), Some(training)) => {
-            RetrieverPreparation::new(config, (retriever, training), None)
-        }
-        _ => Err(Error::Usage(
-            "retriever.train is missing: say what the retriever learns from".to_string(),
-        )),
-    }
+    let no_retriever = || Error::Usage("the config has no retriever: add [retriever]".to_string());
+    let retriever = config.retriever.as_ref().ok_or_else(no_retriever)?;
+    RetrieverPreparation::new(config, retriever, None)
 }
 
 /// Trains to the end of the run, to where it stops early, or to the signal that stops it.
@@ -59,7 +54,7 @@ pub fn train(
     device: &Device,
 ) -> Result<RunSummary, Error> {
     let training = config
-        .retriever_training()
+        .trained_retriever()
         .ok_or_else(|| Error::Usage("the config trains no retriever".to_string()))?;
     let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
     let start = starting_checkpoint(config, &run_dir, resume)?;

@@ -4,7 +4,7 @@ use tooltune_agents::pairs::{PairBatch, PairOrder, PairOrderOptions, PairSet, re
 use tooltune_rows::text::all_rows;
 use tooltune_rows::tools::{ApiCatalogue, read_checked_trajectories};
 
-use crate::config::{Config, RetrieverConfig, RetrieverData, RetrieverTraining, RunLength};
+use crate::config::{Config, RetrieverConfig, RetrieverData, RunLength};
 use crate::error::Error;
 use crate::eval::cut_texts::{Consequence, CutTexts, PlacedIds};
 use crate::eval::encoder::{EncoderFiles, Role, TextIds};
@@ -38,13 +38,17 @@ impl RetrieverPreparation {
     /// - no pair has a document that is wrong for it, or batches of one pair have none
     pub fn new(
         config: &Config,
-        (retriever, training): (&RetrieverConfig, &RetrieverTraining),
+        retriever: &RetrieverConfig,
         lm_steps: Option<u64>,
     ) -> Result<Self, Error> {
         let files = EncoderFiles::of_retriever(retriever)?;
-        let set = match &training.data {
-            RetrieverData::Pairs(paths) => read_pairs(paths)?,
-            RetrieverData::Word(_) => pairs_of_trajectories(config)?,
+        let set = match &retriever.train {
+            Some(RetrieverData::Pairs(paths)) => read_pairs(paths)?,
+            Some(RetrieverData::Word(_)) => pairs_of_trajectories(config)?,
+            None => {
+                let reason = "retriever.train is missing: say what the retriever learns from";
+                return Err(Error::Usage(reason.to_string()));
+            }
         };
         let query_ids = files.token_ids(Role::Query, set.queries())?;
         let document_ids = files.token_ids(Role::Document, set.documents())?;
@@ -60,12 +64,12 @@ impl RetrieverPreparation {
         let set = set.merged(&query_ids.same(), &document_ids.same());
         let options = PairOrderOptions {
             seed: config.train.seed,
-            batch_size: training.per_device_train_batch_size,
-            hard_negatives: training.hard_negatives,
+            batch_size: retriever.per_device_train_batch_size,
+            hard_negatives: retriever.hard_negatives,
         };
         let order = PairOrder::new(&set, options)?;
-        check_negatives(&set, &order, training)?;
-        let total_steps = total_steps(training, &order, lm_steps);
+        check_negatives(&set, &order, retriever)?;
+        let total_steps = total_steps(retriever, &order, lm_steps);
         Ok(Self {
             query_ids: query_ids.distinct(),
             document_ids: document_ids.distinct(),
@@ -141,7 +145,7 @@ impl RetrieverPreparation {
 fn check_negatives(
     set: &PairSet,
     order: &PairOrder,
-    training: &RetrieverTraining,
+    training: &RetrieverConfig,
 ) -> Result<(), Error> {
     let n_pairs = set.pairs().len();
     if !order.can_learn() {
@@ -167,11 +171,11 @@ fn check_negatives(
     }
 }
 
-fn total_steps(training: &RetrieverTraining, order: &PairOrder, lm_steps: Option<u64>) -> u64 {
+fn total_steps(training: &RetrieverConfig, order: &PairOrder, lm_steps: Option<u64>) -> u64 {
     if let Some(steps) = lm_steps.and_then(|steps| training.steps_beside(steps)) {
         return steps;
     }
-    match training.length {
+    match training.length() {
         RunLength::Steps(steps) => steps,
         RunLength::Epochs(epochs) => order.steps_in_epochs(epochs),
     }

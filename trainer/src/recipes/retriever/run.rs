@@ -11,7 +11,7 @@ use tooltune_rows::batches::Cursor;
 
 use super::mining::hardest_negatives;
 use super::preparation::RetrieverPreparation;
-use crate::config::{Config, RetrieverTraining};
+use crate::config::{Config, RetrieverConfig};
 use crate::error::Error;
 use crate::eval::encoder::MiniLmEncoder;
 use crate::models::minilm::ParameterLayout;
@@ -84,7 +84,7 @@ impl<'a> RetrieverRun<'a> {
     ///
     /// Weights that are missing, damaged or another encoder's.
     pub fn new(
-        (config, training): (&Config, &RetrieverTraining),
+        (config, training): (&Config, &RetrieverConfig),
         preparation: &'a RetrieverPreparation,
         device: &Device,
     ) -> Result<Self, Error> {
@@ -103,11 +103,10 @@ impl<'a> RetrieverRun<'a> {
             weight_decay: 0.0,
             ..settings::adamw(&config.train)
         };
-        let max_grad_norm = training.max_grad_norm.unwrap_or(f64::INFINITY);
         let decay = (training.weight_decay > 0.0)
             .then(|| (matrices(&encoder, &parameters), training.weight_decay));
         Ok(Self {
-            optimizer: Optimizer::new(adamw, max_grad_norm, &parameters),
+            optimizer: Optimizer::new(adamw, training.max_grad_norm, &parameters),
             state: RetrieverState::default(),
             loss: settings::info_nce(training, files.compared_head()),
             schedule: settings::retriever_learning_rate(training, preparation.total_steps),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use time::{Date, Month, OffsetDateTime, Time};
 
 /// A day of the calendar; templates that ask for the time as well read midnight.
@@ -50,6 +52,20 @@ impl FromStr for TemplateDate {
         let year = i32::from(number(&text[..4])?);
         let date = Date::from_calendar_date(year, month, number(&text[8..])? as u8);
         date.map(Self).map_err(|_| NoDate)
+    }
+}
+
+impl Serialize for TemplateDate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TemplateDate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let no_date = |NoDate| D::Error::custom(format!("{text:?} is no day as 2026-01-31"));
+        text.parse().map_err(no_date)
     }
 }
 

@@ -1,23 +1,19 @@
-//! The words a setting can take.
+//! What a setting can be beside a number or a text: words, and values of mixed kinds.
 //!
-//! Every closed choice of the config is an enum made by [`choices!`](choices), which keeps the
-//! word in the file and on the command line, the serde name and the list shown in error messages in
-//! one line. The settings
-//! whose values are of mixed kinds (a word or a number, a list or a pattern) follow below.
+//! Every closed choice of the config is an enum made by [`choices!`](choices), which says the word in
+//! the file and on the command line once. Values of mixed kinds (a word or a number, a word or a list)
+//! and what several keys say together follow below.
 
 use std::fmt;
 
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tooltune_agents::truncation::TruncationOptions;
 use tooltune_suites::goat::{ApiBankReport, RestBenchReport};
 use tooltune_suites::nestful::NestfulReport;
 use tooltune_suites::retrieval::RetrievalMetrics;
-use tooltune_suites::toolqa::ToolQaNumbers;
-
-use super::document::{Node, Value};
-use super::names;
-use super::read::{Findings, FromNode};
+use tooltune_suites::toolqa::{Reduction, Shortening, ToolQaNumbers};
 
 /// Defines an enum whose variants are words in the config file.
 macro_rules! choices {
@@ -38,28 +34,11 @@ macro_rules! choices {
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),* }
             }
-
-            fn parse(word: &str) -> Option<Self> {
-                match word { $($word => Some(Self::$variant),)* _ => None }
-            }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.pad(self.as_str())
-            }
-        }
-
-        impl FromNode for $name {
-            fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-                let read = match &node.value {
-                    Value::Text(word) => Self::parse(word),
-                    _ => None,
-                };
-                if read.is_none() {
-                    report_choice(node, path, Self::WORDS, findings);
-                }
-                read
             }
         }
     };
@@ -354,6 +333,17 @@ choices! {
     }
 }
 
+impl ResponseReduction {
+    /// What the word means; `options` are those of [`ResponseReduction::Truncate`].
+    pub fn shortening(self, options: TruncationOptions) -> Shortening {
+        match self {
+            Self::Official => Shortening::Reduce(Reduction::Official),
+            Self::Paths => Shortening::Reduce(Reduction::Paths),
+            Self::Truncate => Shortening::Truncate(options),
+        }
+    }
+}
+
 /// Metrics of which less is better, without their suite.
 pub(super) const COSTS: [&str; 5] = [
     "loss",
@@ -439,40 +429,6 @@ pub enum GradientCheckpointing {
     KeepBlocks(usize),
 }
 
-impl FromNode for GradientCheckpointing {
-    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-        match node.value {
-            Value::Integer(_) => usize::from_node(node, path, findings).map(Self::KeepBlocks),
-            Value::Bool(on) => {
-                let word = if on { "full" } else { "none" };
-                let message = format!("`{path}` is a word or a number of blocks, not `{on}`");
-                findings.report(node, message, format!("write {word:?} for {on}"));
-                None
-            }
-            _ => CheckpointingMode::from_node(node, path, findings).map(Self::Mode),
-        }
-    }
-}
-
-/// Module names as PEFT takes them: a list of suffixes, or one pattern.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum ModulePattern {
-    /// Names that a module's path equals or ends with after a dot.
-    Names(Vec<String>),
-    /// A regular expression that must match the whole path, or `all-linear`.
-    Pattern(String),
-}
-
-impl FromNode for ModulePattern {
-    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-        match &node.value {
-            Value::Text(text) => Some(Self::Pattern(text.clone())),
-            _ => Vec::from_node(node, path, findings).map(Self::Names),
-        }
-    }
-}
-
 /// What a retriever learns from: the word `trajectories`, or files of pairs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -491,28 +447,95 @@ choices! {
     }
 }
 
-impl FromNode for RetrieverData {
-    fn from_node(node: &Node, path: &str, findings: &mut Findings) -> Option<Self> {
-        match &node.value {
-            Value::Text(_) => PairSource::from_node(node, path, findings).map(Self::Word),
-            _ => Vec::from_node(node, path, findings).map(Self::Pairs),
+/// Where to compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Device {
+    /// The processor.
+    Cpu,
+    /// The CUDA device with this index.
+    Cuda(usize),
+}
+
+impl Device {
+    /// Reads `cpu`, `cuda` (the first device) or `cuda:INDEX`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "cpu" => Some(Self::Cpu),
+            "cuda" => Some(Self::Cuda(0)),
+            _ => text.strip_prefix("cuda:")?.parse().ok().map(Self::Cuda),
         }
     }
 }
 
-fn report_choice(node: &Node, path: &str, words: &[&str], findings: &mut Findings) {
-    let written = node.value.describe();
-    let allowed = words
-        .iter()
-        .map(|word| format!("{word:?}"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let help = match &node.value {
-        Value::Text(word) => match names::nearest(word, words) {
-            Some(nearest) => format!("did you mean {nearest:?}? It can be {allowed}"),
-            None => format!("it can be {allowed}"),
-        },
-        _ => format!("it can be {allowed}"),
-    };
-    findings.report(node, format!("`{path}` cannot be {written}"), help);
+impl TryFrom<String> for Device {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text).ok_or_else(|| format!("{text:?} is no device"))
+    }
+}
+
+impl From<Device> for String {
+    fn from(device: Device) -> Self {
+        device.to_string()
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => formatter.write_str("cpu"),
+            Self::Cuda(index) => write!(formatter, "cuda:{index}"),
+        }
+    }
+}
+
+/// How long a run lasts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RunLength {
+    /// Passes over the rows, above 0.
+    Epochs(f64),
+    /// Optimizer steps, at least 1.
+    Steps(u64),
+}
+
+impl RunLength {
+    /// What `num_train_epochs` and `max_steps` say, of which a checked config has one.
+    pub(super) fn new(num_train_epochs: Option<f64>, max_steps: Option<u64>) -> Self {
+        match max_steps {
+            Some(steps) => Self::Steps(steps),
+            None => Self::Epochs(num_train_epochs.unwrap_or(0.0)),
+        }
+    }
+}
+
+/// How long the learning rate rises.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Warmup {
+    /// Share of all steps, in 0..=1.
+    Ratio(f64),
+    /// Optimizer steps.
+    Steps(u64),
+}
+
+impl Warmup {
+    /// Warm-up steps of a run of `total_steps`, rounded up as transformers does.
+    pub fn steps(self, total_steps: u64) -> u64 {
+        match self {
+            Self::Ratio(ratio) => (total_steps as f64 * ratio).ceil() as u64,
+            Self::Steps(steps) => steps,
+        }
+    }
+}
+
+/// How a token is chosen among the likely ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// 0 takes the most likely token.
+    pub temperature: f64,
+    /// Among this many of the most likely, at least 1; `None` is all.
+    pub top_k: Option<usize>,
+    /// Among the fewest whose probabilities sum to this share, above 0 and at most 1.
+    pub top_p: f64,
 }

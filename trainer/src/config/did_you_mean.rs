@@ -3,7 +3,53 @@
 //! The words of other trainers are refused with the word used here instead of being accepted
 //! silently: a config then has one spelling, and a copied file is understood before it runs.
 
-use super::raw::{DEVICE, TABLES};
+/// The one setting outside the tables.
+const DEVICE: &str = "device";
+
+/// The main tables with their keys, in the order of the documentation.
+#[derive(Debug)]
+pub(crate) struct Tables<'a>(Vec<(&'a str, Vec<&'a str>)>);
+
+impl<'a> Tables<'a> {
+    /// Of all settings at the top, those that have keys.
+    pub(crate) fn new(tables: impl Iterator<Item = (&'a str, Vec<&'a str>)>) -> Self {
+        Self(tables.filter(|(_, keys)| !keys.is_empty()).collect())
+    }
+
+    /// The table outside `path` that has `key`; what [train] and [retriever] both have is the former's.
+    fn home_of(&self, path: &str, key: &str) -> Option<&'a str> {
+        let homes = self
+            .0
+            .iter()
+            .filter(|(table, keys)| *table != path && keys.contains(&key));
+        let mut homes = homes.map(|(table, _)| *table);
+        let first = homes.next()?;
+        Some(homes.find(|table| *table == "train").unwrap_or(first))
+    }
+
+    /// The nearest key, here or in another table, as advice and as the path of the setting.
+    fn suggest(&self, path: &str, key: &str, known: &[&str]) -> (String, Option<String>) {
+        if let Some(near) = nearest(key, known) {
+            let meant = if path.is_empty() {
+                near.to_owned()
+            } else {
+                format!("{path}.{near}")
+            };
+            return (format!("did you mean `{near}`?"), Some(meant));
+        }
+        // Keys of nested tables such as mask.weights cannot have been meant for another table.
+        if path.is_empty() || self.0.iter().any(|(table, _)| *table == path) {
+            let all: Vec<&str> = self.0.iter().flat_map(|(_, keys)| keys).copied().collect();
+            let near = nearest(key, &all);
+            if let Some((near, table)) =
+                near.and_then(|near| Some((near, self.home_of(path, near)?)))
+            {
+                return (format!("did you mean `{near}`, in [{table}]?"), None);
+            }
+        }
+        (format!("the keys here are {}", list(known)), None)
+    }
+}
 
 /// An unknown key, explained.
 #[derive(Debug)]
@@ -218,13 +264,10 @@ const ABSENT: &[(&str, &str)] = &[
 ];
 
 /// Says what `key` in the table at `path` should be, given the keys that the table has.
-pub(crate) fn explain(path: &str, key: &str, known: &[&str]) -> Unknown {
+pub(crate) fn explain(path: &str, key: &str, known: &[&str], tables: &Tables<'_>) -> Unknown {
     let shown = shorten(key);
     let message = match path {
-        "" if TABLES.iter().any(|(table, _)| known.contains(table)) => {
-            format!("unknown table or key `{shown}`")
-        }
-        "" => format!("unknown key `{shown}`"),
+        "" => format!("unknown table or key `{shown}`"),
         _ => format!("unknown key `{shown}` in [{path}]"),
     };
     if key == DEVICE {
@@ -251,7 +294,7 @@ pub(crate) fn explain(path: &str, key: &str, known: &[&str]) -> Unknown {
             meant: None,
         };
     }
-    if let Some(table) = home_of(path, key) {
+    if let Some(table) = tables.home_of(path, key) {
         let help = format!("this key belongs to [{table}]: move it there");
         return Unknown {
             message,
@@ -259,7 +302,7 @@ pub(crate) fn explain(path: &str, key: &str, known: &[&str]) -> Unknown {
             meant: Some(format!("{table}.{key}")),
         };
     }
-    let (help, meant) = suggest(path, key, known);
+    let (help, meant) = tables.suggest(path, key, known);
     Unknown {
         message,
         help,
@@ -324,16 +367,6 @@ pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str>
     })
 }
 
-/// The table outside `path` that has `key`; what [train] and [retriever] both have is the former's.
-fn home_of(path: &str, key: &str) -> Option<&'static str> {
-    let mut homes = TABLES
-        .iter()
-        .filter(|(table, keys)| *table != path && keys.contains(&key))
-        .map(|(table, _)| *table);
-    let first = homes.next()?;
-    Some(homes.find(|table| *table == "train").unwrap_or(first))
-}
-
 fn called(path: &str, meant: &str, note: &str) -> String {
     let (table, key) = meant.split_once('.').unwrap_or(("", meant));
     let place = if table == path {
@@ -349,41 +382,22 @@ fn called(path: &str, meant: &str, note: &str) -> String {
     format!("tooltune calls it `{key}`{place}{note}")
 }
 
-/// The nearest key, here or in another table, as advice and as the path of the setting.
-fn suggest(path: &str, key: &str, known: &[&str]) -> (String, Option<String>) {
-    if let Some(near) = nearest(key, known) {
-        let meant = if path.is_empty() {
-            near.to_owned()
-        } else {
-            format!("{path}.{near}")
-        };
-        return (format!("did you mean `{near}`?"), Some(meant));
-    }
-    // Keys of nested tables such as mask.weights cannot have been meant for another table.
-    let is_main_table = path.is_empty() || TABLES.iter().any(|(table, _)| *table == path);
-    if is_main_table {
-        let all: Vec<&str> = TABLES
-            .iter()
-            .flat_map(|(_, keys)| keys.iter().copied())
-            .collect();
-        let near = nearest(key, &all);
-        if let Some((near, table)) = near.and_then(|near| Some((near, home_of(path, near)?))) {
-            return (format!("did you mean `{near}`, in [{table}]?"), None);
-        }
-    }
-    (format!("the keys here are {}", list(known)), None)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{ABSENT, FOREIGN, TABLES};
+    use super::{ABSENT, FOREIGN};
+    use crate::config::json_schema;
 
     #[test]
     fn what_is_explained_as_absent_is_no_key_of_any_table() {
+        let schema = json_schema();
+        let tables = schema["$defs"].as_object().expect("tables");
         for (absent, _) in ABSENT {
-            let known = TABLES.iter().any(|(_, keys)| keys.contains(absent));
+            let mut keys = tables
+                .values()
+                .filter_map(|table| table["properties"].as_object());
             assert!(
-                !known && FOREIGN.iter().all(|(foreign, ..)| foreign != absent),
+                !keys.any(|keys| keys.contains_key(*absent))
+                    && FOREIGN.iter().all(|(foreign, ..)| foreign != absent),
                 "{absent}"
             );
         }

@@ -1,0 +1,185 @@
+//! A config file and its overrides to checked settings that remember where they came from.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use tooltune_rows::regular_file;
+use tooltune_rows::text::Recognised;
+
+use super::diagnostics::{self, ConfigError, Problem, Source, SourceSpan};
+use super::document::{self, Table};
+use super::read::{Places, read_document};
+use super::tables::Config;
+use super::{derived, overrides, paths, validate, yaml};
+use crate::budgets::CONFIG_BYTES;
+
+/// A checked config that remembers where each setting came from.
+#[derive(Debug, Clone)]
+pub struct LoadedConfig {
+    /// The settings.
+    pub config: Config,
+    sources: Vec<Source>,
+    places: Places,
+    recognised: Option<Recognised>,
+}
+
+impl LoadedConfig {
+    /// Reads a TOML file (YAML if its name ends in `.yaml` or `.yml`) and applies `--set`
+    /// overrides in their order.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, in one error: an unreadable file, syntax, unknown keys, wrong
+    /// types, values out of range, settings that contradict each other.
+    pub fn load(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        match regular_file::read(path, CONFIG_BYTES).map(String::from_utf8) {
+            Ok(Ok(text)) => Self::parse(Source { name, text }, overrides),
+            Ok(Err(error)) => Err(not_utf8(name, &error)),
+            Err(error) => Err(unreadable(name, &error)),
+        }
+    }
+
+    /// The same from a text whose name decides on the format.
+    ///
+    /// # Errors
+    ///
+    /// As [`LoadedConfig::load`], except that the file is read already.
+    pub fn parse(file: Source, overrides: &[String]) -> Result<Self, ConfigError> {
+        let (mut document, mut syntax) = parse_document(&file);
+        let mut sources = vec![file];
+        sources.extend(overrides::sources(overrides));
+        for (index, text) in overrides.iter().enumerate() {
+            if let Err(problem) = overrides::apply(&mut document, text, index + 1) {
+                syntax.push(problem);
+            }
+        }
+
+        let (mut config, mut findings) = read_document(&document);
+        if !syntax.is_empty() {
+            // What stands on a line with a syntax error was guessed, and so is what is missing.
+            let line_ends: Vec<Vec<usize>> = sources
+                .iter()
+                .map(|source| source.text.match_indices('\n').map(|(at, _)| at).collect())
+                .collect();
+            let broken: BTreeSet<_> = syntax.iter().map(|found| line(found, &line_ends)).collect();
+            let read = findings.problems.into_iter();
+            let elsewhere = read.filter(|problem| !broken.contains(&line(problem, &line_ends)));
+            let problems = syntax.iter().cloned().chain(elsewhere).collect();
+            return Err(ConfigError::new(sources, problems));
+        }
+        let recognised = derived::complete(&mut config, &mut findings);
+        validate::validate(&mut config, &mut findings);
+        if findings.problems.is_empty() {
+            Ok(Self {
+                config,
+                sources,
+                places: findings.places,
+                recognised,
+            })
+        } else {
+            Err(ConfigError::new(sources, findings.problems))
+        }
+    }
+
+    /// Checks that every file the config names is a file or a folder, and that the run's folder is
+    /// none, empty or a run's, or can be made; relative paths begin at the working folder.
+    ///
+    /// # Errors
+    ///
+    /// All paths that do not exist or lead to a pipe or a device, and what is in the run's way,
+    /// each with its line.
+    pub fn check_files(&self) -> Result<(), ConfigError> {
+        let mut problems = paths::unreadable_files(&self.config, &self.places);
+        problems.extend(paths::unusable_folder(&self.config, &self.places));
+        self.refuse(problems)
+    }
+
+    /// Checks that the run's folder is none, empty or a run's, or can be made.
+    ///
+    /// # Errors
+    ///
+    /// What is in its way, with the line that names the folder.
+    pub fn check_output_dir(&self) -> Result<(), ConfigError> {
+        let problem = paths::unusable_folder(&self.config, &self.places);
+        self.refuse(problem.into_iter().collect())
+    }
+
+    /// The refusal of a config that leads to `file` by `setting`, where there is none.
+    pub fn refuse_without(&self, setting: &str, file: &Path, help: &str) -> ConfigError {
+        let problem = Problem {
+            help: help.to_owned(),
+            ..paths::missing_file(setting, file, &self.places)
+        };
+        ConfigError::new(self.sources.clone(), vec![problem])
+    }
+
+    fn refuse(&self, problems: Vec<Problem>) -> Result<(), ConfigError> {
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(ConfigError::new(self.sources.clone(), problems)),
+        }
+    }
+
+    /// The format that the rows were recognised as, where the config leaves it to them, and the row
+    /// that tells it.
+    pub fn recognised(&self) -> Option<&Recognised> {
+        self.recognised.as_ref()
+    }
+
+    /// Where a setting came from: `file:line:column`, the override, or `default`.
+    pub fn origin(&self, setting: &str) -> String {
+        match self.places.get(setting) {
+            None => "default".to_owned(),
+            Some(place) if place.source == 0 => diagnostics::location(&self.sources, Some(*place)),
+            Some(place) => {
+                let Source { name, text } = &self.sources[place.source];
+                format!("{name} {text}")
+            }
+        }
+    }
+}
+
+fn parse_document(file: &Source) -> (Table, Vec<Problem>) {
+    let extension = Path::new(&file.name)
+        .extension()
+        .and_then(|extension| extension.to_str());
+    match extension {
+        Some("yaml" | "yml") => yaml::parse_yaml(&file.text, 0),
+        _ => document::parse_toml(&file.text, 0),
+    }
+}
+
+/// The source and line of a problem, counted from 0.
+fn line(problem: &Problem, line_ends: &[Vec<usize>]) -> Option<(usize, usize)> {
+    let place = problem.place?;
+    let before = line_ends[place.source].partition_point(|end| *end < place.start);
+    Some((place.source, before))
+}
+
+fn unreadable(name: String, error: &std::io::Error) -> ConfigError {
+    let problem = Problem {
+        message: format!("the config cannot be read: {error}"),
+        help: "check the path; `tooltune init` writes a config to begin with".to_owned(),
+        place: None,
+    };
+    ConfigError::new(
+        vec![Source {
+            name,
+            text: String::new(),
+        }],
+        vec![problem],
+    )
+}
+
+fn not_utf8(name: String, error: &std::string::FromUtf8Error) -> ConfigError {
+    let start = error.utf8_error().valid_up_to();
+    // Lossy text keeps everything before the bad byte in place.
+    let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+    let problem = Problem {
+        message: "the config is not UTF-8 from here on".to_owned(),
+        help: "save the file as UTF-8 text".to_owned(),
+        place: Some(SourceSpan::new(0, start..start + '\u{fffd}'.len_utf8())),
+    };
+    ConfigError::new(vec![Source { name, text }], vec![problem])
+}

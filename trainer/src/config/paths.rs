@@ -1,0 +1,212 @@
+//! The files and folders that a config names, and the folder of its run, against what is there.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use tooltune_rows::regular_file;
+
+use super::diagnostics::{Problem, SourceSpan};
+use super::did_you_mean::shorten;
+use super::read::Places;
+use super::schema::{root, target};
+use super::tables::Config;
+use super::written::written;
+
+/// The longest name of a file or folder on the file systems of Linux, macOS and Windows, in bytes.
+const LONGEST_NAME: usize = 255;
+
+/// What every run makes in its folder; one of them says that a folder holds a run.
+const MARKS: [&str; 6] = [
+    ".lock",
+    "config.resolved.toml",
+    "run.lock.json",
+    "metrics.jsonl",
+    "LATEST",
+    "BEST",
+];
+
+/// Every path that a config names and that must exist before the run, with its setting.
+pub(crate) fn named_files(config: &Config) -> Vec<(String, PathBuf)> {
+    let mut files = Vec::new();
+    // The paths of a config that was read are UTF-8, and can be written.
+    named_in(&written(config).unwrap_or_default(), root(), "", &mut files);
+    files
+}
+
+fn named_in(
+    table: &Map<String, Value>,
+    schema: &'static Value,
+    path: &str,
+    files: &mut Vec<(String, PathBuf)>,
+) {
+    for (key, value) in table {
+        let setting = format!("{path}{key}");
+        let schema = &schema["properties"][key];
+        let is_path = schema["x-kind"] == "path";
+        match value {
+            Value::Object(inner) => {
+                named_in(inner, target(schema), &format!("{setting}."), files);
+            }
+            Value::String(file) if is_path && schema["$ref"].is_null() => {
+                files.push((setting, file.into()));
+            }
+            Value::Array(list) if is_path => {
+                let list = list.iter().enumerate();
+                let named = list.filter_map(|(i, file)| {
+                    Some((format!("{setting}[{i}]"), file.as_str()?.into()))
+                });
+                files.extend(named);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The paths that do not exist or lead to a pipe or a device.
+pub(crate) fn unreadable_files(config: &Config, places: &Places) -> Vec<Problem> {
+    let files = named_files(config).into_iter();
+    files
+        .filter_map(|(setting, file)| unreadable_file(&setting, &file, places))
+        .collect()
+}
+
+fn unreadable_file(setting: &str, file: &Path, places: &Places) -> Option<Problem> {
+    if file.is_dir() {
+        return None;
+    }
+    let problem = match regular_file::is_there(file) {
+        Ok(true) => return None,
+        Ok(false) => return Some(missing_file(setting, file, places)),
+        Err(error) => error,
+    };
+    Some(Problem {
+        message: format!(
+            "`{}` names {}, which cannot be read",
+            list_of(setting),
+            shown(file)
+        ),
+        help: problem.to_string(),
+        place: place_of(setting, places),
+    })
+}
+
+/// What keeps the run's folder from being made or used.
+pub(crate) fn unusable_folder(config: &Config, places: &Places) -> Option<Problem> {
+    let dir = &config.train.output_dir;
+    let (found, help) = in_the_way(dir)?;
+    Some(Problem {
+        message: format!("`train.output_dir` names {}, and {found}", shown(dir)),
+        help,
+        place: place_of("train.output_dir", places),
+    })
+}
+
+/// The refusal of a setting that leads to no file.
+pub(crate) fn missing_file(setting: &str, file: &Path, places: &Places) -> Problem {
+    let help = match setting.split('.').next() {
+        Some("model") => "`scripts/fetch-models` fetches the models of the examples",
+        Some("eval") => "`scripts/fetch-models` fetches the encoder",
+        _ => "paths begin at the folder that tooltune runs in; check it for typing mistakes",
+    };
+    Problem {
+        message: format!(
+            "`{}` names {}, which does not exist",
+            list_of(setting),
+            file.display()
+        ),
+        help: help.to_owned(),
+        place: place_of(setting, places),
+    }
+}
+
+/// The setting, or the list that it is an item of.
+fn list_of(setting: &str) -> &str {
+    setting.split('[').next().unwrap_or(setting)
+}
+
+/// Where a setting, or the list that it is an item of, was written.
+fn place_of(setting: &str, places: &Places) -> Option<SourceSpan> {
+    let place = places.get(setting);
+    place.or_else(|| places.get(list_of(setting))).copied()
+}
+
+/// A path without what a terminal would take for something else, and of bounded length.
+fn shown(path: &Path) -> String {
+    shorten(&path.display().to_string())
+        .escape_debug()
+        .to_string()
+}
+
+/// What is in the way of a run's folder, and what to do.
+fn in_the_way(dir: &Path) -> Option<(String, String)> {
+    let name_a_folder = "name a folder for the run; one that is not there is made".to_owned();
+    let is_too_long = |part: &std::ffi::OsStr| part.len() > LONGEST_NAME;
+    if let Some(part) = dir.iter().find(|part| is_too_long(part)) {
+        let found = format!(
+            "one of its names has {} bytes, where {LONGEST_NAME} are the most",
+            part.len()
+        );
+        return Some((found, name_a_folder));
+    }
+    if dir.as_os_str().as_encoded_bytes().contains(&0) {
+        return Some(("no name can hold NUL".to_owned(), name_a_folder));
+    }
+    for path in dir.ancestors().filter(|path| !path.as_os_str().is_empty()) {
+        let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        let found = match fs::metadata(path) {
+            Ok(found) if found.is_dir() && path == dir => return other_things(dir),
+            Ok(found) if found.is_dir() => return None,
+            Ok(found) if found.is_file() => format!("{} is a file", shown(path)),
+            Ok(_) => format!("{} is neither a file nor a folder", shown(path)),
+            Err(error) if error.kind() == ErrorKind::NotFound && is_link => {
+                format!("{} is a link to what is not there", shown(path))
+            }
+            Err(error) if is_absence(&error) => continue,
+            Err(error) => format!("{}: {error}", shown(path)),
+        };
+        return Some((found, name_a_folder));
+    }
+    None
+}
+
+fn is_absence(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// What a folder holds that is neither a run's nor hidden, if it holds no run.
+fn other_things(dir: &Path) -> Option<(String, String)> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let help = "name a folder that you may read and write".to_owned();
+            return Some((format!("it cannot be listed: {error}"), help));
+        }
+    };
+    let mut others = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if MARKS.contains(&&*name) || name.starts_with("checkpoint-") {
+            return None;
+        }
+        // A file system of its own has the second; evaluations of the base model are often kept where
+        // the run will be.
+        if !name.starts_with('.') && name != "lost+found" && name != "eval" {
+            others.push(name);
+        }
+    }
+    others.sort();
+    let first = others.first()?;
+    let more = match others.len() {
+        1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
+    Some((
+        format!(
+            "that folder holds {}{more}, and no run",
+            shown(Path::new(first))
+        ),
+        "name a folder of its own for the run, one that is not there or is empty".to_owned(),
+    ))
+}

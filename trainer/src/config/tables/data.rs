@@ -1,0 +1,71 @@
+//! The table `[data]`.
+
+use std::path::PathBuf;
+
+use tooltune_rows::text::TemplateDate;
+
+use super::settings::settings;
+use crate::config::enums::{DataFormat, Flatten, FlattenCollisions, OnOverflow, Packing};
+use crate::config::template_kwargs::TemplateKwargs;
+
+settings! {
+    /// The rows to learn from and to evaluate on.
+    pub struct DataConfig {
+        /// Required. JSON Lines files to learn from.
+        #[schemars(extend("x-kind" = "path"))]
+        pub train: Vec<PathBuf>,
+        /// JSON Lines files to evaluate on.
+        #[schemars(extend("x-kind" = "path"))]
+        pub eval: Vec<PathBuf>,
+        /// The shape of the rows: "messages", "sharegpt", "prompt-completion", "alpaca", "xlam",
+        /// "slot", "goat", or "auto", which reads it off the first row of each file; see
+        /// [data.md](data.md#formats).
+        pub format: DataFormat = DataFormat::Auto,
+        /// Longest row, in tokens.
+        #[schemars(range(min = 2))]
+        pub max_length: usize = 2048,
+        /// What happens to longer rows.
+        pub on_overflow: OnOverflow = OnOverflow::Error,
+        /// How rows share a sequence: "none", or "block-diagonal", which fills sequences of
+        /// `max_length` with whole rows that do not see each other.
+        pub packing: Packing = Packing::None,
+        /// A Jinja file to render conversations with, in place of the model's own template.
+        #[schemars(extend("x-kind" = "path"))]
+        pub chat_template: Option<PathBuf>,
+        /// Variables that the template reads besides messages and tools, such as `{ enable_thinking
+        /// = false }`: values are texts, numbers, booleans, lists and tables. They reach training,
+        /// evaluation, generation, requests to servers and exports alike; see
+        /// [data.md](data.md#from-a-row-to-tokens). A name that every template is given
+        /// (`messages`, `tools`, `bos_token`, ...), or that this one never reads, is an error.
+        #[serde(skip_serializing_if = "TemplateKwargs::is_empty")]
+        pub chat_template_kwargs: TemplateKwargs,
+        /// The day that a template which asks for it prints, as "2026-01-31"; templates of Llama 3
+        /// do. By default the day on which the run begins, also where it goes on or is evaluated
+        /// later: `config.resolved.toml` keeps it.
+        #[schemars(with = "Option<String>", extend("x-kind" = "day"))]
+        pub template_date: Option<TemplateDate>,
+        /// Whether calls in rows with `tools` must be calls of these tools, with arguments that
+        /// they declare; else calls are taken as they are. See [data.md](data.md#messages).
+        pub check_calls: bool = true,
+        /// Which nested JSON Schemas, of slot rows or of tools, are shown flat, with answers or
+        /// calls to match: "none", "advised" (several nested levels, or five leaves), "always" (all
+        /// that have a flat form). Answers are unflattened before they are scored; see
+        /// [data.md](data.md#flat-schemas).
+        pub flatten: Flatten = Flatten::None,
+        /// Numbered copies of the items of a list of objects, as many at least; a longer list of a
+        /// row gets as many as it needs, and 0 leaves lists as they are.
+        pub flatten_slots: usize = 1,
+        /// What joins the names on the way to a leaf.
+        pub flatten_separator: String = "_".to_owned(),
+        /// What becomes of flat names that collide: "number" (all but the first are numbered),
+        /// "error" (the schema stays nested).
+        pub flatten_collisions: FlattenCollisions = FlattenCollisions::Number,
+    }
+}
+
+impl DataConfig {
+    /// Whether the rows may be of `format`, as far as they are known.
+    pub(crate) fn may_be(&self, format: DataFormat) -> bool {
+        self.format == format || self.format == DataFormat::Auto
+    }
+}

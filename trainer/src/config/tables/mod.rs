@@ -1,0 +1,113 @@
+//! The tables of a config file, each with its keys, their defaults and ranges: what is read, used and
+//! written again.
+//!
+//! A setting is one field here. Values that follow from others (scaling, steps) are computed where they
+//! are used and have no field.
+
+mod checkpoint;
+mod data;
+mod eval;
+mod goat;
+mod log;
+mod lora;
+mod mask;
+mod model;
+mod retriever;
+mod services;
+mod settings;
+mod suites;
+mod train;
+
+use settings::settings;
+
+pub use checkpoint::CheckpointConfig;
+pub use data::DataConfig;
+pub use eval::EvalConfig;
+pub use goat::{GoatConfig, KindWeights, LoopLimits, TruncateConfig};
+pub use log::LogConfig;
+pub(crate) use lora::ALL_LINEAR;
+pub use lora::LoraConfig;
+pub use mask::{MaskConfig, SpanWeight};
+pub use model::BaseModelSettings;
+pub use retriever::{RetrieverConfig, RetrieverLora};
+pub use services::{ExecutorConfig, JudgeConfig};
+pub(crate) use suites::nestful_family;
+pub use suites::{AgentSuiteConfig, NestfulConfig, SandboxConfig, ToolQaConfig};
+pub use train::TrainConfig;
+
+use super::enums::{Device, Suite};
+
+settings! {
+    /// A tooltune config file.
+    pub struct Config {
+        /// Where to compute: "cpu", "cuda" or "cuda:1"; `--device` wins over it.
+        #[schemars(with = "String", extend("x-kind" = "device"))]
+        pub device: Device = Device::Cpu,
+        /// The base model.
+        pub model: Option<BaseModelSettings>,
+        /// The low-rank adapters.
+        pub lora: LoraConfig,
+        /// The rows to learn from and to evaluate on.
+        pub data: DataConfig,
+        /// Which tokens are learned, and how much.
+        pub mask: MaskConfig,
+        /// How trajectories become rows; for `data.format = "goat"`.
+        pub goat: Option<GoatConfig>,
+        /// The retriever that ranks API documents.
+        pub retriever: Option<RetrieverConfig>,
+        /// Optimizer, schedule and length of the run.
+        pub train: TrainConfig,
+        /// Evaluation while training; without this table there is none.
+        pub eval: EvalConfig,
+        /// When the run is saved.
+        pub checkpoint: CheckpointConfig,
+        /// Where metrics go.
+        pub log: LogConfig,
+    }
+}
+
+/// A config without a model, where one is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this needs a language model, and the config has none: add [model] with model_name_or_path"
+)]
+pub struct NoLanguageModel;
+
+impl Config {
+    /// The base model; a run that trains a retriever alone has none.
+    ///
+    /// # Errors
+    ///
+    /// The run trains a retriever alone.
+    pub fn language_model(&self) -> Result<&BaseModelSettings, NoLanguageModel> {
+        self.model.as_ref().ok_or(NoLanguageModel)
+    }
+
+    /// The retriever, if it learns.
+    pub fn trained_retriever(&self) -> Option<&RetrieverConfig> {
+        self.retriever
+            .as_ref()
+            .filter(|retriever| retriever.train.is_some())
+    }
+
+    /// The config with which agents answer the queries of `suite`: what its own table says stands in
+    /// `data.eval` and `[goat]`.
+    pub fn of_agents(&self, suite: Suite) -> Self {
+        let mut config = self.clone();
+        let Some(table) = self.eval.agent_suite(suite) else {
+            return config;
+        };
+        if !table.data.is_empty() {
+            config.data.eval.clone_from(&table.data);
+        }
+        if let Some(goat) = &mut config.goat {
+            if let Some(documents) = &table.documents {
+                goat.documents.clone_from(documents);
+            }
+            if let Some(executor) = &table.executor {
+                goat.executor.clone_from(executor);
+            }
+        }
+        config
+    }
+}

@@ -1,0 +1,97 @@
+//! What agents and judges reach outside the program: tables such as `[goat.executor]` and `[goat.judge]`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use tooltune_checkpoints::adapter::Patterns;
+
+use super::settings::settings;
+use crate::config::enums::{ExecutorKind, RecordedSet};
+
+settings! {
+    /// What answers the calls of agents.
+    pub struct ExecutorConfig {
+        /// Required in this table. "synthetic", "replay" (recorded calls), "canned" (one response
+        /// for each endpoint), "http" (a server); only the kind's own keys may stand beside it.
+        pub kind: ExecutorKind = ExecutorKind::Synthetic,
+        /// For "replay": JSON Lines of `{"api_name", "input", "output", "exception"}`.
+        #[schemars(extend("x-kind" = "path"))]
+        pub recorded: PathBuf,
+        /// For "replay": which rows count by their field `set`.
+        pub set: RecordedSet = RecordedSet::All,
+        /// For "canned": JSON Lines of `{"api", "response"}`.
+        #[schemars(extend("x-kind" = "path"))]
+        pub responses: PathBuf,
+        /// For "http": the OpenAPI 3 specification that `goat.documents` was imported from.
+        #[schemars(extend("x-kind" = "path"))]
+        pub specification: PathBuf,
+        /// For "http": where the paths of the specification begin.
+        pub base_url: String,
+        /// For "http": headers of every request, each with the environment variable that holds its
+        /// value: `{ Authorization = "TMDB_TOKEN" }`.
+        #[schemars(with = "BTreeMap<String, String>")]
+        pub headers: Patterns<String>,
+        /// For "http": hosts that may be asked, as `host` or `host:port`; by default that of
+        /// `base_url` alone.
+        pub allowed_hosts: Vec<String>,
+        /// For "http": seconds until a connection stands.
+        #[schemars(extend("exclusiveMinimum" = 0))]
+        pub connect_timeout_secs: f64 = 5.0,
+        /// For "http": seconds for a whole call, redirects included.
+        #[schemars(extend("exclusiveMinimum" = 0))]
+        pub timeout_secs: f64 = 20.0,
+    }
+}
+
+settings! {
+    /// The model behind an endpoint that says which queries are solved.
+    pub struct JudgeConfig {
+        /// Required. Where `/chat/completions` is to be found, such as `https://api.openai.com/v1`.
+        pub base_url: String,
+        /// Required. The server's name of the model.
+        pub model: String,
+        /// The environment variable that holds the key; absent for a server that needs none.
+        pub api_key_env: Option<String>,
+        /// Times that a reply without a verdict is asked for; after the last the query counts as
+        /// unsolved.
+        #[schemars(range(min = 1, max = 20))]
+        pub attempts: usize = 3,
+        /// Queries that are judged at the same time.
+        #[schemars(range(min = 1, max = 64))]
+        pub concurrency: usize = 8,
+        /// Longest reply.
+        #[schemars(range(min = 1))]
+        pub max_tokens: usize = 2048,
+        /// Times that a request is repeated after a fault of the server or the network.
+        #[schemars(range(max = 20))]
+        pub retries: usize = 4,
+        /// Seconds for one try of a request.
+        #[schemars(extend("exclusiveMinimum" = 0))]
+        pub timeout_secs: f64 = 120.0,
+        /// Seconds for a request with all its tries and waits.
+        #[schemars(extend("exclusiveMinimum" = 0))]
+        pub total_secs: f64 = 600.0,
+        /// Whether the evaluations of a training run ask the judge, too; if it then fails, the run
+        /// is saved and ends, and the same command goes on with that evaluation.
+        pub in_loop: bool = false,
+    }
+}
+
+impl ExecutorKind {
+    /// Its keys in the table, besides `kind`.
+    pub(crate) fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Synthetic => &[],
+            Self::Replay => &["recorded", "set"],
+            Self::Canned => &["responses"],
+            Self::Http => &[
+                "specification",
+                "base_url",
+                "headers",
+                "allowed_hosts",
+                "connect_timeout_secs",
+                "timeout_secs",
+            ],
+        }
+    }
+}

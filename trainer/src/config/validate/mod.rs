@@ -1,0 +1,469 @@
+//! The rules between settings, and of values that no range describes.
+//!
+//! A rule reports and returns, so that one pass finds everything; any report refuses the config. What
+//! is wrong with single values by their type and range is reported when they are read.
+
+mod eval;
+
+use tooltune_agents::truncation::check_filter;
+use tooltune_checkpoints::adapter::TargetModules;
+use tooltune_endpoint::http::without_secrets;
+
+use super::did_you_mean;
+use super::enums::{
+    CheckpointingMode, DataFormat, Distractors, EvalStrategy, ExecutorKind, Flatten,
+    GradientCheckpointing, LrSchedulerType, Packing, RetrieverData, Suite,
+};
+use super::read::Findings;
+use super::schema;
+use super::tables::{
+    ALL_LINEAR, Config, ExecutorConfig, GoatConfig, JudgeConfig, LoraConfig, MaskConfig,
+    RetrieverConfig,
+};
+use crate::budgets::LORA_RANK;
+
+/// Checks the rules of all tables and adds what is wrong to the findings.
+pub(crate) fn validate(config: &mut Config, findings: &mut Findings) {
+    let mut rules = Rules {
+        has_model: config.model.is_some(),
+        findings,
+    };
+    rules.model(config);
+    rules.lora(&config.lora);
+    rules.data(config);
+    rules.mask(&config.mask);
+    if let Some(retriever) = &config.retriever {
+        rules.retriever(retriever);
+    }
+    rules.goat(config);
+    rules.train(config);
+    rules.eval(config);
+    rules.retriever_needs(config);
+    rules.log(config);
+    // Whatever else the table says; it has been looked at.
+    if config.data.format != DataFormat::Goat {
+        config.goat = None;
+    }
+}
+
+struct Rules<'a> {
+    has_model: bool,
+    findings: &'a mut Findings,
+}
+
+impl Rules<'_> {
+    fn report(&mut self, path: &str, message: impl Into<String>, help: impl Into<String>) {
+        self.findings.report(path, message, help);
+    }
+
+    fn is_typed(&self, path: &str) -> bool {
+        self.findings.is_typed(path)
+    }
+
+    fn typed_of<'a>(&self, first: &'a str, second: &'a str) -> &'a str {
+        if self.is_typed(first) { first } else { second }
+    }
+
+    /// Reports an absent setting, unless it is there and unreadable or under another name.
+    fn missing(&mut self, path: &str, help: &str) {
+        if !self.is_typed(path) && !self.findings.is_misnamed(path) {
+            self.report(path, format!("`{path}` is missing"), help);
+        }
+    }
+
+    fn exclusive(&mut self, first: &str, second: &str) {
+        let places = &self.findings.places;
+        if let (Some(one), Some(other)) = (places.get(first), places.get(second)) {
+            let is_later = (one.source, one.start) > (other.source, other.start);
+            let later = if is_later { first } else { second };
+            let message = format!("`{first}` and `{second}` exclude each other");
+            self.report(later, message, "delete one of the two");
+        }
+    }
+
+    /// A list that is typed and holds nothing.
+    fn no_empty_list(&mut self, path: &str, is_empty: bool, help: &str) {
+        if is_empty && self.findings.is_read(path) {
+            self.report(path, format!("`{path}` is an empty list"), help);
+        }
+    }
+
+    /// The largest rank of an adapter; the least is in the schema.
+    fn rank(&mut self, path: &str, rank: usize) {
+        if rank > LORA_RANK {
+            let help = format!(
+                "it must be at most {LORA_RANK}: beyond the width of the model's matrices a rank adds \
+                 memory alone, and those in use end at 1024"
+            );
+            self.report(path, format!("`{path}` is {rank}"), help);
+        }
+    }
+
+    fn model(&mut self, config: &Config) {
+        if self.has_model {
+            if !self.is_typed("lora") && !self.findings.is_misnamed("lora.") {
+                let help = "tooltune trains LoRA adapters only: add [lora]";
+                self.report("lora", "the table [lora] is missing", help);
+            }
+            let help = "name a folder of Hugging Face files or a GGUF file";
+            self.missing("model.model_name_or_path", help);
+        }
+        if self.has_model || self.is_typed("data") {
+            let help = "list the JSON Lines files to learn from: train = [\"data/train.jsonl\"]";
+            self.missing("data.train", help);
+        }
+        let is_empty = config.data.train.is_empty();
+        self.no_empty_list("data.train", is_empty, "name at least one file");
+    }
+
+    fn lora(&mut self, lora: &LoraConfig) {
+        for (pattern, rank) in &lora.rank_pattern.0 {
+            let path = format!("lora.rank_pattern.{pattern}");
+            if *rank == 0 {
+                self.report(&path, format!("`{path}` is 0"), "it must be at least 1");
+            }
+            self.rank(&path, *rank);
+        }
+        for (pattern, alpha) in &lora.alpha_pattern.0 {
+            if *alpha <= 0.0 {
+                let path = format!("lora.alpha_pattern.{pattern}");
+                self.report(
+                    &path,
+                    format!("`{path}` is {alpha:?}"),
+                    "it must be above 0",
+                );
+            }
+        }
+        if let Some(pattern) = &lora.exclude_modules {
+            self.module_pattern("lora.exclude_modules", pattern);
+        }
+        let is_all = |pattern: &str| pattern == ALL_LINEAR;
+        match &lora.target_modules {
+            TargetModules::Pattern(pattern) if is_all(pattern) => {}
+            pattern => self.module_pattern("lora.target_modules", pattern),
+        }
+        self.rank("lora.r", lora.r);
+    }
+
+    fn module_pattern(&mut self, path: &str, pattern: &TargetModules) {
+        match pattern {
+            TargetModules::Names(names) => {
+                let help = "name at least one module, such as \"q_proj\", or delete the line";
+                self.no_empty_list(path, names.is_empty(), help);
+            }
+            TargetModules::Pattern(text) if is_plain_name(text) => {
+                let message =
+                    format!("`{path}` is the pattern {text:?}, which no whole module path matches");
+                let near = did_you_mean::nearest(text, &[ALL_LINEAR]);
+                let help = match near {
+                    Some(word) => format!("did you mean {word:?}?"),
+                    None => format!("write [{text:?}] for the modules of this name"),
+                };
+                self.report(path, message, help);
+            }
+            TargetModules::Pattern(_) => {}
+        }
+    }
+
+    fn data(&mut self, config: &Config) {
+        let data = &config.data;
+        if data.flatten != Flatten::None && data.format == DataFormat::Goat {
+            self.report(
+                "data.flatten",
+                "trajectories have no JSON Schemas that could be flattened",
+                "take `data.flatten` out; it is for slot rows and for rows with tools",
+            );
+        }
+        if let Some(file) = data.eval.iter().find(|file| data.train.contains(file)) {
+            let message = format!("`data.eval` holds {}, which is learned", file.display());
+            let help = "evaluate on rows that are not in `data.train`";
+            self.report("data.eval", message, help);
+        }
+        if data.packing == Packing::BlockDiagonal && config.train.group_by_length {
+            let message = "packed sequences have no lengths to group by";
+            let help = "write group_by_length = false, or packing = \"none\" in [data]";
+            self.report("train.group_by_length", message, help);
+        }
+    }
+
+    fn mask(&mut self, mask: &MaskConfig) {
+        for (index, weight) in mask.weights.iter().enumerate() {
+            let mut earlier = mask.weights[..index].iter();
+            if earlier.any(|other| other.span == weight.span) {
+                let message = format!("`{}` has a weight already", weight.span);
+                let path = format!("mask.weights[{index}].span");
+                self.report(&path, message, "keep one of the two");
+            }
+        }
+    }
+
+    fn retriever(&mut self, retriever: &RetrieverConfig) {
+        self.missing(
+            "retriever.model_name_or_path",
+            "name a sentence-transformers folder: model_name_or_path = \
+             \"models/all-minilm-l6-v2\" (scripts/fetch-models brings it)",
+        );
+        let Some(data) = &retriever.train else {
+            return self.no_training_keys();
+        };
+        let is_empty = *data == RetrieverData::Pairs(Vec::new());
+        let help = "name at least one file of pairs, or write train = \"trajectories\"";
+        self.no_empty_list("retriever.train", is_empty, help);
+        self.exclusive("retriever.num_train_epochs", "retriever.max_steps");
+        let is_constant = retriever.lr_scheduler_type == LrSchedulerType::Constant;
+        self.no_warmup(
+            "retriever.warmup_ratio",
+            is_constant && retriever.warmup_ratio != 0.0,
+        );
+        if let Some(lora) = &retriever.lora {
+            self.rank("retriever.lora.r", lora.r);
+            let path = "retriever.lora.target_modules";
+            let help = "name at least one of query, key, value and dense, or delete the line";
+            self.no_empty_list(path, lora.target_modules.is_empty(), help);
+        }
+    }
+
+    /// Settings of a training that is not asked for are a forgotten `train`.
+    fn no_training_keys(&mut self) {
+        let typed = schema::keys_of("retriever")
+            .into_iter()
+            .filter(|key| !RetrieverConfig::OF_EVERY_RETRIEVER.contains(key))
+            .map(|key| format!("retriever.{key}"))
+            .find(|path| self.is_typed(path));
+        if let Some(path) = typed.filter(|_| !self.is_typed("retriever.train")) {
+            let message = format!("`{path}` is for training, and `retriever.train` is missing");
+            let help = "say what it learns from: train = [\"pairs.jsonl\"] or \"trajectories\"";
+            self.report(&path, message, help);
+        }
+    }
+
+    /// What training and evaluation of a retriever need of the other tables.
+    fn retriever_needs(&mut self, config: &Config) {
+        let (eval, retriever) = (&config.eval, config.retriever.as_ref());
+        let has_trajectories = config.data.may_be(DataFormat::Goat);
+        let training = config.trained_retriever();
+        let learns_rows = training.is_some_and(|t| matches!(t.train, Some(RetrieverData::Word(_))));
+        if learns_rows && !has_trajectories {
+            let message = "the rows of [data] are no trajectories";
+            let help = "write format = \"goat\" in [data], or list files of pairs";
+            self.report("retriever.train", message, help);
+        }
+        if training.is_some_and(|t| t.steps_per_lm_step.is_some()) && !self.has_model {
+            let message =
+                "there is no language model to keep step with: the table [model] is missing";
+            self.report("retriever.steps_per_lm_step", message, "delete this line");
+        }
+        if eval.eval_strategy != EvalStrategy::Steps {
+            return;
+        }
+        let brings = "[retriever] model_name_or_path = \"models/all-minilm-l6-v2\" \
+                      (scripts/fetch-models brings it)";
+        if let Some(suite) = eval.suites.iter().find(|suite| suite.ranks_documents())
+            && retriever.is_none()
+        {
+            self.missing(
+                "retriever.model_name_or_path",
+                &format!("the suite {suite} ranks documents: {brings}"),
+            );
+        }
+        let has_queries = retriever.is_some_and(|r| !r.eval.is_empty()) || has_trajectories;
+        if eval.suites.contains(&Suite::Retrieval) && !has_queries {
+            self.missing(
+                "retriever.eval",
+                "the suite retrieval needs queries with their documents: eval = [\"dev.jsonl\"]",
+            );
+        }
+    }
+
+    fn goat(&mut self, config: &Config) {
+        let Some(goat) = &config.goat else {
+            return;
+        };
+        if config.data.format != DataFormat::Goat {
+            if !config.data.may_be(DataFormat::Goat) {
+                let rows = config.data.format;
+                let message = format!("[goat] is for trajectories, and the rows are {rows}");
+                let help = "write format = \"goat\" in [data], or take the table out";
+                self.report("goat", message, help);
+            }
+            return;
+        }
+        self.missing(
+            "goat.documents",
+            "name the file of API documents: documents = \"data/documents.jsonl\"",
+        );
+        self.tables_of_goat(goat);
+        if goat.distractors == Distractors::Retriever && config.retriever.is_none() {
+            self.report(
+                "goat.distractors",
+                "nothing ranks documents: the table [retriever] is missing",
+                "add [retriever] with model_name_or_path, or write distractors = \"random\"",
+            );
+        }
+    }
+
+    fn tables_of_goat(&mut self, goat: &GoatConfig) {
+        if let Some(truncate) = &goat.truncate {
+            self.jmespath("goat.truncate.jmespath", truncate.jmespath.as_deref());
+        }
+        self.executor("goat.executor", &goat.executor);
+        if let Some(judge) = &goat.judge {
+            self.judge("goat.judge", judge);
+        }
+    }
+
+    /// Only the kind's own keys may stand in the table of an executor: a forgotten `kind` would
+    /// otherwise leave calls to the invented APIs without a word.
+    fn executor(&mut self, table: &str, executor: &ExecutorConfig) {
+        let of = |key: &str| format!("{table}.{key}");
+        if !self.findings.is_read(&of("kind")) {
+            if self.is_typed(table) {
+                let help = "write kind = \"replay\", \"canned\", \"http\" or \"synthetic\"";
+                self.missing(&of("kind"), help);
+            }
+            return;
+        }
+        let kind = executor.kind;
+        let others = [
+            ExecutorKind::Replay,
+            ExecutorKind::Canned,
+            ExecutorKind::Http,
+        ];
+        for other in others.into_iter().filter(|other| *other != kind) {
+            for path in other.keys().iter().map(|key| of(key)) {
+                if self.is_typed(&path) {
+                    let message =
+                        format!("`{path}` is for kind = \"{other}\", and the kind is \"{kind}\"");
+                    self.report(&path, message, "delete this line, or write the other kind");
+                }
+            }
+        }
+        let needed: &[(&str, &str)] = match kind {
+            ExecutorKind::Synthetic => &[],
+            ExecutorKind::Replay => &[(
+                "recorded",
+                "name the file of recorded calls: recorded = \"data/calls.jsonl\"",
+            )],
+            ExecutorKind::Canned => &[(
+                "responses",
+                "name the file of responses: responses = \"data/responses.jsonl\"",
+            )],
+            ExecutorKind::Http => &[
+                (
+                    "specification",
+                    "name the OpenAPI 3 file: specification = \"data/openapi.json\"",
+                ),
+                (
+                    "base_url",
+                    "say where its paths begin: base_url = \"https://api.example.org/v1\"",
+                ),
+            ],
+        };
+        for (key, help) in needed {
+            self.missing(&of(key), help);
+        }
+        if kind == ExecutorKind::Http {
+            self.url(&of("base_url"), &executor.base_url);
+            for (name, variable) in &executor.headers.0 {
+                self.variable(&of(&format!("headers.{name}")), variable);
+            }
+        }
+    }
+
+    fn judge(&mut self, table: &str, judge: &JudgeConfig) {
+        let of = |key: &str| format!("{table}.{key}");
+        self.missing(
+            &of("base_url"),
+            "say where the server is: base_url = \"http://127.0.0.1:8000/v1\"",
+        );
+        self.missing(
+            &of("model"),
+            "give the server's name of the model: model = \"gpt-4.1\"",
+        );
+        self.url(&of("base_url"), &judge.base_url);
+        if let Some(variable) = &judge.api_key_env {
+            self.variable(&of("api_key_env"), variable);
+        }
+    }
+
+    /// What is wrong with an address beyond its scheme is found when it is opened.
+    fn url(&mut self, path: &str, url: &str) {
+        let is_url = url.starts_with("http://") || url.starts_with("https://");
+        if !is_url && self.is_typed(path) {
+            let shown = without_secrets(url);
+            let message = format!("`{path}` is {shown:?}, which is no address");
+            self.report(path, message, "begin with http:// or https://");
+        }
+    }
+
+    /// A key in place of the name of a variable must not reach a file or a message.
+    fn variable(&mut self, path: &str, name: &str) {
+        let is_name = !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && !name.starts_with(|c: char| c.is_ascii_digit());
+        if !is_name {
+            let help = "put the secret into an environment variable and write the variable's name";
+            let message = format!("`{path}` is not the name of an environment variable");
+            self.report(path, message, help);
+        }
+    }
+
+    /// Reports an expression that no output could be filtered by.
+    fn jmespath(&mut self, path: &str, typed: Option<&str>) {
+        if let Some(Err(error)) = typed.map(check_filter) {
+            let help = "write an expression of JMESPath such as \"data[].{id: id, name: name}\", or \
+                        delete this line to keep everything";
+            self.report(path, format!("`{path}` cannot be applied: {error}"), help);
+        }
+    }
+
+    fn train(&mut self, config: &Config) {
+        let train = &config.train;
+        self.exclusive("train.num_train_epochs", "train.max_steps");
+        self.exclusive("train.warmup_ratio", "train.warmup_steps");
+        let warmup = train.warmup_steps.zip(train.max_steps);
+        if warmup.is_some_and(|(warmup_steps, max_steps)| warmup_steps > max_steps) {
+            let message = "the warm-up is longer than `max_steps`";
+            self.report("train.warmup_steps", message, "give it fewer steps");
+        }
+        let help = "name the run directory: output_dir = \"runs/first\"";
+        self.missing("train.output_dir", help);
+        let warms_up = match train.warmup_steps {
+            Some(steps) => steps > 0,
+            None => train.warmup_ratio.is_some_and(|ratio| ratio != 0.0),
+        };
+        let is_constant = train.lr_scheduler_type == LrSchedulerType::Constant;
+        let path = self.typed_of("train.warmup_ratio", "train.warmup_steps");
+        self.no_warmup(path, is_constant && warms_up);
+        if train.gradient_checkpointing == GradientCheckpointing::KeepBlocks(0) {
+            let message = "`train.gradient_checkpointing` keeps 0 blocks";
+            let help = format!("write \"{}\" for that", CheckpointingMode::Full);
+            self.report("train.gradient_checkpointing", message, help);
+        }
+    }
+
+    fn log(&mut self, config: &Config) {
+        let places = &config.log.report_to;
+        for (index, place) in places.iter().enumerate() {
+            if places[..index].contains(place) {
+                let message = format!("`log.report_to` names \"{place}\" twice");
+                self.report("log.report_to", message, "keep one");
+            }
+        }
+    }
+
+    fn no_warmup(&mut self, path: &str, warms_up: bool) {
+        if warms_up {
+            let message = "the constant learning rate has no warm-up";
+            let help = "write lr_scheduler_type = \"constant_with_warmup\", or delete this line";
+            self.report(path, message, help);
+        }
+    }
+}
+
+/// A name that cannot match a path of several parts.
+fn is_plain_name(pattern: &str) -> bool {
+    pattern
+        .chars()
+        .all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-'))
+}

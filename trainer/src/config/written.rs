@@ -1,0 +1,183 @@
+//! A checked config -> the file that reproduces it, its digest, and what differs from another.
+//!
+//! All three walk the same flat list of settings, so a new setting cannot be written without being
+//! compared. A setting is taken to matter for resuming unless it stands in [`SAFE_ON_RESUME`].
+
+use std::collections::BTreeMap;
+
+use serde::ser::Error as _;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::enums::Suite;
+use super::tables::{Config, RetrieverConfig};
+
+/// Settings and tables that change no number of the training itself.
+const SAFE_ON_RESUME: &[&str] = &[
+    "device",
+    "data.eval",
+    "retriever.eval",
+    "retriever.documents",
+    "train.output_dir",
+    "train.gradient_checkpointing",
+    "train.max_nonfinite",
+    "train.logging_steps",
+    "goat.limits",
+    "goat.executor",
+    "goat.judge",
+    "eval",
+    "checkpoint",
+    "log",
+];
+
+/// Whether a run may go on with the changed setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnResume {
+    /// The remaining steps are the same.
+    Safe,
+    /// The remaining steps would be those of another run.
+    Refused,
+}
+
+/// A setting that differs between two configs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The setting, such as `train.learning_rate`.
+    pub path: String,
+    /// Its old value as JSON; `None` if it was not set.
+    pub old: Option<String>,
+    /// Its new value as JSON; `None` if it is not set any more.
+    pub new: Option<String>,
+    /// Whether a run may go on with it.
+    pub on_resume: OnResume,
+}
+
+impl Config {
+    /// The config as a complete TOML file: every setting, defaults included.
+    ///
+    /// # Errors
+    ///
+    /// If a path is not UTF-8 or a number is beyond TOML's 64-bit integers; a config that was read
+    /// from a file has neither.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        let settings = written(self).map_err(toml::ser::Error::custom)?;
+        let body = toml::to_string(&settings)?;
+        Ok(format!(
+            "# Every setting of the run. Training with this file repeats the run.\n\n{body}"
+        ))
+    }
+
+    /// SHA-256, in hex, over all settings that must not change when a run is resumed.
+    pub fn resume_digest(&self) -> String {
+        let mut hasher = Sha256::new();
+        for (path, value) in flat(self) {
+            if on_resume(&path) == OnResume::Refused {
+                hasher.update(format!("{path}={value}\n"));
+            }
+        }
+        hasher
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+}
+
+/// The settings that differ, in the order of their paths.
+pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
+    let (old, new) = (flat(old), flat(new));
+    let mut paths: Vec<&String> = old.keys().chain(new.keys()).collect();
+    paths.sort();
+    paths.dedup();
+    paths
+        .into_iter()
+        .filter(|path| old.get(*path) != new.get(*path))
+        .map(|path| Change {
+            path: path.clone(),
+            old: old.get(path).cloned(),
+            new: new.get(path).cloned(),
+            on_resume: on_resume(path),
+        })
+        .collect()
+}
+
+fn on_resume(path: &str) -> OnResume {
+    let is_safe = SAFE_ON_RESUME.iter().any(|safe| {
+        path.strip_prefix(safe)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    });
+    if is_safe {
+        OnResume::Safe
+    } else {
+        OnResume::Refused
+    }
+}
+
+/// Settings by path, `table.key`, as JSON text, in which the order of patterns counts.
+fn flat(config: &Config) -> BTreeMap<String, String> {
+    let mut settings = BTreeMap::new();
+    for (table, value) in written(config).unwrap_or_default() {
+        match value {
+            Value::Object(keys) => {
+                let keys = keys.into_iter();
+                settings.extend(keys.map(|(key, v)| (format!("{table}.{key}"), v.to_string())));
+            }
+            value => {
+                settings.insert(table, value.to_string());
+            }
+        }
+    }
+    settings
+}
+
+/// The settings as a file would hold them: without tables and keys that mean nothing beside the rest.
+///
+/// # Errors
+///
+/// A path that is not UTF-8; those that were read from a file are.
+pub(crate) fn written(config: &Config) -> Result<Map<String, Value>, serde_json::Error> {
+    let mut settings = serde_json::to_value(config)?;
+    remove_null(&mut settings);
+    let executors = [Suite::Restbench, Suite::Apibank].map(|suite| {
+        let table = config.eval.agent_suite(suite);
+        let executor = table.and_then(|table| table.executor.as_ref());
+        (format!("/eval/{suite}/executor"), executor)
+    });
+    let of_goat = config.goat.as_ref().map(|goat| &goat.executor);
+    let of_goat = ("/goat/executor".to_owned(), of_goat);
+    for (table, executor) in std::iter::once(of_goat).chain(executors) {
+        if let (Some(Value::Object(table)), Some(executor)) =
+            (settings.pointer_mut(&table), executor)
+        {
+            let own = executor.kind.keys();
+            table.retain(|key, _| key == "kind" || own.contains(&key.as_str()));
+        }
+    }
+    if let Some(Value::Object(retriever)) = settings.get_mut("retriever")
+        && config.trained_retriever().is_none()
+    {
+        retriever.retain(|key, _| RetrieverConfig::OF_EVERY_RETRIEVER.contains(&key.as_str()));
+    }
+    let Value::Object(mut tables) = settings else {
+        return Ok(Map::new());
+    };
+    if config.model.is_none() {
+        tables.shift_remove("lora");
+        tables.shift_remove("mask");
+        if config.data.train.is_empty() {
+            tables.shift_remove("data");
+        }
+    }
+    Ok(tables)
+}
+
+fn remove_null(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(remove_null),
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(remove_null);
+        }
+        _ => {}
+    }
+}
