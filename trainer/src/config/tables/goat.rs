@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use tooltune_agents;
 use tooltune_agents::truncation::{MAX_DEPTH, MAX_ITEMS, PruneOptions, ShapeOptions};
 
 use super::services::{ExecutorConfig, JudgeConfig};
@@ -67,19 +66,19 @@ settings! {
     pub struct LoopLimits {
         /// Calls of a plan that are made.
         #[schemars(range(min = 1))]
-        pub max_calls: usize = agents::LoopLimits::default().max_calls,
+        pub max_calls: usize = tooltune_agents::LoopLimits::default().max_calls,
         /// Steps, or sub-queries, of a loop without a plan; GOAT's number.
         #[schemars(range(min = 1))]
-        pub max_steps: usize = agents::LoopLimits::default().max_steps,
+        pub max_steps: usize = tooltune_agents::LoopLimits::default().max_steps,
         /// Tokens of a plan or of sub-queries.
         #[schemars(range(min = 1))]
-        pub plan_tokens: usize = agents::LoopLimits::default().plan_tokens,
+        pub plan_tokens: usize = tooltune_agents::LoopLimits::default().plan_tokens,
         /// Tokens of a call.
         #[schemars(range(min = 1))]
-        pub call_tokens: usize = agents::LoopLimits::default().call_tokens,
+        pub call_tokens: usize = tooltune_agents::LoopLimits::default().call_tokens,
         /// Tokens of an answer, and of a step, which may be one.
         #[schemars(range(min = 1))]
-        pub answer_tokens: usize = agents::LoopLimits::default().answer_tokens,
+        pub answer_tokens: usize = tooltune_agents::LoopLimits::default().answer_tokens,
     }
 }
 
