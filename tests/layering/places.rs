@@ -209,7 +209,7 @@ const OWN_READING: [(&str, &str); 10] = [
     ),
     ("trainer/src/process.rs", "files of the kernel"),
     (
-        "trainer/src/config/check_paths.rs",
+        "trainer/src/config/paths.rs",
         "asks what is in the way of a folder",
     ),
     ("trainer/src/commands/generate.rs", "asks what an output is"),

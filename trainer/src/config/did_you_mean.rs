@@ -3,6 +3,11 @@
 //! The words of other trainers are refused with the word used here instead of being accepted
 //! silently: a config then has one spelling, and a copied file is understood before it runs.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
 /// The one setting outside the tables.
 const DEVICE: &str = "device";
 
@@ -60,208 +65,17 @@ pub(crate) struct Unknown {
     pub(crate) meant: Option<String>,
 }
 
-/// Keys of other trainers, the setting here, and what to mind about its value, if anything.
-const FOREIGN: &[(&str, &str, &str)] = &[
-    ("base_model", "model.model_name_or_path", ""),
-    ("model", "model.model_name_or_path", ""),
-    ("model_id", "model.model_name_or_path", ""),
-    ("model_name", "model.model_name_or_path", ""),
-    ("dtype", "model.compute_dtype", "write \"bf16\" or \"f32\""),
-    (
-        "torch_dtype",
-        "model.compute_dtype",
-        "write \"bf16\" or \"f32\"",
-    ),
-    (
-        "bf16",
-        "model.compute_dtype",
-        "write compute_dtype = \"bf16\"",
-    ),
-    ("lora_rank", "lora.r", ""),
-    ("lora_r", "lora.r", ""),
-    ("rank", "lora.r", ""),
-    ("alpha", "lora.lora_alpha", ""),
-    ("dropout", "lora.lora_dropout", ""),
-    ("scale", "lora.lora_alpha", "the scale is lora_alpha / r"),
-    ("lora_target", "lora.target_modules", ""),
-    ("lora_target_modules", "lora.target_modules", ""),
-    ("lora_modules", "lora.target_modules", ""),
-    (
-        "lora_target_linear",
-        "lora.target_modules",
-        "write target_modules = \"all-linear\"",
-    ),
-    ("rslora", "lora.use_rslora", ""),
-    (
-        "prompts",
-        "retriever.query_prompt",
-        "documents have document_prompt",
-    ),
-    (
-        "query_instruction_for_retrieval",
-        "retriever.query_prompt",
-        "",
-    ),
-    (
-        "passage_instruction_for_retrieval",
-        "retriever.document_prompt",
-        "",
-    ),
-    ("passage_prompt", "retriever.document_prompt", ""),
-    ("corpus_prompt", "retriever.document_prompt", ""),
-    ("dataset", "data.train", ""),
-    ("datasets", "data.train", ""),
-    ("dataset_name", "data.train", ""),
-    ("train_file", "data.train", ""),
-    ("validation_file", "data.eval", ""),
-    ("eval_dataset", "data.eval", ""),
-    (
-        "val_set_size",
-        "data.eval",
-        "evaluation rows stand in files of their own",
-    ),
-    ("cutoff_len", "data.max_length", ""),
-    ("sequence_len", "data.max_length", ""),
-    ("max_seq_length", "data.max_length", ""),
-    ("max_seq_len", "data.max_length", ""),
-    ("model_max_length", "data.max_length", ""),
-    ("excess_length_strategy", "data.on_overflow", ""),
-    (
-        "sample_packing",
-        "data.packing",
-        "write packing = \"block-diagonal\"",
-    ),
-    (
-        "neat_packing",
-        "data.packing",
-        "write packing = \"block-diagonal\"",
-    ),
-    (
-        "template",
-        "data.chat_template",
-        "the model's own template is the default",
-    ),
-    (
-        "template_kwargs",
-        "data.chat_template_kwargs",
-        "a table, such as { enable_thinking = false }",
-    ),
-    (
-        "enable_thinking",
-        "data.chat_template_kwargs",
-        "write chat_template_kwargs = { enable_thinking = false }",
-    ),
-    (
-        "reasoning_effort",
-        "data.chat_template_kwargs",
-        "write chat_template_kwargs = { reasoning_effort = \"low\" }",
-    ),
-    (
-        "train_on_prompt",
-        "mask.train_on",
-        "false is \"completion\", true is \"all\"",
-    ),
-    (
-        "train_on_inputs",
-        "mask.train_on",
-        "false is \"completion\", true is \"all\"",
-    ),
-    ("mask_prompt", "mask.train_on", "true is \"completion\""),
-    (
-        "assistant_only_loss",
-        "mask.train_on",
-        "true is \"assistant\"",
-    ),
-    (
-        "completion_only_loss",
-        "mask.train_on",
-        "true is \"completion\"",
-    ),
-    ("roles_to_train", "mask.train_on", ""),
-    ("num_epochs", "train.num_train_epochs", ""),
-    ("epochs", "train.num_train_epochs", ""),
-    ("iters", "train.max_steps", ""),
-    ("steps", "train.max_steps", ""),
-    ("micro_batch_size", "train.per_device_train_batch_size", ""),
-    ("train_batch_size", "train.per_device_train_batch_size", ""),
-    ("batch_size", "train.per_device_train_batch_size", ""),
-    (
-        "per_device_batch_size",
-        "train.per_device_train_batch_size",
-        "",
-    ),
-    ("per_device_eval_batch_size", "eval.batch_size", ""),
-    (
-        "grad_accumulation_steps",
-        "train.gradient_accumulation_steps",
-        "",
-    ),
-    ("lr", "train.learning_rate", ""),
-    ("lr_scheduler", "train.lr_scheduler_type", ""),
-    ("warmup", "train.warmup_ratio", "or warmup_steps"),
-    ("optimizer", "train.optim", ""),
-    ("gradient_clipping", "train.max_grad_norm", ""),
-    ("grad_clip", "train.max_grad_norm", ""),
-    ("gradient_clip_val", "train.max_grad_norm", ""),
-    ("output", "train.output_dir", ""),
-    ("evaluation_strategy", "eval.eval_strategy", ""),
-    (
-        "evals_per_epoch",
-        "eval.eval_steps",
-        "it counts optimizer steps",
-    ),
-    ("metrics", "eval.suites", ""),
-    ("max_tokens", "eval.max_new_tokens", ""),
-    ("sbert", "eval.encoder", ""),
-    (
-        "saves_per_epoch",
-        "checkpoint.save_steps",
-        "it counts optimizer steps",
-    ),
-    ("keep_last", "checkpoint.save_total_limit", ""),
-];
+/// Keys of other trainers, as `foreign_keys.toml` has them.
+#[derive(Debug, Default, Deserialize)]
+struct ForeignKeys {
+    /// The setting here, and behind a semicolon what to mind about its value.
+    renamed: BTreeMap<String, String>,
+    /// Those without a counterpart, and what to do.
+    absent: BTreeMap<String, String>,
+}
 
-/// Keys of other trainers that have no counterpart here, some of which look like another key, and
-/// what to do.
-const ABSENT: &[(&str, &str)] = &[
-    (
-        "use_dora",
-        "DoRA is not trained here: leave it out for plain LoRA",
-    ),
-    (
-        "modules_to_save",
-        "adapters alone are trained here: leave it out",
-    ),
-    (
-        "bias",
-        "biases are not trained here: leave it out, as for PEFT's default \"none\"",
-    ),
-    (
-        "load_in_4bit",
-        "weights are not kept in 4 bits here: leave it out, or name a GGUF file as model_name_or_path",
-    ),
-    (
-        "load_in_8bit",
-        "weights are not kept in 8 bits here: leave it out, or name a GGUF file as model_name_or_path",
-    ),
-    (
-        "save_strategy",
-        "checkpoints are written every `checkpoint.save_steps` optimizer steps",
-    ),
-    (
-        "load_best_model_at_end",
-        "a run's BEST names its best checkpoint by `eval.metric_for_best_model`, and it is kept: \
-         leave it out",
-    ),
-    (
-        "push_to_hub",
-        "nothing is uploaded: `tooltune export` writes a folder that other tools upload",
-    ),
-    (
-        "do_sample",
-        "`eval.temperature` above 0 samples: leave it out",
-    ),
-];
+static FOREIGN: LazyLock<ForeignKeys> =
+    LazyLock::new(|| toml::from_str(include_str!("foreign_keys.toml")).unwrap_or_default());
 
 /// Says what `key` in the table at `path` should be, given the keys that the table has.
 pub(crate) fn explain(path: &str, key: &str, known: &[&str], tables: &Tables<'_>) -> Unknown {
@@ -279,18 +93,19 @@ pub(crate) fn explain(path: &str, key: &str, known: &[&str], tables: &Tables<'_>
         };
     }
     // `batch_size` is also a key of [eval]; who writes it elsewhere means the training batch.
-    if let Some((_, meant, note)) = FOREIGN.iter().find(|(foreign, ..)| *foreign == key) {
+    if let Some(meant) = FOREIGN.renamed.get(key) {
+        let (meant, note) = meant.split_once("; ").unwrap_or((meant, ""));
         let help = called(path, meant, note);
         return Unknown {
             message,
             help,
-            meant: Some((*meant).to_owned()),
+            meant: Some(meant.to_owned()),
         };
     }
-    if let Some((_, help)) = ABSENT.iter().find(|(absent, _)| *absent == key) {
+    if let Some(help) = FOREIGN.absent.get(key) {
         return Unknown {
             message,
-            help: (*help).to_owned(),
+            help: help.clone(),
             meant: None,
         };
     }
@@ -384,22 +199,24 @@ fn called(path: &str, meant: &str, note: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ABSENT, FOREIGN};
-    use crate::config::json_schema;
+    use super::FOREIGN;
+    use crate::config::schema;
 
     #[test]
-    fn what_is_explained_as_absent_is_no_key_of_any_table() {
-        let schema = json_schema();
-        let tables = schema["$defs"].as_object().expect("tables");
-        for (absent, _) in ABSENT {
-            let mut keys = tables
-                .values()
-                .filter_map(|table| table["properties"].as_object());
+    fn keys_of_other_trainers_are_no_keys_here_and_lead_to_one() {
+        assert!(!FOREIGN.renamed.is_empty() && !FOREIGN.absent.is_empty());
+        let tables: Vec<&str> = schema::keys(schema::root());
+        for (foreign, meant) in &FOREIGN.renamed {
+            let setting = meant.split("; ").next().unwrap_or_default();
+            let (table, key) = setting.split_once('.').expect(foreign);
             assert!(
-                !keys.any(|keys| keys.contains_key(*absent))
-                    && FOREIGN.iter().all(|(foreign, ..)| foreign != absent),
-                "{absent}"
+                schema::keys_of(table).contains(&key),
+                "{foreign}: {setting}"
             );
+        }
+        for absent in FOREIGN.absent.keys() {
+            let mut keys = tables.iter().flat_map(|table| schema::keys_of(table));
+            assert!(!FOREIGN.renamed.contains_key(absent) && keys.all(|key| key != absent));
         }
     }
 }

@@ -457,7 +457,7 @@ fn branch(node: &Node, schema: &'static Json) -> &'static Json {
 }
 
 /// The words that a schema allows, if it is one of words.
-fn words(schema: &Json) -> Option<Vec<&str>> {
+pub(crate) fn words(schema: &Json) -> Option<Vec<&str>> {
     let words = match (schema["enum"].as_array(), schema["oneOf"].as_array()) {
         (Some(words), _) => words.iter().filter_map(Json::as_str).collect(),
         (_, Some(words)) => words

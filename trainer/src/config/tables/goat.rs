@@ -14,7 +14,7 @@ settings! {
         /// Required. The JSON Lines file of API documents.
         #[schemars(extend("x-kind" = "path"))]
         pub documents: PathBuf,
-        /// How the model is prompted ( [data.md](data.md).
+        /// How the model is prompted; see [data.md](data.md).
         pub method: GoatMethod = GoatMethod::Global,
         /// Which documents stand beside the gold ones in a training prompt: "random", or
         /// "retriever" for those that it ranks highest.

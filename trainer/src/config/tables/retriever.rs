@@ -72,7 +72,7 @@ settings! {
         pub query_prompt: Option<String>,
         /// Text that is put before each document; by default the prompt "document" of that file.
         pub document_prompt: Option<String>,
-        /// The type of the numbers that products read Parameters are f32.
+        /// The type of the numbers that products read; parameters are f32.
         pub compute_dtype: ComputeDtype = ComputeDtype::Auto,
         /// Low-rank factors that learn in place of all parameters.
         pub lora: Option<RetrieverLora>,

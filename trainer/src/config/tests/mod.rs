@@ -1,5 +1,6 @@
 //! Configs good and bad, through the same door as the program's.
 
+mod guide;
 mod truncation;
 mod written;
 
