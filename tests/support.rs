@@ -16,7 +16,7 @@ use safetensors::SafeTensors;
 use tooltune::config;
 use tooltune::device;
 use tooltune::lora::{Adapters, adapter_slots};
-use tooltune::models::{Decoder, ModelConfig, load};
+use tooltune::models::{Decoder, DecoderConfig, load};
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_checkpoints::weights::Weights;
@@ -134,7 +134,7 @@ pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder 
             (files.config, files.weights)
         }
     };
-    let config = ModelConfig::from_json(&config).unwrap();
+    let config = DecoderConfig::from_json(&config).unwrap();
     load::load_decoder(&config, &weights, compute_dtype, &test_device()).unwrap()
 }
 

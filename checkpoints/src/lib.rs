@@ -13,6 +13,7 @@ pub mod atomic;
 pub mod budgets;
 pub mod digest;
 pub mod error;
+pub mod families;
 #[cfg(test)]
 mod gguf_writer;
 pub mod input_files;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use tooltune_checkpoints::adapter::{
-    GgufArchitecture, GgufBase, ModuleScaling, TargetModules, load_adapter, read_gguf_adapter,
-    save_adapter, write_gguf_adapter,
+    GgufBase, ModuleScaling, TargetModules, load_adapter, read_gguf_adapter, save_adapter,
+    write_gguf_adapter,
 };
 use tooltune_checkpoints::run_dir::Selected;
 use tooltune_checkpoints::sentence_transformers::SentenceTransformer;
@@ -218,11 +218,12 @@ fn read_model(path: &Path) {
 fn damaged_gguf_files_are_errors_or_models() {
     let folder = tempfile::tempdir().expect("a folder");
     let (whole, path) = (fixture("tiny_llama.gguf"), folder.path().join("m.gguf"));
+    let qwen2 = GgufBase::from_config(&path, &json!({"model_type": "qwen2"}));
+    let qwen2 = qwen2.expect("a base").architecture;
     each("gguf", |random| {
         fs::write(&path, damaged(random, &whole)).expect("written");
         read_model(&path);
-        let architecture = GgufArchitecture::Qwen2;
-        let _ = read_gguf_adapter(&path, architecture);
+        let _ = read_gguf_adapter(&path, qwen2);
     });
 }
 
@@ -390,10 +391,10 @@ fn damaged_gguf_adapters_are_errors_or_adapters() {
     let scalings = BTreeMap::from([("model.layers.0.self_attn.q_proj".to_owned(), scaling)]);
     write_gguf_adapter(&path, &adapter(), &scalings, &base, FloatDtype::F32).expect("written");
     let whole = fs::read(&path).expect("written");
-    read_gguf_adapter(&path, GgufArchitecture::Qwen2).expect("whole");
+    read_gguf_adapter(&path, base.architecture).expect("whole");
     each("gguf adapter", |random| {
         fs::write(&path, damaged(random, &whole)).expect("written");
-        let _ = read_gguf_adapter(&path, GgufArchitecture::Qwen2);
+        let _ = read_gguf_adapter(&path, base.architecture);
     });
 }
 

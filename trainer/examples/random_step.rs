@@ -23,7 +23,7 @@ use tooltune::device::loss_rows;
 use tooltune::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec, TargetModules};
 use tooltune::models::decoder::{Block, STACKS};
 use tooltune::models::load::projection_features;
-use tooltune::models::{Decoder, ModelConfig};
+use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use tooltune::recipes::kept_blocks::{KeptBlocks, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
@@ -88,7 +88,7 @@ fn run() -> Result<Value, Failure> {
     let path = arguments.shape.display();
     let json =
         ModelFiles::read_config(&arguments.shape).map_err(|error| format!("--shape: {error}"))?;
-    let shape = ModelConfig::from_json(&json).map_err(|error| format!("{path}: {error}"))?;
+    let shape = DecoderConfig::from_json(&json).map_err(|error| format!("{path}: {error}"))?;
     let name = config::Device::parse(&arguments.device).ok_or_else(|| {
         let text = &arguments.device;
         format!("--device {text}: expected cpu, cuda or cuda:INDEX")
@@ -167,11 +167,12 @@ impl RandomWeights {
         FrozenWeight::new(values, shape, self.dtype, &self.device)
     }
 
-    fn decoder(&self, shape: &ModelConfig) -> Decoder {
+    fn decoder(&self, shape: &DecoderConfig) -> Decoder {
         let norm = || Tensor::<1>::ones([shape.hidden_size], &self.device);
         let block = || Block {
             input_layernorm: norm(),
             post_attention_layernorm: norm(),
+            head_norms: Vec::new(),
             stacks: STACKS.map(|stack| {
                 let (in_features, _) = projection_features(shape, stack.start);
                 let biased = match stack.start {

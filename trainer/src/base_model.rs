@@ -13,7 +13,7 @@ use tooltune_rows::text::{AddedToken, ByteLevelBpe, ChatTemplate, SpecialTokens,
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::models::{Decoder, ModelConfig, load};
+use crate::models::{Decoder, DecoderConfig, load};
 
 /// A base model on disk with what is needed to feed it text.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct BaseModel {
     /// Its files.
     pub files: ModelFiles,
     /// Its shape.
-    pub config: ModelConfig,
+    pub config: DecoderConfig,
     /// Its tokenizer.
     pub tokenizer: Tokenizer,
     /// Its chat template, with that for conversations with tools, or the config's in their place.
@@ -97,7 +97,7 @@ impl BaseModel {
     /// # Errors
     ///
     /// A `config.json` that is missing, damaged, or of another architecture.
-    pub fn open_shape(path: &Path) -> Result<ModelConfig, Error> {
+    pub fn open_shape(path: &Path) -> Result<DecoderConfig, Error> {
         shape(path, &ModelFiles::read_config(path)?)
     }
 
@@ -138,8 +138,8 @@ impl BaseModel {
     }
 }
 
-fn shape(path: &Path, config: &Value) -> Result<ModelConfig, Error> {
-    ModelConfig::from_json(config).map_err(|source| Error::ModelConfig {
+fn shape(path: &Path, config: &Value) -> Result<DecoderConfig, Error> {
+    DecoderConfig::from_json(config).map_err(|source| Error::DecoderConfig {
         path: path.to_owned(),
         source,
     })
@@ -169,14 +169,11 @@ fn tokenizer(
         merges: vocabulary.merges.clone(),
         pre: vocabulary.pre.clone(),
     };
+    let begins_texts = vocabulary.add_bos.unwrap_or(parts.begins_texts());
     let tokenizer = parts
         .into_tokenizer()
         .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
-    // Where the file says nothing, llama.cpp puts the token before texts of Llama 3's kind
-    // (src/llama-vocab.cpp, LLAMA_VOCAB_PRE_TYPE_LLAMA3).
-    let is_llama3 = matches!(&*vocabulary.pre, "llama-bpe" | "llama3" | "llama-v3");
-    let bos = vocabulary.bos_token_id;
-    let bos = bos.filter(|_| vocabulary.add_bos.unwrap_or(is_llama3));
+    let bos = vocabulary.bos_token_id.filter(|_| begins_texts);
     Ok(Tokenizer::from_tokenizers(tokenizer).with_bos(bos))
 }
 

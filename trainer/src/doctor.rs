@@ -82,7 +82,7 @@ pub fn examine(config: Option<&Config>, device: Device) -> Vec<Finding> {
                     format!(
                         "{}: {}, {} blocks of {}, {} tokens",
                         model.path.display(),
-                        config.model_type,
+                        config.family.files.model_type,
                         config.num_hidden_layers,
                         config.hidden_size,
                         config.vocab_size

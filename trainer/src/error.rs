@@ -22,7 +22,7 @@ use tooltune_synth::graph::GraphError;
 
 use crate::config::{ConfigError, NoLanguageModel};
 use crate::lora::LoraError;
-use crate::models::config::ModelConfigError;
+use crate::models::config::DecoderConfigError;
 use crate::optim::StepError;
 use crate::out_of_memory::OutOfMemory;
 
@@ -104,11 +104,11 @@ pub enum Error {
     Checkpoint(#[from] CheckpointError),
     /// The model's `config.json`.
     #[error("{path}: {source}")]
-    ModelConfig {
+    DecoderConfig {
         /// Where the model lies.
         path: PathBuf,
         /// What is wrong with its config.
-        source: ModelConfigError,
+        source: DecoderConfigError,
     },
     /// The `[lora]` table beside the model.
     #[error(transparent)]
@@ -283,7 +283,7 @@ impl Error {
             | Self::Report(_)
             | Self::ExportDiffers { .. }
             | Self::Checkpoint(_)
-            | Self::ModelConfig { .. }
+            | Self::DecoderConfig { .. }
             | Self::Step(_)
             | Self::Io { .. } => 1,
         }

@@ -12,6 +12,7 @@ use super::MergeOptions;
 use crate::atomic::write_file;
 use crate::budgets::{JSON_BYTES, TOKENIZER_BYTES};
 use crate::error::CheckpointError;
+use crate::families::Family;
 use crate::model_files::{ModelFiles, TokenizerSource, tokenizer_without_dropout};
 use crate::regular_file;
 
@@ -110,11 +111,9 @@ fn write_from_gguf(
     options: &MergeOptions<'_>,
 ) -> Result<(), CheckpointError> {
     let mut config = files.config.as_object().cloned().unwrap_or_default();
-    let class = match files.config["model_type"].as_str() {
-        Some("qwen2") => "Qwen2ForCausalLM",
-        _ => "LlamaForCausalLM",
-    };
-    config.insert("architectures".to_owned(), json!([class]));
+    if let Some(family) = Family::of_config(&files.config) {
+        config.insert("architectures".to_owned(), json!([family.class]));
+    }
     let dtype = options.gguf_dtype.torch_name();
     config.insert("torch_dtype".to_owned(), dtype.into());
     let mut generation = Map::new();

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::gguf_keys;
 use crate::error::CheckpointError;
-use crate::weights::gguf::{GgufFile, GgufMetadata};
+use crate::families::Family;
+use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata};
 
 /// Settings that all published Llama 3 models share; the factor is the one that varies.
 const LLAMA3_LOW_FREQ_FACTOR: f64 = 1.0;
@@ -22,7 +23,8 @@ const DIVISOR_TOLERANCE: f64 = 1e-4;
 /// The config as `transformers` would have written it.
 pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     let metadata = &gguf.metadata;
-    let architecture = architecture(metadata)?;
+    let family = family(metadata)?;
+    let architecture = family.gguf.architecture;
     gguf_keys::refuse_unknown(metadata, architecture)?;
     let fields = Fields {
         metadata,
@@ -53,7 +55,7 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     let vocab_size = vocab_size(gguf)?;
     let eps = "attention.layer_norm_rms_epsilon";
     Ok(json!({
-        "model_type": architecture,
+        "model_type": family.model_type,
         "hidden_size": hidden_size,
         "intermediate_size": fields.unsigned("feed_forward_length")?,
         "num_hidden_layers": fields.unsigned("block_count")?,
@@ -68,22 +70,17 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
         "tie_word_embeddings": !gguf.has_tensor("output.weight"),
         "attention_bias": gguf.has_tensor("blk.0.attn_q.bias"),
         "mlp_bias": gguf.has_tensor("blk.0.ffn_gate.bias"),
-        "hidden_act": "silu",
+        "hidden_act": family.config.hidden_act,
     }))
 }
 
-fn architecture(metadata: &GgufMetadata) -> Result<&'static str, CheckpointError> {
-    let key = "general.architecture";
-    let name = metadata.require(key, metadata.text(key)?)?;
-    match name {
-        "llama" => Ok("llama"),
-        "qwen2" => Ok("qwen2"),
-        _ => Err(CheckpointError::Unsupported {
-            path: metadata.path().to_owned(),
-            feature: format!("{key} \"{name}\""),
-            mend: "choose a GGUF model of architecture llama (Llama, Mistral, SmolLM2) or qwen2",
-        }),
-    }
+fn family(metadata: &GgufMetadata) -> Result<&'static Family, CheckpointError> {
+    let name = metadata.require(ARCHITECTURE, metadata.text(ARCHITECTURE)?)?;
+    Family::of_architecture(name).ok_or_else(|| CheckpointError::Unsupported {
+        path: metadata.path().to_owned(),
+        feature: format!("{ARCHITECTURE} \"{name}\""),
+        mend: "choose a GGUF model of a family that docs/models.md lists",
+    })
 }
 
 /// Metadata fields under the architecture's prefix.

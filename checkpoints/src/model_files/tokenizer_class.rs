@@ -8,6 +8,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::families::{AutoTokenizer, Family};
+
 const QWEN2_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// Says that `AutoTokenizer` of transformers 5 builds another tokenizer of these files, if it does:
@@ -74,12 +76,18 @@ fn class(
     let named = said.map(|class| class.strip_suffix("Fast").unwrap_or(class));
     // A file with any part of this type is taken as it is.
     let is_byte_level = tokenizer.values().any(|part| mentions(part, "ByteLevel"));
-    match (config.get("model_type").and_then(Value::as_str), named) {
+    let model_type = config.get("model_type").and_then(Value::as_str);
+    let family = model_type.and_then(Family::of_model_type);
+    let named = match family.map_or(AutoTokenizer::Named, |family| family.auto_tokenizer) {
         _ if settings.contains_key("auto_map") => None,
-        (Some("mistral"), _) => None,
-        (Some("qwen2"), _) | (_, Some("Qwen2Tokenizer")) => Some("Qwen2Tokenizer"),
-        (_, Some("GPT2Tokenizer")) => Some("GPT2Tokenizer"),
-        (_, Some("LlamaTokenizer")) if !is_byte_level => Some("LlamaTokenizer"),
+        AutoTokenizer::OfFile => None,
+        AutoTokenizer::Always(class) => Some(class),
+        AutoTokenizer::Named => named,
+    };
+    match named? {
+        "Qwen2Tokenizer" => Some("Qwen2Tokenizer"),
+        "GPT2Tokenizer" => Some("GPT2Tokenizer"),
+        "LlamaTokenizer" if !is_byte_level => Some("LlamaTokenizer"),
         _ => None,
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
+use crate::families::BERT;
 use crate::regular_file;
 
 /// How the vectors of a text's tokens become one.
@@ -529,7 +530,7 @@ fn tokenizer_rules(dir: &Path) -> Result<TokenizerRules, CheckpointError> {
         return Ok(TokenizerRules::default());
     };
     let class = settings.text("tokenizer_class")?;
-    let is_bert = class.is_none_or(|class| ["BertTokenizer", "BertTokenizerFast"].contains(&class));
+    let is_bert = class.is_none_or(|class| BERT.tokenizer_classes.contains(&class));
     let flag = |key: &str, default| -> Result<bool, CheckpointError> {
         Ok(settings.flag(key)?.unwrap_or(default))
     };

@@ -17,6 +17,8 @@ use crate::error::CheckpointError;
 
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
+/// Which kind of model a file holds, or an adapter is for.
+pub(crate) const ARCHITECTURE: &str = "general.architecture";
 /// Divisors of rotary frequencies: in Hugging Face's form part of the config, not a parameter.
 pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
 const MAX_DIMS: u32 = 4;

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::encoding::Encoding;
-use super::gguf::{GgufFile, ROPE_FREQS};
-use super::gguf_names::{HeadCounts, hugging_face_name};
+use super::gguf::{ARCHITECTURE, GgufFile, ROPE_FREQS};
+use super::head_counts::HeadCounts;
 use super::source::SourceFile;
 use super::{RowOrder, StoredTensor, Weights, safetensors_header};
 use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
+use crate::families::{Family, LLAMA};
 use crate::regular_file;
 
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -62,13 +63,21 @@ impl Weights {
             metadata,
             tensors,
         } = gguf;
-        let heads = HeadCounts::from_metadata(&metadata)?;
+        let family = metadata
+            .text(ARCHITECTURE)?
+            .and_then(Family::of_architecture);
+        let heads = match family {
+            Some(family) => HeadCounts::from_metadata(&metadata, family)?,
+            None => None,
+        };
+        // A model of no family is refused by its config; its tensors keep the most usual names.
+        let family = family.unwrap_or(&LLAMA);
         let mut by_name = BTreeMap::new();
         for tensor in tensors {
             if tensor.name == ROPE_FREQS {
                 continue;
             }
-            let name = hugging_face_name(&tensor.name);
+            let name = family.hugging_face_tensor(&tensor.name);
             let row_order = match heads {
                 Some(heads) => heads.order(source.path(), &name, &tensor.shape)?,
                 None => RowOrder::AsIs,

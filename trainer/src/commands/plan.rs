@@ -14,7 +14,7 @@ use crate::cli::{OutputFormat, PlanArgs};
 use crate::config::{Config, Device, LoadedConfig, RunLength};
 use crate::doctor::size;
 use crate::error::Error;
-use crate::models::ModelConfig;
+use crate::models::DecoderConfig;
 use crate::plan::{
     self, EvaluationWork, MemoryPlan, Outline, Plan, Probe, RetrieverOutline, RetrieverPlan,
     RetrieverRunPlan, TextShape,
@@ -289,13 +289,16 @@ impl Rows {
         self.checkpoints(config, plan.checkpoint_bytes, plan.disk_bytes());
     }
 
-    fn outline(&mut self, config: &Config, model: &ModelConfig, outline: &Outline) {
+    fn outline(&mut self, config: &Config, model: &DecoderConfig, outline: &Outline) {
         self.model_of(config);
         self.add(
             "shape",
             format!(
                 "{}, {} blocks of {}, {} tokens",
-                model.model_type, model.num_hidden_layers, model.hidden_size, model.vocab_size
+                model.family.files.model_type,
+                model.num_hidden_layers,
+                model.hidden_size,
+                model.vocab_size
             ),
         );
         self.weights(outline.n_weights, outline.n_adapter);

@@ -8,7 +8,7 @@ use tooltune_checkpoints::adapter::{self, PeftConfig, PeftRules};
 
 use super::adapters::AdapterSlot;
 use crate::config::LoraConfig;
-use crate::models::ModelConfig;
+use crate::models::DecoderConfig;
 use crate::models::decoder::PROJECTIONS;
 use crate::models::load::projection_features;
 
@@ -60,7 +60,7 @@ impl LoraConfig {
     /// # Errors
     ///
     /// As [`adapter_slots`].
-    pub fn slots(&self, config: &ModelConfig) -> Result<Vec<AdapterSlot>, LoraError> {
+    pub fn slots(&self, config: &DecoderConfig) -> Result<Vec<AdapterSlot>, LoraError> {
         adapter_slots(&self.to_peft(""), config)
     }
 }
@@ -78,7 +78,7 @@ impl LoraConfig {
 /// [`PeftRules`] matches; that every part must match something is our own rule.
 pub fn adapter_slots(
     adapter: &PeftConfig,
-    config: &ModelConfig,
+    config: &DecoderConfig,
 ) -> Result<Vec<AdapterSlot>, LoraError> {
     if let Some(adapter::TargetModules::Names(names)) = &adapter.target_modules {
         let refused = |name: &&String| HEAD_AND_EMBEDDING.contains(&name.as_str());
@@ -125,12 +125,12 @@ pub fn adapter_slots(
 const HEAD_AND_EMBEDDING: [&str; 3] = ["lm_head", "embed_tokens", "model.embed_tokens"];
 
 /// Paths of all linear layers but the head, by layer, then as in a block.
-pub fn linear_layers(config: &ModelConfig) -> Vec<String> {
+pub fn linear_layers(config: &DecoderConfig) -> Vec<String> {
     let modules = module_paths(config).into_iter();
     modules.map(|(_, _, path)| path).collect()
 }
 
-fn module_paths(config: &ModelConfig) -> Vec<(usize, usize, String)> {
+fn module_paths(config: &DecoderConfig) -> Vec<(usize, usize, String)> {
     (0..config.num_hidden_layers)
         .flat_map(|layer| {
             PROJECTIONS
@@ -148,13 +148,13 @@ mod tests {
 
     use super::*;
 
-    fn config() -> ModelConfig {
+    fn config() -> DecoderConfig {
         let json = json!({
             "model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "vocab_size": 10,
             "num_hidden_layers": 11, "num_attention_heads": 2, "num_key_value_heads": 1,
             "rms_norm_eps": 1e-5, "max_position_embeddings": 64
         });
-        ModelConfig::from_json(&json).unwrap()
+        DecoderConfig::from_json(&json).unwrap()
     }
 
     fn spec(target_modules: TargetModules) -> LoraConfig {

@@ -1,20 +1,23 @@
-//! A Hugging Face `config.json` to the shape of a decoder, or an error that names the field.
+//! Reads the shape of a decoder from a Hugging Face `config.json`, or names the field that is wrong.
 //!
-//! One struct serves Llama, Mistral and Qwen2: they differ in biases, tying, head size and RoPE
-//! scaling. A field that would change the function and is not understood is an error, never
+//! One struct serves every family; what differs between them stands in [`super::families`]. A field that would change the function and is not understood is an error, never
 //! ignored; an absent one means what it means in transformers 5.23.
+
+use std::borrow::Cow;
 
 use serde_json::Value;
 use thiserror::Error;
+use tooltune_checkpoints::families::{ConfigRules, SlidingWindow};
 
+use super::families::{self, FAMILIES, Family};
 use super::foreign_keys;
 use crate::budgets::{MODEL_HEAD_DIM, MODEL_LAYERS, MODEL_PARAMETERS};
 
 /// Why a `config.json` describes no decoder of this program.
 #[derive(Debug, Error)]
-pub enum ModelConfigError {
+pub enum DecoderConfigError {
     /// The architecture is another one.
-    #[error("config.json: model_type is {0:?}; supported are llama, mistral and qwen2")]
+    #[error("config.json: model_type is {0:?}; supported are {known}", known = supported())]
     ModelType(String),
     /// A field is absent or of the wrong type.
     #[error("config.json: {field} must be {expected}, found {found}")]
@@ -34,15 +37,36 @@ pub enum ModelConfigError {
         /// Its value.
         value: String,
         /// What is supported.
-        hint: &'static str,
+        hint: Cow<'static, str>,
     },
+}
+
+impl DecoderConfigError {
+    pub(super) fn unsupported(
+        field: &'static str,
+        value: impl ToString,
+        hint: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::Unsupported {
+            field,
+            value: value.to_string(),
+            hint: hint.into(),
+        }
+    }
+}
+
+/// The supported model types, for a message.
+fn supported() -> String {
+    let names = FAMILIES.map(|family| family.files.model_type);
+    let (last, others) = names.split_last().expect("families");
+    format!("{} and {last}", others.join(", "))
 }
 
 /// Shape and constants of a Llama-like decoder, named as in `config.json`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ModelConfig {
-    /// `llama`, `mistral` or `qwen2`.
-    pub model_type: String,
+pub struct DecoderConfig {
+    /// What kind of model it is.
+    pub family: &'static Family,
     /// Width of the residual stream.
     pub hidden_size: usize,
     /// Width of the feed-forward block.
@@ -99,7 +123,7 @@ pub enum RopeScaling {
     },
 }
 
-impl ModelConfig {
+impl DecoderConfig {
     /// Reads the fields of `config.json`, rotary settings as
     /// `tooltune_checkpoints::model_files::ModelFiles::read_config` spells them.
     ///
@@ -107,12 +131,13 @@ impl ModelConfig {
     ///
     /// An unknown `model_type`, a missing or mistyped field, or a field that asks for another
     /// computation (sliding windows, other activations, other RoPE scalings).
-    pub fn from_json(json: &Value) -> Result<Self, ModelConfigError> {
+    pub fn from_json(json: &Value) -> Result<Self, DecoderConfigError> {
         let model_type = string(json, "model_type")?;
-        if !["llama", "mistral", "qwen2"].contains(&model_type.as_str()) {
-            return Err(ModelConfigError::ModelType(model_type));
-        }
-        refuse_unsupported(json, &model_type)?;
+        let Some(family) = families::of_model_type(&model_type) else {
+            return Err(DecoderConfigError::ModelType(model_type));
+        };
+        let rules = &family.files.config;
+        refuse_unsupported(json, rules)?;
         let hidden_size = count(json, "hidden_size")?;
         let num_attention_heads = count(json, "num_attention_heads")?;
         let head_dim =
@@ -125,30 +150,26 @@ impl ModelConfig {
             intermediate_size: count(json, "intermediate_size")?,
             num_hidden_layers: count(json, "num_hidden_layers")?,
             num_attention_heads,
-            num_key_value_heads: key_value_heads(json, &model_type, num_attention_heads)?,
+            num_key_value_heads: key_value_heads(json, rules, num_attention_heads)?,
             head_dim,
             vocab_size: count(json, "vocab_size")?,
             rms_norm_eps: number(json, "rms_norm_eps")?,
             max_position_embeddings,
             tie_word_embeddings: flag(json, "tie_word_embeddings", false)?,
-            qkv_bias: attention_bias || model_type == "qwen2",
-            o_bias: attention_bias && model_type == "llama",
+            qkv_bias: family.biases.qkv.is_there(attention_bias),
+            o_bias: family.biases.output.is_there(attention_bias),
             rope_theta: optional_number(json, "rope_theta")?.unwrap_or(10_000.0),
             rope_scaling: RopeScaling::from_json(json, max_position_embeddings)?,
             attention_dropout: probability(json, "attention_dropout")?,
-            model_type,
+            family,
         };
         config.check_sizes()?;
         Ok(config)
     }
 
-    fn check_sizes(&self) -> Result<(), ModelConfigError> {
-        let unsupported = |field, value: usize, hint| {
-            Err(ModelConfigError::Unsupported {
-                field,
-                value: value.to_string(),
-                hint,
-            })
+    fn check_sizes(&self) -> Result<(), DecoderConfigError> {
+        let unsupported = |field, value: usize, hint: &'static str| {
+            Err(DecoderConfigError::unsupported(field, value, hint))
         };
         if self.num_hidden_layers > MODEL_LAYERS {
             let hint = "a model has 10000 blocks at most; fetch or convert it again";
@@ -186,12 +207,12 @@ impl ModelConfig {
         }
         let frequencies = self.inverse_frequencies();
         if frequencies.iter().any(|f| !(*f as f32).is_finite()) {
-            return Err(ModelConfigError::Unsupported {
-                field: "rope_theta",
-                value: self.rope_theta.to_string(),
-                hint: "with the factor of rope_scaling it makes rotary frequencies that are not \
+            return Err(DecoderConfigError::unsupported(
+                "rope_theta",
+                self.rope_theta,
+                "with the factor of rope_scaling it makes rotary frequencies that are not \
                        finite; fetch or convert the model again",
-            });
+            ));
         }
         Ok(())
     }
@@ -222,7 +243,7 @@ impl ModelConfig {
 }
 
 impl RopeScaling {
-    fn from_json(json: &Value, max_position_embeddings: usize) -> Result<Self, ModelConfigError> {
+    fn from_json(json: &Value, max_position_embeddings: usize) -> Result<Self, DecoderConfigError> {
         let Some(table) = json.get("rope_scaling").filter(|value| value.is_object()) else {
             return Ok(Self::None);
         };
@@ -247,11 +268,11 @@ impl RopeScaling {
                     max_position_embeddings,
                 )?,
             }),
-            other => Err(ModelConfigError::Unsupported {
-                field: "rope_scaling.rope_type",
-                value: other.to_string(),
-                hint: "supported are default, linear and llama3",
-            }),
+            other => Err(DecoderConfigError::unsupported(
+                "rope_scaling.rope_type",
+                other,
+                "supported are default, linear and llama3",
+            )),
         }
     }
 
@@ -280,23 +301,20 @@ impl RopeScaling {
     }
 }
 
-/// Key and value heads; an absent key means 8 for Mistral and 32 for Qwen2, `null` one for each
-/// query head.
-///
-/// # Source
-///
-/// `configuration_mistral.py` and `configuration_qwen2.py` of transformers 5.23.
+/// Key and value heads; an absent key means what the family says, `null` one for each query head.
 fn key_value_heads(
     json: &Value,
-    model_type: &str,
+    rules: &ConfigRules,
     num_attention_heads: usize,
-) -> Result<usize, ModelConfigError> {
-    let absent = match (json.get("num_key_value_heads"), model_type) {
-        (None, "mistral") => 8,
-        (None, "qwen2") => 32,
-        _ => num_attention_heads,
+) -> Result<usize, DecoderConfigError> {
+    let key = "num_key_value_heads";
+    let absent = match json.get(key) {
+        None => rules.absent_key_value_heads,
+        Some(_) => None,
     };
-    Ok(optional_count(json, "num_key_value_heads")?.unwrap_or(absent))
+    Ok(optional_count(json, key)?
+        .or(absent)
+        .unwrap_or(num_attention_heads))
 }
 
 /// The context of pre-training for Llama 3's scaling, which stands in its table, or is the model's own
@@ -310,74 +328,65 @@ fn original_context(
     json: &Value,
     table: &Value,
     max_position_embeddings: usize,
-) -> Result<f64, ModelConfigError> {
+) -> Result<f64, DecoderConfigError> {
     let field = "original_max_position_embeddings";
     let read = optional_number(table, field)?.unwrap_or(max_position_embeddings as f64);
     match optional_number(json, field)? {
-        Some(top) if top != read => Err(ModelConfigError::Unsupported {
+        Some(top) if top != read => Err(DecoderConfigError::unsupported(
             field,
-            value: top.to_string(),
-            hint: "rope_scaling says another number, or none, which means \
+            top,
+            "rope_scaling says another number, or none, which means \
                    max_position_embeddings; write the right one into rope_scaling",
-        }),
+        )),
         _ => Ok(read),
     }
 }
 
 /// Refuses a rotation of a part of each head.
-fn full_rotation(json: &Value, field: &'static str) -> Result<(), ModelConfigError> {
+fn full_rotation(json: &Value, field: &'static str) -> Result<(), DecoderConfigError> {
     let key = field.rsplit('.').next().unwrap_or(field);
     match json.get(key) {
         None | Some(Value::Null) => Ok(()),
         Some(value) if value.as_f64() == Some(1.0) => Ok(()),
-        Some(value) => Err(ModelConfigError::Unsupported {
+        Some(value) => Err(DecoderConfigError::unsupported(
             field,
-            value: value.to_string(),
-            hint: "supported is a rotation of whole heads, which is 1",
-        }),
+            value,
+            "supported is a rotation of whole heads, which is 1",
+        )),
     }
 }
 
-/// Refuses a window of attention that transformers would apply, where the file says nothing of it
-/// too: Mistral has one then, and Qwen2 under `use_sliding_window`.
-///
-/// # Source
-///
-/// `configuration_mistral.py` and `configuration_qwen2.py` of transformers 5.23.
-fn refuse_window(json: &Value, model_type: &str) -> Result<(), ModelConfigError> {
+/// Refuses a window of attention that transformers would apply, also where the file says nothing of it.
+fn refuse_window(json: &Value, window: SlidingWindow) -> Result<(), DecoderConfigError> {
     let field = "sliding_window";
     let hint = "set it to null if max_length stays below the window";
-    let uses_window = model_type == "mistral" || json["use_sliding_window"] == Value::Bool(true);
+    let is_used = || json["use_sliding_window"] == Value::Bool(true);
+    let cause = match window {
+        SlidingWindow::UnlessNull(family) => family,
+        SlidingWindow::IfUsed if is_used() => "use_sliding_window",
+        SlidingWindow::IfUsed => return Ok(()),
+    };
     let value = match json.get(field) {
-        _ if !uses_window => return Ok(()),
         Some(Value::Null) => return Ok(()),
         Some(value) => value.to_string(),
-        None => {
-            let family = match model_type {
-                "mistral" => "Mistral",
-                _ => "use_sliding_window",
-            };
-            format!("4096, which an absent key means for {family},")
-        }
+        None => format!("4096, which an absent key means for {cause},"),
     };
-    Err(ModelConfigError::Unsupported { field, value, hint })
+    Err(DecoderConfigError::unsupported(field, value, hint))
 }
 
-fn refuse_unsupported(json: &Value, model_type: &str) -> Result<(), ModelConfigError> {
-    let unsupported = |field, value: &Value, hint| {
-        Err(ModelConfigError::Unsupported {
-            field,
-            value: value.to_string(),
-            hint,
-        })
+fn refuse_unsupported(json: &Value, rules: &ConfigRules) -> Result<(), DecoderConfigError> {
+    let unsupported = |field, value: &Value, hint: &'static str| {
+        Err(DecoderConfigError::unsupported(field, value, hint))
     };
     // Some families write `hidden_activation`; a file with both must mean one.
     for field in ["hidden_act", "hidden_activation"] {
-        if let Some(value) = json.get(field).filter(|v| v.as_str() != Some("silu")) {
-            return unsupported(field, value, "supported is silu");
+        let known = Some(rules.hidden_act);
+        if let Some(value) = json.get(field).filter(|v| v.as_str() != known) {
+            let hint = format!("supported is {}", rules.hidden_act);
+            return Err(DecoderConfigError::unsupported(field, value, hint));
         }
     }
-    refuse_window(json, model_type)?;
+    refuse_window(json, rules.sliding_window)?;
     let is_full = |layer: &Value| layer == "full_attention";
     let layers = json.get("layer_types").and_then(Value::as_array);
     if let Some(other) = layers.and_then(|layers| layers.iter().find(|layer| !is_full(layer))) {
@@ -396,29 +405,29 @@ fn refuse_unsupported(json: &Value, model_type: &str) -> Result<(), ModelConfigE
     Ok(())
 }
 
-fn wrong(json: &Value, field: &'static str, expected: &'static str) -> ModelConfigError {
+fn wrong(json: &Value, field: &'static str, expected: &'static str) -> DecoderConfigError {
     let found = json
         .get(field)
         .map_or("nothing".to_string(), Value::to_string);
-    ModelConfigError::Field {
+    DecoderConfigError::Field {
         field,
         expected,
         found,
     }
 }
 
-fn string(json: &Value, field: &'static str) -> Result<String, ModelConfigError> {
+fn string(json: &Value, field: &'static str) -> Result<String, DecoderConfigError> {
     let value = json.get(field).and_then(Value::as_str);
     value
         .map(str::to_string)
         .ok_or_else(|| wrong(json, field, "a string"))
 }
 
-fn count(json: &Value, field: &'static str) -> Result<usize, ModelConfigError> {
+fn count(json: &Value, field: &'static str) -> Result<usize, DecoderConfigError> {
     optional_count(json, field)?.ok_or_else(|| wrong(json, field, "a whole number above 0"))
 }
 
-fn optional_count(json: &Value, field: &'static str) -> Result<Option<usize>, ModelConfigError> {
+fn optional_count(json: &Value, field: &'static str) -> Result<Option<usize>, DecoderConfigError> {
     match json.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
@@ -429,11 +438,11 @@ fn optional_count(json: &Value, field: &'static str) -> Result<Option<usize>, Mo
     }
 }
 
-fn number(json: &Value, field: &'static str) -> Result<f64, ModelConfigError> {
+fn number(json: &Value, field: &'static str) -> Result<f64, DecoderConfigError> {
     optional_number(json, field)?.ok_or_else(|| wrong(json, field, "a number above 0"))
 }
 
-fn optional_number(json: &Value, field: &'static str) -> Result<Option<f64>, ModelConfigError> {
+fn optional_number(json: &Value, field: &'static str) -> Result<Option<f64>, DecoderConfigError> {
     match json.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_f64() {
@@ -443,7 +452,7 @@ fn optional_number(json: &Value, field: &'static str) -> Result<Option<f64>, Mod
     }
 }
 
-fn probability(json: &Value, field: &'static str) -> Result<f64, ModelConfigError> {
+fn probability(json: &Value, field: &'static str) -> Result<f64, DecoderConfigError> {
     match json.get(field) {
         None | Some(Value::Null) => Ok(0.0),
         Some(value) => match value.as_f64() {
@@ -453,7 +462,7 @@ fn probability(json: &Value, field: &'static str) -> Result<f64, ModelConfigErro
     }
 }
 
-fn flag(json: &Value, field: &'static str, default: bool) -> Result<bool, ModelConfigError> {
+fn flag(json: &Value, field: &'static str, default: bool) -> Result<bool, DecoderConfigError> {
     match json.get(field) {
         None | Some(Value::Null) => Ok(default),
         Some(Value::Bool(value)) => Ok(*value),
@@ -476,11 +485,11 @@ mod tests {
     }
 
     /// The config of a Llama with these fields, or how it is refused.
-    fn with(fields: Value) -> Result<ModelConfig, String> {
+    fn with(fields: Value) -> Result<DecoderConfig, String> {
         let mut file = llama();
         let fields = fields.as_object().unwrap().clone();
         file.as_object_mut().unwrap().extend(fields);
-        ModelConfig::from_json(&file).map_err(|error| error.to_string())
+        DecoderConfig::from_json(&file).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -495,7 +504,7 @@ mod tests {
             table
         };
         let key = "original_max_position_embeddings";
-        let original = |config: Result<ModelConfig, String>| match config.unwrap().rope_scaling {
+        let original = |config: Result<DecoderConfig, String>| match config.unwrap().rope_scaling {
             RopeScaling::Llama3 {
                 original_max_position_embeddings,
                 ..
@@ -578,8 +587,8 @@ mod tests {
         file["model_type"] = "mistral".into();
         file["sliding_window"] = Value::Null;
         file["num_key_value_heads"] = 4.into();
-        assert!(ModelConfig::from_json(&file).is_ok());
-        let refused = |file: &Value| ModelConfig::from_json(file).unwrap_err().to_string();
+        assert!(DecoderConfig::from_json(&file).is_ok());
+        let refused = |file: &Value| DecoderConfig::from_json(file).unwrap_err().to_string();
         file["sliding_window"] = 4096.into();
         assert!(refused(&file).contains("sliding_window = 4096 is not supported"));
         file.as_object_mut().unwrap().remove("sliding_window");
@@ -590,6 +599,6 @@ mod tests {
         );
         // Other families have no window unless they say so.
         file["model_type"] = "llama".into();
-        assert!(ModelConfig::from_json(&file).is_ok());
+        assert!(DecoderConfig::from_json(&file).is_ok());
     }
 }

@@ -1,6 +1,6 @@
 //! A Llama-like causal decoder: token ids of packed documents to hidden states.
 //!
-//! Llama, Mistral and Qwen2 are this struct with other constants. The blocks are public because
+//! Every family of decoders is this struct; what differs between them stands in [`super::families`]. The blocks are public because
 //! training walks them one by one: no graph ever spans the model. The residual stream is f32; what
 //! lies between two operations of a block is in the dtype that the model computes in.
 
@@ -12,17 +12,18 @@ use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::linear_cross_entropy;
 use tooltune_kernels::lora_linear::{Beside, Reading, lora_linear};
 use tooltune_kernels::rms_norm::rms_norm;
-use tooltune_kernels::rope::{RopeTable, rope};
+use tooltune_kernels::rope::RopeTable;
 use tooltune_kernels::{ComputeDtype, FrozenWeight, StackedLinear};
 
-use super::config::ModelConfig;
+use super::config::DecoderConfig;
+use super::families::Family;
 use crate::lora::DropoutKey;
 
 /// The whole network without autodiff; adapters sit in its projections.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     /// Shape and constants.
-    pub config: ModelConfig,
+    pub config: DecoderConfig,
     /// `[v, d]`, frozen.
     pub embed_tokens: FrozenWeight,
     /// In order of application.
@@ -40,6 +41,8 @@ pub struct Block {
     pub input_layernorm: Tensor<1>,
     /// `[d]`, before the feed-forward block.
     pub post_attention_layernorm: Tensor<1>,
+    /// `[c]` each, in the order of [`Family::head_norms`].
+    pub head_norms: Vec<Tensor<1>>,
     /// The projections, those that share an input stacked: see [`STACKS`].
     pub stacks: [StackedLinear; 4],
 }
@@ -65,8 +68,10 @@ pub struct BatchContext {
     pub rope: RopeTable,
     /// Borders of the documents.
     pub documents: Documents,
-    /// Heads, epsilon and dtype.
+    /// Heads and epsilon.
     pub shape: BlockShape,
+    /// What its blocks compute.
+    pub family: &'static Family,
 }
 
 /// The constants that a block needs.
@@ -90,6 +95,7 @@ impl BatchContext {
         Self {
             rope: RopeTable::new(position_ids, &frequencies, 1.0, &decoder.device()),
             documents: Documents::new(cu_seqlens, position_ids.len()),
+            family: config.family,
             shape: BlockShape {
                 n_heads: config.num_attention_heads,
                 n_kv_heads: config.num_key_value_heads,
@@ -152,9 +158,8 @@ impl Block {
         let normed = shape.norm(&self.input_layernorm);
         let qkv = lora_linear(x.clone(), &self.stacks[0], beside(0, normed, dropout));
         let n = qkv.dims()[0];
-        let turned = shape.n_heads + shape.n_kv_heads;
-        let heads = qkv.reshape([n, turned + shape.n_kv_heads, shape.head_dim]);
-        rope(heads, &context.rope, turned)
+        let heads = qkv.reshape([n, shape.n_heads + 2 * shape.n_kv_heads, shape.head_dim]);
+        (context.family.attention_input)(self, heads, context)
     }
 
     /// The residual stream after attention's output and the feed-forward block, `[n, d]`.

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::config::ModelConfigError;
+use super::config::DecoderConfigError;
 
 /// Keys and the number, or flag as a number, at which they do nothing; null does nothing, too.
 ///
@@ -61,7 +61,7 @@ const NEVER: [&str; 5] = [
 /// # Errors
 ///
 /// The first such key with its value.
-pub(super) fn refuse(json: &Value, head_dim: usize) -> Result<(), ModelConfigError> {
+pub(super) fn refuse(json: &Value, head_dim: usize) -> Result<(), DecoderConfigError> {
     let head_dim = head_dim as f64;
     // Scores are divided by the root of the size of a head, and the whole head is rotated.
     let of_heads = [
@@ -98,17 +98,18 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-fn unsupported(field: &'static str, value: &Value) -> Result<(), ModelConfigError> {
+fn unsupported(field: &'static str, value: &Value) -> Result<(), DecoderConfigError> {
     let value = value.to_string();
-    Err(ModelConfigError::Unsupported {
+    let value = match value.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value,
+    };
+    Err(DecoderConfigError::unsupported(
         field,
-        value: match value.char_indices().nth(60) {
-            Some((end, _)) => format!("{}…", &value[..end]),
-            None => value,
-        },
-        hint: "it changes what a model computes, and models of this type do not compute it; take \
-               the model's own config.json, and a model type that is supported",
-    })
+        value,
+        "it changes what a model computes, and models of this type do not compute it; take the \
+         model's own config.json, and a model type that is supported",
+    ))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Host tensors of a checkpoint to a decoder on a device, one tensor in flight.
+//! Loads the tensors of a checkpoint into a decoder on a device, one tensor in flight.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use tooltune_checkpoints::error::CheckpointError;
 use tooltune_checkpoints::weights::Weights;
 use tooltune_kernels::{ComputeDtype, FrozenWeight, StackedLinear};
 
-use super::config::ModelConfig;
+use super::config::DecoderConfig;
 use super::decoder::{Block, Decoder, PROJECTIONS, STACKS};
 
 /// Name and shape of every tensor that a checkpoint of this shape must hold.
-pub fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
+pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
     let d = config.hidden_size;
     let mut tensors = vec![
         (
@@ -27,6 +27,10 @@ pub fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
         for norm in ["input_layernorm", "post_attention_layernorm"] {
             tensors.push((format!("model.layers.{layer}.{norm}.weight"), vec![d]));
         }
+        for norm in config.family.head_norms {
+            let name = format!("model.layers.{layer}.{norm}.weight");
+            tensors.push((name, vec![config.head_dim]));
+        }
         for (index, path) in PROJECTIONS.iter().enumerate() {
             let (in_features, out_features) = projection_features(config, index);
             let module = format!("model.layers.{layer}.{path}");
@@ -40,7 +44,7 @@ pub fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
 }
 
 /// Input and output features of projection `index` of [`PROJECTIONS`].
-pub fn projection_features(config: &ModelConfig, index: usize) -> (usize, usize) {
+pub fn projection_features(config: &DecoderConfig, index: usize) -> (usize, usize) {
     let d = config.hidden_size;
     let q = config.num_attention_heads * config.head_dim;
     let kv = config.num_key_value_heads * config.head_dim;
@@ -53,7 +57,7 @@ pub fn projection_features(config: &ModelConfig, index: usize) -> (usize, usize)
     }
 }
 
-fn has_bias(config: &ModelConfig, index: usize) -> bool {
+fn has_bias(config: &DecoderConfig, index: usize) -> bool {
     match index {
         0..=2 => config.qkv_bias,
         3 => config.o_bias,
@@ -68,7 +72,7 @@ fn has_bias(config: &ModelConfig, index: usize) -> bool {
 ///
 /// Missing, extra or misshapen tensors (all in one error), or a file that cannot be read.
 pub fn load_decoder(
-    config: &ModelConfig,
+    config: &DecoderConfig,
     weights: &Weights,
     compute_dtype: ComputeDtype,
     device: &Device,
@@ -98,7 +102,7 @@ pub fn load_decoder(
 }
 
 struct Reader<'a> {
-    config: &'a ModelConfig,
+    config: &'a DecoderConfig,
     weights: &'a Weights,
     compute_dtype: ComputeDtype,
     device: &'a Device,
@@ -118,6 +122,9 @@ impl Reader<'_> {
         Ok(Block {
             input_layernorm: norm("input_layernorm")?,
             post_attention_layernorm: norm("post_attention_layernorm")?,
+            head_norms: (self.config.family.head_norms.iter())
+                .map(|name| norm(name))
+                .collect::<Result<_, _>>()?,
             stacks: [qkv?, output?, gate_up?, down?],
         })
     }

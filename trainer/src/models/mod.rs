@@ -2,10 +2,11 @@
 
 pub mod config;
 pub mod decoder;
+pub mod families;
 mod foreign_keys;
 pub mod kv_cache;
 pub mod load;
 pub mod minilm;
 
-pub use config::ModelConfig;
+pub use config::DecoderConfig;
 pub use decoder::{BatchContext, Decoder};

@@ -14,7 +14,7 @@ use super::measured::{
 use super::retriever::{RetrieverNeeds, n_matrix_values};
 use super::workload::{BatchShape, EvaluationWork};
 use crate::eval::encoder::PASS_TOKENS;
-use crate::models::ModelConfig;
+use crate::models::DecoderConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{BlockWidths, F32, KEPT, KeptBlocks, TRAINING, compute_bytes};
@@ -62,7 +62,7 @@ pub struct MemoryPlan {
 /// What the memory of a run follows from.
 #[derive(Debug, Clone)]
 pub(super) struct MemoryInput<'a> {
-    pub model: &'a ModelConfig,
+    pub model: &'a DecoderConfig,
     /// Values of the base model, tied tensors once.
     pub n_weights: usize,
     /// Values of the adapter.
@@ -298,6 +298,6 @@ fn weight_bytes(input: &MemoryInput) -> f64 {
     compute_bytes(input.compute_dtype) * (input.n_weights + head) as f64
 }
 
-fn logits(model: &ModelConfig, rows: usize) -> f64 {
+fn logits(model: &DecoderConfig, rows: usize) -> f64 {
     F32 * (rows * model.vocab_size) as f64
 }

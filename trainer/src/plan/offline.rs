@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::eval::encoder::{MAX_SEQ_LENGTH, json};
 use crate::eval::in_loop::needs_loss;
 use crate::models::minilm::MiniLmConfig;
-use crate::models::{ModelConfig, load::expected_tensors};
+use crate::models::{DecoderConfig, load::expected_tensors};
 use crate::recipes::kept_blocks::{KeptBlocks, RunShape};
 use crate::recipes::settings;
 
@@ -88,7 +88,7 @@ pub struct RetrieverOutline {
 /// # Errors
 ///
 /// Adapters that match nothing, or a retriever's `config.json` that is damaged.
-pub fn outline(config: &Config, model: &ModelConfig) -> Result<Outline, Error> {
+pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error> {
     let slots = config.lora.slots(model)?;
     let n_adapter = slots.iter().map(|slot| slot.len()).sum();
     let sizes = expected_tensors(model)

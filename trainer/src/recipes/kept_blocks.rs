@@ -8,7 +8,7 @@ use tooltune_kernels::{ComputeDtype, is_cpu};
 
 use crate::config::{CheckpointingMode, GradientCheckpointing};
 use crate::device::{LOSS_ROWS_ON_GPU, free_memory_bytes};
-use crate::models::ModelConfig;
+use crate::models::DecoderConfig;
 use crate::models::load::expected_tensors;
 
 /// Share of the CPU's free memory that `auto` may fill with activations; the rest is for what comes and
@@ -90,7 +90,7 @@ pub struct RunShape<'a> {
     /// `train.gradient_checkpointing`.
     pub setting: GradientCheckpointing,
     /// The model.
-    pub model: &'a ModelConfig,
+    pub model: &'a DecoderConfig,
     /// Trained values.
     pub n_adapter: usize,
     /// What products read.
@@ -178,7 +178,7 @@ impl RunShape<'_> {
 
 impl BlockWidths {
     /// Bytes for each token of a block of `model`.
-    pub(crate) fn bytes_per_token(&self, model: &ModelConfig, dtype: ComputeDtype) -> f64 {
+    pub(crate) fn bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
         let heads = self.queries * (model.num_attention_heads * model.head_dim) as f64
             + self.key_values * (model.num_key_value_heads * model.head_dim) as f64;
         self.bytes_beside_heads([model.hidden_size, model.intermediate_size], dtype)
@@ -234,10 +234,10 @@ mod tests {
         }
     }
 
-    fn llama_3_8b() -> ModelConfig {
+    fn llama_3_8b() -> DecoderConfig {
         let shape = include_str!("../../../scripts/gpu/shapes/llama-3-8b.json");
         let shape = serde_json::from_str(shape).expect("a shape is JSON");
-        ModelConfig::from_json(&shape).expect("a shape is a config")
+        DecoderConfig::from_json(&shape).expect("a shape is a config")
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{HEAD, PeftRules, peft_rules};
 use crate::adapter::scaling::pairs;
 use crate::adapter::{Adapter, PeftConfig, TargetModules};
 use crate::error::CheckpointError;
-use crate::weights::gguf_module;
+use crate::families::is_in_gguf;
 
 /// One thing that the adapter uses.
 #[derive(Debug, Clone, PartialEq)]
@@ -225,7 +225,7 @@ fn head_row(modules: &[&str], tied_head: bool) -> Option<CompatibilityRow> {
 /// Modules that are no linear layers of Llama, Mistral and Qwen2.
 fn unknown_row(modules: &[&str]) -> Option<CompatibilityRow> {
     let in_vllm = modules.iter().find(|module| !vllm_has(module));
-    let in_gguf = modules.iter().find(|module| gguf_module(module).is_none());
+    let in_gguf = modules.iter().find(|module| !is_in_gguf(module));
     let first = in_vllm.or(in_gguf)?;
     let verdict = |unknown: Option<&&str>| match unknown {
         None => Verdict::Ok,

@@ -5,7 +5,7 @@ use super::{HEAD, Verdict};
 use crate::adapter::scaling::{ModuleScaling, Pair, Scalings, pairs};
 use crate::adapter::{Adapter, PeftConfig, TargetModules};
 use crate::error::CheckpointError;
-use crate::weights::gguf_module;
+use crate::families::is_in_gguf;
 
 /// Values that vLLM's `--max-lora-rank` takes.
 const VLLM_RANKS: [usize; 9] = [1, 8, 16, 32, 64, 128, 256, 320, 512];
@@ -168,7 +168,7 @@ pub(super) fn sglang_overrides(config: &PeftConfig) -> bool {
 /// ggml-org/llama.cpp, `convert_lora_to_gguf.py` and `src/llama-adapter.h`, `get_scale`.
 pub fn converter_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
     let pairs = pairs(&adapter.tensors)?;
-    if let Some(pair) = pairs.iter().find(|pair| gguf_module(pair.module).is_none()) {
+    if let Some(pair) = pairs.iter().find(|pair| !is_in_gguf(pair.module)) {
         return Err(CheckpointError::RefusedBy {
             consumer: "llama.cpp's converter",
             problem: format!("{} has no name in GGUF", pair.module),

@@ -17,15 +17,15 @@ pub use read::{GgufAdapter, read_gguf_adapter};
 pub use write::write_gguf_adapter;
 
 use crate::error::CheckpointError;
+use crate::families::{Family, HeadRows};
 use crate::weights::{HeadCounts, RowOrder};
 
 const TYPE: (&str, &str) = ("general.type", "adapter");
-const ARCHITECTURE: &str = "general.architecture";
 const ADAPTER_TYPE: (&str, &str) = ("adapter.type", "lora");
 const ALPHA: &str = "adapter.lora.alpha";
 
 /// What an adapter file has to know of the base model it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GgufBase {
     /// llama.cpp's name for the kind of model, with what belongs to it.
     pub architecture: GgufArchitecture,
@@ -34,21 +34,17 @@ pub struct GgufBase {
 }
 
 /// A kind of model in llama.cpp.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GgufArchitecture {
-    /// Llama, Mistral and SmolLM2: rows of query and key projections are reordered by heads.
-    Llama(HeadCounts),
-    /// Qwen2 and Qwen2.5: rows stay in order.
-    Qwen2,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GgufArchitecture {
+    family: &'static Family,
+    /// Where rows of query and key projections are reordered by heads.
+    heads: Option<HeadCounts>,
 }
 
 impl GgufArchitecture {
     /// The value of `general.architecture`.
     pub fn name(self) -> &'static str {
-        match self {
-            GgufArchitecture::Llama(_) => "llama",
-            GgufArchitecture::Qwen2 => "qwen2",
-        }
+        self.family.gguf.architecture
     }
 
     /// How the rows of the weight of `module` are ordered, and with them those of its B factor.
@@ -58,9 +54,9 @@ impl GgufArchitecture {
         module: &str,
         shape: &[usize],
     ) -> Result<RowOrder, CheckpointError> {
-        match self {
-            GgufArchitecture::Llama(heads) => heads.order(path, &format!("{module}.weight"), shape),
-            GgufArchitecture::Qwen2 => Ok(RowOrder::AsIs),
+        match self.heads {
+            Some(heads) => heads.order(path, &format!("{module}.weight"), shape),
+            None => Ok(RowOrder::AsIs),
         }
     }
 }
@@ -71,22 +67,22 @@ impl GgufBase {
     ///
     /// # Errors
     ///
-    /// A model type other than llama, mistral and qwen2, or no numbers of heads.
+    /// A model type of no [`Family`], or no numbers of heads.
     pub fn from_config(path: &Path, config: &Value) -> Result<GgufBase, CheckpointError> {
-        let model_type = config["model_type"].as_str().unwrap_or_default();
-        let architecture = match model_type {
-            "llama" | "mistral" => GgufArchitecture::Llama(heads(path, config)?),
-            "qwen2" => GgufArchitecture::Qwen2,
-            other => {
-                return Err(CheckpointError::Unsupported {
-                    path: path.to_owned(),
-                    feature: format!("an adapter in GGUF for model_type \"{other}\""),
-                    mend: "export it as PEFT and convert it with llama.cpp",
-                });
-            }
+        let Some(family) = Family::of_config(config) else {
+            let other = config["model_type"].as_str().unwrap_or_default();
+            return Err(CheckpointError::Unsupported {
+                path: path.to_owned(),
+                feature: format!("an adapter in GGUF for model_type \"{other}\""),
+                mend: "export it as PEFT and convert it with llama.cpp",
+            });
+        };
+        let heads = match family.gguf.head_rows {
+            HeadRows::AsIs => None,
+            HeadRows::HalvesInterleaved => Some(heads(path, config)?),
         };
         Ok(GgufBase {
-            architecture,
+            architecture: GgufArchitecture { family, heads },
             tied_head: config["tie_word_embeddings"].as_bool().unwrap_or(false),
         })
     }

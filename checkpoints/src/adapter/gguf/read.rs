@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{ADAPTER_TYPE, ALPHA, ARCHITECTURE, GgufArchitecture, TYPE};
+use super::{ADAPTER_TYPE, ALPHA, GgufArchitecture, TYPE};
 use crate::adapter::scaling::{ModuleScaling, Scalings};
 use crate::adapter::{A_SUFFIX, B_SUFFIX, check_finite};
 use crate::error::CheckpointError;
-use crate::weights::gguf::{GgufFile, GgufMetadata};
-use crate::weights::{HostTensor, hugging_face_name};
+use crate::families::Family;
+use crate::weights::HostTensor;
+use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata};
 
 const INVOCATION_TOKENS: &str = "adapter.alora.invocation_tokens";
 
@@ -46,7 +47,7 @@ pub fn read_gguf_adapter(
         scalings: Scalings::new(),
     };
     for name in bases(path, &file)? {
-        let module = module_of(path, &name)?;
+        let module = module_of(path, architecture.family, &name)?;
         let [a, b] = ["lora_a", "lora_b"].map(|end| half(&file, path, &name, end));
         let (a, mut b) = (a?, b?);
         let (&[rank, _], &[_, columns]) = (&a.shape[..], &b.shape[..]) else {
@@ -122,8 +123,8 @@ fn bases(path: &Path, file: &GgufFile) -> Result<Vec<String>, CheckpointError> {
     Ok(bases)
 }
 
-fn module_of(path: &Path, base: &str) -> Result<String, CheckpointError> {
-    let name = hugging_face_name(base);
+fn module_of(path: &Path, family: &Family, base: &str) -> Result<String, CheckpointError> {
+    let name = family.hugging_face_tensor(base);
     let is_linear = name != base && name != "model.embed_tokens.weight";
     match name.strip_suffix(".weight").filter(|_| is_linear) {
         Some(module) => Ok(module.to_owned()),

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::adapter::{Adapter, ModuleScaling, PeftConfig, Scalings, TargetModules};
+use crate::families::{self, MISTRAL, QWEN2};
 use crate::gguf_writer::GgufWriter;
 use crate::weights::{FloatDtype, HostTensor};
 
@@ -18,7 +19,10 @@ const HEADS: HeadCounts = HeadCounts {
     n_key_value: 1,
 };
 const LLAMA: GgufBase = GgufBase {
-    architecture: GgufArchitecture::Llama(HEADS),
+    architecture: GgufArchitecture {
+        family: &families::LLAMA,
+        heads: Some(HEADS),
+    },
     tied_head: true,
 };
 
@@ -109,7 +113,10 @@ fn plain_lora_keeps_every_bit_of_its_factors() {
 #[test]
 fn rows_of_qwen2_stay_in_order_and_its_files_are_no_llama_adapters() {
     let qwen2 = GgufBase {
-        architecture: GgufArchitecture::Qwen2,
+        architecture: GgufArchitecture {
+            family: &QWEN2,
+            heads: None,
+        },
         tied_head: false,
     };
     let with_head = adapter(&[(Q, 2, 8), ("lm_head", 2, 9)]);
@@ -238,7 +245,16 @@ fn the_base_is_described_by_its_config() {
     let path = Path::new("models/tiny/config.json");
     let config = json!({"model_type": "mistral", "num_attention_heads": 2,
         "num_key_value_heads": 1, "tie_word_embeddings": true});
-    assert_eq!(GgufBase::from_config(path, &config).unwrap(), LLAMA);
+    let mistral = GgufArchitecture {
+        family: &MISTRAL,
+        ..LLAMA.architecture
+    };
+    let expected = GgufBase {
+        architecture: mistral,
+        ..LLAMA
+    };
+    assert_eq!(GgufBase::from_config(path, &config).unwrap(), expected);
+    assert_eq!(mistral.name(), "llama");
     let qwen2 = GgufBase::from_config(path, &json!({"model_type": "qwen2"})).unwrap();
     assert_eq!(
         (qwen2.architecture.name(), qwen2.tied_head),

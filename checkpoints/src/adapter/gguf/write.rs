@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::{ADAPTER_TYPE, ALPHA, ARCHITECTURE, GgufArchitecture, GgufBase, TYPE};
+use super::{ADAPTER_TYPE, ALPHA, GgufArchitecture, GgufBase, TYPE};
 use crate::adapter::Adapter;
 use crate::adapter::scaling::{Pair, Scalings, scaled_pairs, times};
 use crate::atomic::create_in_parts;
 use crate::error::CheckpointError;
+use crate::weights::gguf::ARCHITECTURE;
 use crate::weights::gguf_write::{GgufHeader, padding};
-use crate::weights::{FloatDtype, HostTensor, NewTensor, gguf_module, write_values};
+use crate::weights::{FloatDtype, HostTensor, NewTensor, write_values};
 
 /// Writes an adapter as a GGUF file for llama.cpp, its values in `dtype`.
 ///
@@ -99,7 +100,8 @@ fn named(
     let mut modules = Vec::with_capacity(scaled.len());
     let mut unnamed = Vec::new();
     for (pair, _) in scaled {
-        match gguf_module(pair.module).filter(|gguf| is_linear(gguf, base.tied_head)) {
+        let gguf = base.architecture.family.gguf_module(pair.module);
+        match gguf.filter(|gguf| is_linear(gguf, base.tied_head)) {
             Some(gguf) => modules.push(gguf),
             None => unnamed.push(pair.module.to_owned()),
         }

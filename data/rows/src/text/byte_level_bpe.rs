@@ -94,6 +94,15 @@ impl fmt::Debug for ByteLevelBpe {
 }
 
 impl ByteLevelBpe {
+    /// Whether llama.cpp puts the begin token before texts where the file says nothing of it.
+    ///
+    /// # Source
+    ///
+    /// ggml-org/llama.cpp, `src/llama-vocab.cpp`, `LLAMA_VOCAB_PRE_TYPE_LLAMA3`.
+    pub fn begins_texts(&self) -> bool {
+        matches!(PreTokenizer::named(&self.pre), Ok(PreTokenizer::Llama3))
+    }
+
     /// Builds the tokenizer: no prefix space, no tokens added around a text.
     ///
     /// Control and user-defined tokens are matched in text before anything else; decoding with

@@ -7,6 +7,7 @@ pub mod encoder;
 pub mod parameters;
 
 use serde_json::Value;
+use tooltune_checkpoints::families::BERT;
 
 use crate::budgets::{MODEL_LAYERS, MODEL_PARAMETERS};
 pub use encoder::{EmbeddingHead, MiniLm, Sentence};
@@ -49,7 +50,7 @@ impl MiniLmConfig {
                     "config.json: {field} must be a whole number above 0"
                 ))
         };
-        if json["model_type"] != "bert" || json["hidden_act"] != "gelu" {
+        if json["model_type"] != BERT.model_type || json["hidden_act"] != BERT.hidden_act {
             return Err("config.json: the encoder must be a BERT model with gelu".to_string());
         }
         let positions = &json["position_embedding_type"];
@@ -72,7 +73,7 @@ impl MiniLmConfig {
             }
         }
         let layer_norm_eps = match &json["layer_norm_eps"] {
-            Value::Null => Some(1e-12),
+            Value::Null => Some(BERT.layer_norm_eps),
             value => value.as_f64().filter(|eps| eps.is_finite() && *eps > 0.0),
         };
         let config = Self {

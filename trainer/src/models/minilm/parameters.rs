@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
+use tooltune_checkpoints::families::BERT;
 use tooltune_checkpoints::weights::{HostTensor, Weights};
 
 use super::MiniLmConfig;
@@ -40,13 +41,6 @@ pub struct ParameterLayout {
     /// In the order of the buffer, each of one or several slots.
     pub pieces: Vec<Piece>,
 }
-
-/// What a sentence encoder's checkpoint may hold beside the parameters.
-const UNUSED: [&str; 3] = [
-    "embeddings.position_ids",
-    "pooler.dense.weight",
-    "pooler.dense.bias",
-];
 
 impl ParameterLayout {
     /// The layout of an encoder; the pooler, which sentence embeddings do not use, has no place.
@@ -138,7 +132,7 @@ impl ParameterLayout {
             .iter()
             .map(|slot| (slot.name.clone(), slot.shape.clone()))
             .collect();
-        for name in UNUSED {
+        for &name in BERT.unused_tensors {
             if let Some(shape) = weights.shape(name) {
                 expected.push((name.to_string(), shape.to_vec()));
             }

@@ -1,0 +1,25 @@
+//! Describes the files of Qwen2 and Qwen2.5.
+
+use super::{AutoTokenizer, ConfigRules, Family, GgufRules, HeadRows, SlidingWindow, llama};
+
+/// Qwen2, `Qwen2ForCausalLM`.
+///
+/// # Source
+///
+/// `configuration_qwen2.py` of transformers 5.23.
+pub const QWEN2: Family = Family {
+    model_type: "qwen2",
+    class: "Qwen2ForCausalLM",
+    config: ConfigRules {
+        hidden_act: "silu",
+        absent_key_value_heads: Some(32),
+        sliding_window: SlidingWindow::IfUsed,
+    },
+    auto_tokenizer: AutoTokenizer::Always("Qwen2Tokenizer"),
+    gguf: GgufRules {
+        architecture: "qwen2",
+        head_rows: HeadRows::AsIs,
+        outer: &llama::OUTER,
+        in_block: &llama::IN_BLOCK,
+    },
+};
