@@ -18,9 +18,10 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor};
 use clap::Parser;
 use serde_json::{Value, json};
+use tooltune::config::LoraConfig;
 use tooltune::config::{self, CheckpointingMode, GradientCheckpointing};
 use tooltune::device::loss_rows;
-use tooltune::lora::{Adapters, DropoutKey, DropoutRate, LoraSpec, TargetModules};
+use tooltune::lora::{Adapters, DropoutKey, DropoutRate};
 use tooltune::models::decoder::{Block, STACKS};
 use tooltune::models::load::projection_features;
 use tooltune::models::{Decoder, DecoderConfig};
@@ -217,17 +218,13 @@ fn setting(kept_blocks: &str) -> Result<GradientCheckpointing, Failure> {
     }
 }
 
-fn every_linear_layer(arguments: &Arguments) -> LoraSpec {
+fn every_linear_layer(arguments: &Arguments) -> LoraConfig {
     let r = arguments.rank;
-    LoraSpec {
+    LoraConfig {
         r,
         lora_alpha: 2.0 * r as f64,
         lora_dropout: arguments.dropout,
-        target_modules: TargetModules::AllLinear,
-        exclude_modules: None,
-        use_rslora: false,
-        rank_pattern: vec![],
-        alpha_pattern: vec![],
+        ..LoraConfig::default()
     }
 }
 
