@@ -76,6 +76,27 @@ const LAYERS: [&str; 22] = [
     "main",
 ];
 
+/// The modules of the trainer's config, likewise; `load` is its entry.
+const CONFIG_LAYERS: [&str; 17] = [
+    "diagnostics",
+    "did_you_mean",
+    "document",
+    "yaml",
+    "overrides",
+    "enums",
+    "metric",
+    "template_kwargs",
+    "tables",
+    "schema",
+    "read",
+    "written",
+    "paths",
+    "derived",
+    "validate",
+    "presets",
+    "load",
+];
+
 /// Uses against the order, and why they may be.
 const AGAINST_THE_ORDER: [(&str, &str); 2] = [
     // A projection applies the mask of the key it is given; the key belongs to LoRA.

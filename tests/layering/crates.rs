@@ -3,7 +3,7 @@
 use toml::Table;
 
 use super::sources::{files, read, regex, rust_sources};
-use super::{AGAINST_THE_ORDER, CRATES, LAYERS, assert_none, in_library};
+use super::{AGAINST_THE_ORDER, CONFIG_LAYERS, CRATES, LAYERS, assert_none, in_library};
 
 fn manifest(folder: &str) -> Table {
     let path = format!("{folder}/Cargo.toml");
@@ -206,4 +206,44 @@ fn modules_of_the_trainer_use_only_those_below_them() {
         }
     }
     assert_none("a module of the trainer uses those below it", &violations);
+}
+
+#[test]
+fn modules_of_the_config_use_only_those_below_them() {
+    let from_top = regex(r"\bsuper::(\w+)|\bsuper::\{([^}]*)\}");
+    let from_below = regex(r"\bcrate::config::(\w+)");
+    let place = |module: &str| CONFIG_LAYERS.iter().position(|layer| *layer == module);
+    let mut n_uses = 0;
+    let mut violations = Vec::new();
+    for source in rust_sources() {
+        let Some(below) = source.path.strip_prefix("trainer/src/config/") else {
+            continue;
+        };
+        let (module, path) = match below.split_once('/') {
+            Some((folder, _)) => (folder, &from_below),
+            None => (below.trim_end_matches(".rs"), &from_top),
+        };
+        if ["mod", "tests"].contains(&module) {
+            continue;
+        }
+        let own =
+            place(module).unwrap_or_else(|| panic!("{}: `{module}` has no place", source.path));
+        for found in path.captures_iter(&source.library) {
+            let names = found
+                .get(1)
+                .or(found.get(2))
+                .map_or("", |names| names.as_str());
+            let names = names
+                .split(',')
+                .map(|n| n.trim().split("::").next().unwrap_or_default());
+            for name in names.filter(|name| *name != module) {
+                n_uses += 1;
+                if place(name).is_some_and(|layer| layer > own) {
+                    violations.push(format!("{}:1: {module} uses {name}", source.path));
+                }
+            }
+        }
+    }
+    assert!(n_uses > 30, "{n_uses}");
+    assert_none("a module of the config uses those below it", &violations);
 }

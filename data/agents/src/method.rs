@@ -1,24 +1,25 @@
 //! The prompting methods, and the kinds of texts that a model writes under them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::prompts::one_line;
 
-/// How a model is led from a query to calls and an answer.
+/// How a model is prompted to call APIs.
 ///
 /// # Source
 ///
 /// GOAT, section 4.1: Global and ReACT, each alone and with instruction decomposition (ID).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// All API names first, then each call, then the answer.
+    /// A plan of names, then call after call, then the answer.
     Global,
-    /// A thought and a call at a time, until the answer.
+    /// A thought with a call in turns, until the answer.
     React,
-    /// All sub-queries first; documents are retrieved with each of them.
+    /// Sub-queries first, then a call for each, with documents of its own.
     GlobalId,
-    /// A sub-query at a time, documents retrieved with it, until there is none left.
+    /// A sub-query and its call in turns, until the answer.
     ReactId,
 }
 

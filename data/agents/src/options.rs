@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tooltune_rows::text::DataError;
 use tooltune_rows::tools::OUTPUT_LIMIT;
@@ -39,7 +40,7 @@ pub struct GoatOptions {
 }
 
 /// Which documents stand beside the gold ones in a training prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distractors {
     /// Any of the others, each as likely.
@@ -198,19 +199,24 @@ const ALL_KINDS: [ExampleKind; 5] = [
     ExampleKind::Final,
 ];
 
-/// How far a loop goes; no part of what is trained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// How far agents go that are evaluated; no part of what is trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoopLimits {
     /// Calls of a plan that are made.
+    #[schemars(range(min = 1))]
     pub max_calls: usize,
-    /// Steps, or sub-queries, of a loop without a plan; 10 in GOAT.
+    /// Steps, or sub-queries, of a loop without a plan; GOAT's number.
+    #[schemars(range(min = 1))]
     pub max_steps: usize,
     /// Tokens of a plan or of sub-queries.
+    #[schemars(range(min = 1))]
     pub plan_tokens: usize,
     /// Tokens of a call.
+    #[schemars(range(min = 1))]
     pub call_tokens: usize,
     /// Tokens of an answer, and of a step, which may be one.
+    #[schemars(range(min = 1))]
     pub answer_tokens: usize,
 }
 

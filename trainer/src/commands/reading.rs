@@ -213,7 +213,7 @@ fn say_flattened(preparation: &Preparation) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::optim::Schedule;
+    use crate::config::LrSchedulerType;
 
     #[test]
     fn a_schedule_that_moves_nothing_or_never_reaches_its_peak_is_told() {
@@ -226,7 +226,7 @@ mod tests {
             };
             schedule_line("train", schedule).unwrap_or_default()
         };
-        let nothing = line(Schedule::Linear, 2e-4, 1, 1);
+        let nothing = line(LrSchedulerType::Linear, 2e-4, 1, 1);
         assert!(
             nothing.starts_with("NOTHING WILL BE LEARNED: no step"),
             "{nothing}"
@@ -235,15 +235,15 @@ mod tests {
             nothing.contains("1 of the 1 steps; lower train.warmup_ratio"),
             "{nothing}"
         );
-        let tiny = line(Schedule::Constant, 1e-60, 0, 10);
+        let tiny = line(LrSchedulerType::Constant, 1e-60, 0, 10);
         assert!(tiny.contains("train.learning_rate = 1e-60 is 0"), "{tiny}");
-        let low = line(Schedule::Cosine, 2e-4, 100, 11);
+        let low = line(LrSchedulerType::Cosine, 2e-4, 100, 11);
         assert!(low.contains("rises to 2e-5 and never reaches"), "{low}");
         for (schedule, warmup_steps, total_steps) in [
-            (Schedule::Linear, 0, 1),
-            (Schedule::Linear, 1, 2),
-            (Schedule::Constant, 0, 1),
-            (Schedule::ConstantWithWarmup, 5, 6),
+            (LrSchedulerType::Linear, 0, 1),
+            (LrSchedulerType::Linear, 1, 2),
+            (LrSchedulerType::Constant, 0, 1),
+            (LrSchedulerType::ConstantWithWarmup, 5, 6),
         ] {
             assert_eq!(line(schedule, 2e-4, warmup_steps, total_steps), "");
         }

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use tooltune_rows::text::{self, Recognised, RecognisedFormat, recognise_file};
+use tooltune_rows::text::{self, Recognised, RecognisedFormat, TrainOn, recognise_file};
 
-use super::enums::{DataFormat, EvalStrategy, ResponseReduction, Suite, TrainOn};
+use super::enums::{DataFormat, EvalStrategy, ResponseReduction, Suite};
 use super::metric::MetricExpression;
 use super::read::Findings;
 use super::tables::{BaseModelSettings, Config, EvalConfig, GoatConfig};

@@ -53,7 +53,7 @@ impl SourceSpan {
 pub struct Problem {
     /// What is wrong.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub help: String,
     /// Where it is wrong; `None` when something is missing altogether.
     pub place: Option<SourceSpan>,

@@ -133,7 +133,7 @@ pub(crate) fn unexplained(path: &str, key: &str) -> Unknown {
             "" => format!("unknown key `{shown}`"),
             _ => format!("unknown key `{shown}` in [{path}]"),
         },
-        help: "mend the first mistakes; this may be no config at all".to_owned(),
+        help: "fix the first mistakes; this may be no config at all".to_owned(),
         meant: None,
     }
 }

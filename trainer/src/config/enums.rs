@@ -79,30 +79,6 @@ choices! {
 }
 
 choices! {
-    /// How a model is prompted to call APIs.
-    GoatMethod {
-        /// A plan of names, then call after call, then the answer.
-        Global = "global",
-        /// A thought with a call in turns, until the answer.
-        React = "react",
-        /// Sub-queries first, then a call for each, with documents of its own.
-        GlobalId = "global-id",
-        /// A sub-query and its call in turns, until the answer.
-        ReactId = "react-id",
-    }
-}
-
-choices! {
-    /// Which documents stand beside the gold ones in a training prompt.
-    Distractors {
-        /// Any of the others, each as likely.
-        Random = "random",
-        /// Those that the retriever ranks highest, as at inference.
-        Retriever = "retriever",
-    }
-}
-
-choices! {
     /// What answers the calls of agents.
     ExecutorKind {
         /// The invented APIs of `tooltune data synth goat`.
@@ -113,44 +89,6 @@ choices! {
         Canned = "canned",
         /// A server, by its OpenAPI specification.
         Http = "http",
-    }
-}
-
-choices! {
-    /// Which rows of a recording count, by their field `set`.
-    RecordedSet {
-        /// All.
-        All = "all",
-        /// Those of API-Bank's levels 1 and 2.
-        Levels1And2 = "lv1_lv2",
-        /// Those of API-Bank's level 3.
-        Level3 = "lv3",
-    }
-}
-
-choices! {
-    /// Which values in the arguments of calls are left out of the loss.
-    ArgumentMask {
-        /// None: all are learned.
-        None = "none",
-        /// All.
-        All = "all",
-        /// Those that stand in the query.
-        Fixed = "fixed",
-        /// Those that came from an earlier call.
-        Derived = "derived",
-    }
-}
-
-choices! {
-    /// What happens to a row that is longer than `data.max_length`.
-    OnOverflow {
-        /// The run does not start.
-        Error = "error",
-        /// The row is left out and counted.
-        Drop = "drop",
-        /// The row is cut at its end.
-        Truncate = "truncate",
     }
 }
 
@@ -187,52 +125,6 @@ choices! {
 }
 
 choices! {
-    /// Which part of a row is learned.
-    TrainOn {
-        /// Every turn of the assistant.
-        Assistant = "assistant",
-        /// The last turn of the assistant.
-        LastAssistant = "last-assistant",
-        /// The answer of a slot or prompt-completion row, the last turn of a conversation.
-        Completion = "completion",
-        /// Every token.
-        All = "all",
-    }
-}
-
-choices! {
-    /// What a token counts as that lies on the border of a weighted span.
-    Straddle {
-        /// It takes the smaller of the weights on the two sides.
-        Mask = "mask",
-        /// It takes the larger of the two.
-        Train = "train",
-        /// The run does not start.
-        Error = "error",
-    }
-}
-
-choices! {
-    /// What happens to a row without a single learned token.
-    OnEmpty {
-        /// The run does not start.
-        Error = "error",
-        /// The row is left out and counted.
-        Drop = "drop",
-    }
-}
-
-choices! {
-    /// What happens to a row with a learned turn whose reasoning the template leaves out.
-    OnLostReasoning {
-        /// The run does not start.
-        Error = "error",
-        /// The turns without their reasoning are not learned, and counted.
-        Keep = "keep",
-    }
-}
-
-choices! {
     /// A part of the rendered conversation that can be given its own weight.
     Span {
         /// A whole turn of the assistant, with its end.
@@ -257,13 +149,13 @@ choices! {
 choices! {
     /// How the learning rate goes after warm-up.
     LrSchedulerType {
-        /// Stays.
+        /// Stays at the peak from the first step; there is no warm-up.
         Constant = "constant",
         /// Falls to zero in a straight line.
         Linear = "linear",
         /// Falls to zero along half a cosine.
         Cosine = "cosine",
-        /// Stays, after a warm-up.
+        /// Stays at the peak.
         ConstantWithWarmup = "constant_with_warmup",
     }
 }

@@ -30,10 +30,9 @@ mod yaml;
 
 pub use diagnostics::{Colors, ConfigError, Problem, Source, SourceSpan};
 pub use enums::{
-    ArgumentMask, CheckpointingMode, ComputeDtype, DataFormat, Device, Distractors, EvalStrategy,
-    ExecutorKind, Flatten, FlattenCollisions, GoatMethod, GradientCheckpointing, LrSchedulerType,
-    OnEmpty, OnLostReasoning, OnOverflow, Optim, Packing, RecordedSet, ReportTo, ResponseReduction,
-    RetrieverData, RunLength, Sampling, Span, Straddle, Suite, TrainOn, Warmup,
+    CheckpointingMode, ComputeDtype, DataFormat, Device, EvalStrategy, ExecutorKind, Flatten,
+    FlattenCollisions, GradientCheckpointing, LrSchedulerType, Optim, Packing, ReportTo,
+    ResponseReduction, RetrieverData, RunLength, Sampling, Span, Suite, Warmup,
 };
 pub use load::LoadedConfig;
 pub use metric::MetricExpression;
@@ -43,10 +42,13 @@ pub use schema::json_schema;
 pub(crate) use tables::nestful_family;
 pub use tables::{
     AgentSuiteConfig, BaseModelSettings, CheckpointConfig, Config, DataConfig, EvalConfig,
-    ExecutorConfig, GoatConfig, JudgeConfig, KindWeights, LogConfig, LoopLimits, LoraConfig,
-    MaskConfig, NestfulConfig, NoLanguageModel, RetrieverConfig, RetrieverLora, SandboxConfig,
-    SpanWeight, ToolQaConfig, TrainConfig, TruncateConfig,
+    ExecutorConfig, GoatConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig,
+    NestfulConfig, NoLanguageModel, RetrieverConfig, RetrieverLora, SandboxConfig, SpanWeight,
+    ToolQaConfig, TrainConfig, TruncateConfig,
 };
 pub use template_kwargs::TemplateKwargs;
 pub use tooltune_checkpoints::adapter::{Patterns, TargetModules};
+pub use tooltune_rows::text::{
+    ArgumentMask, OnEmpty, OnLostReasoning, OnOverflow, Straddle, TrainOn,
+};
 pub use written::{Change, OnResume, diff};

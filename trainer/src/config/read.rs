@@ -81,12 +81,12 @@ pub(crate) fn read_document(document: &Table) -> (Config, Findings) {
             .flatten()
             .map(|(table, schema)| (table.as_str(), keys(target(schema)))),
     );
-    let mut walk = Walk {
+    let mut reader = Reader {
         tables,
         findings: Findings::default(),
     };
-    let settings = walk.table(document, root(), "");
-    let mut findings = walk.findings;
+    let settings = reader.table(document, root(), "");
+    let mut findings = reader.findings;
     let config = serde_json::from_value(Json::Object(settings)).unwrap_or_else(|error| {
         findings.problems.push(Problem {
             message: format!("the settings cannot be used: {error}"),
@@ -99,18 +99,18 @@ pub(crate) fn read_document(document: &Table) -> (Config, Findings) {
 }
 
 /// A place of the config and the schema of what may stand there; `kind` says what a text is (`x-kind`).
-struct Setting<'a> {
+struct Expected<'a> {
     path: &'a str,
     schema: &'static Json,
     kind: Option<&'static str>,
 }
 
-struct Walk {
+struct Reader {
     tables: Tables<'static>,
     findings: Findings,
 }
 
-impl Walk {
+impl Reader {
     fn table(&mut self, table: &Table, schema: &'static Json, path: &str) -> Map<String, Json> {
         self.unknown_keys(table, &keys(schema), path);
         let properties = schema["properties"].as_object().into_iter().flatten();
@@ -126,7 +126,7 @@ impl Walk {
             };
             self.findings.places.insert(path.clone(), place);
             let kind = schema["x-kind"].as_str();
-            let setting = Setting {
+            let setting = Expected {
                 path: &path,
                 schema,
                 kind,
@@ -160,7 +160,7 @@ impl Walk {
     }
 
     /// The value as serde takes it; `None` after reporting what is wrong.
-    fn value(&mut self, node: &Node, setting: &Setting<'_>) -> Option<Json> {
+    fn value(&mut self, node: &Node, setting: &Expected<'_>) -> Option<Json> {
         let schema = branch(node, setting.schema);
         if let Some(words) = words(schema) {
             return self.word(node, setting, &words);
@@ -223,7 +223,7 @@ impl Walk {
                 Json::Bool(_) => self.template_variable(entry, &path),
                 _ => self.value(
                     &entry.node,
-                    &Setting {
+                    &Expected {
                         path: &path,
                         schema: values,
                         kind: None,
@@ -247,7 +247,7 @@ impl Walk {
         self.wrong(&entry.node, message, error.to_string())
     }
 
-    fn list(&mut self, node: &Node, items: &'static Json, setting: &Setting<'_>) -> Option<Json> {
+    fn list(&mut self, node: &Node, items: &'static Json, setting: &Expected<'_>) -> Option<Json> {
         let path = setting.path;
         let Value::List(nodes) = &node.value else {
             let message = format!("`{path}` must be a list, not {}", node.value.describe());
@@ -262,7 +262,7 @@ impl Walk {
             .iter()
             .enumerate()
             .map(|(index, item)| {
-                let item_setting = Setting {
+                let item_setting = Expected {
                     path: &format!("{path}[{index}]"),
                     schema: items,
                     kind: setting.kind,
@@ -302,7 +302,7 @@ impl Walk {
         })
     }
 
-    fn word(&mut self, node: &Node, setting: &Setting<'_>, words: &[&str]) -> Option<Json> {
+    fn word(&mut self, node: &Node, setting: &Expected<'_>, words: &[&str]) -> Option<Json> {
         if let Value::Text(word) = &node.value
             && words.contains(&word.as_str())
         {
@@ -376,7 +376,7 @@ impl Walk {
         Some(value.into())
     }
 
-    fn text(&mut self, node: &Node, setting: &Setting<'_>) -> Option<Json> {
+    fn text(&mut self, node: &Node, setting: &Expected<'_>) -> Option<Json> {
         let path = setting.path;
         let expected = match setting.kind {
             Some("path" | "output") => "a path in quotes",

@@ -103,7 +103,8 @@ fn simplify(schema: &mut Value) {
             object.values_mut().for_each(simplify);
             if let (Some(Value::String(text)), Some(link)) = (object.get_mut("description"), &*LINK)
             {
-                *text = link.replace_all(text, "$1").into_owned();
+                let text_of_user = text.split("\n\n# ").next().unwrap_or_default();
+                *text = link.replace_all(text_of_user, "$1").into_owned();
             }
         }
         _ => {}

@@ -1,7 +1,8 @@
 //! A checked config -> the file that reproduces it, its digest, and what differs from another.
 //!
 //! All three walk the same flat list of settings, so a new setting cannot be written without being
-//! compared. A setting is taken to matter for resuming unless it stands in [`SAFE_ON_RESUME`].
+//! compared. A setting is taken to matter for resuming unless its definition says that it changes no number of the
+//! training itself.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +11,10 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::enums::Suite;
+use super::schema::{root, target};
 use super::tables::{Config, RetrieverConfig};
 
-/// Settings and tables that change no number of the training itself.
-const SAFE_ON_RESUME: &[&str] = &[
-    "device",
-    "data.eval",
-    "retriever.eval",
-    "retriever.documents",
-    "train.output_dir",
-    "train.gradient_checkpointing",
-    "train.max_nonfinite",
-    "train.logging_steps",
-    "goat.limits",
-    "goat.executor",
-    "goat.judge",
-    "eval",
-    "checkpoint",
-    "log",
-];
-
-/// Whether a run may go on with the changed setting.
+/// Whether a run may be resumed with the changed setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnResume {
     /// The remaining steps are the same.
@@ -48,7 +32,7 @@ pub struct Change {
     pub old: Option<String>,
     /// Its new value as JSON; `None` if it is not set any more.
     pub new: Option<String>,
-    /// Whether a run may go on with it.
+    /// Whether a run may be resumed with it.
     pub on_resume: OnResume,
 }
 
@@ -102,15 +86,14 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
 }
 
 fn on_resume(path: &str) -> OnResume {
-    let is_safe = SAFE_ON_RESUME.iter().any(|safe| {
-        path.strip_prefix(safe)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    });
-    if is_safe {
-        OnResume::Safe
-    } else {
-        OnResume::Refused
+    let mut schema = root();
+    for key in path.split('.') {
+        schema = &target(schema)["properties"][key];
+        if schema["x-on-resume"] == "safe" {
+            return OnResume::Safe;
+        }
     }
+    OnResume::Refused
 }
 
 /// Settings by path, `table.key`, as JSON text, in which the order of patterns counts.

@@ -4,12 +4,10 @@ use std::path::Path;
 
 use tooltune_agents::executors::{CannedExecutor, Executor, ReplayExecutor};
 use tooltune_endpoint::{HttpExecutor, HttpOptions};
-use tooltune_rows::tools::{
-    ApiBankSet, ApiCatalogue, RequestBodies, import_openapi_operations_file,
-};
+use tooltune_rows::tools::{ApiCatalogue, RequestBodies, import_openapi_operations_file};
 use tooltune_synth::goat::{self, GoatExecutor};
 
-use crate::config::{ExecutorConfig, ExecutorKind, GoatConfig, RecordedSet};
+use crate::config::{ExecutorConfig, ExecutorKind, GoatConfig};
 use crate::error::Error;
 use crate::recipes::interrupt;
 
@@ -33,12 +31,8 @@ pub fn open_executor(
             Ok(Box::new(GoatExecutor::new()))
         }
         ExecutorKind::Replay => {
-            let set = match executor.set {
-                RecordedSet::All => ApiBankSet::All,
-                RecordedSet::Levels1And2 => ApiBankSet::Levels1And2,
-                RecordedSet::Level3 => ApiBankSet::Level3,
-            };
-            let executor = ReplayExecutor::read(&executor.recorded, set, catalogue.clone())?;
+            let (recorded, set) = (&executor.recorded, executor.set);
+            let executor = ReplayExecutor::read(recorded, set, catalogue.clone())?;
             Ok(Box::new(executor))
         }
         ExecutorKind::Canned => {

@@ -6,5 +6,5 @@ pub mod schedule;
 pub mod step;
 
 pub use backward::{BackwardOptions, MicroBatchGradient, StepError};
-pub use schedule::{LearningRateSchedule, Schedule};
+pub use schedule::LearningRateSchedule;
 pub use step::{Optimizer, StepOutcome};

@@ -1,23 +1,12 @@
 //! The learning rate of a step, as transformers names and computes it.
 
-/// Shape of the decay after the warm-up; names as transformers' `lr_scheduler_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Schedule {
-    /// The peak from the first step; no warm-up.
-    Constant,
-    /// The peak after the warm-up.
-    ConstantWithWarmup,
-    /// Straight down to zero at the end of the run.
-    Linear,
-    /// Half a cosine down to zero at the end of the run.
-    Cosine,
-}
+use crate::config::LrSchedulerType;
 
 /// A schedule with its numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LearningRateSchedule {
     /// Shape.
-    pub schedule: Schedule,
+    pub schedule: LrSchedulerType,
     /// Reached after the warm-up.
     pub peak: f64,
     /// Steps of linear rise.
@@ -35,7 +24,7 @@ impl LearningRateSchedule {
     /// `current_step` is the number of updates done before, `step - 1`.
     pub fn at(&self, step: u64) -> f64 {
         let done = step.saturating_sub(1);
-        let warming = self.schedule != Schedule::Constant && done < self.warmup_steps;
+        let warming = self.schedule != LrSchedulerType::Constant && done < self.warmup_steps;
         if warming {
             return self.peak * done as f64 / self.warmup_steps.max(1) as f64;
         }
@@ -44,9 +33,9 @@ impl LearningRateSchedule {
             (done.saturating_sub(self.warmup_steps) as f64 / decay_steps as f64).min(1.0);
         self.peak
             * match self.schedule {
-                Schedule::Constant | Schedule::ConstantWithWarmup => 1.0,
-                Schedule::Linear => 1.0 - progress,
-                Schedule::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
+                LrSchedulerType::Constant | LrSchedulerType::ConstantWithWarmup => 1.0,
+                LrSchedulerType::Linear => 1.0 - progress,
+                LrSchedulerType::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
             }
     }
 }
@@ -70,7 +59,7 @@ pub fn warmup_steps(ratio: f64, total_steps: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn at(schedule: Schedule, step: u64) -> f64 {
+    fn at(schedule: LrSchedulerType, step: u64) -> f64 {
         LearningRateSchedule {
             schedule,
             peak: 2.0,
@@ -84,10 +73,10 @@ mod tests {
     #[test]
     fn schedules_agree_with_transformers() {
         let expected = [
-            (Schedule::Constant, [2.0, 2.0, 2.0, 2.0]),
-            (Schedule::ConstantWithWarmup, [0.0, 1.0, 2.0, 2.0]),
-            (Schedule::Linear, [0.0, 1.0, 2.0, 1.0]),
-            (Schedule::Cosine, [0.0, 1.0, 2.0, 1.0]),
+            (LrSchedulerType::Constant, [2.0, 2.0, 2.0, 2.0]),
+            (LrSchedulerType::ConstantWithWarmup, [0.0, 1.0, 2.0, 2.0]),
+            (LrSchedulerType::Linear, [0.0, 1.0, 2.0, 1.0]),
+            (LrSchedulerType::Cosine, [0.0, 1.0, 2.0, 1.0]),
         ];
         for (schedule, values) in expected {
             for (step, value) in [1, 3, 5, 15].into_iter().zip(values) {
@@ -98,16 +87,16 @@ mod tests {
                 );
             }
         }
-        assert!((at(Schedule::Cosine, 10) - 1.707_106_781_186_547_5).abs() < 1e-12);
+        assert!((at(LrSchedulerType::Cosine, 10) - 1.707_106_781_186_547_5).abs() < 1e-12);
     }
 
     #[test]
     fn the_largest_rate_is_that_of_some_step_and_of_none_larger() {
         let schedules = [
-            Schedule::Constant,
-            Schedule::ConstantWithWarmup,
-            Schedule::Linear,
-            Schedule::Cosine,
+            LrSchedulerType::Constant,
+            LrSchedulerType::ConstantWithWarmup,
+            LrSchedulerType::Linear,
+            LrSchedulerType::Cosine,
         ];
         for schedule in schedules {
             for (warmup_steps, total_steps) in [(0, 1), (1, 1), (1, 2), (4, 24), (9, 9), (30, 7)] {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use burn::tensor::Device;
 use tooltune_agents::flat::{FlattenOptions, FlattenWhen, OnCollision, RowFlattening};
-use tooltune_agents::{Distractors, GoatOptions, KindWeights, LoopLimits, Method};
+use tooltune_agents::{GoatOptions, KindWeights};
 use tooltune_kernels::{AdamW, ComputeDtype, Distillation, multiplies_bf16};
 use tooltune_rows::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
 use tooltune_rows::text::{self, MaskConfig, PrepareOptions};
@@ -13,7 +13,7 @@ use crate::config::{self, Config};
 use crate::error::Error;
 use crate::eval::generate::GenerationOptions;
 use crate::models::minilm::EmbeddingHead;
-use crate::optim::{LearningRateSchedule, Schedule};
+use crate::optim::LearningRateSchedule;
 use crate::retriever::{Direction, InfoNce};
 
 /// The format of the rows; `None` for trajectories, which are expanded to rows, and where it is not
@@ -57,27 +57,12 @@ pub fn on_collision(collisions: config::FlattenCollisions) -> OnCollision {
 
 /// The `[goat]` table.
 pub fn goat(config: &config::GoatConfig) -> GoatOptions {
-    let method = match config.method {
-        config::GoatMethod::Global => Method::Global,
-        config::GoatMethod::React => Method::React,
-        config::GoatMethod::GlobalId => Method::GlobalId,
-        config::GoatMethod::ReactId => Method::ReactId,
-    };
     GoatOptions {
-        distractors: match config.distractors {
-            config::Distractors::Random => Distractors::Random,
-            config::Distractors::Retriever => Distractors::Retriever,
-        },
+        distractors: config.distractors,
         n_documents: config.n_documents,
         output_limit: config.output_limit,
         truncate: config.truncate.as_ref().map(config::TruncateConfig::shape),
-        limits: LoopLimits {
-            max_calls: config.limits.max_calls,
-            max_steps: config.limits.max_steps,
-            plan_tokens: config.limits.plan_tokens,
-            call_tokens: config.limits.call_tokens,
-            answer_tokens: config.limits.answer_tokens,
-        },
+        limits: config.limits,
         weights: KindWeights {
             plan: config.weights.plan as f32,
             call: config.weights.call as f32,
@@ -85,7 +70,7 @@ pub fn goat(config: &config::GoatConfig) -> GoatOptions {
             decompose: config.weights.decompose as f32,
             answer: config.weights.answer as f32,
         },
-        ..GoatOptions::new(method, &config.documents)
+        ..GoatOptions::new(config.method, &config.documents)
     }
 }
 
@@ -119,23 +104,14 @@ pub fn prepare_options(config: &Config, stop_ids: &[u32]) -> PrepareOptions {
     PrepareOptions {
         mask: mask(&config.mask),
         max_length: config.data.max_length,
-        on_overflow: match config.data.on_overflow {
-            config::OnOverflow::Error => text::OnOverflow::Error,
-            config::OnOverflow::Drop => text::OnOverflow::Drop,
-            config::OnOverflow::Truncate => text::OnOverflow::Truncate,
-        },
+        on_overflow: config.data.on_overflow,
         stop_ids: stop_ids.to_vec(),
     }
 }
 
 fn mask(config: &config::MaskConfig) -> MaskConfig {
     MaskConfig {
-        train_on: match config.train_on {
-            config::TrainOn::Assistant => text::TrainOn::Assistant,
-            config::TrainOn::LastAssistant => text::TrainOn::LastAssistant,
-            config::TrainOn::Completion => text::TrainOn::Completion,
-            config::TrainOn::All => text::TrainOn::All,
-        },
+        train_on: config.train_on,
         weights: config
             .weights
             .iter()
@@ -144,25 +120,10 @@ fn mask(config: &config::MaskConfig) -> MaskConfig {
                 weight: weight.weight as f32,
             })
             .collect(),
-        arguments: match config.arguments {
-            config::ArgumentMask::None => text::ArgumentMask::None,
-            config::ArgumentMask::All => text::ArgumentMask::All,
-            config::ArgumentMask::Fixed => text::ArgumentMask::Fixed,
-            config::ArgumentMask::Derived => text::ArgumentMask::Derived,
-        },
-        straddle: match config.straddle {
-            config::Straddle::Mask => text::Straddle::Mask,
-            config::Straddle::Train => text::Straddle::Train,
-            config::Straddle::Error => text::Straddle::Error,
-        },
-        on_empty: match config.on_empty {
-            config::OnEmpty::Error => text::OnEmpty::Error,
-            config::OnEmpty::Drop => text::OnEmpty::Drop,
-        },
-        on_lost_reasoning: match config.on_lost_reasoning {
-            config::OnLostReasoning::Error => text::OnLostReasoning::Error,
-            config::OnLostReasoning::Keep => text::OnLostReasoning::Keep,
-        },
+        arguments: config.arguments,
+        straddle: config.straddle,
+        on_empty: config.on_empty,
+        on_lost_reasoning: config.on_lost_reasoning,
     }
 }
 
@@ -205,22 +166,13 @@ pub fn adamw(config: &config::TrainConfig) -> AdamW {
     }
 }
 
-fn schedule(config: config::LrSchedulerType) -> Schedule {
-    match config {
-        config::LrSchedulerType::Constant => Schedule::Constant,
-        config::LrSchedulerType::ConstantWithWarmup => Schedule::ConstantWithWarmup,
-        config::LrSchedulerType::Linear => Schedule::Linear,
-        config::LrSchedulerType::Cosine => Schedule::Cosine,
-    }
-}
-
 /// The schedule of a retriever that learns for `total_steps`.
 pub fn retriever_learning_rate(
     config: &config::RetrieverConfig,
     total_steps: u64,
 ) -> LearningRateSchedule {
     LearningRateSchedule {
-        schedule: schedule(config.lr_scheduler_type),
+        schedule: config.lr_scheduler_type,
         peak: config.learning_rate,
         warmup_steps: config::Warmup::Ratio(config.warmup_ratio).steps(total_steps),
         total_steps,
@@ -252,7 +204,7 @@ pub fn info_nce(config: &config::RetrieverConfig, head: EmbeddingHead) -> InfoNc
 /// The schedule of a run of `total_steps`.
 pub fn learning_rate(config: &config::TrainConfig, total_steps: u64) -> LearningRateSchedule {
     LearningRateSchedule {
-        schedule: schedule(config.lr_scheduler_type),
+        schedule: config.lr_scheduler_type,
         peak: config.learning_rate,
         warmup_steps: config.warmup().steps(total_steps),
         total_steps,

@@ -1,5 +1,6 @@
 //! What is learned, as a configuration says it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::DataError;
@@ -23,19 +24,18 @@ pub struct MaskConfig {
     pub on_lost_reasoning: OnLostReasoning,
 }
 
-/// The turns that are learned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Which part of a row is learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrainOn {
-    /// Every assistant turn.
+    /// Every turn of the assistant.
     Assistant,
-    /// The last assistant turn.
+    /// The last turn of the assistant.
     LastAssistant,
-    /// The assistant turns of the completion: the answer of a SLOT or prompt-completion row, the
-    /// last message of a messages row.
+    /// The answer of a slot or prompt-completion row, the last turn of a conversation.
     #[default]
     Completion,
-    /// Every token, the prompt too.
+    /// Every token.
     All,
 }
 
@@ -51,24 +51,24 @@ impl TrainOn {
     }
 }
 
-/// Which argument values of calls are left out of the loss.
+/// Which values in the arguments of calls are left out of the loss.
 ///
 /// Names, argument names, quotes, brackets and the end of the turn are learned in any case.
 ///
 /// # Source
 ///
 /// GOAT, appendix H, which masks all of them; the other choices are for comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArgumentMask {
-    /// None: calls are learned as they are.
+    /// None: all are learned.
     #[default]
     None,
-    /// Every value.
+    /// All.
     All,
-    /// Those that the user gave.
+    /// Those that stand in the query.
     Fixed,
-    /// Those that came from earlier results.
+    /// Those that came from an earlier call.
     Derived,
 }
 
@@ -93,38 +93,38 @@ pub struct SpanWeight {
     pub weight: f32,
 }
 
-/// What becomes of a token that crosses the border of a span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What a token counts as that lies on the border of a weighted span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Straddle {
-    /// It takes the smaller of the two weights on either side of the border.
+    /// It takes the smaller of the weights on the two sides.
     #[default]
     Mask,
     /// It takes the larger of the two.
     Train,
-    /// The row is an error.
+    /// The run does not start.
     Error,
 }
 
-/// What becomes of a row in which nothing is learned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What happens to a row without a single learned token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnEmpty {
-    /// It is an error.
+    /// The run does not start.
     #[default]
     Error,
-    /// It is dropped and listed in the report.
+    /// The row is left out and counted.
     Drop,
 }
 
-/// What becomes of a row in which the template leaves out the reasoning of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What happens to a row with a learned turn whose reasoning the template leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnLostReasoning {
-    /// It is an error.
+    /// The run does not start.
     #[default]
     Error,
-    /// The row is kept, and the turns without their reasoning are not learned.
+    /// The turns without their reasoning are not learned, and counted.
     Keep,
 }
 

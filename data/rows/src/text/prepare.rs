@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::conversation::Role;
@@ -14,16 +15,16 @@ use super::template::{ChatTemplate, RenderedText};
 use super::tokenizer::{Encoded, Tokenizer};
 use crate::faults::Faults;
 
-/// What becomes of a row with more than `max_length` tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What happens to a row that is longer than `data.max_length`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnOverflow {
-    /// It is an error.
+    /// The run does not start.
     #[default]
     Error,
-    /// It is dropped and listed in the report.
+    /// The row is left out and counted.
     Drop,
-    /// Its end is cut off, which teaches answers without an end.
+    /// The row is cut at its end, which teaches answers without one.
     Truncate,
 }
 

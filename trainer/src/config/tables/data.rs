@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use tooltune_rows::text::TemplateDate;
+use tooltune_rows::text::{OnOverflow, TemplateDate};
 
 use super::settings::settings;
-use crate::config::enums::{DataFormat, Flatten, FlattenCollisions, OnOverflow, Packing};
+use crate::config::enums::{DataFormat, Flatten, FlattenCollisions, Packing};
 use crate::config::template_kwargs::TemplateKwargs;
 
 settings! {
@@ -15,7 +15,7 @@ settings! {
         #[schemars(extend("x-kind" = "path"))]
         pub train: Vec<PathBuf>,
         /// JSON Lines files to evaluate on.
-        #[schemars(extend("x-kind" = "path"))]
+        #[schemars(extend("x-on-resume" = "safe", "x-kind" = "path"))]
         pub eval: Vec<PathBuf>,
         /// The shape of the rows: "messages", "sharegpt", "prompt-completion", "alpaca", "xlam",
         /// "slot", "goat", or "auto", which reads it off the first row of each file; see

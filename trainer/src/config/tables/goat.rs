@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use tooltune_agents::truncation::{MAX_DEPTH, MAX_ITEMS, PruneOptions, ShapeOptions};
+use tooltune_agents::{Distractors, LoopLimits, Method};
 
 use super::services::{ExecutorConfig, JudgeConfig};
 use super::settings::settings;
-use crate::config::enums::{Distractors, GoatMethod};
 
 settings! {
     /// How trajectories become rows.
@@ -15,7 +15,7 @@ settings! {
         #[schemars(extend("x-kind" = "path"))]
         pub documents: PathBuf,
         /// How the model is prompted; see [data.md](data.md).
-        pub method: GoatMethod = GoatMethod::Global,
+        pub method: Method = Method::Global,
         /// Which documents stand beside the gold ones in a training prompt: "random", or
         /// "retriever" for those that it ranks highest.
         pub distractors: Distractors = Distractors::Random,
@@ -30,12 +30,15 @@ settings! {
         /// How much each kind of example counts.
         pub weights: KindWeights,
         /// How far agents go that are evaluated.
+        #[schemars(extend("x-on-resume" = "safe"))]
         pub limits: LoopLimits,
         /// What answers the calls of agents; the invented APIs of `tooltune data synth goat` by
         /// default.
+        #[schemars(extend("x-on-resume" = "safe"))]
         pub executor: ExecutorConfig,
         /// The model behind an endpoint that says which queries are solved; by default the facts of
         /// the trajectories say it.
+        #[schemars(extend("x-on-resume" = "safe"))]
         pub judge: Option<JudgeConfig>,
     }
 }
@@ -58,27 +61,6 @@ settings! {
         /// Answers.
         #[schemars(range(min = 0.0))]
         pub answer: f64 = 1.0,
-    }
-}
-
-settings! {
-    /// How far agents go that are evaluated.
-    pub struct LoopLimits {
-        /// Calls of a plan that are made.
-        #[schemars(range(min = 1))]
-        pub max_calls: usize = tooltune_agents::LoopLimits::default().max_calls,
-        /// Steps, or sub-queries, of a loop without a plan; GOAT's number.
-        #[schemars(range(min = 1))]
-        pub max_steps: usize = tooltune_agents::LoopLimits::default().max_steps,
-        /// Tokens of a plan or of sub-queries.
-        #[schemars(range(min = 1))]
-        pub plan_tokens: usize = tooltune_agents::LoopLimits::default().plan_tokens,
-        /// Tokens of a call.
-        #[schemars(range(min = 1))]
-        pub call_tokens: usize = tooltune_agents::LoopLimits::default().call_tokens,
-        /// Tokens of an answer, and of a step, which may be one.
-        #[schemars(range(min = 1))]
-        pub answer_tokens: usize = tooltune_agents::LoopLimits::default().answer_tokens,
     }
 }
 

@@ -2,9 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tooltune_rows::text::{ArgumentMask, OnEmpty, OnLostReasoning, Straddle, TrainOn};
 
 use super::settings::settings;
-use crate::config::enums::{ArgumentMask, OnEmpty, OnLostReasoning, Span, Straddle, TrainOn};
+use crate::config::enums::Span;
 
 settings! {
     /// Which tokens are learned, and how much.

@@ -23,7 +23,7 @@ use settings::settings;
 pub use checkpoint::CheckpointConfig;
 pub use data::DataConfig;
 pub use eval::EvalConfig;
-pub use goat::{GoatConfig, KindWeights, LoopLimits, TruncateConfig};
+pub use goat::{GoatConfig, KindWeights, TruncateConfig};
 pub use log::LogConfig;
 pub(crate) use lora::ALL_LINEAR;
 pub use lora::LoraConfig;
@@ -41,7 +41,7 @@ settings! {
     /// A tooltune config file.
     pub struct Config {
         /// Where to compute: "cpu", "cuda" or "cuda:1"; `--device` wins over it.
-        #[schemars(with = "String", extend("x-kind" = "device"))]
+        #[schemars(with = "String", extend("x-on-resume" = "safe", "x-kind" = "device"))]
         pub device: Device = Device::Cpu,
         /// The base model.
         pub model: Option<BaseModelSettings>,
@@ -58,10 +58,13 @@ settings! {
         /// Optimizer, schedule and length of the run.
         pub train: TrainConfig,
         /// Evaluation while training; without this table there is none.
+        #[schemars(extend("x-on-resume" = "safe"))]
         pub eval: EvalConfig,
         /// When the run is saved.
+        #[schemars(extend("x-on-resume" = "safe"))]
         pub checkpoint: CheckpointConfig,
         /// Where metrics go.
+        #[schemars(extend("x-on-resume" = "safe"))]
         pub log: LogConfig,
     }
 }

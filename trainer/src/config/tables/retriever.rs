@@ -17,11 +17,11 @@ settings! {
         pub train: Option<RetrieverData>,
         /// Files of pairs whose queries it is evaluated on; in a run with trajectories those of
         /// `data.eval`, unless this is set.
-        #[schemars(extend("x-kind" = "path"))]
+        #[schemars(extend("x-on-resume" = "safe", "x-kind" = "path"))]
         pub eval: Vec<PathBuf>,
         /// Further documents that evaluation searches among: texts, or API documents; trajectories
         /// bring those of `goat.documents`.
-        #[schemars(extend("x-kind" = "path"))]
+        #[schemars(extend("x-on-resume" = "safe", "x-kind" = "path"))]
         pub documents: Option<PathBuf>,
         /// Passes over the pairs; may be a fraction, and at most 100,000. Excludes `max_steps`.
         #[schemars(range(max = 1e5), extend("exclusiveMinimum" = 0))]

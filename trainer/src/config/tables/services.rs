@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tooltune_checkpoints::adapter::Patterns;
+use tooltune_rows::tools::ApiBankSet;
 
 use super::settings::settings;
-use crate::config::enums::{ExecutorKind, RecordedSet};
+use crate::config::enums::ExecutorKind;
 
 settings! {
     /// What answers the calls of agents.
@@ -18,7 +19,7 @@ settings! {
         #[schemars(extend("x-kind" = "path"))]
         pub recorded: PathBuf,
         /// For "replay": which rows count by their field `set`.
-        pub set: RecordedSet = RecordedSet::All,
+        pub set: ApiBankSet = ApiBankSet::All,
         /// For "canned": JSON Lines of `{"api", "response"}`.
         #[schemars(extend("x-kind" = "path"))]
         pub responses: PathBuf,

@@ -12,7 +12,7 @@ settings! {
     pub struct TrainConfig {
         /// Required. The run directory: one that is not there, is empty or holds a run; it may hold
         /// evaluations (`eval/`) before.
-        #[schemars(extend("x-kind" = "output"))]
+        #[schemars(extend("x-on-resume" = "safe", "x-kind" = "output"))]
         pub output_dir: PathBuf,
         /// Passes over the training rows; may be a fraction, and at most 100,000. Excludes
         /// `max_steps`.
@@ -64,7 +64,7 @@ settings! {
         /// fit in half of the memory that is free when the run begins, and at most twice what the
         /// weights take; on a GPU as many as fit in nine tenths of its free memory beside the
         /// weights and a step that keeps none.
-        #[schemars(extend("x-bool" = ["none", "full"]))]
+        #[schemars(extend("x-on-resume" = "safe", "x-bool" = ["none", "full"]))]
         pub gradient_checkpointing: GradientCheckpointing =
             GradientCheckpointing::Mode(CheckpointingMode::Auto),
         /// Share of the loss that pulls the model towards what it was without its adapter, from 0
@@ -75,10 +75,10 @@ settings! {
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub self_distillation_temperature: f64 = 1.0,
         /// Steps in a row with a non-finite loss or gradient after which the run stops.
-        #[schemars(range(min = 1))]
+        #[schemars(range(min = 1), extend("x-on-resume" = "safe"))]
         pub max_nonfinite: usize = 3,
         /// Optimizer steps between two lines of metrics.
-        #[schemars(range(min = 1))]
+        #[schemars(range(min = 1), extend("x-on-resume" = "safe"))]
         pub logging_steps: u64 = 10,
     }
 }

@@ -170,6 +170,42 @@ fn the_tables_of_the_guide_are_made_from_the_settings() {
 }
 
 #[test]
+fn the_guide_names_the_settings_that_a_run_may_be_resumed_with() {
+    let (mut keys, mut tables) = (Vec::new(), Vec::new());
+    for (path, table) in all_tables()
+        .into_iter()
+        .filter(|(path, _)| !path.contains('.'))
+    {
+        for (key, setting) in table["properties"].as_object().expect("a table") {
+            let dot = if path.is_empty() { "" } else { "." };
+            let path = format!("{path}{dot}{key}");
+            match target_of(setting).get("properties") {
+                _ if setting["x-on-resume"] != "safe" => {}
+                None => keys.push(format!("`{path}`")),
+                Some(_) => tables.push(format!("`[{path}]`")),
+            }
+        }
+    }
+    let guide = include_str!("../../../../docs/config.md");
+    let line = guide
+        .lines()
+        .find(|line| line.starts_with("These may differ: "));
+    let mut told: Vec<&str> = line
+        .expect("the line")
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .collect();
+    let mut marked: Vec<String> = keys.into_iter().chain(tables).collect();
+    marked
+        .iter_mut()
+        .for_each(|path| *path = path.trim_matches('`').to_owned());
+    told.sort_unstable();
+    marked.sort_unstable();
+    assert_eq!(told, marked);
+}
+
+#[test]
 fn comments_of_presets_offer_words_that_their_setting_takes() {
     let tables = all_tables();
     let mut n_checked = 0;

@@ -5,14 +5,15 @@
 
 mod eval;
 
+use tooltune_agents::Distractors;
 use tooltune_agents::truncation::check_filter;
 use tooltune_checkpoints::adapter::TargetModules;
 use tooltune_endpoint::http::without_secrets;
 
 use super::did_you_mean;
 use super::enums::{
-    CheckpointingMode, DataFormat, Distractors, EvalStrategy, ExecutorKind, Flatten,
-    GradientCheckpointing, LrSchedulerType, Packing, RetrieverData, Suite,
+    CheckpointingMode, DataFormat, EvalStrategy, ExecutorKind, Flatten, GradientCheckpointing,
+    LrSchedulerType, Packing, RetrieverData, Suite,
 };
 use super::read::Findings;
 use super::schema;
@@ -108,7 +109,7 @@ impl Rules<'_> {
             let help = "name a folder of Hugging Face files or a GGUF file";
             self.missing("model.model_name_or_path", help);
         }
-        if self.has_model || self.is_typed("data") {
+        if self.has_model || self.findings.is_read("data") {
             let help = "list the JSON Lines files to learn from: train = [\"data/train.jsonl\"]";
             self.missing("data.train", help);
         }

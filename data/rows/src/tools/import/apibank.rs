@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::tools::document::{ApiDocument, ApiParameter};
@@ -18,14 +20,17 @@ use crate::tools::source::{JsonLines, read_json, read_text};
 const LAYOUT: &str = "an API-Bank document needs name, description and input_parameters";
 
 /// Which of API-Bank's APIs are meant: four names stand in both sets, with different meanings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ApiBankSet {
     /// All of both sets; where the four names are told apart, they are `lv1_lv2/NAME` and
     /// `lv3/NAME`.
+    #[serde(rename = "all")]
     All,
-    /// `lv1_lv2`: the APIs of levels 1 and 2.
+    /// The APIs of levels 1 and 2.
+    #[serde(rename = "lv1_lv2")]
     Levels1And2,
-    /// `lv3`: the APIs of level 3.
+    /// The APIs of level 3.
+    #[serde(rename = "lv3")]
     Level3,
 }
 
