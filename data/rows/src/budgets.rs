@@ -79,6 +79,10 @@ pub const TOKENIZER_TEXT_BYTES: usize = 32 << 20;
 /// Unicode's own forms reach eighteen.
 pub const TOKENIZER_PIECE_BYTES: usize = 1 << 20;
 
+/// The most bytes that one step of a normalizer may make of such a piece, at worst: they are held
+/// before they are counted, each with its place, which takes sixteen times as much.
+pub const TOKENIZER_STEP_BYTES: usize = 16 << 20;
+
 /// The most characters of a word that a WordPiece model looks at, with the square of which its time
 /// grows. BERT's models have 100.
 pub const TOKENIZER_WORD_CHARS: usize = 256;
@@ -131,6 +135,20 @@ pub const STEP_REMAINDERS: u32 = 5_000;
 
 /// How often parts of a schema with an `$id` are compiled: each anew for each way that leads to it.
 pub const COMPILED_RESOURCES: usize = 2_000;
+
+/// Bytes of the ways to all parts of a schema, which its validator keeps. A schema of 100,000
+/// properties has 4 MiB.
+pub const SCHEMA_PLACE_BYTES: usize = 64 << 20;
+
+/// Parts of a schema that is made flat, references followed: twenty can describe a million.
+pub const FLAT_PARTS: usize = 20_000;
+
+/// Properties of a flat schema.
+pub const FLAT_LEAVES: usize = 10_000;
+
+/// Bytes of the names of a flat schema, and of the parts that it is made of, each with the way to it;
+/// both are held some five times over. A schema of 10,000 leaves has 2 MiB.
+pub const FLAT_BYTES: usize = 16 << 20;
 
 /// Patterns of one schema.
 pub const SCHEMA_PATTERNS: usize = 10_000;

@@ -11,9 +11,6 @@ use super::inline::inlined;
 use super::names::{OnCollision, flat_names};
 use super::shape::{Field, allows_null, placed_leaves, root_fields};
 
-/// The most leaves that a flat schema is made of.
-const MAX_LEAVES: usize = 10_000;
-
 /// How a schema is flattened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -76,7 +73,7 @@ impl FlatSchema {
     pub fn new(schema: &Value, options: &FlattenOptions) -> Result<Self, FlatError> {
         let nested = inlined(schema)?;
         let fields = root_fields(&nested, options.slots)?;
-        let placed = placed_leaves(&fields, MAX_LEAVES)?;
+        let placed = placed_leaves(&fields, &options.separator)?;
         let names = flat_names(&placed, &options.separator, options.on_collision)?;
         let mut properties = Map::new();
         let mut required = Vec::new();

@@ -6,14 +6,13 @@
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
+use tooltune_rows::budgets::{FLAT_BYTES, FLAT_PARTS};
 
 use super::error::FlatError;
+use super::extent::{n_bytes, too_many_bytes};
 
 /// The deepest nesting that is read, references followed: that of a JSON text.
 const MAX_LEVELS: usize = tooltune_rows::json::MAX_LEVELS;
-
-/// The most parts that a schema is expanded to.
-const MAX_PARTS: usize = 20_000;
 
 /// Keywords that hold one schema, or in older drafts a list of them.
 const ONE: [&str; 12] = [
@@ -67,6 +66,7 @@ pub(super) fn inlined(root: &Value) -> Result<Value, FlatError> {
         open: vec![root],
         pointer: Vec::new(),
         n_parts: 0,
+        n_bytes: 0,
     };
     inliner.schema(root, 0)
 }
@@ -78,6 +78,8 @@ struct Inliner<'s> {
     /// Where the walk stands in the expanded schema.
     pointer: Vec<String>,
     n_parts: usize,
+    /// Bytes of what was copied, and of the ways to the parts.
+    n_bytes: usize,
 }
 
 impl<'s> Inliner<'s> {
@@ -96,12 +98,13 @@ impl<'s> Inliner<'s> {
                 max: MAX_LEVELS,
             });
         }
-        if self.n_parts > MAX_PARTS {
+        if self.n_parts > FLAT_PARTS {
             return Err(FlatError::TooLarge {
                 what: "parts",
-                max: MAX_PARTS,
+                max: FLAT_PARTS,
             });
         }
+        self.spend(self.pointer.iter().map(|step| step.len() + 1).sum())?;
         let keywords = match schema {
             Value::Bool(_) => return Ok(schema.clone()),
             Value::Object(keywords) => keywords,
@@ -141,7 +144,7 @@ impl<'s> Inliner<'s> {
                     self.pointer.push(name.clone());
                     // A dependency may also be a list of names.
                     let schema = match schema {
-                        Value::Array(_) if keyword == "dependencies" => schema.clone(),
+                        Value::Array(_) if keyword == "dependencies" => self.copied(schema)?,
                         schema => self.schema(schema, level + 1)?,
                     };
                     expanded.insert(name.clone(), schema);
@@ -167,7 +170,20 @@ impl<'s> Inliner<'s> {
                 pointer: self.here(),
                 reason: "the branches must be an array of schemas",
             }),
-            literal => Ok(literal.clone()),
+            literal => self.copied(literal),
+        }
+    }
+
+    fn copied(&mut self, literal: &Value) -> Result<Value, FlatError> {
+        self.spend(n_bytes(literal))?;
+        Ok(literal.clone())
+    }
+
+    fn spend(&mut self, n_bytes: usize) -> Result<(), FlatError> {
+        self.n_bytes += n_bytes;
+        match self.n_bytes > FLAT_BYTES {
+            true => Err(too_many_bytes()),
+            false => Ok(()),
         }
     }
 

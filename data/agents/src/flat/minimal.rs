@@ -1,8 +1,10 @@
 //! The flattener of the post, as it stands there, to compare with.
 
 use serde_json::{Map, Value, json};
+use tooltune_rows::budgets::FLAT_BYTES;
 
 use super::error::FlatError;
+use super::extent::too_many_bytes;
 
 /// Nested levels that are followed: those of a JSON text.
 const MAX_LEVELS: usize = tooltune_rows::json::MAX_LEVELS;
@@ -15,18 +17,24 @@ const MAX_LEVELS: usize = tooltune_rows::json::MAX_LEVELS;
 /// # Errors
 ///
 /// - a property is not described by an object, where the post's code would fail, too
-/// - the schema is too deep
+/// - the schema is too deep, or its names take more than [`FLAT_BYTES`]
 pub fn flatten_minimal(schema: &Value) -> Result<Value, FlatError> {
-    let mut properties = Map::new();
-    collect(schema, "", 0, &mut properties)?;
-    Ok(json!({"type": "object", "properties": properties}))
+    let mut flat = Flat::default();
+    collect(schema, "", 0, &mut flat)?;
+    Ok(json!({"type": "object", "properties": flat.properties}))
+}
+
+#[derive(Default)]
+struct Flat {
+    properties: Map<String, Value>,
+    name_bytes: usize,
 }
 
 fn collect(
     schema: &Value,
     prefix: &str,
     level: usize,
-    flat: &mut Map<String, Value>,
+    flat: &mut Flat,
 ) -> Result<(), FlatError> {
     if level > MAX_LEVELS {
         return Err(FlatError::TooDeep {
@@ -50,6 +58,10 @@ fn collect(
         } else {
             format!("{prefix}_{key}")
         };
+        flat.name_bytes += name.len();
+        if flat.name_bytes > FLAT_BYTES {
+            return Err(too_many_bytes());
+        }
         let Value::Object(keywords) = property else {
             return Err(FlatError::BadSchema {
                 pointer: name,
@@ -60,7 +72,7 @@ fn collect(
         if is_object && keywords.get("properties").is_some_and(|p| !p.is_null()) {
             collect(property, &name, level + 1, flat)?;
         } else {
-            flat.insert(name, property.clone());
+            flat.properties.insert(name, property.clone());
         }
     }
     Ok(())

@@ -4,9 +4,11 @@
 //! "a city, if there is an address".
 
 use serde_json::{Map, Value};
+use tooltune_rows::budgets::FLAT_BYTES;
 use tooltune_rows::json::PathStep;
 
 use super::error::FlatError;
+use super::extent::{path_bytes, too_many_bytes};
 use super::flatten::FlatSchema;
 use super::shape::{allows_null, required_names};
 
@@ -19,6 +21,7 @@ impl FlatSchema {
     /// # Errors
     ///
     /// - a `required` of the schema is no array of names
+    /// - the paths take more than [`FLAT_BYTES`]
     pub fn missing_required(
         &self,
         arguments: &Map<String, Value>,
@@ -33,6 +36,7 @@ impl FlatSchema {
 struct Search {
     path: Vec<PathStep>,
     missing: Vec<Vec<PathStep>>,
+    n_bytes: usize,
 }
 
 impl Search {
@@ -49,6 +53,10 @@ impl Search {
                 .get(name)
                 .is_some_and(|value| !value.is_null() || property(name).is_none_or(allows_null));
             if !is_given {
+                self.n_bytes += path_bytes(&self.path) + name.len();
+                if self.n_bytes > FLAT_BYTES {
+                    return Err(too_many_bytes());
+                }
                 let mut path = self.path.clone();
                 path.push(PathStep::Key(name.to_owned()));
                 self.missing.push(path);

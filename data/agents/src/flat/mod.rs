@@ -17,6 +17,7 @@
 mod advice;
 mod arguments;
 mod error;
+mod extent;
 mod flatten;
 mod inline;
 mod minimal;

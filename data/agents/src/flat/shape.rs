@@ -5,9 +5,11 @@
 //! lists, free-form objects and lists of scalars are leaves, kept word for word.
 
 use serde_json::{Map, Value};
+use tooltune_rows::budgets::{FLAT_BYTES, FLAT_LEAVES};
 use tooltune_rows::json::PathStep;
 
 use super::error::FlatError;
+use super::extent::{n_bytes, path_bytes, too_many_bytes};
 
 /// What becomes of one part of a schema.
 #[derive(Debug, Clone, PartialEq)]
@@ -201,15 +203,16 @@ pub(super) struct PlacedLeaf<'s> {
 ///
 /// # Errors
 ///
-/// - there are more than `max`
-pub(super) fn placed_leaves(
-    fields: &[Field],
-    max: usize,
-) -> Result<Vec<PlacedLeaf<'_>>, FlatError> {
+/// - there are more than [`FLAT_LEAVES`], or they and their names take more than [`FLAT_BYTES`]
+pub(super) fn placed_leaves<'s>(
+    fields: &'s [Field],
+    separator: &str,
+) -> Result<Vec<PlacedLeaf<'s>>, FlatError> {
     let mut collector = Collector {
         path: Vec::new(),
         leaves: Vec::new(),
-        max,
+        separator_bytes: separator.len(),
+        n_bytes: 0,
     };
     collector.collect(fields, true)?;
     Ok(collector.leaves)
@@ -218,7 +221,9 @@ pub(super) fn placed_leaves(
 struct Collector<'s> {
     path: Vec<PathStep>,
     leaves: Vec<PlacedLeaf<'s>>,
-    max: usize,
+    separator_bytes: usize,
+    /// Bytes of the names and schemas of the leaves.
+    n_bytes: usize,
 }
 
 impl<'s> Collector<'s> {
@@ -247,11 +252,16 @@ impl<'s> Collector<'s> {
     }
 
     fn push(&mut self, schema: &'s Value, is_required: bool) -> Result<(), FlatError> {
-        if self.leaves.len() >= self.max {
+        if self.leaves.len() >= FLAT_LEAVES {
             return Err(FlatError::TooLarge {
                 what: "leaves",
-                max: self.max,
+                max: FLAT_LEAVES,
             });
+        }
+        let name_bytes = path_bytes(&self.path) + self.separator_bytes * self.path.len();
+        self.n_bytes += name_bytes + n_bytes(schema);
+        if self.n_bytes > FLAT_BYTES {
+            return Err(too_many_bytes());
         }
         self.leaves.push(PlacedLeaf {
             path: self.path.clone(),

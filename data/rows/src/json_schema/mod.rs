@@ -13,6 +13,7 @@
 mod compile;
 mod counted;
 mod memory;
+mod places;
 mod strict_keys;
 mod unique;
 mod ways;
@@ -29,6 +30,7 @@ use serde_json::Value;
 
 use self::compile::{PATTERN_BYTES, compiled, pattern_cost};
 use self::counted::{Allowance, Counted, CountedValue, within};
+use self::places::must_have_short_places;
 pub use self::strict_keys::{declared_keys, strict_keys};
 use self::ways::{Ways, ways};
 use crate::budgets::{
@@ -105,8 +107,9 @@ impl BoundedValidator {
     /// - the schema is neither an object nor a boolean, or breaks its draft's meta-schema
     /// - a reference leads nowhere or outside the schema, or a pattern is no regular expression
     /// - its branches multiply so that validating would not come to an end, its resources so that
-    ///   compiling would not, or its patterns are too many
+    ///   compiling would not, its patterns are too many, or its places too long
     pub fn new(schema: &Value) -> Result<Self, SchemaFault> {
+        must_have_short_places(schema)?;
         let ways = ways(schema).map_err(|reason| SchemaFault {
             pointer: String::new(),
             reason,

@@ -5,6 +5,8 @@
 //! The rule is applied to every schema object, under `not` and `if` too, where it can change
 //! what the author meant; it is a second number beside the plain one, never the only one.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 /// Keywords whose value is data, not a schema.
@@ -90,13 +92,10 @@ fn rewritten_keyword(keyword: &str, value: &Value, declared: Declared) -> Value 
 /// What was required already, then every declared key.
 fn required_keys(keywords: &Map<String, Value>, properties: &Map<String, Value>) -> Value {
     let before = keywords.get("required").and_then(Value::as_array);
-    let mut keys: Vec<Value> = before.cloned().unwrap_or_default();
-    for key in properties.keys() {
-        if !keys.iter().any(|known| known == key) {
-            keys.push(json!(key));
-        }
-    }
-    Value::Array(keys)
+    let before = before.map(Vec::as_slice).unwrap_or_default();
+    let known: HashSet<&str> = before.iter().filter_map(Value::as_str).collect();
+    let declared = properties.keys().filter(|key| !known.contains(key.as_str()));
+    before.iter().cloned().chain(declared.map(|key| json!(key))).collect()
 }
 
 #[cfg(test)]

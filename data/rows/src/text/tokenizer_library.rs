@@ -9,7 +9,9 @@
 
 use std::path::Path;
 
-use serde::de::IgnoredAny;
+use base64::Engine as _;
+use serde::Deserialize;
+use serde_json::Value;
 use tokenizers::{
     DecoderWrapper, Encoding, ModelWrapper, NormalizedString, Normalizer as _, NormalizerWrapper,
     PreTokenizerWrapper,
@@ -18,7 +20,8 @@ use tokenizers::{
 use super::error::DataError;
 use crate::budgets::{
     TEMPLATE_TEXT_BYTES, TOKENIZER_BYTES, TOKENIZER_GROWTH, TOKENIZER_LEVELS,
-    TOKENIZER_PIECE_BYTES, TOKENIZER_STEPS, TOKENIZER_TEXT_BYTES, TOKENIZER_WORD_CHARS,
+    TOKENIZER_PIECE_BYTES, TOKENIZER_STEP_BYTES, TOKENIZER_STEPS, TOKENIZER_TEXT_BYTES,
+    TOKENIZER_WORD_CHARS,
 };
 use crate::contained::contained;
 use crate::regular_file;
@@ -57,8 +60,9 @@ impl Library {
                  (TOKENIZER_LEVELS in docs/limits.md)"
             )));
         }
-        serde_json::from_slice::<IgnoredAny>(&bytes)
+        let parts: Parts = serde_json::from_slice(&bytes)
             .map_err(|error| refused(format!("no JSON: {error}")))?;
+        must_hold_whole_maps(&parts.normalizer).map_err(refused)?;
         let read = contained(|| tokenizers::Tokenizer::from_bytes(bytes));
         let inner = read
             .map_err(|panicked| refused(format!("the tokenizers library fails on it: {panicked}")))?
@@ -181,6 +185,27 @@ impl Library {
         DataError::Tokenize { reason }
     }
 
+    /// Refuses a step that would make very much of a piece before it does.
+    fn must_do_a_short_step(
+        &self,
+        step: &NormalizerWrapper,
+        n_bytes: usize,
+    ) -> Result<(), DataError> {
+        let most = match (step, growth_of_step(step)) {
+            (NormalizerWrapper::Prepend(prepend), _) => n_bytes + prepend.prepend.len(),
+            // What cannot be told is measured when it is done.
+            (_, usize::MAX) => return Ok(()),
+            (_, growth) => n_bytes.saturating_mul(growth),
+        };
+        if most <= TOKENIZER_STEP_BYTES {
+            return Ok(());
+        }
+        Err(self.failed(format!(
+            "a step of its normalizer may make {most} bytes of {n_bytes}, and the limit is \
+             {TOKENIZER_STEP_BYTES} (TOKENIZER_STEP_BYTES in docs/limits.md)"
+        )))
+    }
+
     fn must_stay_short(&self, text: &str) -> Result<(), DataError> {
         if text.len() > TEMPLATE_TEXT_BYTES {
             return Err(self.failed(format!(
@@ -201,6 +226,7 @@ impl Library {
         for piece in pieces(text) {
             let mut normalized = NormalizedString::from(piece);
             for step in &steps {
+                self.must_do_a_short_step(step, normalized.len())?;
                 self.run(|| step.normalize(&mut normalized))?;
                 let too_much = if normalized.len() > TOKENIZER_PIECE_BYTES {
                     Some((TOKENIZER_PIECE_BYTES, piece, "TOKENIZER_PIECE_BYTES"))
@@ -220,6 +246,35 @@ impl Library {
             n_bytes += normalized.len();
         }
         Ok(())
+    }
+}
+
+/// What is looked at of a `tokenizer.json` before the library reads it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Parts {
+    normalizer: Value,
+}
+
+/// Refuses maps of SentencePiece that end before the trie which they announce: the library asks for
+/// the memory of all of it before it looks.
+fn must_hold_whole_maps(normalizer: &Value) -> Result<(), String> {
+    match normalizer {
+        Value::Array(steps) => steps.iter().try_for_each(must_hold_whole_maps),
+        Value::Object(fields) => {
+            let map = fields.get("precompiled_charsmap").and_then(Value::as_str);
+            if let Some(blob) = map.and_then(decoded) {
+                let n_bytes = blob.len().saturating_sub(4);
+                if let Some(asked) = trie_bytes(&blob).filter(|asked| *asked > n_bytes) {
+                    return Err(format!(
+                        "its precompiled_charsmap announces a trie of {asked} bytes, and {n_bytes} \
+                         follow"
+                    ));
+                }
+            }
+            fields.values().try_for_each(must_hold_whole_maps)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -304,7 +359,12 @@ fn growth_of_normalizer(tokenizer: &tokenizers::Tokenizer) -> usize {
     if let Some(normalizer) = tokenizer.get_normalizer() {
         flatten_normalizers(normalizer, &mut steps);
     }
-    let factors = steps.into_iter().map(|step| match step {
+    let factors = steps.into_iter().map(growth_of_step);
+    factors.fold(1, usize::saturating_mul)
+}
+
+fn growth_of_step(step: &NormalizerWrapper) -> usize {
+    match step {
         // Between any two bytes a pattern may find nothing, which is replaced.
         NormalizerWrapper::Replace(replace) => replace.content.len() + 1,
         NormalizerWrapper::Prepend(prepend) => prepend.prepend.len() + 1,
@@ -314,8 +374,7 @@ fn growth_of_normalizer(tokenizer: &tokenizers::Tokenizer) -> usize {
         NormalizerWrapper::Precompiled(map) => longest_replacement(map),
         NormalizerWrapper::Sequence(_) => usize::MAX,
         _ => 3,
-    });
-    factors.fold(1, usize::saturating_mul)
+    }
 }
 
 /// The longest text that a map of SentencePiece puts in the place of a character.
@@ -325,19 +384,24 @@ fn growth_of_normalizer(tokenizer: &tokenizers::Tokenizer) -> usize {
 /// sentencepiece, `src/normalizer.cc`, `DecodePrecompiledCharsMap`: the size of a trie, the trie,
 /// and the texts, each of which ends with a zero.
 fn longest_replacement(map: &impl serde::Serialize) -> usize {
-    use base64::Engine as _;
     let longest = || {
         let value = serde_json::to_value(map).ok()?;
-        let blob = value.get("precompiled_charsmap")?.as_str()?;
-        let blob = base64::engine::general_purpose::STANDARD
-            .decode(blob)
-            .ok()?;
-        let size = u32::from_le_bytes(blob.get(..4)?.try_into().ok()?);
-        let texts = blob.get(4 + usize::try_from(size).ok()?..)?;
+        let blob = decoded(value.get("precompiled_charsmap")?.as_str()?)?;
+        let texts = blob.get(trie_bytes(&blob)?.checked_add(4)?..)?;
         texts.split(|byte| *byte == 0).map(<[u8]>::len).max()
     };
     // What cannot be told is measured on each text.
     longest().map_or(usize::MAX, |longest| longest + 1)
+}
+
+fn decoded(map: &str) -> Option<Vec<u8>> {
+    base64::engine::general_purpose::STANDARD.decode(map).ok()
+}
+
+/// The size of the trie that a map of SentencePiece announces.
+fn trie_bytes(blob: &[u8]) -> Option<usize> {
+    let size = u32::from_le_bytes(blob.get(..4)?.try_into().ok()?);
+    usize::try_from(size).ok()
 }
 
 fn growth_of_pre_tokenizer(step: &PreTokenizerWrapper) -> usize {

@@ -141,7 +141,8 @@ impl RankedGold {
                 (tie.n_gold * tie.n_within(k)) as f64 / tie.n as f64
             })
             .sum();
-        found / self.n_gold as f64
+        // Zero is added because the sum of nothing is -0.
+        (found + 0.0) / self.n_gold as f64
     }
 
     /// Share of the gold documents among as many as there are gold ones; precision is the same.
@@ -172,9 +173,10 @@ impl RankedGold {
         };
         let ranks = first.n_above + 1..=k;
         let places = ranks.zip(first.first_gold());
-        places
+        let expected: f64 = places
             .map(|(rank, probability)| probability / rank as f64)
-            .sum()
+            .sum();
+        expected + 0.0
     }
 
     /// Discounted gain of the first `k` over that of the best ranking possible; gains are 0 and 1.
@@ -186,7 +188,10 @@ impl RankedGold {
         };
         let found: f64 = self.ties.iter().map(of_tie).sum();
         let best: f64 = (1..=self.n_gold.min(k)).map(gain).sum();
-        if best == 0.0 { 0.0 } else { found / best }
+        match best == 0.0 {
+            true => 0.0,
+            false => (found + 0.0) / best,
+        }
     }
 
     /// Mean precision at the ranks of gold documents among the first `k`, over as many as could
@@ -229,7 +234,8 @@ mod tests {
         assert_eq!(query.recall_at(3), 1.0);
         assert_eq!(query.recall_at_gt(), 0.5);
         assert_eq!(ranked("a", "a z").recall_at(5), 0.5);
-        assert_eq!(ranked("", "a").recall_at(5), 0.0);
+        let found = ranked("", "a").recall_at(5);
+        assert!(found == 0.0 && found.is_sign_positive(), "{found}");
     }
 
     #[test]
@@ -243,6 +249,8 @@ mod tests {
             query.average_precision_at(0),
         ];
         assert_eq!(measures, [0.0; 5]);
+        // Reports would show -0.
+        assert!(measures.iter().all(|measure| measure.is_sign_positive()));
     }
 
     #[test]

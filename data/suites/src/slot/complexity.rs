@@ -108,8 +108,9 @@ pub(super) fn schema_complexity(value: &Value) -> f64 {
 
 fn content_complexity(value: &Value) -> f64 {
     match value {
-        Value::Object(fields) => fields.values().map(content_complexity).sum(),
-        Value::Array(items) => items.iter().map(content_complexity).sum(),
+        // Zero is added because the sum of nothing is -0.
+        Value::Object(fields) => fields.values().map(content_complexity).sum::<f64>() + 0.0,
+        Value::Array(items) => items.iter().map(content_complexity).sum::<f64>() + 0.0,
         Value::String(text) => text_complexity(text),
         Value::Number(_) => {
             let literal = dumps(value, Style::Python);
@@ -206,6 +207,7 @@ mod tests {
         assert_eq!(text_complexity(""), 0.0);
         assert!((text_complexity(&"ab".repeat(100)) - (5.0 + 0.03)).abs() < 1e-12);
         assert!((text_complexity("!?") - (0.1 + 3.0 + 3.0)).abs() < 1e-12);
+        assert!(content_complexity(&json!([])).is_sign_positive());
         assert_eq!(content_complexity(&json!(1234567)), 1.0);
         assert_eq!(content_complexity(&json!(-2.5)), 0.4);
     }

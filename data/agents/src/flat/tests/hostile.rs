@@ -66,6 +66,41 @@ fn references_that_double_are_an_error() {
     assert_eq!(error.kind(), "too_large");
 }
 
+/// A text of 300,000 bytes described gigabytes: each leaf repeats every name above it.
+#[test]
+fn long_names_above_many_leaves_are_an_error() {
+    let leaves = |n: usize| {
+        let leaf = |i| (format!("p{i}"), json!({"type": "integer"}));
+        of(Value::Object((0..n).map(leaf).collect::<Map<String, Value>>()))
+    };
+    let long = "a".repeat(100_000);
+    let above = of(json!({long.clone(): leaves(9_000)}));
+    assert_eq!(kind(&above), "too_large");
+    let error = flatten_minimal(&above).expect_err("900 MB of names");
+    assert_eq!(error.kind(), "too_large");
+    let joined = FlattenOptions {
+        separator: long.clone(),
+        ..slots(1)
+    };
+    let error = FlatSchema::new(&of(json!({"a": leaves(9_000)})), &joined).expect_err("too long");
+    assert!(error.to_string().contains("FLAT_BYTES"), "{error}");
+    let item = json!({"type": "object", "properties": {"b": {}}, "required": ["b"]});
+    let list = of(json!({long.clone(): {"type": "array", "items": item}}));
+    let mut given = Map::new();
+    given.insert(long, vec![json!({}); 9_000].into());
+    let error = flat(&list, 1).missing_required(&given).expect_err("too long");
+    assert_eq!(error.kind(), "too_large");
+}
+
+#[test]
+fn a_reference_to_much_that_is_copied_often_is_an_error() {
+    let property = |i| (format!("p{i}"), json!({"$ref": "#/$defs/n"}));
+    let properties = (0..9_000).map(property).collect::<Map<String, Value>>();
+    let mut schema = of(properties.into());
+    schema["$defs"] = json!({"n": {"enum": vec!["x".repeat(1_000); 1_000]}});
+    assert_eq!(kind(&schema), "too_large");
+}
+
 #[test]
 fn references_that_lead_astray_are_errors() {
     for (reference, expected) in [

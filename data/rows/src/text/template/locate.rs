@@ -5,6 +5,8 @@
 //! turns are still found by comparing renderings, while spans inside them are reported as lost.
 //! Where a turn begins stands in `turn_start`.
 
+use std::collections::HashSet;
+
 use super::marks::{self, End, FoundMark, MarkTable, Stripped};
 use super::spans::{RenderedText, Span, SpanKind, Turn, Turns};
 use super::thought::{self, Kept};
@@ -247,12 +249,10 @@ impl<'a> Located<'a> {
     /// Where the last piece of a message ends that has not been there before: templates repeat the
     /// name of a call in its result.
     fn content_end(&self, message: usize, start: usize) -> usize {
-        let mut seen: Vec<(usize, End)> = Vec::new();
+        let mut seen: HashSet<(usize, End)> = HashSet::new();
         let mut end = start;
         for mark in self.marks_of(|owner| owner == message) {
-            let is_new = !seen.contains(&(mark.number, mark.end));
-            if mark.at >= start && is_new {
-                seen.push((mark.number, mark.end));
+            if mark.at >= start && seen.insert((mark.number, mark.end)) {
                 end = end.max(mark.at);
             }
         }

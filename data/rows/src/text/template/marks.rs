@@ -41,7 +41,7 @@ pub(super) struct MarkTable {
 }
 
 /// Which end of a piece a mark stands at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum End {
     Open,
     Close,

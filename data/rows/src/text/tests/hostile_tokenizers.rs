@@ -62,6 +62,14 @@ fn files_on_which_the_library_panics_are_refused() {
             );
         }
     }
+    // A trie of 4 GiB is announced, and the library would ask for twice as much.
+    let map = format!("/////w{}", "A".repeat(1_000));
+    let normalizer = json!({"type": "Precompiled", "precompiled_charsmap": map});
+    let normalizer = json!({"type": "Sequence", "normalizers": [normalizer]});
+    assert_refused(
+        opened(|file| file["normalizer"] = normalizer.clone()),
+        &["a trie of 4294967295 bytes"],
+    );
     for decoder in [
         json!({"type": "Fuse", "x": 1}),
         json!(3),
@@ -111,6 +119,16 @@ fn texts_that_a_file_makes_longer_without_end_are_refused() {
     let tokenizer = opened(|file| file["normalizer"] = prepended.clone()).unwrap();
     let error = tokenizer.encode("Seven.").unwrap_err().to_string();
     assert!(error.contains("TOKENIZER_PIECE_BYTES"), "{error}");
+
+    // The second step would make gigabytes before anything is counted.
+    let replace = |from: &str, to: &str| {
+        json!({"type": "Replace", "pattern": {"Regex": from}, "content": to.repeat(4_000)})
+    };
+    let twice = [replace(".", "b"), replace("b", "c")];
+    let twice = json!({"type": "Sequence", "normalizers": twice});
+    let tokenizer = opened(|file| file["normalizer"] = twice.clone()).unwrap();
+    let error = tokenizer.encode("Seven.").unwrap_err().to_string();
+    assert!(error.contains("TOKENIZER_STEP_BYTES"), "{error}");
 
     let spelled = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true});
     let spelled = json!({"type": "Sequence", "pretokenizers": vec![spelled; 28]});
