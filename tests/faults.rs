@@ -1,6 +1,7 @@
 //! What a run does when it died at a bad moment, when its files are damaged, and when what it was made
 //! from is no longer the same. `tests/fault_sweep.rs` makes single file calls fail.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -516,4 +517,28 @@ fn two_evaluations_do_not_share_an_output() {
     assert!(refused.stderr.contains(said), "{}", refused.stderr);
     drop(first);
     workplace.run(eval.split(' ')).success();
+}
+
+/// What a shell writes to a file of a full disk.
+#[test]
+fn a_full_disk_under_the_output_neither_panics_nor_is_silent() {
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let workplace = workplace();
+    let status = |command: &str, stdout_is_full: bool| {
+        let mut program = tooltune();
+        program.current_dir(workplace.folder());
+        program.args(command.split(' '));
+        match stdout_is_full {
+            true => program.stdout(full()),
+            false => program.stderr(full()).env("RUST_LOG", "warn"),
+        };
+        Answer::of(&mut program).status
+    };
+    // Errors that cannot be said leave their status, and a run needs nobody who reads its warnings.
+    assert_eq!(status("plan nowhere.toml", false), Some(2));
+    assert_eq!(status("score nowhere.jsonl", false), Some(1));
+    assert_eq!(status("train config.toml", false), Some(0));
+    // Rows that fit into a buffer are lost as well.
+    assert_eq!(status("data synth slot --rows 2", true), Some(1));
+    assert_eq!(status("data reduce train.jsonl", true), Some(1));
 }

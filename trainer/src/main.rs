@@ -1,6 +1,6 @@
 //! Parses the command line, runs the command, and turns its error into an exit status.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -48,6 +48,8 @@ fn run() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // It would be printed to where nothing can be printed, and panic.
+        .log_internal_errors(false)
         .init();
     process::survive_file_limit();
     match commands::run(Cli::parse()) {
@@ -59,29 +61,26 @@ fn run() -> ExitCode {
     }
 }
 
-#[allow(
-    clippy::print_stderr,
-    reason = "the last word of a command that failed"
-)]
+/// The last word of a command that failed. Where it cannot be written, on a full disk for one, the
+/// status says it.
 fn say(message: &str) {
-    match process::limits_behind(message) {
-        Some(limits) => eprintln!("tooltune: {message}; {limits}"),
-        None => eprintln!("tooltune: {message}"),
-    }
+    let _ = match process::limits_behind(message) {
+        Some(limits) => writeln!(std::io::stderr(), "tooltune: {message}; {limits}"),
+        None => writeln!(std::io::stderr(), "tooltune: {message}"),
+    };
 }
 
-#[allow(
-    clippy::print_stderr,
-    reason = "the last word of a command that failed"
-)]
 fn report(error: &Error) {
-    let colors = if std::io::stderr().is_terminal() {
+    let mut stderr = std::io::stderr();
+    let colors = if stderr.is_terminal() {
         Colors::On
     } else {
         Colors::Off
     };
     match error {
-        Error::Config(error) => eprint!("{}", error.render(colors)),
+        Error::Config(error) => {
+            let _ = write!(stderr, "{}", error.render(colors));
+        }
         other => say(&other.to_string()),
     }
 }

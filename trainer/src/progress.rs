@@ -1,6 +1,6 @@
 //! How far a long piece of work is: a bar on a terminal, now and then a line elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,6 +15,11 @@ const ROWS_SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// Time between two lines about rows where there is no terminal.
 const ROWS_LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Prints a line; where none can be printed, on a full disk for one, the work goes on.
+fn print(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
 
 /// The view of rows that are read and prepared, whose number nobody knows before.
 #[derive(Debug)]
@@ -45,7 +50,6 @@ impl RowsProgress {
     }
 
     /// Counts a row.
-    #[allow(clippy::print_stderr, reason = "progress is what this type prints")]
     pub fn row(&mut self) {
         self.n_rows += 1;
         if let Some(bar) = &self.bar {
@@ -63,7 +67,7 @@ impl RowsProgress {
             bar.set_position(self.n_rows);
             self.bar = Some(bar);
         } else {
-            eprintln!("{line}");
+            print(&line);
         }
     }
 
@@ -117,7 +121,6 @@ impl Progress {
     }
 
     /// Shows where the generation stands.
-    #[allow(clippy::print_stderr, reason = "progress is what this type prints")]
     pub fn generated(&mut self, state: GenerationProgress) {
         self.waiting = state.waiting;
         let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
@@ -133,10 +136,10 @@ impl Progress {
             None if self.last_line.elapsed() >= LINE_EVERY => {
                 self.last_line = Instant::now();
                 let (n_done, n_total) = (state.n_done, state.n_total);
-                match self.waiting() {
-                    Some(waiting) => eprintln!("generated {n_done}/{n_total}; {waiting} under way"),
-                    None => eprintln!("generated {n_done}/{n_total} at {rate:.0} tokens/s"),
-                }
+                print(&match self.waiting() {
+                    Some(waiting) => format!("generated {n_done}/{n_total}; {waiting} under way"),
+                    None => format!("generated {n_done}/{n_total} at {rate:.0} tokens/s"),
+                });
             }
             None => {}
         }

@@ -1,6 +1,6 @@
 //! `data synth` and `data import`.
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 
 use serde::Serialize;
@@ -102,9 +102,10 @@ pub(super) fn write_lines<T: Serialize>(
         n += 1;
     }
     let Some(path) = path else {
-        let mut output = BufWriter::new(std::io::stdout());
+        let mut output = std::io::stdout();
         return output
             .write_all(&bytes)
+            .and_then(|()| output.flush())
             .map_err(Error::io(Path::new("standard output"), "write"));
     };
     if let Some(parent) = path

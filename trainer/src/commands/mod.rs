@@ -170,10 +170,12 @@ fn say(text: &str) -> Result<(), Error> {
     }
 }
 
-/// What is not the result, where the result may go to the same terminal.
+/// What is not the result, where the result may go to the same terminal; a full disk below it is no
+/// error either.
 fn say_aside(text: &str) -> Result<(), Error> {
+    use std::io::ErrorKind::{BrokenPipe, StorageFull};
     match writeln!(std::io::stderr(), "{text}") {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+        Err(error) if !matches!(error.kind(), BrokenPipe | StorageFull) => {
             Err(Error::io(Path::new("standard error"), "write")(error))
         }
         _ => Ok(()),

@@ -30,12 +30,7 @@ struct Flat {
     name_bytes: usize,
 }
 
-fn collect(
-    schema: &Value,
-    prefix: &str,
-    level: usize,
-    flat: &mut Flat,
-) -> Result<(), FlatError> {
+fn collect(schema: &Value, prefix: &str, level: usize, flat: &mut Flat) -> Result<(), FlatError> {
     if level > MAX_LEVELS {
         return Err(FlatError::TooDeep {
             pointer: prefix.to_owned(),

@@ -19,7 +19,9 @@ pub(super) fn must_have_short_places(schema: &Value) -> Result<(), SchemaFault> 
         match value {
             Value::Array(items) => {
                 // Numbers and texts in a list are no schemas and have no place of their own.
-                let parts = items.iter().filter(|item| item.is_object() || item.is_array());
+                let parts = items
+                    .iter()
+                    .filter(|item| item.is_object() || item.is_array());
                 let above_items = left.len();
                 left.extend(parts.map(|part| (part, above + INDEX_BYTES)));
                 n_bytes += (left.len() - above_items) * (above + INDEX_BYTES);

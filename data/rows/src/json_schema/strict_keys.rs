@@ -94,8 +94,14 @@ fn required_keys(keywords: &Map<String, Value>, properties: &Map<String, Value>)
     let before = keywords.get("required").and_then(Value::as_array);
     let before = before.map(Vec::as_slice).unwrap_or_default();
     let known: HashSet<&str> = before.iter().filter_map(Value::as_str).collect();
-    let declared = properties.keys().filter(|key| !known.contains(key.as_str()));
-    before.iter().cloned().chain(declared.map(|key| json!(key))).collect()
+    let declared = properties
+        .keys()
+        .filter(|key| !known.contains(key.as_str()));
+    before
+        .iter()
+        .cloned()
+        .chain(declared.map(|key| json!(key)))
+        .collect()
 }
 
 #[cfg(test)]

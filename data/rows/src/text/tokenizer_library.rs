@@ -10,6 +10,8 @@
 use std::path::Path;
 
 use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::{
@@ -60,8 +62,8 @@ impl Library {
                  (TOKENIZER_LEVELS in docs/limits.md)"
             )));
         }
-        let parts: Parts = serde_json::from_slice(&bytes)
-            .map_err(|error| refused(format!("no JSON: {error}")))?;
+        let parts: Parts =
+            serde_json::from_slice(&bytes).map_err(|error| refused(format!("no JSON: {error}")))?;
         must_hold_whole_maps(&parts.normalizer).map_err(refused)?;
         let read = contained(|| tokenizers::Tokenizer::from_bytes(bytes));
         let inner = read
@@ -395,7 +397,14 @@ fn longest_replacement(map: &impl serde::Serialize) -> usize {
 }
 
 fn decoded(map: &str) -> Option<Vec<u8>> {
-    base64::engine::general_purpose::STANDARD.decode(map).ok()
+    /// As the library reads it, which asks for no padding.
+    const BASE64: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_allow_trailing_bits(true)
+            .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    );
+    BASE64.decode(map).ok()
 }
 
 /// The size of the trie that a map of SentencePiece announces.

@@ -71,7 +71,9 @@ fn references_that_double_are_an_error() {
 fn long_names_above_many_leaves_are_an_error() {
     let leaves = |n: usize| {
         let leaf = |i| (format!("p{i}"), json!({"type": "integer"}));
-        of(Value::Object((0..n).map(leaf).collect::<Map<String, Value>>()))
+        of(Value::Object(
+            (0..n).map(leaf).collect::<Map<String, Value>>(),
+        ))
     };
     let long = "a".repeat(100_000);
     let above = of(json!({long.clone(): leaves(9_000)}));
@@ -88,7 +90,9 @@ fn long_names_above_many_leaves_are_an_error() {
     let list = of(json!({long.clone(): {"type": "array", "items": item}}));
     let mut given = Map::new();
     given.insert(long, vec![json!({}); 9_000].into());
-    let error = flat(&list, 1).missing_required(&given).expect_err("too long");
+    let error = flat(&list, 1)
+        .missing_required(&given)
+        .expect_err("too long");
     assert_eq!(error.kind(), "too_large");
 }
 

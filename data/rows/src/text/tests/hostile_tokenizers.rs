@@ -121,9 +121,7 @@ fn texts_that_a_file_makes_longer_without_end_are_refused() {
     assert!(error.contains("TOKENIZER_PIECE_BYTES"), "{error}");
 
     // The second step would make gigabytes before anything is counted.
-    let replace = |from: &str, to: &str| {
-        json!({"type": "Replace", "pattern": {"Regex": from}, "content": to.repeat(4_000)})
-    };
+    let replace = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"Regex": from}, "content": to.repeat(4_000)});
     let twice = [replace(".", "b"), replace("b", "c")];
     let twice = json!({"type": "Sequence", "normalizers": twice});
     let tokenizer = opened(|file| file["normalizer"] = twice.clone()).unwrap();
