@@ -8,8 +8,8 @@ pub mod goat;
 mod llm_judge;
 pub mod nestful;
 mod paired;
+mod registry;
 pub mod retrieval;
-mod sample_scores;
 pub mod slot;
 pub mod toolqa;
 
@@ -18,4 +18,4 @@ pub use llm_judge::Judged;
 pub use paired::{
     Flip, PairedComparison, PairedError, PairedOptions, SampleScore, paired_bootstrap,
 };
-pub use sample_scores::{SampleForm, SampleMeasure};
+pub use registry::{Needs, SUITES, SampleMeasure, SampleScores, SuiteInfo, lower_is_better};

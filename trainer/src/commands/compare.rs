@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use tooltune_rows::regular_file;
 use tooltune_rows::tools::JsonLines;
 use tooltune_suites::{
-    Flip, PairedComparison, PairedOptions, SampleForm, SampleMeasure, SampleScore, paired_bootstrap,
+    Flip, PairedComparison, PairedOptions, SampleMeasure, SampleScore, SampleScores,
+    paired_bootstrap,
 };
 
 use super::{say, say_aside};
@@ -19,7 +20,7 @@ const PREDICTIONS: &str = "predictions.jsonl";
 
 /// The samples of an evaluation.
 struct Samples {
-    form: &'static SampleForm,
+    form: &'static SampleScores,
     ids: BTreeSet<String>,
     /// Of the samples that have one, by the name of the measure.
     scores: BTreeMap<&'static str, Vec<SampleScore>>,
@@ -104,10 +105,10 @@ fn better_and_worse<'f>(measure: &SampleMeasure, found: &'f PairedComparison) ->
 /// samples have no partner.
 fn check_samples(args: &CompareArgs, before: &Samples, after: &Samples) -> Result<(), Error> {
     let paths = (args.before.display(), args.after.display());
-    if before.form.suite != after.form.suite {
+    if before.form.of != after.form.of {
         return Err(Error::Usage(format!(
             "{} is an evaluation of {} and {} one of {}; compare evaluations of one suite",
-            paths.0, before.form.suite, paths.1, after.form.suite
+            paths.0, before.form.of, paths.1, after.form.of
         )));
     }
     let (before, after) = (&before.ids, &after.ids);
@@ -191,9 +192,9 @@ fn samples(path: &Path) -> Result<Samples, Error> {
     let mut read: Option<Samples> = None;
     for line in JsonLines::open(path)? {
         let (place, line) = line?;
-        let found = SampleForm::of(&line).and_then(|form| Some((form, form.id(&line)?)));
+        let found = SampleScores::of_line(&line).and_then(|form| Some((form, form.id(&line)?)));
         let Some((form, id)) = found else {
-            let suites: Vec<&str> = SampleForm::suites().collect();
+            let suites: Vec<&str> = SampleScores::all().map(|scores| scores.of).collect();
             return Err(Error::Usage(format!(
                 "{place}: the line has no sample with scores, as `tooltune eval --output` writes \
                  them for {}; score predictions first, with `tooltune eval RUN --predictions FILE \
@@ -206,10 +207,10 @@ fn samples(path: &Path) -> Result<Samples, Error> {
             ids: BTreeSet::new(),
             scores: BTreeMap::new(),
         });
-        if samples.form.suite != form.suite {
+        if samples.form.of != form.of {
             return Err(Error::Usage(format!(
                 "{place}: a line of {} after lines of {}; keep the lines of one evaluation",
-                form.suite, samples.form.suite
+                form.of, samples.form.of
             )));
         }
         if !samples.ids.insert(id.to_owned()) {

@@ -21,6 +21,7 @@ mod report;
 mod restbench;
 mod rouge;
 mod subsequence;
+mod suite;
 
 pub use super::llm_judge::{
     JudgeError, JudgeOptions, JudgeVerdict, judge_samples, n_unanswered, n_unparsed,
@@ -38,6 +39,7 @@ pub use paths::{LengthCase, correct_path, delta_len, mean_pct, percent};
 pub use report::{GoatReport, GoatSample, GoatScore, goat_table};
 pub use restbench::{RestBenchReport, RestBenchScore, restbench_table};
 pub use rouge::{rouge_l_apibank, rouge_l_plain};
+pub use suite::{APIBANK, RESTBENCH, SUITE};
 
 /// Why there is no score. A bad prediction is never an error: it scores zero.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -32,6 +32,7 @@ mod rows;
 mod runner;
 mod sample;
 mod sequence;
+mod suite;
 mod templates;
 
 #[cfg(test)]
@@ -57,4 +58,5 @@ pub use rows::{NestfulReader, nestful_lines, read_nestful_rows};
 pub use runner::{Execution, MathRunner, ToolRunner};
 pub use sample::{SampleScore, SlotTexts, Win, score_sample};
 pub use sequence::{Argument, Binding, BoundCall, CallFailure, Sequence};
+pub use suite::SUITE;
 pub use templates::own_families;

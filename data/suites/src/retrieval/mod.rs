@@ -10,6 +10,8 @@
 
 mod ranking;
 mod report;
+mod suite;
 
 pub use ranking::{RankedGold, RetrievalError};
 pub use report::{RetrievalMetrics, RetrievalReport, retrieval_table};
+pub use suite::SUITE;

@@ -17,6 +17,7 @@ mod report;
 mod row;
 mod schema_check;
 mod similarity;
+mod suite;
 
 pub use super::bootstrap::Estimate;
 pub use complexity::{Complexity, json_complexity, json_depth};
@@ -32,3 +33,4 @@ pub use row::{Metrics, RowScore, score_row};
 pub use schema_check::{SchemaChecker, SchemaMode, Violation};
 pub(super) use similarity::is_blank;
 pub use similarity::{Agreement, content_agreement, value_similarity};
+pub use suite::SUITE;

@@ -24,6 +24,7 @@ mod rows;
 mod run;
 mod schema;
 mod schemas;
+mod score_predictions;
 mod setting;
 mod suite;
 
@@ -45,5 +46,6 @@ pub use rows::{TaskType, ToolQaRow, ToolResponse, ToolResponses, read_questions}
 pub use run::{ToolQaRun, ToolQaSample};
 pub use schema::infer_schema;
 pub use schemas::Schemas;
+pub use score_predictions::{ScoreOptions, score_predictions};
 pub use setting::Setting;
-pub use suite::{ScoreOptions, score_predictions};
+pub use suite::SUITE;

@@ -1,17 +1,90 @@
-//! Lines of any suite's `predictions.jsonl` to the scores of samples that two systems are compared
-//! by, each with its direction.
+//! Lists every suite once: its name, its metrics with their direction, what it needs, and the scores
+//! of its samples.
 //!
-//! Only what says how good an answer is stands here: the depth of a gold and the number of calls
-//! are numbers of a sample too, and neither more nor less of them is better.
+//! A suite is a value in its own folder and a line here; configs, evaluations, selections,
+//! comparisons and reports ask this list.
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::bootstrap::indicator;
-use super::goat::ApiBankScore;
-use super::nestful::Win;
-use super::retrieval::RankedGold;
-use super::toolqa::{AnswerStatus, TaskType};
+use super::{goat, nestful, retrieval, slot, toolqa};
+
+/// What everything but the suite itself has to know of a suite.
+#[derive(Debug)]
+pub struct SuiteInfo {
+    /// Its word in configs and on the command line, which its metrics begin with.
+    pub name: &'static str,
+    /// The metrics that a checkpoint can be selected by.
+    pub metrics: &'static [&'static str],
+    /// Those that fall as a model gets better, and others that only some configs have.
+    pub lower_is_better: &'static [&'static str],
+    /// The metric that a checkpoint is selected by unless the config says otherwise.
+    pub default_metric: &'static str,
+    /// What it needs of a config.
+    pub needs: Needs,
+    /// The scores of the lines of its `predictions.jsonl`, in the order in which lines are tried.
+    pub samples: &'static [SampleScores],
+}
+
+/// What a suite needs of a config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// A language model that writes.
+    pub generator: bool,
+    /// Rows of `data.eval`, in the format of this name.
+    pub rows_of: Option<&'static str>,
+    /// The encoder that compares texts.
+    pub encoder: bool,
+    /// A retriever that ranks documents.
+    pub retriever: bool,
+    /// The table `[goat]`, which says how agents are prompted.
+    pub agents: bool,
+}
+
+impl Needs {
+    /// A language model and nothing else.
+    pub(crate) const GENERATOR: Self = Self {
+        generator: true,
+        rows_of: None,
+        encoder: false,
+        retriever: false,
+        agents: false,
+    };
+    /// What agents need.
+    pub(crate) const AGENTS: Self = Self {
+        retriever: true,
+        agents: true,
+        ..Self::GENERATOR
+    };
+}
+
+/// Every suite, in the order in which lines of predictions are tried.
+pub static SUITES: [&SuiteInfo; 7] = [
+    &slot::SUITE,
+    &goat::SUITE,
+    &goat::APIBANK,
+    &nestful::SUITE,
+    &goat::RESTBENCH,
+    &retrieval::SUITE,
+    &toolqa::SUITE,
+];
+
+impl SuiteInfo {
+    /// The suite of that name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        SUITES.into_iter().find(|suite| suite.name == name)
+    }
+}
+
+/// Whether a metric such as `goat.delta_len` or `loss` falls as a model gets better.
+pub fn lower_is_better(metric: &str) -> bool {
+    match metric.split_once('.') {
+        None => metric == "loss",
+        Some((suite, metric)) => {
+            SuiteInfo::named(suite).is_some_and(|suite| suite.lower_is_better.contains(&metric))
+        }
+    }
+}
 
 /// A score of samples.
 #[derive(Debug, Clone, Copy)]
@@ -24,146 +97,24 @@ pub struct SampleMeasure {
     computed: Option<fn(&Value) -> Option<f64>>,
 }
 
-/// The form of a suite's lines.
+/// The scores of a suite's lines, by which two systems are compared.
+///
+/// Only what says how good an answer is stands here: the depth of a gold and the number of calls
+/// are numbers of a sample too, and neither more nor less of them is better.
 #[derive(Debug)]
-pub struct SampleForm {
-    /// The suite.
-    pub suite: &'static str,
+pub struct SampleScores {
+    /// What the lines are of: the suite, and its mode where it has several.
+    pub of: &'static str,
     /// The field that names the sample.
-    id: &'static str,
-    /// A field that tells its lines from those of the forms after it.
-    mark: &'static str,
+    pub(crate) id: &'static str,
+    /// A field that tells its lines from those that are tried after it.
+    pub(crate) mark: &'static str,
     /// The scores, in the order of a table.
     pub measures: &'static [SampleMeasure],
 }
 
-/// Every form, in the order in which lines are tried.
-static FORMS: [SampleForm; 8] = [
-    SampleForm {
-        suite: "slot",
-        id: "id",
-        mark: "parses",
-        measures: &[
-            gain("parses"),
-            gain("schema"),
-            gain("strict_keys"),
-            gain("content.precision"),
-            gain("content.recall"),
-            gain("content.f"),
-            gain("exact.precision"),
-            gain("exact.recall"),
-            gain("exact.f"),
-            gain("exact_match"),
-            cost("malformed")
-                .by(|line| Some(indicator(line.get("scored")?["malformed"].is_string()))),
-        ],
-    },
-    SampleForm {
-        suite: "goat",
-        id: "id",
-        mark: "ia",
-        measures: &[
-            gain("sa"),
-            gain("ia"),
-            gain("ia_strict"),
-            gain("success"),
-            gain("correct_path"),
-            cost("delta_len").by(delta_len_if_solved),
-            cost("parse_error"),
-        ],
-    },
-    SampleForm {
-        suite: "apibank",
-        id: "id",
-        mark: "n_right",
-        measures: &[
-            gain("sample_accuracy").by(|line| {
-                let score = ApiBankScore::deserialize(line.get("score")?).ok()?;
-                score.has_right_calls().map(indicator)
-            }),
-            gain("correct_path"),
-            gain("rouge_l"),
-            gain("rouge_l_plain"),
-            gain("success"),
-            cost("delta_len").by(delta_len_if_solved),
-            cost("parse_error"),
-        ],
-    },
-    // Sequences have the first two, loops the last one.
-    SampleForm {
-        suite: "nestful",
-        id: "id",
-        mark: "win",
-        measures: &[
-            gain("partial"),
-            gain("full"),
-            gain("win_official").by(|line| win(line)?.official().map(indicator)),
-            gain("win_strict").by(|line| win(line)?.strict().map(indicator)),
-            cost("parse_error"),
-            cost("n_steps"),
-        ],
-    },
-    SampleForm {
-        suite: "restbench",
-        id: "id",
-        mark: "correct_path",
-        measures: &[
-            gain("correct_path"),
-            gain("sa"),
-            gain("success"),
-            cost("delta_len").by(delta_len_if_solved),
-            cost("parse_error"),
-        ],
-    },
-    SampleForm {
-        suite: "retrieval",
-        id: "query",
-        mark: "ranked",
-        // A line has the first ten documents only, so that MAP@100 does not follow from it.
-        measures: &[
-            gain("recall_at_gt").by(recall_at_gt),
-            gain("recall_at_1").by(|line| Some(ranking(line)?.recall_at(1))),
-            gain("recall_at_3").by(|line| Some(ranking(line)?.recall_at(3))),
-            gain("recall_at_5").by(|line| Some(ranking(line)?.recall_at(5))),
-            gain("recall_at_10").by(|line| Some(ranking(line)?.recall_at(10))),
-            gain("accuracy_at_1").by(|line| Some(ranking(line)?.accuracy_at(1))),
-            gain("accuracy_at_3").by(|line| Some(ranking(line)?.accuracy_at(3))),
-            gain("accuracy_at_5").by(|line| Some(ranking(line)?.accuracy_at(5))),
-            gain("accuracy_at_10").by(|line| Some(ranking(line)?.accuracy_at(10))),
-            gain("mrr_at_10").by(|line| Some(ranking(line)?.reciprocal_rank_at(10))),
-            gain("ndcg_at_10").by(|line| Some(ranking(line)?.ndcg_at(10))),
-        ],
-    },
-    SampleForm {
-        suite: "toolqa",
-        id: "uid",
-        mark: "exact_match",
-        measures: &[
-            gain("exact_match"),
-            gain("exact_match_strict"),
-            gain("contains"),
-            gain("judged"),
-            cost("parse_error").by(|line| {
-                let status = AnswerStatus::deserialize(line.get("status")?).ok()?;
-                Some(indicator(status == AnswerStatus::NoCode))
-            }),
-        ],
-    },
-    SampleForm {
-        suite: "toolqa --classify",
-        id: "uid",
-        mark: "task_type",
-        measures: &[
-            gain("accuracy").by(|line| {
-                let gold = TaskType::deserialize(line.get("task_type")?).ok()?;
-                Some(indicator(named_type(line)? == Some(gold)))
-            }),
-            cost("parse_error").by(|line| Some(indicator(named_type(line)?.is_none()))),
-        ],
-    },
-];
-
-const fn gain(name: &'static str) -> SampleMeasure {
+/// A score of which more is better, in the field of this name.
+pub(crate) const fn more(name: &'static str) -> SampleMeasure {
     SampleMeasure {
         name,
         greater_is_better: true,
@@ -171,7 +122,8 @@ const fn gain(name: &'static str) -> SampleMeasure {
     }
 }
 
-const fn cost(name: &'static str) -> SampleMeasure {
+/// A score of which less is better, in the field of this name.
+pub(crate) const fn less(name: &'static str) -> SampleMeasure {
     SampleMeasure {
         name,
         greater_is_better: false,
@@ -180,7 +132,8 @@ const fn cost(name: &'static str) -> SampleMeasure {
 }
 
 impl SampleMeasure {
-    const fn by(mut self, computed: fn(&Value) -> Option<f64>) -> Self {
+    /// Computed from a line.
+    pub(crate) const fn by(mut self, computed: fn(&Value) -> Option<f64>) -> Self {
         self.computed = Some(computed);
         self
     }
@@ -195,15 +148,15 @@ impl SampleMeasure {
     }
 }
 
-impl SampleForm {
-    /// The suites that have one.
-    pub fn suites() -> impl Iterator<Item = &'static str> {
-        FORMS.iter().map(|form| form.suite)
+impl SampleScores {
+    /// Everything that lines may be of.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        SUITES.into_iter().flat_map(|suite| suite.samples)
     }
 
-    /// The form of a line with scores; none if no suite writes such lines.
-    pub fn of(line: &Value) -> Option<&'static Self> {
-        FORMS.iter().find(|form| field(line, form.mark).is_some())
+    /// The scores of a line; none if no suite writes such lines.
+    pub fn of_line(line: &Value) -> Option<&'static Self> {
+        Self::all().find(|scores| field(line, scores.mark).is_some())
     }
 
     /// The sample of a line.
@@ -213,48 +166,9 @@ impl SampleForm {
 }
 
 /// A field of the line's score, by names joined with dots; some suites have no object `score`.
-fn field<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
+pub(crate) fn field<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
     let score = line.get("score").unwrap_or(line);
     name.split('.').try_fold(score, |value, key| value.get(key))
-}
-
-/// Calls beyond the gold's, which count where the query is solved, as in the suite's mean: to give
-/// up at once is no short path.
-fn delta_len_if_solved(line: &Value) -> Option<f64> {
-    let is_solved = field(line, "success")?.as_bool()?;
-    is_solved
-        .then(|| field(line, "delta_len")?.as_f64())
-        .flatten()
-}
-
-fn win(line: &Value) -> Option<Win> {
-    Win::deserialize(field(line, "win")?).ok()
-}
-
-fn positions(line: &Value, name: &str) -> Option<Vec<u64>> {
-    line.get(name)?
-        .as_array()?
-        .iter()
-        .map(Value::as_u64)
-        .collect()
-}
-
-fn ranking(line: &Value) -> Option<RankedGold> {
-    RankedGold::new(&positions(line, "ranked")?, &positions(line, "gold")?).ok()
-}
-
-/// Absent where more documents are right than the line shows.
-fn recall_at_gt(line: &Value) -> Option<f64> {
-    let is_shown = positions(line, "gold")?.len() <= positions(line, "ranked")?.len();
-    is_shown
-        .then(|| Some(ranking(line)?.recall_at_gt()))
-        .flatten()
-}
-
-/// What a classifier's output names.
-fn named_type(line: &Value) -> Option<Option<TaskType>> {
-    let output = line.get("model_output")?.as_str()?;
-    Some(TaskType::of_output(output))
 }
 
 #[cfg(test)]
@@ -265,14 +179,14 @@ mod tests {
 
     /// The suite of a line, its sample, and its scores by name.
     fn scored(line: &Value) -> (&'static str, Option<&str>, Vec<(&'static str, f64)>) {
-        let form = SampleForm::of(line).expect("a line of a suite");
+        let form = SampleScores::of_line(line).expect("a line of a suite");
         let measures = form.measures.iter();
         let values = measures.filter_map(|one| Some((one.name, one.value(line)?)));
-        (form.suite, form.id(line), values.collect())
+        (form.of, form.id(line), values.collect())
     }
 
     fn costs(suite: &str) -> Vec<&'static str> {
-        let form = FORMS.iter().find(|form| form.suite == suite);
+        let form = SampleScores::all().find(|form| form.of == suite);
         let measures = form.expect("a suite").measures.iter();
         let costs = measures.filter(|one| !one.greater_is_better);
         costs.map(|one| one.name).collect()
@@ -438,7 +352,7 @@ mod tests {
             json!([1, 2]),
             Value::Null,
         ] {
-            assert!(SampleForm::of(&line).is_none(), "{line}");
+            assert!(SampleScores::of_line(&line).is_none(), "{line}");
         }
     }
 }

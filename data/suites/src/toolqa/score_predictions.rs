@@ -1,0 +1,221 @@
+//! Rows and what a model made of them to scored samples and a report.
+//!
+//! Generation is elsewhere and its outputs are kept, so that scoring can be repeated. Code is run
+//! here, through a [`CodeRunner`], some samples at once.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+use tooltune_endpoint::in_parallel;
+
+use super::code::{CODE_EXECUTION_ERROR, CodeFailure, CodeRule, CodeRunner, extract_code};
+use super::error::ToolQaError;
+use super::predictions::ToolQaPrediction;
+use super::report::{AnswerStatus, ToolQaScore};
+use super::rows::{ToolQaRow, only_once};
+use super::run::{ToolQaRun, ToolQaSample};
+use super::setting::Setting;
+
+/// How predictions are scored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScoreOptions {
+    /// The setting that they were made in: whether outputs are answers or code.
+    pub setting: Setting,
+    /// Which function of an output is called.
+    pub code_rule: CodeRule,
+    /// Samples whose code runs at once, 1 to 64.
+    pub concurrency: usize,
+}
+
+/// Scores what a model made of rows; `runner` is needed in settings for code.
+///
+/// `watch` is called in the caller's thread with the number of scored rows, at least ten times a
+/// second, and may end the work by returning `false`.
+///
+/// # Errors
+///
+/// - a row has no prediction, a prediction belongs to no row, or no prediction has an output
+/// - the setting is one for code and there is no runner, or the runner cannot run code
+/// - `watch` ended the work
+pub fn score_predictions(
+    rows: &[ToolQaRow],
+    predictions: &[ToolQaPrediction],
+    options: &ScoreOptions,
+    runner: Option<&dyn CodeRunner>,
+    watch: &mut dyn FnMut(usize) -> bool,
+) -> Result<ToolQaRun, ToolQaError> {
+    let pairs = paired(rows, predictions)?;
+    let reader = match (options.setting.is_code(), runner) {
+        (false, _) => OutputReader::Answers,
+        (true, Some(runner)) => OutputReader::Code(runner, options.code_rule),
+        (true, None) => {
+            let setting = options.setting.name();
+            return Err(ToolQaError::NoRunner { setting });
+        }
+    };
+    let (mut is_broken, mut is_ended) = (false, false);
+    let results = in_parallel(
+        &pairs,
+        options.concurrency,
+        &mut |watched| {
+            is_broken |= watched.latest.is_some_and(Result::is_err);
+            is_ended |= !watch(watched.n_done);
+            !is_ended && !is_broken
+        },
+        |(row, prediction), _| reader.sample(row, prediction),
+    );
+    let n_done = results.iter().flatten().count();
+    // Code that ran when the work ended has no answer, which is no fault of its own.
+    if is_ended && results.iter().flatten().any(Result::is_err) {
+        let n = rows.len();
+        return Err(ToolQaError::Stopped { n_done, n });
+    }
+    let samples: Vec<ToolQaSample> = results.into_iter().flatten().collect::<Result<_, _>>()?;
+    if n_done < rows.len() {
+        let n = rows.len();
+        return Err(ToolQaError::Stopped { n_done, n });
+    }
+    ToolQaRun::new(samples)
+}
+
+type Pair<'a> = (&'a ToolQaRow, &'a ToolQaPrediction);
+
+/// Each row with its prediction, in the order of the rows.
+fn paired<'a>(
+    rows: &'a [ToolQaRow],
+    predictions: &'a [ToolQaPrediction],
+) -> Result<Vec<Pair<'a>>, ToolQaError> {
+    let mut by_uid: HashMap<&str, &ToolQaPrediction> = HashMap::new();
+    let mut places = HashMap::new();
+    for (idx, prediction) in predictions.iter().enumerate() {
+        let place = format!("prediction {}", idx + 1);
+        only_once(&mut places, "uid", &prediction.uid, place)?;
+        by_uid.insert(&prediction.uid, prediction);
+    }
+    let prediction_of = |row: &'a ToolQaRow| by_uid.get(row.uid.as_str()).copied();
+    let pairs = rows
+        .iter()
+        .filter_map(|row| Some((row, prediction_of(row)?)));
+    let pairs: Vec<Pair<'a>> = pairs.collect();
+    if let Some(row) = rows.iter().find(|row| prediction_of(row).is_none()) {
+        return Err(ToolQaError::MissingPredictions {
+            uid: row.uid.clone(),
+            n_missing: rows.len() - pairs.len(),
+            n: rows.len(),
+        });
+    }
+    let known: HashSet<&str> = rows.iter().map(|row| row.uid.as_str()).collect();
+    let stray = predictions
+        .iter()
+        .find(|one| !known.contains(one.uid.as_str()));
+    match stray {
+        Some(prediction) => Err(ToolQaError::UnknownUid {
+            uid: prediction.uid.clone(),
+        }),
+        None => Ok(pairs),
+    }
+}
+
+/// How an output becomes an answer.
+enum OutputReader<'r> {
+    /// It is one.
+    Answers,
+    /// Its code returns it.
+    Code(&'r dyn CodeRunner, CodeRule),
+}
+
+/// What an output came to.
+struct Attempt {
+    answer: Value,
+    status: AnswerStatus,
+    failure: Option<String>,
+}
+
+impl Attempt {
+    fn answered(answer: Value) -> Self {
+        Self {
+            answer,
+            status: AnswerStatus::Answered,
+            failure: None,
+        }
+    }
+
+    fn failed(status: AnswerStatus, failure: impl Into<String>) -> Self {
+        Self {
+            answer: Value::Null,
+            status,
+            failure: Some(failure.into()),
+        }
+    }
+}
+
+impl OutputReader<'_> {
+    fn sample(
+        &self,
+        row: &ToolQaRow,
+        prediction: &ToolQaPrediction,
+    ) -> Result<ToolQaSample, ToolQaError> {
+        let attempt = match prediction.model_output.as_deref() {
+            _ if prediction.context_exceeded => {
+                Attempt::failed(AnswerStatus::ContextExceeded, "context length exceeded")
+            }
+            None => Attempt::failed(AnswerStatus::NoOutput, "no model output"),
+            Some(output) => self.attempt(row, output)?,
+        };
+        Ok(sample(row, prediction, attempt))
+    }
+
+    fn attempt(&self, row: &ToolQaRow, output: &str) -> Result<Attempt, ToolQaError> {
+        let (runner, rule) = match self {
+            Self::Answers => return Ok(Attempt::answered(Value::from(output))),
+            Self::Code(runner, rule) => (runner, *rule),
+        };
+        let Some(code) = extract_code(output, rule) else {
+            let failure = "no Python code in the output";
+            return Ok(Attempt::failed(AnswerStatus::NoCode, failure));
+        };
+        match runner.run(&code, &row.response.response) {
+            // The published evaluation knows a failure by this text, whoever returns it.
+            Ok(Value::String(text)) if text == CODE_EXECUTION_ERROR => {
+                Ok(Attempt::failed(AnswerStatus::CodeError, text))
+            }
+            Ok(answer) => Ok(Attempt::answered(answer)),
+            Err(CodeFailure::Unavailable { reason }) => Err(ToolQaError::Runner {
+                uid: row.uid.clone(),
+                reason,
+            }),
+            Err(failure) => Ok(Attempt::failed(
+                AnswerStatus::CodeError,
+                failure.to_string(),
+            )),
+        }
+    }
+}
+
+fn sample(row: &ToolQaRow, prediction: &ToolQaPrediction, attempt: Attempt) -> ToolQaSample {
+    let Attempt {
+        answer,
+        status,
+        failure,
+    } = attempt;
+    ToolQaSample {
+        uid: row.uid.clone(),
+        response_id: row.response.response_id.clone(),
+        endpoint: row.response.endpoint.clone(),
+        task: row.task.clone(),
+        task_type: row.task_type,
+        metric: row.metric,
+        question: row.question.clone(),
+        gold_answer: row.gold_answer.clone(),
+        model_output: prediction.model_output.clone(),
+        finish_reason: prediction.finish_reason.clone(),
+        n_tokens: prediction.n_tokens,
+        without_text: prediction.without_text.clone(),
+        score: ToolQaScore::of(row.metric, &row.gold_answer, &answer, status),
+        answer,
+        failure,
+    }
+}
+
+#[cfg(test)]
+mod tests;
