@@ -51,7 +51,7 @@ const CRATES: [(&str, &[&str]); 12] = [
 ];
 
 /// The modules of the trainer from the lowest to the highest: each uses those before it.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 26] = [
     "budgets",
     "config",
     "models",
@@ -59,15 +59,19 @@ const LAYERS: [&str; 22] = [
     "optim",
     "out_of_memory",
     "error",
+    "interrupt",
     "not_finite",
     "retriever",
     "process",
     "device",
+    "settings",
     "base_model",
     "metrics",
     "export",
-    "eval",
+    "encoder",
     "progress",
+    "rows",
+    "eval",
     "recipes",
     "plan",
     "doctor",
@@ -98,11 +102,9 @@ const CONFIG_LAYERS: [&str; 17] = [
 ];
 
 /// Uses against the order, and why they may be.
-const AGAINST_THE_ORDER: [(&str, &str); 2] = [
+const AGAINST_THE_ORDER: [(&str, &str); 1] = [
     // A projection applies the mask of the key it is given; the key belongs to LoRA.
     ("models", "lora"),
-    // The evaluation inside a run is prepared by the run.
-    ("eval", "recipes"),
 ];
 
 #[track_caller]

@@ -1,7 +1,7 @@
 //! Retrievers through every verb: trained alone and beside a model, resumed, evaluated, exported.
 
 use serde_json::Value;
-use tooltune::eval::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder};
+use tooltune::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder};
 use tooltune_suites::slot::SentenceEncoder;
 
 use crate::support::place::Place;

@@ -1,7 +1,7 @@
 //! The real all-MiniLM-L6-v2 against sentence-transformers.
 
 use serde_json::Value;
-use tooltune::eval::encoder::MiniLmEncoder;
+use tooltune::encoder::MiniLmEncoder;
 use tooltune_suites::slot::SentenceEncoder;
 
 use crate::support::bounds::Quantity;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use serde_json::Value;
-use tooltune::eval::encoder::{EncoderFiles, EncoderOptions, Role};
+use tooltune::encoder::{EncoderFiles, EncoderOptions, Role};
 use tooltune::models::minilm::{EmbeddingHead, ParameterLayout, Sentence};
 use tooltune::optim::{Optimizer, StepOutcome};
 use tooltune::retriever::{Direction, Encoder, InfoNce, RetrieverLora, Sentences, Trained};

@@ -20,8 +20,8 @@ use tooltune::config::LoadedConfig;
 use tooltune::device;
 use tooltune::eval::generate::{Generation, GenerationOptions, GenerationProgress, Jobs, complete};
 use tooltune::models::Decoder;
-use tooltune::recipes::preparation;
-use tooltune::recipes::rows::ReadingReport;
+
+use tooltune::rows::{ReadingReport, eval_rows};
 use tooltune_grammar::{Constraint, Grammar, GrammarOptions, Vocabulary};
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::text::prompt_ids;
@@ -69,7 +69,7 @@ fn measure(
     let base = BaseModel::open(&config.language_model()?.model_name_or_path, template)?;
     let decoder = base.decoder(compute_dtype, &device)?;
     let vocabulary = Vocabulary::new(&base.tokenizer, base.config.vocab_size, &base.stop_ids)?;
-    let rows = preparation::eval_rows(&config, &device, &mut ReadingReport::default())?;
+    let rows = eval_rows(&config, &device, &mut ReadingReport::default())?;
     let mut prompts = Vec::new();
     let mut constraints = Vec::new();
     for row in rows.iter().take(batches.iter().copied().max().unwrap_or(0)) {

@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::eval::generate::{GenerationProgress, Waiting};
-
 /// Time between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
@@ -19,6 +17,30 @@ const ROWS_LINE_EVERY: Duration = Duration::from_secs(10);
 /// Prints a line; where none can be printed, on a full disk for one, the work goes on.
 fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Where a generation stands, told after each token.
+#[derive(Debug, Clone, Copy)]
+pub struct GenerationProgress {
+    /// Completions that are done.
+    pub n_done: usize,
+    /// All completions.
+    pub n_total: usize,
+    /// Tokens so far.
+    pub n_tokens: usize,
+    /// What is waited for outside of this process.
+    pub waiting: Option<Waiting>,
+}
+
+/// What work waits for outside of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// In words, such as `requests to the server`.
+    pub what: &'static str,
+    /// How many of them there are at most.
+    pub n: usize,
+    /// Seconds since the last of them came to its end.
+    pub seconds: u64,
 }
 
 /// The view of rows that are read and prepared, whose number nobody knows before.

@@ -15,15 +15,15 @@ use super::evaluate::{generated, journal, retriever, say_by_file, write_files};
 use super::{say, watching};
 use crate::cli::EvalArgs;
 use crate::config::Config;
+use crate::encoder::documents::warn_of_cut_documents;
 use crate::error::Error;
 use crate::eval::agents::{
     AgentLoops, AgentScores, AgentSuite, JUDGE_FILE, Means, open_suite, read_outcomes,
 };
-use crate::eval::documents::warn_of_cut_documents;
 use crate::eval::executor::open_executor;
 use crate::eval::judge::{GOAT_JUDGE, Judge};
 use crate::eval::report_files::json_lines;
-use crate::recipes::rows::goat_config;
+use crate::rows::goat_config;
 
 /// What one evaluation works with.
 struct Evaluation<'a> {

@@ -17,8 +17,8 @@ use super::data::write_lines;
 use super::{Place, say};
 use crate::cli::{GraphArgs, OutputTextName, PairsArgs, ParameterTextName};
 use crate::config;
+use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
-use crate::eval::encoder::MiniLmEncoder;
 
 /// An edge by names, as files hold it.
 #[derive(Debug, Serialize, Deserialize)]

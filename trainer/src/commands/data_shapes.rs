@@ -26,7 +26,7 @@ use crate::cli::{
 };
 use crate::error::Error;
 use crate::eval::slot::Prediction;
-use crate::recipes::settings;
+use crate::settings;
 
 /// A row as a line of a file.
 #[derive(Serialize)]

@@ -18,26 +18,25 @@ use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite, wa
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
 use crate::config::{Config, DataFormat, Suite};
+use crate::encoder::MiniLmEncoder;
+use crate::encoder::documents::untrained;
 use crate::error::Error;
 use crate::eval::agents::eval_files;
 use crate::eval::by_file::ByFile;
-use crate::eval::documents::untrained;
-use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::endings::Endings;
 use crate::eval::endpoint_generator::EndpointGenerator;
 use crate::eval::flat_forms::FlatForms;
-use crate::eval::generate::GenerationProgress;
+use crate::eval::generate::{GenerationOptions, GenerationProgress};
 use crate::eval::generator::{Completion, GenerationRequest, Generator, LocalGenerator};
 use crate::eval::in_loop::encoder;
 use crate::eval::journal::{self, JOURNAL_FILE, Journal};
 use crate::eval::retrieval::RetrievalSuite;
 use crate::eval::saved::{check_ids, excerpt, in_file};
 use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
-use crate::recipes::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 use crate::recipes::retriever::files;
-use crate::recipes::rows::ReadingReport;
 use crate::recipes::run_lock::{BASE_MODEL, ENCODER, RETRIEVER};
-use crate::recipes::{preparation, settings};
+use crate::rows::{ReadingReport, eval_rows};
 
 pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     if args.compare.is_some() && args.suite != Suite::Slot {
@@ -98,7 +97,7 @@ fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
 fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
     refuse_other_rows(config)?;
     let mut report = ReadingReport::default();
-    let rows = preparation::eval_rows(config, device, &mut report)?;
+    let rows = eval_rows(config, device, &mut report)?;
     for line in reading_lines(config, &report) {
         say_aside(&line)?;
     }
@@ -359,7 +358,7 @@ pub(super) fn generated<R>(
             let generator = LocalGenerator {
                 decoder: &decoder,
                 base: &base,
-                options: &settings::generation(config, &base.stop_ids),
+                options: &GenerationOptions::of(config, &base.stop_ids),
                 endings: &endings,
             };
             let found = work(Generator::Local(generator), watch);
@@ -394,7 +393,7 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGener
     EndpointGenerator::open(
         &options,
         args.concurrency,
-        settings::generation(config, &[]),
+        GenerationOptions::of(config, &[]),
         extra_body(args, config)?,
     )
 }

@@ -20,9 +20,9 @@ use crate::eval::generator::{
     Completion, GenerationRequest, Generator, LocalGenerator, PromptText,
 };
 use crate::eval::report_files::json_lines;
-use crate::recipes::rows::ReadingReport;
 use crate::recipes::run_lock::BASE_MODEL;
-use crate::recipes::{preparation, settings};
+use crate::rows::{ReadingReport, eval_rows};
+use crate::settings;
 
 /// Characters of a prompt's last message that are shown.
 const N_SHOWN: usize = 600;
@@ -67,7 +67,7 @@ pub(super) fn run(args: &GenerateArgs, place: &Place) -> Result<(), Error> {
     let device = place.open(config.device)?;
     let base = BaseModel::of(&config)?;
     base.warn_of_choices();
-    let options = settings::generation(&config, &base.stop_ids);
+    let options = GenerationOptions::of(&config, &base.stop_ids);
     let all = asked(args, (&config, &base), &device)?;
     must_fit(
         all.iter().map(|asked| &asked.prompt),
@@ -149,7 +149,7 @@ fn question(
 /// The rows of the evaluation files, with a word on those that are passed over or asked otherwise
 /// than they were learned.
 fn of_rows(config: &Config, base: &BaseModel, device: &Device) -> Result<Vec<Asked>, Error> {
-    let rows = preparation::eval_rows(config, device, &mut ReadingReport::default())?;
+    let rows = eval_rows(config, device, &mut ReadingReport::default())?;
     let options = settings::prepare_options(config, &base.stop_ids);
     let mut all = Vec::with_capacity(rows.len());
     for row in &rows {

@@ -10,8 +10,8 @@ use super::{Place, load_config, say};
 use crate::base_model::BaseModel;
 use crate::cli::{InspectArgs, OutputFormat};
 use crate::error::Error;
-use crate::recipes::rows::{ReadingReport, with_rows};
-use crate::recipes::settings;
+use crate::rows::{ReadingReport, with_rows};
+use crate::settings;
 
 pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
     let config = load_config(&args.config)?;

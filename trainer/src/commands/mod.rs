@@ -39,9 +39,9 @@ use crate::config::{self, Config, LoadedConfig, Preset};
 use crate::device;
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
+use crate::interrupt::{self, Interrupt};
 use crate::out_of_memory::{GENERATION_SETTINGS, caught};
 use crate::progress::Progress;
-use crate::recipes::interrupt::{self, Interrupt};
 
 /// Runs one command to its end.
 ///

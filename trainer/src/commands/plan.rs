@@ -21,7 +21,8 @@ use crate::plan::{
 };
 use crate::process::available_memory_bytes;
 use crate::recipes::preparation::{Preparation, prepare_run};
-use crate::recipes::{retriever, run_files, settings};
+use crate::recipes::{retriever, run_files};
+use crate::settings;
 
 pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     if args.offline {

@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::optim::LearningRateSchedule;
 use crate::recipes::preparation::Preparation;
 use crate::recipes::retriever::RetrieverPreparation;
-use crate::recipes::rows::ReadingReport;
-use crate::recipes::settings;
+use crate::rows::ReadingReport;
+use crate::settings;
 
 /// The format that the rows were recognised as, where the config leaves it to them.
 pub(super) fn say_recognised(loaded: &LoadedConfig) -> Result<(), Error> {

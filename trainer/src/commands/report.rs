@@ -23,9 +23,9 @@ use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::ReportArgs;
 use crate::config::{Config, LoadedConfig, Suite};
 use crate::error::Error;
-use crate::recipes::rows::{ReadingReport, with_rows};
 use crate::recipes::run_lock::{BASE_MODEL, RunLock, Used};
-use crate::recipes::{preparation, settings};
+use crate::rows::{ReadingReport, eval_rows, with_rows};
+use crate::settings;
 use evaluations::{Evaluation, evaluations};
 
 mod evaluations;
@@ -96,7 +96,7 @@ fn report_run(run: &Path, evaluations: &[Evaluation], place: &Place) -> Result<R
 /// The rows that were evaluated: those of `data.eval`, and those of other files that predictions of
 /// `evaluations` are named for.
 fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<Vec<Row>, Error> {
-    let found = preparation::eval_rows(config, device, &mut ReadingReport::default());
+    let found = eval_rows(config, device, &mut ReadingReport::default());
     let mut rows = or_nothing(found, "the rows of data.eval")?;
     let known: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     let files = evaluations.iter().flat_map(|one| one.row_files(&known));
@@ -106,7 +106,7 @@ fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<
         let mut config = config.clone();
         config.data.eval = vec![file];
         config.eval.max_samples = None;
-        let found = preparation::eval_rows(&config, device, &mut ReadingReport::default());
+        let found = eval_rows(&config, device, &mut ReadingReport::default());
         rows.extend(or_nothing(found, &what)?);
     }
     Ok(rows)

@@ -9,8 +9,8 @@ use tooltune_suites::slot::{ScoreError, SentenceEncoder};
 use super::{Place, say};
 use crate::cli::ScoreArgs;
 use crate::config::{self, SandboxConfig};
+use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
-use crate::eval::encoder::MiniLmEncoder;
 use crate::eval::nestful::open_tools;
 
 pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {

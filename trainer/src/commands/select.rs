@@ -27,7 +27,7 @@ use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::retriever::files as retriever_files;
 use crate::recipes::run_lock::{MODELS, RunLock, Used};
 use crate::recipes::selection::{measured_lines, ranked};
-use crate::recipes::settings;
+use crate::settings;
 
 /// What an evaluation found, and a digest of what it follows from, beside its files.
 const VALUES_FILE: &str = "values.json";

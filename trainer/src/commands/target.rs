@@ -16,7 +16,7 @@ use crate::export::CheckpointChoice;
 use crate::lora::{Adapters, adapter_slots};
 use crate::models::Decoder;
 use crate::recipes::run_lock::{BASE_MODEL, RunLock, Used};
-use crate::recipes::settings;
+use crate::settings;
 
 impl TargetArgs {
     /// The run's own config, or the given one, with the overrides and rows of the command line.

@@ -20,15 +20,14 @@ use super::{Place, say};
 use crate::base_model::BaseModel;
 use crate::cli::{Reader, VerifyArgs};
 use crate::config::{Config, LoadedConfig};
+use crate::encoder::Role;
 use crate::error::Error;
-use crate::eval::encoder::Role;
 use crate::eval::retrieval::RetrievalSuite;
 use crate::export::CheckpointChoice;
 use crate::models::{BatchContext, Decoder};
-use crate::recipes::preparation;
 use crate::recipes::retriever::files;
-use crate::recipes::rows::ReadingReport;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
+use crate::rows::{ReadingReport, eval_rows};
 
 pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
@@ -215,7 +214,7 @@ fn prompts(
     n: usize,
     device: &Device,
 ) -> Result<Vec<Vec<u32>>, Error> {
-    let rows = preparation::eval_rows(config, device, &mut ReadingReport::default())?;
+    let rows = eval_rows(config, device, &mut ReadingReport::default())?;
     rows.iter()
         .take(n)
         .map(|row| Ok(prompt_ids(row, &base.template, &base.tokenizer)?))

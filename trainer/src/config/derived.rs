@@ -65,7 +65,7 @@ fn evaluation(eval: &mut EvalConfig, format: DataFormat, has_model: bool, findin
     }
     if !findings.is_read("eval.metric_for_best_model") {
         let suite = eval.suites.first();
-        let metric = suite.map_or("loss", |suite| suite.default_metric());
+        let metric = suite.map_or("loss", |suite| suite.info().default_metric);
         metric.clone_into(&mut eval.metric_for_best_model);
     }
     if !findings.is_read("eval.greater_is_better") {

@@ -10,10 +10,8 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tooltune_agents::truncation::TruncationOptions;
-use tooltune_suites::goat::{ApiBankReport, RestBenchReport};
-use tooltune_suites::nestful::NestfulReport;
-use tooltune_suites::retrieval::RetrievalMetrics;
-use tooltune_suites::toolqa::{Reduction, Shortening, ToolQaNumbers};
+use tooltune_suites::toolqa::{Reduction, Shortening};
+use tooltune_suites::{Needs, SuiteInfo};
 
 /// Defines an enum whose variants are words in the config file.
 macro_rules! choices {
@@ -236,68 +234,19 @@ impl ResponseReduction {
     }
 }
 
-/// Metrics of which less is better, without their suite.
-pub(super) const COSTS: [&str; 5] = [
-    "loss",
-    "delta_len",
-    "malformed_rate",
-    "parse_error_rate",
-    "steps",
-];
-
 impl Suite {
-    /// The metric that a checkpoint is selected by unless the config says otherwise.
-    pub fn default_metric(self) -> &'static str {
-        match self {
-            Self::Slot => "slot.mean",
-            Self::Goat => "goat.ia",
-            Self::Retrieval => "retrieval.recall_at_5",
-            Self::Nestful => "nestful.win_strict",
-            Self::Toolqa => "toolqa.exact_match_strict",
-            Self::Restbench => "restbench.correct_path",
-            Self::Apibank => "apibank.correctness",
-        }
+    /// Its line in the registry of suites.
+    ///
+    /// # Panics
+    ///
+    /// Never: a test compares the words with the registry.
+    pub fn info(self) -> &'static SuiteInfo {
+        SuiteInfo::named(self.as_str()).expect("each word is a suite of the registry")
     }
 
-    /// Whether agents answer its queries.
-    pub fn is_of_agents(self) -> bool {
-        matches!(self, Self::Goat | Self::Restbench | Self::Apibank)
-    }
-
-    /// Whether a retriever takes part.
-    pub fn ranks_documents(self) -> bool {
-        self.is_of_agents() || self == Self::Retrieval
-    }
-
-    /// The metrics of the suite that a checkpoint can be selected by.
-    pub fn metrics(self) -> &'static [&'static str] {
-        match self {
-            Self::Slot => &[
-                "parse_rate",
-                "schema_accuracy",
-                "strict_keys_accuracy",
-                "content_similarity",
-                "exact_match_f",
-                "exact_match",
-                "mean",
-            ],
-            Self::Goat => &[
-                "sa",
-                "ia",
-                "ia_strict",
-                "sr",
-                "correct_path",
-                "delta_len",
-                "parse_error_rate",
-                "recall_at_gt",
-                "recall_at_5",
-            ],
-            Self::Retrieval => &RetrievalMetrics::<f64>::NAMES,
-            Self::Nestful => &NestfulReport::NAMES,
-            Self::Toolqa => &ToolQaNumbers::NAMES,
-            Self::Restbench => &RestBenchReport::NAMES,
-            Self::Apibank => &ApiBankReport::NAMES,
-        }
+    /// What the suite needs of a config.
+    pub fn needs(self) -> Needs {
+        self.info().needs
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::enums::COSTS;
+use tooltune_suites::lower_is_better;
 
 /// A weighted sum of metrics.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,12 +65,7 @@ impl MetricExpression {
 
     /// False if every term falls as a model gets better, as a loss does.
     pub fn greater_is_better(&self) -> bool {
-        let falls = |(factor, name): &(f64, String)| {
-            let metric = name
-                .rsplit_once('.')
-                .map_or(name.as_str(), |(_, name)| name);
-            COSTS.contains(&metric) == (*factor > 0.0)
-        };
+        let falls = |(factor, name): &(f64, String)| lower_is_better(name) == (*factor > 0.0);
         !self.terms.iter().all(falls)
     }
 }

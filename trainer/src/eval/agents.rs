@@ -21,8 +21,6 @@ use tooltune_suites::goat::JudgeVerdict;
 
 use super::apibank::ApiBankSuite;
 use super::by_file::ByFile;
-use super::documents::{DocumentIndex, texts_of};
-use super::encoder::MiniLmEncoder;
 use super::generate::{GenerationProgress, Waiting};
 use super::generator::{
     Completion, Constrainer, GenerationRequest, Generator, PromptText, Rounds, TextConstraint,
@@ -33,8 +31,10 @@ use super::report_files::{json_lines, report_files};
 use super::restbench::RestBenchSuite;
 use super::saved::check_ids;
 use crate::config::{Config, Suite};
+use crate::encoder::MiniLmEncoder;
+use crate::encoder::documents::{DocumentIndex, texts_of};
 use crate::error::Error;
-use crate::recipes::rows::goat_options;
+use crate::rows::goat_options;
 
 /// The file of the judge's replies.
 pub const JUDGE_FILE: &str = "judge.jsonl";

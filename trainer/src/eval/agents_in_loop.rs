@@ -1,15 +1,15 @@
 //! A suite of agents within a training run: queries, executor and judge, opened once.
 
 use super::agents::{AgentLoops, AgentScores, AgentSuite, Means, open_suite};
-use super::documents::warn_of_cut_documents;
-use super::encoder::{EncoderFiles, MiniLmEncoder};
 use super::executor::open_executor;
 use super::generate::GenerationProgress;
 use super::generator::Generator;
 use super::judge::{GOAT_JUDGE, Judge, Judged};
 use crate::config::{Config, Suite};
+use crate::encoder::documents::warn_of_cut_documents;
+use crate::encoder::{EncoderFiles, MiniLmEncoder};
 use crate::error::Error;
-use crate::recipes::rows::goat_config;
+use crate::rows::goat_config;
 
 /// A suite of agents within a training run.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use super::generator::{GenerationRequest, PromptText};
 use super::report_files::json_value;
 use crate::config::Config;
 use crate::error::Error;
-use crate::recipes::rows::goat_options;
+use crate::rows::goat_options;
 
 /// Samples with recorded calls and answers, and the documents of all APIs.
 #[derive(Debug)]

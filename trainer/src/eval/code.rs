@@ -7,7 +7,7 @@ use tooltune_suites::toolqa::{CodeFailure, CodeRunner, ExtractedCode};
 
 use crate::config::SandboxConfig;
 use crate::error::Error;
-use crate::recipes::interrupt;
+use crate::interrupt;
 
 /// The hidden first argument with which this program becomes a stage of the sandbox.
 pub const SANDBOX_STAGE: &str = "sandbox-stage";

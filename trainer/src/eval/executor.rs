@@ -9,7 +9,7 @@ use tooltune_synth::goat::{self, GoatExecutor};
 
 use crate::config::{ExecutorConfig, ExecutorKind, GoatConfig};
 use crate::error::Error;
-use crate::recipes::interrupt;
+use crate::interrupt;
 
 /// Opens what answers the calls to the APIs of `catalogue`.
 ///

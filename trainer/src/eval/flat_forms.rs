@@ -14,7 +14,7 @@ use tooltune_rows::text::Row;
 use super::slot::{Prediction, slot_fields};
 use crate::config::DataConfig;
 use crate::error::Error;
-use crate::recipes::settings;
+use crate::settings;
 
 /// The forms of the rows of an evaluation; none where schemas are shown as they are.
 #[derive(Debug, Default)]

@@ -12,11 +12,11 @@ use tooltune_suites::retrieval::{RetrievalReport, retrieval_table};
 
 use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask};
 use super::by_file::SampleFiles;
-use super::documents::{DocumentIndex, ranked_gold};
 use super::report_files::json_value;
 use crate::config::Config;
+use crate::encoder::documents::{DocumentIndex, ranked_gold};
 use crate::error::Error;
-use crate::recipes::rows::{eval_trajectories, goat_options};
+use crate::rows::{eval_trajectories, goat_options};
 
 /// Metrics of retrieval that the suite adds to its own.
 const RETRIEVAL: [&str; 2] = ["recall_at_gt", "recall_at_5"];

@@ -9,8 +9,6 @@ use tooltune_rows::text::{Prepared, Row, TokenizedExample, prepare};
 use tooltune_suites::slot::SentenceEncoder;
 
 use super::agents::AgentLoops;
-use super::documents::{no_retriever, untrained};
-use super::encoder::MiniLmEncoder;
 use super::endings::Endings;
 use super::flat_forms::FlatForms;
 use super::generate::{GenerationOptions, GenerationProgress};
@@ -20,10 +18,12 @@ use super::slot::Constraints;
 use super::{loss, slot};
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalStrategy, MetricExpression, Suite};
+use crate::encoder::MiniLmEncoder;
+use crate::encoder::documents::{no_retriever, untrained};
 use crate::error::Error;
 use crate::models::Decoder;
 use crate::recipes::preparation::Preparation;
-use crate::recipes::settings;
+use crate::settings;
 
 /// Rows, options and encoder of a run's evaluations.
 pub struct Evaluator {
@@ -120,7 +120,7 @@ impl Evaluator {
             examples,
             constrained: config.eval.constrained,
             constraints: OnceCell::new(),
-            options: settings::generation(config, &preparation.base.stop_ids),
+            options: GenerationOptions::of(config, &preparation.base.stop_ids),
             encoder,
             suites,
             untrained,
@@ -251,7 +251,7 @@ pub fn needs_loss(config: &Config) -> bool {
 /// Whether its evaluations rank documents with the retriever as it came.
 pub fn ranks_untrained(config: &Config) -> bool {
     let mut suites = config.eval.suites.iter().copied();
-    suites.any(Suite::ranks_documents) && config.trained_retriever().is_none()
+    suites.any(|suite| suite.needs().retriever) && config.trained_retriever().is_none()
 }
 
 /// Checks that evaluations which read rows have some.

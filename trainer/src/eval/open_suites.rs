@@ -34,7 +34,7 @@ impl LoadedSuites {
         let asks = |suite: Suite| config.eval.suites.contains(&suite);
         let suites = config.eval.suites.iter().copied();
         let agents = suites
-            .filter(|suite| suite.is_of_agents())
+            .filter(|suite| suite.needs().agents)
             .map(|suite| AgentsInLoop::open(suite, config))
             .collect::<Result<_, _>>()?;
         Ok(Self {

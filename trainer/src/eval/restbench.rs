@@ -12,7 +12,7 @@ use super::by_file::SampleFiles;
 use super::report_files::json_value;
 use crate::config::Config;
 use crate::error::Error;
-use crate::recipes::rows::goat_options;
+use crate::rows::goat_options;
 
 /// Queries with their right paths, and the documents of all endpoints.
 #[derive(Debug)]

@@ -7,13 +7,13 @@ use tooltune_agents::pairs::{PairSet, read_documents, read_pairs};
 use tooltune_rows::tools::ApiCatalogue;
 use tooltune_suites::retrieval::{RetrievalMetrics, RetrievalReport};
 
-use super::cut_texts::{Consequence, CutTexts, PlacedIds};
-use super::documents::{highest, no_retriever, ranked_gold, scores};
-use super::encoder::{EncoderFiles, MiniLmEncoder, Role, TextIds};
 use super::report_files::report_files;
 use crate::config::Config;
+use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
+use crate::encoder::documents::{highest, no_retriever, ranked_gold, scores};
+use crate::encoder::{EncoderFiles, MiniLmEncoder, Role, TextIds};
 use crate::error::Error;
-use crate::recipes::rows::{eval_trajectories, goat_options};
+use crate::rows::{eval_trajectories, goat_options};
 
 /// Documents of each ranking that a prediction shows.
 const SHOWN: usize = 10;

@@ -13,7 +13,7 @@ use super::measured::{
 };
 use super::retriever::{RetrieverNeeds, n_matrix_values};
 use super::workload::{BatchShape, EvaluationWork};
-use crate::eval::encoder::PASS_TOKENS;
+use crate::encoder::PASS_TOKENS;
 use crate::models::DecoderConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};

@@ -26,13 +26,13 @@ use tooltune_checkpoints::weights::Weights;
 
 use crate::config::{Config, EvalStrategy, Suite};
 use crate::device::loss_rows;
+use crate::encoder::{EncoderFiles, EncoderOptions};
 use crate::error::Error;
-use crate::eval::encoder::{EncoderFiles, EncoderOptions};
 use crate::eval::in_loop::ranks_untrained;
 use crate::models::load::expected_tensors;
 use crate::models::minilm::MiniLmConfig;
 use crate::recipes::preparation::Preparation;
-use crate::recipes::settings;
+use crate::settings;
 use memory::{MemoryInput, SAVING, memory_plan};
 use retriever::retriever_plan;
 use workload::{evaluation_work, training_work};

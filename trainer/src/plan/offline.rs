@@ -17,13 +17,13 @@ use super::workload::{BatchShape, EvaluationWork, encodes};
 use super::{CHECKPOINT_TEXT_BYTES, checkpoint_bytes, evaluation_encoders, n_checkpoints};
 use crate::config::{self, Config, EvalStrategy, RunLength, Suite};
 use crate::device;
+use crate::encoder::{MAX_SEQ_LENGTH, json};
 use crate::error::Error;
-use crate::eval::encoder::{MAX_SEQ_LENGTH, json};
 use crate::eval::in_loop::needs_loss;
 use crate::models::minilm::MiniLmConfig;
 use crate::models::{DecoderConfig, load::expected_tensors};
 use crate::recipes::kept_blocks::{KeptBlocks, RunShape};
-use crate::recipes::settings;
+use crate::settings;
 
 /// Rows generated together beyond which no machine has the memory.
 const MOST_ROWS: usize = 1 << 16;

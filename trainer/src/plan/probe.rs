@@ -15,7 +15,7 @@ use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::optim::{BackwardOptions, Optimizer, backward};
 use crate::process::{peak_rss_bytes, rss_bytes};
 use crate::recipes::preparation::Preparation;
-use crate::recipes::settings;
+use crate::settings;
 
 /// What one step on the longest micro-batch took.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

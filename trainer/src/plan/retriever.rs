@@ -16,7 +16,7 @@ use super::memory::{MemoryPlan, Part, of_phases, part};
 use super::workload::MOST_WALKED;
 use super::{CHECKPOINT_TEXT_BYTES, n_checkpoints};
 use crate::config::{Config, RetrieverConfig};
-use crate::eval::cut_texts::CutTexts;
+use crate::encoder::cut_texts::CutTexts;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{F32, compute_bytes};
 use crate::recipes::retriever::RetrieverPreparation;

@@ -173,7 +173,7 @@ pub(super) fn evaluation_work(
 /// Whether the suites compare texts or rank documents.
 pub(super) fn encodes(config: &Config) -> bool {
     let mut suites = config.eval.suites.iter();
-    suites.any(|suite| *suite == Suite::Slot || suite.ranks_documents())
+    suites.any(|suite| suite.needs().encoder || suite.needs().retriever)
 }
 
 /// Tokens of the prompts of the evaluation rows, shortest first.

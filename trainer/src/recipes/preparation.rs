@@ -7,19 +7,17 @@ use serde::Serialize;
 use tooltune_agents::flat::FlattenReport;
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::batches::StepOrder;
-use tooltune_rows::text::{
-    NotRead, PrepareReport, Prepared, Row, TokenizedExample, all_rows, prepare,
-};
+use tooltune_rows::text::{NotRead, PrepareReport, Prepared, Row, TokenizedExample, prepare};
 
 use super::kept_blocks::{KeptBlocks, RunShape};
 use super::retriever::RetrieverPreparation;
-use super::rows::{ReadingReport, with_rows};
-use super::settings;
 use crate::base_model::BaseModel;
 use crate::config::{Config, Flatten, LoraConfig, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{check_rows, held_out};
 use crate::eval::open_suites::LoadedSuites;
+use crate::rows::{ReadingReport, eval_rows, with_rows};
+use crate::settings;
 
 /// Everything that a run needs before its first step, checked.
 #[derive(Debug)]
@@ -169,29 +167,6 @@ fn check_context(examples: &[TokenizedExample], context: usize) -> Result<(), Er
             row.input_ids.len()
         ))),
     }
-}
-
-/// The first `eval.max_samples` rows of the evaluation files; `report` says what reading found in
-/// them.
-///
-/// # Errors
-///
-/// A file that cannot be read, or rows; the error tells of all of them.
-pub fn eval_rows(
-    config: &Config,
-    device: &Device,
-    report: &mut ReadingReport,
-) -> Result<Vec<Row>, Error> {
-    let limit = config.eval.max_samples.unwrap_or(usize::MAX);
-    let files = (config.data.eval.as_slice(), device);
-    let mut has_more = false;
-    let rows = with_rows(config, files, report, |rows| {
-        let first = all_rows((&mut *rows).take(limit))?;
-        has_more = rows.next().is_some();
-        Ok(first)
-    });
-    report.has_more = has_more;
-    rows
 }
 
 fn total_steps(length: RunLength, order: &StepOrder) -> u64 {

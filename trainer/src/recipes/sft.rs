@@ -14,7 +14,6 @@ use tooltune_rows::batches::{Example, Padding, StepBatch, collate};
 use tooltune_rows::text::TokenizedExample;
 
 use super::history::HISTORY_FILE;
-use super::interrupt::Interrupt;
 use super::kept_blocks::KeptBlocks;
 use super::preparation::Preparation;
 use super::reporter::{Reporter, RetrieverTiming, StepLine, StepTiming};
@@ -23,18 +22,19 @@ use super::retriever::{RetrieverRun, RetrieverStep, files};
 use super::run_files;
 use super::run_lock::LOCK_FILE;
 use super::selection;
-use super::settings;
 use super::summary::RunSummary;
 use super::trainer_state::{Snapshot, TrainerState, load_adapters, load_state};
 use crate::config::Config;
 use crate::device::loss_rows;
 use crate::error::Error;
 use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator};
+use crate::interrupt::Interrupt;
 use crate::lora::{Adapters, DropoutKey, DropoutRate};
 use crate::models::Decoder;
 use crate::not_finite;
 use crate::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use crate::process::cpu_seconds;
+use crate::settings;
 
 /// The moving parts of a run.
 struct Run<'a> {

@@ -178,7 +178,7 @@ impl Rules<'_> {
         for suite in &eval.suites {
             let metrics = match (suite, &eval.nestful) {
                 (Suite::Nestful, Some(nestful)) => nestful.metrics(),
-                _ => suite.metrics(),
+                _ => suite.info().metrics,
             };
             known.extend(metrics.iter().map(|metric| format!("{suite}.{metric}")));
         }

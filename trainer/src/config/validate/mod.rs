@@ -259,7 +259,7 @@ impl Rules<'_> {
         }
         let brings = "[retriever] model_name_or_path = \"models/all-minilm-l6-v2\" \
                       (scripts/fetch-models brings it)";
-        if let Some(suite) = eval.suites.iter().find(|suite| suite.ranks_documents())
+        if let Some(suite) = eval.suites.iter().find(|suite| suite.needs().retriever)
             && retriever.is_none()
         {
             self.missing(

@@ -13,9 +13,11 @@ use tooltune_grammar::Constraint;
 use tooltune_rows::text::{Specials, Tokenizer};
 
 use self::batch::Batch;
+use crate::config::Config;
 pub use crate::config::Sampling;
 use crate::error::Error;
 use crate::models::Decoder;
+pub use crate::progress::{GenerationProgress, Waiting};
 
 /// How completions are made.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +38,23 @@ pub struct GenerationOptions {
     pub sampling: Sampling,
     /// Where draws begin.
     pub seed: u64,
+}
+
+impl GenerationOptions {
+    /// Those of a config, for a model that ends its texts with `stop_ids`.
+    pub fn of(config: &Config, stop_ids: &[u32]) -> Self {
+        let eval = &config.eval;
+        Self {
+            max_new_tokens: eval.max_new_tokens,
+            batch_size: eval.batch_size,
+            kv_cache_tokens: eval.kv_cache_tokens,
+            stop_ids: stop_ids.to_vec(),
+            stop_strings: eval.stop_strings.clone(),
+            max_time: eval.max_time.map(Duration::from_secs_f64),
+            sampling: eval.sampling(),
+            seed: config.train.seed,
+        }
+    }
 }
 
 impl GenerationOptions {
@@ -94,30 +113,6 @@ pub struct Generation {
     pub ids: Vec<u32>,
     /// Why it ended.
     pub finish: FinishReason,
-}
-
-/// Where a generation stands, told after each token.
-#[derive(Debug, Clone, Copy)]
-pub struct GenerationProgress {
-    /// Completions that are done.
-    pub n_done: usize,
-    /// All completions.
-    pub n_total: usize,
-    /// Tokens so far.
-    pub n_tokens: usize,
-    /// What is waited for outside of this process.
-    pub waiting: Option<Waiting>,
-}
-
-/// What work waits for outside of this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waiting {
-    /// In words, such as `requests to the server`.
-    pub what: &'static str,
-    /// How many of them there are at most.
-    pub n: usize,
-    /// Seconds since the last of them came to its end.
-    pub seconds: u64,
 }
 
 /// Tokens as text, up to the texts that end a completion.

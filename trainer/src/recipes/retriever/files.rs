@@ -16,8 +16,8 @@ use tooltune_rows::regular_file;
 use super::run::{RetrieverRun, RetrieverState};
 use crate::budgets::RUN_FILE_BYTES;
 use crate::config::Config;
+use crate::encoder::{EncoderFiles, MiniLmEncoder};
 use crate::error::Error;
-use crate::eval::encoder::{EncoderFiles, MiniLmEncoder};
 use crate::models::minilm::ParameterLayout;
 
 /// The parameters in a checkpoint.

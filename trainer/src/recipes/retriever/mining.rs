@@ -2,8 +2,8 @@
 
 use tooltune_agents::pairs::PairSet;
 
-use crate::eval::documents::{highest, scores};
-use crate::eval::encoder::{MiniLmEncoder, TextIds};
+use crate::encoder::documents::{highest, scores};
+use crate::encoder::{MiniLmEncoder, TextIds};
 
 /// For each pair of `set`, the `n` documents nearest to its query that are not right for it; the ids
 /// are those of the set's queries and documents.

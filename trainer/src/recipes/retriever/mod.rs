@@ -15,7 +15,6 @@ use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
 
 use super::history::HISTORY_FILE;
-use super::interrupt::Interrupt;
 use super::reporter::{Reporter, RetrieverTiming, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::run_files;
@@ -26,6 +25,7 @@ use crate::config::{Config, EvalStrategy};
 use crate::error::Error;
 use crate::eval::in_loop::named;
 use crate::eval::retrieval::RetrievalSuite;
+use crate::interrupt::Interrupt;
 use crate::not_finite;
 use crate::process::cpu_seconds;
 pub use preparation::RetrieverPreparation;

@@ -5,11 +5,11 @@ use tooltune_rows::text::all_rows;
 use tooltune_rows::tools::{ApiCatalogue, read_checked_trajectories};
 
 use crate::config::{Config, RetrieverConfig, RetrieverData, RunLength};
+use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
+use crate::encoder::{EncoderFiles, Role, TextIds};
 use crate::error::Error;
-use crate::eval::cut_texts::{Consequence, CutTexts, PlacedIds};
-use crate::eval::encoder::{EncoderFiles, Role, TextIds};
-use crate::recipes::rows::goat_options;
 use crate::retriever::Sentences;
+use crate::rows::goat_options;
 
 /// What a retriever learns from.
 #[derive(Debug)]

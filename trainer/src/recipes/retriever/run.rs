@@ -12,13 +12,13 @@ use tooltune_rows::batches::Cursor;
 use super::mining::hardest_negatives;
 use super::preparation::RetrieverPreparation;
 use crate::config::{Config, RetrieverConfig};
+use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
-use crate::eval::encoder::MiniLmEncoder;
 use crate::models::minilm::ParameterLayout;
 use crate::optim::{LearningRateSchedule, Optimizer, StepOutcome};
 use crate::recipes::reporter::{Reporter, RetrieverLine};
-use crate::recipes::settings;
 use crate::retriever::{Encoder, InfoNce, RetrieverLora, Trained};
+use crate::settings;
 
 /// Counters after `step` updates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

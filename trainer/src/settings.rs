@@ -1,7 +1,5 @@
 //! The checked config to the types that each crate takes.
 
-use std::time::Duration;
-
 use burn::tensor::Device;
 use tooltune_agents::flat::{FlattenOptions, FlattenWhen, OnCollision, RowFlattening};
 use tooltune_agents::{GoatOptions, KindWeights};
@@ -11,7 +9,6 @@ use tooltune_rows::text::{self, MaskConfig, PrepareOptions};
 
 use crate::config::{self, Config};
 use crate::error::Error;
-use crate::eval::generate::GenerationOptions;
 use crate::models::minilm::EmbeddingHead;
 use crate::optim::LearningRateSchedule;
 use crate::retriever::{Direction, InfoNce};
@@ -208,21 +205,6 @@ pub fn learning_rate(config: &config::TrainConfig, total_steps: u64) -> Learning
         peak: config.learning_rate,
         warmup_steps: config.warmup().steps(total_steps),
         total_steps,
-    }
-}
-
-/// How completions are made.
-pub fn generation(config: &config::Config, stop_ids: &[u32]) -> GenerationOptions {
-    let eval = &config.eval;
-    GenerationOptions {
-        max_new_tokens: eval.max_new_tokens,
-        batch_size: eval.batch_size,
-        kv_cache_tokens: eval.kv_cache_tokens,
-        stop_ids: stop_ids.to_vec(),
-        stop_strings: eval.stop_strings.clone(),
-        max_time: eval.max_time.map(Duration::from_secs_f64),
-        sampling: eval.sampling(),
-        seed: config.train.seed,
     }
 }
 

@@ -15,11 +15,11 @@ use tooltune_rows::tools::{
     ApiCatalogue, Trajectory, read_checked_trajectories, read_distinct_trajectories,
 };
 
-use super::settings;
 use crate::config::{Config, DataFormat, GoatConfig};
+use crate::encoder::documents::{DocumentIndex, texts_of, untrained, warn_of_cut_documents};
 use crate::error::Error;
-use crate::eval::documents::{DocumentIndex, texts_of, untrained, warn_of_cut_documents};
 use crate::progress::RowsProgress;
+use crate::settings;
 
 /// Rows, one at a time.
 pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
@@ -76,6 +76,29 @@ pub fn with_rows<R>(
 }
 
 /// Rows of a format that no file told, because none was here when the config was read.
+/// The first `eval.max_samples` rows of the evaluation files; `report` says what reading found in
+/// them.
+///
+/// # Errors
+///
+/// A file that cannot be read, or rows; the error tells of all of them.
+pub fn eval_rows(
+    config: &Config,
+    device: &Device,
+    report: &mut ReadingReport,
+) -> Result<Vec<Row>, Error> {
+    let limit = config.eval.max_samples.unwrap_or(usize::MAX);
+    let files = (config.data.eval.as_slice(), device);
+    let mut has_more = false;
+    let rows = with_rows(config, files, report, |rows| {
+        let first = all_rows((&mut *rows).take(limit))?;
+        has_more = rows.next().is_some();
+        Ok(first)
+    });
+    report.has_more = has_more;
+    rows
+}
+
 fn unrecognised() -> Error {
     Error::Usage(
         "data.format is \"auto\", and none of the files that [data] names is here to tell the format; \

@@ -3,6 +3,9 @@
 //! Queries and documents are read with their prompts, as `encode_query` and `encode_document` do;
 //! other texts, such as those whose content the metrics compare, as `encode` does.
 
+pub mod cut_texts;
+pub mod documents;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

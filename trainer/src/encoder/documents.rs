@@ -5,7 +5,7 @@ use tooltune_rows::tools::ApiCatalogue;
 use tooltune_suites::retrieval::{RankedGold, RetrievalError};
 
 use super::cut_texts::{Consequence, CutTexts, PlacedIds};
-use super::encoder::{EncoderFiles, MiniLmEncoder, Role};
+use super::{EncoderFiles, MiniLmEncoder, Role};
 use crate::config::Config;
 use crate::error::Error;
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::encoder::{EncoderFiles, TextIds};
+use super::{EncoderFiles, TextIds};
 
 /// Texts that a line names; the others are counted.
 const NAMED: usize = 3;
