@@ -211,7 +211,7 @@ def readers() -> list[Reader]:
 
 CHECKPOINT = "run/checkpoint-000002"
 RUN_FILES = [f"{CHECKPOINT}/{name}" for name in ["adapter_config.json", "trainer_state.json", "manifest.json"]]
-QUESTIONS = ["eval", "config.toml", "--suite", "toolqa", "--data", "questions.jsonl", "--responses", "responses.jsonl", "--predictions", "outputs.jsonl"]
+QUESTIONS = ["eval", "config.toml", "--suite", "toolqa", "--data", "questions.jsonl", "--set", "eval.toolqa.responses=responses.jsonl", "--predictions", "outputs.jsonl"]
 
 
 def kind(path: str) -> str:

@@ -93,8 +93,7 @@ fn toolqa(workplace: &Workplace) {
     workplace.write("b.jsonl", lines(&[question("3", "Old Quay")]));
 }
 
-const TOOLQA: &str =
-    "eval config.toml --suite toolqa --responses responses.jsonl --data a.jsonl --data b.jsonl";
+const TOOLQA: &str = "eval config.toml --suite toolqa --set eval.toolqa.responses=responses.jsonl --data a.jsonl --data b.jsonl";
 
 #[test]
 fn questions_and_sequences_have_numbers_by_file_and_say_what_counts_nowhere() {
@@ -158,12 +157,21 @@ fn answers_about_outputs_have_a_limit_of_their_own() {
     };
     // The config has eval.max_new_tokens = 12, which is for other suites.
     assert_eq!(asked(""), vec![json!(1000); 3]);
-    assert_eq!(asked(" --setting cot_answer_schema"), vec![json!(1000); 3]);
-    assert_eq!(asked(" --max-new-tokens 1500"), vec![json!(1500); 3]);
+    assert_eq!(
+        asked(" --set eval.toolqa.setting=cot_answer_schema"),
+        vec![json!(1000); 3]
+    );
+    assert_eq!(
+        asked(" --set eval.toolqa.max_new_tokens=1500"),
+        vec![json!(1500); 3]
+    );
     let config = workplace.read("config.toml");
     let table = "[eval.toolqa]\nmax_new_tokens = 700\n[checkpoint]";
     workplace.write("config.toml", config.replace("[checkpoint]", table));
-    assert_eq!(asked(" --classify"), vec![json!(700); 3]);
+    assert_eq!(
+        asked(" --set eval.toolqa.classify=true"),
+        vec![json!(700); 3]
+    );
     let refused = workplace.run([
         "train",
         "config.toml",

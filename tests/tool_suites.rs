@@ -57,8 +57,9 @@ fn gold_sequences_win_and_those_that_need_python_are_counted() {
 
     // A random model writes something, in each family's prompt, and it is scored.
     for family in ["json_list", "hermes"] {
-        let base =
-            format!("{eval} --checkpoint base --family {family} --n-examples 1 --output {family}");
+        let base = format!(
+            "{eval} --checkpoint base --set eval.nestful.family={family} --set eval.nestful.n_examples=1 --output {family}"
+        );
         workplace.run(base.split(' ')).success();
         assert_eq!(metrics(&workplace, family)["n"], 2);
     }
@@ -92,7 +93,8 @@ fn gold_sequences_win_and_those_that_need_python_are_counted() {
         ("llama", "[{\"name\": \""),
     ] {
         let held = format!(
-            "{eval} --checkpoint base --family {family} --n-examples 1 --output held-{family} \
+            "{eval} --checkpoint base --set eval.nestful.family={family} \
+             --set eval.nestful.n_examples=1 --output held-{family} \
              --set eval.constrained=true"
         );
         workplace.run(held.split(' ')).success();
@@ -131,8 +133,7 @@ fn hotels(workplace: &Workplace) {
     workplace.write("questions.jsonl", lines(&rows));
 }
 
-const TOOLQA: &str =
-    "eval config.toml --suite toolqa --data questions.jsonl --responses responses.jsonl";
+const TOOLQA: &str = "eval config.toml --suite toolqa --data questions.jsonl --set eval.toolqa.responses=responses.jsonl";
 
 #[test]
 fn code_that_a_model_wrote_answers_from_its_sandbox_and_only_where_that_is_asked_for() {
@@ -144,12 +145,16 @@ fn code_that_a_model_wrote_answers_from_its_sandbox_and_only_where_that_is_asked
         json!({"uid": "b", "model_output": code("open('/etc/passwd').read(); return '120'")}),
     ];
     workplace.write("code.jsonl", lines(&outputs));
-    let command = format!("{TOOLQA} --setting code --predictions code.jsonl");
+    let command = format!("{TOOLQA} --set eval.toolqa.setting=code --predictions code.jsonl");
     let refused = workplace.run(command.split(' '));
     assert_eq!(refused.status, Some(2));
-    assert!(refused.stderr.contains("--run-code"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("eval.toolqa.run_code = true"),
+        "{}",
+        refused.stderr
+    );
     workplace
-        .run(format!("{command} --run-code --output out").split(' '))
+        .run(format!("{command} --set eval.toolqa.run_code=true --output out").split(' '))
         .success();
     let samples: Vec<Value> = workplace
         .read("out/predictions.jsonl")
@@ -197,7 +202,12 @@ fn questions_about_outputs_are_asked_and_scored() {
     let workplace = Workplace::new();
     hotels(&workplace);
     workplace
-        .run(format!("{TOOLQA} --checkpoint base --max-new-tokens 12 --output asked").split(' '))
+        .run(
+            format!(
+                "{TOOLQA} --checkpoint base --set eval.toolqa.max_new_tokens=12 --output asked"
+            )
+            .split(' '),
+        )
         .success();
     assert_eq!(workplace.read("asked/predictions.jsonl").lines().count(), 2);
     let golds = [
@@ -228,7 +238,11 @@ fn questions_about_outputs_are_asked_and_scored() {
     }
     let answer = workplace.run("eval config.toml --suite toolqa --data questions.jsonl".split(' '));
     assert_eq!(answer.status, Some(2));
-    assert!(answer.stderr.contains("--responses"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.contains("eval.toolqa.responses"),
+        "{}",
+        answer.stderr
+    );
 }
 
 const TABLES: &str = r#"
@@ -379,8 +393,8 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
         })
     });
     let eval = format!(
-        "eval config.toml --suite nestful --data nestful.jsonl --react --exec-dir functions \
-         --endpoint {}/v1 --endpoint-model scripted --output looped",
+        "eval config.toml --suite nestful --data nestful.jsonl --set eval.nestful.react=true \
+         --set eval.nestful.exec_dir=functions --endpoint {}/v1 --endpoint-model scripted --output looped",
         server.url()
     );
     workplace
@@ -396,7 +410,7 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
     assert_eq!(first["steps"][1]["result"], "27");
 
     // Without the folder the second row has no win; a random model writes no call at all.
-    let random = "eval config.toml --suite nestful --data nestful.jsonl --react --checkpoint base \
+    let random = "eval config.toml --suite nestful --data nestful.jsonl --set eval.nestful.react=true --checkpoint base \
                   --output random --set eval.nestful.max_steps=2";
     workplace
         .run(random.split(' ').filter(|word| !word.is_empty()))
@@ -445,7 +459,8 @@ fn answers_are_judged_and_questions_classified() {
 
     let url = format!("{}/v1", server.url());
     let classified = TOOLQA.split(' ').chain([
-        "--classify",
+        "--set",
+        "eval.toolqa.classify=true",
         "--endpoint",
         &url,
         "--endpoint-model",
@@ -484,7 +499,8 @@ fn prompts_show_truncated_responses_with_a_note_of_what_is_gone() {
         whole.contains("Pier") && !whole.contains("_meta"),
         "{whole}"
     );
-    let first = prompt(&["--reduce", "truncate", "--max-items", "1"]);
+    let truncate = "eval.toolqa.reduce=truncate";
+    let first = prompt(&["--set", truncate, "--set", "eval.toolqa.max_items=1"]);
     assert!(
         first.contains("\"_meta\": \"showing 1 of 2 items."),
         "{first}"
@@ -499,25 +515,38 @@ fn prompts_show_truncated_responses_with_a_note_of_what_is_gone() {
         names.contains("\"Pier\"") && !names.contains("price"),
         "{names}"
     );
-    let cut = prompt(&["--set", table, "--max-chars", "12"]);
+    let cut = prompt(&["--set", table, "--set", "eval.toolqa.max_chars=12"]);
     assert!(cut.contains("... [truncated, "), "{cut}");
-    let nothing = prompt(&["--reduce", "truncate", "--jmespath", "rooms"]);
+    let nothing = prompt(&["--set", truncate, "--set", "eval.toolqa.jmespath=rooms"]);
     let told = "\"_meta\": \"the filter rooms finds nothing in this output.\"";
     assert!(nothing.contains(told), "{nothing}");
 
     let n_asked = server.received().len();
     for (options, expected) in [
-        (["--max-items", "1"].as_slice(), "add --reduce truncate"),
         (
-            &["--reduce", "paths", "--jmespath", "data"],
-            "--jmespath is for",
+            ["--set", "eval.toolqa.max_items=1"].as_slice(),
+            "reduce = \"truncate\"",
         ),
         (
-            &["--reduce", "truncate", "--jmespath", "data["],
-            "--jmespath: ",
+            &[
+                "--set",
+                "eval.toolqa.reduce=paths",
+                "--set",
+                "eval.toolqa.jmespath=data",
+            ],
+            "`eval.toolqa.jmespath` is for",
         ),
         (
-            &["--reduce", "truncate", "--jmespath", "length(rooms)"],
+            &["--set", truncate, "--set", "eval.toolqa.jmespath=data["],
+            "eval.toolqa.jmespath",
+        ),
+        (
+            &[
+                "--set",
+                truncate,
+                "--set",
+                "eval.toolqa.jmespath=length(rooms)",
+            ],
             "question \"a\"",
         ),
     ] {

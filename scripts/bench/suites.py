@@ -32,9 +32,9 @@ def options_of(arguments, suite: str) -> list:
     if suite in ("nestful", "toolqa"):
         rows += ["--set", f"eval.max_new_tokens={arguments.max_new_tokens}"]
     if suite == "nestful":
-        return [*rows, "--data", arguments.nestful, "--n-examples", "1"]
+        return [*rows, "--data", arguments.nestful, "--set", "eval.nestful.n_examples=1"]
     if suite == "toolqa":
-        return [*rows, "--data", arguments.toolqa, "--responses", arguments.responses, "--reduce", "paths"]
+        return [*rows, "--data", arguments.toolqa, "--set", f"eval.toolqa.responses={arguments.responses}", "--set", "eval.toolqa.reduce=paths"]
     return rows + (["--data", arguments.slot] if suite == "slot" and arguments.slot else [])
 
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::Colors;
-use tooltune::eval::code::SANDBOX_STAGE;
+use tooltune::eval::suites::code::SANDBOX_STAGE;
 use tooltune::{Error, commands, process};
 use tooltune_kernels::cpu::heap::{self, TellingHeap};
 use tracing_subscriber::EnvFilter;

@@ -1,14 +1,14 @@
 //! The command line: verbs and their options, nothing of what they do.
 
 mod data;
-mod suites;
+mod sandbox;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use data::*;
-pub use suites::*;
+pub use sandbox::*;
 
 use crate::config::Suite;
 
@@ -213,15 +213,6 @@ pub struct EvalArgs {
     /// others, and for intervals, see `tooltune compare`.
     #[arg(long)]
     pub compare: Option<PathBuf>,
-    /// JSON file of prompts in place of our own, such as the published ones, for toolqa and nestful.
-    #[arg(long)]
-    pub prompts: Option<PathBuf>,
-    #[command(flatten)]
-    pub toolqa: ToolQaArgs,
-    #[command(flatten)]
-    pub nestful: NestfulArgs,
-    #[command(flatten)]
-    pub sandbox: SandboxArgs,
 }
 
 /// `tooltune generate runs/sft --max-samples 5`, or

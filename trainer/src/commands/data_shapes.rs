@@ -18,14 +18,13 @@ use tooltune_suites::slot::import::{
 use tooltune_suites::toolqa::{Shortening, reduce};
 
 use super::data::write_lines;
-use super::evaluate::read_predictions;
 use super::{say, say_aside};
 use crate::cli::{
     E2eRowsName, FlatFormArgs, FlattenArgs, FlattenWhenName, ImportArgs, ImportFormat, ReduceArgs,
     UnflattenArgs,
 };
 use crate::error::Error;
-use crate::eval::slot::Prediction;
+use crate::eval::suites::slot::{Prediction, read_predictions};
 use crate::settings;
 
 /// A row as a line of a file.

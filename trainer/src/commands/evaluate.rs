@@ -1,42 +1,33 @@
 //! `eval`: a suite over the base model, a checkpoint, or predictions that exist already.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 use tooltune_checkpoints::atomic::{FolderLock, write_atomic};
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_endpoint::EndpointOptions;
-use tooltune_rows::text::Row;
-use tooltune_rows::tools::{JsonLines, read_text};
-use tooltune_suites::retrieval::retrieval_table;
-use tooltune_suites::slot::{DatasetScore, SentenceEncoder, before_after_rows, markdown_table};
+use tooltune_rows::tools::read_text;
 
-use super::reading::reading_lines;
-use super::{Place, agent_suites, nestful_suite, say, say_aside, toolqa_suite, watched};
+use super::{Place, say, say_aside, watched, watching};
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
-use crate::config::{Config, DataFormat, Suite};
+use crate::config::{Config, Suite};
 use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
 use crate::error::Error;
-use crate::eval::agents::eval_files;
-use crate::eval::by_file::ByFile;
 use crate::eval::endings::Endings;
 use crate::eval::endpoint_generator::EndpointGenerator;
-use crate::eval::flat_forms::FlatForms;
-use crate::eval::generate::{GenerationOptions, GenerationProgress};
-use crate::eval::generator::{Completion, GenerationRequest, Generator, LocalGenerator};
-use crate::eval::in_loop::encoder;
+use crate::eval::generate::GenerationOptions;
+use crate::eval::generator::{GenerationRequest, Generator, LocalGenerator};
 use crate::eval::journal::{self, JOURNAL_FILE, Journal};
-use crate::eval::retrieval::RetrievalSuite;
-use crate::eval::saved::{check_ids, excerpt, in_file};
-use crate::eval::slot::{self, Constraints, Prediction, SlotEvaluation};
+use crate::eval::report_files::{METRICS_FILE, PREDICTIONS_FILE};
+use crate::eval::suites::slot::{SlotMetricsFile, change};
+use crate::eval::suites::{
+    self, EvalContext, Files, Opening, Purpose, Retriever, SuiteResult, THIS_RUN,
+};
 use crate::interrupt::Interrupt;
+use crate::progress::GenerationProgress;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, ENCODER, RETRIEVER};
-use crate::rows::{ReadingReport, eval_rows};
 
 pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     if args.compare.is_some() && args.suite != Suite::Slot {
@@ -49,7 +40,7 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     let mut config = target_config(args)?;
     config.device = place.name(config.device)?;
     if let Some(output) = &args.output
-        && output.join("metrics.json").exists()
+        && output.join(METRICS_FILE).exists()
         && !output.join(JOURNAL_FILE).exists()
     {
         return Err(Error::Usage(format!(
@@ -80,129 +71,120 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
     }
 }
 
+/// Opens the suite, evaluates it or scores what there is, and writes and shows what came of it.
 fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
     let device = place.open(config.device)?;
+    let needs = args.suite.needs();
     if keeps_no_texts(args) {
         journal(args, config, &[])?;
     }
-    match args.suite {
-        Suite::Slot => slot_suite(args, config, &device),
-        Suite::Goat | Suite::Restbench | Suite::Apibank => agent_suites::run(args, config, &device),
-        Suite::Retrieval => retrieval_suite(args, config, &device),
-        Suite::Nestful => nestful_suite::run(args, config, &device),
-        Suite::Toolqa => toolqa_suite::run(args, config, &device),
-    }
-}
-
-fn slot_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
-    refuse_other_rows(config)?;
-    let mut report = ReadingReport::default();
-    let rows = eval_rows(config, device, &mut report)?;
-    for line in reading_lines(config, &report) {
-        say_aside(&line)?;
-    }
-    for file in &config.data.eval {
-        let prefix = format!("{}:", file.display());
-        if let (false, Some(most)) = (
-            rows.iter().any(|row| row.id.starts_with(&prefix)),
-            config.eval.max_samples,
-        ) {
-            let file = file.display();
-            say_aside(&format!(
-                "eval.max_samples = {most} leaves no row of {file}"
-            ))?;
-        }
-    }
-    let forms = FlatForms::of(&rows, &config.data)?;
-    for line in forms.lines() {
-        say_aside(&line)?;
-    }
-    let rows = (rows.as_slice(), &forms);
-    args.target.check_used(config, &[ENCODER])?;
-    let encoder = encoder(config, device)?;
-    let evaluation = match &args.predictions {
-        Some(path) => slot::score(rows, saved(path, rows.0)?, encoder.as_ref())?,
-        None => slot_generated(args, config, rows, encoder.as_ref(), device)?,
+    let opening = Opening {
+        config,
+        device: &device,
+        purpose: match args.predictions {
+            Some(_) => Purpose::SavedPredictions,
+            None => Purpose::Evaluation,
+        },
+        data: &args.target.data,
     };
-    write_files(args, &evaluation.files()?)?;
-    print(args, &evaluation)
+    let suite = suites::open(args.suite, opening)?;
+    for remark in suite.remarks() {
+        say_aside(&remark)?;
+    }
+    if needs.encoder {
+        args.target.check_used(config, &[ENCODER])?;
+    }
+    let retriever = (needs.retriever && args.predictions.is_none())
+        .then(|| retriever(args, config, &device))
+        .transpose()?;
+    let retriever = retriever.as_ref().map(|encoder| Retriever {
+        encoder,
+        is_trained: false,
+    });
+    let n = suite.n_samples();
+    let found = if keeps_no_texts(args) {
+        let found = watching(n, |watch| {
+            let keep = &mut |files: &Files| write_files(args, files);
+            let context = EvalContext {
+                generator: None,
+                retriever,
+                journal: None,
+                keep,
+                watch,
+            };
+            match &args.predictions {
+                Some(path) => suite.score_saved(path, context),
+                None => suite.evaluate(context),
+            }
+        })?;
+        found.and_then(|found| found.ok_or(Error::Stopped))
+    } else {
+        let mut journal = journal(args, config, &suite.prompts()?)?;
+        generated(args, config, n, &device, |generator, watch| {
+            suite.evaluate(EvalContext {
+                generator: Some(generator),
+                retriever,
+                journal: journal.as_mut(),
+                keep: &mut |files| write_files(args, files),
+                watch,
+            })
+        })
+    };
+    let result = found.map_err(|error| with_kept_outcomes(args, error))?;
+    write_files(args, &result.files)?;
+    print(args, result)
 }
 
-/// The suite slot is the default, and scores rows of one format alone.
-fn refuse_other_rows(config: &Config) -> Result<(), Error> {
-    let format = config.data.format;
-    let refused = |message: String| Err(Error::Usage(message));
-    match format {
-        // Where no file told the format, reading the rows says so.
-        DataFormat::Slot | DataFormat::Auto => Ok(()),
-        _ if config.model.is_none() => refused(
-            "the suite slot is for language models, and the config has none; add --suite retrieval"
-                .to_string(),
-        ),
-        DataFormat::Goat => refused(
-            "the suite slot scores rows of data.format = \"slot\", and data.eval has trajectories; \
-             add --suite goat"
-                .to_string(),
-        ),
-        _ => refused(format!(
-            "rows of data.format = \"{format}\" have no suite: their loss at each evaluation is \
-             eval/loss in {}, and `tooltune generate` shows what the model writes after them; the \
-             suites are {}, and each reads files of its own benchmark (docs/metrics.md)",
-            config.train.output_dir.join("metrics.jsonl").display(),
-            Suite::WORDS.join(", ")
+/// Where predictions were written before a judge failed, they need not be generated again.
+fn with_kept_outcomes(args: &EvalArgs, error: Error) -> Error {
+    let kept = args
+        .output
+        .as_ref()
+        .map(|output| output.join(PREDICTIONS_FILE));
+    match (error, kept.filter(|kept| kept.exists())) {
+        (Error::Judge(message), Some(kept)) => Error::Judge(format!(
+            "{message}; the outcomes are kept: go on with --predictions {}",
+            kept.display()
         )),
+        (error, _) => error,
     }
 }
 
-fn slot_generated(
-    args: &EvalArgs,
-    config: &Config,
-    (rows, forms): (&[Row], &FlatForms),
-    encoder: &dyn SentenceEncoder,
-    device: &Device,
-) -> Result<SlotEvaluation, Error> {
-    let max_new_tokens = config.eval.max_new_tokens;
-    let freely = Constraints::default();
-    let free = slot::prompts(rows, &freely, max_new_tokens);
-    let mut texts = journal(args, config, &free)?;
-    generated(args, config, rows.len(), device, |generator, watch| {
-        let constraints = match config.eval.constrained {
-            true => Constraints::compile((rows, forms), &generator)?,
-            false => Constraints::default(),
+fn print(args: &EvalArgs, result: SuiteResult) -> Result<(), Error> {
+    for warning in &result.warnings {
+        say_aside(warning)?;
+    }
+    if let Some(earlier) = &args.compare {
+        let now = result.files.get(METRICS_FILE);
+        let now = String::from_utf8_lossy(now.map_or(&[], Vec::as_slice));
+        let before = SlotMetricsFile {
+            name: earlier.display().to_string(),
+            text: &read_text(earlier)?,
         };
-        constraints.warn(rows.len());
-        let rows = (rows, forms, &constraints);
-        slot::evaluate(
-            &generator,
-            rows,
-            max_new_tokens,
-            texts.as_mut(),
-            encoder,
-            watch,
-        )
-    })
+        let after = SlotMetricsFile {
+            name: METRICS_FILE.to_owned(),
+            text: &now,
+        };
+        return say(&change(&before, &after)?);
+    }
+    let name = match &args.predictions {
+        Some(_) => "predictions",
+        None => &args.target.checkpoint,
+    };
+    say(&result.table.replace(THIS_RUN, &format!("| {name} |")))?;
+    if let Some(by_file) = &result.by_file {
+        say(&format!("\n{}", by_file.table()))?;
+    }
+    result.notes.iter().try_for_each(|note| say(note))
 }
 
 /// Whether an evaluation has no texts that could be kept as they come.
 fn keeps_no_texts(args: &EvalArgs) -> bool {
-    args.predictions.is_some() || args.suite == Suite::Retrieval
-}
-
-/// The texts after prompts, kept in the folder of the output as they come.
-pub(super) fn texts(
-    args: &EvalArgs,
-    config: &Config,
-    prompts: &[GenerationRequest<'_>],
-    device: &Device,
-) -> Result<Vec<Completion>, Error> {
-    let mut texts = journal(args, config, prompts)?;
-    generated(args, config, prompts.len(), device, |generator, watch| {
-        generator.write(prompts, texts.as_mut(), watch)
-    })
+    args.predictions.is_some() || !args.suite.needs().generator
 }
 
 /// The texts of an evaluation with `--output` that was interrupted, or a new file for them.
-pub(super) fn journal(
+fn journal(
     args: &EvalArgs,
     config: &Config,
     prompts: &[GenerationRequest<'_>],
@@ -244,31 +226,14 @@ fn digest(
     Ok(sha256_bytes(followed.as_bytes()))
 }
 
-/// The files of a suite that has a table of its own: those of `--data`, else the table's, else
-/// `data.eval`.
-pub(super) fn suite_files<'a>(
-    args: &EvalArgs,
-    config: &'a Config,
-    own: &'a [PathBuf],
-) -> Result<&'a [PathBuf], Error> {
-    match args.target.data.is_empty() && !own.is_empty() {
-        true => Ok(own),
-        false => eval_files(config),
-    }
-}
-
 /// The retriever of the chosen checkpoint, if one was trained; else that of the config.
-pub(super) fn retriever(
-    args: &EvalArgs,
-    config: &Config,
-    device: &Device,
-) -> Result<MiniLmEncoder, Error> {
+fn retriever(args: &EvalArgs, config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
     args.target.check_used(config, &[RETRIEVER])?;
     if args.target.checkpoint != "base" {
         let dir = args.target.checkpoint_dir(config)?;
         if let Some(trained) = files::encoder(config, &dir, device)? {
             // Where a model is evaluated too, it is of the same checkpoint and says so.
-            if args.suite == Suite::Retrieval || args.endpoint.is_some() {
+            if !args.suite.needs().generator || args.endpoint.is_some() {
                 args.target.say_checkpoint("evaluating", &dir)?;
             }
             return Ok(trained);
@@ -277,22 +242,7 @@ pub(super) fn retriever(
     untrained(config, device)
 }
 
-fn retrieval_suite(args: &EvalArgs, config: &Config, device: &Device) -> Result<(), Error> {
-    if args.predictions.is_some() {
-        return Err(Error::Usage(
-            "--predictions is not for the suite retrieval; take it out".to_string(),
-        ));
-    }
-    let suite = RetrievalSuite::open(config)?;
-    let evaluation = suite.evaluate(&retriever(args, config, device)?)?;
-    write_files(args, &evaluation.files()?)?;
-    say(&retrieval_table(&[(
-        args.target.checkpoint.as_str(),
-        &evaluation.report,
-    )]))
-}
-
-pub(super) fn write_files(args: &EvalArgs, files: &BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
+fn write_files(args: &EvalArgs, files: &Files) -> Result<(), Error> {
     let Some(output) = &args.output else {
         return Ok(());
     };
@@ -302,14 +252,6 @@ pub(super) fn write_files(args: &EvalArgs, files: &BTreeMap<String, Vec<u8>>) ->
         write_atomic(&output.join(name), bytes)?;
     }
     Ok(())
-}
-
-/// The numbers of each file, where there are several.
-pub(super) fn say_by_file(by_file: Option<&ByFile>) -> Result<(), Error> {
-    match by_file {
-        Some(by_file) => say(&format!("\n{}", by_file.table())),
-        None => Ok(()),
-    }
 }
 
 /// The config of the target, with the paths of the command line.
@@ -323,13 +265,12 @@ fn target_config(args: &EvalArgs) -> Result<Config, Error> {
     {
         retriever.eval.clone_from(&args.target.data);
     }
-    config.eval.sandbox = args.sandbox.over(&config.eval.sandbox);
     Ok(config)
 }
 
 /// Lets `work` write texts with the model and checkpoint, which are loaded for it, or with the
 /// server of `--endpoint`; with a progress bar over `n` rows.
-pub(super) fn generated<R>(
+fn generated<R>(
     args: &EvalArgs,
     config: &Config,
     n: usize,
@@ -429,72 +370,4 @@ fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Er
     }
     body.insert(FIELD.to_owned(), Value::Object(kwargs));
     Ok(body)
-}
-
-/// The lines of a `predictions.jsonl`, whatever rows they belong to.
-///
-/// # Errors
-///
-/// A file that cannot be read, or a line that is no prediction.
-pub(super) fn read_predictions(path: &Path) -> Result<Vec<Prediction>, Error> {
-    let mut predictions = Vec::new();
-    for line in JsonLines::open(path)? {
-        let (place, line) = line?;
-        predictions.push(serde_json::from_value(line).map_err(|error| {
-            Error::Usage(format!(
-                "{place}: {error}; each line is {{\"id\": ..., \"prediction\": ...}}"
-            ))
-        })?);
-    }
-    Ok(predictions)
-}
-
-/// The predictions of `rows` from a file, in the order of the rows, with a word on those that are
-/// named for another row.
-fn saved(path: &Path, rows: &[Row]) -> Result<Vec<Prediction>, Error> {
-    let predictions = read_predictions(path)?;
-    let ids = predictions.iter().map(|prediction| prediction.id.as_str());
-    check_ids(path, ids, rows.iter().map(|row| row.id.as_str()))?;
-    if predictions.len() != rows.len() {
-        return Err(Error::Usage(format!(
-            "{}: {} predictions for {} rows; give one line for each row, in their order",
-            path.display(),
-            predictions.len(),
-            rows.len()
-        )));
-    }
-    let pairs = predictions.iter().zip(rows);
-    let others = pairs.filter(|(prediction, row)| in_file(&prediction.id) != in_file(&row.id));
-    let others: Vec<_> = others.collect();
-    if let Some((prediction, row)) = others.first() {
-        say_aside(&format!(
-            "{} of {} predictions are named for other rows, such as {:?}, which is scored against \
-             {}; are they of these rows, in their order?",
-            others.len(),
-            rows.len(),
-            excerpt(&prediction.id),
-            row.id
-        ))?;
-    }
-    Ok(predictions)
-}
-
-fn print(args: &EvalArgs, evaluation: &SlotEvaluation) -> Result<(), Error> {
-    let Some(earlier) = &args.compare else {
-        for (name, value) in evaluation.metrics() {
-            say(&format!("{name:<32} {value:.4}"))?;
-        }
-        say(&format!("{:<32} {}", "n", evaluation.score.n))?;
-        return say_by_file(evaluation.by_file.as_ref());
-    };
-    let before: DatasetScore = serde_json::from_str(&read_text(earlier)?).map_err(|error| {
-        let earlier = earlier.display();
-        Error::Usage(format!(
-            "{earlier}: {error}; --compare takes the metrics.json of an evaluation"
-        ))
-    })?;
-    say(&markdown_table(&before_after_rows(
-        &before,
-        &evaluation.score,
-    )))
 }

@@ -6,7 +6,6 @@
     reason = "the commands are what speaks to the user"
 )]
 
-mod agent_suites;
 mod compare;
 mod data;
 mod data_graph;
@@ -17,14 +16,12 @@ mod export;
 mod generate;
 mod inspect;
 mod machine;
-mod nestful_suite;
 mod plan;
 mod reading;
 mod report;
 mod score;
 mod select;
 mod target;
-mod toolqa_suite;
 mod train;
 mod verify;
 

@@ -1,7 +1,7 @@
 //! What reading rows finds, said before a run begins: nothing is dropped, cut or passed over in
 //! silence.
 
-use tooltune_rows::text::{DropReason, NotRead, PrepareReport, UnlearnedTurns, WithoutBos};
+use tooltune_rows::text::{DropReason, PrepareReport, UnlearnedTurns, WithoutBos};
 
 use super::{say, say_aside};
 use crate::config::{Config, LoadedConfig};
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::optim::LearningRateSchedule;
 use crate::recipes::preparation::Preparation;
 use crate::recipes::retriever::RetrieverPreparation;
-use crate::rows::ReadingReport;
+use crate::rows::{more_rows, not_read_lines};
 use crate::settings;
 
 /// The format that the rows were recognised as, where the config leaves it to them.
@@ -38,29 +38,8 @@ pub(super) fn say_reading(config: &Config, preparation: &Preparation) -> Result<
     say_flattened(preparation)
 }
 
-/// What became of the rows that an evaluation reads by itself.
-pub(super) fn reading_lines(config: &Config, report: &ReadingReport) -> Vec<String> {
-    let mut lines = not_read_lines("data.eval", &report.not_read);
-    if report.has_more {
-        lines.push(more_rows(config));
-    }
-    lines
-}
-
 fn say_all(lines: Vec<String>) -> Result<(), Error> {
     lines.iter().try_for_each(|line| say(line))
-}
-
-fn not_read_lines(files: &str, not_read: &NotRead) -> Vec<String> {
-    let lines = not_read.lines().into_iter();
-    lines.map(|line| format!("{files}: {line}")).collect()
-}
-
-fn more_rows(config: &Config) -> String {
-    format!(
-        "data.eval: the first {} rows are read, and there are more (eval.max_samples)",
-        config.eval.max_samples.unwrap_or_default()
-    )
 }
 
 /// What became of the rows of some files.

@@ -11,7 +11,7 @@ use crate::cli::ScoreArgs;
 use crate::config::{self, SandboxConfig};
 use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
-use crate::eval::nestful::open_tools;
+use crate::eval::suites::nestful::open_tools;
 
 pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
     if args.ops {

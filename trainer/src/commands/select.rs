@@ -3,7 +3,6 @@
 //! What is measured afterwards lies in `selection/` of the run directory, a folder for each
 //! checkpoint, in the files that an evaluation during training leaves in the checkpoint.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
@@ -19,8 +18,8 @@ use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::SelectArgs;
 use crate::config::{Config, LoadedConfig, MetricExpression, named_files};
 use crate::error::Error;
-use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator, named};
-use crate::eval::retrieval::RetrievalSuite;
+use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator};
+use crate::eval::suites::{Files, LoadedSuites, Metrics};
 use crate::models::Decoder;
 use crate::progress::Progress;
 use crate::recipes::preparation::{Preparation, prepare_run};
@@ -136,12 +135,7 @@ fn values_of(folder: &Path, from: &str) -> Result<Option<Value>, Error> {
     Ok((found["from"] == from).then(|| found["metrics"].take()))
 }
 
-fn write(
-    folder: &Path,
-    from: &str,
-    metrics: &BTreeMap<String, f64>,
-    files: &BTreeMap<String, Vec<u8>>,
-) -> Result<Value, Error> {
+fn write(folder: &Path, from: &str, metrics: &Metrics, files: &Files) -> Result<Value, Error> {
     std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
     for (name, bytes) in files {
         write_atomic(&folder.join(name), bytes)?;
@@ -163,20 +157,18 @@ enum Suites {
     /// Those of a run with a language model.
     Model(Box<(Preparation, Evaluator, Decoder)>),
     /// That of a retriever alone.
-    Retrieval(Box<RetrievalSuite>),
+    Retriever(LoadedSuites),
 }
-
-type Found = (BTreeMap<String, f64>, BTreeMap<String, Vec<u8>>);
 
 impl<'a> Evaluation<'a> {
     fn open(config: &'a Config, device: &'a Device) -> Result<Self, Error> {
         let suites = match &config.model {
-            None => Suites::Retrieval(Box::new(RetrievalSuite::open(config)?)),
+            None => Suites::Retriever(LoadedSuites::open(config, device)?),
             Some(model) => {
                 let preparation = prepare_run(config, device)?;
                 let dtype = settings::compute_dtype(model.compute_dtype, device)?;
                 let decoder = preparation.base.decoder(dtype, device)?;
-                let evaluator = Evaluator::new(config, &preparation, device)?;
+                let evaluator = Evaluator::new(config, preparation.eval_inputs(), device)?;
                 let evaluator = evaluator
                     .ok_or_else(|| Error::Usage("the config asks for no evaluation".to_string()))?;
                 Suites::Model(Box::new((preparation, evaluator, decoder)))
@@ -189,20 +181,16 @@ impl<'a> Evaluation<'a> {
         })
     }
 
-    fn of(&mut self, checkpoint: &Checkpoint) -> Result<Found, Error> {
+    fn of(&mut self, checkpoint: &Checkpoint) -> Result<(Metrics, Files), Error> {
         let (config, device) = (self.config, self.device);
         let retriever = retriever_files::encoder(config, &checkpoint.path, device)?;
         let (preparation, evaluator, decoder) = match &mut self.suites {
-            Suites::Retrieval(suite) => {
-                let Some(retriever) = &retriever else {
-                    return Err(Error::Usage(format!(
-                        "{} holds no retriever",
-                        checkpoint.path.display()
-                    )));
+            Suites::Retriever(suites) => {
+                let no_retriever = || {
+                    let path = checkpoint.path.display();
+                    Error::Usage(format!("{path} holds no retriever"))
                 };
-                let evaluation = suite.evaluate(retriever)?;
-                let files = named("retrieval", evaluation.files()?).collect();
-                return Ok((evaluation.metrics(), files));
+                return suites.ranked(retriever.as_ref().ok_or_else(no_retriever)?);
             }
             Suites::Model(parts) => (&parts.0, &parts.1, &mut parts.2),
         };

@@ -22,7 +22,7 @@ use crate::cli::{Reader, VerifyArgs};
 use crate::config::{Config, LoadedConfig};
 use crate::encoder::Role;
 use crate::error::Error;
-use crate::eval::retrieval::RetrievalSuite;
+use crate::eval::suites::retrieval::RetrievalSuite;
 use crate::export::CheckpointChoice;
 use crate::models::{BatchContext, Decoder};
 use crate::recipes::retriever::files;

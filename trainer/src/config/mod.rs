@@ -39,7 +39,6 @@ pub use metric::MetricExpression;
 pub(crate) use paths::named_files;
 pub use presets::Preset;
 pub use schema::json_schema;
-pub(crate) use tables::nestful_family;
 pub use tables::{
     AgentSuiteConfig, BaseModelSettings, CheckpointConfig, Config, DataConfig, EvalConfig,
     ExecutorConfig, GoatConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig,

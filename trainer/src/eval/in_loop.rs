@@ -1,54 +1,51 @@
 //! The evaluation that a run makes of itself: suites over a fixed set of rows.
 
-use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use burn::tensor::Device;
 use tooltune_rows::text::{Prepared, Row, TokenizedExample, prepare};
-use tooltune_suites::slot::SentenceEncoder;
 
-use super::agents::AgentLoops;
 use super::endings::Endings;
-use super::flat_forms::FlatForms;
-use super::generate::{GenerationOptions, GenerationProgress};
+use super::generate::GenerationOptions;
 use super::generator::{Generator, LocalGenerator};
-use super::open_suites::LoadedSuites;
-use super::slot::Constraints;
-use super::{loss, slot};
+use super::loss;
+use super::suites::slot::SlotSuite;
+use super::suites::{
+    EvalContext, Files, LoadedSuite, LoadedSuites, Metrics, Retriever, in_checkpoint,
+};
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalStrategy, MetricExpression, Suite};
 use crate::encoder::MiniLmEncoder;
-use crate::encoder::documents::{no_retriever, untrained};
+use crate::encoder::documents::untrained;
 use crate::error::Error;
 use crate::models::Decoder;
-use crate::recipes::preparation::Preparation;
+use crate::progress::GenerationProgress;
 use crate::settings;
 
-/// Rows, options and encoder of a run's evaluations.
+/// Rows, options and suites of a run's evaluations.
+#[derive(Debug)]
 pub struct Evaluator {
-    rows: Vec<Row>,
-    /// Their flat forms, where the suite slot is asked for.
-    forms: FlatForms,
-    /// EvalTarget where the loss is asked for.
+    /// Present where the loss is asked for.
     examples: Vec<TokenizedExample>,
     options: GenerationOptions,
-    /// Whether answers keep to the rows' schemas, and the compiled ones.
-    constrained: bool,
-    constraints: OnceCell<Constraints>,
-    /// EvalTarget where a suite compares texts.
-    encoder: Option<Box<dyn SentenceEncoder>>,
+    /// The suite of the run's own rows.
+    slot: Option<SlotSuite>,
     suites: Rc<LoadedSuites>,
     /// Ranks documents where the run trains no retriever.
     untrained: Option<MiniLmEncoder>,
-    /// Those of the suites of agents with it.
-    untrained_loops: Vec<AgentLoops>,
 }
 
-impl std::fmt::Debug for Evaluator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Evaluator({} rows)", self.rows.len())
-    }
+/// What a run has read for its evaluations.
+#[derive(Debug, Clone, Copy)]
+pub struct EvalInputs<'a> {
+    /// The rows of `data.eval`.
+    pub rows: &'a [Row],
+    /// The rows whose loss is measured.
+    pub held_out: Option<&'a Prepared>,
+    /// The suites that read files of their own.
+    pub suites: &'a Rc<LoadedSuites>,
+    /// The tokens that end a text.
+    pub stop_ids: &'a [u32],
 }
 
 /// What is evaluated, as it stands.
@@ -68,9 +65,9 @@ pub enum EvaluationOutcome {
     /// All suites are done.
     Done {
         /// Metrics by name.
-        metrics: BTreeMap<String, f64>,
+        metrics: Metrics,
         /// Files for the checkpoint.
-        files: BTreeMap<String, Vec<u8>>,
+        files: Files,
     },
     /// A signal came.
     Interrupted,
@@ -84,47 +81,22 @@ impl Evaluator {
     /// An encoder that cannot be loaded, or a row that cannot be tokenized.
     pub fn new(
         config: &Config,
-        preparation: &Preparation,
+        inputs: EvalInputs<'_>,
         device: &Device,
     ) -> Result<Option<Self>, Error> {
         if config.eval.eval_strategy == EvalStrategy::No {
             return Ok(None);
         }
-        let asks = |suite: Suite| config.eval.suites.contains(&suite);
-        let examples = preparation.held_out.as_ref();
-        let examples = examples.map_or_else(Vec::new, |prepared| prepared.examples.clone());
-        let encoder = match asks(Suite::Slot) {
-            true => Some(encoder(config, device)?),
-            false => None,
-        };
-        let forms = match asks(Suite::Slot) {
-            true => FlatForms::of(&preparation.eval_rows, &config.data)?,
-            false => FlatForms::default(),
-        };
-        let suites = Rc::clone(&preparation.suites);
-        let untrained = match ranks_untrained(config) {
-            true => Some(untrained(config, device)?),
-            false => None,
-        };
-        let untrained_loops = match &untrained {
-            Some(encoder) => suites
-                .agents
-                .iter()
-                .map(|suite| suite.loops(encoder))
-                .collect(),
-            None => Ok(Vec::new()),
-        }?;
+        let examples = inputs.held_out.map(|prepared| prepared.examples.clone());
+        let slot = config.eval.suites.contains(&Suite::Slot);
+        let slot = slot.then(|| SlotSuite::of_rows(config, inputs.rows.to_vec(), device));
+        let untrained = ranks_untrained(config).then(|| untrained(config, device));
         Ok(Some(Self {
-            rows: preparation.eval_rows.clone(),
-            forms,
-            examples,
-            constrained: config.eval.constrained,
-            constraints: OnceCell::new(),
-            options: GenerationOptions::of(config, &preparation.base.stop_ids),
-            encoder,
-            suites,
-            untrained,
-            untrained_loops,
+            examples: examples.unwrap_or_default(),
+            options: GenerationOptions::of(config, inputs.stop_ids),
+            slot: slot.transpose()?,
+            suites: Rc::clone(inputs.suites),
+            untrained: untrained.transpose()?,
         }))
     }
 
@@ -135,23 +107,11 @@ impl Evaluator {
     /// As the suites.
     pub fn evaluate(
         &self,
-        present: EvalTarget<'_>,
+        target: EvalTarget<'_>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<EvaluationOutcome, Error> {
-        let EvalTarget {
-            decoder,
-            base,
-            retriever,
-        } = present;
-        let mut metrics = BTreeMap::new();
-        let mut files = BTreeMap::new();
+        let (mut metrics, mut files) = (Metrics::new(), Files::new());
         let endings = Endings::default();
-        let generator = Generator::Local(LocalGenerator {
-            decoder,
-            base,
-            options: &self.options,
-            endings: &endings,
-        });
         if !self.examples.is_empty() {
             let n_total = self.examples.len();
             let mut watch_loss = |n_done| {
@@ -162,85 +122,47 @@ impl Evaluator {
                     waiting: None,
                 })
             };
-            match loss::mean_loss(decoder, &self.examples, &mut watch_loss)? {
+            match loss::mean_loss(target.decoder, &self.examples, &mut watch_loss)? {
                 Some(loss) => metrics.insert("loss".to_string(), loss),
                 None => return Ok(EvaluationOutcome::Interrupted),
             };
         }
-        if let Some(encoder) = &self.encoder {
-            let evaluation = slot::evaluate(
-                &generator,
-                (&self.rows, &self.forms, self.constraints(&generator)?),
-                self.options.max_new_tokens,
-                None,
-                encoder.as_ref(),
-                watch,
-            )?;
-            let Some(evaluation) = evaluation else {
+        let generator = Generator::Local(LocalGenerator {
+            decoder: target.decoder,
+            base: target.base,
+            options: &self.options,
+            endings: &endings,
+        });
+        let slot = self.slot.iter().map(|suite| suite as &dyn LoadedSuite);
+        for suite in slot.chain(self.suites.iter()) {
+            let context = EvalContext {
+                generator: Some(generator),
+                retriever: self.retriever(target.retriever),
+                journal: None,
+                keep: &mut |_| Ok(()),
+                watch: &mut *watch,
+            };
+            let Some(result) = suite.evaluate(context)? else {
                 return Ok(EvaluationOutcome::Interrupted);
             };
-            metrics.extend(evaluation.metrics());
-            files.extend(named("slot", evaluation.files()?));
-        }
-        for (i, suite) in self.suites.agents.iter().enumerate() {
-            let trained = retriever.map(|encoder| suite.loops(encoder)).transpose()?;
-            let loops = trained.as_ref().or(self.untrained_loops.get(i));
-            let loops = loops.ok_or_else(no_retriever)?;
-            let Some(scores) = suite.evaluate(generator, loops, watch)? else {
-                return Ok(EvaluationOutcome::Interrupted);
-            };
-            files.extend(named(suite.name(), scores.files()?));
-            metrics.extend(scores.metrics);
-        }
-        if let Some(suite) = &self.suites.retrieval {
-            let encoder = retriever.or(self.untrained.as_ref());
-            let evaluation = suite.evaluate(encoder.ok_or_else(no_retriever)?)?;
-            metrics.extend(evaluation.metrics());
-            files.extend(named("retrieval", evaluation.files()?));
-        }
-        if let Some(suite) = &self.suites.nestful {
-            let Some(evaluation) = suite.evaluate(&generator, None, watch)? else {
-                return Ok(EvaluationOutcome::Interrupted);
-            };
-            metrics.extend(evaluation.metrics());
-            files.extend(named("nestful", evaluation.files));
-        }
-        if let Some(suite) = &self.suites.toolqa {
-            let Some(evaluation) = suite.evaluate(&generator, watch)? else {
-                return Ok(EvaluationOutcome::Interrupted);
-            };
-            metrics.extend(evaluation.metrics());
-            files.extend(named("toolqa", evaluation.files));
+            metrics.extend(result.metrics);
+            files.extend(in_checkpoint(suite.suite(), result.files));
         }
         for line in endings.lines() {
             tracing::warn!("{line}");
         }
         Ok(EvaluationOutcome::Done { metrics, files })
     }
-}
 
-impl Evaluator {
-    /// What answers keep to, compiled at the first evaluation.
-    fn constraints(&self, generator: &Generator<'_>) -> Result<&Constraints, Error> {
-        if let Some(constraints) = self.constraints.get() {
-            return Ok(constraints);
-        }
-        let constraints = match self.constrained {
-            true => Constraints::compile((&self.rows, &self.forms), generator)?,
-            false => Constraints::default(),
-        };
-        constraints.warn(self.rows.len());
-        Ok(self.constraints.get_or_init(|| constraints))
+    /// The retriever that is trained beside the model, else the one that the config names.
+    fn retriever<'a>(&'a self, trained: Option<&'a MiniLmEncoder>) -> Option<Retriever<'a>> {
+        let is_trained = trained.is_some();
+        let encoder = trained.or(self.untrained.as_ref())?;
+        Some(Retriever {
+            encoder,
+            is_trained,
+        })
     }
-}
-
-/// The files of a suite by their names in a checkpoint.
-pub fn named(
-    suite: &'static str,
-    files: BTreeMap<String, Vec<u8>>,
-) -> impl Iterator<Item = (String, Vec<u8>)> {
-    let named = move |(name, bytes)| (format!("eval.{suite}.{name}"), bytes);
-    files.into_iter().map(named)
 }
 
 /// Whether the evaluations of a run measure the loss of held-out rows.
@@ -260,8 +182,8 @@ pub fn ranks_untrained(config: &Config) -> bool {
 ///
 /// They have none.
 pub fn check_rows(config: &Config, rows: &[Row]) -> Result<(), Error> {
-    let asks = |suite: Suite| config.eval.suites.contains(&suite);
-    let reads_rows = needs_loss(config) || asks(Suite::Slot) || asks(Suite::Goat);
+    let mut suites = config.eval.suites.iter();
+    let reads_rows = needs_loss(config) || suites.any(|suite| suite.needs().rows_of.is_some());
     if config.eval.eval_strategy == EvalStrategy::No || !reads_rows || !rows.is_empty() {
         return Ok(());
     }
@@ -275,22 +197,6 @@ pub fn check_rows(config: &Config, rows: &[Row]) -> Result<(), Error> {
 fn selects_by_loss(config: &Config) -> bool {
     MetricExpression::parse(&config.eval.metric_for_best_model)
         .is_ok_and(|metric| metric.names().any(|name| name == "loss"))
-}
-
-/// The encoder that the config names.
-///
-/// # Errors
-///
-/// The config names none, or it cannot be loaded.
-pub fn encoder(config: &Config, device: &Device) -> Result<Box<dyn SentenceEncoder>, Error> {
-    let dir = config.eval.encoder.as_ref().ok_or_else(|| {
-        Error::Usage(
-            "eval.encoder is not set: content similarity needs an encoder; set it to an \
-             all-MiniLM-L6-v2 folder (scripts/fetch-models brings one)"
-                .to_string(),
-        )
-    })?;
-    Ok(Box::new(MiniLmEncoder::open(dir, device)?))
 }
 
 /// The examples whose loss the evaluations of a run measure, and what became of the other rows;

@@ -7,6 +7,12 @@ use serde_json::Value;
 
 use crate::error::Error;
 
+/// The file of the numbers.
+pub const METRICS_FILE: &str = "metrics.json";
+
+/// The file with a line for each sample.
+pub const PREDICTIONS_FILE: &str = "predictions.jsonl";
+
 /// `metrics.json` of a report, and `predictions.jsonl` with a line for each prediction.
 ///
 /// # Errors
@@ -20,8 +26,8 @@ pub fn report_files<R: Serialize, P: Serialize>(
     metrics.push(b'\n');
     let lines = json_lines(predictions)?;
     Ok(BTreeMap::from([
-        ("metrics.json".to_string(), metrics),
-        ("predictions.jsonl".to_string(), lines),
+        (METRICS_FILE.to_string(), metrics),
+        (PREDICTIONS_FILE.to_string(), lines),
     ]))
 }
 

@@ -14,8 +14,8 @@ use super::retriever::RetrieverPreparation;
 use crate::base_model::BaseModel;
 use crate::config::{Config, Flatten, LoraConfig, RunLength};
 use crate::error::Error;
-use crate::eval::in_loop::{check_rows, held_out};
-use crate::eval::open_suites::LoadedSuites;
+use crate::eval::in_loop::{EvalInputs, check_rows, held_out};
+use crate::eval::suites::LoadedSuites;
 use crate::rows::{ReadingReport, eval_rows, with_rows};
 use crate::settings;
 
@@ -53,6 +53,16 @@ pub struct Preparation {
 }
 
 impl Preparation {
+    /// What the evaluations of the run begin with.
+    pub fn eval_inputs(&self) -> EvalInputs<'_> {
+        EvalInputs {
+            rows: &self.eval_rows,
+            held_out: self.held_out.as_ref(),
+            suites: &self.suites,
+            stop_ids: &self.base.stop_ids,
+        }
+    }
+
     /// How many blocks keep their activations, by `train.gradient_checkpointing` and the memory that is
     /// free on the device before the weights are there.
     ///
@@ -104,7 +114,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     }
     let lora = config.lora.clone();
     lora.slots(&base.config)?;
-    let suites = Rc::new(LoadedSuites::open(config)?);
+    let suites = Rc::new(LoadedSuites::open(config, device)?);
     let options = settings::prepare_options(config, &base.stop_ids);
     let (mut learned, mut evaluated) = (ReadingReport::default(), ReadingReport::default());
     let files = (config.data.train.as_slice(), device);

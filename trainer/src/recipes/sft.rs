@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
             run_files::write_flattened(flattened, run_dir.path())?;
         }
         let stopped_early = selection::stopped_early(config, reporter.evaluations())?;
-        let evaluator = Evaluator::new(config, preparation, device)?;
+        let evaluator = Evaluator::new(config, preparation.eval_inputs(), device)?;
         adapters.slots.shrink_to_fit();
         let mut run = Self {
             config,

@@ -35,6 +35,29 @@ pub struct ReadingReport {
     pub has_more: bool,
 }
 
+impl ReadingReport {
+    /// What became of the rows of an evaluation, in sentences.
+    pub fn lines(&self, config: &Config) -> Vec<String> {
+        let mut lines = not_read_lines("data.eval", &self.not_read);
+        lines.extend(self.has_more.then(|| more_rows(config)));
+        lines
+    }
+}
+
+/// What the rows of some files have and their format does not read, in sentences.
+pub fn not_read_lines(files: &str, not_read: &NotRead) -> Vec<String> {
+    let lines = not_read.lines().into_iter();
+    lines.map(|line| format!("{files}: {line}")).collect()
+}
+
+/// That there are rows beyond `eval.max_samples`.
+pub fn more_rows(config: &Config) -> String {
+    format!(
+        "data.eval: the first {} rows are read, and there are more (eval.max_samples)",
+        config.eval.max_samples.unwrap_or_default()
+    )
+}
+
 /// Calls `work` with the rows of `files`, which have the format of the config.
 ///
 /// `device` computes the retriever where it chooses documents, and `report` says what reading found

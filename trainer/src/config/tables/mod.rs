@@ -31,7 +31,7 @@ pub use mask::{MaskConfig, SpanWeight};
 pub use model::BaseModelSettings;
 pub use retriever::{RetrieverConfig, RetrieverLora};
 pub use services::{ExecutorConfig, JudgeConfig};
-pub(crate) use suites::nestful_family;
+
 pub use suites::{AgentSuiteConfig, NestfulConfig, SandboxConfig, ToolQaConfig};
 pub use train::TrainConfig;
 

@@ -53,7 +53,7 @@ const NESTFUL_FAMILY: &str = "json_list";
 
 /// What says of a setting that it names a family of the suite nestful; `prompts` is the file that
 /// may have more of them.
-pub(crate) fn nestful_family(prompts: &str) -> String {
+fn nestful_family(prompts: &str) -> String {
     let known: Vec<&str> = own_families().collect();
     format!(
         "The prompt and the parser of this model family, {NESTFUL_FAMILY} by default: {}, or a name \
@@ -115,6 +115,9 @@ settings! {
         /// Whether the functions that the model writes are run, each in the sandbox; settings for
         /// code need it.
         pub run_code: bool = false,
+        /// Whether the type of each question is asked for in place of its answer, as the paper's
+        /// classifier does.
+        pub classify: bool = false,
         /// The model behind an endpoint that says which answers mean the same as the gold: a table
         /// with the keys of `goat.judge`.
         pub judge: Option<JudgeConfig>,

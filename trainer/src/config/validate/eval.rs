@@ -176,8 +176,10 @@ impl Rules<'_> {
             _ => vec!["loss".to_owned()],
         };
         for suite in &eval.suites {
+            let classifies = eval.toolqa.as_ref().is_some_and(|toolqa| toolqa.classify);
             let metrics = match (suite, &eval.nestful) {
                 (Suite::Nestful, Some(nestful)) => nestful.metrics(),
+                (Suite::Toolqa, _) if classifies => &["accuracy"],
                 _ => suite.info().metrics,
             };
             known.extend(metrics.iter().map(|metric| format!("{suite}.{metric}")));

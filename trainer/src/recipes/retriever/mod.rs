@@ -23,8 +23,7 @@ use super::selection;
 use super::summary::RunSummary;
 use crate::config::{Config, EvalStrategy};
 use crate::error::Error;
-use crate::eval::in_loop::named;
-use crate::eval::retrieval::RetrievalSuite;
+use crate::eval::suites::LoadedSuites;
 use crate::interrupt::Interrupt;
 use crate::not_finite;
 use crate::process::cpu_seconds;
@@ -66,8 +65,8 @@ pub fn train(
     run_dir.set_aside_after(retriever.state.step)?;
     selection::mend(config, &run_dir)?;
     let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;
-    let suite = match config.eval.eval_strategy {
-        EvalStrategy::Steps => Some(RetrievalSuite::open(config)?),
+    let suites = match config.eval.eval_strategy {
+        EvalStrategy::Steps => Some(LoadedSuites::open(config, device)?),
         EvalStrategy::No => None,
     };
     let mut run = Run {
@@ -75,7 +74,7 @@ pub fn train(
         config,
         run_dir,
         lock: lock.for_checkpoint(),
-        suite,
+        suites,
         reporter,
     };
     if let Some(checkpoint) = &start {
@@ -126,7 +125,7 @@ struct Run<'a> {
     run_dir: RunDir,
     /// What every checkpoint keeps of `run.lock.json`.
     lock: Vec<u8>,
-    suite: Option<RetrievalSuite>,
+    suites: Option<LoadedSuites>,
     reporter: Reporter,
     /// The evaluations without a better one, once they are too many.
     stopped_early: Option<u64>,
@@ -138,7 +137,7 @@ impl Run<'_> {
     }
 
     fn evaluation_is_due(&self, retriever: &RetrieverRun<'_>) -> bool {
-        self.suite.is_some()
+        self.suites.is_some()
             && self.is_due(self.config.eval.eval_steps, retriever)
             && !self.reporter.has_evaluated(retriever.state.step)
     }
@@ -148,12 +147,9 @@ impl Run<'_> {
     fn evaluate_and_save_if_due(&mut self, retriever: &mut RetrieverRun<'_>) -> Result<(), Error> {
         let step = retriever.state.step;
         if self.evaluation_is_due(retriever)
-            && let Some(suite) = &self.suite
+            && let Some(suites) = &self.suites
         {
-            let found = suite.evaluate(&retriever.present()).and_then(|evaluation| {
-                let files = named("retrieval", evaluation.files()?).collect();
-                Ok((evaluation.metrics(), files))
-            });
+            let found = suites.ranked(&retriever.present());
             let (metrics, files) = match found {
                 Ok(found) => found,
                 Err(error) if step == 0 => return Err(error),

@@ -10,12 +10,13 @@ use tooltune_suites::goat::{
 };
 use tooltune_suites::retrieval::{RetrievalReport, retrieval_table};
 
-use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask};
-use super::by_file::SampleFiles;
-use super::report_files::json_value;
-use crate::config::Config;
+use super::agents::{AgentBenchmark, AgentLoops, AgentScores, AgentTask};
+use super::named_means;
+use crate::config::{Config, Suite};
 use crate::encoder::documents::{DocumentIndex, ranked_gold};
 use crate::error::Error;
+use crate::eval::by_file::SampleFiles;
+use crate::eval::report_files::json_value;
 use crate::rows::{eval_trajectories, goat_options};
 
 /// Metrics of retrieval that the suite adds to its own.
@@ -23,7 +24,7 @@ const RETRIEVAL: [&str; 2] = ["recall_at_gt", "recall_at_5"];
 
 /// Queries with their gold calls, and the documents of all APIs.
 #[derive(Debug)]
-pub struct GoatSuite {
+pub(super) struct GoatBenchmark {
     catalogue: ApiCatalogue,
     trajectories: Vec<Trajectory>,
     tasks: Vec<AgentTask>,
@@ -32,7 +33,7 @@ pub struct GoatSuite {
 
 /// What became of one query; a line of `predictions.jsonl`.
 #[derive(Debug, Clone, Serialize)]
-pub struct GoatPrediction {
+struct GoatPrediction {
     /// The trajectory's id.
     pub id: String,
     /// What the user asked.
@@ -47,7 +48,7 @@ pub struct GoatPrediction {
 
 /// What is right, with the names that outcomes have.
 #[derive(Debug, Clone, Serialize)]
-pub struct GoatGold {
+struct GoatGold {
     /// The calls in order.
     pub calls: Vec<GoldCall>,
     /// The final answer.
@@ -57,13 +58,13 @@ pub struct GoatGold {
     pub facts: Vec<String>,
 }
 
-impl GoatSuite {
+impl GoatBenchmark {
     /// Reads documents and queries.
     ///
     /// # Errors
     ///
     /// A file that cannot be read, or a trajectory that does not fit the documents.
-    pub fn open(config: &Config) -> Result<Self, Error> {
+    pub(super) fn open(config: &Config) -> Result<Self, Error> {
         let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
         let trajectories = eval_trajectories(config, &catalogue)?;
         let mut files = SampleFiles::default();
@@ -111,11 +112,7 @@ impl GoatSuite {
     }
 }
 
-impl AgentSuite for GoatSuite {
-    fn name(&self) -> &'static str {
-        "goat"
-    }
-
+impl AgentBenchmark for GoatBenchmark {
     fn catalogue(&self) -> &ApiCatalogue {
         &self.catalogue
     }
@@ -159,7 +156,7 @@ impl AgentSuite for GoatSuite {
         let scores: Vec<GoatScore> = predictions.iter().map(|p| p.score).collect();
         let report = GoatReport::new(&scores)?;
         Ok(AgentScores {
-            metrics: self.named(&GoatReport::NAMES, |name| report.value(name)),
+            metrics: named_means(Suite::Goat, &GoatReport::NAMES, |name| report.value(name)),
             verdicts: None,
             table: goat_table(&[("this run", &report)]),
             by_file: self.files.measured(GoatReport::NAMES, |range| {

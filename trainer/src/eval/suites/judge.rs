@@ -10,11 +10,10 @@ use tooltune_suites::goat::{
 };
 use tooltune_suites::toolqa::{self, ToolQaSample, judge_answers, n_neither};
 
-use super::agents::{AgentScores, AgentTask};
-use super::generate::{GenerationProgress, Waiting};
-use super::report_files::json_value;
+use super::agents::AgentTask;
 use crate::config::JudgeConfig;
 use crate::error::Error;
+use crate::progress::{GenerationProgress, Waiting};
 
 /// Where the judge of agents stands in a config.
 pub const GOAT_JUDGE: &str = "goat.judge";
@@ -192,22 +191,6 @@ impl Judge {
             n_unparsed: n_neither(verdicts),
             ..self.summary(verdicts)
         }
-    }
-
-    /// Puts verdicts and what is to be said of them beside the scores that follow from them.
-    ///
-    /// # Errors
-    ///
-    /// Never; serialisation of a summary does not fail.
-    pub fn add_to(
-        &self,
-        scores: &mut AgentScores,
-        verdicts: Vec<JudgeVerdict>,
-    ) -> Result<(), Error> {
-        let summary = json_value(&self.summary(&verdicts))?;
-        scores.report.insert("judge", summary);
-        scores.verdicts = Some(verdicts);
-        Ok(())
     }
 }
 

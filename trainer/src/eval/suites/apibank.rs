@@ -13,18 +13,19 @@ use tooltune_rows::tools::{
 };
 use tooltune_suites::goat::{ApiBankReport, ApiBankScore, JudgeVerdict, api_bank_table};
 
-use super::agents::{AgentLoops, AgentScores, AgentSuite, AgentTask, Means, eval_files};
-use super::by_file::SampleFiles;
-use super::generate::GenerationProgress;
-use super::generator::{GenerationRequest, PromptText};
-use super::report_files::json_value;
-use crate::config::Config;
+use super::agents::{AgentBenchmark, AgentLoops, AgentScores, AgentTask, Means};
+use super::{eval_files, named_means};
+use crate::config::{Config, Suite};
 use crate::error::Error;
+use crate::eval::by_file::SampleFiles;
+use crate::eval::generator::{GenerationRequest, PromptText};
+use crate::eval::report_files::json_value;
+use crate::progress::GenerationProgress;
 use crate::rows::goat_options;
 
 /// Samples with recorded calls and answers, and the documents of all APIs.
 #[derive(Debug)]
-pub struct ApiBankSuite {
+pub(super) struct ApiBankBenchmark {
     catalogue: ApiCatalogue,
     tasks: Vec<AgentTask>,
     golds: Vec<Gold>,
@@ -52,14 +53,14 @@ struct ApiBankPrediction<'a> {
     score: ApiBankScore,
 }
 
-impl ApiBankSuite {
+impl ApiBankBenchmark {
     /// Reads the documents and the samples of `data.eval`, at most `eval.max_samples`.
     ///
     /// # Errors
     ///
     /// A file that cannot be read or is not in API-Bank's layout, both kinds of files at once, or
     /// no file at all.
-    pub fn open(config: &Config) -> Result<Self, Error> {
+    pub(super) fn open(config: &Config) -> Result<Self, Error> {
         let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
         let mut suite = Self {
             catalogue,
@@ -155,11 +156,7 @@ fn is_level_3(file: &Path) -> Result<bool, Error> {
     Ok(read_text(file)?.trim_start().starts_with('['))
 }
 
-impl AgentSuite for ApiBankSuite {
-    fn name(&self) -> &'static str {
-        "apibank"
-    }
-
+impl AgentBenchmark for ApiBankBenchmark {
     fn catalogue(&self) -> &ApiCatalogue {
         &self.catalogue
     }
@@ -259,7 +256,9 @@ impl AgentSuite for ApiBankSuite {
         }
         let report = ApiBankReport::new(&scores)?;
         Ok(AgentScores {
-            metrics: self.named(&ApiBankReport::NAMES, |name| report.value(name)),
+            metrics: named_means(Suite::Apibank, &ApiBankReport::NAMES, |name| {
+                report.value(name)
+            }),
             verdicts: None,
             table: api_bank_table(&[("this run", &report)]),
             by_file: self.files.measured(ApiBankReport::NAMES, |range| {

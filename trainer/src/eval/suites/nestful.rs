@@ -1,8 +1,7 @@
 //! The suite nestful: questions to sequences of calls, or to loops of single calls, and their wins.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,20 +11,23 @@ use tooltune_sandbox::SandboxError;
 use tooltune_suites::nestful::{
     MathRunner, NestfulError, NestfulPrompt, NestfulReport, NestfulRow, Parser, PromptOptions,
     PromptSet, PythonTools, ReactEnd, ReactLimits, ReactLoop, ReactOutcome, ReactReport,
-    ReactRequest, ReactScore, SampleScore, ToolRunner, ToolsEncoding, parser_of_family,
-    read_nestful_rows, score_react, score_rows,
+    ReactRequest, ReactScore, SampleScore, ToolRunner, ToolsEncoding, nestful_table,
+    parser_of_family, read_nestful_rows, score_react, score_rows,
 };
 
-use super::by_file::{ByFile, SampleFiles, WithFiles};
 use super::code::python_runner;
-use super::generate::GenerationProgress;
-use super::generator::{
+use super::slot::read_predictions;
+use super::{EvalContext, LoadedSuite, Opening, SuiteResult, named_means};
+use crate::config::{NestfulConfig, SandboxConfig, Suite};
+use crate::error::Error;
+use crate::eval::by_file::{SampleFiles, WithFiles};
+use crate::eval::generator::{
     Completion, Ending, GenerationRequest, Generator, PromptText, Rounds, TextConstraint,
 };
-use super::journal::Journal;
-use super::report_files::report_files;
-use crate::config::{EvalConfig, NestfulConfig, SandboxConfig};
-use crate::error::Error;
+use crate::eval::journal::Journal;
+use crate::eval::report_files::report_files;
+use crate::eval::saved::check_ids;
+use crate::progress::GenerationProgress;
 
 /// Rows, their prompts, and what runs their tools.
 #[derive(Debug)]
@@ -82,26 +84,6 @@ struct LoopStep {
     error: Option<String>,
 }
 
-/// The numbers of an evaluation and the lines that they were counted from.
-#[derive(Debug, Clone)]
-pub struct NestfulEvaluation {
-    /// The numbers.
-    pub report: NestfulNumbers,
-    /// The numbers of each file, where the rows come from several.
-    pub by_file: Option<ByFile>,
-    /// `metrics.json` and `predictions.jsonl` with a line for each row.
-    pub files: BTreeMap<String, Vec<u8>>,
-}
-
-/// The numbers of sequences, or of loops.
-#[derive(Debug, Clone)]
-pub enum NestfulNumbers {
-    /// Calls that were written at once.
-    Direct(Box<NestfulReport>),
-    /// Calls one after another.
-    React(ReactReport),
-}
-
 impl NestfulSuite {
     /// Reads the rows of `files`, makes their prompts, and finds what runs their tools.
     ///
@@ -109,14 +91,13 @@ impl NestfulSuite {
     ///
     /// Rows or prompts that cannot be read, a family without a prompt, or a folder of functions
     /// that this machine cannot run in isolation.
-    pub fn open(
-        config: &NestfulConfig,
-        eval: &EvalConfig,
-        files: &[PathBuf],
-    ) -> Result<Self, Error> {
+    pub fn open(opening: Opening<'_>) -> Result<Self, Error> {
+        let eval = &opening.config.eval;
+        let config = &eval.nestful.clone().unwrap_or_default();
+        let files = opening.files(&config.data)?.to_vec();
         let mut rows = Vec::new();
         let mut sample_files = SampleFiles::default();
-        for file in files {
+        for file in &files {
             let n_before = rows.len();
             for row in read_nestful_rows(file)? {
                 rows.push(row?);
@@ -162,21 +143,6 @@ impl NestfulSuite {
         })
     }
 
-    /// How many rows it has.
-    pub fn n_rows(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// The rows, in order.
-    pub fn rows(&self) -> &[NestfulRow] {
-        &self.rows
-    }
-
-    /// Whether calls are written one after another, so that there are no prompts beforehand.
-    pub fn is_react(&self) -> bool {
-        self.react.is_some()
-    }
-
     /// A prompt for each row, for all of its calls at once, with what they keep to; free where
     /// `constraints` has nothing for the row.
     fn prompts_within<'a>(
@@ -197,11 +163,6 @@ impl NestfulSuite {
                 constraint: constraints.get(i).and_then(Option::as_ref),
             })
             .collect()
-    }
-
-    /// The prompts without what their texts keep to.
-    pub fn prompts(&self) -> Vec<GenerationRequest<'_>> {
-        self.prompts_within(&[])
     }
 
     /// What the sequences of each row keep to, compiled at the first evaluation.
@@ -241,41 +202,12 @@ impl NestfulSuite {
         Ok(kept.collect())
     }
 
-    /// Has the calls written, except for texts that `journal` has, and scores them; `None` if
-    /// `watch` ended the work.
-    ///
-    /// # Errors
-    ///
-    /// A prompt that the template refuses, a tokenizer that cannot be constrained, or tools that
-    /// cannot be run at all.
-    pub fn evaluate(
-        &self,
-        generator: &Generator<'_>,
-        journal: Option<&mut Journal>,
-        watch: &mut dyn FnMut(GenerationProgress) -> bool,
-    ) -> Result<Option<NestfulEvaluation>, Error> {
-        if let Some(limits) = self.react {
-            if self.constrained {
-                tracing::warn!("loops are written freely: their steps have words around each call");
-            }
-            let Some(outcomes) = self.loops(limits, generator, journal, watch)? else {
-                return Ok(None);
-            };
-            return self.score_loops(&outcomes).map(Some);
-        }
-        let prompts = self.prompts_within(self.constraints(generator)?);
-        let Some(written) = generator.write(&prompts, journal, watch)? else {
-            return Ok(None);
-        };
-        self.score(written).map(Some)
-    }
-
     /// Scores texts that are in the order of the rows.
     ///
     /// # Errors
     ///
     /// Not as many texts as rows, no row, or tools that cannot be run at all.
-    pub fn score(&self, texts: Vec<Completion>) -> Result<NestfulEvaluation, Error> {
+    fn score(&self, texts: Vec<Completion>) -> Result<SuiteResult, Error> {
         let completions: Vec<&str> = texts.iter().map(|written| written.text.as_str()).collect();
         let (report, scores) =
             score_rows(&self.rows, &completions, self.parser, &*self.tools).map_err(of_tools)?;
@@ -292,10 +224,28 @@ impl NestfulSuite {
             prediction: written.text,
             score,
         });
-        Ok(NestfulEvaluation {
+        let need_tools = (report.n_need_tools > 0).then(|| {
+            format!(
+                "{} samples call tools that are no arithmetic; they are in no win rate: give the \
+                 benchmark's functions with eval.nestful.exec_dir",
+                report.n_need_tools
+            )
+        });
+        let failed_golds = (report.n_failed_golds > 0).then(|| {
+            format!(
+                "{} golds do not compute their own answer; their samples are in no win rate",
+                report.n_failed_golds
+            )
+        });
+        Ok(SuiteResult {
+            metrics: named_means(Suite::Nestful, &NestfulReport::NAMES, |name| {
+                report.value(name)
+            }),
             files: report_files(&WithFiles::of(&report, by_file.as_ref()), lines)?,
-            report: NestfulNumbers::Direct(Box::new(report)),
+            table: nestful_table(&[("this run", &report)]),
             by_file,
+            notes: failed_golds.into_iter().collect(),
+            warnings: need_tools.into_iter().collect(),
         })
     }
 
@@ -355,7 +305,7 @@ impl NestfulSuite {
         Ok(Some(outcomes.collect()))
     }
 
-    fn score_loops(&self, outcomes: &[Ended]) -> Result<NestfulEvaluation, Error> {
+    fn score_loops(&self, outcomes: &[Ended]) -> Result<SuiteResult, Error> {
         let pairs = || self.rows.iter().zip(outcomes);
         let scores = pairs()
             .map(|(row, ended)| score_react(row, &ended.outcome, &*self.tools))
@@ -367,11 +317,76 @@ impl NestfulSuite {
         })?;
         let lines = pairs().zip(scores);
         let lines = lines.map(|((row, ended), score)| LoopPrediction::new(row, ended, score));
-        Ok(NestfulEvaluation {
+        let metrics = named_means(Suite::Nestful, &ReactReport::NAMES, |name| {
+            report.value(name)
+        });
+        let values = metrics
+            .iter()
+            .map(|(name, value)| format!("{name:<32} {value:.4}"));
+        Ok(SuiteResult {
             files: report_files(&WithFiles::of(&report, by_file.as_ref()), lines)?,
-            report: NestfulNumbers::React(report),
+            table: values.collect::<Vec<_>>().join("\n"),
+            metrics,
             by_file,
+            notes: Vec::new(),
+            warnings: Vec::new(),
         })
+    }
+}
+
+impl LoadedSuite for NestfulSuite {
+    fn suite(&self) -> Suite {
+        Suite::Nestful
+    }
+
+    fn n_samples(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The prompts without what their texts keep to.
+    fn prompts(&self) -> Result<Vec<GenerationRequest<'_>>, Error> {
+        Ok(self.prompts_within(&[]))
+    }
+
+    fn evaluate(&self, context: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
+        let generator = context.generator()?;
+        let EvalContext { journal, watch, .. } = context;
+        if let Some(limits) = self.react {
+            if self.constrained {
+                tracing::warn!("loops are written freely: their steps have words around each call");
+            }
+            let Some(outcomes) = self.loops(limits, &generator, journal, watch)? else {
+                return Ok(None);
+            };
+            return self.score_loops(&outcomes).map(Some);
+        }
+        let prompts = self.prompts_within(self.constraints(&generator)?);
+        let Some(written) = generator.write(&prompts, journal, watch)? else {
+            return Ok(None);
+        };
+        self.score(written).map(Some)
+    }
+
+    fn score_saved(&self, path: &Path, _: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
+        if self.react.is_some() {
+            return Err(Error::Usage(
+                "loops of calls cannot be scored again from predictions; leave --predictions or \
+                 eval.nestful.react out"
+                    .to_string(),
+            ));
+        }
+        let saved = read_predictions(path)?;
+        let rows = || self.rows.iter().map(|row| row.sample_id.as_str());
+        let ids = || saved.iter().map(|prediction| prediction.id.as_str());
+        check_ids(path, ids(), rows())?;
+        if !rows().eq(ids()) {
+            return Err(Error::Usage(format!(
+                "{}: the ids are not those of the rows; give one line for each row, in their order",
+                path.display()
+            )));
+        }
+        self.score(saved.into_iter().map(Completion::from).collect())
+            .map(Some)
     }
 }
 
@@ -458,23 +473,5 @@ impl LoopPrediction {
             },
             score,
         }
-    }
-}
-
-impl NestfulEvaluation {
-    /// Means by name, such as `nestful.win_strict`; those that no row has are left out.
-    pub fn metrics(&self) -> BTreeMap<String, f64> {
-        let names = match &self.report {
-            NestfulNumbers::Direct(_) => &NestfulReport::NAMES[..],
-            NestfulNumbers::React(_) => &ReactReport::NAMES[..],
-        };
-        let value = |name: &&str| match &self.report {
-            NestfulNumbers::Direct(report) => report.value(name),
-            NestfulNumbers::React(report) => report.value(name),
-        };
-        names
-            .iter()
-            .filter_map(|name| Some((format!("nestful.{name}"), value(name)?.value)))
-            .collect()
     }
 }

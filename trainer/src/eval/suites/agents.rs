@@ -4,9 +4,11 @@
 //! together, makes all calls, and completes all prompts in one batch. Outcomes are kept as they
 //! were, so that scoring can be repeated without a model.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::rc::Rc;
 use std::time::Instant;
 
 use serde::Deserialize;
@@ -16,25 +18,24 @@ use tooltune_agents::{Agent, AgentLimits, AgentRequest, EndReason, Method, Outco
 use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_rows::text::Conversation;
 use tooltune_rows::tools::{ApiCatalogue, JsonLines};
-use tooltune_suites::Estimate;
 use tooltune_suites::goat::JudgeVerdict;
 
-use super::apibank::ApiBankSuite;
-use super::by_file::ByFile;
-use super::generate::{GenerationProgress, Waiting};
-use super::generator::{
+use super::executor::open_executor;
+use super::judge::{GOAT_JUDGE, Judge};
+use super::{EvalContext, Files, LoadedSuite, Metrics, Opening, Purpose, Retriever, SuiteResult};
+use crate::config::{Config, Suite};
+use crate::encoder::documents::{DocumentIndex, no_retriever, texts_of, warn_of_cut_documents};
+use crate::encoder::{EncoderFiles, MiniLmEncoder};
+use crate::error::Error;
+use crate::eval::by_file::ByFile;
+use crate::eval::generator::{
     Completion, Constrainer, GenerationRequest, Generator, PromptText, Rounds, TextConstraint,
 };
-use super::goat::GoatSuite;
-use super::journal::Journal;
-use super::report_files::{json_lines, report_files};
-use super::restbench::RestBenchSuite;
-use super::saved::check_ids;
-use crate::config::{Config, Suite};
-use crate::encoder::MiniLmEncoder;
-use crate::encoder::documents::{DocumentIndex, texts_of};
-use crate::error::Error;
-use crate::rows::goat_options;
+use crate::eval::journal::Journal;
+use crate::eval::report_files::{METRICS_FILE, json_lines, json_value, report_files};
+use crate::eval::saved::check_ids;
+use crate::progress::{GenerationProgress, Waiting};
+use crate::rows::{goat_config, goat_options};
 
 /// The file of the judge's replies.
 pub const JUDGE_FILE: &str = "judge.jsonl";
@@ -74,11 +75,8 @@ pub struct Means<'a> {
     pub journal: Option<&'a mut Journal>,
 }
 
-/// A suite that scores what became of queries.
-pub trait AgentSuite: Debug {
-    /// Its name, which its metrics begin with.
-    fn name(&self) -> &'static str;
-
+/// Queries that agents answer, and how what became of them is scored.
+pub(super) trait AgentBenchmark: Debug {
     /// All APIs.
     fn catalogue(&self) -> &ApiCatalogue;
 
@@ -130,40 +128,172 @@ pub trait AgentSuite: Debug {
     fn add_retrieval(&self, _scores: &mut AgentScores, _loops: &AgentLoops) -> Result<(), Error> {
         Ok(())
     }
+}
 
-    /// Means by the names that metrics have, such as `goat.sa`; those that no query has are left out.
-    fn named(
+/// A suite whose queries agents answer: a benchmark with its judge.
+#[derive(Debug)]
+pub struct AgentSuite {
+    suite: Suite,
+    benchmark: Box<dyn AgentBenchmark>,
+    /// The settings, with what the table of the suite says in `data.eval` and `[goat]`.
+    config: Config,
+    judge: Option<Judge>,
+    /// Loops whose retriever stays as it is.
+    loops: OnceCell<Rc<AgentLoops>>,
+}
+
+impl AgentSuite {
+    /// Opens everything that evaluations will need but a retriever, so that a mistake is found
+    /// before anything is generated.
+    ///
+    /// # Errors
+    ///
+    /// As `benchmark`, or an executor or judge that cannot be opened.
+    pub(super) fn open<B: AgentBenchmark + 'static>(
+        suite: Suite,
+        opening: Opening<'_>,
+        benchmark: impl FnOnce(&Config) -> Result<B, Error>,
+    ) -> Result<Self, Error> {
+        let mut config = opening.config.of_agents(suite);
+        if !opening.data.is_empty() {
+            config.data.eval = opening.data.to_vec();
+        }
+        let benchmark: Box<dyn AgentBenchmark> = Box::new(benchmark(&config)?);
+        let goat = goat_config(&config)?;
+        let is_run = opening.purpose == Purpose::Run;
+        let judge = goat.judge.as_ref();
+        let judge = judge.filter(|judge| benchmark.has_answers() && (judge.in_loop || !is_run));
+        let judge = judge
+            .map(|judge| Judge::open(GOAT_JUDGE, judge))
+            .transpose()?;
+        if opening.purpose != Purpose::SavedPredictions {
+            open_executor(goat, benchmark.catalogue())?;
+            if let Some(retriever) = &config.retriever {
+                let files = EncoderFiles::of_retriever(retriever)?;
+                warn_of_cut_documents(benchmark.catalogue(), &files)?;
+            }
+        }
+        Ok(Self {
+            suite,
+            benchmark,
+            judge,
+            config,
+            loops: OnceCell::new(),
+        })
+    }
+
+    /// The loops, whose documents `retriever` ranks.
+    fn loops(&self, retriever: Retriever<'_>) -> Result<Rc<AgentLoops>, Error> {
+        if let Some(loops) = self.loops.get().filter(|_| !retriever.is_trained) {
+            return Ok(Rc::clone(loops));
+        }
+        let catalogue = self.benchmark.catalogue();
+        let encoder = retriever.encoder.clone();
+        let loops = Rc::new(AgentLoops::open(&self.config, catalogue, encoder)?);
+        if !retriever.is_trained {
+            self.loops.get_or_init(|| Rc::clone(&loops));
+        }
+        Ok(loops)
+    }
+
+    /// Judges and scores outcomes; `loops` are those that they are of, where they were made now.
+    ///
+    /// Outcomes are kept before a judge is asked, so that a judge that fails costs no generation.
+    fn scored(
         &self,
-        names: &[&str],
-        value: impl Fn(&str) -> Option<Estimate>,
-    ) -> BTreeMap<String, f64>
-    where
-        Self: Sized,
-    {
-        let suite = self.name();
-        let named = |name: &&str| Some((format!("{suite}.{name}"), value(name)?.value));
-        names.iter().filter_map(named).collect()
+        outcomes: Vec<Outcome>,
+        loops: Option<&AgentLoops>,
+        context: EvalContext<'_>,
+    ) -> Result<Option<SuiteResult>, Error> {
+        let EvalContext { keep, watch, .. } = context;
+        let mut verdicts = None;
+        if let Some(judge) = &self.judge {
+            let mut files = self.benchmark.score(outcomes.clone(), None)?.files()?;
+            files.remove(METRICS_FILE);
+            keep(&files)?;
+            let judged = judge.judge(self.benchmark.tasks(), &outcomes, watch);
+            if let Some(failure) = judged.failure {
+                let lines = json_lines(&judged.verdicts)?;
+                keep(&Files::from([(JUDGE_FILE.to_string(), lines)]))?;
+                return match failure {
+                    Error::Stopped => Ok(None),
+                    failure => Err(failure),
+                };
+            }
+            verdicts = Some(judged.verdicts);
+        }
+        let mut scores = self.benchmark.score(outcomes, verdicts.as_deref())?;
+        if let Some(loops) = loops {
+            self.benchmark.add_retrieval(&mut scores, loops)?;
+        }
+        let mut notes = Vec::new();
+        if let Some((judge, verdicts)) = self.judge.as_ref().zip(verdicts) {
+            let summary = judge.summary(&verdicts);
+            notes.push(summary.line("queries", "unsolved"));
+            scores.report.insert("judge", json_value(&summary)?);
+            scores.verdicts = Some(verdicts);
+        }
+        Ok(Some(SuiteResult {
+            files: scores.files()?,
+            metrics: scores.metrics,
+            table: scores.table,
+            by_file: scores.by_file,
+            notes,
+            warnings: Vec::new(),
+        }))
     }
 }
 
-/// Reads documents and queries of a suite of agents as its config says.
-///
-/// # Errors
-///
-/// As [`GoatSuite::open`], [`RestBenchSuite::open`] and [`ApiBankSuite::open`].
-pub fn open_suite(suite: Suite, config: &Config) -> Result<Box<dyn AgentSuite>, Error> {
-    Ok(match suite {
-        Suite::Restbench => Box::new(RestBenchSuite::open(config)?),
-        Suite::Apibank => Box::new(ApiBankSuite::open(config)?),
-        _ => Box::new(GoatSuite::open(config)?),
-    })
+impl LoadedSuite for AgentSuite {
+    fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    fn n_samples(&self) -> usize {
+        self.benchmark.tasks().len()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.benchmark.remark().into_iter().collect()
+    }
+
+    fn evaluate(&self, mut context: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
+        let generator = context.generator()?;
+        let loops = self.loops(context.retriever.ok_or_else(no_retriever)?)?;
+        let catalogue = self.benchmark.catalogue();
+        let mut executor = open_executor(goat_config(&self.config)?, catalogue)?;
+        let means = Means {
+            generator,
+            executor: &mut *executor,
+            journal: context.journal.take(),
+        };
+        let outcomes = self.benchmark.outcomes(&loops, means, context.watch)?;
+        match outcomes {
+            Some(outcomes) => self.scored(outcomes, Some(&loops), context),
+            None => Ok(None),
+        }
+    }
+
+    fn score_saved(
+        &self,
+        path: &Path,
+        context: EvalContext<'_>,
+    ) -> Result<Option<SuiteResult>, Error> {
+        let (outcomes, n_left) = read_outcomes(path, self.benchmark.tasks())?;
+        let mut result = self.scored(outcomes, None, context)?;
+        if let (Some(result), true) = (&mut result, n_left > 0) {
+            let note = format!("{n_left} predictions belong to no query and are left out");
+            result.notes.insert(0, note);
+        }
+        Ok(result)
+    }
 }
 
-/// Scores of a suite, ready to be written and shown.
+/// Scores of a benchmark, ready to be written and shown.
 #[derive(Debug, Clone)]
-pub struct AgentScores {
+pub(super) struct AgentScores {
     /// Means by name, such as `goat.sa`; those that no query has are left out.
-    pub metrics: BTreeMap<String, f64>,
+    pub metrics: Metrics,
     /// Means with their intervals, by suite.
     pub report: BTreeMap<&'static str, Value>,
     /// Id, query, outcome and score of each query.
@@ -183,7 +313,7 @@ impl AgentScores {
     /// # Errors
     ///
     /// Never for outcomes that were made here; serialisation has no other failure.
-    pub fn files(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+    pub(super) fn files(&self) -> Result<Files, Error> {
         let by_file = self.by_file.as_ref().map(ByFile::fields);
         let report = self.report.iter().map(|(name, value)| (*name, value));
         let report = report.chain(by_file.iter().flatten().map(|(k, v)| (k.as_str(), v)));
@@ -193,20 +323,6 @@ impl AgentScores {
             files.insert(JUDGE_FILE.to_string(), json_lines(verdicts)?);
         }
         Ok(files)
-    }
-}
-
-/// The files of `data.eval`.
-///
-/// # Errors
-///
-/// There is none.
-pub fn eval_files(config: &Config) -> Result<&[PathBuf], Error> {
-    match config.data.eval.as_slice() {
-        [] => Err(Error::Usage(
-            "there is nothing to evaluate on: name a file with --data, or in data.eval".to_string(),
-        )),
-        files => Ok(files),
     }
 }
 

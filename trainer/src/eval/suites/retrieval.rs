@@ -1,18 +1,19 @@
 //! The suite retrieval: queries to rankings of all documents, and how high the right ones stand.
 
-use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Serialize;
 use tooltune_agents::pairs::{PairSet, read_documents, read_pairs};
 use tooltune_rows::tools::ApiCatalogue;
-use tooltune_suites::retrieval::{RetrievalMetrics, RetrievalReport};
+use tooltune_suites::retrieval::{RetrievalReport, SUITE, retrieval_table};
 
-use super::report_files::report_files;
-use crate::config::Config;
+use super::{EvalContext, LoadedSuite, SuiteResult, named_means};
+use crate::config::{Config, Suite};
 use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
 use crate::encoder::documents::{highest, no_retriever, ranked_gold, scores};
 use crate::encoder::{EncoderFiles, MiniLmEncoder, Role, TextIds};
 use crate::error::Error;
+use crate::eval::report_files::report_files;
 use crate::rows::{eval_trajectories, goat_options};
 
 /// Documents of each ranking that a prediction shows.
@@ -29,44 +30,13 @@ pub struct RetrievalSuite {
 
 /// What became of one query; a line of `predictions.jsonl`.
 #[derive(Debug, Clone, Serialize)]
-pub struct RetrievalPrediction {
+struct RetrievalPrediction {
     /// The query.
-    pub query: String,
+    query: String,
     /// Positions of its right documents in the index.
-    pub gold: Vec<usize>,
+    gold: Vec<usize>,
     /// Positions of the documents that rank highest, best first.
-    pub ranked: Vec<usize>,
-}
-
-/// What an encoder is worth on the queries.
-#[derive(Debug, Clone)]
-pub struct RetrievalEvaluation {
-    /// Means with their intervals.
-    pub report: RetrievalReport,
-    /// In the order of the queries.
-    pub predictions: Vec<RetrievalPrediction>,
-}
-
-impl RetrievalEvaluation {
-    /// Means by name: `retrieval.recall_at_5` and so on.
-    pub fn metrics(&self) -> BTreeMap<String, f64> {
-        RetrievalMetrics::<f64>::NAMES
-            .into_iter()
-            .filter_map(|name| {
-                let value = self.report.value(name)?.value;
-                Some((format!("retrieval.{name}"), value))
-            })
-            .collect()
-    }
-
-    /// `metrics.json`, and `predictions.jsonl` with a line for each query.
-    ///
-    /// # Errors
-    ///
-    /// Never for rankings that were made here; serialisation has no other failure.
-    pub fn files(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
-        report_files(&self.report, &self.predictions)
-    }
+    ranked: Vec<usize>,
 }
 
 impl RetrievalSuite {
@@ -127,7 +97,7 @@ impl RetrievalSuite {
     /// # Errors
     ///
     /// Never for a suite that was opened: each query has a right document.
-    pub fn evaluate(&self, encoder: &MiniLmEncoder) -> Result<RetrievalEvaluation, Error> {
+    pub fn ranked(&self, encoder: &MiniLmEncoder) -> Result<SuiteResult, Error> {
         let documents = encoder.compared(&self.document_ids);
         let queries = self.queries();
         let mut golds = Vec::with_capacity(queries.len());
@@ -143,10 +113,36 @@ impl RetrievalSuite {
                 ranked: highest(&scores, SHOWN),
             });
         }
-        Ok(RetrievalEvaluation {
-            report: RetrievalReport::new(&golds)?,
-            predictions,
+        let report = RetrievalReport::new(&golds)?;
+        Ok(SuiteResult {
+            metrics: named_means(Suite::Retrieval, SUITE.metrics, |name| report.value(name)),
+            files: report_files(&report, &predictions)?,
+            table: retrieval_table(&[("this run", &report)]),
+            by_file: None,
+            notes: Vec::new(),
+            warnings: Vec::new(),
         })
+    }
+}
+
+impl LoadedSuite for RetrievalSuite {
+    fn suite(&self) -> Suite {
+        Suite::Retrieval
+    }
+
+    fn n_samples(&self) -> usize {
+        self.n_queries
+    }
+
+    fn evaluate(&self, context: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
+        let retriever = context.retriever.ok_or_else(no_retriever)?;
+        self.ranked(retriever.encoder).map(Some)
+    }
+
+    fn score_saved(&self, _: &Path, _: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
+        Err(Error::Usage(
+            "--predictions is not for the suite retrieval; take it out".to_string(),
+        ))
     }
 }
 

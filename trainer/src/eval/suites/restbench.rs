@@ -7,16 +7,17 @@ use tooltune_suites::goat::{
     Endpoints, JudgeVerdict, RestBenchReport, RestBenchScore, restbench_table,
 };
 
-use super::agents::{AgentScores, AgentSuite, AgentTask, eval_files};
-use super::by_file::SampleFiles;
-use super::report_files::json_value;
-use crate::config::Config;
+use super::agents::{AgentBenchmark, AgentScores, AgentTask};
+use super::{eval_files, named_means};
+use crate::config::{Config, Suite};
 use crate::error::Error;
+use crate::eval::by_file::SampleFiles;
+use crate::eval::report_files::json_value;
 use crate::rows::goat_options;
 
 /// Queries with their right paths, and the documents of all endpoints.
 #[derive(Debug)]
-pub struct RestBenchSuite {
+pub(super) struct RestBenchBenchmark {
     catalogue: ApiCatalogue,
     endpoints: Endpoints,
     paths: Vec<GoldPath>,
@@ -34,13 +35,13 @@ struct RestBenchPrediction<'a> {
     score: RestBenchScore,
 }
 
-impl RestBenchSuite {
+impl RestBenchBenchmark {
     /// Reads the documents and the queries of `data.eval`, at most `eval.max_samples`.
     ///
     /// # Errors
     ///
     /// A file that cannot be read or is not in RestBench's layout, or no file at all.
-    pub fn open(config: &Config) -> Result<Self, Error> {
+    pub(super) fn open(config: &Config) -> Result<Self, Error> {
         let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
         let mut paths = Vec::new();
         let mut files = SampleFiles::default();
@@ -79,11 +80,7 @@ impl RestBenchSuite {
     }
 }
 
-impl AgentSuite for RestBenchSuite {
-    fn name(&self) -> &'static str {
-        "restbench"
-    }
-
+impl AgentBenchmark for RestBenchBenchmark {
     fn catalogue(&self) -> &ApiCatalogue {
         &self.catalogue
     }
@@ -124,7 +121,9 @@ impl AgentSuite for RestBenchSuite {
         }
         let report = RestBenchReport::new(&scores)?;
         Ok(AgentScores {
-            metrics: self.named(&RestBenchReport::NAMES, |name| report.value(name)),
+            metrics: named_means(Suite::Restbench, &RestBenchReport::NAMES, |name| {
+                report.value(name)
+            }),
             verdicts: None,
             table: restbench_table(&[("this run", &report)]),
             by_file: self.files.measured(RestBenchReport::NAMES, |range| {

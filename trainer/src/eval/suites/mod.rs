@@ -1,0 +1,307 @@
+//! Holds the suites: each is opened once, evaluated with any model, and scored again from its files.
+//!
+//! A suite is a file here and an arm of [`open`]; what others have to know of it stands in the
+//! registry of `tooltune_suites`.
+
+pub mod agents;
+mod apibank;
+pub mod code;
+pub mod executor;
+pub mod flat_forms;
+mod goat;
+pub mod judge;
+pub mod nestful;
+mod restbench;
+pub mod retrieval;
+pub mod slot;
+pub mod toolqa;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use tooltune_suites::Estimate;
+
+use self::agents::AgentSuite;
+use self::nestful::NestfulSuite;
+use self::retrieval::RetrievalSuite;
+use self::slot::SlotSuite;
+use self::toolqa::ToolQaSuite;
+use super::by_file::ByFile;
+use super::generator::{GenerationRequest, Generator};
+use super::journal::Journal;
+use crate::config::{Config, EvalStrategy, Suite};
+use crate::encoder::MiniLmEncoder;
+use crate::error::Error;
+use crate::progress::GenerationProgress;
+
+/// The line of a [`SuiteResult::table`] that holds the numbers.
+pub const THIS_RUN: &str = "| this run |";
+
+/// Metrics by name, such as `slot.mean`.
+pub type Metrics = BTreeMap<String, f64>;
+
+/// The contents of files by name.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// What a suite found.
+#[derive(Debug)]
+pub struct SuiteResult {
+    /// Means by name; those that no sample has are left out.
+    pub metrics: Metrics,
+    /// `metrics.json`, `predictions.jsonl` with a line for each sample, and what else a suite keeps.
+    pub files: Files,
+    /// The numbers for a terminal: lines, or a Markdown table with the line [`THIS_RUN`].
+    pub table: String,
+    /// The numbers of each file, where the samples come from several.
+    pub by_file: Option<ByFile>,
+    /// What a reader of the numbers has to know, in sentences.
+    pub notes: Vec<String>,
+    /// What may be wrong with what was scored, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// Means by the names that metrics have, such as `goat.sa`; those that no sample has are left out.
+fn named_means(suite: Suite, names: &[&str], value: impl Fn(&str) -> Option<Estimate>) -> Metrics {
+    let named = |name: &&str| Some((format!("{suite}.{name}"), value(name)?.value));
+    names.iter().filter_map(named).collect()
+}
+
+/// The files of a suite by their names in a checkpoint.
+pub fn in_checkpoint(suite: Suite, files: Files) -> impl Iterator<Item = (String, Vec<u8>)> {
+    let named = move |(name, bytes)| (format!("eval.{suite}.{name}"), bytes);
+    files.into_iter().map(named)
+}
+
+/// What a suite generates, ranks and reports with.
+#[expect(
+    missing_debug_implementations,
+    reason = "it holds whom it reports to, who is nobody's to read"
+)]
+pub struct EvalContext<'c> {
+    /// Writes texts; suites that need no language model and saved predictions have none.
+    pub generator: Option<Generator<'c>>,
+    /// Ranks documents, for suites with a retriever.
+    pub retriever: Option<Retriever<'c>>,
+    /// Has the texts of an evaluation that was interrupted, and keeps those of this one.
+    pub journal: Option<&'c mut Journal>,
+    /// Takes files that must not be lost where a judge fails.
+    pub keep: &'c mut dyn FnMut(&Files) -> Result<(), Error>,
+    /// Is told of the progress; false ends the work.
+    pub watch: &'c mut dyn FnMut(GenerationProgress) -> bool,
+}
+
+/// What ranks documents.
+#[derive(Debug, Clone, Copy)]
+pub struct Retriever<'c> {
+    /// The encoder.
+    pub encoder: &'c MiniLmEncoder,
+    /// Whether it is another one at each evaluation, so that nothing of it can be kept.
+    pub is_trained: bool,
+}
+
+impl<'c> EvalContext<'c> {
+    /// What writes texts.
+    ///
+    /// # Errors
+    ///
+    /// There is nothing that does.
+    pub fn generator(&self) -> Result<Generator<'c>, Error> {
+        self.generator.ok_or_else(|| {
+            Error::Usage("the suite needs a language model: add [model] to the config".to_owned())
+        })
+    }
+}
+
+/// A suite whose samples are read and whose services are open.
+pub trait LoadedSuite: Debug {
+    /// Which one it is.
+    fn suite(&self) -> Suite;
+
+    /// How many samples it has.
+    fn n_samples(&self) -> usize;
+
+    /// What a user has to know of the data before anything is generated, in sentences.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The prompts that are known before anything is written, which its texts follow from.
+    ///
+    /// # Errors
+    ///
+    /// A prompt that cannot be made.
+    fn prompts(&self) -> Result<Vec<GenerationRequest<'_>>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// Generates and scores; `None` if `context.watch` ended the work.
+    ///
+    /// # Errors
+    ///
+    /// A prompt that the template refuses, or a server, a judge or a sandbox that fails.
+    fn evaluate(&self, context: EvalContext<'_>) -> Result<Option<SuiteResult>, Error>;
+
+    /// Scores the `predictions.jsonl` of a former evaluation; `None` if `context.watch` ended the
+    /// work.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, predictions of other samples, or as [`LoadedSuite::evaluate`].
+    fn score_saved(
+        &self,
+        path: &Path,
+        context: EvalContext<'_>,
+    ) -> Result<Option<SuiteResult>, Error>;
+}
+
+/// What a suite is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The evaluations of a run, in which a judge takes part where its table says `in_loop`.
+    Run,
+    /// An evaluation of its own.
+    Evaluation,
+    /// Predictions that are there.
+    SavedPredictions,
+}
+
+/// What a suite is opened with.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening<'o> {
+    /// The settings.
+    pub config: &'o Config,
+    /// What computes encoders.
+    pub device: &'o Device,
+    /// What it is opened for.
+    pub purpose: Purpose,
+    /// Files of the command line, which win over those of the settings.
+    pub data: &'o [PathBuf],
+}
+
+impl<'o> Opening<'o> {
+    /// The files of a suite that has a table of its own: those of the command line, else the
+    /// table's, else `data.eval`.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    fn files(&self, own: &'o [PathBuf]) -> Result<&'o [PathBuf], Error> {
+        if self.data.is_empty() && !own.is_empty() {
+            return Ok(own);
+        }
+        eval_files(self.config)
+    }
+}
+
+/// The files of `data.eval`.
+///
+/// # Errors
+///
+/// There is none.
+fn eval_files(config: &Config) -> Result<&[PathBuf], Error> {
+    match config.data.eval.as_slice() {
+        [] => Err(Error::Usage(
+            "there is nothing to evaluate on: name a file with --data, or in data.eval".to_string(),
+        )),
+        files => Ok(files),
+    }
+}
+
+/// Reads the samples of a suite and opens what it reaches outside.
+///
+/// # Errors
+///
+/// A file, an executor, a judge or a sandbox that will not do.
+pub fn open(suite: Suite, opening: Opening<'_>) -> Result<Box<dyn LoadedSuite>, Error> {
+    Ok(match suite {
+        Suite::Slot => Box::new(SlotSuite::open(opening)?),
+        Suite::Goat => Box::new(AgentSuite::open(suite, opening, goat::GoatBenchmark::open)?),
+        Suite::Restbench => {
+            let open = restbench::RestBenchBenchmark::open;
+            Box::new(AgentSuite::open(suite, opening, open)?)
+        }
+        Suite::Apibank => {
+            let open = apibank::ApiBankBenchmark::open;
+            Box::new(AgentSuite::open(suite, opening, open)?)
+        }
+        Suite::Retrieval => Box::new(RetrievalSuite::open(opening.config)?),
+        Suite::Nestful => Box::new(NestfulSuite::open(opening)?),
+        Suite::Toolqa => Box::new(ToolQaSuite::open(opening)?),
+    })
+}
+
+/// The suites of a run's evaluations, opened before anything is read for training: a file, an
+/// executor or a judge that will not do is found then, and not at the first evaluation.
+#[derive(Debug, Default)]
+pub struct LoadedSuites(Vec<Box<dyn LoadedSuite>>);
+
+impl LoadedSuites {
+    /// Opens those that the run evaluates, but that of the rows that the run itself reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`].
+    pub fn open(config: &Config, device: &Device) -> Result<Self, Error> {
+        if config.eval.eval_strategy == EvalStrategy::No {
+            return Ok(Self::default());
+        }
+        let opening = Opening {
+            config,
+            device,
+            purpose: Purpose::Run,
+            data: &[],
+        };
+        let suites = config.eval.suites.iter().copied();
+        let suites = suites.filter(|suite| *suite != Suite::Slot);
+        let suites = suites.map(|suite| open(suite, opening));
+        let suites = Self(suites.collect::<Result<_, _>>()?);
+        for suite in &suites.0 {
+            for remark in suite.remarks() {
+                tracing::warn!("{}: {remark}", suite.suite());
+            }
+        }
+        Ok(suites)
+    }
+
+    /// What suites without a language model find with `retriever`: metrics, and files for a
+    /// checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// As the suites.
+    pub fn ranked(&self, retriever: &MiniLmEncoder) -> Result<(Metrics, Files), Error> {
+        let (mut metrics, mut files) = (Metrics::new(), Files::new());
+        for suite in self.iter() {
+            let context = EvalContext {
+                generator: None,
+                retriever: Some(Retriever {
+                    encoder: retriever,
+                    is_trained: true,
+                }),
+                journal: None,
+                keep: &mut |_| Ok(()),
+                watch: &mut |_| true,
+            };
+            if let Some(result) = suite.evaluate(context)? {
+                metrics.extend(result.metrics);
+                files.extend(in_checkpoint(suite.suite(), result.files));
+            }
+        }
+        Ok((metrics, files))
+    }
+
+    /// The suites.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn LoadedSuite> {
+        self.0.iter().map(|suite| &**suite)
+    }
+
+    /// The suites by their names, with how many samples each has.
+    pub fn sizes(&self) -> Vec<(&'static str, usize)> {
+        let sizes = self.iter();
+        sizes
+            .map(|suite| (suite.suite().as_str(), suite.n_samples()))
+            .collect()
+    }
+}
