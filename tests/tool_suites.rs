@@ -509,13 +509,14 @@ fn prompts_show_truncated_responses_with_a_note_of_what_is_gone() {
         first.contains("\"price\": 80") && !first.contains("120"),
         "{first}"
     );
-    let table = "eval.toolqa={ reduce = \"truncate\", jmespath = \"data[].name\" }";
-    let names = prompt(&["--set", table]);
+    let names_only = "eval.toolqa.jmespath=data[].name";
+    let names = prompt(&["--set", truncate, "--set", names_only]);
     assert!(
         names.contains("\"Pier\"") && !names.contains("price"),
         "{names}"
     );
-    let cut = prompt(&["--set", table, "--set", "eval.toolqa.max_chars=12"]);
+    let max_chars = "eval.toolqa.max_chars=12";
+    let cut = prompt(&["--set", truncate, "--set", names_only, "--set", max_chars]);
     assert!(cut.contains("... [truncated, "), "{cut}");
     let nothing = prompt(&["--set", truncate, "--set", "eval.toolqa.jmespath=rooms"]);
     let told = "\"_meta\": \"the filter rooms finds nothing in this output.\"";

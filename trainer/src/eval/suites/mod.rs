@@ -3,7 +3,8 @@
 //! A suite is a file here and an arm of [`open`]; what others have to know of it stands in the
 //! registry of `tooltune_suites`.
 
-pub mod agents;
+mod agent_suite;
+mod agents;
 mod apibank;
 pub mod code;
 pub mod executor;
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use tooltune_suites::Estimate;
 
-use self::agents::AgentSuite;
+use self::agent_suite::AgentSuite;
 use self::nestful::NestfulSuite;
 use self::retrieval::RetrievalSuite;
 use self::slot::SlotSuite;
