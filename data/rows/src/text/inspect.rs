@@ -180,14 +180,16 @@ fn argument_values(rendered: &RenderedText, tokens: &[InspectedToken]) -> Vec<In
         .spans
         .iter()
         .filter_map(|span| {
+            // Tokens stand in the order of the text.
+            let first = tokens.partition_point(|token| token.end <= span.start);
             Some(InspectedValue {
                 text: rendered.text[span.start..span.end].to_owned(),
                 start: span.start,
                 end: span.end,
                 origin: origin(span.kind)?,
-                is_masked: tokens
+                is_masked: tokens[first..]
                     .iter()
-                    .filter(|token| token.start < span.end && token.end > span.start)
+                    .take_while(|token| token.start < span.end)
                     .all(|token| token.weight == 0.0),
             })
         })

@@ -219,7 +219,10 @@ impl Library {
         let Some(normalizer) = self.inner.get_normalizer() else {
             return Ok(());
         };
-        if text.len().saturating_mul(self.growth) <= TOKENIZER_TEXT_BYTES {
+        let at_worst = |n_bytes: usize| n_bytes.saturating_mul(self.growth);
+        if at_worst(text.len()) <= TOKENIZER_TEXT_BYTES
+            && at_worst(text.len().min(PIECE)) <= TOKENIZER_PIECE_BYTES
+        {
             return Ok(());
         }
         let mut steps = Vec::new();
@@ -280,9 +283,11 @@ fn must_hold_whole_maps(normalizer: &Value) -> Result<(), String> {
     }
 }
 
+/// Bytes of a piece of a text, but for its last character.
+const PIECE: usize = 256;
+
 /// A text in pieces of some hundred bytes.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
-    const PIECE: usize = 256;
     let mut rest = text;
     std::iter::from_fn(move || {
         let end = match rest.len() > PIECE {

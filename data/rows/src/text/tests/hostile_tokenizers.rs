@@ -127,6 +127,8 @@ fn texts_that_a_file_makes_longer_without_end_are_refused() {
     let tokenizer = opened(|file| file["normalizer"] = twice.clone()).unwrap();
     let error = tokenizer.encode("Seven.").unwrap_err().to_string();
     assert!(error.contains("TOKENIZER_STEP_BYTES"), "{error}");
+    // Of one letter they make 16 MB, which takes a gigabyte until it is tokens.
+    assert!(tokenizer.encode("S").is_err());
 
     let spelled = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true});
     let spelled = json!({"type": "Sequence", "pretokenizers": vec![spelled; 28]});
