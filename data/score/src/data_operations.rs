@@ -5,8 +5,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 use tooltune_agents::{CallPart, CallSpan, render_calls, tokens_within};
 
-use super::error::LineError;
-use super::request::{InputField, Operation, Request};
+use tooltune_suites::operations::{InputField, LineError, Operation, Request};
 
 /// Every operation on targets.
 pub(super) static TABLE: &[Operation] = &[Operation {

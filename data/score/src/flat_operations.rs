@@ -4,14 +4,13 @@
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::flat::{
-    Audience, FlatError, FlatSchema, FlattenOptions, OnCollision, advise, flatten_minimal,
+    Audience, FlatSchema, FlattenOptions, OnCollision, advise, flatten_minimal,
 };
 use tooltune_agents::truncation::{
-    FilterError, PruneOptions, Scalars, TruncationOptions, filter, prune, truncate_text,
+    PruneOptions, Scalars, TruncationOptions, filter, prune, truncate_text,
 };
 
-use super::error::LineError;
-use super::request::{InputField, Operation, Request};
+use tooltune_suites::operations::{InputField, LineError, Operation, Request};
 
 const SCHEMA: InputField = InputField {
     name: "schema",
@@ -142,28 +141,6 @@ pub(super) static TABLE: &[Operation] = &[
         run: jmespath,
     },
 ];
-
-impl From<FlatError> for LineError {
-    fn from(error: FlatError) -> Self {
-        Self::NoValue {
-            kind: error.kind(),
-            message: error.to_string(),
-        }
-    }
-}
-
-impl From<FilterError> for LineError {
-    fn from(error: FilterError) -> Self {
-        let kind = match error {
-            FilterError::Refused { .. } => "bad_expression",
-            FilterError::TooLarge { .. } => "too_large",
-        };
-        Self::NoValue {
-            kind,
-            message: error.to_string(),
-        }
-    }
-}
 
 fn flat_schema(request: &Request<'_>) -> Result<FlatSchema, LineError> {
     let defaults = FlattenOptions::default();

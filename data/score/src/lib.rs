@@ -8,20 +8,24 @@
 //! Every operation is one entry of a table, one table for each suite.
 
 mod data_operations;
-mod encoders;
 mod error;
 mod flat_operations;
-mod goat_operations;
-mod nestful_operations;
-mod outside;
 mod pipeline_operations;
-mod request;
-mod slot_operations;
 mod stream;
-mod toolqa_operations;
 
-pub use encoders::{EncoderLoader, Encoders};
-pub use error::{LineError, StreamError};
-pub use outside::Outside;
-pub use request::{InputField, Operation, operations};
+use tooltune_suites::SUITES;
+use tooltune_suites::operations::Operation;
+
+pub use error::StreamError;
 pub use stream::{ScoreLine, Summary, score_line, score_stream};
+
+/// Lists every operation, those of the suites first.
+pub fn operations() -> impl Iterator<Item = &'static Operation> {
+    let others = [
+        pipeline_operations::TABLE,
+        flat_operations::TABLE,
+        data_operations::TABLE,
+    ];
+    let suites = SUITES.into_iter().map(|suite| suite.operations);
+    suites.chain(others).flatten()
+}

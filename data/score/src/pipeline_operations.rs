@@ -11,8 +11,7 @@ use tooltune_synth::graph::{
     topological_order,
 };
 
-use super::error::LineError;
-use super::request::{InputField, Operation, Request};
+use tooltune_suites::operations::{InputField, LineError, Operation, Request};
 
 const NODES: InputField = InputField {
     name: "nodes",
@@ -74,24 +73,23 @@ pub(super) static TABLE: &[Operation] = &[
     },
 ];
 
-impl From<GraphError> for LineError {
-    fn from(error: GraphError) -> Self {
-        let kind = match error {
-            GraphError::DuplicateName { .. } => "duplicate_node",
-            GraphError::BadEdge { .. } => "bad_edge",
-            GraphError::Cyclic { .. } => "cycle",
-            GraphError::BadSizes { .. } => "bad_sizes",
-            GraphError::TooManyEdges { .. }
-            | GraphError::TooManySubgraphs { .. }
-            | GraphError::LargeSubgraphs => "too_large",
-            GraphError::BadThreshold { .. } => "bad_threshold",
-            GraphError::UnknownApi { .. } | GraphError::NoCalls { .. } => "bad_trajectory",
-            GraphError::Encoder(_) => "encoder_failed",
-        };
-        Self::NoValue {
-            kind,
-            message: error.to_string(),
-        }
+/// Why a line about a graph has no value.
+fn no_graph(error: &GraphError) -> LineError {
+    let kind = match error {
+        GraphError::DuplicateName { .. } => "duplicate_node",
+        GraphError::BadEdge { .. } => "bad_edge",
+        GraphError::Cyclic { .. } => "cycle",
+        GraphError::BadSizes { .. } => "bad_sizes",
+        GraphError::TooManyEdges { .. }
+        | GraphError::TooManySubgraphs { .. }
+        | GraphError::LargeSubgraphs => "too_large",
+        GraphError::BadThreshold { .. } => "bad_threshold",
+        GraphError::UnknownApi { .. } | GraphError::NoCalls { .. } => "bad_trajectory",
+        GraphError::Encoder(_) => "encoder_failed",
+    };
+    LineError::NoValue {
+        kind,
+        message: error.to_string(),
     }
 }
 
@@ -154,8 +152,8 @@ fn subgraphs(request: &Request<'_>) -> Result<Value, LineError> {
             parameter: 0,
         })
         .collect();
-    let graph = DependencyGraph::new(&apis, &edges)?;
-    let found = connected_subgraphs(&graph, &sizes)?;
+    let graph = DependencyGraph::new(&apis, &edges).map_err(|error| no_graph(&error))?;
+    let found = connected_subgraphs(&graph, &sizes).map_err(|error| no_graph(&error))?;
     let named: Vec<Vec<&str>> = found
         .iter()
         .map(|set| set.iter().map(|node| nodes[*node]).collect())
@@ -165,7 +163,7 @@ fn subgraphs(request: &Request<'_>) -> Result<Value, LineError> {
 
 fn topo(request: &Request<'_>) -> Result<Value, LineError> {
     let NamedGraph { nodes, edges } = named_graph(request)?;
-    let order = topological_order(&nodes, &edges)?;
+    let order = topological_order(&nodes, &edges).map_err(|error| no_graph(&error))?;
     Ok(order.into_iter().map(|node| nodes[node]).collect())
 }
 

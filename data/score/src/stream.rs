@@ -11,9 +11,10 @@ use tooltune_rows::budgets::LINE_BYTES;
 use tooltune_rows::json;
 use tooltune_rows::lines::{Found, TooLong, read_line};
 
-use super::error::{LineError, StreamError};
-use super::outside::Outside;
-use super::request::Request;
+use tooltune_suites::operations::{LineError, Outside, Request};
+
+use super::error::StreamError;
+use super::operations;
 
 /// The answer to one line.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +70,7 @@ pub fn score_line(line: &str, line_no: usize, outside: &Outside) -> ScoreLine {
         Ok(_) => return malformed("the line is JSON but no object".to_owned()),
         Err(error) => return malformed(format!("the line is not JSON: {}", in_line(&error))),
     };
-    let outcome = Request::parse(&fields, line, outside)
+    let outcome = Request::parse(&fields, line, outside, operations())
         .and_then(|(operation, request)| (operation.run)(&request));
     ScoreLine {
         id: fields.get("id").cloned().unwrap_or_default(),

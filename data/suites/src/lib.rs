@@ -7,6 +7,7 @@ mod bootstrap;
 pub mod goat;
 mod llm_judge;
 pub mod nestful;
+pub mod operations;
 mod paired;
 mod registry;
 pub mod retrieval;

@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use super::bootstrap::indicator;
+use super::operations::Operation;
 use super::{goat, nestful, retrieval, slot, toolqa};
 
 /// What everything but the suite itself has to know of a suite.
@@ -22,6 +23,8 @@ pub struct SuiteInfo {
     pub default_metric: &'static str,
     /// What it needs of a config.
     pub needs: Needs,
+    /// The operations of `tooltune score` that compute its numbers.
+    pub operations: &'static [Operation],
     /// The scores of the lines of its `predictions.jsonl`, in the order in which lines are tried.
     pub samples: &'static [SampleScores],
 }

@@ -3,7 +3,8 @@
 use std::io::{BufReader, BufWriter, Read};
 
 use tooltune_rows::regular_file;
-use tooltune_score::{Encoders, Outside, operations, score_stream};
+use tooltune_score::{operations, score_stream};
+use tooltune_suites::operations::{Encoders, Outside};
 use tooltune_suites::slot::{ScoreError, SentenceEncoder};
 
 use super::{Place, say};

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tooltune_suites::slot::{HashEncoder, ScoreError};
 
 use super::*;
-use crate::{Encoders, operations};
+use tooltune_suites::operations::Encoders;
+
+use crate::operations;
 
 /// Worked examples: `{id, op, input, options?, expected}`; `expected` may be `{"error": kind}`.
 const SUITES: [&str; 6] = [

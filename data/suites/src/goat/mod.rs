@@ -16,6 +16,7 @@ mod endpoints;
 mod facts;
 mod judge;
 mod llm_judge;
+mod operations;
 mod paths;
 mod report;
 mod restbench;

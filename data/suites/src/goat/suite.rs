@@ -30,6 +30,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         rows_of: Some("goat"),
         ..Needs::AGENTS
     },
+    operations: super::operations::OPERATIONS,
     samples: &[SampleScores {
         of: "goat",
         id: "id",
@@ -53,6 +54,7 @@ pub static RESTBENCH: SuiteInfo = SuiteInfo {
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "restbench.correct_path",
     needs: Needs::AGENTS,
+    operations: &[],
     samples: &[SampleScores {
         of: "restbench",
         id: "id",
@@ -74,6 +76,7 @@ pub static APIBANK: SuiteInfo = SuiteInfo {
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "apibank.correctness",
     needs: Needs::AGENTS,
+    operations: &[],
     samples: &[SampleScores {
         of: "apibank",
         id: "id",

@@ -19,6 +19,7 @@ mod ground;
 mod lenient;
 mod macro_f1;
 mod math_tools;
+mod operations;
 mod parse;
 mod prompts;
 mod python_calls;

@@ -14,6 +14,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     lower_is_better: &["parse_error_rate", "steps"],
     default_metric: "nestful.win_strict",
     needs: Needs::GENERATOR,
+    operations: super::operations::OPERATIONS,
     // Sequences have the first two, loops the last one.
     samples: &[SampleScores {
         of: "nestful",

@@ -16,6 +16,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         retriever: true,
         ..Needs::GENERATOR
     },
+    operations: &[],
     samples: &[SampleScores {
         of: "retrieval",
         id: "query",

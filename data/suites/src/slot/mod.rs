@@ -13,6 +13,7 @@ mod encoder;
 mod error;
 pub mod import;
 mod leaves;
+mod operations;
 mod report;
 mod row;
 mod schema_check;

@@ -16,6 +16,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         encoder: true,
         ..Needs::GENERATOR
     },
+    operations: super::operations::OPERATIONS,
     samples: &[SampleScores {
         of: "slot",
         id: "id",

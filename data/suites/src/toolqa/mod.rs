@@ -15,6 +15,7 @@ mod code;
 mod documents;
 mod error;
 mod judge;
+mod operations;
 mod predictions;
 mod prompt_texts;
 mod prompts;

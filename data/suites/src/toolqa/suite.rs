@@ -14,6 +14,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     lower_is_better: &["parse_error_rate"],
     default_metric: "toolqa.exact_match_strict",
     needs: Needs::GENERATOR,
+    operations: super::operations::OPERATIONS,
     samples: &[
         SampleScores {
             of: "toolqa",

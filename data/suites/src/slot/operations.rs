@@ -2,15 +2,14 @@
 //!
 //! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
 
-use serde_json::{Value, json};
-use tooltune_rows::json;
-use tooltune_suites::slot::{
+use super::{
     Agreement, HashEncoder, SchemaChecker, SchemaMode, ScoreError, SlotRow, content_agreement,
     json_complexity, scalar_text, score_dataset, value_similarity,
 };
+use serde_json::{Value, json};
+use tooltune_rows::json;
 
-use super::error::LineError;
-use super::request::{Fields, InputField, Operation, Request};
+use crate::operations::{Fields, InputField, LineError, Operation, Request};
 
 const RAW: InputField = InputField {
     name: "raw",
@@ -38,7 +37,7 @@ const MODE: InputField = InputField {
 };
 
 /// Every operation of the suite.
-pub(super) static TABLE: &[Operation] = &[
+pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "slot.parse",
         fields: &[RAW],

@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::fmt;
 
-use tooltune_suites::slot::{HashEncoder, ScoreError, SentenceEncoder};
+use crate::slot::{HashEncoder, ScoreError, SentenceEncoder};
 
 use super::error::LineError;
 

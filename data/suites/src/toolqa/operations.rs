@@ -5,15 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
-use tooltune_suites::toolqa::{
+use super::{
     AnswerMetric, AnswerStatus, CODE_EXECUTION_ERROR, CodeRule, PARSING_ERROR, Reduction,
     ScoredAnswer, TaskType, ToolQaError, ToolQaNumbers, ToolQaReport, ToolQaScore, contains,
     exact_match, extract_code, infer_schema, judge_verdict, number_strict, reduce,
 };
+use serde_json::{Map, Value, json};
 
-use super::error::LineError;
-use super::request::{Fields, InputField, Operation, Request, WHOLE_INPUT};
+use crate::operations::{Fields, InputField, LineError, Operation, Request, WHOLE_INPUT};
 
 const fn field(name: &'static str, holds: &'static str) -> InputField {
     InputField { name, holds }
@@ -28,7 +27,7 @@ const REPLY: InputField = field(WHOLE_INPUT, "the model's output, a string");
 const RESPONSE: InputField = field(WHOLE_INPUT, "the response, any JSON value");
 
 /// Every operation of the suite.
-pub(super) static TABLE: &[Operation] = &[
+pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "toolqa.exact_match",
         fields: &[METRIC, GOLD, PRED],

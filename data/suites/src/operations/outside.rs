@@ -1,6 +1,6 @@
 //! What operations take from outside: weights that embed texts, and functions that calls run.
 
-use tooltune_suites::nestful::{MathRunner, ToolRunner};
+use crate::nestful::{MathRunner, ToolRunner};
 
 use super::encoders::Encoders;
 

@@ -3,19 +3,18 @@
 //! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
 //! What is compared as JSON is read from the line's own text, so that numbers keep every digit.
 
-use serde_json::{Value, json};
-use tooltune_rows::budgets::{CALL_PAIRS, ROUGE_STEPS};
-use tooltune_rows::json::ExactJson;
-use tooltune_suites::goat::{
+use super::{
     ApiBankCall, ApiBankSample, ArgumentEquality, Arguments, Call, Endpoints, GoatError,
     LengthCase, answer_holds_facts, api_bank_correctness, api_bank_sample_accuracy, args_equal,
     correct_path, delta_len, invocation_accuracy, mean_pct, parse_judge, percent, rouge_l_apibank,
     rouge_l_plain, selection_accuracy,
 };
-use tooltune_suites::retrieval::{RankedGold, RetrievalError};
+use crate::retrieval::{RankedGold, RetrievalError};
+use serde_json::{Value, json};
+use tooltune_rows::budgets::{CALL_PAIRS, ROUGE_STEPS};
+use tooltune_rows::json::ExactJson;
 
-use super::error::LineError;
-use super::request::{Fields, InputField, Operation, Request};
+use crate::operations::{Fields, InputField, LineError, Operation, Request};
 
 const fn field(name: &'static str, holds: &'static str) -> InputField {
     InputField { name, holds }
@@ -40,7 +39,7 @@ const RANKED: InputField = field("ranked", "names of documents, best first");
 const GOLD_DOCUMENTS: InputField = field("gold", "names of the gold documents");
 
 /// Every operation of the suite.
-pub(super) static TABLE: &[Operation] = &[
+pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "goat.sa",
         fields: &[PRED_CALLS, GOLD_CALLS, TEMPLATES],

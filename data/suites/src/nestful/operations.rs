@@ -3,23 +3,22 @@
 //! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
 //! A row with functions that nothing here can run has null in place of wins.
 
-use num_bigint::BigInt;
-use serde_json::{Value, json};
-use tooltune_rows::python::{PyValue, python_repr};
-use tooltune_suites::nestful::{
+use super::{
     MathToolError, NestfulError, NestfulReport, NestfulRow, Parser, SampleScore, ToolRunner,
     ToolSpec, Win, dag_statistics, gold_calls, math_tool, score_sample,
 };
+use num_bigint::BigInt;
+use serde_json::{Value, json};
+use tooltune_rows::python::{PyValue, python_repr};
 
-use super::error::LineError;
-use super::request::{InputField, Operation, Request};
+use crate::operations::{InputField, LineError, Operation, Request};
 
 const fn field(name: &'static str, holds: &'static str) -> InputField {
     InputField { name, holds }
 }
 
 /// Every operation of the suite.
-pub(super) static TABLE: &[Operation] = &[
+pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "nestful.sample",
         fields: &[

@@ -8,15 +8,11 @@ use std::cell::OnceCell;
 use serde_json::{Map, Value};
 use tooltune_rows::json::{ExactJson, parse_exact};
 use tooltune_rows::python::{PyValue, loads};
-use tooltune_suites::nestful::ToolRunner;
-use tooltune_suites::slot::SentenceEncoder;
 
 use super::error::LineError;
 use super::outside::Outside;
-use super::{
-    data_operations, flat_operations, goat_operations, nestful_operations, pipeline_operations,
-    slot_operations, toolqa_operations,
-};
+use crate::nestful::ToolRunner;
+use crate::slot::SentenceEncoder;
 
 /// One operation of the interface.
 #[derive(Debug)]
@@ -27,7 +23,7 @@ pub struct Operation {
     pub fields: &'static [InputField],
     /// What the value is, in one line.
     pub definition: &'static str,
-    pub(super) run: fn(&Request<'_>) -> Result<Value, LineError>,
+    pub run: fn(&Request<'_>) -> Result<Value, LineError>,
 }
 
 /// One field that an operation reads.
@@ -39,30 +35,14 @@ pub struct InputField {
     pub holds: &'static str,
 }
 
-/// Every table of operations; a further suite adds a line.
-static TABLES: [&[Operation]; 7] = [
-    slot_operations::TABLE,
-    goat_operations::TABLE,
-    pipeline_operations::TABLE,
-    flat_operations::TABLE,
-    data_operations::TABLE,
-    toolqa_operations::TABLE,
-    nestful_operations::TABLE,
-];
-
 /// Name of the one field of an operation whose `input` is no object of fields but the value itself.
-pub(super) const WHOLE_INPUT: &str = "input";
-
-/// Lists every operation, suite by suite.
-pub fn operations() -> impl Iterator<Item = &'static Operation> {
-    TABLES.iter().copied().flatten()
-}
+pub const WHOLE_INPUT: &str = "input";
 
 /// The input and options of one line.
 #[derive(Debug)]
-pub(super) struct Request<'l> {
+pub struct Request<'l> {
     /// The fields of `input`, or those of the line where an operation reads `input` as one value.
-    pub(super) input: Fields<'l>,
+    pub input: Fields<'l>,
     options: Option<Fields<'l>>,
     outside: &'l Outside,
     /// The whole line as it was written.
@@ -72,23 +52,24 @@ pub(super) struct Request<'l> {
 }
 
 impl<'l> Request<'l> {
-    /// Takes the parts of a parsed line, which is `text`.
+    /// Takes the parts of a parsed line, which is `text` and asks for one of `operations`.
     ///
     /// # Errors
     ///
     /// - `op` or `input` is missing, or `op`, `input` or `options` has the wrong type
     /// - no operation has the name
-    pub(super) fn parse(
+    pub fn parse(
         line: &'l Map<String, Value>,
         text: &'l str,
         outside: &'l Outside,
+        mut operations: impl Iterator<Item = &'static Operation>,
     ) -> Result<(&'static Operation, Self), LineError> {
         let line = Fields {
             path: String::new(),
             fields: line,
         };
         let op = line.text("op")?;
-        let operation = operations()
+        let operation = operations
             .find(|operation| operation.name == op)
             .ok_or_else(|| LineError::UnknownOp { op: op.to_owned() })?;
         let options = match line.fields.get("options") {
@@ -116,7 +97,7 @@ impl<'l> Request<'l> {
     }
 
     /// A field of the input with every digit of its numbers; null if it is absent.
-    pub(super) fn exact_input(&self, name: &str) -> &ExactJson {
+    pub fn exact_input(&self, name: &str) -> &ExactJson {
         // The line has been parsed, so that reading it again cannot fail.
         let read = || parse_exact(self.text).unwrap_or(ExactJson::Null);
         let line = self.exact.get_or_init(read);
@@ -129,7 +110,7 @@ impl<'l> Request<'l> {
     /// # Errors
     ///
     /// - an integer has more digits than Python reads
-    pub(super) fn python_input(&self) -> Result<PyValue, LineError> {
+    pub fn python_input(&self) -> Result<PyValue, LineError> {
         let line = loads(self.text).map_err(|error| LineError::MalformedLine {
             reason: format!("the line cannot be read as Python reads it: {error}"),
         })?;
@@ -137,26 +118,26 @@ impl<'l> Request<'l> {
     }
 
     /// A choice that may stand in `options` or, as some writers put it, in `input`.
-    pub(super) fn choice(&self, name: &str) -> Result<Option<&'l str>, LineError> {
+    pub fn choice(&self, name: &str) -> Result<Option<&'l str>, LineError> {
         let place = self.place_of(name);
         place.map(|fields| fields.text(name)).transpose()
     }
 
     /// A whole number from 0 that may stand where [`Request::choice`] may.
-    pub(super) fn option_count(&self, name: &str) -> Result<Option<usize>, LineError> {
+    pub fn option_count(&self, name: &str) -> Result<Option<usize>, LineError> {
         let count = self.place_of(name).map(|fields| fields.count(name));
         let count = count.transpose()?;
         Ok(count.map(|count| usize::try_from(count).unwrap_or(usize::MAX)))
     }
 
     /// A boolean that may stand where [`Request::choice`] may.
-    pub(super) fn option_flag(&self, name: &str) -> Result<Option<bool>, LineError> {
+    pub fn option_flag(&self, name: &str) -> Result<Option<bool>, LineError> {
         let place = self.place_of(name);
         place.map(|fields| fields.flag(name)).transpose()
     }
 
     /// What runs sequences of calls.
-    pub(super) fn tools(&self) -> &'l dyn ToolRunner {
+    pub fn tools(&self) -> &'l dyn ToolRunner {
         &*self.outside.tools
     }
 
@@ -167,7 +148,7 @@ impl<'l> Request<'l> {
     }
 
     /// The encoder that `options.encoder` names; MiniLM if it names none.
-    pub(super) fn encoder(&self) -> Result<&'l dyn SentenceEncoder, LineError> {
+    pub fn encoder(&self) -> Result<&'l dyn SentenceEncoder, LineError> {
         let named = self
             .options
             .as_ref()
@@ -179,14 +160,14 @@ impl<'l> Request<'l> {
 
 /// The fields of one JSON object on the line, with the path to it.
 #[derive(Debug, Clone)]
-pub(super) struct Fields<'l> {
+pub struct Fields<'l> {
     path: String,
     fields: &'l Map<String, Value>,
 }
 
 impl<'l> Fields<'l> {
     /// The value of a field, whatever it is.
-    pub(super) fn value(&self, name: &str) -> Result<&'l Value, LineError> {
+    pub fn value(&self, name: &str) -> Result<&'l Value, LineError> {
         let missing = || LineError::MissingField {
             field: self.path_of(name),
         };
@@ -194,13 +175,13 @@ impl<'l> Fields<'l> {
     }
 
     /// The value of a field that must be a string.
-    pub(super) fn text(&self, name: &str) -> Result<&'l str, LineError> {
+    pub fn text(&self, name: &str) -> Result<&'l str, LineError> {
         let text = self.value(name)?.as_str();
         text.ok_or_else(|| self.wrong_type(name, "a string"))
     }
 
     /// The value of a field that must be a string if it is there and not null.
-    pub(super) fn optional_text(&self, name: &str) -> Result<Option<&'l str>, LineError> {
+    pub fn optional_text(&self, name: &str) -> Result<Option<&'l str>, LineError> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(_) => self.text(name).map(Some),
@@ -208,7 +189,7 @@ impl<'l> Fields<'l> {
     }
 
     /// The objects of a field that must be an array of objects.
-    pub(super) fn objects(&self, name: &str) -> Result<Vec<Fields<'l>>, LineError> {
+    pub fn objects(&self, name: &str) -> Result<Vec<Fields<'l>>, LineError> {
         let expected = "an array of objects";
         let items = self.value(name)?.as_array();
         let items = items.ok_or_else(|| self.wrong_type(name, expected))?;
@@ -225,12 +206,12 @@ impl<'l> Fields<'l> {
     }
 
     /// The strings of a field that must be an array of strings.
-    pub(super) fn texts(&self, name: &str) -> Result<Vec<&'l str>, LineError> {
+    pub fn texts(&self, name: &str) -> Result<Vec<&'l str>, LineError> {
         self.items(name, "an array of strings", Value::as_str)
     }
 
     /// As [`Fields::texts`], or nothing if the field is absent or null.
-    pub(super) fn optional_texts(&self, name: &str) -> Result<Option<Vec<&'l str>>, LineError> {
+    pub fn optional_texts(&self, name: &str) -> Result<Option<Vec<&'l str>>, LineError> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(_) => self.texts(name).map(Some),
@@ -238,40 +219,40 @@ impl<'l> Fields<'l> {
     }
 
     /// The lists of a field that must be an array of arrays of strings.
-    pub(super) fn text_lists(&self, name: &str) -> Result<Vec<Vec<&'l str>>, LineError> {
+    pub fn text_lists(&self, name: &str) -> Result<Vec<Vec<&'l str>>, LineError> {
         let texts = |item: &'l Value| item.as_array()?.iter().map(Value::as_str).collect();
         self.items(name, "an array of arrays of strings", texts)
     }
 
     /// The booleans of a field that must be an array of them.
-    pub(super) fn flags(&self, name: &str) -> Result<Vec<bool>, LineError> {
+    pub fn flags(&self, name: &str) -> Result<Vec<bool>, LineError> {
         self.items(name, "an array of booleans", Value::as_bool)
     }
 
     /// The numbers of a field that must be an array of them.
-    pub(super) fn numbers(&self, name: &str) -> Result<Vec<f64>, LineError> {
+    pub fn numbers(&self, name: &str) -> Result<Vec<f64>, LineError> {
         self.items(name, "an array of numbers", Value::as_f64)
     }
 
     /// The numbers of a field that must be an array of whole numbers from 0.
-    pub(super) fn counts(&self, name: &str) -> Result<Vec<u64>, LineError> {
+    pub fn counts(&self, name: &str) -> Result<Vec<u64>, LineError> {
         self.items(name, "an array of whole numbers from 0", Value::as_u64)
     }
 
     /// The value of a field that must be a whole number from 0.
-    pub(super) fn count(&self, name: &str) -> Result<u64, LineError> {
+    pub fn count(&self, name: &str) -> Result<u64, LineError> {
         let count = self.value(name)?.as_u64();
         count.ok_or_else(|| self.wrong_type(name, "a whole number from 0"))
     }
 
     /// The value of a field that must be a boolean.
-    pub(super) fn flag(&self, name: &str) -> Result<bool, LineError> {
+    pub fn flag(&self, name: &str) -> Result<bool, LineError> {
         let flag = self.value(name)?.as_bool();
         flag.ok_or_else(|| self.wrong_type(name, "a boolean"))
     }
 
     /// The value of a field that must be a boolean; false if the field is absent or null.
-    pub(super) fn optional_flag(&self, name: &str) -> Result<bool, LineError> {
+    pub fn optional_flag(&self, name: &str) -> Result<bool, LineError> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Ok(false),
             Some(_) => self.flag(name),
@@ -290,7 +271,7 @@ impl<'l> Fields<'l> {
     }
 
     /// The fields of a field that must be an object.
-    pub(super) fn object(&self, name: &str) -> Result<Fields<'l>, LineError> {
+    pub fn object(&self, name: &str) -> Result<Fields<'l>, LineError> {
         Ok(Fields {
             path: format!("{}.", self.path_of(name)),
             fields: self.fields(name)?,
@@ -298,12 +279,12 @@ impl<'l> Fields<'l> {
     }
 
     /// A field that must be an object, as it is.
-    pub(super) fn fields(&self, name: &str) -> Result<&'l Map<String, Value>, LineError> {
+    pub fn fields(&self, name: &str) -> Result<&'l Map<String, Value>, LineError> {
         let fields = self.value(name)?.as_object();
         fields.ok_or_else(|| self.wrong_type(name, "an object"))
     }
 
-    pub(super) fn wrong_type(&self, name: &str, expected: &'static str) -> LineError {
+    pub fn wrong_type(&self, name: &str, expected: &'static str) -> LineError {
         LineError::WrongType {
             field: self.path_of(name),
             expected,
