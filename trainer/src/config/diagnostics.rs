@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 use miette::{
-    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode,
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report,
 };
 use regex::Regex;
 
@@ -107,9 +107,9 @@ impl ConfigError {
             .with_links(false);
         let mut text = String::new();
         for problem in self.problems.iter().take(MOST_DRAWN) {
-            let drawn = Drawn::new(problem, &self.sources);
+            let drawn = drawn(problem, &self.sources);
             // Writing to a string fails only if `Display` of our own text fails, which it does not.
-            if handler.render_report(&mut text, &drawn).is_err() {
+            if handler.render_report(&mut text, drawn.as_ref()).is_err() {
                 text.push_str(&format!(
                     "{}: {}\n",
                     self.location(problem),
@@ -204,55 +204,25 @@ fn masked(text: &str) -> String {
 }
 
 /// A problem in the shape that miette draws.
-#[derive(Debug)]
-struct Drawn {
-    message: String,
-    help: String,
-    source: Option<NamedSource<String>>,
-    label: Option<LabeledSpan>,
-}
-
-impl Drawn {
-    fn new(problem: &Problem, sources: &[Source]) -> Self {
-        let place = problem.place;
-        let source = place.and_then(|place| {
-            let source = sources.get(place.source)?;
-            (line_length(&source.text, place) <= LONGEST_LINE).then_some(source)
-        });
-        let message = match source {
-            Some(_) => problem.message.clone(),
-            None => format!("{}: {}", location(sources, place), problem.message),
-        };
-        Self {
-            message,
-            help: problem.help.clone(),
-            source: source.map(|source| NamedSource::new(&source.name, masked(&source.text))),
-            label: place.map(|place| {
-                LabeledSpan::underline((place.start, place.end.saturating_sub(place.start)))
-            }),
-        }
-    }
-}
-
-impl fmt::Display for Drawn {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Drawn {}
-
-impl Diagnostic for Drawn {
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(&self.help))
-    }
-
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.source.as_ref().map(|source| source as &dyn SourceCode)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        Some(Box::new(self.label.clone().into_iter()))
+fn drawn(problem: &Problem, sources: &[Source]) -> Report {
+    let place = problem.place;
+    let source = place.and_then(|place| {
+        let source = sources.get(place.source)?;
+        (line_length(&source.text, place) <= LONGEST_LINE).then_some(source)
+    });
+    let message = match source {
+        Some(_) => problem.message.clone(),
+        None => format!("{}: {}", location(sources, place), problem.message),
+    };
+    let label = place
+        .map(|place| LabeledSpan::underline((place.start, place.end.saturating_sub(place.start))));
+    let diagnostic = MietteDiagnostic::new(message)
+        .with_help(problem.help.as_str())
+        .with_labels(label);
+    match source {
+        Some(source) => Report::new(diagnostic)
+            .with_source_code(NamedSource::new(&source.name, masked(&source.text))),
+        None => Report::new(diagnostic),
     }
 }
 

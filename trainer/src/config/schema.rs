@@ -104,7 +104,7 @@ fn simplify(schema: &mut Value) {
             if let (Some(Value::String(text)), Some(link)) = (object.get_mut("description"), &*LINK)
             {
                 let text_of_user = text.split("\n\n# ").next().unwrap_or_default();
-                *text = link.replace_all(text_of_user, "$1").into_owned();
+                *text = link.replace_all(text_of_user, "$1").replace('\n', " ");
             }
         }
         _ => {}
