@@ -9,8 +9,8 @@ use super::metric::MetricExpression;
 use super::read::Findings;
 use super::tables::{BaseModelSettings, Config, EvalConfig, GoatConfig};
 
-/// Sets what is not typed, and takes out what means nothing beside the rest; answers what the rows were
-/// recognised as, where the config leaves it to them.
+/// Sets what is not typed, and takes out what means nothing beside the rest; answers what the rows
+/// were recognised as, where the config leaves it to them.
 pub(crate) fn complete(config: &mut Config, findings: &mut Findings) -> Option<Recognised> {
     // A retriever may be all that is trained; then the tables of the language model may be missing.
     let has_model = findings.is_typed("model") || !findings.is_typed("retriever.train");
@@ -82,9 +82,9 @@ fn evaluation(eval: &mut EvalConfig, format: DataFormat, has_model: bool, findin
     }
 }
 
-/// Sets `data.format`: under "auto" as the first row of each file shows it, so that a checked config
-/// names the format and all that follows from it. Files that are not here leave the format open;
-/// whoever reads rows refuses them by their names.
+/// Sets `data.format`: under "auto" as the first row of each file shows it, so that a checked
+/// config names the format and all that follows from it. Files that are not here leave the format
+/// open; whoever reads rows refuses them by their names.
 fn format(config: &mut Config, has_model: bool, findings: &mut Findings) -> Option<Recognised> {
     let data = &mut config.data;
     if !has_model && !findings.is_typed("data") {

@@ -182,8 +182,8 @@ fn line_length(text: &str, place: SourceSpan) -> usize {
     before.len() - start + after.find('\n').unwrap_or(after.len())
 }
 
-/// A source without what may be a secret, every character in its place: the user and the query string
-/// of an address, and a key that stands where the name of a variable should.
+/// A source without what may be a secret, every character in its place: the user and the query
+/// string of an address, and a key that stands where the name of a variable should.
 fn masked(text: &str) -> String {
     let Ok(address) =
         Regex::new(r#"(?:base_url|://)["']?\s*[=:]?\s*["']?([^"'\s]*@|[^"'\s@?#]*[?#][^"'\s]*)"#)

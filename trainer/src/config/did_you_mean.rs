@@ -21,7 +21,8 @@ impl<'a> Tables<'a> {
         Self(tables.filter(|(_, keys)| !keys.is_empty()).collect())
     }
 
-    /// The table outside `path` that has `key`; what [train] and [retriever] both have is the former's.
+    /// The table outside `path` that has `key`; what [train] and [retriever] both have is the
+    /// former's.
     fn home_of(&self, path: &str, key: &str) -> Option<&'a str> {
         let homes = self
             .0

@@ -1,8 +1,8 @@
 //! Text of a config file -> a tree of values, each with its place in the text.
 //!
 //! Serde stops at the first mistake and forgets where values stood, so both TOML and YAML are
-//! turned into this small tree first. It is walked against the tables of [`super::tables`], and every
-//! mistake found on the way can show its line.
+//! turned into this small tree first. It is walked against the tables of [`super::tables`], and
+//! every mistake found on the way can show its line.
 
 use std::ops::Range;
 
@@ -78,7 +78,7 @@ impl Table {
     }
 }
 
-/// Parses TOML and goes on after syntax errors, which are returned beside what could be read.
+/// Parses TOML and continues after syntax errors, which are returned beside what could be read.
 pub(crate) fn parse_toml(text: &str, source: usize) -> (Table, Vec<Problem>) {
     let (document, errors) = DeTable::parse_recoverable(text);
     let problems = errors

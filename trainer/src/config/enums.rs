@@ -1,8 +1,8 @@
 //! What a setting can be beside a number or a text: words, and values of mixed kinds.
 //!
-//! Every closed choice of the config is an enum made by [`choices!`](choices), which says the word in
-//! the file and on the command line once. Values of mixed kinds (a word or a number, a word or a list)
-//! and what several keys say together follow below.
+//! Every closed choice of the config is an enum made by [`choices!`](choices), which says the word
+//! in the file and on the command line once. Values of mixed kinds (a word or a number, a word or a
+//! list) and what several keys say together follow below.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ macro_rules! choices {
 }
 
 choices! {
-    /// The type of the numbers that products read; sums, adapters and the residual stream are f32.
+    /// Precision of what matrix products read; sums, adapters and the residual stream are f32.
     ComputeDtype {
         /// bf16 on CUDA and on CPUs that multiply it (AVX-512 BF16), else f32.
         Auto = "auto",
@@ -191,8 +191,8 @@ choices! {
 }
 
 choices! {
-    /// A benchmark that the run can evaluate on: slot and goat on `data.eval`, the others on files of
-    /// their own tables.
+    /// A benchmark that the run can evaluate on: slot and goat on `data.eval`, the others on files
+    /// of their own tables.
     Suite {
         /// Text to JSON by schema.
         Slot = "slot",

@@ -4,9 +4,10 @@
 //! text ─document, yaml─▶ tree with places ─overrides─▶ tree ─read─▶ Config ─derived, validate─▶ Config
 //! ```
 //!
-//! Each setting is one field of `tables`, which is what is read, used, written again and described. The
-//! tree, not serde, drives the reading, because serde stops at the first mistake and loses the place
-//! of values that are wrong only together. `Config ─written─▶ config.resolved.toml` closes the circle.
+//! Each setting is one field of `tables`, which is what is read, used, written again and described.
+//! The tree, not serde, drives the reading, because serde stops at the first mistake and loses the
+//! place of values that are wrong only together. `Config ─written─▶ config.resolved.toml` closes
+//! the circle.
 
 mod derived;
 mod diagnostics;

@@ -108,7 +108,7 @@ pub(crate) fn missing_file(setting: &str, file: &Path, places: &Places) -> Probl
     let help = match setting.split('.').next() {
         Some("model") => "`scripts/fetch-models` fetches the models of the examples",
         Some("eval") => "`scripts/fetch-models` fetches the encoder",
-        _ => "paths begin at the folder that tooltune runs in; check it for typing mistakes",
+        _ => "paths are relative to the current working directory; check it for typing mistakes",
     };
     Problem {
         message: format!(

@@ -1,7 +1,8 @@
 //! A document -> a config, with every unknown key, wrong type and value out of range on the way.
 //!
-//! The document and the schema of [`Config`] are walked side by side. What can be used goes on to serde;
-//! what cannot is reported with its place and left out, so that the rest is checked with its default.
+//! The document and the schema of [`Config`] are walked side by side. What can be used is passed to
+//! serde; what cannot is reported with its place and left out, so that the rest is checked with its
+//! default.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,8 +51,8 @@ impl Findings {
         self.misnamed.iter().any(is_meant)
     }
 
-    /// Reports what is wrong with a setting, at its place or that of the nearest table around it that
-    /// was typed: what is missing has no line of its own.
+    /// Reports what is wrong with a setting, at its place or that of the nearest table around it
+    /// that was typed: what is missing has no line of its own.
     pub(crate) fn report(
         &mut self,
         path: &str,
@@ -98,7 +99,8 @@ pub(crate) fn read_document(document: &Table) -> (Config, Findings) {
     (config, findings)
 }
 
-/// A place of the config and the schema of what may stand there; `kind` says what a text is (`x-kind`).
+/// A place of the config and the schema of what may stand there; `kind` says what a text is
+/// (`x-kind`).
 struct Expected<'a> {
     path: &'a str,
     schema: &'static Json,
@@ -440,7 +442,8 @@ impl Reader {
 /// The largest integer of TOML, so that everything read can be written again.
 const LARGEST: i128 = i64::MAX as i128;
 
-/// The schema that a reference leads to, and of several forms the one that the value has, or the first.
+/// The schema that a reference leads to, and of several forms the one that the value has, or the
+/// first.
 fn branch(node: &Node, schema: &'static Json) -> &'static Json {
     let schema = target(schema);
     let Some(forms) = schema["anyOf"].as_array() else {

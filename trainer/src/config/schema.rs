@@ -1,5 +1,5 @@
-//! The schema of the config, made from its tables: what documents are compared with, and what editors
-//! and agents read.
+//! The schema of the config, made from its tables: what documents are compared with, and what
+//! editors and agents read.
 //!
 //! The `null` that `Option` fields bring is taken out: TOML has no null, and an absent key is how a
 //! setting is left to its default.

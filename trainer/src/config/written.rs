@@ -1,8 +1,8 @@
 //! A checked config -> the file that reproduces it, its digest, and what differs from another.
 //!
 //! All three walk the same flat list of settings, so a new setting cannot be written without being
-//! compared. A setting is taken to matter for resuming unless its definition says that it changes no number of the
-//! training itself.
+//! compared. A setting is taken to matter for resuming unless its definition says that it changes
+//! no number of the training itself.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +113,8 @@ fn flat(config: &Config) -> BTreeMap<String, String> {
     settings
 }
 
-/// The settings as a file would hold them: without tables and keys that mean nothing beside the rest.
+/// The settings as a file would hold them: without tables and keys that mean nothing beside the
+/// rest.
 ///
 /// # Errors
 ///

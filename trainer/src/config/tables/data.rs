@@ -40,7 +40,7 @@ settings! {
         #[serde(skip_serializing_if = "TemplateKwargs::is_empty")]
         pub chat_template_kwargs: TemplateKwargs,
         /// The day that a template which asks for it prints, as "2026-01-31"; templates of Llama 3
-        /// do. By default the day on which the run begins, also where it goes on or is evaluated
+        /// do. By default the day on which the run begins, also when it is resumed or evaluated
         /// later: `config.resolved.toml` keeps it.
         #[schemars(with = "Option<String>", extend("x-kind" = "day"))]
         pub template_date: Option<TemplateDate>,

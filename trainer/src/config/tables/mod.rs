@@ -1,8 +1,8 @@
-//! The tables of a config file, each with its keys, their defaults and ranges: what is read, used and
-//! written again.
+//! The tables of a config file, each with its keys, their defaults and ranges: what is read, used
+//! and written again.
 //!
-//! A setting is one field here. Values that follow from others (scaling, steps) are computed where they
-//! are used and have no field.
+//! A setting is one field here. Values that follow from others (scaling, steps) are computed where
+//! they are used and have no field.
 
 mod checkpoint;
 mod data;
@@ -93,8 +93,8 @@ impl Config {
             .filter(|retriever| retriever.train.is_some())
     }
 
-    /// The config with which agents answer the queries of `suite`: what its own table says stands in
-    /// `data.eval` and `[goat]`.
+    /// The config with which agents answer the queries of `suite`: what its own table says stands
+    /// in `data.eval` and `[goat]`.
     pub fn of_agents(&self, suite: Suite) -> Self {
         let mut config = self.clone();
         let Some(table) = self.eval.agent_suite(suite) else {

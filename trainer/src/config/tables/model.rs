@@ -12,11 +12,11 @@ settings! {
         /// [models.md](models.md) says what is read of them.
         #[schemars(extend("x-kind" = "path"))]
         pub model_name_or_path: PathBuf,
-        /// What products read: "bf16", "f32", or "auto": bf16 on GPUs and CPUs that multiply it
-        /// (compute capability 8.0 or more; AVX-512 BF16), else f32. A GPU that does not multiply
-        /// bf16 refuses "bf16". On other CPUs "bf16" is worth a try: with AVX2 it trains about as
-        /// fast, takes little more than half the memory, and writes up to twice as fast. Sums,
-        /// adapters, the residual stream and the loss are f32 in any case.
+        /// Precision of what matrix products read: "bf16", "f32", or "auto": bf16 on GPUs and CPUs
+        /// that multiply it (compute capability 8.0 or more; AVX-512 BF16), else f32. A GPU that
+        /// does not multiply bf16 refuses "bf16". On other CPUs "bf16" is worth a try: with AVX2 it
+        /// trains about as fast, takes little more than half the memory, and writes up to twice as
+        /// fast. Sums, adapters, the residual stream and the loss are f32 in any case.
         pub compute_dtype: ComputeDtype = ComputeDtype::Auto,
     }
 }

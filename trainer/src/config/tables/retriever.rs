@@ -72,7 +72,7 @@ settings! {
         pub query_prompt: Option<String>,
         /// Text that is put before each document; by default the prompt "document" of that file.
         pub document_prompt: Option<String>,
-        /// The type of the numbers that products read; parameters are f32.
+        /// Precision of what matrix products read; parameters are f32.
         pub compute_dtype: ComputeDtype = ComputeDtype::Auto,
         /// Low-rank factors that learn in place of all parameters.
         pub lora: Option<RetrieverLora>,
@@ -89,7 +89,8 @@ settings! {
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub lora_alpha: f64 = 16.0,
         /// Names of linear layers: query, key, value, dense; all of them by default.
-        pub target_modules: Vec<String> = ["query", "key", "value", "dense"].map(str::to_owned).to_vec(),
+        pub target_modules: Vec<String> =
+            ["query", "key", "value", "dense"].map(str::to_owned).to_vec(),
     }
 }
 

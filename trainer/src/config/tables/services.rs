@@ -1,4 +1,5 @@
-//! What agents and judges reach outside the program: tables such as `[goat.executor]` and `[goat.judge]`.
+//! What agents and judges reach outside the program: tables such as `[goat.executor]` and
+//! `[goat.judge]`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -73,7 +74,7 @@ settings! {
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub total_secs: f64 = 600.0,
         /// Whether the evaluations of a training run ask the judge, too; if it then fails, the run
-        /// is saved and ends, and the same command goes on with that evaluation.
+        /// is saved and ends, and the same command continues with that evaluation.
         pub in_loop: bool = false,
     }
 }

@@ -1,5 +1,5 @@
-//! What tells users of settings beside the schema: the tables of docs/config.md, which are made from the
-//! settings, and the comments of the presets.
+//! What tells users of settings beside the schema: the tables of docs/config.md, which are made
+//! from the settings, and the comments of the presets.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The rules between settings, and of values that no range describes.
 //!
-//! A rule reports and returns, so that one pass finds everything; any report refuses the config. What
-//! is wrong with single values by their type and range is reported when they are read.
+//! A rule reports and returns, so that one pass finds everything; any report refuses the config.
+//! What is wrong with single values by their type and range is reported when they are read.
 
 mod eval;
 
