@@ -98,7 +98,6 @@ pub fn with_rows<R>(
     done
 }
 
-/// Rows of a format that no file told, because none was here when the config was read.
 /// The first `eval.max_samples` rows of the evaluation files; `report` says what reading found in
 /// them.
 ///
@@ -122,6 +121,7 @@ pub fn eval_rows(
     rows
 }
 
+/// Rows of a format that no file told, because none was here when the config was read.
 fn unrecognised() -> Error {
     Error::Usage(
         "data.format is \"auto\", and none of the files that [data] names is here to tell the format; \
