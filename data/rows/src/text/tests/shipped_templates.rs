@@ -1,4 +1,4 @@
-//! Templates of `configs/templates`, and the rows that the README shows.
+//! Templates of `configs/templates`, and a row that the guide shows.
 
 use super::*;
 
@@ -12,14 +12,14 @@ fn chatml_tools() -> ChatTemplate {
     ChatTemplate::new(&source, SpecialTokens::default()).unwrap()
 }
 
-/// The row of messages in the README.
-fn readme_row() -> Row {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let mut lines = readme
+/// The row of messages with a call in the guide.
+fn guide_row() -> Row {
+    let guide = std::fs::read_to_string(root().join("docs/data.md")).unwrap();
+    let mut lines = guide
         .lines()
-        .filter(|line| line.starts_with("{\"messages\""));
+        .filter(|line| line.starts_with("{\"messages\"") && line.contains("tool_calls"));
     let (Some(line), None) = (lines.next(), lines.next()) else {
-        panic!("one row of messages in the README")
+        panic!("one row of messages with a call in docs/data.md")
     };
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), line).unwrap();
@@ -37,8 +37,8 @@ const CALL: &str = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\
     </tool_call>";
 
 #[test]
-fn the_row_of_the_readme_is_learned_up_to_its_end_of_turn_without_the_values() {
-    let row = readme_row();
+fn the_row_of_the_guide_is_learned_up_to_its_end_of_turn_without_the_values() {
+    let row = guide_row();
     let template = chatml_tools();
     let text = template.render(&row.conversation, GenerationPrompt::Omit);
     let wanted = format!(
@@ -60,7 +60,7 @@ fn the_row_of_the_readme_is_learned_up_to_its_end_of_turn_without_the_values() {
 
 #[test]
 fn texts_calls_and_results_stand_side_by_side_and_nothing_foreign_between() {
-    let row = readme_row();
+    let row = guide_row();
     let mut conversation = Conversation {
         messages: [
             vec![Message::new(Role::System, "Be brief.")],
