@@ -78,7 +78,8 @@ impl GgufWriter {
         mut self,
         name: &str,
         shape: &[u64],
-        (gguf_type, data): (u32, Vec<u8>),
+        gguf_type: u32,
+        data: Vec<u8>,
     ) -> GgufWriter {
         let n_bytes = data.len() as u64;
         self.header.place(name, shape, gguf_type, n_bytes).unwrap();
@@ -89,7 +90,7 @@ impl GgufWriter {
 
     pub(crate) fn f32_tensor(self, name: &str, shape: &[u64]) -> GgufWriter {
         let n_values = shape.iter().product::<u64>() as usize;
-        self.tensor(name, shape, (0, vec![0; n_values * 4]))
+        self.tensor(name, shape, 0, vec![0; n_values * 4])
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {

@@ -200,8 +200,9 @@ fn losses_gradients_and_steps_of_every_kind_agree_with_sentence_transformers() {
             direction: Direction::QueryToDocument,
         };
         let found = |flat: &Tensor<1>, size| {
-            let batch = (&sentences, &batch);
-            encoder.gradient(flat, batch, &loss, size).unwrap()
+            encoder
+                .gradient(flat, &sentences, &batch, &loss, size)
+                .unwrap()
         };
         let mut flat = files.parameters(folder.path(), &test_device()).unwrap();
         for size in [usize::MAX, 3] {

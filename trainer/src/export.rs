@@ -136,7 +136,8 @@ pub enum Scaling {
 /// that exists, or a disk that is full.
 pub fn export_peft(
     checkpoint: &Path,
-    (scaling, dtype): (Scaling, FloatDtype),
+    scaling: Scaling,
+    dtype: FloatDtype,
     linear: Option<&[String]>,
     output: &Path,
 ) -> Result<(), Error> {
@@ -180,7 +181,8 @@ pub fn export_gguf(
 pub fn export_merged(
     checkpoint: &Path,
     base: &BaseModel,
-    (dtype, max_shard_bytes): (FloatDtype, u64),
+    dtype: FloatDtype,
+    max_shard_bytes: u64,
     output: &Path,
 ) -> Result<(), Error> {
     let adapter = learned_adapter(checkpoint)?;

@@ -69,7 +69,7 @@ pub fn save_sentence_transformer(
             };
             write_file(&staging.join(name), &bytes)?;
         }
-        write_modules(staging, &config["hidden_size"], (rules, max_seq_length))
+        write_modules(staging, &config["hidden_size"], rules, max_seq_length)
     })
 }
 
@@ -77,7 +77,8 @@ pub fn save_sentence_transformer(
 fn write_modules(
     dir: &Path,
     hidden_size: &Value,
-    (rules, max_seq_length): (&SentenceTransformer, usize),
+    rules: &SentenceTransformer,
+    max_seq_length: usize,
 ) -> Result<(), CheckpointError> {
     let module = |(idx, (path, name)): (usize, (&str, &str))| {
         let class = format!("sentence_transformers.models.{name}");

@@ -60,7 +60,8 @@ struct Row {
 const fn row(
     format: Format,
     name: &'static str,
-    (gguf_type, block_values, block_bytes): (u32, usize, usize),
+    gguf_type: u32,
+    [block_values, block_bytes]: [usize; 2],
     decode: fn(&[u8], &mut Vec<f32>),
 ) -> Row {
     Row {
@@ -75,17 +76,17 @@ const fn row(
 
 /// In the order of [`Format`]. Source: ggml-org/llama.cpp, `ggml/src/ggml-common.h`.
 const ROWS: [Row; 11] = [
-    row(Format::F32, "F32", (0, 1, 4), blocks::f32_run),
-    row(Format::F16, "F16", (1, 1, 2), blocks::f16_run),
-    row(Format::BF16, "BF16", (30, 1, 2), blocks::bf16_run),
-    row(Format::Q4_0, "Q4_0", (2, 32, 18), blocks::q4_0),
-    row(Format::Q4_1, "Q4_1", (3, 32, 20), blocks::q4_1),
-    row(Format::Q5_0, "Q5_0", (6, 32, 22), blocks::q5_0),
-    row(Format::Q5_1, "Q5_1", (7, 32, 24), blocks::q5_1),
-    row(Format::Q8_0, "Q8_0", (8, 32, 34), blocks::q8_0),
-    row(Format::Q4K, "Q4_K", (12, 256, 144), blocks::q4_k),
-    row(Format::Q5K, "Q5_K", (13, 256, 176), blocks::q5_k),
-    row(Format::Q6K, "Q6_K", (14, 256, 210), blocks::q6_k),
+    row(Format::F32, "F32", 0, [1, 4], blocks::f32_run),
+    row(Format::F16, "F16", 1, [1, 2], blocks::f16_run),
+    row(Format::BF16, "BF16", 30, [1, 2], blocks::bf16_run),
+    row(Format::Q4_0, "Q4_0", 2, [32, 18], blocks::q4_0),
+    row(Format::Q4_1, "Q4_1", 3, [32, 20], blocks::q4_1),
+    row(Format::Q5_0, "Q5_0", 6, [32, 22], blocks::q5_0),
+    row(Format::Q5_1, "Q5_1", 7, [32, 24], blocks::q5_1),
+    row(Format::Q8_0, "Q8_0", 8, [32, 34], blocks::q8_0),
+    row(Format::Q4K, "Q4_K", 12, [256, 144], blocks::q4_k),
+    row(Format::Q5K, "Q5_K", 13, [256, 176], blocks::q5_k),
+    row(Format::Q6K, "Q6_K", 14, [256, 210], blocks::q6_k),
 ];
 
 /// GGUF types that exist but are not decoded, so that the message can name them.

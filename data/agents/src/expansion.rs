@@ -147,7 +147,9 @@ impl<'a> Expansion<'a> {
                     examples.extend(self.example(
                         trajectory,
                         &examples,
-                        (kind, conversation, completion),
+                        kind,
+                        conversation,
+                        completion,
                     ));
                     agent.feed_text(&text);
                 }
@@ -208,7 +210,9 @@ impl<'a> Expansion<'a> {
         &self,
         trajectory: &Trajectory,
         earlier: &[GoatExample],
-        (kind, mut conversation, completion): (ExampleKind, Conversation, Message),
+        kind: ExampleKind,
+        mut conversation: Conversation,
+        completion: Message,
     ) -> Option<GoatExample> {
         let weight = self.options.weights.of(kind);
         let number = 1 + earlier

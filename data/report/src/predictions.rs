@@ -21,7 +21,8 @@ const MAX_VIOLATIONS: usize = 5;
 /// gold where a line has none. Lines that nothing ranks, such as those of retrieval, are left out;
 /// lines of one rank are in the order of the file, except that exact matches come last.
 pub fn ranked_samples(
-    (suite, result): (&str, &str),
+    suite: &str,
+    result: &str,
     lines: &[Value],
     rows: &HashMap<&str, &Row>,
 ) -> Vec<SampleView> {
@@ -35,7 +36,7 @@ pub fn ranked_samples(
     ranked.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     let ranked = ranked.into_iter();
     ranked
-        .map(|(.., line)| sample((suite, result), line, rows))
+        .map(|(.., line)| sample(suite, result, line, rows))
         .collect()
 }
 
@@ -128,7 +129,7 @@ fn rank(scores: &[SampleScoreView]) -> Option<SampleScoreView> {
     Some(score(&name, mean(scores)?))
 }
 
-fn sample((suite, result): (&str, &str), line: &Value, rows: &HashMap<&str, &Row>) -> SampleView {
+fn sample(suite: &str, result: &str, line: &Value, rows: &HashMap<&str, &Row>) -> SampleView {
     let id = line["id"].as_str().or(line["uid"].as_str());
     let id = id.unwrap_or_default();
     let row = rows.get(id).copied();

@@ -75,7 +75,7 @@ fn decoded_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> 
             starts: &starts,
             end: columns,
         };
-        black_box(decode(qkv.clone(), h, (keys, values), columns));
+        black_box(decode(qkv.clone(), h, keys, values, columns));
     }))
 }
 

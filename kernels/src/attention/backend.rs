@@ -106,8 +106,8 @@ impl DecodeOps for Flex {
         let ([_, g, capacity, c], [_, heads, _]) = (dims(&cache), dims::<3>(&qkv));
         with_number!(qkv.dtype(), T => with_number!(cache.dtype(), U => {
             changed::<U>(cache, |cache| {
-                let rows = (numbers::<T>(&qkv), first_head, heads);
-                cpu_decode::append(cache, [g, capacity, c], rows, column);
+                let qkv = numbers::<T>(&qkv);
+                cpu_decode::append(cache, [g, capacity, c], qkv, first_head, heads, column);
             })
         }))
     }

@@ -301,7 +301,7 @@ impl Block<'_> {
         inputs.hide(&mut p[..m * KEYS], KEYS, tile.first, seen.clone(), columns);
         let by_query = numbers_of::<A>(&mut *narrow);
         // SAFETY: the CPU has the instruction set.
-        unsafe { A::score_gradients(p, ds, (columns, heads.scale()), tile.sums, by_query) };
+        unsafe { A::score_gradients(p, ds, columns, heads.scale(), tile.sums, by_query) };
         // Rows of the products with these end in the middle of what the tile left out.
         let zeros = columns..KEYS.min(columns + A::ROWS);
         for row in p.chunks_exact_mut(KEYS).chain(ds.chunks_exact_mut(KEYS)) {

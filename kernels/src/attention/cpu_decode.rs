@@ -22,8 +22,8 @@ use crate::cpu::rows::is_alone;
 use crate::cpu::scratch::{halves, with_parts};
 use crate::cpu::sum::sum_of_pairs;
 
-/// Columns of a piece.
-const PIECE: usize = KEYS;
+/// Columns of a piece, and numbers from one row of scores or weights to the next.
+pub(super) const PIECE: usize = KEYS;
 
 /// Bytes of the cache below which waking a second thread costs more than it brings.
 const ONE_THREAD: usize = 1 << 16;
@@ -41,6 +41,15 @@ pub(super) struct Cache<'a, U> {
     pub(super) values: &'a [U],
     pub(super) heads: Heads,
     pub(super) capacity: usize,
+}
+
+/// Keys or values of a piece.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CachePart<'a, U> {
+    /// `[n, c]`.
+    pub(super) numbers: &'a [U],
+    /// Where as many numbers lie that will be read soon.
+    pub(super) next: *const U,
 }
 
 /// Rows of queries, those of the groups of heads that share keys in turn, and what they see.
@@ -181,10 +190,17 @@ impl<U: Number> Cache<'_, U> {
         let used = first * c..(first + n) * c;
         let (keys, values) = (&self.keys[used.clone()], &self.values[used]);
         let next = piece.group * self.capacity + piece.next;
-        let next = self.keys.as_ptr().wrapping_add(next * c);
+        let keys = CachePart {
+            numbers: keys,
+            next: values.as_ptr(),
+        };
+        let values = CachePart {
+            numbers: values,
+            next: self.keys.as_ptr().wrapping_add(next * c),
+        };
         let (sums, statistics) = to.split_at_mut(n_heads * c);
         with_parts([n_heads * PIECE, n_heads * PIECE], |[scores, weights]| {
-            all_scores(queries, (keys, values.as_ptr()), c, scores);
+            all_scores(queries, keys, c, scores);
             let padded = n.next_multiple_of(32);
             for scores in scores.chunks_exact_mut(PIECE) {
                 scores[n..padded].fill(f32::NEG_INFINITY);
@@ -194,10 +210,10 @@ impl<U: Number> Cache<'_, U> {
             if has_pairs::<T, U>() {
                 let weights = halves(weights);
                 exponentiate(scores, padded, scale, &mut states, weights);
-                weigh_pairs((values, next), c, weights, sums);
+                weigh_pairs(values, c, weights, sums);
             } else {
                 exponentiate(scores, padded, scale, &mut states, weights);
-                weigh((values, next), c, weights, sums);
+                weigh(values, c, weights, sums);
             }
             for (to, state) in statistics.chunks_exact_mut(STATISTICS).zip(states) {
                 to.copy_from_slice(&[state.maximum, state.sum]);
@@ -206,37 +222,36 @@ impl<U: Number> Cache<'_, U> {
     }
 }
 
-/// The second of a pair is where numbers begin that will be read next.
 fn all_scores<T: Number, U: Number>(
     queries: &[T],
-    keys: (&[U], *const U),
+    keys: CachePart<'_, U>,
     c: usize,
     scores: &mut [f32],
 ) {
     match Isa::detect() {
         // SAFETY: detected; a piece has columns, and a head numbers.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { cpu_decode_avx512::scores(queries, keys, c, (scores, PIECE)) },
+        Isa::Avx512 => unsafe { cpu_decode_avx512::scores(queries, keys, c, scores) },
         // SAFETY: detected, with whole registers of numbers.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 if c.is_multiple_of(8) => unsafe {
-            cpu_decode_avx2::scores(queries, keys, c, (scores, PIECE));
+            cpu_decode_avx2::scores(queries, keys, c, scores);
         },
-        _ => scores_in_loops(queries, keys.0, c, scores),
+        _ => scores_in_loops(queries, keys.numbers, c, scores),
     }
 }
 
-fn weigh<U: Number>(values: (&[U], *const U), c: usize, weights: &[f32], sums: &mut [f32]) {
+fn weigh<U: Number>(values: CachePart<'_, U>, c: usize, weights: &[f32], sums: &mut [f32]) {
     match Isa::detect() {
         // SAFETY: detected; `sums` and `weights` have a row for each head.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { cpu_decode_avx512::weigh(values, c, (weights, PIECE), sums) },
+        Isa::Avx512 => unsafe { cpu_decode_avx512::weigh(values, c, weights, sums) },
         // SAFETY: detected; whole registers of numbers, and rows as above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 if c.is_multiple_of(8) => unsafe {
-            cpu_decode_avx2::weigh(values, c, (weights, PIECE), sums);
+            cpu_decode_avx2::weigh(values, c, weights, sums);
         },
-        _ => weigh_in_loops(values.0, c, weights, sums),
+        _ => weigh_in_loops(values.numbers, c, weights, sums),
     }
 }
 
@@ -255,19 +270,22 @@ fn has_pairs<T: Number, U: Number>() -> bool {
 ///
 /// Without [`has_pairs`].
 fn weigh_pairs<U: Number>(
-    (values, next): (&[U], *const U),
+    CachePart { numbers, next }: CachePart<'_, U>,
     c: usize,
     weights: &[bf16],
     sums: &mut [f32],
 ) {
     assert!(has_pairs::<bf16, U>(), "pairs of values");
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (values, next, c, weights, sums);
+    let _ = (numbers, next, c, weights, sums);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: detected, and the values are bf16; `sums` and `weights` have a row for each head.
     unsafe {
-        let values = std::slice::from_raw_parts(values.as_ptr().cast(), values.len());
-        cpu_decode_avx512::weigh_pairs((values, next.cast()), c, (weights, PIECE), sums);
+        let values = CachePart {
+            numbers: std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()),
+            next: next.cast(),
+        };
+        cpu_decode_avx512::weigh_pairs(values, c, weights, sums);
     }
 }
 
@@ -339,7 +357,9 @@ for_each_isa! {
 pub(super) fn append<T: Number, U: Number>(
     cache: &mut [U],
     [g, capacity, c]: [usize; 3],
-    (qkv, first_head, heads): (&[T], usize, usize),
+    qkv: &[T],
+    first_head: usize,
+    heads: usize,
     column: usize,
 ) {
     for (row, cache) in cache.chunks_exact_mut(g * capacity * c).enumerate() {
@@ -358,9 +378,18 @@ mod tests {
     use burn::tensor::bf16;
 
     use super::{
-        PIECE, all_scores, has_pairs, scores_in_loops, weigh, weigh_in_loops, weigh_pairs,
+        CachePart, PIECE, all_scores, has_pairs, scores_in_loops, weigh, weigh_in_loops,
+        weigh_pairs,
     };
     use crate::cpu::number::Number;
+
+    /// Numbers behind which nothing is read.
+    fn part<U>(numbers: &[U]) -> CachePart<'_, U> {
+        CachePart {
+            numbers,
+            next: std::ptr::null(),
+        }
+    }
 
     /// Numbers in -1..1 that bf16 can hold.
     fn numbers<T: Number>(n: usize) -> Vec<T> {
@@ -387,7 +416,7 @@ mod tests {
             }
             let floats: Vec<f32> = weights.iter().map(|w| w.to_f32()).collect();
             let mut sums = [(); 2].map(|()| vec![f32::NAN; heads * c]);
-            weigh_pairs((&values, std::ptr::null()), c, &weights, &mut sums[0]);
+            weigh_pairs(part(&values), c, &weights, &mut sums[0]);
             weigh_in_loops(&values, c, &floats, &mut sums[1]);
             let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-4;
             assert!(sums[0].iter().zip(&sums[1]).all(near), "{heads} {n} {c}");
@@ -404,11 +433,11 @@ mod tests {
         ] {
             let (queries, cached) = (numbers::<T>(heads * c), numbers::<U>(n * c));
             let mut scores = [(); 2].map(|()| vec![0.0; heads * PIECE]);
-            all_scores(&queries, (&cached, std::ptr::null()), c, &mut scores[0]);
+            all_scores(&queries, part(&cached), c, &mut scores[0]);
             scores_in_loops(&queries, &cached, c, &mut scores[1]);
             let weights = numbers::<f32>(heads * PIECE);
             let mut sums = [(); 2].map(|()| vec![0.0; heads * c]);
-            weigh((&cached, std::ptr::null()), c, &weights, &mut sums[0]);
+            weigh(part(&cached), c, &weights, &mut sums[0]);
             weigh_in_loops(&cached, c, &weights, &mut sums[1]);
             for head in 0..heads {
                 let (row, columns) = (head * PIECE..head * PIECE + n, head * c..(head + 1) * c);

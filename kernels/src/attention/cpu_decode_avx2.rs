@@ -8,6 +8,7 @@ use std::arch::x86_64::{
     _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_setzero_ps,
 };
 
+use super::cpu_decode::{CachePart, PIECE};
 use crate::cpu::lanes_avx2::{LANES, load, store, transposed_quads};
 use crate::cpu::number::Number;
 use crate::cpu::prefetch::ask_to_read_later;
@@ -21,32 +22,36 @@ const HEADS: usize = 3;
 /// Registers of values that are summed at once.
 const VECTORS: usize = 4;
 
-/// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, stride]`, of which a multiple of
+/// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, PIECE]`, of which a multiple of
 /// 4 columns is written, those beyond `n` with arbitrary values. As many numbers from `next` on will
 /// be read soon.
 ///
 /// # Safety
 ///
-/// AVX2; `c` is a multiple of 8 and not 0, and `stride` is a multiple of 4.
+/// AVX2; `c` is a multiple of 8 and not 0.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn scores<T: Number, U: Number>(
     queries: &[T],
-    (keys, next): (&[U], *const U),
+    CachePart {
+        numbers: keys,
+        next,
+    }: CachePart<'_, U>,
     c: usize,
-    (scores, stride): (&mut [f32], usize),
+    scores: &mut [f32],
 ) {
     let heads = queries
         .chunks(HEADS * c)
-        .zip(scores.chunks_mut(HEADS * stride));
+        .zip(scores.chunks_mut(HEADS * PIECE));
     for (group, (queries, scores)) in heads.enumerate() {
         // The first heads ask for all that others will need, too.
-        let (keys, to) = ((keys, (group == 0).then_some(next)), (scores, stride));
+        let next = (group == 0).then_some(next);
+        let to = scores;
         // SAFETY: as the caller promises; each arm passes the number of heads.
         unsafe {
             match queries.len() / c {
-                1 => scores_of::<T, U, 1>(queries, keys, c, to),
-                2 => scores_of::<T, U, 2>(queries, keys, c, to),
-                _ => scores_of::<T, U, HEADS>(queries, keys, c, to),
+                1 => scores_of::<T, U, 1>(queries, keys, next, c, to),
+                2 => scores_of::<T, U, 2>(queries, keys, next, c, to),
+                _ => scores_of::<T, U, HEADS>(queries, keys, next, c, to),
             }
         }
     }
@@ -58,13 +63,14 @@ pub(super) unsafe fn scores<T: Number, U: Number>(
 #[target_feature(enable = "avx2,fma")]
 unsafe fn scores_of<T: Number, U: Number, const R: usize>(
     queries: &[T],
-    (keys, next): (&[U], Option<*const U>),
+    keys: &[U],
+    next: Option<*const U>,
     c: usize,
-    (scores, stride): (&mut [f32], usize),
+    scores: &mut [f32],
 ) {
     let n = keys.len() / c;
     assert!(
-        queries.len() == R * c && scores.len() >= (R - 1) * stride + n.next_multiple_of(KEYS),
+        queries.len() == R * c && scores.len() >= (R - 1) * PIECE + n.next_multiple_of(KEYS),
         "queries and room for their scores"
     );
     for first in (0..n).step_by(KEYS) {
@@ -100,12 +106,12 @@ unsafe fn scores_of<T: Number, U: Number, const R: usize>(
                 _mm256_extractf128_ps::<1>(sums),
             );
             // SAFETY: room was checked.
-            unsafe { _mm_storeu_ps(scores.as_mut_ptr().add(head * stride + first), sums) };
+            unsafe { _mm_storeu_ps(scores.as_mut_ptr().add(head * PIECE + first), sums) };
         }
     }
 }
 
-/// Sums of `[n, c]` values, weighed by the first `n` columns of `[heads, stride]` weights, to
+/// Sums of `[n, c]` values, weighed by the first `n` columns of `[heads, PIECE]` weights, to
 /// `[heads, c]`. As many numbers from `next` on will be read soon.
 ///
 /// # Safety
@@ -113,35 +119,58 @@ unsafe fn scores_of<T: Number, U: Number, const R: usize>(
 /// AVX2; `c` is a multiple of 8, and `sums` and `weights` have a row for each head.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn weigh<U: Number>(
-    (values, next): (&[U], *const U),
+    CachePart {
+        numbers: values,
+        next,
+    }: CachePart<'_, U>,
     c: usize,
-    (weights, stride): (&[f32], usize),
+    weights: &[f32],
     sums: &mut [f32],
 ) {
     let heads = weights
-        .chunks(HEADS * stride)
+        .chunks(HEADS * PIECE)
         .zip(sums.chunks_mut(HEADS * c));
     for (group, (weights, sums)) in heads.enumerate() {
         for first in (0..c).step_by(VECTORS * LANES) {
             let next = (group == 0 && first == 0).then_some(next);
-            let (values, at) = ((values, next), (first, c));
+            let values = Columns {
+                values,
+                next,
+                first,
+                c,
+            };
             let vectors = ((c - first) / LANES).min(VECTORS);
             // SAFETY: as the caller promises; each arm passes the numbers of heads and registers.
             unsafe {
                 match (sums.len() / c, vectors) {
-                    (1, VECTORS) => weighed::<U, 1, VECTORS>(values, at, (weights, stride), sums),
-                    (2, VECTORS) => weighed::<U, 2, VECTORS>(values, at, (weights, stride), sums),
-                    (_, VECTORS) => {
-                        weighed::<U, HEADS, VECTORS>(values, at, (weights, stride), sums)
-                    }
-                    (1, _) => rest::<U, 1>(values, at, (weights, stride), sums),
-                    (2, _) => rest::<U, 2>(values, at, (weights, stride), sums),
-                    _ => rest::<U, HEADS>(values, at, (weights, stride), sums),
+                    (1, VECTORS) => weighed::<U, 1, VECTORS>(values, weights, sums),
+                    (2, VECTORS) => weighed::<U, 2, VECTORS>(values, weights, sums),
+                    (_, VECTORS) => weighed::<U, HEADS, VECTORS>(values, weights, sums),
+                    (1, _) => rest::<U, 1>(values, weights, sums),
+                    (2, _) => rest::<U, 2>(values, weights, sums),
+                    _ => rest::<U, HEADS>(values, weights, sums),
                 }
             }
         }
     }
 }
+
+/// Columns of `[n, c]` values from `first` on.
+struct Columns<'a, U> {
+    values: &'a [U],
+    /// Where numbers lie that will be read soon, if they are to be asked for.
+    next: Option<*const U>,
+    first: usize,
+    c: usize,
+}
+
+impl<U> Clone for Columns<'_, U> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<U> Copy for Columns<'_, U> {}
 
 /// The last columns, a register after the other.
 ///
@@ -150,14 +179,13 @@ pub(super) unsafe fn weigh<U: Number>(
 /// As for [`weighed`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn rest<U: Number, const R: usize>(
-    values: (&[U], Option<*const U>),
-    (first, c): (usize, usize),
-    weights: (&[f32], usize),
+    values: Columns<'_, U>,
+    weights: &[f32],
     sums: &mut [f32],
 ) {
-    for first in (first..c).step_by(LANES) {
+    for first in (values.first..values.c).step_by(LANES) {
         // SAFETY: as the caller promises.
-        unsafe { weighed::<U, R, 1>(values, (first, c), weights, sums) };
+        unsafe { weighed::<U, R, 1>(Columns { first, ..values }, weights, sums) };
     }
 }
 
@@ -168,14 +196,18 @@ unsafe fn rest<U: Number, const R: usize>(
 /// As for [`weigh`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn weighed<U: Number, const R: usize, const V: usize>(
-    (values, next): (&[U], Option<*const U>),
-    (first, c): (usize, usize),
-    (weights, stride): (&[f32], usize),
+    Columns {
+        values,
+        next,
+        first,
+        c,
+    }: Columns<'_, U>,
+    weights: &[f32],
     sums: &mut [f32],
 ) {
     let n = values.len() / c;
     assert!(
-        sums.len() == R * c && weights.len() >= (R - 1) * stride + n && first + V * LANES <= c,
+        sums.len() == R * c && weights.len() >= (R - 1) * PIECE + n && first + V * LANES <= c,
         "weights and sums of the heads"
     );
     let mut held = [[_mm256_setzero_ps(); V]; R];
@@ -191,7 +223,7 @@ unsafe fn weighed<U: Number, const R: usize, const V: usize>(
                 *numbers = load(from.add(LANES * v));
             }
             for (head, held) in held.iter_mut().enumerate() {
-                let weight = _mm256_broadcast_ss(&*weights.as_ptr().add(head * stride + row));
+                let weight = _mm256_broadcast_ss(&*weights.as_ptr().add(head * PIECE + row));
                 for (held, &numbers) in held.iter_mut().zip(&numbers) {
                     *held = _mm256_fmadd_ps(weight, numbers, *held);
                 }

@@ -12,6 +12,7 @@ use std::arch::x86_64::{
 
 use burn::tensor::{DType, bf16};
 
+use super::cpu_decode::{CachePart, PIECE};
 use crate::cpu::isa::has_pairs;
 use crate::cpu::lanes_avx512::{lanes, load, store};
 use crate::cpu::number::Number;
@@ -37,18 +38,18 @@ const ROWS_AHEAD: usize = 48;
 /// Columns of values that are summed in registers.
 const COLUMNS: usize = 64;
 
-/// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, stride]`, of which a multiple of
+/// Products of `[heads, c]` queries with `[n, c]` keys: `[heads, PIECE]`, of which a multiple of
 /// 16 columns is written, those beyond `n` with arbitrary values. As many numbers from `next` on will
 /// be read soon.
 ///
 /// # Safety
 ///
-/// AVX-512; `c` is not 0, and `stride` is a multiple of 16.
+/// AVX-512; `c` is not 0.
 pub(super) unsafe fn scores<T: Number, U: Number>(
     queries: &[T],
-    keys: (&[U], *const U),
+    keys: CachePart<'_, U>,
     c: usize,
-    scores: (&mut [f32], usize),
+    scores: &mut [f32],
 ) {
     let pairs = T::DTYPE == DType::BF16 && U::DTYPE == DType::BF16 && has_pairs();
     // SAFETY: as the caller promises; the instructions for bf16 are detected.
@@ -72,13 +73,16 @@ macro_rules! scores_in_blocks {
         #[target_feature(enable = $features)]
         unsafe fn $name<T: Number, U: Number, const C: usize>(
             queries: &[T],
-            (keys, next): (&[U], *const U),
+            CachePart {
+                numbers: keys,
+                next,
+            }: CachePart<'_, U>,
             c: usize,
-            (scores, stride): (&mut [f32], usize),
+            scores: &mut [f32],
         ) {
             let n = keys.len() / c;
             let heads = queries.chunks(HEADS * c);
-            for (queries, scores) in heads.zip(scores.chunks_mut(HEADS * stride)) {
+            for (queries, scores) in heads.zip(scores.chunks_mut(HEADS * PIECE)) {
                 for first in (0..n).step_by(BLOCK) {
                     let block = Block {
                         queries: queries.as_ptr(),
@@ -90,7 +94,7 @@ macro_rules! scores_in_blocks {
                         n: (n - first).min(BLOCK),
                         c: if C > 0 { C } else { c },
                     };
-                    let to = (&mut scores[first..], stride);
+                    let to = &mut scores[first..];
                     // SAFETY: there are as many keys and queries, and room for a block of scores.
                     unsafe {
                         match (queries.len() / c, block.n) {
@@ -215,20 +219,16 @@ impl<T: Number, U: Number> Block<T, U> {
         self.keys.wrapping_add(row * self.c)
     }
 
-    /// Writes each query's products to its row of scores, `stride` apart.
+    /// Writes each query's products to its row of scores, `PIECE` apart.
     ///
     /// # Safety
     ///
     /// AVX-512.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn write<const R: usize>(
-        &self,
-        (to, stride): (&mut [f32], usize),
-        products: [__m512; R],
-    ) {
+    unsafe fn write<const R: usize>(&self, to: &mut [f32], products: [__m512; R]) {
         for (i, products) in products.into_iter().enumerate() {
-            let to = to[i * stride..][..BLOCK].as_mut_ptr();
+            let to = to[i * PIECE..][..BLOCK].as_mut_ptr();
             // SAFETY: room for a block.
             unsafe { _mm512_storeu_ps(to, products) };
         }
@@ -267,20 +267,23 @@ fn whole(quarters: &[__m512; BLOCK / QUAD]) -> __m512 {
     )
 }
 
-/// Sums of `[n, c]` values weighed by rows of weights, `stride` apart: `[heads, c]`. As many numbers
+/// Sums of `[n, c]` values weighed by rows of weights, `PIECE` apart: `[heads, c]`. As many numbers
 /// from `next` on will be read soon.
 ///
 /// # Safety
 ///
 /// AVX-512; `to` has a row of `c` for each head, and `weights` one of at least `n`.
 pub(super) unsafe fn weigh<U: Number>(
-    (values, next): (&[U], *const U),
+    CachePart {
+        numbers: values,
+        next,
+    }: CachePart<'_, U>,
     c: usize,
-    (weights, stride): (&[f32], usize),
+    weights: &[f32],
     to: &mut [f32],
 ) {
     let (n, heads) = (values.len() / c, to.len() / c);
-    assert!(heads == 0 || weights.len() >= (heads - 1) * stride + n);
+    assert!(heads == 0 || weights.len() >= (heads - 1) * PIECE + n);
     for head in (0..heads).step_by(HEADS) {
         for first in (0..c).step_by(COLUMNS) {
             let job = Weighing {
@@ -289,8 +292,7 @@ pub(super) unsafe fn weigh<U: Number>(
                 n,
                 c,
                 columns: (c - first).min(COLUMNS),
-                weights: weights.as_ptr().wrapping_add(head * stride),
-                stride,
+                weights: weights.as_ptr().wrapping_add(head * PIECE),
                 to: to.as_mut_ptr().wrapping_add(head * c + first),
             };
             // SAFETY: as the caller promises; the job lies within the slices.
@@ -320,16 +322,19 @@ fn prefetch<U>(from: *const U, n: usize) {
 ///
 /// # Safety
 ///
-/// As for [`weigh`], and [`has_pairs`]; `stride` is even.
+/// As for [`weigh`], and [`has_pairs`].
 pub(super) unsafe fn weigh_pairs(
-    (values, next): (&[bf16], *const bf16),
+    CachePart {
+        numbers: values,
+        next,
+    }: CachePart<'_, bf16>,
     c: usize,
-    (weights, stride): (&[bf16], usize),
+    weights: &[bf16],
     to: &mut [f32],
 ) {
     let (n, heads) = (values.len() / c, to.len() / c);
     let even = n.next_multiple_of(2);
-    assert!(heads == 0 || weights.len() >= (heads - 1) * stride + even);
+    assert!(heads == 0 || weights.len() >= (heads - 1) * PIECE + even);
     for head in (0..heads).step_by(HEADS) {
         for first in (0..c).step_by(COLUMNS) {
             let job = Weighing {
@@ -338,8 +343,7 @@ pub(super) unsafe fn weigh_pairs(
                 n,
                 c,
                 columns: (c - first).min(COLUMNS),
-                weights: weights.as_ptr().wrapping_add(head * stride),
-                stride,
+                weights: weights.as_ptr().wrapping_add(head * PIECE),
                 to: to.as_mut_ptr().wrapping_add(head * c + first),
             };
             // SAFETY: as the caller promises; the job lies within the slices.
@@ -387,7 +391,7 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
                 pairs[2 * v + 1] = _mm512_unpackhi_epi16(upper, lower);
             }
             for (i, sums) in sums.iter_mut().enumerate() {
-                let weight = job.weights.add(i * job.stride + k).cast::<i32>();
+                let weight = job.weights.add(i * PIECE + k).cast::<i32>();
                 let weight = _mm512_set1_epi32(weight.read_unaligned());
                 for (sum, &pairs) in sums.iter_mut().zip(&pairs) {
                     *sum = _mm512_dpbf16_ps(*sum, as_pairs(weight), as_pairs(pairs));
@@ -433,7 +437,6 @@ struct Weighing<U, W> {
     c: usize,
     columns: usize,
     weights: *const W,
-    stride: usize,
     to: *mut f32,
 }
 
@@ -464,7 +467,7 @@ unsafe fn weigh_block<U: Number, const R: usize>(job: &Weighing<U, f32>) {
             let line: [__m512; COLUMNS / 16] =
                 std::array::from_fn(|v| load(row.wrapping_add(16 * v), masks[v]));
             for (i, sums) in sums.iter_mut().enumerate() {
-                let weight = _mm512_set1_ps(*job.weights.add(i * job.stride + k));
+                let weight = _mm512_set1_ps(*job.weights.add(i * PIECE + k));
                 for (sum, &value) in sums.iter_mut().zip(&line) {
                     *sum = _mm512_fmadd_ps(weight, value, *sum);
                 }

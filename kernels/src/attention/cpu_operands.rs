@@ -143,9 +143,10 @@ unsafe fn transpose_avx2<T: Number>(rows: Rows<'_, T>, to: &mut [f32]) {
             to.fill(0.0);
         }
         let from = rows.numbers[first * rows.stride..].as_ptr().cast();
-        let (from, lines) = ((from, 4 * rows.stride), (to.as_mut_ptr(), PANEL));
+        let shape = [n, rows.c];
         // SAFETY: as the caller promises; a panel has a line for each number.
-        let done = unsafe { lanes_avx2::transpose(from, [n, rows.c], lines) };
+        let done =
+            unsafe { lanes_avx2::transpose(from, 4 * rows.stride, shape, to.as_mut_ptr(), PANEL) };
         for i in done..n {
             for (line, number) in to.chunks_exact_mut(PANEL).zip(rows.row(first + i)) {
                 line[i] = number.widen();

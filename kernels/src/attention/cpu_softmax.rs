@@ -124,7 +124,8 @@ pub(super) struct RowSums {
 pub(super) fn score_gradients<N: Number>(
     scores: &mut [f32],
     gradients: &mut [f32],
-    block: (usize, f32),
+    n: usize,
+    scale: f32,
     rows: &[RowSums],
     to: &mut [N],
 ) {
@@ -132,9 +133,9 @@ pub(super) fn score_gradients<N: Number>(
         // SAFETY: detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe {
-            cpu_softmax_avx2::score_gradients(scores, gradients, block, rows, to)
+            cpu_softmax_avx2::score_gradients(scores, gradients, n, scale, rows, to)
         },
-        _ => score_gradients_in_loops(scores, gradients, block, rows, to),
+        _ => score_gradients_in_loops(scores, gradients, n, scale, rows, to),
     }
 }
 
@@ -142,11 +143,11 @@ for_each_isa! {
     fn score_gradients_in_loops[N: Number](
         scores: &mut [f32],
         gradients: &mut [f32],
-        block: (usize, f32),
+        n: usize,
+        scale: f32,
         rows: &[RowSums],
         to: &mut [N],
     ) {
-        let (n, scale) = block;
         let lines = scores.chunks_exact_mut(KEYS).zip(gradients.chunks_exact_mut(KEYS));
         for (((scores, gradients), to), row) in lines.zip(to.chunks_exact_mut(KEYS)).zip(rows) {
             let values = scores[..n].iter_mut().zip(&mut gradients[..n]).zip(&mut to[..n]);

@@ -80,7 +80,8 @@ fn power(score: __m256, scale: f32, shift: f32) -> __m256 {
 pub(super) unsafe fn score_gradients<N: Number>(
     scores: &mut [f32],
     gradients: &mut [f32],
-    (n, scale): (usize, f32),
+    n: usize,
+    scale: f32,
     sums: &[RowSums],
     to: &mut [N],
 ) {

@@ -48,19 +48,19 @@ for_avx512! {
                     let at = row * KEYS;
                     let shifts = shifts.as_ptr().add(row);
                     let states = states.as_mut_ptr().add(row);
-                    powers::<N, PAIRS, ABREAST>(from.add(at), n, (factor, shifts), states, to.add(at));
+                    powers::<N, PAIRS, ABREAST>(from.add(at), n, factor, shifts, states, to.add(at));
                     row += ABREAST;
                 }
                 let at = row * KEYS;
                 let (from, to) = (from.add(at), to.add(at));
-                let shifts = (factor, shifts.as_ptr().wrapping_add(row));
+                let shifts = shifts.as_ptr().wrapping_add(row);
                 let rest = states.len() - row;
                 let states = states.as_mut_ptr().add(row);
                 match rest {
                     0 => (),
-                    1 => powers::<N, PAIRS, 1>(from, n, shifts, states, to),
-                    2 => powers::<N, PAIRS, 2>(from, n, shifts, states, to),
-                    _ => powers::<N, PAIRS, 3>(from, n, shifts, states, to),
+                    1 => powers::<N, PAIRS, 1>(from, n, factor, shifts, states, to),
+                    2 => powers::<N, PAIRS, 2>(from, n, factor, shifts, states, to),
+                    _ => powers::<N, PAIRS, 3>(from, n, factor, shifts, states, to),
                 }
             }
         }
@@ -122,7 +122,8 @@ unsafe fn move_maxima(
 unsafe fn powers<N: Number, const PAIRS: bool, const R: usize>(
     scores: *const f32,
     n: usize,
-    (factor, shifts): (f32, *const f32),
+    factor: f32,
+    shifts: *const f32,
     states: *mut Running,
     to: *mut N,
 ) {
@@ -160,7 +161,8 @@ unsafe fn powers<N: Number, const PAIRS: bool, const R: usize>(
 pub(super) unsafe fn score_gradients(
     scores: &mut [f32],
     gradients: &mut [f32],
-    (n, scale): (usize, f32),
+    n: usize,
+    scale: f32,
     sums: &[RowSums],
     rows: &mut [f32],
 ) {
@@ -199,7 +201,8 @@ pub(super) unsafe fn score_gradients(
 pub(super) unsafe fn score_gradient_pairs(
     scores: &mut [f32],
     gradients: &mut [f32],
-    (n, scale): (usize, f32),
+    n: usize,
+    scale: f32,
     sums: &[RowSums],
     rows: &mut [bf16],
 ) {

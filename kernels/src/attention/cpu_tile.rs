@@ -103,7 +103,7 @@ pub(super) trait Arithmetic {
 
     /// Scores to probabilities and gradients of these to gradients of the scores: each in its
     /// place as lines of units along the rows, `KEYS * PER_UNIT` apart, and the latter as rows
-    /// in `to` too. `block` is the number of columns and the factor of the scores.
+    /// in `to` too. `n` is the number of columns, `scale` the factor of the scores.
     ///
     /// # Safety
     ///
@@ -111,12 +111,13 @@ pub(super) trait Arithmetic {
     unsafe fn score_gradients(
         scores: &mut [f32],
         gradients: &mut [f32],
-        block: (usize, f32),
+        n: usize,
+        scale: f32,
         rows: &[RowSums],
         to: &mut [Self::Number],
     ) {
         const { assert!(Self::PER_UNIT == 1, "a row is a line") };
-        score_gradients(scores, gradients, block, rows, to);
+        score_gradients(scores, gradients, n, scale, rows, to);
     }
 }
 

@@ -50,12 +50,13 @@ impl Arithmetic for Single {
     unsafe fn score_gradients(
         scores: &mut [f32],
         gradients: &mut [f32],
-        block: (usize, f32),
+        n: usize,
+        scale: f32,
         rows: &[RowSums],
         to: &mut [f32],
     ) {
         // SAFETY: the caller promises the instruction set.
-        unsafe { score_gradients(scores, gradients, block, rows, to) }
+        unsafe { score_gradients(scores, gradients, n, scale, rows, to) }
     }
 }
 
@@ -71,12 +72,13 @@ impl Arithmetic for Pairs {
     unsafe fn score_gradients(
         scores: &mut [f32],
         gradients: &mut [f32],
-        block: (usize, f32),
+        n: usize,
+        scale: f32,
         rows: &[RowSums],
         to: &mut [bf16],
     ) {
         // SAFETY: the caller promises the instruction set.
-        unsafe { score_gradient_pairs(scores, gradients, block, rows, to) }
+        unsafe { score_gradient_pairs(scores, gradients, n, scale, rows, to) }
     }
 }
 

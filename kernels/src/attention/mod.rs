@@ -178,7 +178,8 @@ fn check_heads(all: usize, n_heads: usize) -> usize {
 pub fn decode(
     qkv: Tensor<3>,
     n_heads: usize,
-    (keys, values): (&Tensor<4>, &Tensor<4>),
+    keys: &Tensor<4>,
+    values: &Tensor<4>,
     columns: Columns<'_>,
 ) -> Tensor<3> {
     let [b, heads, c] = qkv.dims();
@@ -200,7 +201,7 @@ pub fn decode(
     let served = is_served_by_cpu(&qkv) && is_served_by_cpu(keys) && is_served_by_cpu(values);
     let plain = !(qkv.is_autodiff() || keys.is_autodiff() || values.is_autodiff());
     if !(served && plain && keys.dtype() == values.dtype()) {
-        return reference::decode(qkv, n_heads, (keys, values), columns);
+        return reference::decode(qkv, n_heads, keys, values, columns);
     }
     Tensor::from_dispatch(Dispatch::attend_to_cache(
         qkv.into_dispatch(),

@@ -74,7 +74,8 @@ fn future(length: usize, device: &Device) -> Tensor<4, Bool> {
 pub fn decode(
     qkv: Tensor<3>,
     n_heads: usize,
-    (keys, values): (&Tensor<4>, &Tensor<4>),
+    keys: &Tensor<4>,
+    values: &Tensor<4>,
     columns: Columns<'_>,
 ) -> Tensor<3> {
     let dtype = qkv.dtype();

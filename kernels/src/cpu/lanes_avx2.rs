@@ -205,9 +205,11 @@ pub(crate) fn eight_rows(first: *const f32, stride: usize) -> [*const f32; 8] {
 /// AVX2; every row has so many words, and each word a line that holds the rows.
 #[target_feature(enable = "avx2,fma")]
 pub(crate) unsafe fn transpose(
-    (from, stride): (*const f32, usize),
+    from: *const f32,
+    stride: usize,
     [rows, words]: [usize; 2],
-    (to, line_stride): (*mut f32, usize),
+    to: *mut f32,
+    line_stride: usize,
 ) -> usize {
     let rows = rows / LANES * LANES;
     let whole = words / WORDS * WORDS;

@@ -129,7 +129,7 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
         if job.sums.is_null() && job.bias.is_null() && job.residual.is_null() {
             for (i, sum) in sums.iter().enumerate() {
                 for (v, &value) in sum.iter().enumerate() {
-                    store(job, (i, 16 * v), value);
+                    store(job, i, 16 * v, value);
                 }
             }
         } else {
@@ -147,7 +147,7 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
 /// As for [`tile`].
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn store(job: &TileJob, (row, column): (usize, usize), value: __m512) {
+unsafe fn store(job: &TileJob, row: usize, column: usize, value: __m512) {
     let mask = lanes(job.columns.saturating_sub(column));
     let to = job.c.wrapping_add(row * job.c_row_stride + column);
     // SAFETY: lanes outside the mask are not touched.
@@ -181,7 +181,7 @@ unsafe fn finish<const V: usize>(job: &TileJob, sums: &[[__m512; V]]) {
                     let residual = place(job.residual, job.residual_row_stride);
                     value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, residual));
                 }
-                store(job, (row, column), value);
+                store(job, row, column, value);
             }
         }
     }

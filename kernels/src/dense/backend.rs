@@ -70,25 +70,31 @@ fn read<T: Operand>(x: &FlexTensor, reading: Reading) -> Read<'_, T> {
 
 fn forward<T: Operand>(
     x: &FlexTensor,
-    (bias, residual): (&FlexTensor, Option<&FlexTensor>),
-    (matrix, reading): (&PackedMatrix<T>, Reading),
+    bias: &FlexTensor,
+    residual: Option<&FlexTensor>,
+    matrix: &PackedMatrix<T>,
+    reading: Reading,
 ) -> FlexTensor {
     let (x_read, weight) = (read(x, reading), matrix.forward());
     let shape = [dims::<2>(x)[0], weight.columns()];
     let bias = floats(bias);
     match residual {
         Some(residual) => {
-            let beside = (bias, Some(floats(residual)));
-            tensor(cpu::output::<T, f32>(&x_read, weight, beside), shape)
+            let residual = Some(floats(residual));
+            tensor(
+                cpu::output::<T, f32>(&x_read, weight, bias, residual),
+                shape,
+            )
         }
-        None => tensor(cpu::output::<T, T>(&x_read, weight, (bias, None)), shape),
+        None => tensor(cpu::output::<T, T>(&x_read, weight, bias, None), shape),
     }
 }
 
 fn backward<T: Operand>(
     x: &FlexTensor,
     dy: &FlexTensor,
-    (matrix, reading): (&PackedMatrix<T>, Reading),
+    matrix: &PackedMatrix<T>,
+    reading: Reading,
     wanted: [bool; 3],
 ) -> InputGradients<Flex> {
     let [wants_x, wants_weight, wants_bias] = wanted;
@@ -104,7 +110,7 @@ fn backward<T: Operand>(
     let narrow = numbers_of::<T>(dy);
     let d_weight = wants_weight.then(|| {
         let x = read(x, reading);
-        let sums = cpu::weight_gradient((&*narrow, out_features), (&x, in_features));
+        let sums = cpu::weight_gradient(&narrow, &x, [out_features, in_features]);
         tensor(sums, [out_features, in_features])
     });
     let dx = wants_x.then(|| {
@@ -132,8 +138,8 @@ impl DenseOps for Flex {
     ) -> FlexTensor {
         let [x, bias] = [x, bias].map(contiguous);
         let residual = residual.into_option().map(contiguous);
-        let beside = (&bias, residual.as_ref());
-        with_matrix!(&spec.packed, matrix => forward(&x, beside, (matrix, spec.reading)))
+        let residual = residual.as_ref();
+        with_matrix!(&spec.packed, matrix => forward(&x, &bias, residual, matrix, spec.reading))
     }
 }
 
@@ -145,7 +151,7 @@ impl DenseGradients for Flex {
         wanted: [bool; 3],
     ) -> InputGradients<Self> {
         let [x, dy] = [x, dy].map(contiguous);
-        with_matrix!(&spec.packed, matrix => backward(&x, &dy, (matrix, spec.reading), wanted))
+        with_matrix!(&spec.packed, matrix => backward(&x, &dy, matrix, spec.reading, wanted))
     }
 }
 

@@ -87,7 +87,8 @@ impl<T: Operand> Deref for Part<'_, T> {
 pub(super) fn output<T: Operand, O: Operand>(
     x: &Read<'_, T>,
     weight: &Panels<T>,
-    (bias, residual): (&[f32], Option<&[f32]>),
+    bias: &[f32],
+    residual: Option<&[f32]>,
 ) -> Buffer<O> {
     rows_times_panels(x, weight, Some(bias), residual)
 }
@@ -99,8 +100,9 @@ pub(super) fn input_gradient<T: Operand, O: Operand>(dy: &[T], weight: &Panels<T
 
 /// `dyᵀ read(x)`, `[out, in]`, of rows `[n, out]` and `[n, in]`.
 pub(super) fn weight_gradient<T: Operand>(
-    (dy, out_features): (&[T], usize),
-    (x, in_features): (&Read<'_, T>, usize),
+    dy: &[T],
+    x: &Read<'_, T>,
+    [out_features, in_features]: [usize; 2],
 ) -> Buffer<f32> {
     let n = dy.len().checked_div(out_features).unwrap_or(0);
     let mut sums = Buffer::repeated(0.0, out_features * in_features);

@@ -125,6 +125,6 @@ pub fn dense(
                 spec,
             ))
         }
-        _ => reference::dense(x, (&map.weight, &map.bias), residual, (reading, compute)),
+        _ => reference::dense(x, &map.weight, &map.bias, residual, reading, compute),
     }
 }

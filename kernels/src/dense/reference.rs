@@ -8,9 +8,11 @@ use crate::route::arithmetic;
 /// The contract is [`super::dense`]'s, with the weight, the bias and the type of the output given.
 pub fn dense(
     x: Tensor<2>,
-    (weight, bias): (&Tensor<2>, &Tensor<1>),
+    weight: &Tensor<2>,
+    bias: &Tensor<1>,
     residual: Option<Tensor<2>>,
-    (reading, output): (Reading, DType),
+    reading: Reading,
+    output: DType,
 ) -> Tensor<2> {
     let dtype = arithmetic(x.dtype());
     let x = x.cast(dtype);

@@ -48,7 +48,7 @@ fn mix(x: __m256i) -> __m256i {
 /// Ones for each of the sixteen columns from `column` on that is kept.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn kept((word, threshold): (u64, u16), column: usize) -> __m256i {
+fn kept(word: u64, threshold: u16, column: usize) -> __m256i {
     let first = _mm256_set1_epi64x(word.wrapping_add(column as u64 / 4) as i64);
     let draws = mix(_mm256_add_epi64(first, _mm256_set_epi64x(3, 2, 1, 0)));
     let larger = _mm256_max_epu16(draws, _mm256_set1_epi16(threshold as i16));
@@ -74,7 +74,7 @@ fn halves(kept: __m256i) -> [__m256i; 2] {
 pub(super) unsafe fn keep<T: Number>(word: u64, threshold: u16, from: &[T], to: &mut [T]) -> usize {
     let whole = from.len() / COLUMNS * COLUMNS;
     for column in (0..whole).step_by(COLUMNS) {
-        let kept = kept((word, threshold), column);
+        let kept = kept(word, threshold, column);
         // SAFETY: sixteen numbers from here on.
         unsafe {
             let (from, to) = (from.as_ptr().add(column), to.as_mut_ptr().add(column));
@@ -102,7 +102,7 @@ pub(super) unsafe fn keep<T: Number>(word: u64, threshold: u16, from: &[T], to: 
 pub(super) unsafe fn add_kept(word: u64, threshold: u16, from: &[f32], to: &mut [f32]) -> usize {
     let whole = from.len() / COLUMNS * COLUMNS;
     for column in (0..whole).step_by(COLUMNS) {
-        for (half, kept) in halves(kept((word, threshold), column))
+        for (half, kept) in halves(kept(word, threshold, column))
             .into_iter()
             .enumerate()
         {

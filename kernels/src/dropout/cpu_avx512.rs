@@ -29,7 +29,7 @@ fn mix(x: __m512i) -> __m512i {
 /// A bit for each column from `column` on that is kept, zeros behind the row's `width` columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
-fn kept((word, threshold): (u64, u16), column: usize, width: usize) -> __mmask32 {
+fn kept(word: u64, threshold: u16, column: usize, width: usize) -> __mmask32 {
     let first = _mm512_set1_epi64(word.wrapping_add(column as u64 / 4) as i64);
     let words = _mm512_add_epi64(first, _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
     let draws = mix(words);
@@ -55,7 +55,7 @@ fn halves(mask: __mmask32) -> [(usize, __mmask16); 2] {
 pub(super) unsafe fn keep<T: Number>(word: u64, threshold: u16, from: &[T], to: &mut [T]) {
     let width = from.len();
     for column in (0..width).step_by(TWO) {
-        let kept = kept((word, threshold), column, width);
+        let kept = kept(word, threshold, column, width);
         // SAFETY: the masks end with the row.
         unsafe {
             let (from, to) = (from.as_ptr().add(column), to.as_mut_ptr().add(column));
@@ -87,7 +87,7 @@ pub(super) unsafe fn keep<T: Number>(word: u64, threshold: u16, from: &[T], to: 
 pub(super) unsafe fn add_kept(word: u64, threshold: u16, from: &[f32], to: &mut [f32]) {
     let width = from.len();
     for column in (0..width).step_by(TWO) {
-        for (first, kept) in halves(kept((word, threshold), column, width)) {
+        for (first, kept) in halves(kept(word, threshold, column, width)) {
             let (from, to) = (
                 from.as_ptr().wrapping_add(column + first),
                 to.as_mut_ptr().wrapping_add(column + first),

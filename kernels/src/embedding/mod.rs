@@ -34,7 +34,7 @@ pub fn embedding(table: &FrozenWeight, ids: &[u32]) -> Tensor<2> {
         "token ids within the vocabulary"
     );
     match table.storage() {
-        Storage::Packed(packed) => cpu::embedding((packed, d), ids, table.device()),
+        Storage::Packed(packed) => cpu::embedding(packed, d, ids, table.device()),
         Storage::Dense(dense) => {
             #[cfg(feature = "cube")]
             if is_served_by_gpu(dense) {

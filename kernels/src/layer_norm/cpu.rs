@@ -42,7 +42,7 @@ pub(super) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> [
         write_rows([n, d], |rows, y| {
             let scales = all_scales.slice(rows.start, rows.len());
             let x = &x[rows.start * d..rows.end * d];
-            forward(x, (weight, bias), eps, (y, scales));
+            forward(x, weight, bias, eps, y, scales);
         })
     };
     [y, scales]
@@ -74,7 +74,7 @@ pub(super) fn layer_norm_gradients(
                         Kept::Output(&y[run.clone()], &scales[rows], bias)
                     }
                 };
-                backward(kept, weight, eps, &dy[run], (dx, &mut sums));
+                backward(kept, weight, eps, &dy[run], dx, &mut sums);
                 sums
             });
         })
@@ -102,11 +102,12 @@ fn moments(x: &[f32], eps: f32) -> (f32, f32) {
 for_each_isa! {
     fn forward(
         x: &[f32],
-        affine: (&[f32], &[f32]),
+        weight: &[f32],
+        bias: &[f32],
         eps: f32,
-        to: (&mut [MaybeUninit<f32>], &mut [f32]),
+        y: &mut [MaybeUninit<f32>],
+        scales: &mut [f32],
     ) {
-        let ((weight, bias), (y, scales)) = (affine, to);
         let d = weight.len();
         for ((x, y), kept) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(scales) {
             let (mean, scale) = moments(x, eps);
@@ -125,10 +126,11 @@ for_each_isa! {
         weight: &[f32],
         eps: f32,
         dy: &[f32],
-        to: (&mut [MaybeUninit<f32>], &mut [f32]),
+        dx: &mut [MaybeUninit<f32>],
+        sums: &mut [f32],
     ) {
         let d = weight.len();
-        let (dx, (d_weight, d_bias)) = (to.0, to.1.split_at_mut(d));
+        let (d_weight, d_bias) = sums.split_at_mut(d);
         let inverse: Vec<f32> = weight.iter().map(|w| 1.0 / w).collect();
         let mut normed = vec![0.0f32; d];
         let rows = dy.chunks_exact(d).zip(dx.chunks_exact_mut(d));

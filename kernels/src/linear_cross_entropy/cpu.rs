@@ -51,14 +51,15 @@ pub(super) fn logits<T: Operand>(hidden: &[T], head: &PackedMatrix<T>) -> Buffer
     unsafe {
         Buffer::filled(m * panels.columns(), |to| {
             let (hidden, stride) = evened(hidden, panels.depth());
-            multiply((&hidden, stride), panels, to);
+            multiply(&hidden, stride, panels, to);
         })
     }
 }
 
 /// Rows, `stride` apart, times panels.
 fn multiply<T: Operand>(
-    (left, stride): (&[T], usize),
+    left: &[T],
+    stride: usize,
     panels: &Panels<T>,
     to: &mut [MaybeUninit<f32>],
 ) {

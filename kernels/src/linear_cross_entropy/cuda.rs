@@ -168,7 +168,8 @@ impl LossOps for CubeBackend {
 ///
 /// All chunks are queued before the first loss is read back.
 pub(super) fn in_chunks(
-    (hidden, head): (&Tensor<2>, &Tensor<2>),
+    hidden: &Tensor<2>,
+    head: &Tensor<2>,
     supervision: &Supervision,
     gradient_scale: Option<f64>,
     chunk_rows: usize,

@@ -62,7 +62,8 @@ pub fn distilled_cross_entropy(
     head: &FrozenWeight,
     supervision: &Supervision,
     distillation: Distillation,
-    (gradient_scale, chunk_rows): (f64, usize),
+    gradient_scale: f64,
+    chunk_rows: usize,
 ) -> DistilledLoss {
     let m = student.dims()[0];
     let (mut cross_entropy_sum, mut divergence_sum) = (0.0, 0.0);
@@ -126,8 +127,7 @@ impl Chunk<'_> {
                 let weight = self.part.weights[i];
                 let scale = (f64::from(weight) * self.gradient_scale) as f32;
                 let target = self.part.targets[i] as usize;
-                let numbers = (self.distillation, scale);
-                row_to_gradient(student, teacher, target, numbers)
+                row_to_gradient(student, teacher, target, self.distillation, scale)
                     .map(|sum| f64::from(sum) * f64::from(weight))
             })
             .collect();
@@ -192,9 +192,8 @@ for_each_isa! {
         student: &mut [f32],
         teacher: &[f32],
         target: usize,
-        numbers: (Distillation, f32),
-    ) -> [f32; 2] {
-        let (Distillation { alpha, temperature }, scale) = numbers;
+        distillation: Distillation, scale: f32,) -> [f32; 2] {
+        let Distillation { alpha, temperature } = distillation;
         let cold = (1.0 / temperature) as f32;
         let hard = log_sum_exp(student, 1.0);
         let soft = log_sum_exp(student, cold);

@@ -16,7 +16,7 @@ use super::cpu::{self, Forward, OutputGradient, Values, Wants};
 use super::cpu_factors::Factors;
 use crate::cpu::buffer::{self, contiguous, dims, floats, numbers};
 use crate::dropout::Dropout;
-use crate::frozen_weight::{Packed, PackedMatrix};
+use crate::frozen_weight::{Packed, PackedMatrix, with_matrix};
 use crate::maybe::Maybe;
 use crate::rms_norm::RmsNormGradients;
 use crate::swiglu::SwigluGradients;
@@ -284,11 +284,10 @@ impl LinearPasses for Flex {
         let x = contiguous(x);
         let [factors, residual, bias] = [factors, residual, frozen.bias.clone().into_option()]
             .map(|tensor| tensor.map(contiguous));
-        let inputs = (&x, factors.as_ref(), residual.as_ref(), bias.as_ref());
-        let (y, low) = match spec.panels.as_ref().expect(PACKED) {
-            Packed::F32(weight) => forward(inputs, weight, &spec),
-            Packed::Bf16(weight) => forward(inputs, weight, &spec),
-        };
+        let [given_factors, residual, bias] = [&factors, &residual, &bias].map(Option::as_ref);
+        let (y, low) = with_matrix!(spec.panels.as_ref().expect(PACKED), weight => {
+            forward(&x, given_factors, residual, bias, weight, &spec)
+        });
         let saved = Saved {
             x,
             low: factors.is_some().then_some(low),
@@ -325,14 +324,12 @@ fn scaled_factors<'a>(
     }
 }
 
-/// Output and low-rank values for x, factors, residual and bias.
+/// Output and low-rank values.
 fn forward<T: PackedIn>(
-    (x, factors, residual, bias): (
-        &FlexTensor,
-        Option<&FlexTensor>,
-        Option<&FlexTensor>,
-        Option<&FlexTensor>,
-    ),
+    x: &FlexTensor,
+    factors: Option<&FlexTensor>,
+    residual: Option<&FlexTensor>,
+    bias: Option<&FlexTensor>,
     weight: &PackedMatrix<T>,
     spec: &Spec,
 ) -> (FlexTensor, FlexTensor) {

@@ -26,8 +26,9 @@ pub(super) fn forward<B: KeepElements>(
         let lows: Vec<_> = (0..maps.layout.parts.len())
             .map(|i| maps.low(i, &x))
             .collect();
-        let widths = (spec.out_features.iter().copied(), x.shape().dims::<2>()[0]);
-        y = B::float_add(y, maps.beside(&lows, widths));
+        let widths = spec.out_features.iter().copied();
+        let n = x.shape().dims::<2>()[0];
+        y = B::float_add(y, maps.beside(&lows, widths, n));
         low = Some(B::float_cat(lows, 1));
     }
     if let Some(bias) = frozen.bias.clone().into_option() {
@@ -170,7 +171,8 @@ impl<'a, B: KeepElements> Maps<'a, B> {
     fn beside(
         &self,
         lows: &[FloatTensor<B>],
-        (widths, n): (impl Iterator<Item = usize>, usize),
+        widths: impl Iterator<Item = usize>,
+        n: usize,
     ) -> FloatTensor<B> {
         let mut parts = self.layout.parts.iter().zip(lows).peekable();
         let maps = widths.enumerate().map(|(map, width)| {

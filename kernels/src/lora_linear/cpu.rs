@@ -130,20 +130,16 @@ impl<T: Operand> Adapter<'_, ForwardPanels<T>> {
         let width = self.low_width;
         if self.dropout.is_empty() {
             let (first, panels) = &self.panels.first[0];
-            product(
-                (x, stride),
-                panels,
-                Output::new(low, width).at_column(*first),
-            );
+            product(x, stride, panels, Output::new(low, width).at_column(*first));
             return;
         }
         for (part, (first, panels)) in self.panels.first.iter().enumerate() {
             let output = Output::new(low, width).at_column(*first);
             match self.dropout[part] {
-                None => product((x, stride), panels, output),
+                None => product(x, stride, panels, output),
                 Some(dropout) => with_numbers(x.len(), |kept| {
-                    keep_rows(dropout, (x, stride), first_row, kept);
-                    product((kept, stride), panels, output);
+                    keep_rows(dropout, x, stride, first_row, kept);
+                    product(kept, stride, panels, output);
                 }),
             }
         }
@@ -151,7 +147,7 @@ impl<T: Operand> Adapter<'_, ForwardPanels<T>> {
 }
 
 /// One product on this thread.
-fn product<T: Operand>((x, stride): (&[T], usize), panels: &Panels<T>, output: Output<'_>) {
+fn product<T: Operand>(x: &[T], stride: usize, panels: &Panels<T>, output: Output<'_>) {
     Sum {
         terms: &[Term::new(Rows::new(x, stride, 0), panels)],
         panels: Panelled::All,
@@ -162,12 +158,7 @@ fn product<T: Operand>((x, stride): (&[T], usize), panels: &Panels<T>, output: O
     .run(Spread::OneThread);
 }
 
-fn keep_rows<T: Operand>(
-    dropout: Dropout,
-    (x, stride): (&[T], usize),
-    first_row: usize,
-    to: &mut [T],
-) {
+fn keep_rows<T: Operand>(dropout: Dropout, x: &[T], stride: usize, first_row: usize, to: &mut [T]) {
     for (i, (x, to)) in x
         .chunks_exact(stride)
         .zip(to.chunks_exact_mut(stride))
@@ -238,13 +229,13 @@ impl<T: Operand> Backward<'_, T> {
                             Some(dx.slice(rows.start * columns, rows.len() * columns))
                         }
                     };
-                    self.block((dy, even), (rows.start, spread), d_low, dx);
+                    self.block(dy, even, rows.start, spread, d_low, dx);
                 });
             })
         };
         let dy = in_place.unwrap_or(&own_dy);
         let d_factors = self.adapter.as_ref().map_or(Buffer::default(), |adapter| {
-            self.factor_gradients(adapter, (dy, even), &d_low)
+            self.factor_gradients(adapter, dy, even, &d_low)
         });
         (dx, d_factors)
     }
@@ -275,8 +266,10 @@ impl<T: Operand> Backward<'_, T> {
     /// Gradients of the low-rank values and of the input for the rows of a block.
     fn block(
         &self,
-        (dy, stride): (&[T], usize),
-        (first_row, spread): (usize, Spread),
+        dy: &[T],
+        stride: usize,
+        first_row: usize,
+        spread: Spread,
         d_low: &mut [T],
         dx: Option<&mut [MaybeUninit<T>]>,
     ) {
@@ -315,7 +308,7 @@ impl<T: Operand> Backward<'_, T> {
             }
             Some(adapter) => with_scratch(dx.len(), |sums| {
                 sum(&[dense], Output::new(uninitialised(sums), columns));
-                adapter.add_dropped((d_low, first_row), columns, sums);
+                adapter.add_dropped(d_low, first_row, columns, sums);
                 narrow_slice(sums, dx);
             }),
         }
@@ -325,7 +318,8 @@ impl<T: Operand> Backward<'_, T> {
     fn factor_gradients(
         &self,
         adapter: &Adapter<'_, BackwardPanels<T>>,
-        (dy, stride): (&[T], usize),
+        dy: &[T],
+        stride: usize,
         d_low: &[T],
     ) -> Buffer<f32> {
         let in_features = self.weight.columns();
@@ -355,9 +349,9 @@ impl<T: Operand> Backward<'_, T> {
             };
             let dropout = adapter.dropout.get(i).copied().flatten();
             let d_a = &mut gradients[part.a(in_features)];
-            transposed_product(low_columns(d_low), (x, dropout), Layout::Rows, d_a);
+            transposed_product(low_columns(d_low), x, dropout, Layout::Rows, d_a);
             let d_b = &mut gradients[part.b(in_features)];
-            transposed_product(low_columns(self.low), (dy, None), Layout::Transposed, d_b);
+            transposed_product(low_columns(self.low), dy, None, Layout::Transposed, d_b);
         }
         gradients
     }
@@ -365,7 +359,7 @@ impl<T: Operand> Backward<'_, T> {
 
 impl<T: Operand> Adapter<'_, BackwardPanels<T>> {
     /// Adds `drop(d_low A)` of every part to the rows of a block.
-    fn add_dropped(&self, (d_low, first_row): (&[T], usize), columns: usize, sums: &mut [f32]) {
+    fn add_dropped(&self, d_low: &[T], first_row: usize, columns: usize, sums: &mut [f32]) {
         with_scratch(sums.len(), |parts| {
             for (i, part) in self.parts.iter().enumerate() {
                 Sum {

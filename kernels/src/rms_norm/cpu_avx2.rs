@@ -66,7 +66,7 @@ pub(super) unsafe fn backward<T: Number>(
     let d = weight.len();
     let rows = x.chunks_exact(d).zip(dy.chunks_exact(d));
     for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(d)) {
-        let row = (x.as_ptr(), weight.as_ptr(), dy.as_ptr());
+        let (x, weight, dy) = (x.as_ptr(), weight.as_ptr(), dy.as_ptr());
         let dx = dx.as_mut_ptr().cast::<f32>();
         let mut squares = [_mm256_setzero_ps(); SUMS];
         let mut products = squares;
@@ -75,7 +75,7 @@ pub(super) unsafe fn backward<T: Number>(
                 let first = first + i * LANES;
                 if first < d {
                     // SAFETY: eight numbers of the row.
-                    let (x, dy) = unsafe { numbers(row, first) };
+                    let (x, dy) = unsafe { numbers(x, weight, dy, first) };
                     *squares = _mm256_fmadd_ps(x, x, *squares);
                     *products = _mm256_fmadd_ps(dy, x, *products);
                 }
@@ -87,7 +87,7 @@ pub(super) unsafe fn backward<T: Number>(
         for first in (0..d).step_by(LANES) {
             // SAFETY: as above.
             unsafe {
-                let (x, dy) = numbers(row, first);
+                let (x, dy) = numbers(x, weight, dy, first);
                 let found = _mm256_mul_ps(scale, _mm256_fnmadd_ps(along, x, dy));
                 store(dx.add(first), found);
             }
@@ -103,7 +103,9 @@ pub(super) unsafe fn backward<T: Number>(
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 unsafe fn numbers<T: Number>(
-    (x, weight, dy): (*const f32, *const f32, *const T),
+    x: *const f32,
+    weight: *const f32,
+    dy: *const T,
     first: usize,
 ) -> (__m256, __m256) {
     // SAFETY: as the caller promises.

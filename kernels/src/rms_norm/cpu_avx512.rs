@@ -106,14 +106,18 @@ for_avx512! {
         for i in 0..=n {
             // SAFETY: as the caller promises; the rows exist.
             unsafe {
-                let summed = (x.as_ptr().wrapping_add(i * d), dy.as_ptr().wrapping_add(i * d));
+                let at = |first: usize| Row {
+                    x: x.as_ptr().wrapping_add(first),
+                    dy: dy.as_ptr().wrapping_add(first),
+                };
+                let summed = at(i * d);
                 let [squares, along] = if i < n.min(1) {
                     turned::<T, true, false>(summed, summed, weight, found, dx)
                 } else if i == 0 {
                     continue;
                 } else {
                     let first = (i - 1) * d;
-                    let (row, dx) = ((x.as_ptr().add(first), dy.as_ptr().add(first)), dx.add(first));
+                    let (row, dx) = (at(first), dx.add(first));
                     match i < n {
                         true => turned::<T, true, true>(summed, row, weight, found, dx),
                         false => turned::<T, false, true>(row, row, weight, found, dx),
@@ -126,6 +130,13 @@ for_avx512! {
     }
 }
 
+/// A row and the gradient of its result.
+#[derive(Debug, Clone, Copy)]
+struct Row<T> {
+    x: *const f32,
+    dy: *const T,
+}
+
 /// The products of row `summed` with itself and with its gradient times the weight, with `SUMS`,
 /// while the gradient of row `x` goes to `dx`, with `WRITES`.
 ///
@@ -134,8 +145,8 @@ for_avx512! {
 /// AVX-512; rows, and their results' gradients, of as many numbers as the weight has.
 #[inline(always)]
 unsafe fn turned<T: Number, const SUMS: bool, const WRITES: bool>(
-    summed: (*const f32, *const T),
-    (x, dy): (*const f32, *const T),
+    summed: Row<T>,
+    row: Row<T>,
     weight: &[f32],
     [scale, along]: [f32; 2],
     dx: *mut f32,
@@ -150,8 +161,8 @@ unsafe fn turned<T: Number, const SUMS: bool, const WRITES: bool>(
             let n = d - first;
             let weight = load_two(weight.as_ptr().add(first), n);
             if SUMS {
-                let x = load_two(summed.0.add(first), n);
-                let dy = load_two(summed.1.add(first), n);
+                let x = load_two(summed.x.add(first), n);
+                let dy = load_two(summed.dy.add(first), n);
                 for i in 0..2 {
                     let dy = _mm512_mul_ps(dy[i], weight[i]);
                     squares[i] = _mm512_fmadd_ps(x[i], x[i], squares[i]);
@@ -159,8 +170,8 @@ unsafe fn turned<T: Number, const SUMS: bool, const WRITES: bool>(
                 }
             }
             if WRITES {
-                let x = load_two(x.add(first), n);
-                let mut found = load_two(dy.add(first), n);
+                let x = load_two(row.x.add(first), n);
+                let mut found = load_two(row.dy.add(first), n);
                 for i in 0..2 {
                     let dy = _mm512_mul_ps(found[i], weight[i]);
                     found[i] = _mm512_mul_ps(scale, _mm512_fnmadd_ps(along, x[i], dy));

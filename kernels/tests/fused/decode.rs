@@ -32,9 +32,9 @@ fn rows_that_start_at_different_columns_agree_with_the_reference() {
                     let qkv = qkv.clone().cast(dtype);
                     let keys = keys.clone().cast(cache_dtype);
                     let cached = cached.clone().cast(cache_dtype);
-                    let ours = decode(qkv.clone(), h, (&keys, &cached), columns);
+                    let ours = decode(qkv.clone(), h, &keys, &cached, columns);
                     assert_eq!(ours.dtype(), dtype);
-                    let expected = reference::decode(qkv, h, (&keys, &cached), columns);
+                    let expected = reference::decode(qkv, h, &keys, &cached, columns);
                     let name = format!("{b} {h} {g} {c}, {end} of {capacity}, {dtype:?}");
                     assert_near_in(dtype, &name, &values(&ours), &values(&expected));
                 }
@@ -59,7 +59,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
         };
         let run = |threads| {
             on_threads(threads, || {
-                values(&decode(qkv.clone(), 6, (&keys, &cached), columns))
+                values(&decode(qkv.clone(), 6, &keys, &cached, columns))
             })
         };
         assert!(run(1) == run(2), "{rows} rows to {end} columns");
@@ -80,7 +80,7 @@ fn nan_of_one_row_reaches_no_other() {
         let poisoned = cached.clone().slice_fill(token, f32::NAN);
         for (keys, cached) in [(&poisoned, &cached), (&cached, &poisoned)] {
             for decode in [decode, reference::decode] {
-                let y = values(&decode(qkv.clone(), 2, (keys, cached), columns));
+                let y = values(&decode(qkv.clone(), 2, keys, cached, columns));
                 for (i, row_values) in y.chunks(16).enumerate() {
                     let nan = row_values.iter().any(|v| v.is_nan());
                     assert_eq!(nan, seen && i == row);

@@ -43,7 +43,7 @@ impl Case {
         };
         let head = FrozenWeight::new(self.head.clone(), [v, d], dtype, &device);
         let both = [of(&self.student), of(&self.teacher)];
-        let found = distilled_cross_entropy(both, &head, &self.supervision, how, (0.25, chunk));
+        let found = distilled_cross_entropy(both, &head, &self.supervision, how, 0.25, chunk);
         assert_eq!(found.d_hidden.dtype(), dtype.dtype());
         (
             found.cross_entropy_sum,

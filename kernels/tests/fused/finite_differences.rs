@@ -120,7 +120,7 @@ fn trained_maps() {
     let bias = doubles(&mut numbers, [3]);
     for reading in [Reading::Plain, Reading::Gelu] {
         let map = |x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>| {
-            dense::reference::dense(x, (&weight, &bias), None, (reading, DType::F64))
+            dense::reference::dense(x, &weight, &bias, None, reading, DType::F64)
         };
         let name = format!("{reading:?}");
         let [tracked_x, tracked_w] = [&x, &weight].map(|t| Tensor::from_inner(t.clone()));

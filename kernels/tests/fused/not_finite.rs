@@ -365,9 +365,9 @@ fn of_attention_to_a_cache() {
                                 "qkv" => poisoned(&qkv, place, bad),
                                 _ => qkv.clone(),
                             };
-                            let caches = (&keys, &cached);
-                            let ours = decode(qkv.clone(), h, caches, columns);
-                            let expected = attention::reference::decode(qkv, h, caches, columns);
+                            let ours = decode(qkv.clone(), h, &keys, &cached, columns);
+                            let expected =
+                                attention::reference::decode(qkv, h, &keys, &cached, columns);
                             let name = format!(
                                 "{h} {g} {c} {dtype:?} {cache_dtype:?}, {bad} in {which} at {place}"
                             );
@@ -539,7 +539,7 @@ fn of_losses() {
                     let [student, teacher, head] = all;
                     let head = FrozenWeight::new(values(&head), [v, d], dtype, &test_device());
                     let both = [student.clone(), teacher];
-                    let ours = distilled_cross_entropy(both, &head, &by, how, (0.25, 4));
+                    let ours = distilled_cross_entropy(both, &head, &by, how, 0.25, 4);
                     let ours = vec![
                         ("cross-entropy", vec![ours.cross_entropy_sum as f32]),
                         ("divergence", vec![ours.divergence_sum as f32]),

@@ -89,6 +89,6 @@ fn the_gradient_that_a_loss_returns_is_refused() {
         alpha: 0.5,
         temperature: 2.0,
     };
-    let ours = distilled_cross_entropy([student, teacher], &head, &by, how, (0.5, 2));
+    let ours = distilled_cross_entropy([student, teacher], &head, &by, how, 0.5, 2);
     assert_refused(ours.d_hidden);
 }

@@ -73,8 +73,14 @@ impl Case {
             let map = Dense::new(weight.clone(), bias.clone(), self.dtype);
             dense(x.clone(), &map, residual.clone(), self.reading)
         } else {
-            let how = (self.reading, self.dtype.dtype());
-            dense::reference::dense(x.clone(), (&weight, &bias), residual.clone(), how)
+            dense::reference::dense(
+                x.clone(),
+                &weight,
+                &bias,
+                residual.clone(),
+                self.reading,
+                self.dtype.dtype(),
+            )
         };
         assert_eq!(y.dtype(), self.dy.dtype());
         let mut results = vec![values(&y.clone().inner())];

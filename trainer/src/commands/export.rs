@@ -36,8 +36,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
             };
             // The base may be elsewhere; then every module is named.
             let linear = BaseModel::open_shape(model).map(|shape| linear_layers(&shape));
-            let form = (scaling, dtype(args.dtype, FloatDtype::F32));
-            export_peft(&checkpoint, form, linear.ok().as_deref(), output)?;
+            let dtype = dtype(args.dtype, FloatDtype::F32);
+            export_peft(&checkpoint, scaling, dtype, linear.ok().as_deref(), output)?;
         }
         ExportFormat::Gguf => {
             let (base, dtype) = (base()?, dtype(args.dtype, FloatDtype::F32));
@@ -49,7 +49,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
             let shard = (args.max_shard_size * 1e9) as u64;
             let base = base()?;
             check_base(&checkpoint, (&config, &base), true)?;
-            export_merged(&checkpoint, &base, (dtype, shard), output)?;
+            export_merged(&checkpoint, &base, dtype, shard, output)?;
         }
         ExportFormat::SentenceTransformers => {
             if let Some(lock) = RunLock::of_checkpoint(&checkpoint)? {

@@ -18,32 +18,38 @@ pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
     let device = place.open(config.device)?;
     let base = BaseModel::of(&config)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
-    let files = (config.data.train.as_slice(), &device);
-    let shown = with_rows(&config, files, &mut ReadingReport::default(), |rows| {
-        let (mut shown, mut faults) = (0, Faults::default());
-        for row in rows {
-            let Some(row) = faults.take(row) else {
-                continue;
-            };
-            if !is_wanted(args, &row) || shown == args.rows {
-                continue;
-            }
-            shown += 1;
-            let inspected = inspect_row(&row, &base.template, &base.tokenizer, &options);
-            let Some(inspected) = faults.take(inspected) else {
-                continue;
-            };
-            match args.format {
-                OutputFormat::Text => print(&inspected, &base)?,
-                OutputFormat::Json => {
-                    let line = serde_json::to_string(&inspected);
-                    say(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
+    let files = config.data.train.as_slice();
+    let shown = with_rows(
+        &config,
+        files,
+        &device,
+        &mut ReadingReport::default(),
+        |rows| {
+            let (mut shown, mut faults) = (0, Faults::default());
+            for row in rows {
+                let Some(row) = faults.take(row) else {
+                    continue;
+                };
+                if !is_wanted(args, &row) || shown == args.rows {
+                    continue;
+                }
+                shown += 1;
+                let inspected = inspect_row(&row, &base.template, &base.tokenizer, &options);
+                let Some(inspected) = faults.take(inspected) else {
+                    continue;
+                };
+                match args.format {
+                    OutputFormat::Text => print(&inspected, &base)?,
+                    OutputFormat::Json => {
+                        let line = serde_json::to_string(&inspected);
+                        say(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
+                    }
                 }
             }
-        }
-        faults.none()?;
-        Ok(shown)
-    })?;
+            faults.none()?;
+            Ok(shown)
+        },
+    )?;
     match (&args.row, shown) {
         (Some(row), 0) => Err(Error::Usage(format!(
             "--row {row}: no such row; give a line number, or file:line"

@@ -190,15 +190,21 @@ fn label(checkpoint: &Checkpoint, best: Option<u64>) -> String {
 fn previews(config: &Config, device: &Device) -> Result<Vec<PreviewRow>, Error> {
     let base = BaseModel::of(config)?;
     let options = settings::prepare_options(config, &base.stop_ids);
-    let files = (config.data.train.as_slice(), device);
-    with_rows(config, files, &mut ReadingReport::default(), |rows| {
-        rows.take(N_PREVIEWS)
-            .map(|row| {
-                let row = inspect_row(&row?, &base.template, &base.tokenizer, &options)?;
-                Ok(PreviewRow::from(&row))
-            })
-            .collect()
-    })
+    let files = config.data.train.as_slice();
+    with_rows(
+        config,
+        files,
+        device,
+        &mut ReadingReport::default(),
+        |rows| {
+            rows.take(N_PREVIEWS)
+                .map(|row| {
+                    let row = inspect_row(&row?, &base.template, &base.tokenizer, &options)?;
+                    Ok(PreviewRow::from(&row))
+                })
+                .collect()
+        },
+    )
 }
 
 /// The samples of a checkpoint with its predictions, those of each suite ranked by what it scores.
@@ -212,7 +218,7 @@ fn samples(
         let path = checkpoint
             .path
             .join(format!("eval.{suite}.predictions.jsonl"));
-        samples.extend(ranked_samples((suite, result), &lines(&path)?, rows));
+        samples.extend(ranked_samples(suite, result, &lines(&path)?, rows));
     }
     Ok(samples)
 }

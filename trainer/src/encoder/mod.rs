@@ -222,7 +222,7 @@ impl EncoderFiles {
             normalize: self.rules.normalize,
         };
         MiniLmEncoder {
-            model: MiniLm::new((&self.config, head), &layout, flat, ComputeDtype::F32),
+            model: MiniLm::new(&self.config, head, &layout, flat, ComputeDtype::F32),
             files: self.clone(),
         }
     }

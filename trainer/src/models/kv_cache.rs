@@ -26,15 +26,16 @@ pub struct KvCache {
     filled: usize,
 }
 
+/// Rows of a cache that go on in another one, in this order.
+struct KeptRows<'a> {
+    cache: KvCache,
+    rows: &'a [usize],
+}
+
 impl KvCache {
     /// Rows of `lens` tokens with room for `n_new` more; the first ones are the rows `kept` of
     /// `old`, if there is one, and the others are still to be read.
-    fn new(
-        decoder: &Decoder,
-        lens: &[usize],
-        n_new: usize,
-        old: Option<(KvCache, &[usize])>,
-    ) -> Self {
+    fn new(decoder: &Decoder, lens: &[usize], n_new: usize, old: Option<KeptRows<'_>>) -> Self {
         let (config, device) = (&decoder.config, decoder.device());
         let dtype = decoder.compute_dtype().dtype();
         let longest = lens.iter().copied().max().unwrap_or(0);
@@ -46,9 +47,9 @@ impl KvCache {
         ];
         let moved = old
             .as_ref()
-            .map(|(old, kept)| old.moved(kept, longest, shape));
+            .map(|old| old.cache.moved(old.rows, longest, shape));
         let (old_keys, old_values) = match old {
-            Some((old, _)) => (old.keys, old.values),
+            Some(old) => (old.cache.keys, old.cache.values),
             None => (Vec::new(), Vec::new()),
         };
         // Layer after layer, so that no more than one is there twice.
@@ -148,7 +149,7 @@ impl Decoder {
         let mut lens: Vec<usize> = kept_lens.collect();
         let n_kept = lens.len();
         lens.extend(prompts.iter().map(|prompt| prompt.len()));
-        let old = old.map(|old| (old, kept));
+        let old = old.map(|cache| KeptRows { cache, rows: kept });
         let mut cache = KvCache::new(self, &lens, n_new, old);
         if prompts.is_empty() {
             return (cache, None);
@@ -230,8 +231,8 @@ impl Decoder {
                 starts: &cache.starts,
                 end: column + 1,
             };
-            let kept = (&cache.keys[layer], &cache.values[layer]);
-            let attended = attention::decode(qkv, n_heads, kept, columns);
+            let (keys, values) = (&cache.keys[layer], &cache.values[layer]);
+            let attended = attention::decode(qkv, n_heads, keys, values, columns);
             x = block.after_attention(x, attended, context.shape, None);
         }
         cache.filled += 1;

@@ -117,7 +117,7 @@ pub fn backward(
     let teacher = options.distillation.map(|how| {
         let teacher = without_adapters(decoder);
         let hidden = teacher.forward_rows(&batch.input_ids, &context, rows.clone());
-        (how, hidden)
+        Teacher { how, hidden }
     });
     let walk = Walk {
         decoder,
@@ -129,7 +129,7 @@ pub fn backward(
         rows,
     };
     let (mut kept, last) = walk.forward(&batch.input_ids, options.n_kept_blocks);
-    let (loss_sum, mut d_output) = head(decoder, last, teacher, (&supervision, options));
+    let (loss_sum, mut d_output) = head(decoder, last, teacher, &supervision, options);
 
     let mut parts: Vec<Tensor<1>> = Vec::with_capacity(STACKS.len() * decoder.blocks.len());
     for layer in (walk.first_adapted..decoder.blocks.len()).rev() {
@@ -243,29 +243,33 @@ pub(crate) fn without_adapters(decoder: &Decoder) -> Decoder {
     base
 }
 
-/// Loss, and the gradient of the last block's output, of the supervised rows, `[m, d]`. `teacher` has
-/// the teacher's normed hidden states of the same rows.
+/// What the student is compared with.
+struct Teacher {
+    how: Distillation,
+    /// Normed hidden states of the supervised rows, `[m, d]`.
+    hidden: Tensor<2>,
+}
+
+/// Loss, and the gradient of the last block's output, of the supervised rows, `[m, d]`.
 fn head(
     decoder: &Decoder,
     last: Tensor<2>,
-    teacher: Option<(Distillation, Tensor<2>)>,
-    (supervision, options): (&Supervision, BackwardOptions),
+    teacher: Option<Teacher>,
+    supervision: &Supervision,
+    options: BackwardOptions,
 ) -> (f64, Tensor<2>) {
     let last = leaf(last);
     let hidden = decoder.final_norm(last.clone());
-    let (head, sizes) = (
-        &decoder.lm_head,
-        (options.gradient_scale, options.chunk_rows),
-    );
+    let (head, scale, chunk_rows) = (&decoder.lm_head, options.gradient_scale, options.chunk_rows);
     let plain = hidden.clone().inner();
     let (loss_sum, d_hidden) = match teacher {
         None => {
-            let loss = linear_cross_entropy(plain, head, supervision, sizes.0, sizes.1);
+            let loss = linear_cross_entropy(plain, head, supervision, scale, chunk_rows);
             (loss.loss_sum, loss.d_hidden)
         }
-        Some((how, teacher)) => {
-            let both = [plain, teacher];
-            let loss = distilled_cross_entropy(both, head, supervision, how, sizes);
+        Some(Teacher { how, hidden }) => {
+            let both = [plain, hidden];
+            let loss = distilled_cross_entropy(both, head, supervision, how, scale, chunk_rows);
             (loss.loss_sum(how), loss.d_hidden)
         }
     };

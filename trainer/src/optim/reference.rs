@@ -56,7 +56,8 @@ pub fn backward(
             hidden,
             Tensor::from_inner(teacher),
             &head,
-            (how, &supervision),
+            how,
+            &supervision,
         );
         loss = loss
             .mul_scalar(1.0 - how.alpha)
@@ -86,7 +87,8 @@ fn divergence(
     student: Tensor<2>,
     teacher: Tensor<2>,
     head: &Tensor<2>,
-    (how, supervision): (Distillation, &Supervision),
+    how: Distillation,
+    supervision: &Supervision,
 ) -> Tensor<1> {
     let soft = |hidden: Tensor<2>| {
         let logits = hidden.matmul(Tensor::from_inner(head.clone()).transpose());

@@ -117,8 +117,8 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     let suites = Rc::new(LoadedSuites::open(config, device)?);
     let options = settings::prepare_options(config, &base.stop_ids);
     let (mut learned, mut evaluated) = (ReadingReport::default(), ReadingReport::default());
-    let files = (config.data.train.as_slice(), device);
-    let prepared = with_rows(config, files, &mut learned, |rows| {
+    let files = config.data.train.as_slice();
+    let prepared = with_rows(config, files, device, &mut learned, |rows| {
         Ok(prepare(rows, &base.template, &base.tokenizer, &options)?)
     })?;
     check_context(&prepared.examples, base.config.max_position_embeddings)?;

@@ -491,7 +491,7 @@ fn open_retriever<'a>(
     else {
         return Ok(None);
     };
-    let mut retriever = RetrieverRun::new((config, training), pairs, device)?;
+    let mut retriever = RetrieverRun::new(config, training, pairs, device)?;
     if let Some(checkpoint) = start {
         files::read(&mut retriever, &checkpoint.path, device)?;
     }

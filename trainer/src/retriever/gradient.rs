@@ -59,7 +59,7 @@ impl Sentences<'_> {
 
 impl Encoder {
     /// An encoder of `config` that multiplies in `dtype` and learns as a whole.
-    pub fn new((config, head): (MiniLmConfig, EmbeddingHead), dtype: ComputeDtype) -> Self {
+    pub fn new(config: MiniLmConfig, head: EmbeddingHead, dtype: ComputeDtype) -> Self {
         let layout = ParameterLayout::new(&config);
         Self {
             config,
@@ -73,7 +73,7 @@ impl Encoder {
     /// The encoder as `flat`, the parameters that learn, makes it.
     pub fn with(&self, flat: &Tensor<1>) -> MiniLm {
         let all = self.trained.effective(&self.layout, flat);
-        MiniLm::new((&self.config, self.head), &self.layout, &all, self.dtype)
+        MiniLm::new(&self.config, self.head, &self.layout, &all, self.dtype)
     }
 
     /// Loss of a batch and gradient of the parameters, with at most `mini_batch_size` sentences
@@ -90,7 +90,8 @@ impl Encoder {
     pub fn gradient(
         &self,
         flat: &Tensor<1>,
-        (sentences, batch): (&Sentences<'_>, &PairBatch),
+        sentences: &Sentences<'_>,
+        batch: &PairBatch,
         loss: &InfoNce,
         mini_batch_size: usize,
     ) -> Result<StepGradient, StepError> {
@@ -132,7 +133,7 @@ impl Encoder {
     /// Embeds sentences with everything that learns as a leaf.
     fn graph(&self, flat: &Tensor<1>, sentences: &[Sentence<'_>]) -> Graph {
         let Tracked { leaves, pieces } = self.trained.tracked(&self.layout, flat);
-        let encoder = MiniLm::of_pieces((&self.config, self.head), &pieces, self.dtype);
+        let encoder = MiniLm::of_pieces(&self.config, self.head, &pieces, self.dtype);
         Graph {
             embeddings: encoder.embed(sentences),
             leaves,

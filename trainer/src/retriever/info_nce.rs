@@ -40,6 +40,14 @@ pub struct LossAndGradients {
     pub d_documents: Tensor<2>,
 }
 
+/// The queries or the documents of a batch.
+#[derive(Debug, Clone, Copy)]
+struct Side<'a> {
+    embeddings: &'a Tensor<2>,
+    /// Of each row of the batch, its embedding.
+    rows: &'a [usize],
+}
+
 impl InfoNce {
     /// The loss of vectors, in the order of the batch's texts; cosines are compared where they have
     /// length 1.
@@ -81,19 +89,19 @@ impl InfoNce {
     ) -> Tensor<1> {
         let of_query: Vec<usize> = batch.rows.iter().map(|row| row.query).collect();
         let of_document: Vec<usize> = batch.rows.iter().map(|row| row.document).collect();
-        let forward = self.choice(
-            (&queries, &of_query),
-            (&documents, &of_document),
-            &batch.excluded_documents,
-        );
+        let queries = Side {
+            embeddings: &queries,
+            rows: &of_query,
+        };
+        let documents = Side {
+            embeddings: &documents,
+            rows: &of_document,
+        };
+        let forward = self.choice(queries, documents, &batch.excluded_documents);
         match self.direction {
             Direction::QueryToDocument => forward,
             Direction::Symmetric => {
-                let backward = self.choice(
-                    (&documents, &of_document),
-                    (&queries, &of_query),
-                    &batch.excluded_queries,
-                );
+                let backward = self.choice(documents, queries, &batch.excluded_queries);
                 forward.add(backward).mul_scalar(0.5)
             }
         }
@@ -102,8 +110,14 @@ impl InfoNce {
     /// Mean negative log-probability with which each row's own text chooses its right candidate.
     fn choice(
         &self,
-        (choosing, rows): (&Tensor<2>, &[usize]),
-        (candidates, right): (&Tensor<2>, &[usize]),
+        Side {
+            embeddings: choosing,
+            rows,
+        }: Side<'_>,
+        Side {
+            embeddings: candidates,
+            rows: right,
+        }: Side<'_>,
         excluded: &[bool],
     ) -> Tensor<1> {
         let shape = [rows.len(), candidates.dims()[0]];

@@ -63,7 +63,9 @@ impl RetrieverLora {
     pub fn new(
         layout: &ParameterLayout,
         base: Tensor<1>,
-        (r, lora_alpha, targets): (usize, f64, &[String]),
+        r: usize,
+        lora_alpha: f64,
+        targets: &[String],
     ) -> Result<Self, Error> {
         let module = |slot: &ParameterSlot| -> Option<String> {
             let path = slot

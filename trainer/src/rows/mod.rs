@@ -68,7 +68,8 @@ pub fn more_rows(config: &Config) -> String {
 /// A file that cannot be opened, documents or a retriever that cannot be read, or what `work` says.
 pub fn with_rows<R>(
     config: &Config,
-    (files, device): (&[PathBuf], &Device),
+    files: &[PathBuf],
+    device: &Device,
     report: &mut ReadingReport,
     work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
@@ -76,7 +77,7 @@ pub fn with_rows<R>(
         return Err(unrecognised());
     }
     let Some(format) = settings::data_format(config.data.format) else {
-        return with_examples(config, goat_config(config)?, (files, device), work);
+        return with_examples(config, goat_config(config)?, files, device, work);
     };
     let mut readers = files
         .iter()
@@ -133,7 +134,8 @@ fn unrecognised() -> Error {
 fn with_examples<R>(
     config: &Config,
     goat: &GoatConfig,
-    (files, device): (&[PathBuf], &Device),
+    files: &[PathBuf],
+    device: &Device,
     work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
     let options = settings::goat(goat);

@@ -73,12 +73,10 @@ fn push(set: &mut PairSet, place: &str, row: &Value) -> Result<(), ToolsError> {
         Some(_) => fields.texts("negative")?,
         None => fields.texts("negatives")?,
     };
-    let pair = (
-        either(["query", "anchor"])?,
-        either(["positive", "document"])?,
-    );
+    let query = either(["query", "anchor"])?;
+    let document = either(["positive", "document"])?;
     let id = fields.optional_text("id")?.unwrap_or(place);
-    set.push_at(place, id.to_owned(), pair, &negatives)
+    set.push_at(place, id.to_owned(), query, document, &negatives)
 }
 
 /// Reads the documents of an index: JSON Lines of texts, or API documents in any layout that

@@ -88,11 +88,12 @@ impl PairSet {
     pub fn push(
         &mut self,
         id: String,
-        pair: (&str, &str),
+        query: &str,
+        document: &str,
         negatives: &[String],
     ) -> Result<(), ToolsError> {
         let place = id.clone();
-        self.push_at(&place, id, pair, negatives)
+        self.push_at(&place, id, query, document, negatives)
     }
 
     /// Adds a pair that stands at `place`; one that is there already counts once.
@@ -105,7 +106,8 @@ impl PairSet {
         &mut self,
         place: &str,
         id: String,
-        (query, document): (&str, &str),
+        query: &str,
+        document: &str,
         negatives: &[String],
     ) -> Result<(), ToolsError> {
         let texts = [("query", query), ("positive", document)];
@@ -168,7 +170,7 @@ impl PairSet {
                 };
                 let query = method.retrieval_text(&trajectory.query, &call.sub_query);
                 let id = format!("{}#{i}", trajectory.id);
-                set.push(id, (&query, &document.retriever_text()), &[])
+                set.push(id, &query, &document.retriever_text(), &[])
                     .map_err(|error| error.at(&trajectory.id))?;
             }
         }
@@ -271,7 +273,7 @@ mod tests {
         for (i, (query, document, negatives)) in rows.into_iter().enumerate() {
             let negatives: Vec<String> = negatives.iter().map(|text| text.to_string()).collect();
             let place = format!("rows.jsonl:{}", i + 1);
-            set.push_at(&place, i.to_string(), (query, document), &negatives)
+            set.push_at(&place, i.to_string(), query, document, &negatives)
                 .expect("a pair");
         }
         assert_eq!(set.queries(), ["q", "Q", "p", "r"]);
@@ -297,7 +299,7 @@ mod tests {
     fn a_negative_that_is_its_own_right_document_is_none() {
         let mut set = PairSet::default();
         let negatives = ["a rest".to_owned(), "b".to_owned()];
-        set.push(String::new(), ("q", "a other"), &negatives)
+        set.push(String::new(), "q", "a other", &negatives)
             .expect("a pair");
         let merged = set.merged(&[0], &[0, 0, 2]);
         assert_eq!(merged.documents(), ["a other", "b"]);

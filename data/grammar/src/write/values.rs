@@ -244,7 +244,7 @@ impl Writer<'_> {
         let most = objects.max_properties;
         let most = most.map(|most| most.saturating_sub(n_required));
         if members.len() > n_required && (least > 0 || most.is_some()) {
-            return self.one_of_the_declared(objects, &members, (least, most));
+            return self.one_of_the_declared(objects, &members, least, most);
         }
         let others = self.other_keys(objects, taken, colon)?;
         if !others.is_empty() && most != Some(0) {
@@ -315,7 +315,8 @@ impl Writer<'_> {
         &mut self,
         objects: &Objects,
         members: &[Member],
-        (least, most): (usize, Option<usize>),
+        least: usize,
+        most: Option<usize>,
     ) -> Result<SymIdx, Fault> {
         if least > 1
             || most.is_some_and(|most| most != 1)

@@ -24,7 +24,7 @@ fn ids(samples: &[SampleView]) -> Vec<&str> {
 }
 
 fn ranked(suite: &str, lines: &[Value]) -> Vec<SampleView> {
-    ranked_samples((suite, "step 4"), lines, &HashMap::new())
+    ranked_samples(suite, "step 4", lines, &HashMap::new())
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn what_a_line_lacks_comes_from_its_row() {
     });
     let line = slot_line("dev.jsonl:1", "none", &json!({}));
     let rows = HashMap::from([(row.id.as_str(), &row)]);
-    let samples = ranked_samples(("slot", ""), std::slice::from_ref(&line), &rows);
+    let samples = ranked_samples("slot", "", std::slice::from_ref(&line), &rows);
     assert!(samples[0].prompt.contains("Ida Brandt stays three nights."));
     assert_eq!(samples[0].gold, r#"{"guest": "Ida Brandt", "nights": 3}"#);
 
@@ -228,7 +228,7 @@ fn what_a_line_lacks_comes_from_its_row() {
         ..row.clone()
     };
     let rows = HashMap::from([(row.id.as_str(), &row)]);
-    let samples = ranked_samples(("slot", ""), &[line], &rows);
+    let samples = ranked_samples("slot", "", &[line], &rows);
     assert_eq!(samples[0].prompt, "system:\nBe brief.\n\nuser:\nWhen?");
     assert_eq!(samples[0].gold, "Now.");
 }

@@ -108,7 +108,7 @@ impl CallCheck {
                 reason: excerpt(&fault.reason),
             }));
         }
-        undeclared_inside(tool.name, (schema, &arguments), field)
+        undeclared_inside(tool.name, schema, &arguments, field)
     }
 }
 
@@ -180,7 +180,8 @@ fn declared_names<'s>(called: &'s str, schema: &'s Value) -> DeclaredNames<'s> {
 /// The rule of undeclared arguments for the objects inside of a valid value.
 fn undeclared_inside(
     called: &str,
-    (schema, value): (&Value, &Value),
+    schema: &Value,
+    value: &Value,
     field: &str,
 ) -> Result<(), DataError> {
     match value {
@@ -193,7 +194,7 @@ fn undeclared_inside(
             let declared = properties(schema);
             for (name, value) in fields {
                 if let Some(schema) = declared.and_then(|declared| declared.get(name)) {
-                    undeclared_inside(called, (schema, value), &format!("{field}.{name}"))?;
+                    undeclared_inside(called, schema, value, &format!("{field}.{name}"))?;
                 }
             }
             Ok(())
@@ -204,7 +205,7 @@ fn undeclared_inside(
                 .filter(|_| schema.get("prefixItems").is_none());
             for (item_idx, item) in items.iter().enumerate() {
                 if let Some(schema) = schema {
-                    undeclared_inside(called, (schema, item), &format!("{field}[{item_idx}]"))?;
+                    undeclared_inside(called, schema, item, &format!("{field}[{item_idx}]"))?;
                 }
             }
             Ok(())

@@ -234,8 +234,14 @@ pub fn tokenize_row(
             .map(|&token| supervisor.token_text(token).to_owned())
             .collect();
         let unlearned = UnlearnedTurns::of(&rendered);
-        let supervised = (supervision, straddling, unlearned);
-        finish(row, encoded.ids, supervised, options)
+        finish(
+            row,
+            encoded.ids,
+            supervision,
+            straddling,
+            unlearned,
+            options,
+        )
     };
     work().map_err(|error| error.at(&row.id))
 }
@@ -327,7 +333,9 @@ pub(super) fn row_weights(row: &Row, mut weights: Vec<f32>) -> Result<Vec<f32>, 
 fn finish(
     row: &Row,
     mut input_ids: Vec<u32>,
-    (supervision, straddling, unlearned): (Supervision, Vec<String>, UnlearnedTurns),
+    supervision: Supervision,
+    straddling: Vec<String>,
+    unlearned: UnlearnedTurns,
     options: &PrepareOptions,
 ) -> Result<TokenizeOutcome, DataError> {
     let mut loss_weights = row_weights(row, supervision.weights)?;

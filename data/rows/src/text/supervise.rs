@@ -106,11 +106,7 @@ impl Supervisor<'_> {
         supervision: &mut Supervision,
     ) -> Result<(), DataError> {
         for touching in self.touching(turn.start, end) {
-            self.weigh(
-                &touching,
-                (SpanKind::AssistantTurn, turn.weight),
-                supervision,
-            )?;
+            self.weigh(&touching, SpanKind::AssistantTurn, turn.weight, supervision)?;
         }
         Ok(())
     }
@@ -130,7 +126,7 @@ impl Supervisor<'_> {
     ) -> Result<(), DataError> {
         for touching in self.touching(span.start, span.end) {
             if supervision.weights[touching.token] > 0.0 {
-                self.weigh(&touching, (span.kind, weight), supervision)?;
+                self.weigh(&touching, span.kind, weight, supervision)?;
             }
         }
         Ok(())
@@ -139,7 +135,8 @@ impl Supervisor<'_> {
     fn weigh(
         &self,
         touching: &Touching,
-        (kind, weight): (SpanKind, f32),
+        kind: SpanKind,
+        weight: f32,
         supervision: &mut Supervision,
     ) -> Result<(), DataError> {
         let token = touching.token;

@@ -93,13 +93,14 @@ pub fn before_after_rows(before: &DatasetScore, after: &DatasetScore) -> Vec<Rep
     depths.sort_unstable();
     depths.dedup();
     for depth in depths {
-        rows.extend(DEPTH_COLUMNS.map(|column| depth_row((before, after), depth, column)));
+        rows.extend(DEPTH_COLUMNS.map(|column| depth_row(before, after, depth, column)));
     }
     rows
 }
 
 fn depth_row(
-    (before, after): (&DatasetScore, &DatasetScore),
+    before: &DatasetScore,
+    after: &DatasetScore,
     depth: usize,
     column: usize,
 ) -> ReportRow {

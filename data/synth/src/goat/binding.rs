@@ -77,7 +77,7 @@ pub(super) fn draw(
     let order = executable_order(executor.catalogue(), &wires, set);
     let mut calls: Vec<BoundCall> = Vec::new();
     for &api_idx in &order {
-        let call = bind(executor, (api_idx, &order), &wires, &calls, random);
+        let call = bind(executor, api_idx, &order, &wires, &calls, random);
         calls.push(call.ok_or(Rejection::NoValue)?);
     }
     Ok(calls)
@@ -143,7 +143,8 @@ fn executable_order(catalogue: &Catalogue, wires: &[Edge], set: &[usize]) -> Vec
 /// Binds and executes one call after the earlier `calls`; `None` if that cannot be done.
 fn bind(
     executor: &GoatExecutor,
-    (api_idx, order): (usize, &[usize]),
+    api_idx: usize,
+    order: &[usize],
     wires: &[Edge],
     calls: &[BoundCall],
     random: &mut SeededRandom,

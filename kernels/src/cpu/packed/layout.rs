@@ -15,6 +15,20 @@ pub(crate) struct PanelLayout {
     pub(crate) half: usize,
 }
 
+/// Words of a panel, and how they lie from there on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PanelWords {
+    pub(crate) words: *const u32,
+    pub(crate) layout: PanelLayout,
+}
+
+/// The same to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PanelWordsMut {
+    pub(crate) words: *mut u32,
+    pub(crate) layout: PanelLayout,
+}
+
 impl PanelLayout {
     /// Of a panel of `lines` lines.
     pub(crate) fn of<T: Operand>(lines: usize) -> Self {

@@ -2,7 +2,8 @@
 
 use burn::tensor::bf16;
 
-use super::layout::PanelLayout;
+use super::layout::{PanelWords, PanelWordsMut};
+use super::tall::{PackedLeft, TokenRows};
 use super::tile::{self, TileJob, TileOutput};
 #[cfg(target_arch = "x86_64")]
 use super::{strips_avx2, tile_bf16, tile_bf16_avx2};
@@ -58,7 +59,7 @@ pub(crate) trait Operand: Number + PartialEq {
     /// # Safety
     ///
     /// `from` and `to` have `32 / DEPTHS` lines of 32 words, and do not overlap.
-    unsafe fn transpose_block(from: (*const u32, PanelLayout), to: (*mut u32, PanelLayout)) {
+    unsafe fn transpose_block(from: PanelWords, to: PanelWordsMut) {
         // SAFETY: detected; the lines are the caller's promise.
         unsafe {
             match Isa::detect() {
@@ -78,7 +79,7 @@ pub(crate) trait Operand: Number + PartialEq {
     ///
     /// From `x` on lie [`Self::DEPTHS`] rows, `stride` apart, for each line of words, with 32
     /// numbers each.
-    unsafe fn run_steps(left: (&[u32], usize), x: (*const Self, usize), sums: &mut [f32]);
+    unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<Self>, sums: &mut [f32]);
 }
 
 impl Operand for f32 {
@@ -112,7 +113,7 @@ impl Operand for f32 {
         unsafe { tile_f32::run(jobs) }
     }
 
-    unsafe fn run_steps(left: (&[u32], usize), x: (*const Self, usize), sums: &mut [f32]) {
+    unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<Self>, sums: &mut [f32]) {
         // SAFETY: the same contract.
         unsafe { tile_f32::run_steps(left, x, sums) }
     }
@@ -158,7 +159,7 @@ impl Operand for bf16 {
         jobs.iter().for_each(tile::portable);
     }
 
-    unsafe fn run_steps(left: (&[u32], usize), x: (*const Self, usize), sums: &mut [f32]) {
+    unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<Self>, sums: &mut [f32]) {
         // SAFETY: the instructions are there; rows and words as the caller promises.
         #[cfg(target_arch = "x86_64")]
         unsafe {

@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 use rayon::prelude::*;
 
-use super::layout::PanelLayout;
+use super::layout::{PanelLayout, PanelWords, PanelWordsMut};
 use super::operand::Operand;
 use super::strips::StripRows;
 #[cfg(target_arch = "x86_64")]
@@ -113,10 +113,11 @@ for_each_isa! {
     /// Lines of one panel, from depths that begin `stride` apart.
     fn fill_lines[T: Operand](
         lines: &mut [MaybeUninit<HalfLine>],
-        from: (&[T], usize),
-        shape: (usize, Range<usize>),
+        matrix: &[T],
+        stride: usize,
+        depth: usize,
+        held: Range<usize>,
     ) {
-        let ((matrix, stride), (depth, held)) = (from, shape);
         let words = lines.len() / 2;
         let layout = PanelLayout::of::<T>(words);
         for p in 0..words {
@@ -153,18 +154,19 @@ unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [HalfLine],
         "lines of a panel"
     );
     let first = lines.as_mut_ptr().cast::<f32>();
-    let to = (first.wrapping_add(layout.at(0, column)), layout.line);
+    let (to, line_stride) = (first.wrapping_add(layout.at(0, column)), layout.line);
     // SAFETY: detected; room was checked, rows are the caller's promise.
     let done = match Isa::detect() {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => return unsafe { avx512::transpose(rows, to.0, (to.1, HALF)) },
+        Isa::Avx512 => return unsafe { avx512::transpose(rows, to, line_stride, HALF) },
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe {
-            let from = (rows.first.cast(), rows.stride * size_of::<T>());
-            lanes_avx2::transpose(from, [rows.rows, rows.words], to)
+            let stride = rows.stride * size_of::<T>();
+            let shape = [rows.rows, rows.words];
+            lanes_avx2::transpose(rows.first.cast(), stride, shape, to, line_stride)
         },
         Isa::Portable => {
-            let _ = to;
+            let _ = (to, line_stride);
             0
         }
     };
@@ -242,7 +244,7 @@ impl<T: Operand> Panels<T> {
                 let lines = lines.par_chunks_mut((2 * words).max(1)).enumerate();
                 lines.for_each(|(panel, lines)| {
                     let held = panel * COLUMNS..columns.min((panel + 1) * COLUMNS);
-                    fill_lines(lines, (matrix, stride), (depth, held));
+                    fill_lines(lines, matrix, stride, depth, held);
                 });
             })
         };
@@ -342,7 +344,13 @@ impl<T: Operand> Panels<T> {
                         let from = self.panel(source);
                         let first = from.words.add(panel * block * from.layout.line);
                         let to = to.add(source * block * layout.line);
-                        T::transpose_block((first, from.layout), (to, layout));
+                        T::transpose_block(
+                            PanelWords {
+                                words: first,
+                                layout: from.layout,
+                            },
+                            PanelWordsMut { words: to, layout },
+                        );
                     }
                 });
             })

@@ -256,7 +256,7 @@ impl<T: Operand> Sum<'_, T> {
             let is_little = n <= most || self.panels().len() < MANY_PANELS;
             let mut rows = pieces.iter().map(|piece| piece.term.left);
             if rows.all(|rows| rows.is_in_place() || is_little && rows.has_words()) {
-                self.tiles(&pieces, (panels.clone(), columns), i == 0);
+                self.tiles(&pieces, panels.clone(), columns, i == 0);
                 continue;
             }
             let strip_words = n.div_ceil(ROWS) * ROWS * T::strip_lines();
@@ -267,7 +267,7 @@ impl<T: Operand> Sum<'_, T> {
                     piece.pack(own);
                     room = rest;
                 }
-                self.tiles(&pieces, (panels.clone(), columns), i == 0);
+                self.tiles(&pieces, panels.clone(), columns, i == 0);
             });
         }
     }
@@ -292,12 +292,7 @@ impl<T: Operand> Sum<'_, T> {
     }
 
     /// All tiles of some panels; `begins` says that nothing was summed before.
-    fn tiles(
-        &self,
-        pieces: &[Piece<'_, T>],
-        (panels, columns): (Range<usize>, usize),
-        begins: bool,
-    ) {
+    fn tiles(&self, pieces: &[Piece<'_, T>], panels: Range<usize>, columns: usize, begins: bool) {
         let (n, first_panel) = (self.rows(), self.panels().start);
         // A tile of few rows waits for its panel: rows that are read where they lie are shared evenly.
         let step = match pieces.iter().all(|piece| piece.strips.is_none()) {

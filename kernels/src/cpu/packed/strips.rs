@@ -145,7 +145,8 @@ pub(super) mod avx512 {
     pub(in super::super) unsafe fn transpose<T: Operand>(
         rows: StripRows<T>,
         to: *mut f32,
-        (line_stride, width): (usize, usize),
+        line_stride: usize,
+        width: usize,
     ) {
         let written = lanes(width);
         for p in (0..rows.words).step_by(16) {
@@ -181,7 +182,7 @@ pub(super) mod avx512 {
                 let first = rows.first.wrapping_add(p * T::DEPTHS);
                 whole_lines(first, rows.stride, to.add(p * ROWS));
             }
-            transpose(rest, to.add(whole * ROWS), (ROWS, ROWS));
+            transpose(rest, to.add(whole * ROWS), ROWS, ROWS);
         }
     }
 

@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm256_unpacklo_epi32,
 };
 
-use super::layout::PanelLayout;
+use super::layout::{PanelWords, PanelWordsMut};
 use super::operand::Operand;
 use super::panels::COLUMNS;
 use super::strips::StripRows;
@@ -167,8 +167,11 @@ pub(super) unsafe fn pack_columns<T: Operand>(rows: StripRows<T>, to: &mut [f32]
 /// AVX2, and as for [`Operand::transpose_block`].
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn transpose_block<T: Operand>(
-    (from, from_layout): (*const u32, PanelLayout),
-    (to, layout): (*mut u32, PanelLayout),
+    PanelWords {
+        words: from,
+        layout: from_layout,
+    }: PanelWords,
+    PanelWordsMut { words: to, layout }: PanelWordsMut,
 ) {
     for first in (0..COLUMNS / T::DEPTHS).step_by(LANES) {
         for column in (0..COLUMNS).step_by(WORDS) {

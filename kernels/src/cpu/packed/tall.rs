@@ -34,6 +34,20 @@ impl<T> Columns<'_, T> {
     }
 }
 
+/// The left operand in words: one of each of the `rank` columns for every [`Operand::DEPTHS`] tokens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PackedLeft<'a> {
+    pub(crate) words: &'a [u32],
+    pub(crate) rank: usize,
+}
+
+/// Rows of tokens, of which each begins `stride` numbers after the one before it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TokenRows<T> {
+    pub(crate) first: *const T,
+    pub(crate) stride: usize,
+}
+
 /// How C is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
@@ -46,11 +60,11 @@ pub(crate) enum Layout {
 /// `Lᵀ dropout(X)` to `c`, which holds as many floats as the result.
 pub(crate) fn transposed_product<T: Operand>(
     left: Columns<'_, T>,
-    right: (Columns<'_, T>, Option<Dropout>),
+    x: Columns<'_, T>,
+    dropout: Option<Dropout>,
     layout: Layout,
     c: &mut [f32],
 ) {
-    let (x, dropout) = right;
     assert_eq!(left.tokens(), x.tokens(), "tokens of both operands");
     assert_eq!(c.len(), left.width * x.width, "size of the result");
     let packed = pack_words(left);
@@ -64,7 +78,7 @@ pub(crate) fn transposed_product<T: Operand>(
             let column = block * COLUMNS;
             let width = COLUMNS.min(x.width - column);
             sums.fill(0.0);
-            columns(&packed, rank, (x, dropout), column, &mut sums);
+            columns(&packed, rank, x, dropout, column, &mut sums);
             for (i, sums) in sums.chunks_exact(COLUMNS).enumerate() {
                 match layout {
                     // SAFETY: this task alone writes these columns of C.
@@ -102,7 +116,8 @@ fn pack_words<T: Operand>(left: Columns<'_, T>) -> Vec<u32> {
 fn columns<T: Operand>(
     packed: &[u32],
     rank: usize,
-    (x, dropout): (Columns<'_, T>, Option<Dropout>),
+    x: Columns<'_, T>,
+    dropout: Option<Dropout>,
     column: usize,
     sums: &mut [f32],
 ) {
@@ -112,7 +127,19 @@ fn columns<T: Operand>(
     if in_place && tokens.is_multiple_of(T::DEPTHS) {
         let first = x.first + column;
         // SAFETY: each token's row holds the columns `first..first + 32`.
-        unsafe { T::run_steps((packed, rank), (x.values[first..].as_ptr(), x.stride), sums) };
+        unsafe {
+            T::run_steps(
+                PackedLeft {
+                    words: packed,
+                    rank,
+                },
+                TokenRows {
+                    first: x.values[first..].as_ptr(),
+                    stride: x.stride,
+                },
+                sums,
+            )
+        };
         return;
     }
     let mut copy = [T::ZERO; MASKED_TOKENS * COLUMNS];
@@ -133,21 +160,30 @@ fn columns<T: Operand>(
         copy[(end - start) * COLUMNS..whole * COLUMNS].fill(T::ZERO);
         let words = &packed[start / T::DEPTHS * rank..end.div_ceil(T::DEPTHS) * rank];
         // SAFETY: the copy has a row of 32 for each token, and more where a word holds more.
-        unsafe { T::run_steps((words, rank), (copy.as_ptr(), COLUMNS), sums) };
+        unsafe {
+            T::run_steps(
+                PackedLeft { words, rank },
+                TokenRows {
+                    first: copy.as_ptr(),
+                    stride: COLUMNS,
+                },
+                sums,
+            )
+        };
     }
 }
 
 for_each_isa! {
     /// In plain loops; the contract is [`Operand::run_steps`]'s.
-    pub(super) fn portable[T: Operand](left: (&[u32], usize), x: (*const T, usize), sums: &mut [f32]) {
-        for (token, words) in left.0.chunks_exact(left.1).enumerate() {
+    pub(super) fn portable[T: Operand](left: PackedLeft<'_>, x: TokenRows<T>, sums: &mut [f32]) {
+        for (token, words) in left.words.chunks_exact(left.rank).enumerate() {
             for (sums, &word) in sums.chunks_exact_mut(COLUMNS).zip(words) {
-                let row = x.0.wrapping_add(T::DEPTHS * token * x.1);
+                let row = x.first.wrapping_add(T::DEPTHS * token * x.stride);
                 for (column, sum) in sums.iter_mut().enumerate() {
                     let mut products = 0.0;
                     for i in 0..T::DEPTHS {
                         // SAFETY: as many rows of 32 for each word, as the caller promises.
-                        let x = unsafe { *row.add(i * x.1 + column) };
+                        let x = unsafe { *row.add(i * x.stride + column) };
                         products += T::of_word(word, i).widen() * x.widen();
                     }
                     *sum += products;
@@ -170,7 +206,7 @@ pub(super) mod avx512 {
     use burn::tensor::bf16;
 
     use super::super::tile_bf16::pairs;
-    use super::COLUMNS;
+    use super::{COLUMNS, PackedLeft, TokenRows};
 
     /// Most rows of C that registers hold beside a step's columns.
     const ROWS: usize = 12;
@@ -178,16 +214,13 @@ pub(super) mod avx512 {
     /// # Safety
     ///
     /// As for [`super::Operand::run_steps`], and AVX-512 BF16.
-    pub(in super::super) unsafe fn run(
-        (packed, rank): (&[u32], usize),
-        x: (*const bf16, usize),
-        sums: &mut [f32],
-    ) {
+    pub(in super::super) unsafe fn run(left: PackedLeft<'_>, x: TokenRows<bf16>, sums: &mut [f32]) {
+        let rank = left.rank;
         for first in (0..rank).step_by(ROWS) {
             let rows = ROWS.min(rank - first);
             let sums = &mut sums[first * COLUMNS..(first + rows) * COLUMNS];
             // SAFETY: as the caller promises.
-            unsafe { with_rows(rows, (packed, rank, first), x, sums) };
+            unsafe { with_rows(rows, left, first, x, sums) };
         }
     }
 
@@ -196,39 +229,41 @@ pub(super) mod avx512 {
     /// As for [`run`], and `sums` of `rows` rows.
     unsafe fn with_rows(
         rows: usize,
-        left: (&[u32], usize, usize),
-        right: (*const bf16, usize),
+        left: PackedLeft<'_>,
+        first: usize,
+        right: TokenRows<bf16>,
         sums: &mut [f32],
     ) {
         assert_eq!(sums.len(), rows * COLUMNS, "a row of sums for each row");
         // SAFETY: as the caller promises.
         unsafe {
             match rows {
-                1 => tile::<1>(left, right, sums),
-                2 => tile::<2>(left, right, sums),
-                3 => tile::<3>(left, right, sums),
-                4 => tile::<4>(left, right, sums),
-                5 => tile::<5>(left, right, sums),
-                6 => tile::<6>(left, right, sums),
-                7 => tile::<7>(left, right, sums),
-                8 => tile::<8>(left, right, sums),
-                9 => tile::<9>(left, right, sums),
-                10 => tile::<10>(left, right, sums),
-                11 => tile::<11>(left, right, sums),
-                _ => tile::<12>(left, right, sums),
+                1 => tile::<1>(left, first, right, sums),
+                2 => tile::<2>(left, first, right, sums),
+                3 => tile::<3>(left, first, right, sums),
+                4 => tile::<4>(left, first, right, sums),
+                5 => tile::<5>(left, first, right, sums),
+                6 => tile::<6>(left, first, right, sums),
+                7 => tile::<7>(left, first, right, sums),
+                8 => tile::<8>(left, first, right, sums),
+                9 => tile::<9>(left, first, right, sums),
+                10 => tile::<10>(left, first, right, sums),
+                11 => tile::<11>(left, first, right, sums),
+                _ => tile::<12>(left, first, right, sums),
             }
         }
     }
 
     #[target_feature(enable = "avx512f,avx512bf16,avx512bw,avx512vl")]
     unsafe fn tile<const R: usize>(
-        (packed, rank, first): (&[u32], usize, usize),
-        (x, stride): (*const bf16, usize),
+        left: PackedLeft<'_>,
+        first: usize,
+        TokenRows { first: x, stride }: TokenRows<bf16>,
         sums: &mut [f32],
     ) {
         let mut held = [[_mm512_setzero_ps(); 2]; R];
         let mut row = x;
-        for words in packed.chunks_exact(rank) {
+        for words in left.words.chunks_exact(left.rank) {
             let words = &words[first..first + R];
             // SAFETY: two rows of 32 elements for each pair.
             let (low, high) = unsafe {

@@ -2,7 +2,7 @@
 
 use burn::tensor::bf16;
 
-use super::layout::PanelLayout;
+use super::layout::{PanelLayout, PanelWords};
 use super::operand::Operand;
 use super::panels::{COLUMNS, HALF};
 use crate::cpu::isa::for_each_isa;
@@ -154,7 +154,10 @@ impl NextLines {
     #[inline(always)]
     pub(super) fn share(
         self,
-        (lines, layout): (*const u32, PanelLayout),
+        PanelWords {
+            words: lines,
+            layout,
+        }: PanelWords,
         words: usize,
         reads_lines: bool,
     ) -> (*const u8, usize) {

@@ -12,9 +12,9 @@ use std::arch::x86_64::{
 
 use burn::tensor::bf16;
 
-use super::layout::PanelLayout;
+use super::layout::PanelWords;
 use super::panels::COLUMNS;
-use super::tall::TOKENS_AHEAD;
+use super::tall::{PackedLeft, TOKENS_AHEAD, TokenRows};
 use super::tile::{NextLines, ROWS, TileJob, TileOutput};
 use super::tile_bf16::{in_parts, is_widened};
 use crate::cpu::lanes_avx2::{LANES, load, lower, store, upper};
@@ -67,16 +67,15 @@ unsafe fn rows<const V: usize, const WIDENED: bool>(
     let step = job.rows.div_ceil(tiles);
     let mut next = NextLines::from(number * tiles, of * tiles);
     for row in (0..job.rows).step_by(step) {
-        let at = (row, column);
         // SAFETY: as the caller promises; each arm passes the number of rows.
         unsafe {
             match step.min(job.rows - row) {
-                1 => tile::<1, V, WIDENED>(job, at, next),
-                2 => tile::<2, V, WIDENED>(job, at, next),
-                3 => tile::<3, V, WIDENED>(job, at, next),
-                4 => tile::<4, V, WIDENED>(job, at, next),
-                5 => tile::<5, V, WIDENED>(job, at, next),
-                _ => tile::<6, V, WIDENED>(job, at, next),
+                1 => tile::<1, V, WIDENED>(job, row, column, next),
+                2 => tile::<2, V, WIDENED>(job, row, column, next),
+                3 => tile::<3, V, WIDENED>(job, row, column, next),
+                4 => tile::<4, V, WIDENED>(job, row, column, next),
+                5 => tile::<5, V, WIDENED>(job, row, column, next),
+                _ => tile::<6, V, WIDENED>(job, row, column, next),
             }
         }
         next.advance();
@@ -92,7 +91,8 @@ unsafe fn rows<const V: usize, const WIDENED: bool>(
 #[target_feature(enable = "avx2,fma")]
 unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
     job: &TileJob<bf16>,
-    (row, column): (usize, usize),
+    row: usize,
+    column: usize,
     next: NextLines,
 ) {
     let mut sums = [[_mm256_setzero_ps(); V]; MR];
@@ -101,7 +101,14 @@ unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
         let mut b = lines;
         let mut a = term.a.wrapping_add(row * term.row_stride);
         let word_stride = if WIDENED { 4 * ROWS } else { term.word_stride };
-        let (mut next, next_step) = next.share((lines, term.layout), term.words, V * LANES > WIDTH);
+        let (mut next, next_step) = next.share(
+            PanelWords {
+                words: lines,
+                layout: term.layout,
+            },
+            term.words,
+            V * LANES > WIDTH,
+        );
         for _ in 0..term.words {
             // SAFETY: the panel has a line for each word, A's rows two elements, or two f32.
             unsafe {
@@ -111,9 +118,24 @@ unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
                 }
                 next = next.wrapping_add(next_step);
                 if WIDENED {
-                    add_strip(a.cast(), (b, term.layout), &mut sums);
+                    add_strip(
+                        a.cast(),
+                        PanelWords {
+                            words: b,
+                            layout: term.layout,
+                        },
+                        &mut sums,
+                    );
                 } else {
-                    add_rows((a, term.row_stride), (b, term.layout), &mut sums);
+                    add_rows(
+                        a,
+                        term.row_stride,
+                        PanelWords {
+                            words: b,
+                            layout: term.layout,
+                        },
+                        &mut sums,
+                    );
                 }
             }
             b = b.wrapping_add(term.layout.line);
@@ -137,7 +159,7 @@ unsafe fn tile<const MR: usize, const V: usize, const WIDENED: bool>(
 #[inline]
 unsafe fn add_strip<const MR: usize, const V: usize>(
     a: *const f32,
-    b: (*const u32, PanelLayout),
+    b: PanelWords,
     sums: &mut [[__m256; V]; MR],
 ) {
     // SAFETY: as the caller promises.
@@ -172,7 +194,7 @@ unsafe fn add_strip<const MR: usize, const V: usize>(
 /// AVX2, and a panel's line.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-unsafe fn words(b: (*const u32, PanelLayout), v: usize) -> __m256i {
+unsafe fn words(b: PanelWords, v: usize) -> __m256i {
     // SAFETY: as the caller promises; lines are aligned to cache lines.
     unsafe { place(b, v).read_volatile() }
 }
@@ -185,8 +207,9 @@ unsafe fn words(b: (*const u32, PanelLayout), v: usize) -> __m256i {
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 unsafe fn add_rows<const MR: usize, const V: usize>(
-    (a, row_stride): (*const bf16, usize),
-    b: (*const u32, PanelLayout),
+    a: *const bf16,
+    row_stride: usize,
+    b: PanelWords,
     sums: &mut [[__m256; V]; MR],
 ) {
     // SAFETY: as the caller promises.
@@ -210,27 +233,26 @@ const STEP_ROWS: usize = 4;
 /// # Safety
 ///
 /// As for [`Operand::run_steps`](super::operand::Operand::run_steps), with AVX2 and FMA.
-pub(crate) unsafe fn run_steps(
-    (left, rank): (&[u32], usize),
-    x: (*const bf16, usize),
-    sums: &mut [f32],
-) {
+pub(crate) unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<bf16>, sums: &mut [f32]) {
+    let rank = left.rank;
     assert_eq!(sums.len(), rank * COLUMNS, "sums of every row");
     for (row, sums) in (0..rank)
         .step_by(STEP_ROWS)
         .zip(sums.chunks_mut(STEP_ROWS * COLUMNS))
     {
         for column in (0..COLUMNS).step_by(2 * LANES) {
-            let left = (left, rank, row);
-            let x = (x.0.wrapping_add(column), x.1);
+            let x = TokenRows {
+                first: x.first.wrapping_add(column),
+                ..x
+            };
             let to = &mut sums[column..];
             // SAFETY: as the caller promises; each arm passes the number of rows.
             unsafe {
                 match rank - row {
-                    1 => steps::<1>(left, x, to),
-                    2 => steps::<2>(left, x, to),
-                    3 => steps::<3>(left, x, to),
-                    _ => steps::<STEP_ROWS>(left, x, to),
+                    1 => steps::<1>(left, row, x, to),
+                    2 => steps::<2>(left, row, x, to),
+                    3 => steps::<3>(left, row, x, to),
+                    _ => steps::<STEP_ROWS>(left, row, x, to),
                 }
             }
         }
@@ -244,8 +266,9 @@ pub(crate) unsafe fn run_steps(
 /// As for [`run_steps`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn steps<const R: usize>(
-    (left, rank, row): (&[u32], usize, usize),
-    (x, stride): (*const bf16, usize),
+    left: PackedLeft<'_>,
+    row: usize,
+    TokenRows { first: x, stride }: TokenRows<bf16>,
     to: &mut [f32],
 ) {
     assert!(
@@ -253,7 +276,7 @@ unsafe fn steps<const R: usize>(
         "sums of the rows"
     );
     let mut sums = [[_mm256_setzero_ps(); 2]; R];
-    for (step, words) in left.chunks_exact(rank).enumerate() {
+    for (step, words) in left.words.chunks_exact(left.rank).enumerate() {
         let words = &words[row..row + R];
         let first = x.wrapping_add(2 * step * stride);
         let second = first.wrapping_add(stride);
@@ -288,7 +311,7 @@ unsafe fn steps<const R: usize>(
 /// AVX2, and `8 * V` words.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-unsafe fn line<const V: usize>(b: (*const u32, PanelLayout)) -> [__m256i; V] {
+unsafe fn line<const V: usize>(b: PanelWords) -> [__m256i; V] {
     let mut words = [_mm256_setzero_si256(); V];
     for (v, words) in words.iter_mut().enumerate() {
         // SAFETY: as the caller promises.
@@ -299,7 +322,7 @@ unsafe fn line<const V: usize>(b: (*const u32, PanelLayout)) -> [__m256i; V] {
 
 /// Where register `v` of a panel's line lies.
 #[inline(always)]
-fn place((b, layout): (*const u32, PanelLayout), v: usize) -> *const __m256i {
+fn place(PanelWords { words: b, layout }: PanelWords, v: usize) -> *const __m256i {
     let half = b.wrapping_add(v * LANES / WIDTH * layout.half);
     half.wrapping_add(v * LANES % WIDTH).cast()
 }

@@ -7,8 +7,9 @@
 
 use std::ops::Range;
 
+use super::layout::PanelWords;
 use super::panels::{COLUMNS, HALF};
-use super::tall::TOKENS_AHEAD;
+use super::tall::{PackedLeft, TOKENS_AHEAD, TokenRows};
 use super::tile::{NextLines, ROWS, TileJob, TileOutput};
 use crate::cpu::isa::Isa;
 use crate::cpu::scratch::with_scratch;
@@ -108,7 +109,7 @@ unsafe fn sum<T: Tile>(jobs: &[TileJob<f32>], sums: &mut [f32]) {
             let sums = sums.chunks_exact_mut(ROWS * COLUMNS);
             for (job, sums) in jobs.iter().zip(sums) {
                 // SAFETY: as the caller promises.
-                unsafe { run_part::<T>(job, &part, (sums, column), &mut next) };
+                unsafe { run_part::<T>(job, &part, sums, column, &mut next) };
             }
             adds = true;
         }
@@ -130,7 +131,8 @@ fn parts(words: usize) -> impl Iterator<Item = Range<usize>> {
 unsafe fn run_part<T: Tile>(
     job: &TileJob<f32>,
     part: &Part,
-    (sums, column): (&mut [f32], usize),
+    sums: &mut [f32],
+    column: usize,
     next: &mut NextLines,
 ) {
     let TileOutput::F32(to) = job.output else {
@@ -175,7 +177,10 @@ unsafe fn run_part<T: Tile>(
             c_row_stride,
             c_is_far: part.ends,
             next: next.share(
-                (lines, term.layout),
+                PanelWords {
+                    words: lines,
+                    layout: term.layout,
+                },
                 part.depths.len(),
                 T::COLUMNS == COLUMNS,
             ),
@@ -197,17 +202,17 @@ unsafe fn run_part<T: Tile>(
 /// # Safety
 ///
 /// As for [`super::operand::Operand::run_steps`].
-pub(super) unsafe fn run_steps(left: (&[u32], usize), x: (*const f32, usize), sums: &mut [f32]) {
+pub(super) unsafe fn run_steps(left: PackedLeft<'_>, x: TokenRows<f32>, sums: &mut [f32]) {
     // SAFETY: the instruction set was detected; the rest is the caller's promise.
-    unsafe { with_tile!([left.1, COLUMNS], steps(left, x, sums)) }
+    unsafe { with_tile!([left.rank, COLUMNS], steps(left, x, sums)) }
 }
 
 /// # Safety
 ///
 /// As for [`run_steps`], and the CPU has the instructions of `T`.
 unsafe fn steps<T: Tile>(
-    (left, rank): (&[u32], usize),
-    (x, stride): (*const f32, usize),
+    PackedLeft { words: left, rank }: PackedLeft<'_>,
+    TokenRows { first: x, stride }: TokenRows<f32>,
     sums: &mut [f32],
 ) {
     assert_eq!(sums.len(), rank * COLUMNS, "sums of every row");

@@ -4,7 +4,7 @@
 //! gradient needs them, some thousandths of what the product takes: a second copy that stays would
 //! take the memory in which a third of all blocks can keep their activations.
 
-use super::layout::PanelLayout;
+use super::layout::{PanelWords, PanelWordsMut};
 use super::operand::Operand;
 use super::panels::COLUMNS;
 
@@ -14,8 +14,14 @@ use super::panels::COLUMNS;
 ///
 /// As for [`Operand::transpose_block`].
 pub(super) unsafe fn portable<T: Operand>(
-    (from, from_layout): (*const u32, PanelLayout),
-    (to, to_layout): (*mut u32, PanelLayout),
+    PanelWords {
+        words: from,
+        layout: from_layout,
+    }: PanelWords,
+    PanelWordsMut {
+        words: to,
+        layout: to_layout,
+    }: PanelWordsMut,
 ) {
     for line in 0..COLUMNS / T::DEPTHS {
         for column in 0..COLUMNS {
@@ -42,7 +48,7 @@ mod vectors {
         _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
     };
 
-    use super::{Operand, PanelLayout};
+    use super::{Operand, PanelWords, PanelWordsMut};
     use crate::cpu::tile_avx512::transposed_16;
 
     /// 16 words of 16 lines from a line and a column on, transposed.
@@ -51,7 +57,13 @@ mod vectors {
     ///
     /// AVX-512F, and 16 lines at `from`.
     #[target_feature(enable = "avx512f")]
-    unsafe fn columns((from, layout): (*const u32, PanelLayout), at: [usize; 2]) -> [__m512; 16] {
+    unsafe fn columns(
+        PanelWords {
+            words: from,
+            layout,
+        }: PanelWords,
+        at: [usize; 2],
+    ) -> [__m512; 16] {
         let [first_line, column] = at;
         let mut rows = [_mm512_setzero_ps(); 16];
         for (line, row) in rows.iter_mut().enumerate() {
@@ -66,10 +78,7 @@ mod vectors {
     ///
     /// AVX-512F, and as for [`Operand::transpose_block`].
     #[target_feature(enable = "avx512f")]
-    pub(in super::super) unsafe fn avx512<T: Operand>(
-        from: (*const u32, PanelLayout),
-        to: (*mut u32, PanelLayout),
-    ) {
+    pub(in super::super) unsafe fn avx512<T: Operand>(from: PanelWords, to: PanelWordsMut) {
         // SAFETY: as the caller promises.
         unsafe {
             match T::DEPTHS {
@@ -83,7 +92,7 @@ mod vectors {
     ///
     /// As for [`avx512`], with 32 lines.
     #[target_feature(enable = "avx512f")]
-    unsafe fn words(from: (*const u32, PanelLayout), (to, layout): (*mut u32, PanelLayout)) {
+    unsafe fn words(from: PanelWords, PanelWordsMut { words: to, layout }: PanelWordsMut) {
         for depths in [0, 16] {
             for outputs in [0, 16] {
                 // SAFETY: as the caller promises.
@@ -102,7 +111,7 @@ mod vectors {
     ///
     /// As for [`avx512`], with 16 lines of pairs of 16 bits.
     #[target_feature(enable = "avx512f")]
-    unsafe fn pairs(from: (*const u32, PanelLayout), (to, layout): (*mut u32, PanelLayout)) {
+    unsafe fn pairs(from: PanelWords, PanelWordsMut { words: to, layout }: PanelWordsMut) {
         let low_half = _mm512_set1_epi32(0xffff);
         let high_half = _mm512_set1_epi32(0xffff_0000_u32 as i32);
         let first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
@@ -137,7 +146,8 @@ mod vectors {
 mod tests {
     use burn::tensor::bf16;
 
-    use super::{COLUMNS, Operand, PanelLayout, portable};
+    use super::super::layout::PanelLayout;
+    use super::{COLUMNS, Operand, PanelWords, PanelWordsMut, portable};
 
     fn assert_transposed<T: Operand + std::fmt::Debug>(number: impl Fn(usize) -> T) {
         let lines = COLUMNS / T::DEPTHS;
@@ -152,9 +162,24 @@ mod tests {
         let [mut plain, mut best] = [0, 1].map(|_| vec![0u32; from.len()]);
         // SAFETY: all have a block of lines.
         unsafe {
-            let from = (from.as_ptr(), layouts[0]);
-            portable::<T>(from, (plain.as_mut_ptr(), layouts[1]));
-            T::transpose_block(from, (best.as_mut_ptr(), layouts[1]));
+            let from = PanelWords {
+                words: from.as_ptr(),
+                layout: layouts[0],
+            };
+            portable::<T>(
+                from,
+                PanelWordsMut {
+                    words: plain.as_mut_ptr(),
+                    layout: layouts[1],
+                },
+            );
+            T::transpose_block(
+                from,
+                PanelWordsMut {
+                    words: best.as_mut_ptr(),
+                    layout: layouts[1],
+                },
+            );
         }
         assert_eq!(plain, best);
         for (line, column) in places {

@@ -86,7 +86,7 @@ impl Evaluation {
     }
 
     pub(super) fn samples(&self, rows: &HashMap<&str, &Row>) -> Vec<SampleView> {
-        ranked_samples((self.suite, &self.label), &self.predictions, rows)
+        ranked_samples(self.suite, &self.label, &self.predictions, rows)
     }
 
     /// The files of the rows that `known` lacks; other suites keep prompts and golds themselves.

@@ -116,12 +116,13 @@ impl MiniLm {
     /// If `flat` has not as many elements as `layout`, or that is another encoder's: a bug of the
     /// caller.
     pub fn new(
-        (config, head): (&MiniLmConfig, EmbeddingHead),
+        config: &MiniLmConfig,
+        head: EmbeddingHead,
         layout: &ParameterLayout,
         flat: &Tensor<1>,
         dtype: ComputeDtype,
     ) -> Self {
-        Self::of_pieces((config, head), &cut(layout, flat), dtype)
+        Self::of_pieces(config, head, &cut(layout, flat), dtype)
     }
 
     /// An encoder of the pieces of a layout, in its order; they may be under autodiff.
@@ -130,7 +131,8 @@ impl MiniLm {
     ///
     /// If there are fewer pieces than the encoder uses: a bug of the caller.
     pub fn of_pieces(
-        (config, head): (&MiniLmConfig, EmbeddingHead),
+        config: &MiniLmConfig,
+        head: EmbeddingHead,
         pieces: &[Tensor<2>],
         dtype: ComputeDtype,
     ) -> Self {

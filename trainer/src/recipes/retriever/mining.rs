@@ -9,7 +9,8 @@ use crate::encoder::{MiniLmEncoder, TextIds};
 /// are those of the set's queries and documents.
 pub fn hardest_negatives(
     set: &PairSet,
-    (queries, documents): (&TextIds, &TextIds),
+    queries: &TextIds,
+    documents: &TextIds,
     encoder: &MiniLmEncoder,
     n: usize,
 ) -> Vec<Vec<usize>> {

@@ -57,7 +57,7 @@ pub fn train(
         .ok_or_else(|| Error::Usage("the config trains no retriever".to_string()))?;
     let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
     let start = starting_checkpoint(config, &run_dir, resume)?;
-    let mut retriever = RetrieverRun::new((config, training), preparation, device)?;
+    let mut retriever = RetrieverRun::new(config, training, preparation, device)?;
     if let Some(checkpoint) = &start {
         files::read(&mut retriever, &checkpoint.path, device)?;
     }

@@ -84,18 +84,19 @@ impl<'a> RetrieverRun<'a> {
     ///
     /// Weights that are missing, damaged or another encoder's.
     pub fn new(
-        (config, training): (&Config, &RetrieverConfig),
+        config: &Config,
+        training: &RetrieverConfig,
         preparation: &'a RetrieverPreparation,
         device: &Device,
     ) -> Result<Self, Error> {
         let files = &preparation.files;
         let dtype = settings::compute_dtype(training.compute_dtype, device)?;
-        let shape = (files.config.clone(), files.compared_head());
-        let mut encoder = Encoder::new(shape, dtype);
+        let mut encoder = Encoder::new(files.config.clone(), files.compared_head(), dtype);
         let mut parameters = files.parameters(&files.dir, device)?;
         if let Some(lora) = &training.lora {
-            let shape = (lora.r, lora.lora_alpha, &lora.target_modules[..]);
-            let lora = RetrieverLora::new(&encoder.layout, parameters, shape)?;
+            let layout = &encoder.layout;
+            let (r, alpha, targets) = (lora.r, lora.lora_alpha, &lora.target_modules[..]);
+            let lora = RetrieverLora::new(layout, parameters, r, alpha, targets)?;
             parameters = lora.initial(config.train.seed, device);
             encoder.trained = Trained::Lora(Box::new(lora));
         }
@@ -170,7 +171,8 @@ impl<'a> RetrieverRun<'a> {
         let sentences = preparation.sentences(&batch);
         let found = self.encoder.gradient(
             &self.parameters,
-            (&sentences, &batch),
+            &sentences,
+            &batch,
             &self.loss,
             self.mini_batch_size,
         )?;
@@ -278,8 +280,10 @@ impl<'a> RetrieverRun<'a> {
         if self.hard_negatives == 0 || self.state.mined_epoch == Some(epoch) {
             return;
         }
-        let (set, ids) = (&self.preparation.set, self.preparation.ids());
-        self.state.mined = hardest_negatives(set, ids, &self.present(), self.hard_negatives);
+        let set = &self.preparation.set;
+        let (queries, documents) = self.preparation.ids();
+        let (encoder, n) = (self.present(), self.hard_negatives);
+        self.state.mined = hardest_negatives(set, queries, documents, &encoder, n);
         self.state.mined_epoch = Some(epoch);
     }
 }

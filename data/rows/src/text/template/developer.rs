@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use minijinja::Value;
 
+use super::values::MessageValues;
 use super::{ChatTemplate, GenerationPrompt};
 use crate::text::conversation::{Conversation, Message, Role};
 
@@ -45,7 +46,10 @@ impl ChatTemplate {
             message(Role::User.as_str(), QUESTION),
         ];
         let nothing = Conversation::new(vec![Message::new(Role::User, QUESTION)]);
-        let given = (Value::from(messages), ["", ""]);
+        let given = MessageValues {
+            messages: Value::from(messages),
+            generation_marks: ["", ""],
+        };
         self.execute(&nothing, given, GenerationPrompt::Omit).ok()
     }
 

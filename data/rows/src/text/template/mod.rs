@@ -39,7 +39,7 @@ use time::OffsetDateTime;
 
 use self::locate::Located;
 use self::python::{Clock, NotCompiled, Program};
-use self::values::MessageWriter;
+use self::values::{MessageValues, MessageWriter};
 use super::conversation::{Conversation, Message, Role};
 use super::error::DataError;
 
@@ -269,7 +269,7 @@ impl ChatTemplate {
     fn execute(
         &self,
         conversation: &Conversation,
-        messages: (Value, [&'static str; 2]),
+        messages: MessageValues,
         generation_prompt: GenerationPrompt,
     ) -> Result<String, DataError> {
         self.execute_thinking(conversation, messages, generation_prompt, Thinking::AsGiven)
@@ -278,7 +278,10 @@ impl ChatTemplate {
     fn execute_thinking(
         &self,
         conversation: &Conversation,
-        (messages, generation_marks): (Value, [&'static str; 2]),
+        MessageValues {
+            messages,
+            generation_marks,
+        }: MessageValues,
         generation_prompt: GenerationPrompt,
         thinking: Thinking,
     ) -> Result<String, DataError> {

@@ -49,6 +49,13 @@ pub(super) struct MessageWriter {
     table: MarkTable,
 }
 
+/// The messages as a template sees them.
+pub(super) struct MessageValues {
+    pub(super) messages: Value,
+    /// What the generation tags print.
+    pub(super) generation_marks: [&'static str; 2],
+}
+
 impl MessageWriter {
     pub(super) fn plain() -> Self {
         Self {
@@ -70,7 +77,7 @@ impl MessageWriter {
     }
 
     /// The messages, and what the generation tags print.
-    pub(super) fn messages(&mut self, messages: &[Message]) -> (Value, [&'static str; 2]) {
+    pub(super) fn messages(&mut self, messages: &[Message]) -> MessageValues {
         let values: Vec<Value> = messages
             .iter()
             .enumerate()
@@ -80,7 +87,10 @@ impl MessageWriter {
             Some(_) => marks::GENERATION,
             None => ["", ""],
         };
-        (Value::from(values), generation)
+        MessageValues {
+            messages: Value::from(values),
+            generation_marks: generation,
+        }
     }
 
     fn message(&mut self, message_idx: usize, message: &Message) -> Value {
