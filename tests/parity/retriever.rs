@@ -89,7 +89,7 @@ fn whole(ids: &[Vec<u32>]) -> Vec<Sentence<'_>> {
 fn open(dir: &std::path::Path, dtype: ComputeDtype) -> (EncoderFiles, Encoder, Tensor<1>) {
     let files = EncoderFiles::open(dir, &EncoderOptions::default()).unwrap();
     assert_eq!(files.compared_head(), EmbeddingHead::MEAN);
-    let encoder = Encoder::new((files.config.clone(), EmbeddingHead::MEAN), dtype);
+    let encoder = Encoder::new(files.config.clone(), EmbeddingHead::MEAN, dtype);
     let flat = files.parameters(dir, &test_device()).unwrap();
     (files, encoder, flat)
 }
@@ -145,7 +145,7 @@ fn losses_and_gradients_agree_with_sentence_transformers() {
         };
         for &size in mini_batches {
             let found = encoder
-                .gradient(&flat, (&ours.sentences(), &ours.batch), &ours.loss, size)
+                .gradient(&flat, &ours.sentences(), &ours.batch, &ours.loss, size)
                 .unwrap();
             let loss = expected[name]["loss"].as_f64().unwrap();
             let bound = Quantity::StepLoss.bound();
@@ -202,7 +202,7 @@ fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
             format!("{a} in {b} {i}"),
             format!("{b} of {a} number {i} {a}"),
         );
-        set.push(i.to_string(), (&texts.0, &texts.1), &[]).unwrap();
+        set.push(i.to_string(), &texts.0, &texts.1, &[]).unwrap();
     }
     let batch = PairBatch::new(&set, &(0..64).collect::<Vec<_>>(), &[]);
     let queries = files.token_ids(Role::Query, set.queries()).unwrap();
@@ -217,7 +217,7 @@ fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
     };
     let [whole, parts] = [usize::MAX, 8].map(|size| {
         encoder
-            .gradient(&flat, (&sentences, &batch), &loss, size)
+            .gradient(&flat, &sentences, &batch, &loss, size)
             .unwrap()
     });
     let off = (whole.loss - parts.loss).abs() / (1.0 + whole.loss);
@@ -232,16 +232,14 @@ fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
 fn factors_have_the_gradient_of_the_matrices_that_they_change() {
     let (_, mut encoder, base) = open(&fixture("retriever/model"), ComputeDtype::F32);
     let targets = ["query", "value", "intermediate.dense"].map(str::to_owned);
-    let shape = (3, 6.0, &targets[..]);
-    let lora = RetrieverLora::new(&encoder.layout, base, shape).unwrap();
+    let lora = RetrieverLora::new(&encoder.layout, base, 3, 6.0, &targets).unwrap();
     let start = lora.initial(7, &test_device());
     assert_eq!(lora.maps.len(), 6, "three of each of two blocks");
     encoder.trained = Trained::Lora(Box::new(lora));
     let case = Case::new(&json("retriever/cases.json")["cases"][0]);
     let run = |flat: &Tensor<1>| {
-        let batch = (&case.sentences(), &case.batch);
         encoder
-            .gradient(flat, batch, &case.loss, usize::MAX)
+            .gradient(flat, &case.sentences(), &case.batch, &case.loss, usize::MAX)
             .unwrap()
     };
     // B is zero at the beginning, which would hide A's gradient.
@@ -351,7 +349,7 @@ fn gradients_of_minilm_agree_with_sentence_transformers() {
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         let (_, encoder, flat) = open(&model("all-minilm-l6-v2"), dtype);
         let found = encoder
-            .gradient(&flat, (&sentences, &batch), &LOSS, usize::MAX)
+            .gradient(&flat, &sentences, &batch, &LOSS, usize::MAX)
             .unwrap();
         let loss = case.record["loss"].as_f64().unwrap();
         let bound = Quantity::StepLoss.bound_in(dtype.dtype());
@@ -413,7 +411,7 @@ fn five_steps_of_minilm_agree_with_pytorch() {
         let pairs: Vec<usize> = (first..first + of_a_step).map(|i| i % n).collect();
         let (sentences, batch) = case.batch(&pairs);
         let found = encoder
-            .gradient(&flat, (&sentences, &batch), &LOSS, 5)
+            .gradient(&flat, &sentences, &batch, &LOSS, 5)
             .unwrap();
         let loss = step["loss"].as_f64().unwrap();
         assert!(
@@ -434,7 +432,7 @@ fn five_steps_of_minilm_agree_with_pytorch() {
         assert!((grad_norm / expected - 1.0).abs() < Quantity::StepNorm.bound());
         let (sentences, batch) = case.batch(&all);
         let after = encoder
-            .gradient(&flat, (&sentences, &batch), &LOSS, usize::MAX)
+            .gradient(&flat, &sentences, &batch, &LOSS, usize::MAX)
             .unwrap();
         let expected = step["loss_of_all_after"].as_f64().unwrap();
         assert!((after.loss - expected).abs() < Quantity::StepLoss.bound());

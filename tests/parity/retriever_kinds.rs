@@ -122,7 +122,8 @@ fn every_kind_of_folder_is_exported_as_it_was_read() {
         let device = test_device();
         let flat = files.parameters(folder.path(), &device).unwrap();
         let tensors = Encoder::new(
-            (files.config.clone(), files.compared_head()),
+            files.config.clone(),
+            files.compared_head(),
             ComputeDtype::F32,
         )
         .layout
@@ -181,7 +182,8 @@ fn losses_gradients_and_steps_of_every_kind_agree_with_sentence_transformers() {
         let folder = folder(case);
         let (files, _) = open(folder.path());
         let encoder = Encoder::new(
-            (files.config.clone(), files.compared_head()),
+            files.config.clone(),
+            files.compared_head(),
             ComputeDtype::F32,
         );
         let ids = |role, key: &str| files.token_ids(role, &texts(&record[key])).unwrap();

@@ -137,7 +137,11 @@ impl Chart {
                     .iter()
                     .map(|curve| DataLine {
                         run: curve.run,
-                        points: curve.points.iter().map(read_out).collect(),
+                        points: curve
+                            .points
+                            .iter()
+                            .map(|&(step, value)| read_out(step, value))
+                            .collect(),
                     })
                     .collect(),
             },
@@ -147,7 +151,7 @@ impl Chart {
 }
 
 /// With as many digits as anyone reads, so that the page stays small.
-fn read_out(&(step, value): &(f64, Option<f64>)) -> (u64, Option<f64>) {
+fn read_out(step: f64, value: Option<f64>) -> (u64, Option<f64>) {
     let rounded = |value: f64| format!("{value:.4e}").parse().ok();
     (step as u64, value.and_then(rounded))
 }

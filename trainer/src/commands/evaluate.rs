@@ -295,7 +295,7 @@ fn generated<R>(
             let base = BaseModel::of(config)?;
             base.warn_of_choices();
             args.target.check_used(config, &[BASE_MODEL])?;
-            let decoder = args.target.decoder((config, &base), "evaluating", device)?;
+            let decoder = args.target.decoder(config, &base, "evaluating", device)?;
             let generator = LocalGenerator {
                 decoder: &decoder,
                 base: &base,

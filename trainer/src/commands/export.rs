@@ -41,14 +41,14 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
         }
         ExportFormat::Gguf => {
             let (base, dtype) = (base()?, dtype(args.dtype, FloatDtype::F32));
-            check_base(&checkpoint, (&config, &base), false)?;
+            check_base(&checkpoint, &config, &base, false)?;
             export_gguf(&checkpoint, &base, dtype, output)?;
         }
         ExportFormat::Merged => {
             let dtype = dtype(args.dtype, FloatDtype::BF16);
             let shard = (args.max_shard_size * 1e9) as u64;
             let base = base()?;
-            check_base(&checkpoint, (&config, &base), true)?;
+            check_base(&checkpoint, &config, &base, true)?;
             export_merged(&checkpoint, &base, dtype, shard, output)?;
         }
         ExportFormat::SentenceTransformers => {
@@ -93,7 +93,8 @@ fn dtype(typed: Option<ExportDtype>, default: FloatDtype) -> FloatDtype {
 /// or their name where an adapter comes from elsewhere. With `whole`, every byte of the weights.
 fn check_base(
     checkpoint: &Path,
-    (config, base): (&Config, &BaseModel),
+    config: &Config,
+    base: &BaseModel,
     whole: bool,
 ) -> Result<(), Error> {
     if let Some(lock) = RunLock::of_checkpoint(checkpoint)? {

@@ -68,7 +68,7 @@ pub(super) fn run(args: &GenerateArgs, place: &Place) -> Result<(), Error> {
     let base = BaseModel::of(&config)?;
     base.warn_of_choices();
     let options = GenerationOptions::of(&config, &base.stop_ids);
-    let all = asked(args, (&config, &base), &device)?;
+    let all = asked(args, &config, &base, &device)?;
     must_fit(
         all.iter().map(|asked| &asked.prompt),
         options.max_new_tokens,
@@ -79,7 +79,7 @@ pub(super) fn run(args: &GenerateArgs, place: &Place) -> Result<(), Error> {
     }
     let decoder = args
         .target
-        .decoder((&config, &base), "writing with", &device)?;
+        .decoder(&config, &base, "writing with", &device)?;
     let generator = Generator::Local(LocalGenerator {
         decoder: &decoder,
         base: &base,
@@ -105,11 +105,12 @@ fn is_kept(output: &Path) -> bool {
 /// What the model is asked, from the one source that the command line names.
 fn asked(
     args: &GenerateArgs,
-    (config, base): (&Config, &BaseModel),
+    config: &Config,
+    base: &BaseModel,
     device: &Device,
 ) -> Result<Vec<Asked>, Error> {
     match (&args.message, &args.prompt) {
-        (Some(message), _) => Ok(vec![question(args, message, (config, base))?]),
+        (Some(message), _) => Ok(vec![question(args, message, config, base)?]),
         (None, Some(text)) => {
             let prompt = AskedPrompt::of_text("--prompt", text, &base.tokenizer)?;
             let end = vec![("prompt", text.clone())];
@@ -122,7 +123,8 @@ fn asked(
 fn question(
     args: &GenerateArgs,
     message: &str,
-    (config, base): (&Config, &BaseModel),
+    config: &Config,
+    base: &BaseModel,
 ) -> Result<Asked, Error> {
     const ID: &str = "--message";
     let system = args.system.iter();

@@ -97,7 +97,12 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         ))?;
     }
     let paint = paint(std::io::stdout().is_terminal());
-    let text: String = row.tokens.iter().zip(row.pieces()).map(paint).collect();
+    let text: String = row
+        .tokens
+        .iter()
+        .zip(row.pieces())
+        .map(|(token, text)| paint(token, text))
+        .collect();
     say(&format!("{text}\n"))?;
     for note in row.turns.iter().filter_map(|turn| note(row, turn)) {
         say(&note)?;
@@ -149,8 +154,8 @@ fn note(row: &InspectedRow, turn: &InspectedTurn) -> Option<String> {
 }
 
 /// Colours on a terminal; brackets around what is learned elsewhere.
-fn paint(is_terminal: bool) -> fn((&InspectedToken, &str)) -> String {
-    fn coloured((token, text): (&InspectedToken, &str)) -> String {
+fn paint(is_terminal: bool) -> fn(&InspectedToken, &str) -> String {
+    fn coloured(token: &InspectedToken, text: &str) -> String {
         let code = match (token.weight, token.straddles) {
             (_, true) => "33",
             (0.0, _) => "90",
@@ -159,7 +164,7 @@ fn paint(is_terminal: bool) -> fn((&InspectedToken, &str)) -> String {
         };
         format!("\x1b[{code}m{text}\x1b[0m")
     }
-    fn plain((token, text): (&InspectedToken, &str)) -> String {
+    fn plain(token: &InspectedToken, text: &str) -> String {
         match token.weight {
             0.0 => text.to_owned(),
             1.0 => format!("[{text}]"),

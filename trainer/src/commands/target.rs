@@ -102,7 +102,8 @@ impl TargetArgs {
     /// As [`Self::checkpoint_dir`] and [`attach`], or weights that cannot be read.
     pub(super) fn decoder(
         &self,
-        (config, base): (&Config, &BaseModel),
+        config: &Config,
+        base: &BaseModel,
         doing: &str,
         device: &Device,
     ) -> Result<Decoder, Error> {

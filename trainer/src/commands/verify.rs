@@ -46,14 +46,14 @@ pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
         lock.check_used(&config, used, &checkpoint)?;
     }
     if let Some(path) = &args.embeddings {
-        embeddings(&config, &checkpoint, (path, args.rows), &device)?;
+        embeddings(&config, &checkpoint, path, args.rows, &device)?;
     }
     if let Some(path) = &args.logits {
-        logits(&config, &checkpoint, (path, args.rows), &device)?;
+        logits(&config, &checkpoint, path, args.rows, &device)?;
     }
     match (args.against, &args.export) {
         (Some(reader), Some(export)) => {
-            against(&config, &checkpoint, (reader, export, args.rows), &device)
+            against(&config, &checkpoint, reader, export, args.rows, &device)
         }
         _ => Ok(()),
     }
@@ -102,7 +102,9 @@ fn mend(reader: Reader) -> &'static str {
 fn against(
     config: &Config,
     checkpoint: &Path,
-    (reader, export, n_rows): (Reader, &Path, usize),
+    reader: Reader,
+    export: &Path,
+    n_rows: usize,
     device: &Device,
 ) -> Result<(), Error> {
     let model = &config.language_model()?.model_name_or_path;
@@ -233,7 +235,8 @@ fn logits_of(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
 fn embeddings(
     config: &Config,
     checkpoint: &Path,
-    (path, rows): (&Path, usize),
+    path: &Path,
+    rows: usize,
     device: &Device,
 ) -> Result<(), Error> {
     let encoder = files::encoder(config, checkpoint, device)?.ok_or_else(|| {
@@ -266,7 +269,8 @@ fn embeddings(
 fn logits(
     config: &Config,
     checkpoint: &Path,
-    (path, rows): (&Path, usize),
+    path: &Path,
+    rows: usize,
     device: &Device,
 ) -> Result<(), Error> {
     let model = &config.language_model()?.model_name_or_path;

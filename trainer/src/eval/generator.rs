@@ -239,13 +239,14 @@ impl Generator<'_> {
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Completion>>, Error> {
         let keys: Vec<&str> = prompts.iter().map(|prompt| prompt.id).collect();
-        self.write_kept((prompts, &keys), journal, watch)
+        self.write_kept(prompts, &keys, journal, watch)
     }
 
     /// [`Self::write`] of prompts that the journal has under names of their own.
     fn write_kept<K: AsRef<str>>(
         &self,
-        (prompts, keys): (&[GenerationRequest<'_>], &[K]),
+        prompts: &[GenerationRequest<'_>],
+        keys: &[K],
         mut journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Completion>>, Error> {
@@ -258,7 +259,7 @@ impl Generator<'_> {
             None => Ok(()),
         };
         let new = match self {
-            Generator::Local(model) => model.write((&pending, &left), watch, &mut finished)?,
+            Generator::Local(model) => model.write(&pending, &left, watch, &mut finished)?,
             Generator::Endpoint(endpoint) => {
                 if texts
                     .iter()
@@ -315,7 +316,8 @@ impl Rounds {
     pub fn write(
         &mut self,
         generator: &Generator<'_>,
-        (prompts, n_done): (&[GenerationRequest<'_>], usize),
+        prompts: &[GenerationRequest<'_>],
+        n_done: usize,
         journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Completion>>, Error> {
@@ -326,7 +328,7 @@ impl Rounds {
         };
         let keys: Vec<String> = prompts.iter().map(key).collect();
         let mut n_tokens = self.n_tokens;
-        let texts = generator.write_kept((prompts, &keys), journal, &mut |progress| {
+        let texts = generator.write_kept(prompts, &keys, journal, &mut |progress| {
             n_tokens = self.n_tokens + progress.n_tokens;
             watch(GenerationProgress {
                 n_done,
@@ -343,7 +345,8 @@ impl Rounds {
 impl LocalGenerator<'_> {
     fn write(
         &self,
-        (prompts, places): (&[GenerationRequest<'_>], &[usize]),
+        prompts: &[GenerationRequest<'_>],
+        places: &[usize],
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
         finished: &mut dyn FnMut(usize, &Completion) -> Result<(), Error>,
     ) -> Result<Option<Vec<Completion>>, Error> {

@@ -111,9 +111,9 @@ pub fn eval_rows(
     report: &mut ReadingReport,
 ) -> Result<Vec<Row>, Error> {
     let limit = config.eval.max_samples.unwrap_or(usize::MAX);
-    let files = (config.data.eval.as_slice(), device);
+    let files = config.data.eval.as_slice();
     let mut has_more = false;
-    let rows = with_rows(config, files, report, |rows| {
+    let rows = with_rows(config, files, device, report, |rows| {
         let first = all_rows((&mut *rows).take(limit))?;
         has_more = rows.next().is_some();
         Ok(first)

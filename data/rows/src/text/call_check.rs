@@ -50,7 +50,11 @@ impl CallCheck {
         else {
             return Ok(());
         };
-        let tools: Vec<Tool<'_>> = given.iter().enumerate().filter_map(tool).collect();
+        let tools: Vec<Tool<'_>> = given
+            .iter()
+            .enumerate()
+            .filter_map(|(idx, value)| tool(idx, value))
+            .collect();
         for (message_idx, message) in conversation.messages.iter().enumerate() {
             for (call_idx, call) in message.tool_calls.iter().enumerate() {
                 let field = format!("{}[{call_idx}]", calls_of(message_idx));
@@ -113,7 +117,7 @@ impl CallCheck {
 }
 
 /// A tool whose name can be read.
-fn tool((idx, value): (usize, &Value)) -> Option<Tool<'_>> {
+fn tool(idx: usize, value: &Value) -> Option<Tool<'_>> {
     let (function, field) = match value.get("function") {
         Some(function) => (function, format!("tools[{idx}].function.parameters")),
         None => (value, format!("tools[{idx}].parameters")),

@@ -93,7 +93,7 @@ pub(super) trait AgentBenchmark: Debug {
         means: Means<'_>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Outcome>>, Error> {
-        loops.run((self.catalogue(), self.tasks()), means, watch)
+        loops.run(self.catalogue(), self.tasks(), means, watch)
     }
 
     /// Scores outcomes that are in the order of the queries, with the judge's verdicts if there
@@ -200,7 +200,8 @@ impl AgentLoops {
     /// A prompt that the template refuses, or a journal that cannot be written.
     pub(super) fn run(
         &self,
-        (catalogue, tasks): (&ApiCatalogue, &[AgentTask]),
+        catalogue: &ApiCatalogue,
+        tasks: &[AgentTask],
         means: Means<'_>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Outcome>>, Error> {
@@ -230,9 +231,13 @@ impl AgentLoops {
                 n_done: agents.iter().filter(|agent| agent.is_done()).count(),
                 n_total: tasks.len(),
             };
-            let state = (agents.as_mut_slice(), seconds.as_mut_slice());
-            let served = (tasks, &self.index, &mut serving);
-            if !calls.serve(served, state, journal.as_deref_mut())? {
+            let loops = Loops {
+                tasks,
+                index: &self.index,
+                agents: &mut agents,
+                seconds: &mut seconds,
+            };
+            if !calls.serve(loops, &mut serving, journal.as_deref_mut())? {
                 return Ok(None);
             }
             self.stop_late(&mut agents, &seconds);
@@ -253,9 +258,9 @@ impl AgentLoops {
                 })
                 .collect();
             let started = Instant::now();
-            let round = (prompts.as_slice(), n_done);
-            let Some(texts) = rounds.write(&generator, round, journal.as_deref_mut(), watch)?
-            else {
+            let texts =
+                rounds.write(&generator, &prompts, n_done, journal.as_deref_mut(), watch)?;
+            let Some(texts) = texts else {
                 return Ok(None);
             };
             // What is generated together is shared by those that it is for.
@@ -322,10 +327,16 @@ impl Calls<'_> {
     /// was ended before.
     fn serve(
         &mut self,
-        (tasks, index, serving): (&[AgentTask], &DocumentIndex, &mut Serving<'_>),
-        (agents, seconds): (&mut [Agent<'_>], &mut [f64]),
+        loops: Loops<'_, '_>,
+        serving: &mut Serving<'_>,
         mut journal: Option<&mut Journal>,
     ) -> Result<bool, Error> {
+        let Loops {
+            tasks,
+            index,
+            agents,
+            seconds,
+        } = loops;
         loop {
             let mut asked: Vec<(usize, String, usize)> = Vec::new();
             let mut served = false;
@@ -405,6 +416,15 @@ impl Calls<'_> {
         journal.add(&key, &kept)?;
         Ok(Some(result))
     }
+}
+
+/// The loops of a suite, and what they share.
+struct Loops<'a, 'c> {
+    tasks: &'a [AgentTask],
+    index: &'a DocumentIndex,
+    agents: &'a mut [Agent<'c>],
+    /// What each loop has taken.
+    seconds: &'a mut [f64],
 }
 
 /// A call that a loop wants to have made.

@@ -188,7 +188,7 @@ impl AgentBenchmark for ApiBankBenchmark {
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Outcome>>, Error> {
         if self.steps.is_empty() {
-            return loops.run((&self.catalogue, &self.tasks), means, watch);
+            return loops.run(&self.catalogue, &self.tasks, means, watch);
         }
         let Means {
             generator,

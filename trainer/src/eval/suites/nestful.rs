@@ -288,8 +288,14 @@ impl NestfulSuite {
             });
             let asked: Vec<GenerationRequest<'_>> = asked.collect();
             let n_done = loops.iter().filter(|one| one.is_done()).count();
-            let round = (asked.as_slice(), n_done);
-            let Some(texts) = rounds.write(generator, round, journal.as_deref_mut(), watch)? else {
+            let texts = rounds.write(
+                generator,
+                asked.as_slice(),
+                n_done,
+                journal.as_deref_mut(),
+                watch,
+            )?;
+            let Some(texts) = texts else {
                 return Ok(None);
             };
             for ((i, ..), written) in wanted.iter().zip(texts) {
