@@ -388,11 +388,12 @@ fn a_report_shows_further_evaluations_with_their_worst_sample_first() {
         "<span>plain</span>",
         "<span>constrained</span>",
         "breaks json: ",
-        "ranked by <span>mean of schema and content.f</span> <b>0.000</b>",
+        "ranked by <span>mean of schema validity and content similarity</span> <b>0.000</b>",
     ] {
         assert!(page.contains(part), "{part} is not in the page");
     }
     // The row that is no JSON in one of them is before the row that is right in both.
+    let (_, page) = page.split_once("id=\"samples\"").expect("worst samples");
     let at = |id: &str| page.find(&format!("<h3><code>{id}</code></h3>"));
     let (worst, right) = (at("test.jsonl:2").unwrap(), at("test.jsonl:1").unwrap());
     assert!(worst < right);

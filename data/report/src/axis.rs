@@ -1,4 +1,4 @@
-//! A range of values to an axis with ticks at round numbers.
+//! Makes an axis of a range of values, with ticks at round numbers.
 
 use super::number::tick_labels;
 

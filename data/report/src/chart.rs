@@ -1,4 +1,4 @@
-//! Curves of one quantity to the geometry of a drawing.
+//! Computes the geometry of a drawing of one quantity's curves.
 //!
 //! Places are shares of the drawing in per cent, and lines are in units of a box that is stretched
 //! over it: so a chart fits any width while its labels keep their size.
@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::axis::Axis;
 use super::number;
+use super::series::Points;
 
 /// Width of the box that paths are drawn in.
 const WIDTH: f64 = 1000.0;
@@ -31,7 +32,9 @@ pub(super) struct Curve {
     /// Position of the run.
     pub(super) run: usize,
     /// Rising steps with their values; at least one value.
-    pub(super) points: Vec<(f64, Option<f64>)>,
+    pub(super) points: Points,
+    /// The same, smoothed; empty where it is not.
+    pub(super) smoothed: Points,
     /// Step of the selected checkpoint.
     pub(super) best_step: Option<u64>,
 }
@@ -64,6 +67,8 @@ struct Line {
     run: usize,
     /// The line, broken where there is no value.
     path: String,
+    /// The smoothed line, if there is one.
+    smooth: String,
     /// Points of no length, which round line ends make into dots.
     dots: String,
     /// Place of the last value, in per cent.
@@ -148,6 +153,11 @@ impl Chart {
             lines,
         })
     }
+
+    /// Whether a line is drawn smoothed.
+    pub(super) fn has_smoothed(&self) -> bool {
+        self.lines.iter().any(|line| !line.smooth.is_empty())
+    }
 }
 
 /// With as many digits as anyone reads, so that the page stays small.
@@ -182,12 +192,13 @@ fn best(curve: &Curve, x: &Axis) -> Option<Best> {
     })
 }
 
-fn line(curve: &Curve, x: &Axis, y: &Axis) -> Option<Line> {
+/// A path through the points, broken where there is no value, and its dots: at each point of a
+/// curve of few, at lone ones of a longer one.
+fn path_and_dots(points: &[(f64, Option<f64>)], x: &Axis, y: &Axis) -> (String, String) {
     let place = |step: f64, value: f64| {
         let (across, down) = (x.share(step), 1.0 - y.share(value));
         format!("{:.1} {:.1}", WIDTH * across, HEIGHT * down)
     };
-    let points = &curve.points;
     let shows_all = points.len() <= MAX_DOTS;
     let (mut path, mut dots) = (String::new(), String::new());
     let has_value = |place: Option<usize>| {
@@ -197,14 +208,20 @@ fn line(curve: &Curve, x: &Axis, y: &Axis) -> Option<Line> {
     for (idx, (step, value)) in points.iter().enumerate() {
         let Some(value) = value else { continue };
         let at = place(*step, *value);
-        let goes_on = has_value(idx.checked_sub(1));
-        path.push_str(if goes_on { "L" } else { "M" });
+        let continues = has_value(idx.checked_sub(1));
+        path.push_str(if continues { "L" } else { "M" });
         path.push_str(&at);
-        if shows_all || !goes_on && !has_value(Some(idx + 1)) {
+        if shows_all || !continues && !has_value(Some(idx + 1)) {
             // Writing to a String cannot fail.
             let _ = write!(dots, "M{at}h0");
         }
     }
+    (path, dots)
+}
+
+fn line(curve: &Curve, x: &Axis, y: &Axis) -> Option<Line> {
+    let points = &curve.points;
+    let (path, dots) = path_and_dots(points, x, y);
     let all: Vec<(f64, f64)> = values(points).collect();
     let ((_, first), (last_step, last)) = (*all.first()?, *all.last()?);
     let extreme = |of: fn(f64, f64) -> f64| {
@@ -219,6 +236,7 @@ fn line(curve: &Curve, x: &Axis, y: &Axis) -> Option<Line> {
     Some(Line {
         run: curve.run,
         path,
+        smooth: path_and_dots(&curve.smoothed, x, y).0,
         dots,
         end_x: percent(x.share(last_step)),
         end_y: percent(1.0 - y.share(last)),
@@ -256,6 +274,7 @@ mod tests {
         Curve {
             run,
             points: points.to_vec(),
+            smoothed: Vec::new(),
             best_step: Some(50),
         }
     }

@@ -1,9 +1,10 @@
-//! The curves of all runs to charts under headings: training, retriever, and each suite.
+//! Groups the curves of all runs into charts under headings: training, retriever, each suite, rates.
 
 use serde::Serialize;
 
 use super::chart::{Chart, Curve, Heading};
 use super::error::ReportError;
+use super::names::metric_name;
 use super::run::ReportRun;
 use super::series::{PAIRS_PER_SEC, Series, TOKENS_PER_SEC, series};
 
@@ -16,17 +17,28 @@ pub(super) struct ChartGroup {
     charts: Vec<Chart>,
 }
 
+impl ChartGroup {
+    /// Whether any of its curves is drawn smoothed.
+    pub(super) fn has_smoothed(&self) -> bool {
+        self.charts.iter().any(Chart::has_smoothed)
+    }
+}
+
 /// Curves with titles of their own, in the order in which they are shown: key, title, unit.
-const KNOWN: [(&str, &str, &str); 9] = [
+const KNOWN: [(&str, &str, &str); 7] = [
     ("loss", "Training loss", "nats per token"),
     ("eval/loss", "Evaluation loss", "nats per token"),
     ("learning_rate", "Learning rate", ""),
     ("grad_norm", "Gradient norm", "before clipping"),
-    (TOKENS_PER_SEC, "Throughput", "tokens per second"),
     ("retriever/loss", "Training loss", "nats per pair"),
     ("retriever/learning_rate", "Learning rate", ""),
     ("retriever/grad_norm", "Gradient norm", "before clipping"),
-    (PAIRS_PER_SEC, "Throughput", "pairs per second"),
+];
+
+/// Rates, which stand behind all other curves.
+const RATES: [(&str, &str, &str); 2] = [
+    (TOKENS_PER_SEC, "Training", "tokens per second"),
+    (PAIRS_PER_SEC, "Retriever", "pairs per second"),
 ];
 
 /// All charts; two runs' curves of one name share theirs.
@@ -46,7 +58,7 @@ pub(super) fn chart_groups(runs: &[ReportRun]) -> Result<Vec<ChartGroup>, Report
         }
     }
     let rank = |name: &str| KNOWN.iter().position(|(known, ..)| *known == name);
-    names.sort_by_key(|name| rank(name).unwrap_or(KNOWN.len()));
+    names.sort_by_key(|name| (is_rate(name), rank(name).unwrap_or(KNOWN.len())));
     let mut groups: Vec<ChartGroup> = Vec::new();
     for (id, name) in names.into_iter().enumerate() {
         let place = place_of(name);
@@ -78,10 +90,24 @@ fn curves(runs: &[ReportRun], of_runs: &[Vec<Series>], name: &str) -> Vec<Curve>
         Some(Curve {
             run: idx,
             points: series.points.clone(),
+            smoothed: match is_smoothed(name) {
+                true => series.smoothed.clone(),
+                false => Vec::new(),
+            },
             best_step: run.best.as_ref().map(|best| best.step),
         })
     })
     .collect()
+}
+
+fn is_rate(name: &str) -> bool {
+    RATES.iter().any(|(rate, ..)| *rate == name)
+}
+
+/// Whether a curve is noisy from step to step; a schedule and the mean of an evaluation are not.
+fn is_smoothed(name: &str) -> bool {
+    let quantity = name.strip_prefix("retriever/").unwrap_or(name);
+    is_rate(name) || matches!(quantity, "loss" | "grad_norm")
 }
 
 /// Where a curve is shown, and how it is called there.
@@ -92,12 +118,14 @@ struct Place {
 }
 
 fn place_of(name: &str) -> Place {
-    let known = KNOWN.iter().find(|(known, ..)| *known == name);
+    let mut known = KNOWN.iter().chain(&RATES);
+    let known = known.find(|(known, ..)| *known == name);
     let suite = name
         .strip_prefix("eval/")
         .and_then(|rest| rest.split_once('.'));
     let (group, rest) = match suite {
         Some((suite, metric)) => (format!("Evaluation: {suite}"), metric),
+        None if is_rate(name) => ("Throughput".to_owned(), name),
         None => match name.strip_prefix("retriever/") {
             Some(rest) => ("Retriever".to_owned(), rest),
             None => ("Training".to_owned(), name),
@@ -105,7 +133,7 @@ fn place_of(name: &str) -> Place {
     };
     let (title, unit) = match known {
         Some((_, title, unit)) => ((*title).to_owned(), *unit),
-        None => (rest.to_owned(), ""),
+        None => (metric_name(rest), ""),
     };
     Place { group, title, unit }
 }
@@ -123,8 +151,9 @@ mod tests {
             metrics: vec![
                 json!({"step": 0, "eval/slot.mean": 0.1, "eval/goat.sa": 0.2}),
                 json!({"step": last, "grad_norm": 1.0, "loss": 0.5, "retriever/loss": 2.0,
-                       "mood": 3}),
+                       "good_mood": 3}),
             ],
+            timing: vec![json!({"step": 1, "seconds": 2.0, "tokens": 10})],
             ..ReportRun::default()
         };
         let groups = chart_groups(&[run("a", 10), run("b", 20)]).expect("lines with steps");
@@ -138,10 +167,14 @@ mod tests {
         assert_eq!(
             titles,
             [
-                ("Training", vec!["Training loss", "Gradient norm", "mood"]),
+                (
+                    "Training",
+                    vec!["Training loss", "Gradient norm", "good mood"]
+                ),
                 ("Retriever", vec!["Training loss"]),
                 ("Evaluation: slot", vec!["mean"]),
-                ("Evaluation: goat", vec!["sa"]),
+                ("Evaluation: goat", vec!["selection accuracy"]),
+                ("Throughput", vec!["Training"]),
             ]
         );
         let drawn = serde_json::to_value(&groups).expect("serialisable");

@@ -1,4 +1,4 @@
-//! What can keep runs from becoming a page.
+//! Says why there is no page.
 
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]

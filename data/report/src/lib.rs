@@ -1,4 +1,5 @@
-//! What a run left behind in, one HTML file out: curves, results, learned tokens and worst samples.
+//! Renders what a run left behind as one HTML file: base beside best, supervised tokens, curves,
+//! results and worst samples.
 //!
 //! The page needs no network and no other file: style, script and drawings are in it. All that
 //! comes from a run goes through the templates' escaping, so that a prediction stays text wherever
@@ -10,6 +11,7 @@ mod axis;
 mod chart;
 mod curves;
 mod error;
+mod names;
 mod number;
 mod page;
 mod predictions;

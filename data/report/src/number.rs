@@ -1,4 +1,4 @@
-//! Numbers, durations and sizes as a reader takes them in.
+//! Writes numbers, durations and sizes as people read them.
 
 /// Decimals that no number needs more of.
 const MAX_DECIMALS: usize = 12;

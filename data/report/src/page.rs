@@ -1,4 +1,4 @@
-//! Runs to the text of the page.
+//! Renders runs as the text of the page.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ use super::curves::{ChartGroup, chart_groups};
 use super::error::ReportError;
 use super::number::count;
 use super::preview::{Preview, previews};
-use super::results::{Suite, suites};
+use super::results::{Opening, Suite, openings, suites};
 use super::run::ReportRun;
 use super::samples::{Samples, samples};
 use super::shortened::{MAX_FILE, cell, shortened};
@@ -37,8 +37,11 @@ const SCRIPT: &str = include_str!("page/report.js");
 struct Page {
     title: String,
     runs: Vec<RunHead>,
+    openings: Vec<Opening>,
     tiles: Vec<Tile>,
     bests: Vec<BestStep>,
+    /// Whether any curve is drawn smoothed.
+    has_smoothed: bool,
     chart_groups: Vec<ChartGroup>,
     suites: Vec<Suite>,
     previews: Vec<Preview>,
@@ -86,12 +89,15 @@ pub fn render(runs: &[ReportRun]) -> Result<String, ReportError> {
     if !(1..=2).contains(&runs.len()) {
         return Err(ReportError::NumberOfRuns { n: runs.len() });
     }
+    let groups = chart_groups(runs)?;
     let page = Page {
         title: title(runs),
         runs: runs.iter().map(head).collect(),
+        openings: openings(runs)?,
         tiles: tiles(runs),
         bests: bests(runs),
-        chart_groups: chart_groups(runs)?,
+        has_smoothed: groups.iter().any(ChartGroup::has_smoothed),
+        chart_groups: groups,
         suites: suites(runs)?,
         previews: previews(runs),
         samples: samples(runs),

@@ -1,4 +1,4 @@
-//! The lines of a suite's `predictions.jsonl` to samples, the least-scored first.
+//! Ranks the lines of a suite's `predictions.jsonl` as samples, the least-scored first.
 //!
 //! Each suite is ranked by one number that grows with how right a sample is: the mean of the scores
 //! that [`ranking_scores`] names. Other fields of a line only describe the sample, such as the depth
@@ -10,6 +10,7 @@ use serde_json::Value;
 use tooltune_rows::json::{Style, dumps};
 use tooltune_rows::text::{Message, Row};
 
+use super::names::metric_name;
 use super::run::{SampleScoreView, SampleView};
 
 /// Broken rules of a schema that are named beside a sample.
@@ -118,12 +119,12 @@ fn mean(scores: &[SampleScoreView]) -> Option<f64> {
     (!scores.is_empty()).then(|| sum / scores.len() as f64)
 }
 
-/// What ranked a sample: `mean of schema and content.f`, or the name of a score that is alone.
+/// What ranked a sample: `mean of schema validity and content similarity`, or a score that is alone.
 fn rank(scores: &[SampleScoreView]) -> Option<SampleScoreView> {
-    let names: Vec<&str> = scores.iter().map(|score| score.name.as_str()).collect();
+    let names: Vec<String> = scores.iter().map(|one| metric_name(&one.name)).collect();
     let name = match names.as_slice() {
         [] => return None,
-        [one] => (*one).to_owned(),
+        [one] => one.clone(),
         [most @ .., last] => format!("mean of {} and {last}", most.join(", ")),
     };
     Some(score(&name, mean(scores)?))

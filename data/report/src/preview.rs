@@ -1,4 +1,4 @@
-//! Tokens of training rows with their weights to what is shown of them.
+//! Chooses what is shown of the tokens of training rows, with their weights.
 
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub(super) struct Preview {
 struct Row {
     id: String,
     n_tokens: String,
-    n_trained: String,
+    n_supervised: String,
     n_partial: String,
     n_masked: String,
     parts: Vec<Part>,
@@ -43,14 +43,14 @@ struct Row {
 struct Part {
     kind: Kind,
     text: String,
-    /// Of a token that is learned by another weight than one.
+    /// Of a token that is supervised by another weight than one.
     weight: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
-    Trained,
+    Supervised,
     Partial,
     Masked,
     Gap,
@@ -82,7 +82,7 @@ fn preview(run: usize, rows: &[PreviewRow]) -> Preview {
 fn kind(token: &PreviewToken) -> Kind {
     match token.weight {
         0.0 => Kind::Masked,
-        1.0 => Kind::Trained,
+        1.0 => Kind::Supervised,
         _ => Kind::Partial,
     }
 }
@@ -96,7 +96,7 @@ fn row(row: &PreviewRow) -> Row {
     Row {
         id: cell(&row.id),
         n_tokens: count(row.tokens.len() as u64),
-        n_trained: n_of(Kind::Trained),
+        n_supervised: n_of(Kind::Supervised),
         n_partial: n_of(Kind::Partial),
         n_masked: n_of(Kind::Masked),
         parts: parts(row.tokens.get(..MAX_TOKENS).unwrap_or(&row.tokens)),
@@ -104,7 +104,7 @@ fn row(row: &PreviewRow) -> Row {
     }
 }
 
-/// Long masked stretches lose their middle: what is learned often stands at the end of a row.
+/// Long masked stretches lose their middle: what is supervised often stands at the end of a row.
 fn parts(tokens: &[PreviewToken]) -> Vec<Part> {
     let mut parts = Vec::with_capacity(tokens.len());
     for stretch in tokens.chunk_by(|a, b| kind(a) == kind(b)) {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn masked_stretches_lose_their_middle_and_what_is_learned_stays() {
+    fn masked_stretches_lose_their_middle_and_what_is_supervised_stays() {
         let row_of = PreviewRow {
             id: "a".to_owned(),
             tokens: [tokens(500, 0.0), tokens(300, 1.0), tokens(2, 0.5)].concat(),
@@ -157,7 +157,7 @@ mod tests {
         let shown = row(&row_of);
         let n_of = |kind| shown.parts.iter().filter(|part| part.kind == kind).count();
         assert_eq!((n_of(Kind::Masked), n_of(Kind::Gap)), (96, 1));
-        assert_eq!((n_of(Kind::Trained), n_of(Kind::Partial)), (300, 2));
+        assert_eq!((n_of(Kind::Supervised), n_of(Kind::Partial)), (300, 2));
         assert_eq!(shown.parts[48].text, "404 masked tokens not shown");
         assert_eq!(shown.parts.last().unwrap().weight.as_deref(), Some("0.5"));
         assert_eq!((shown.n_masked.as_str(), shown.note), ("500", None));

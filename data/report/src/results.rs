@@ -1,13 +1,17 @@
-//! The metrics of suites, however they nest, to tables in which runs stand beside each other.
+//! Lines the metrics of suites up, however they nest, in tables in which runs stand beside each other.
 
 use serde::Serialize;
 
 use super::error::ReportError;
+use super::names::metric_name;
 use super::number::{change, count, estimate};
-use super::run::ReportRun;
+use super::run::{ReportRun, SuiteResult};
 use tables::{Block, Entry, Measure, blocks};
 
+mod opening;
 mod tables;
+
+pub(super) use opening::{Opening, openings};
 
 /// The results of one suite.
 #[derive(Debug, Clone, Serialize)]
@@ -108,35 +112,45 @@ const DASH: &str = "–";
 ///
 /// - the metrics of a result are no object
 pub(super) fn suites(runs: &[ReportRun]) -> Result<Vec<Suite>, ReportError> {
-    let mut suites: Vec<(&str, Vec<Read>)> = Vec::new();
+    let mut suites: Vec<(String, Vec<Read>)> = Vec::new();
     for (idx, run) in runs.iter().enumerate() {
-        for result in &run.suites {
-            let metrics = result
-                .metrics
-                .as_object()
-                .ok_or_else(|| ReportError::Suite {
-                    run: run.name.clone(),
-                    suite: result.suite.clone(),
-                    label: result.label.clone(),
-                })?;
-            let read = Read {
-                source: Source {
-                    run: idx,
-                    label: result.label.clone(),
-                },
-                blocks: blocks(metrics),
-            };
-            match suites.iter_mut().find(|(suite, _)| *suite == result.suite) {
+        // On other rows than the results of the run: in one table, the change to the first result
+        // would compare two sets of rows.
+        let evaluations = run.evaluations.iter().map(|result| {
+            let heading = format!("{}, further evaluations", result.suite);
+            (heading, result)
+        });
+        let own = run.suites.iter();
+        let own = own.map(|result| (result.suite.clone(), result));
+        for (heading, result) in own.chain(evaluations) {
+            let read = read((idx, run), result)?;
+            match suites.iter_mut().find(|(suite, _)| *suite == heading) {
                 Some((_, results)) => results.push(read),
-                None => suites.push((&result.suite, vec![read])),
+                None => suites.push((heading, vec![read])),
             }
         }
     }
-    let suite = |(name, results): &(&str, Vec<Read>)| Suite {
-        name: (*name).to_owned(),
-        tables: tables(results),
+    let suite = |(name, results): (String, Vec<Read>)| Suite {
+        tables: tables(&results),
+        name,
     };
-    Ok(suites.iter().map(suite).collect())
+    Ok(suites.into_iter().map(suite).collect())
+}
+
+fn read((idx, run): (usize, &ReportRun), result: &SuiteResult) -> Result<Read, ReportError> {
+    let metrics = result.metrics.as_object();
+    let metrics = metrics.ok_or_else(|| ReportError::Suite {
+        run: run.name.clone(),
+        suite: result.suite.clone(),
+        label: result.label.clone(),
+    })?;
+    Ok(Read {
+        source: Source {
+            run: idx,
+            label: result.label.clone(),
+        },
+        blocks: blocks(metrics),
+    })
 }
 
 fn tables(results: &[Read]) -> Vec<Table> {
@@ -231,7 +245,7 @@ fn metric_table(title: &str, results: &[(&Source, &Block)]) -> Table {
                 }
             };
         MetricRow {
-            name: (*name).to_owned(),
+            name: metric_name(name),
             cells: results.iter().enumerate().map(cell).collect(),
         }
     };
@@ -318,7 +332,7 @@ fn group_table(title: &str, results: &[(&Source, &Block)]) -> Table {
         title: title.to_owned(),
         label: label.to_owned(),
         has_n: all().any(|group| group.n.is_some()),
-        metrics: metrics.iter().map(|metric| (*metric).to_owned()).collect(),
+        metrics: metrics.iter().map(|metric| metric_name(metric)).collect(),
         rows: names.iter().take(MAX_ROWS).map(row).collect(),
         note: note(names.len()),
     }

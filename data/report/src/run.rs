@@ -1,4 +1,4 @@
-//! What a report shows of a run, as plain structures that whoever reads the files fills in.
+//! Holds what a report shows of a run, in plain structures that whoever reads the files fills in.
 
 use serde_json::Value;
 use tooltune_rows::text::InspectedRow;
@@ -17,8 +17,10 @@ pub struct ReportRun {
     pub timing: Vec<Value>,
     /// The selected checkpoint.
     pub best: Option<BestCheckpoint>,
-    /// Results of suites, in the order in which they are to be compared.
+    /// Results of suites within the run, in the order in which they are to be compared.
     pub suites: Vec<SuiteResult>,
+    /// Results of evaluations outside of the run, on rows of their own, the base first.
+    pub evaluations: Vec<SuiteResult>,
     /// Training rows, token by token.
     pub mask_preview: Vec<PreviewRow>,
     /// Samples with their predictions: those of one result together, the worst first.
@@ -47,6 +49,8 @@ pub struct SuiteResult {
     pub suite: String,
     /// What was evaluated, such as `base` or `step 300`.
     pub label: String,
+    /// Optimizer steps behind it, where it is known; 0 is the base.
+    pub step: Option<u64>,
     /// Its `metrics.json`: an object of numbers, of estimates (`value` with `low` and `high`), of
     /// groups of both, and of further objects.
     pub metrics: Value,
@@ -66,7 +70,7 @@ pub struct PreviewRow {
 pub struct PreviewToken {
     /// What it covers of the row's text.
     pub text: String,
-    /// Weight as a target: 0 is masked, 1 is learned, all else is learned by that much.
+    /// Weight as a target: 0 is masked, 1 is supervised, all else is supervised by that much.
     pub weight: f32,
 }
 

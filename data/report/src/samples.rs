@@ -1,4 +1,4 @@
-//! Samples of all runs to cards: one prompt, and each prediction beside the gold.
+//! Lays out samples of all runs on cards: one prompt, and each prediction beside the gold.
 //!
 //! Suites share the places evenly, and so do the results of a suite, since no score of one can be
 //! compared with a score of another.
@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
+use super::names::metric_name;
 use super::number::{count, estimate};
 use super::run::{ReportRun, SampleScoreView, SampleView};
 use super::shortened::{MAX_TEXT, cell, shortened};
@@ -22,8 +23,9 @@ pub(super) struct Samples {
     note: Option<String>,
 }
 
+/// A sample with what was made of it.
 #[derive(Debug, Clone, Serialize)]
-struct Card {
+pub(super) struct Card {
     suite: String,
     id: String,
     prompt: String,
@@ -65,6 +67,33 @@ pub(super) fn samples(runs: &[ReportRun]) -> Samples {
         note: (n_more > 0).then(|| format!("{} more samples not shown", count(n_more))),
         cards,
     }
+}
+
+/// The sample that stands for all of a suite: its rank in the last result is the median. Of several
+/// such samples it is the shortest; none where no sample has a prediction in every result.
+pub(super) fn typical(runs: &[ReportRun], suite: &str, results: &[(usize, &str)]) -> Option<Card> {
+    let (shown, _) = by_sample(runs);
+    let answered = shown.iter().filter_map(|sample| {
+        let of_result = |(run, result): &(usize, &str)| {
+            let mut answers = sample.iter().copied();
+            answers.find(|(of, one)| of == run && one.suite == suite && one.result == *result)
+        };
+        let answers: Shown<'_> = results.iter().map(of_result).collect::<Option<_>>()?;
+        let rank = answers.last()?.1.rank.as_ref()?.value;
+        Some((rank, answers))
+    });
+    let mut answered: Vec<(f64, Shown<'_>)> = answered.collect();
+    answered.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let median = answered.get(answered.len() / 2)?.0;
+    let length = |answers: &Shown<'_>| -> usize {
+        let texts = answers
+            .iter()
+            .map(|(_, sample)| sample.prompt.len() + sample.gold.len());
+        texts.sum()
+    };
+    let same = answered.iter().filter(|(rank, _)| *rank == median);
+    let (_, shortest) = same.min_by_key(|(_, answers)| length(answers))?;
+    card(shortest)
 }
 
 /// The predictions of one sample, each with its run.
@@ -173,7 +202,7 @@ fn answer(run: usize, sample: &SampleView) -> Answer {
     let (gold, gold_note) = shortened(&sample.gold, MAX_TEXT);
     let (prediction, gold) = differences(prediction, gold);
     let score = |score: &SampleScoreView| Score {
-        name: cell(&score.name),
+        name: cell(&metric_name(&score.name)),
         value: estimate(score.value),
     };
     Answer {

@@ -1,4 +1,4 @@
-//! Lines of a metrics file to curves, thinned so that their extremes stay.
+//! Reads the lines of a metrics file as curves, thinned so that their extremes stay.
 
 use serde_json::Value;
 
@@ -10,6 +10,12 @@ const N_BUCKETS: usize = 240;
 
 /// Windows that rates are averaged over.
 const N_WINDOWS: usize = 240;
+
+/// Values that a curve must have to be smoothed.
+const MIN_SMOOTHED: usize = 20;
+
+/// The moving average reaches back over this share of a curve.
+const SMOOTHED_SHARE: f64 = 0.05;
 
 /// Counters, which only ever rise; the summary shows where they end.
 const COUNTERS: [&str; 7] = [
@@ -34,8 +40,13 @@ pub(super) struct Series {
     /// Its key in the metrics file.
     pub(super) name: String,
     /// Steps, rising, with their values; none where there was no value.
-    pub(super) points: Vec<(f64, Option<f64>)>,
+    pub(super) points: Points,
+    /// The same, smoothed; empty where there are too few to smooth.
+    pub(super) smoothed: Points,
 }
+
+/// Rising steps with their values; none where there was no value.
+pub(super) type Points = Vec<(f64, Option<f64>)>;
 
 /// All curves of a run: those of its metrics in the order in which they first come, then rates.
 ///
@@ -57,13 +68,16 @@ pub(super) fn series(run: &ReportRun) -> Result<Vec<Series>, ReportError> {
                 None => found.push(Series {
                     name: name.clone(),
                     points: vec![point],
+                    smoothed: Vec::new(),
                 }),
             }
         }
     }
     found.extend(rates(run)?);
     for series in &mut found {
-        series.points = thinned(in_order(std::mem::take(&mut series.points)));
+        let points = in_order(std::mem::take(&mut series.points));
+        series.smoothed = thinned(smoothed(&points));
+        series.points = thinned(points);
     }
     found.retain(|series| series.points.iter().any(|(_, value)| value.is_some()));
     Ok(found)
@@ -107,6 +121,7 @@ fn rates(run: &ReportRun) -> Result<Vec<Series>, ReportError> {
                 Some((steps.last()?.0, has_both.then_some(amount / seconds)))
             })
             .collect(),
+        smoothed: Vec::new(),
     };
     Ok(vec![
         rate(TOKENS_PER_SEC, "tokens", "seconds"),
@@ -115,7 +130,7 @@ fn rates(run: &ReportRun) -> Result<Vec<Series>, ReportError> {
 }
 
 /// By step; of several values of a step the last one, as a resumed run writes it.
-fn in_order(mut points: Vec<(f64, Option<f64>)>) -> Vec<(f64, Option<f64>)> {
+fn in_order(mut points: Points) -> Points {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points.reverse();
     points.dedup_by_key(|point| point.0);
@@ -123,8 +138,25 @@ fn in_order(mut points: Vec<(f64, Option<f64>)>) -> Vec<(f64, Option<f64>)> {
     points
 }
 
+/// The exponential moving average, without the bias to zero at its beginning; nothing of few values.
+fn smoothed(points: &[(f64, Option<f64>)]) -> Points {
+    let n_values = points.iter().filter(|(_, value)| value.is_some()).count();
+    if n_values < MIN_SMOOTHED {
+        return Vec::new();
+    }
+    let kept = 1.0 - 1.0 / (SMOOTHED_SHARE * n_values as f64).max(2.0);
+    let (mut sum, mut weight) = (0.0, 0.0);
+    let mut average = |value: f64| {
+        sum = kept * sum + (1.0 - kept) * value;
+        weight = kept * weight + (1.0 - kept);
+        sum / weight
+    };
+    let point = |&(step, value): &(f64, Option<f64>)| (step, value.map(&mut average));
+    points.iter().map(point).collect()
+}
+
 /// Keeps the first and the last point, of each bucket the extremes, and one gap where it has any.
-fn thinned(points: Vec<(f64, Option<f64>)>) -> Vec<(f64, Option<f64>)> {
+fn thinned(points: Points) -> Points {
     if points.len() <= 2 * N_BUCKETS {
         return points;
     }
@@ -217,6 +249,20 @@ mod tests {
             error.to_string().contains("line 1 of timing.jsonl"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn an_average_follows_a_long_curve_and_few_values_have_none() {
+        let mut points: Points = (0..100).map(|n| (f64::from(n), Some(2.0))).collect();
+        points[7].1 = None;
+        assert_eq!(smoothed(&points), points, "without a bias at its beginning");
+        points[50].1 = Some(12.0);
+        let found = smoothed(&points);
+        // The gap is in no average; a fifth of what is new moves it from 2 towards 12.
+        let moved = found[50].1.expect("a value");
+        assert!((moved - 4.0).abs() < 0.05, "{moved}");
+        assert!(found[60].1 < Some(2.25) && found[60].1 > Some(2.0));
+        assert_eq!(smoothed(&points[..MIN_SMOOTHED]), Points::new());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Long texts to their beginning, with how much is left out.
+//! Cuts long texts to their beginning, and says how much is left out.
 
 use super::number::count;
 

@@ -32,9 +32,11 @@ fn run(name: &str) -> ReportRun {
         suites: vec![SuiteResult {
             suite: "slot".to_owned(),
             label: "step 20".to_owned(),
+            step: Some(20),
             metrics: json!({"n": 2, "mean": {"value": 0.75, "low": 0.5, "high": 1.0},
                             "by_depth": [{"depth": 1, "n": 2, "mean": 0.75}]}),
         }],
+        evaluations: Vec::new(),
         mask_preview: vec![PreviewRow {
             id: "rows.jsonl:1".to_owned(),
             tokens: [("Answer:", 0.0), (" {", 1.0), ("\"a\"", 0.5)]
@@ -81,6 +83,7 @@ fn attacked() -> ReportRun {
     run.suites = vec![SuiteResult {
         suite: text(),
         label: text(),
+        step: None,
         metrics: json!({ATTACK: 1.0, "text": ATTACK, "inner": {ATTACK: {"value": 1.0}},
                         (format!("by_{ATTACK}")): {ATTACK: {ATTACK: 2.0}},
                         "rows": [{"name": ATTACK, ATTACK: 1}]}),
@@ -129,12 +132,12 @@ fn the_page_holds_every_part_of_a_run() {
         "<b>1,400</b>",
         "<h4>Training loss</h4>",
         "<caption>by depth</caption>",
-        "<code>content_similarity</code> <b>0.500</b>",
+        "<span>content similarity</span> <b>0.500</b>",
         "ranked by <span>mean of schema and content.f</span> <b>0.250</b>",
         "<span>step 20, best</span>",
         r#"<mark class="missed">high</mark>"#,
         r#"<mark class="wrong">low</mark>"#,
-        r#"<span class="t trained"> {</span>"#,
+        r#"<span class="t supervised"> {</span>"#,
         r#"<sup>0.5</sup>"#,
         "required: &#x2f;tide",
         "seed = 1",
@@ -160,8 +163,11 @@ fn two_runs_share_charts_tables_and_samples() {
         "<table ",
         r#"<article class="card"#,
     ] {
-        assert_eq!(n_of(&both, pattern), n_of(&one, pattern), "{pattern}");
+        // Behind the comparison that the page opens with, which a run alone lacks.
+        let n = |page: &str| n_of(page, pattern) - n_of(section(page, "outcome"), pattern);
+        assert_eq!(n(&both), n(&one), "{pattern}");
     }
+    assert!(section(&both, "outcome").contains("<table class=\"compared\">"));
     assert_eq!(
         n_of(&both, r#"class="line run1""#),
         n_of(&one, r#"class="line run0""#)
@@ -250,9 +256,67 @@ fn everything_has_a_name_and_headers_say_what_they_head() {
 }
 
 #[test]
+fn the_page_opens_with_base_beside_best_and_a_sample_of_both() {
+    let evaluation = |label: &str, step: u64, mean: f64| SuiteResult {
+        suite: "slot".to_owned(),
+        label: label.to_owned(),
+        step: Some(step),
+        metrics: json!({"n": 9, "schema_accuracy": {"value": mean, "low": mean - 0.1, "high": mean + 0.1}}),
+    };
+    let mut tuned = run("tuned");
+    tuned.evaluations = vec![evaluation("base", 0, 0.25), evaluation("best", 20, 0.75)];
+    let sample = |result: &str, prediction: &str| SampleView {
+        result: result.to_owned(),
+        prediction: prediction.to_owned(),
+        id: "test.jsonl:3".to_owned(),
+        ..tuned.samples[0].clone()
+    };
+    let both = [
+        sample("base", "JSON"),
+        sample("best", r#"{"tide": "high"}"#),
+    ];
+    tuned.samples.extend(both);
+    let page = rendered(&[tuned]);
+    let opening = section(&page, "outcome");
+    for part in [
+        "suite slot, 9 samples, 95 % intervals",
+        r#"<th scope="row">schema accuracy</th>"#,
+        r#"<span class="value">0.250</span>"#,
+        r#"<span class="value">0.750</span>"#,
+        "+0.500",
+        "test.jsonl:3",
+        ">JSON<",
+    ] {
+        assert!(opening.contains(part), "{part}: {opening}");
+    }
+    // The results of the run itself come later, and not beside those of other rows.
+    assert!(!opening.contains("step 20"), "{opening}");
+
+    // Without such evaluations the run's own base and best stand there.
+    let mut alone = run("alone");
+    let own = SuiteResult {
+        label: "step 0".to_owned(),
+        ..evaluation("", 0, 0.5)
+    };
+    alone.suites.insert(0, own);
+    assert!(section(&rendered(&[alone]), "outcome").contains("step 0"));
+    let none = rendered(&[run("none")]);
+    assert!(section(&none, "outcome").contains("There are no two results to compare"));
+}
+
+/// The text of a section of the page.
+fn section<'p>(page: &'p str, id: &str) -> &'p str {
+    let start = page
+        .find(&format!(r#"<section id="{id}""#))
+        .expect("a section");
+    let length = page[start..].find("</section>").expect("its end");
+    &page[start..start + length]
+}
+
+#[test]
 fn an_empty_run_says_what_it_lacks() {
     let page = rendered(&[ReportRun::default()]);
-    assert_eq!(n_of(&page, r#"<p class="empty">"#), 6);
+    assert_eq!(n_of(&page, r#"<p class="empty">"#), 7);
 }
 
 #[test]
@@ -346,11 +410,11 @@ fn texts_have_a_contrast_of_4_5_and_marks_of_3_in_both_schemes() {
             ("run-b", "surface", 4.5),
             ("on-badge", "run-a", 4.5),
             ("on-badge", "run-b", 4.5),
-            ("ink", "trained", 4.5),
+            ("ink", "supervised", 4.5),
             ("ink", "partial", 4.5),
             ("ink", "wrong", 4.5),
             ("ink", "missed", 4.5),
-            ("trained-edge", "page", 3.0),
+            ("supervised-edge", "page", 3.0),
             ("partial-edge", "page", 3.0),
             ("wrong-edge", "page", 3.0),
             ("missed-edge", "page", 3.0),

@@ -1,4 +1,4 @@
-//! A run's files to the few numbers that sum it up.
+//! Sums a run up in a few numbers.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -24,11 +24,12 @@ struct Figure {
 /// What a tile shows of a run: the number, and what there is to say of it.
 type Reading = fn(&ReportRun) -> Option<(String, String)>;
 
-const READINGS: [(&str, Reading); 6] = [
+const READINGS: [(&str, Reading); 7] = [
     ("Best step", best_step),
     ("Selected metric", selected),
     ("Final training loss", final_loss),
-    ("Learned from", learned_from),
+    ("Supervised tokens", supervised_tokens),
+    ("Pairs", pairs),
     ("Training time", training_time),
     ("Peak memory", peak_memory),
 ];
@@ -67,22 +68,25 @@ fn final_loss(run: &ReportRun) -> Option<(String, String)> {
     of("loss", "nats per token").or_else(|| of("retriever/loss", "nats per pair"))
 }
 
-fn learned_from(run: &ReportRun) -> Option<(String, String)> {
-    let last = |key| last_of(&run.metrics, key).map(|number| count(number as u64));
-    let epoch = |key| last_of(&run.metrics, key).map(|epoch| format!("epoch {}", value(epoch)));
-    let tokens = || {
-        let read = format!("tokens of {} read", last("tokens")?);
-        let details: Vec<String> = [Some(read), epoch("epoch")].into_iter().flatten().collect();
-        Some((last("trained_tokens")?, details.join(", ")))
-    };
-    let pairs = || {
-        let details: Vec<String> = [Some("pairs".to_owned()), epoch("retriever/epoch")]
-            .into_iter()
-            .flatten()
-            .collect();
-        Some((last("retriever/pairs")?, details.join(", ")))
-    };
-    tokens().or_else(pairs)
+fn supervised_tokens(run: &ReportRun) -> Option<(String, String)> {
+    let read = last_count(run, "tokens").map(|read| format!("of {read} read"));
+    let details: Vec<String> = [read, epoch(run, "epoch")].into_iter().flatten().collect();
+    Some((last_count(run, "trained_tokens")?, details.join(", ")))
+}
+
+/// What a retriever alone was trained on.
+fn pairs(run: &ReportRun) -> Option<(String, String)> {
+    let pairs = last_count(run, "retriever/pairs");
+    let pairs = pairs.filter(|_| supervised_tokens(run).is_none());
+    Some((pairs?, epoch(run, "retriever/epoch").unwrap_or_default()))
+}
+
+fn epoch(run: &ReportRun, key: &str) -> Option<String> {
+    last_of(&run.metrics, key).map(|epoch| format!("epoch {}", value(epoch)))
+}
+
+fn last_count(run: &ReportRun, key: &str) -> Option<String> {
+    last_of(&run.metrics, key).map(|number| count(number as u64))
 }
 
 fn training_time(run: &ReportRun) -> Option<(String, String)> {
@@ -149,7 +153,7 @@ mod tests {
                 "Best step: 2 (of 4 steps)",
                 "Selected metric: 0.5 (slot.mean)",
                 "Final training loss: 0.6011 (nats per token)",
-                "Learned from: 683 (tokens of 4,723 read, epoch 2)",
+                "Supervised tokens: 683 (of 4,723 read, epoch 2)",
                 "Training time: 1 min 42 s (without evaluations)",
                 "Peak memory: 1.10 GiB (on the host)",
             ]
@@ -170,7 +174,7 @@ mod tests {
             [
                 "Best step: – (none selected of 6 steps)",
                 "Final training loss: 4.2 (nats per pair)",
-                "Learned from: 384 (pairs, epoch 1)",
+                "Pairs: 384 (epoch 1)",
             ]
         );
         assert!(tiles(&[ReportRun::default()]).is_empty());

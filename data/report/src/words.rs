@@ -1,4 +1,4 @@
-//! A prediction and its gold to the pieces that only one of them has.
+//! Marks the pieces that only a prediction or only its gold has.
 
 use serde::Serialize;
 use similar::{Algorithm, DiffOp, capture_diff_slices};
@@ -45,8 +45,9 @@ fn words(text: &str) -> Vec<&str> {
     let mut signs = text.char_indices().peekable();
     while let Some((_, sign)) = signs.next() {
         let end = signs.peek().map_or(text.len(), |(next, _)| *next);
-        let goes_on = kind(sign) != 0 && signs.peek().is_some_and(|(_, s)| kind(*s) == kind(sign));
-        if !goes_on {
+        let continues =
+            kind(sign) != 0 && signs.peek().is_some_and(|(_, s)| kind(*s) == kind(sign));
+        if !continues {
             words.extend(text.get(start..end));
             start = end;
         }

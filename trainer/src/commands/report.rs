@@ -1,7 +1,7 @@
 //! `report`: the files of one or two runs, and of further evaluations, to one HTML page.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use serde_json::Value;
@@ -34,8 +34,7 @@ mod evaluations;
 const N_PREVIEWS: usize = 3;
 
 pub(super) fn run(args: &ReportArgs, place: &Place) -> Result<(), Error> {
-    let evaluations = evaluations(&args.eval)?;
-    let mut runs = vec![report_run(&args.run, &evaluations, place)?];
+    let mut runs = vec![report_run(&args.run, &args.eval, place)?];
     if let Some(other) = &args.other {
         runs.push(report_run(other, &[], place)?);
     }
@@ -46,7 +45,9 @@ pub(super) fn run(args: &ReportArgs, place: &Place) -> Result<(), Error> {
     say(&format!("{} bytes in {}", page.len(), output.display()))
 }
 
-fn report_run(run: &Path, evaluations: &[Evaluation], place: &Place) -> Result<ReportRun, Error> {
+/// What a run's folder holds, with the evaluations in its own folder `eval` and those of `further`.
+fn report_run(run: &Path, further: &[PathBuf], place: &Place) -> Result<ReportRun, Error> {
+    let evaluations = &*evaluations(run, further)?;
     let resolved = run.join("config.resolved.toml");
     let config = LoadedConfig::load(&resolved, &[])?.config;
     let run_dir = RunDir::open_to_read(run)?;
@@ -71,8 +72,6 @@ fn report_run(run: &Path, evaluations: &[Evaluation], place: &Place) -> Result<R
     };
     let further = evaluations.iter();
     samples.extend(further.flat_map(|evaluation| evaluation.samples(&rows)));
-    let mut suites = suites(&checkpoints, best_step)?;
-    suites.extend(evaluations.iter().map(Evaluation::result));
     Ok(ReportRun {
         name: name.to_string_lossy().into_owned(),
         date: written_at(&resolved),
@@ -85,7 +84,8 @@ fn report_run(run: &Path, evaluations: &[Evaluation], place: &Place) -> Result<R
                 value: best.value?,
             })
         }),
-        suites,
+        suites: suites(&checkpoints, best_step)?,
+        evaluations: evaluations.iter().map(Evaluation::result).collect(),
         mask_preview,
         samples,
         config_toml: text(&resolved)?,
@@ -172,6 +172,7 @@ fn suites(checkpoints: &[Checkpoint], best: Option<u64>) -> Result<Vec<SuiteResu
             results.push(SuiteResult {
                 suite: suite.to_owned(),
                 label: label(checkpoint, best),
+                step: Some(checkpoint.step),
                 // Reports of agents hold their suite's table under its name.
                 metrics: metrics.get(suite).cloned().unwrap_or(metrics),
             });

@@ -64,7 +64,7 @@ fn slot_is_ranked_by_schema_and_content_and_not_by_the_depth_of_its_gold() {
     assert!(
         ranks
             .iter()
-            .all(|rank| rank.name == "mean of schema and content.f")
+            .all(|rank| rank.name == "mean of schema validity and content similarity")
     );
     assert_eq!(
         (ranks[0].value, ranks[2].value, ranks[5].value),
@@ -118,7 +118,7 @@ fn broken_rules_are_in_the_card_with_their_places() {
     for part in [
         "breaks type at &#x2f;nights",
         "breaks additionalProperties",
-        "ranked by <span>mean of schema and content.f</span> <b>0.400</b>",
+        "ranked by <span>mean of schema validity and content similarity</span> <b>0.400</b>",
     ] {
         assert!(page.contains(part), "{part} is missing");
     }
@@ -171,7 +171,7 @@ fn every_suite_is_ranked_by_its_own_scores() {
     assert_eq!(samples[0].notes, ["no output"]);
     assert_eq!(
         samples[1].rank,
-        Some(score("mean of exact_match_strict and contains", 0.5))
+        Some(score("mean of exact match strict and contains", 0.5))
     );
 
     let goat = |id: &str, ia: f64, delta_len: i64| {
@@ -191,7 +191,7 @@ fn every_suite_is_ranked_by_its_own_scores() {
     ];
     let samples = ranked("apibank", &lines);
     assert_eq!(ids(&samples), ["one of four", "two of four"]);
-    let rank = score("mean of right calls and rouge_l", 0.375);
+    let rank = score("mean of right calls and ROUGE-L", 0.375);
     assert_eq!(samples[0].rank, Some(rank));
 }
 

@@ -1,4 +1,4 @@
-//! A `metrics.json` to flat tables: metrics with their values, and groups of samples with theirs.
+//! Flattens a `metrics.json` into tables: metrics with their values, and groups of samples with theirs.
 //!
 //! A suite may nest as it likes. An object with a number `value` is an estimate; an array of
 //! objects, or an object whose name begins with `by_`, is a table of groups; any other object is a

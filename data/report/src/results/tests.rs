@@ -14,6 +14,7 @@ fn shown(results: &[&[(&str, Value)]]) -> Value {
             .map(|(label, metrics)| SuiteResult {
                 suite: "slot".to_owned(),
                 label: (*label).to_owned(),
+                step: None,
                 metrics: metrics.clone(),
             })
             .collect(),
@@ -53,7 +54,7 @@ fn the_report_of_slot_is_a_table_of_metrics_two_of_groups_and_one_of_rules() {
     );
     assert_eq!(overall["rows"].as_array().map(Vec::len), Some(7));
     let cell = &overall["rows"][0]["cells"][0];
-    assert_eq!(overall["rows"][0]["name"], "parse_rate");
+    assert_eq!(overall["rows"][0]["name"], "JSON parses");
     assert_eq!(
         (&cell["value"], &cell["interval"], &cell["n"]),
         (&json!("1.000"), &json!("1.000 to 1.000"), &json!("2"))
@@ -114,7 +115,7 @@ fn results_stand_beside_each_other_with_the_change_to_the_first() {
     assert_eq!(
         (&rows[2]["name"], cells(2, "n")),
         (
-            &json!("delta_len"),
+            &json!("calls beyond the gold's"),
             vec![json!("–"), json!("7"), json!("–")],
         )
     );
@@ -149,7 +150,7 @@ fn groups_are_found_in_arrays_and_under_names_with_by() {
     let kinds = of("by_kind");
     assert_eq!(
         (&kinds["label"], &kinds["metrics"]),
-        (&json!("kind"), &json!(["f", "scores.f"]))
+        (&json!("kind"), &json!(["F", "scores.f"]))
     );
     let values = &kinds["rows"][0]["cells"][0]["values"];
     assert_eq!(
@@ -183,6 +184,7 @@ fn metrics_that_are_no_object_are_an_error() {
         suites: vec![SuiteResult {
             suite: "slot".to_owned(),
             label: "best".to_owned(),
+            step: None,
             metrics: json!([1]),
         }],
         ..ReportRun::default()

@@ -4,6 +4,7 @@
 //! one table, a change to the first result would compare two sets of rows.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -11,9 +12,10 @@ use tooltune_checkpoints::CheckpointError;
 use tooltune_report::{SampleView, SuiteResult, ranked_samples, suite_of};
 use tooltune_rows::text::Row;
 
-use super::{is_there, lines, text};
+use super::{is_there, lines, say_aside, text};
 use crate::error::Error;
 use crate::eval::journal::JOURNAL_FILE;
+use crate::eval::report_files::METRICS_FILE;
 
 /// What one folder holds.
 #[derive(Debug)]
@@ -25,12 +27,18 @@ pub(super) struct Evaluation {
     predictions: Vec<Value>,
 }
 
-/// Reads the folders, in their order.
+/// Reads the evaluations in the folder `eval` of a run, the base first and the best last, and then
+/// those of `further`, in their order.
 ///
 /// # Errors
 ///
-/// A folder without `metrics.json`, metrics of no known suite, or a file that cannot be read.
-pub(super) fn evaluations(folders: &[PathBuf]) -> Result<Vec<Evaluation>, Error> {
+/// A folder of `further` without `metrics.json`, metrics of no known suite, or a file that cannot be
+/// read.
+pub(super) fn evaluations(run: &Path, further: &[PathBuf]) -> Result<Vec<Evaluation>, Error> {
+    let mut folders = own_folders(run)?;
+    let is_new = |folder: &&PathBuf| !folders.iter().any(|own| is_same(own, folder));
+    let further: Vec<PathBuf> = further.iter().filter(is_new).cloned().collect();
+    folders.extend(further);
     let read = |folder: &PathBuf| {
         let n_named = folders.iter().filter(|other| name(other) == name(folder));
         let label = match n_named.count() {
@@ -40,6 +48,42 @@ pub(super) fn evaluations(folders: &[PathBuf]) -> Result<Vec<Evaluation>, Error>
         Evaluation::read(folder, label)
     };
     folders.iter().map(read).collect()
+}
+
+/// The folders below `eval` of a run whose evaluations are complete; others are named on standard
+/// error.
+fn own_folders(run: &Path) -> Result<Vec<PathBuf>, Error> {
+    let parent = run.join("eval");
+    let mut folders = Vec::new();
+    let Ok(entries) = fs::read_dir(&parent) else {
+        return Ok(folders);
+    };
+    for entry in entries {
+        let folder = entry.map_err(Error::io(&parent, "read"))?.path();
+        if !folder.is_dir() {
+            continue;
+        }
+        if is_there(&folder.join(METRICS_FILE))? {
+            folders.push(folder);
+        } else {
+            let folder = folder.display();
+            say_aside(&format!(
+                "{folder} is not in the report: it holds no {METRICS_FILE}"
+            ))?;
+        }
+    }
+    let rank = |folder: &PathBuf| match name(folder).as_str() {
+        "base" => 0,
+        "best" => 2,
+        _ => 1,
+    };
+    folders.sort_by(|a, b| (rank(a), a).cmp(&(rank(b), b)));
+    Ok(folders)
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(one) == real(other)
 }
 
 fn name(folder: &Path) -> String {
@@ -79,8 +123,9 @@ impl Evaluation {
 
     pub(super) fn result(&self) -> SuiteResult {
         SuiteResult {
-            suite: format!("{}, further evaluations", self.suite),
+            suite: self.suite.to_owned(),
             label: self.label.clone(),
+            step: (self.label == "base").then_some(0),
             metrics: self.metrics.clone(),
         }
     }
