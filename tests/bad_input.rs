@@ -1,4 +1,4 @@
-//! Bad input is answered with what is wrong, where, and how to mend it; nothing else happens.
+//! Bad input is answered with what is wrong, where, and how to fix it; nothing else happens.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -105,7 +105,7 @@ fn rows_that_cannot_be_learned_are_refused_with_line_field_and_remedy() {
             &[
                 "rows.jsonl:2: ",
                 "gold does not satisfy json_schema",
-                "mend the row",
+                "fix the row",
             ],
         ),
         (
@@ -182,7 +182,7 @@ fn calls_that_do_not_fit_their_tools_are_told_together_unless_they_are_taken_as_
     };
     let said = [
         "rows.jsonl:1: messages[1].tool_calls[0].arguments.city: weather does not take this value: \
-         1 is not of type \"string\"; mend the call",
+         1 is not of type \"string\"; fix the call",
         "\nrows.jsonl:3: messages[1].tool_calls[0].arguments.town: weather has no such parameter; \
          it has city; ",
         "data.check_calls = false",

@@ -462,7 +462,7 @@ fn a_judge_that_fails_within_a_run_costs_no_step() {
     let failed = workplace.run(["train", "run.toml"]);
     failing.join().unwrap();
     assert_eq!(failed.status, Some(1), "{}{}", failed.stdout, failed.stderr);
-    let said = "saved run/checkpoint-000003; the same command goes on from there";
+    let said = "saved run/checkpoint-000003; the same command resumes from there";
     assert!(failed.stderr.contains(said), "{}", failed.stderr);
     assert!(failed.stderr.contains("goat.judge"), "{}", failed.stderr);
     let before = workplace.read("run/timing.jsonl");

@@ -158,7 +158,7 @@ fn a_plan_looks_at_the_folder_of_its_run() {
     ] {
         let plan = |set: &str| workplace.run(mode.iter().copied().chain(["--set", set]));
         let said = plan("train.max_steps=4").success();
-        let found = "run has one at step 4, which training goes on with";
+        let found = "run has one at step 4, which training resumes from";
         assert!(said.contains(found), "{mode:?}: {said}");
         for (set, said) in [
             ("lora.r=3", "lora.r: 2 -> 3"),

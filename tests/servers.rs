@@ -88,7 +88,7 @@ fn one_signal_ends_what_waits_for_a_silent_server_and_keeps_its_texts() {
         for part in [
             "1 requests to the server, silent for",
             "1 texts are in",
-            "goes on from there",
+            "resumes from there",
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }

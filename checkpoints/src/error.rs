@@ -222,14 +222,14 @@ pub enum CheckpointError {
     },
 
     /// The file is in order but asks for something that cannot be honoured here.
-    #[error("{path}: {feature} is not supported; {mend}", path = path.display())]
+    #[error("{path}: {feature} is not supported; {fix}", path = path.display())]
     Unsupported {
         /// File concerned.
         path: PathBuf,
         /// The feature, with the field that asks for it.
         feature: String,
         /// What to do instead.
-        mend: &'static str,
+        fix: &'static str,
     },
 
     /// A tensor to be saved or loaded as an adapter contains NaN or infinity.
@@ -268,7 +268,7 @@ pub enum CheckpointError {
 
     /// Modules of an adapter that the model, or the format to be written, does not have.
     #[error(
-        "{path} has no place for {n} module(s) of the adapter: {listed}; {mend}",
+        "{path} has no place for {n} module(s) of the adapter: {listed}; {fix}",
         path = path.display(), n = modules.len(), listed = Listed(modules)
     )]
     UnmatchedModules {
@@ -277,18 +277,18 @@ pub enum CheckpointError {
         /// The modules, by their place in the model.
         modules: Vec<String>,
         /// What to do.
-        mend: &'static str,
+        fix: &'static str,
     },
 
     /// A program that loads adapters does not load this one.
-    #[error("{consumer} does not load this adapter: {problem}; {mend}")]
+    #[error("{consumer} does not load this adapter: {problem}; {fix}")]
     RefusedBy {
         /// The program, such as "vLLM".
         consumer: &'static str,
         /// What it does not take.
         problem: String,
         /// What to do.
-        mend: String,
+        fix: String,
     },
 
     /// A tensor's values do not fill its shape. Only a bug in the caller causes this.

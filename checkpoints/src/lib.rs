@@ -6,7 +6,7 @@
 //! an adapter to its base's weights, [`sentence_transformers`] writes encoders; [`run_dir`] keeps the checkpoints of one run.
 //!
 //! Every file is taken to be hostile: sizes are checked before they are trusted, and what is
-//! wrong is an error that names the file and how to mend it, never a panic. No device here.
+//! wrong is an error that names the file and how to fix it, never a panic. No device here.
 
 pub mod adapter;
 pub mod atomic;

@@ -48,7 +48,7 @@ pub struct Need {
     /// What was found, or what is wrong.
     pub found: Result<String, String>,
     /// What to do where it is wrong.
-    pub mend: &'static str,
+    pub fix: &'static str,
 }
 
 /// Opens the device of a config or of `--device`.
@@ -67,7 +67,7 @@ pub fn open(name: DeviceName) -> Result<Device, Error> {
 fn open_cuda(index: usize) -> Result<Device, Error> {
     for need in cuda_needs(index) {
         need.found
-            .map_err(|problem| refusal(index, &problem, need.mend))?;
+            .map_err(|problem| refusal(index, &problem, need.fix))?;
     }
     Ok(Device::cuda(index))
 }
@@ -77,9 +77,9 @@ fn open_cuda(index: usize) -> Result<Device, Error> {
     Err(refusal(index, NOT_BUILT, BUILD))
 }
 
-fn refusal(index: usize, problem: &str, mend: &str) -> Error {
+fn refusal(index: usize, problem: &str, fix: &str) -> Error {
     Error::Device(format!(
-        "cuda:{index}: {problem}; {mend}, or use --device cpu"
+        "cuda:{index}: {problem}; {fix}, or use --device cpu"
     ))
 }
 
@@ -95,7 +95,7 @@ pub fn cuda_needs(_: usize) -> Vec<Need> {
     vec![Need {
         subject: "build",
         found: Err(NOT_BUILT.to_owned()),
-        mend: BUILD,
+        fix: BUILD,
     }]
 }
 
@@ -110,13 +110,13 @@ pub fn cuda_needs(index: usize) -> Vec<Need> {
             .as_ref()
             .map(describe_driver)
             .map_err(describe_problem),
-        mend: "install the NVIDIA driver (inside a container, start it with the GPU), or add the \
+        fix: "install the NVIDIA driver (inside a container, start it with the GPU), or add the \
                folder of libcuda.so.1 to LD_LIBRARY_PATH",
     }];
     needs.extend(driver.ok().map(|driver| Need {
         subject: "GPU",
         found: describe_gpus(&driver.gpus, index),
-        mend: "take the index of one of these GPUs; CUDA_VISIBLE_DEVICES may hide others",
+        fix: "take the index of one of these GPUs; CUDA_VISIBLE_DEVICES may hide others",
     }));
     let nvrtc = gpu::Library::Nvrtc.find();
     needs.push(Need {
@@ -124,7 +124,7 @@ pub fn cuda_needs(index: usize) -> Vec<Need> {
         found: nvrtc
             .map(|path| path.display().to_string())
             .ok_or("libnvrtc.so, the compiler of the kernels, cannot be loaded".to_owned()),
-        mend: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and add its \
+        fix: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and add its \
                folder to LD_LIBRARY_PATH (`scripts/gpu/environment` finds both)",
     });
     needs.push(Need {
@@ -135,7 +135,7 @@ pub fn cuda_needs(index: usize) -> Vec<Need> {
                 "the headers that the kernels include, cuda_fp16.h and others, are missing"
                     .to_owned(),
             ),
-        mend: "install the CUDA toolkit or the Python packages nvidia-cuda-runtime and \
+        fix: "install the CUDA toolkit or the Python packages nvidia-cuda-runtime and \
                nvidia-cuda-crt, and set CUDA_PATH to the folder above `include` (`scripts/gpu/environment` finds both)",
     });
     needs

@@ -56,11 +56,11 @@ impl Finding {
         }
     }
 
-    fn bad(subject: &'static str, found: String, mend: impl Into<String>) -> Self {
+    fn bad(subject: &'static str, found: String, fix: impl Into<String>) -> Self {
         Self {
             subject,
             found,
-            verdict: Verdict::Bad(mend.into()),
+            verdict: Verdict::Bad(fix.into()),
         }
     }
 }
@@ -259,7 +259,7 @@ fn cuda(device: Device) -> Vec<Finding> {
             (Err(problem), true) => Finding::bad(
                 need.subject,
                 problem,
-                format!("{}, or use --device cpu", need.mend),
+                format!("{}, or use --device cpu", need.fix),
             ),
             (Err(problem), false) => {
                 Finding::note(need.subject, format!("{problem}; the CPU needs none"))

@@ -35,7 +35,7 @@ pub enum Error {
     /// A command for a language model on a config that has none.
     #[error(transparent)]
     NoLanguageModel(#[from] NoLanguageModel),
-    /// An option or a combination of them, with how to mend it.
+    /// An option or a combination of them, with how to fix it.
     #[error("{0}")]
     Usage(String),
     /// A row of a data file.
@@ -61,7 +61,7 @@ pub enum Error {
     Report(#[from] ReportError),
     /// An export that computes something else than its checkpoint.
     #[error(
-        "{export} computes something else than its checkpoint ({found}); {mend}",
+        "{export} computes something else than its checkpoint ({found}); {fix}",
         export = export.display()
     )]
     ExportDiffers {
@@ -70,7 +70,7 @@ pub enum Error {
         /// The comparison in numbers.
         found: String,
         /// What to do, which depends on the format.
-        mend: &'static str,
+        fix: &'static str,
     },
     /// Sequences of calls that cannot be asked for or scored.
     #[error(transparent)]
@@ -179,7 +179,7 @@ pub enum Error {
     },
     /// An evaluation within a run failed; the run itself was saved.
     #[error(
-        "{source}; saved {checkpoint}; the same command goes on from there, with this evaluation"
+        "{source}; saved {checkpoint}; the same command resumes from there, with this evaluation"
     )]
     EvaluationFailed {
         /// What went wrong.
@@ -188,7 +188,7 @@ pub enum Error {
         checkpoint: String,
     },
     /// A signal ended the run after its state was saved.
-    #[error("stopped by a signal; saved {checkpoint}; the same command goes on from there")]
+    #[error("stopped by a signal; saved {checkpoint}; the same command resumes from there")]
     Interrupted {
         /// Where the state was saved.
         checkpoint: String,
@@ -202,7 +202,7 @@ pub enum Error {
         source: Box<Self>,
     },
     /// A signal ended an evaluation whose texts so far are kept.
-    #[error("stopped; {n_texts} texts are in {dir}; the same command goes on from there")]
+    #[error("stopped; {n_texts} texts are in {dir}; the same command resumes from there")]
     StoppedWithTexts {
         /// How many there are.
         n_texts: usize,

@@ -215,16 +215,16 @@ pub fn compatibility_table(checkpoint: &Path, base: &BaseModel) -> Result<String
     let found = compatibility(&adapter, tied_head)?;
     let mut lines = vec![
         format!(
-            "| | {} | mend |",
+            "| | {} | fix |",
             Consumer::ALL.map(Consumer::name).join(" | ")
         ),
         format!("|---|{}", "---|".repeat(Consumer::ALL.len() + 1)),
     ];
     for row in found.rows.iter().chain([&found.whole]) {
         let verdicts: Vec<String> = row.verdicts.iter().map(ToString::to_string).collect();
-        let mend = row.mend.as_deref().unwrap_or("");
+        let fix = row.fix.as_deref().unwrap_or("");
         lines.push(format!(
-            "| {} | {} | {mend} |",
+            "| {} | {} | {fix} |",
             row.feature,
             verdicts.join(" | ")
         ));

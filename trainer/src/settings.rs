@@ -71,7 +71,7 @@ pub fn goat(config: &config::GoatConfig) -> GoatOptions {
     }
 }
 
-/// What products read: `auto` is what the device multiplies fastest.
+/// The dtype of matrix products: `auto` is what the device multiplies fastest.
 ///
 /// # Errors
 ///

@@ -122,7 +122,7 @@ pub fn load_adapter(dir: &Path) -> Result<Adapter, CheckpointError> {
             .ok_or_else(|| CheckpointError::Unsupported {
                 path: path.clone(),
                 feature: format!("tensor {key}, whose name does not begin with {KEY_PREFIX},"),
-                mend: "save the adapter with PEFT's save_pretrained",
+                fix: "save the adapter with PEFT's save_pretrained",
             })?;
         let tensor = weights.read_f32(key)?;
         check_finite(&path, key, &tensor)?;
@@ -166,10 +166,10 @@ fn check_finite(path: &Path, name: &str, tensor: &HostTensor) -> Result<(), Chec
 
 /// Checks that every tensor is a LoRA factor whose other half is there with the same rank.
 fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<(), CheckpointError> {
-    let unsupported = |feature: String, mend| CheckpointError::Unsupported {
+    let unsupported = |feature: String, fix| CheckpointError::Unsupported {
         path: path.to_owned(),
         feature,
-        mend,
+        fix,
     };
     if tensors.is_empty() {
         return Err(unsupported(
@@ -183,9 +183,9 @@ fn check_pairs(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<()
         } else if let Some(module) = name.strip_suffix(B_SUFFIX) {
             (format!("{module}{A_SUFFIX}"), 1, 0)
         } else {
-            let mend = "only lora_A.weight and lora_B.weight of linear layers are; train without \
+            let fix = "only lora_A.weight and lora_B.weight of linear layers are; train without \
                         DoRA, modules_to_save and embedding targets";
-            return Err(unsupported(format!("tensor {name}"), mend));
+            return Err(unsupported(format!("tensor {name}"), fix));
         };
         let Some(half) = tensors.get(&other) else {
             return Err(CheckpointError::UnknownTensor {

@@ -313,17 +313,17 @@ fn is_on(value: &Value) -> bool {
 }
 
 fn refuse(path: &Path, fields: &Map<String, Value>) -> Result<(), CheckpointError> {
-    let unsupported = |feature: String, mend| CheckpointError::Unsupported {
+    let unsupported = |feature: String, fix| CheckpointError::Unsupported {
         path: path.to_owned(),
         feature,
-        mend,
+        fix,
     };
     let text = |key: &str| fields.get(key).and_then(Value::as_str);
     match text("peft_type") {
         Some("LORA") => {}
         Some(other) => {
-            let mend = "only LoRA adapters are read";
-            return Err(unsupported(format!("peft_type \"{other}\""), mend));
+            let fix = "only LoRA adapters are read";
+            return Err(unsupported(format!("peft_type \"{other}\""), fix));
         }
         None => {
             return Err(CheckpointError::field(
@@ -334,24 +334,24 @@ fn refuse(path: &Path, fields: &Map<String, Value>) -> Result<(), CheckpointErro
         }
     }
     if let Some(bias) = text("bias").filter(|bias| *bias != "none") {
-        let mend = "train with bias = \"none\"";
-        return Err(unsupported(format!("bias \"{bias}\""), mend));
+        let fix = "train with bias = \"none\"";
+        return Err(unsupported(format!("bias \"{bias}\""), fix));
     }
     let init = text("init_lora_weights").unwrap_or_default();
     if BASE_CHANGING_INITS
         .iter()
         .any(|method| init.starts_with(method))
     {
-        let mend = "convert it to plain LoRA with path_initial_model_for_weight_conversion";
-        return Err(unsupported(format!("init_lora_weights \"{init}\""), mend));
+        let fix = "convert it to plain LoRA with path_initial_model_for_weight_conversion";
+        return Err(unsupported(format!("init_lora_weights \"{init}\""), fix));
     }
     match REFUSED
         .iter()
         .find(|key| fields.get(**key).is_some_and(is_on))
     {
         Some(key) => {
-            let mend = "merge the adapter with PEFT, or train without that option";
-            Err(unsupported(format!("{key} {}", fields[*key]), mend))
+            let fix = "merge the adapter with PEFT, or train without that option";
+            Err(unsupported(format!("{key} {}", fields[*key]), fix))
         }
         None => Ok(()),
     }

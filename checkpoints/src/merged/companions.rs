@@ -154,7 +154,7 @@ fn write_tokenizer(
             return Err(CheckpointError::Unsupported {
                 path: files.weights.origin().to_owned(),
                 feature: "merging a GGUF model without its tokenizer.json".to_owned(),
-                mend: "give the tokenizer as JSON, or merge into the model's safetensors directory",
+                fix: "give the tokenizer as JSON, or merge into the model's safetensors directory",
             });
         }
     };

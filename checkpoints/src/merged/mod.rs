@@ -127,7 +127,7 @@ fn check_modules(
     Err(CheckpointError::UnmatchedModules {
         path: weights.origin().to_owned(),
         modules: unmatched,
-        mend: "merge into the model that the adapter was trained on, and without an adapter of an \
+        fix: "merge into the model that the adapter was trained on, and without an adapter of an \
                output layer that is the embedding",
     })
 }
@@ -187,7 +187,7 @@ fn written_as(
                 "merging with tensor {name} stored as {}",
                 weights.stored_as(name).unwrap_or("an unknown format")
             ),
-            mend: "merge into the model in f32, f16 or bf16",
+            fix: "merge into the model in f32, f16 or bf16",
         })
 }
 

@@ -79,7 +79,7 @@ fn family(metadata: &GgufMetadata) -> Result<&'static Family, CheckpointError> {
     Family::of_architecture(name).ok_or_else(|| CheckpointError::Unsupported {
         path: metadata.path().to_owned(),
         feature: format!("{ARCHITECTURE} \"{name}\""),
-        mend: "choose a GGUF model of a family that docs/models.md lists",
+        fix: "choose a GGUF model of a family that docs/models.md lists",
     })
 }
 
@@ -106,7 +106,7 @@ impl Fields<'_> {
             Some(size) if size != head_dim => Err(CheckpointError::Unsupported {
                 path: self.metadata.path().to_owned(),
                 feature: format!("{key} = {size} beside heads of size {head_dim}"),
-                mend: "take a model whose heads have one size and are rotated as a whole, or \
+                fix: "take a model whose heads have one size and are rotated as a whole, or \
                        convert it again",
             }),
             _ => Ok(()),
@@ -168,7 +168,7 @@ fn rope_scaling(
     let unsupported = |feature: String| CheckpointError::Unsupported {
         path: metadata.path().to_owned(),
         feature,
-        mend: "take the model's safetensors directory, or one with no or linear scaling",
+        fix: "take the model's safetensors directory, or one with no or linear scaling",
     };
     let number = |name: &str| fields.optional_number(name);
     let attn_factor = number("rope.scaling.attn_factor")?;
@@ -223,7 +223,7 @@ fn llama3_scaling(
         return Err(CheckpointError::Unsupported {
             path: metadata.path().to_owned(),
             feature: "rope_freqs.weight with other divisors than Llama 3's".to_owned(),
-            mend: "take the model's safetensors directory instead",
+            fix: "take the model's safetensors directory instead",
         });
     }
     Ok(json!({

@@ -73,7 +73,7 @@ pub(super) fn refuse_unknown(
         return Err(CheckpointError::Unsupported {
             path: metadata.path().to_owned(),
             feature: format!("{key} = {}", shown(value)),
-            mend: "it may change what the model computes; take the model's safetensors directory, \
+            fix: "it may change what the model computes; take the model's safetensors directory, \
                    or a GGUF file without that key",
         });
     }

@@ -74,7 +74,7 @@ fn table(
         return Err(CheckpointError::Unsupported {
             path: path.to_owned(),
             feature: format!("{key} with other settings per layer type"),
-            mend: "choose a model whose layers share one rotary embedding",
+            fix: "choose a model whose layers share one rotary embedding",
         });
     }
     name_the_type(path, key, &mut fields)?;

@@ -121,7 +121,7 @@ fn with_divisors(divisors: &[f32]) -> GgufWriter {
         .collect();
     GgufWriter::tiny("llama")
         .f32("llama.rope.freq_base", 500_000.0)
-        .tensor("rope_freqs.weight", &[divisors.len() as u64], (0, data))
+        .tensor("rope_freqs.weight", &[divisors.len() as u64], 0, data)
 }
 
 #[test]

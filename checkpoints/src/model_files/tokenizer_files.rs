@@ -345,17 +345,17 @@ fn refuse_unsupported(
     settings: &Map<String, Value>,
 ) -> Result<(), CheckpointError> {
     let on = |key: &str| settings.get(key) == Some(&Value::Bool(true));
-    let refused = |feature: String, mend| {
+    let refused = |feature: String, fix| {
         Err(CheckpointError::Unsupported {
             path: path.to_owned(),
             feature,
-            mend,
+            fix,
         })
     };
     let key = "split_special_tokens";
     if on(key) {
-        let mend = "set it to false: special tokens of the chat template would be read as pieces";
-        return refused(format!("{key} = true"), mend);
+        let fix = "set it to false: special tokens of the chat template would be read as pieces";
+        return refused(format!("{key} = true"), fix);
     }
     let key = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
     if on(key) && on("clean_up_tokenization_spaces") {

@@ -293,7 +293,7 @@ impl RunDir {
         sync_dir(&self.root)?;
         let is_stale = match self.best() {
             Ok(best) => best.is_some_and(|best| best.step > step),
-            // For the caller to mend.
+            // For the caller to fix.
             Err(CheckpointError::DamagedPointer { .. }) => false,
             Err(error) => return Err(error),
         };

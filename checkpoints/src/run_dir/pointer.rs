@@ -119,7 +119,7 @@ impl RunDir {
     /// # Errors
     ///
     /// The directory cannot be listed, or the file not be read or written.
-    pub fn mend_latest(&self) -> Result<(), CheckpointError> {
+    pub fn fix_latest(&self) -> Result<(), CheckpointError> {
         let Some(newest) = self.list()?.pop() else {
             return Ok(());
         };

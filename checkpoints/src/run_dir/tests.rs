@@ -287,7 +287,7 @@ fn checkpoints_behind_the_resumed_step_are_set_aside_the_newest_first() {
 }
 
 #[test]
-fn a_damaged_best_can_be_removed_and_latest_is_mended() {
+fn a_damaged_best_can_be_removed_and_latest_is_fixed() {
     let (_dir, run) = run();
     for step in [10, 20] {
         save(&run, step);
@@ -300,13 +300,13 @@ fn a_damaged_best_can_be_removed_and_latest_is_mended() {
         assert!(is_damaged, "{error}");
         run.set_aside_after(20).unwrap();
         run.remove_best().unwrap();
-        run.mend_latest().unwrap();
+        run.fix_latest().unwrap();
         assert_eq!(run.best().unwrap(), None);
         assert_eq!(run.latest().unwrap().unwrap().step, 20);
     }
     // A process that died between a checkpoint and its pointer.
     run.set_latest(10).unwrap();
-    run.mend_latest().unwrap();
+    run.fix_latest().unwrap();
     assert_eq!(run.latest().unwrap().unwrap().step, 20);
 }
 

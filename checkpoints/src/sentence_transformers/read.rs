@@ -170,12 +170,12 @@ impl Settings {
         CheckpointError::field(&self.path, key, problem)
     }
 
-    fn unsupported(&self, key: &str, mend: &'static str) -> CheckpointError {
+    fn unsupported(&self, key: &str, fix: &'static str) -> CheckpointError {
         let value = self.fields.get(key).unwrap_or(&Value::Null);
         CheckpointError::Unsupported {
             path: self.path.clone(),
             feature: format!("{key} = {value}"),
-            mend,
+            fix,
         }
     }
 
@@ -356,7 +356,7 @@ impl SentenceTransformer {
                     return Err(CheckpointError::Unsupported {
                         path,
                         feature: format!("{at} = {class:?}"),
-                        mend: "an encoder here is a Transformer, a Pooling and perhaps a Normalize, \
+                        fix: "an encoder here is a Transformer, a Pooling and perhaps a Normalize, \
                                in this order; take another model",
                     });
                 }
@@ -436,8 +436,8 @@ impl SentenceTransformer {
             None | Some("cosine") => Similarity::Cosine,
             Some("dot") => Similarity::Dot,
             Some(_) => {
-                let mend = "write \"cosine\" or \"dot\"";
-                return Err(settings.unsupported("similarity_fn_name", mend));
+                let fix = "write \"cosine\" or \"dot\"";
+                return Err(settings.unsupported("similarity_fn_name", fix));
             }
         };
         let prompts = settings.get("prompts");
@@ -497,8 +497,8 @@ fn check_transformer(settings: &Settings) -> Result<(), CheckpointError> {
             _ => return Err(settings.unsupported(key, REMOVE)),
         };
         if !is_served {
-            let mend = "embeddings would differ from sentence-transformers'; take another model";
-            return Err(settings.unsupported(key, mend));
+            let fix = "embeddings would differ from sentence-transformers'; take another model";
+            return Err(settings.unsupported(key, fix));
         }
     }
     Ok(())

@@ -133,7 +133,7 @@ fn refuse_split(metadata: &GgufMetadata) -> Result<(), CheckpointError> {
     Err(CheckpointError::Unsupported {
         path: metadata.path().to_owned(),
         feature: format!("a model split into {n_parts} GGUF files"),
-        mend: "join them with llama-gguf-split --merge",
+        fix: "join them with llama-gguf-split --merge",
     })
 }
 

@@ -412,7 +412,7 @@ fn a_gguf_tensor_that_cannot_be_read_is_named_with_the_reason() {
         (vec![1; 5], 0, "5 dimensions"),
     ] {
         GgufWriter::new()
-            .tensor("w", &shape, (gguf_type, vec![0; 64]))
+            .tensor("w", &shape, gguf_type, vec![0; 64])
             .write(&path);
         let error = open_error(&path);
         assert!(error.contains(part), "no \"{part}\" in: {error}");
@@ -481,7 +481,7 @@ fn rows_of_qwen2_are_left_in_order() {
     GgufWriter::new()
         .text("general.architecture", "qwen2")
         .u32("qwen2.attention.head_count", 2)
-        .tensor("blk.12.attn_q.bias", &[8], (0, data))
+        .tensor("blk.12.attn_q.bias", &[8], 0, data)
         .write(&path);
     let weights = Weights::open(&path).unwrap();
     assert_eq!(

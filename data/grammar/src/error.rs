@@ -22,7 +22,7 @@ pub enum GrammarError {
     Unsupported {
         /// JSON pointer to the keyword or the sub-schema; empty for the whole.
         pointer: String,
-        /// Why it cannot be enforced, and how to mend it where that is possible.
+        /// Why it cannot be enforced, and how to fix it where that is possible.
         why: String,
     },
     /// A list of tools cannot be called.
@@ -30,7 +30,7 @@ pub enum GrammarError {
     Tool {
         /// The tool, from 0.
         tool_idx: usize,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         reason: String,
     },
     /// No tool is given.

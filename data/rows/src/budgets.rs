@@ -94,7 +94,7 @@ pub const VALIDATION_STEPS: u64 = 10_000_000;
 /// The most bytes of the errors of one walk of a validator, with the values that they copy.
 pub const VALIDATION_ERROR_BYTES: u64 = 64 << 20;
 
-/// Broken rules of one value that are listed; more of them help nobody to mend it.
+/// Broken rules of one value that are listed; more of them help nobody to fix it.
 pub const LISTED_FAULTS: usize = 1_000;
 
 /// Ways through the branches of a schema at one place of a value. The widest schema of

@@ -1,6 +1,6 @@
 //! The faults of many rows as one error: the first in full, the rest counted.
 //!
-//! Whoever has fifty bad rows mends them in one go, and not by fifty attempts.
+//! Whoever has fifty bad rows fixes them in one go, and not by fifty attempts.
 
 use std::error::Error;
 

@@ -18,7 +18,7 @@ pub enum Part {
 
 impl Part {
     /// What a user can do for a machine without it.
-    fn mend(self) -> &'static str {
+    fn fix(self) -> &'static str {
         match self {
             Self::Namespaces => {
                 "allow unprivileged user namespaces (sysctl user.max_user_namespaces above 0, on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0, in Docker --security-opt seccomp=unconfined)"
@@ -55,7 +55,7 @@ pub struct MissingPart {
 impl fmt::Display for MissingPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { part, reason } = self;
-        write!(f, "{part} ({reason}; to have it, {})", part.mend())
+        write!(f, "{part} ({reason}; to have it, {})", part.fix())
     }
 }
 

@@ -28,7 +28,7 @@ pub struct ScoreLine {
 }
 
 impl ScoreLine {
-    /// Whether the line itself must be mended; such a line makes the exit status 3.
+    /// Whether the line itself must be fixed; such a line makes the exit status 3.
     pub fn is_malformed(&self) -> bool {
         self.outcome.as_ref().is_err_and(LineError::is_malformed)
     }
@@ -54,7 +54,7 @@ impl fmt::Display for ScoreLine {
 pub struct Summary {
     /// Lines read, and answered.
     pub n_lines: usize,
-    /// Lines that must be mended: unreadable, of an unknown operation, or with a bad field.
+    /// Lines that must be fixed: unreadable, of an unknown operation, or with a bad field.
     pub n_malformed: usize,
     /// Well-formed lines for which the operation has no value.
     pub n_without_value: usize,

@@ -195,7 +195,7 @@ pub fn judge_samples<S: Judged>(
             Some(Err(error)) if is_tolerated(&error) => {
                 judged.push(JudgeVerdict::unanswered(sample.id(), &error));
             }
-            // What concerns all samples is what to mend.
+            // What concerns all samples is what to fix.
             Some(Err(error)) if failed.is_none() || error.concern() == Concern::All => {
                 failed = Some((sample.id().to_owned(), Box::new(error)));
             }

@@ -57,7 +57,7 @@ impl Dense {
         }
     }
 
-    /// What products read.
+    /// The dtype of matrix products.
     pub fn compute_dtype(&self) -> ComputeDtype {
         self.dtype
     }

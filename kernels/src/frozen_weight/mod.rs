@@ -103,7 +103,7 @@ impl FrozenWeight {
         &self.device
     }
 
-    /// What products read.
+    /// The dtype of matrix products.
     pub fn compute_dtype(&self) -> ComputeDtype {
         let dtype = match &self.storage {
             Storage::Dense(dense) => dense.dtype(),

@@ -143,7 +143,7 @@ fn with_kept_outcomes(args: &EvalArgs, error: Error) -> Error {
         .map(|output| output.join(PREDICTIONS_FILE));
     match (error, kept.filter(|kept| kept.exists())) {
         (Error::Judge(message), Some(kept)) => Error::Judge(format!(
-            "{message}; the outcomes are kept: go on with --predictions {}",
+            "{message}; the outcomes are kept: continue with --predictions {}",
             kept.display()
         )),
         (error, _) => error,

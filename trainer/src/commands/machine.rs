@@ -34,7 +34,7 @@ pub(super) fn doctor(args: &DoctorArgs, place: &Place) -> Result<(), Error> {
 
 fn to_do(findings: &[Finding]) -> String {
     let line = |finding: &Finding| match &finding.verdict {
-        Verdict::Bad(mend) => Some(format!("  {}: {}; {mend}", finding.subject, finding.found)),
+        Verdict::Bad(fix) => Some(format!("  {}: {}; {fix}", finding.subject, finding.found)),
         Verdict::Good | Verdict::Note => None,
     };
     findings

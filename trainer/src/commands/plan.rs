@@ -211,7 +211,7 @@ impl Rows {
     fn begun(&mut self, config: &Config, begun: Option<u64>) {
         if let Some(step) = begun {
             let dir = config.train.output_dir.display();
-            let found = format!("{dir} has one at step {step}, which training goes on with");
+            let found = format!("{dir} has one at step {step}, which training resumes from");
             self.add("run", found);
         }
     }

@@ -82,7 +82,7 @@ fn bound(largest_logit: f32, is_rounded: bool) -> f32 {
 }
 
 /// What to do about an export that differs.
-fn mend(reader: Reader) -> &'static str {
+fn fix(reader: Reader) -> &'static str {
     match reader {
         Reader::PeftRules | Reader::VllmRules => {
             "look at `tooltune export RUN --check`, and export with --neutral or in another format"
@@ -145,7 +145,7 @@ fn against(
         false => Err(Error::ExportDiffers {
             export: export.to_owned(),
             found,
-            mend: mend(reader),
+            fix: fix(reader),
         }),
     }
 }

@@ -95,7 +95,9 @@ impl TensorBoardSink {
 }
 
 fn warn(reason: &str) {
-    tracing::warn!("TensorBoard is off for the rest of this run: {reason}; metrics.jsonl goes on");
+    tracing::warn!(
+        "TensorBoard is off for the rest of this run: {reason}; metrics.jsonl continues"
+    );
 }
 
 impl MetricSink for TensorBoardSink {

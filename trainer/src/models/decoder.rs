@@ -220,7 +220,7 @@ impl Decoder {
         linear_cross_entropy::logits(hidden, &self.lm_head)
     }
 
-    /// What products read.
+    /// The dtype of matrix products.
     pub fn compute_dtype(&self) -> ComputeDtype {
         self.lm_head.compute_dtype()
     }

@@ -67,7 +67,7 @@ pub(super) struct MemoryInput<'a> {
     pub n_weights: usize,
     /// Values of the adapter.
     pub n_adapter: usize,
-    /// What products read.
+    /// The dtype of matrix products.
     pub compute_dtype: ComputeDtype,
     /// Entries of the tokenizer's vocabulary.
     pub vocabulary: usize,

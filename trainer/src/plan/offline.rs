@@ -156,7 +156,7 @@ fn known_steps(length: RunLength) -> Option<u64> {
     }
 }
 
-/// What products read on the device of a config, which need not be here.
+/// The dtype of matrix products on the device of a config, which need not be here.
 fn compute_dtype(
     device: config::Device,
     typed: config::ComputeDtype,

@@ -86,7 +86,7 @@ impl RetrieverRunPlan {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RetrieverNeeds {
     pub(super) config: MiniLmConfig,
-    /// What products read.
+    /// The dtype of matrix products.
     pub(super) compute_dtype: ComputeDtype,
     /// The texts under autodiff together that take the most.
     pub(super) texts: TextShape,

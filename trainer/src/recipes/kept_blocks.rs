@@ -93,7 +93,7 @@ pub struct RunShape<'a> {
     pub model: &'a DecoderConfig,
     /// Trained values.
     pub n_adapter: usize,
-    /// What products read.
+    /// The dtype of matrix products.
     pub compute_dtype: ComputeDtype,
 }
 

@@ -118,8 +118,8 @@ pub(super) fn select(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
 /// # Errors
 ///
 /// As [`select`].
-pub(super) fn mend(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
-    run_dir.mend_latest()?;
+pub(super) fn fix(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
+    run_dir.fix_latest()?;
     let kept = match run_dir.best() {
         Ok(best) => best,
         Err(error @ CheckpointError::DamagedPointer { .. }) => {

@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
         let retriever = open_retriever(config, preparation, start.as_ref(), device)?;
         let lock = run_files::begin(config, run_dir.path())?;
         run_dir.set_aside_after(state.step)?;
-        selection::mend(config, &run_dir)?;
+        selection::fix(config, &run_dir)?;
         let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;
         if let Some(flattened) = &preparation.flattened {
             run_files::write_flattened(flattened, run_dir.path())?;

@@ -25,7 +25,7 @@ pub struct Encoder {
     pub head: EmbeddingHead,
     /// Places of the parameters.
     pub layout: ParameterLayout,
-    /// What products read.
+    /// The dtype of matrix products.
     pub dtype: ComputeDtype,
     /// What learns.
     pub trained: Trained,

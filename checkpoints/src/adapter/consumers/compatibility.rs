@@ -23,7 +23,7 @@ pub struct CompatibilityRow {
     /// By [`super::Consumer::ALL`].
     pub verdicts: [Verdict; 4],
     /// What makes every column ok, where one is not.
-    pub mend: Option<String>,
+    pub fix: Option<String>,
 }
 
 /// The table of one adapter.
@@ -96,7 +96,7 @@ fn rank_row(adapter: &Adapter, rank: usize) -> Result<CompatibilityRow, Checkpoi
         ),
         Some(_) => (Verdict::Ok, Verdict::Ok),
     };
-    let mend = match (peft.is_ok(), vllm.is_ok()) {
+    let fix = match (peft.is_ok(), vllm.is_ok()) {
         (false, _) => Some("correct r and rank_pattern, or export again".to_owned()),
         (true, false) => Some("train with a smaller rank, or merge the adapter".to_owned()),
         (true, true) => None,
@@ -104,7 +104,7 @@ fn rank_row(adapter: &Adapter, rank: usize) -> Result<CompatibilityRow, Checkpoi
     Ok(CompatibilityRow {
         feature: format!("LoRA of rank {rank}"),
         verdicts: [peft, vllm, Verdict::Ok, others],
-        mend,
+        fix,
     })
 }
 
@@ -120,7 +120,7 @@ fn targets_row(config: &PeftConfig) -> Option<CompatibilityRow> {
     Some(CompatibilityRow {
         feature,
         verdicts: [Verdict::Ok, Verdict::Ok, Verdict::Ok, sglang],
-        mend: Some(LIST_NAMES.to_owned()),
+        fix: Some(LIST_NAMES.to_owned()),
     })
 }
 
@@ -139,7 +139,7 @@ fn unrecognised_row(config: &PeftConfig) -> Option<CompatibilityRow> {
             passed_over(),
             passed_over(),
         ],
-        mend: None,
+        fix: None,
     })
 }
 
@@ -186,11 +186,11 @@ fn scale_row(
     modules: &[&str],
 ) -> Result<CompatibilityRow, CheckpointError> {
     let verdicts = scale_verdicts(alone, modules)?;
-    let mend = (!verdicts.iter().all(Verdict::is_ok)).then(|| NEUTRAL.to_owned());
+    let fix = (!verdicts.iter().all(Verdict::is_ok)).then(|| NEUTRAL.to_owned());
     Ok(CompatibilityRow {
         feature: feature.to_owned(),
         verdicts,
-        mend,
+        fix,
     })
 }
 
@@ -214,11 +214,11 @@ fn head_row(modules: &[&str], tied_head: bool) -> Option<CompatibilityRow> {
             ],
         ),
     };
-    let mend = tied_head.then(|| "train without lm_head among the targets".to_owned());
+    let fix = tied_head.then(|| "train without lm_head among the targets".to_owned());
     Some(CompatibilityRow {
         feature: feature.to_owned(),
         verdicts,
-        mend,
+        fix,
     })
 }
 
@@ -239,7 +239,7 @@ fn unknown_row(modules: &[&str]) -> Option<CompatibilityRow> {
             verdict(in_gguf),
             verdict(in_vllm),
         ],
-        mend: Some("train without that target".to_owned()),
+        fix: Some("train without that target".to_owned()),
     })
 }
 
@@ -262,7 +262,7 @@ fn untargeted_row(
     Ok((n_modules > 0).then(|| CompatibilityRow {
         feature: "factors of modules that are not in target_modules".to_owned(),
         verdicts: [ignored, Verdict::Ok, Verdict::Ok, Verdict::Ok],
-        mend: Some("name them in target_modules, or remove their tensors".to_owned()),
+        fix: Some("name them in target_modules, or remove their tensors".to_owned()),
     }))
 }
 
@@ -282,16 +282,16 @@ fn whole_row(
             }
         }
     }
-    let mut mends: Vec<String> = Vec::new();
-    for mend in rows.iter().filter_map(|row| row.mend.clone()) {
-        if !mends.contains(&mend) {
-            mends.push(mend);
+    let mut fixes: Vec<String> = Vec::new();
+    for fix in rows.iter().filter_map(|row| row.fix.clone()) {
+        if !fixes.contains(&fix) {
+            fixes.push(fix);
         }
     }
     let all_ok = verdicts.iter().all(Verdict::is_ok);
     Ok(CompatibilityRow {
         feature: "this adapter".to_owned(),
-        mend: (!all_ok).then(|| mends.join("; ")),
+        fix: (!all_ok).then(|| fixes.join("; ")),
         verdicts,
     })
 }

@@ -49,7 +49,7 @@ pub fn peft_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
                     pair.module,
                     pair.rank()
                 ),
-                mend: "correct r and rank_pattern, or export the adapter again".to_owned(),
+                fix: "correct r and rank_pattern, or export the adapter again".to_owned(),
             });
         }
         let scaling = rules.scaling(pair.module, rank);
@@ -60,7 +60,7 @@ pub fn peft_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
             consumer: "PEFT",
             problem: "the config's target_modules name none of the modules that have factors"
                 .to_owned(),
-            mend: "correct target_modules, or export the adapter again".to_owned(),
+            fix: "correct target_modules, or export the adapter again".to_owned(),
         });
     }
     Ok(scalings)
@@ -101,7 +101,7 @@ impl<'a> PeftRules<'a> {
                 problem: "layers_to_transform needs a list of target_modules, and they are one \
                           pattern"
                     .to_owned(),
-                mend: "name the modules in target_modules".to_owned(),
+                fix: "name the modules in target_modules".to_owned(),
             });
         }
         Ok(PeftRules {

@@ -53,15 +53,15 @@ pub fn vllm_rules(
 ) -> Result<VllmLoad, CheckpointError> {
     let pairs = pairs(&adapter.tensors)?;
     let rank = largest_rank(adapter, &pairs);
-    let refused = |problem, mend| CheckpointError::RefusedBy {
+    let refused = |problem, fix| CheckpointError::RefusedBy {
         consumer: "vLLM",
         problem,
-        mend,
+        fix,
     };
     let Some(needed) = vllm_rank(rank) else {
         let largest = VLLM_RANKS[VLLM_RANKS.len() - 1];
-        let mend = format!("train with a rank of at most {largest}");
-        return Err(refused(format!("rank {rank} is above {largest}"), mend));
+        let fix = format!("train with a rank of at most {largest}");
+        return Err(refused(format!("rank {rank} is above {largest}"), fix));
     };
     let max_lora_rank = max_lora_rank.unwrap_or(needed);
     if rank > max_lora_rank {
@@ -73,8 +73,8 @@ pub fn vllm_rules(
     }
     if let Some(pair) = pairs.iter().find(|pair| !vllm_has(pair.module)) {
         let problem = format!("{} is none of its linear layers", pair.module);
-        let mend = "train without that target".to_owned();
-        return Err(refused(problem, mend));
+        let fix = "train without that target".to_owned();
+        return Err(refused(problem, fix));
     }
     let scaling = vllm_scaling(&adapter.config);
     Ok(VllmLoad {
@@ -172,7 +172,7 @@ pub fn converter_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
         return Err(CheckpointError::RefusedBy {
             consumer: "llama.cpp's converter",
             problem: format!("{} has no name in GGUF", pair.module),
-            mend: "train without that target".to_owned(),
+            fix: "train without that target".to_owned(),
         });
     }
     Ok(for_all(&pairs, |pair| {

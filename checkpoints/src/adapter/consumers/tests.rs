@@ -223,7 +223,7 @@ fn plain_lora_is_the_same_everywhere() {
             .iter()
             .all(|verdict| *verdict == Verdict::Ok)
     );
-    assert_eq!(table.whole.mend, None);
+    assert_eq!(table.whole.fix, None);
     let expected = peft_rules(&plain).unwrap();
     assert_eq!(vllm_rules(&plain, None).unwrap().scalings, expected);
     assert_eq!(sglang_rules(&plain).unwrap(), expected);
@@ -252,7 +252,7 @@ fn every_row_tells_who_scales_wrongly_and_by_how_much() {
 
     for mut adapter in [rslora, ranks.clone(), alphas] {
         let table = compatibility(&adapter, false).unwrap();
-        assert_eq!(table.whole.mend.as_deref(), Some("export with --neutral"));
+        assert_eq!(table.whole.fix.as_deref(), Some("export with --neutral"));
         adapter = neutral(
             &adapter.config,
             &adapter.tensors,
@@ -285,8 +285,8 @@ fn sglang_takes_targets_that_are_named() {
             others.iter().all(|verdict| *verdict == Verdict::Ok),
             "{others:?}"
         );
-        let mend = table.whole.mend.unwrap_or_default();
-        (table.whole.verdicts[3].to_string(), mend)
+        let fix = table.whole.fix.unwrap_or_default();
+        (table.whole.verdicts[3].to_string(), fix)
     };
     let pattern = |text: &str| Some(TargetModules::Pattern(text.to_owned()));
     assert_eq!(
@@ -299,9 +299,9 @@ fn sglang_takes_targets_that_are_named() {
         "ok since March 2026, and before with --lora-target-modules"
     );
     for targets in [pattern(".*q_proj|.*v_proj"), None] {
-        let (refused, mend) = sglang(targets);
+        let (refused, fix) = sglang(targets);
         assert_eq!(refused, "refused: it takes a list of names");
-        assert_eq!(mend, "export with --to peft, which lists the names");
+        assert_eq!(fix, "export with --to peft, which lists the names");
     }
 }
 

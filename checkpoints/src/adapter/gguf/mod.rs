@@ -74,7 +74,7 @@ impl GgufBase {
             return Err(CheckpointError::Unsupported {
                 path: path.to_owned(),
                 feature: format!("an adapter in GGUF for model_type \"{other}\""),
-                mend: "export it as PEFT and convert it with llama.cpp",
+                fix: "export it as PEFT and convert it with llama.cpp",
             });
         };
         let heads = match family.gguf.head_rows {

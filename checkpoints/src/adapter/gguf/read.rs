@@ -90,7 +90,7 @@ fn check_kind(
         return Err(CheckpointError::Unsupported {
             path: metadata.path().to_owned(),
             feature: INVOCATION_TOKENS.to_owned(),
-            mend: "only adapters that always count are read",
+            fix: "only adapters that always count are read",
         });
     }
     Ok(())

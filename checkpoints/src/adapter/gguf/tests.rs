@@ -326,11 +326,11 @@ fn files_that_llama_cpp_refuses_are_errors() {
             "adapter.alora.invocation_tokens is not supported",
         ),
         (
-            pair().tensor(b, &[8, 2], (0, f32::NAN.to_le_bytes().repeat(16))),
+            pair().tensor(b, &[8, 2], 0, f32::NAN.to_le_bytes().repeat(16)),
             "lora_b, element 0: it is NaN",
         ),
         (
-            pair().tensor(b, &[1 << 40, 2], (0, vec![0; 8])),
+            pair().tensor(b, &[1 << 40, 2], 0, vec![0; 8]),
             "ends at byte",
         ),
     ] {

@@ -112,7 +112,7 @@ fn named(
     Err(CheckpointError::UnmatchedModules {
         path: path.to_owned(),
         modules: unnamed,
-        mend: "a GGUF adapter is of the projections in the blocks, and of the output layer where \
+        fix: "a GGUF adapter is of the projections in the blocks, and of the output layer where \
                it is not tied to the embedding; train without these targets, or merge the adapter",
     })
 }

@@ -53,7 +53,7 @@ pub enum FlatError {
     BadSchema {
         /// JSON pointer of the part; empty for the whole.
         pointer: String,
-        /// What is wrong with it and how to mend it.
+        /// What is wrong with it and how to fix it.
         reason: &'static str,
     },
     /// Two parts of the schema cannot both hold.

@@ -51,7 +51,7 @@ pub struct KeptSchema {
     pub tool: Option<String>,
     /// [`Kept::name`].
     pub reason: &'static str,
-    /// Where the fault is and how to mend it, if it is one.
+    /// Where the fault is and how to fix it, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

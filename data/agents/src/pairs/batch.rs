@@ -103,10 +103,10 @@ mod tests {
         let mut set = PairSet::default();
         let pairs = [("q1", "a"), ("q1", "b"), ("q2", "a"), ("q3", "c")];
         for (query, document) in pairs {
-            set.push(String::new(), (query, document), &[])
+            set.push(String::new(), query, document, &[])
                 .expect("a pair");
         }
-        set.push(String::new(), ("q4", "d"), &["b".into(), "e".into()])
+        set.push(String::new(), "q4", "d", &["b".into(), "e".into()])
             .expect("a pair");
         set
     }

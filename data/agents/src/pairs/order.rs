@@ -249,7 +249,7 @@ mod tests {
     fn set(pairs: &[(&str, &str)]) -> PairSet {
         let mut set = PairSet::default();
         for (query, document) in pairs {
-            set.push(String::new(), (query, document), &[])
+            set.push(String::new(), query, document, &[])
                 .expect("a pair");
         }
         set
@@ -340,7 +340,7 @@ mod tests {
         assert!(!nothing.can_learn());
         assert!(!order(&one, 2, 3).can_learn());
         let mut two = seven();
-        two.push(String::new(), ("h", "h"), &["a".to_owned()])
+        two.push(String::new(), "h", "h", &["a".to_owned()])
             .expect("a pair");
         let two = order(&two, 7, 0);
         assert!(two.can_learn());

@@ -3,7 +3,7 @@
 //! `serde_json` already refuses NaN, Infinity, comments, numbers beyond the range of a 64-bit
 //! float, lone surrogates, a second value and more than 127 levels; the tests hold it to that.
 //! The byte-order mark and the empty text get their own errors, since both are frequent in
-//! files and completions and a syntax message does not say how to mend them.
+//! files and completions and a syntax message does not say how to fix them.
 
 use std::borrow::Cow;
 

@@ -228,7 +228,7 @@ fn mendable(error: DataError) -> DataError {
         } => DataError::BadSchema {
             field,
             pointer,
-            reason: format!("{reason}; {}", DeclaredBy::RowTools.mend_argument()),
+            reason: format!("{reason}; {}", DeclaredBy::RowTools.fix_argument()),
         },
         other => other,
     }

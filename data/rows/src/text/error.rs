@@ -1,7 +1,7 @@
 //! What can be wrong between a file of rows and tokenized examples.
 //!
 //! The enum is flat, and [`DataError::At`] adds the place: a conversation rendered by hand has no
-//! file and line, the same fault found in a file has. Every message says how to mend the fault.
+//! file and line, the same fault found in a file has. Every message says how to fix the fault.
 
 use std::io;
 use std::path::PathBuf;
@@ -212,7 +212,7 @@ pub enum DataError {
     GoatOptions {
         /// The option.
         field: String,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         reason: &'static str,
     },
 
@@ -229,7 +229,7 @@ pub enum DataError {
 
     /// A gold value does not satisfy the row's own schema.
     #[error(
-        "gold{pointer} does not satisfy json_schema: {reason}; mend the row, for it would teach \
+        "gold{pointer} does not satisfy json_schema: {reason}; fix the row, for it would teach \
          the model to break schemas"
     )]
     GoldInvalid {
@@ -464,7 +464,7 @@ pub enum DataError {
 
     /// A row has no token to learn.
     #[error(
-        "no token of the row would be learned ({reason}); mend the row, or set mask.on_empty = \
+        "no token of the row would be learned ({reason}); fix the row, or set mask.on_empty = \
          \"drop\""
     )]
     NothingTrained {

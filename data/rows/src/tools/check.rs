@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(
             fault(row),
             "r1: calls[1].arguments.lmit: Tune/Singer has no such parameter, did you mean \
-             \"limit\"?; it has id, lang, q, limit; mend the call or the API's document"
+             \"limit\"?; it has id, lang, q, limit; fix the call or the API's document"
         );
         let mut row = trajectory(0);
         row["calls"][1]["arguments"] = json!({"q": 3, "lang": "de"});
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(
             check(json!("three")).expect_err("no number"),
             "r1: calls[0].arguments.id is the text \"three\", but Tune/Singer declares it as NUMBER; \
-             mend the call or the type in the API's document"
+             fix the call or the type in the API's document"
         );
         let said = check(json!([3])).expect_err("a list");
         assert!(said.contains("arguments.id is a list, but"), "{said}");

@@ -26,7 +26,7 @@ impl DeclaredBy {
         }
     }
 
-    pub(super) fn mend_name(self) -> &'static str {
+    pub(super) fn fix_name(self) -> &'static str {
         match self {
             Self::Documents => "the API must be in the documents",
             Self::RowTools => {
@@ -36,24 +36,24 @@ impl DeclaredBy {
         }
     }
 
-    pub(crate) fn mend_argument(self) -> &'static str {
+    pub(crate) fn fix_argument(self) -> &'static str {
         match self {
-            Self::Documents => "mend the call or the API's document",
+            Self::Documents => "fix the call or the API's document",
             Self::RowTools => {
-                "mend the call or the tool, or set data.check_calls = false to take calls as they \
+                "fix the call or the tool, or set data.check_calls = false to take calls as they \
                  are"
             }
         }
     }
 
-    pub(super) fn mend_missing(self) -> &'static str {
+    pub(super) fn fix_missing(self) -> &'static str {
         match self {
             Self::Documents => {
                 "which has no default; add the argument, or make the parameter optional in the \
                  API's document"
             }
             Self::RowTools => {
-                "which the call does not give; mend the call or the tool, or set data.check_calls \
+                "which the call does not give; fix the call or the tool, or set data.check_calls \
                  = false to take calls as they are"
             }
         }

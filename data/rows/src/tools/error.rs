@@ -1,7 +1,7 @@
 //! What can be wrong with API documents, specifications and trajectories.
 //!
 //! The enum is flat, and [`ToolsError::At`] adds the place: a trajectory built in memory has no
-//! file and line, the same fault found in a file has. Every message says how to mend the fault.
+//! file and line, the same fault found in a file has. Every message says how to fix the fault.
 
 use std::io;
 use std::path::PathBuf;
@@ -181,12 +181,12 @@ pub enum ToolsError {
     BadSpec {
         /// JSON pointer of the part; empty for the whole.
         pointer: String,
-        /// What is wrong with it and how to mend it.
+        /// What is wrong with it and how to fix it.
         reason: String,
     },
 
     /// A call names an API that no document describes, or a tool that its row does not have.
-    #[error("{field}: no {} is called {name:?}{hint}; {}", by.what(), by.mend_name())]
+    #[error("{field}: no {} is called {name:?}{hint}; {}", by.what(), by.fix_name())]
     UnknownApi {
         /// Where the name is, such as `calls[1].name`.
         field: String,
@@ -237,7 +237,7 @@ pub enum ToolsError {
 
     /// A call has an argument that its API or tool does not take.
     #[error(
-        "{field}: {api} has no such parameter{hint}; it has {known}; {}", by.mend_argument()
+        "{field}: {api} has no such parameter{hint}; it has {known}; {}", by.fix_argument()
     )]
     UnknownArgument {
         /// Where the argument is, such as `calls[1].arguments.amount`.
@@ -253,7 +253,7 @@ pub enum ToolsError {
     },
 
     /// A call lacks an argument that its API or tool requires.
-    #[error("{field}: {api} requires {name:?}, {}", by.mend_missing())]
+    #[error("{field}: {api} requires {name:?}, {}", by.fix_missing())]
     MissingArgument {
         /// Where the arguments are, such as `calls[1].arguments`.
         field: String,
@@ -267,7 +267,7 @@ pub enum ToolsError {
 
     /// An argument cannot be what its API's document declares.
     #[error(
-        "{field} is {found}, but {api} declares it as {declared}; mend the call or the type in the API's document"
+        "{field} is {found}, but {api} declares it as {declared}; fix the call or the type in the API's document"
     )]
     ArgumentOfOtherType {
         /// Where the argument is, such as `calls[1].arguments.amount`.
@@ -282,7 +282,7 @@ pub enum ToolsError {
 
     /// An argument breaks the JSON Schema of its tool.
     #[error(
-        "{field}: {tool} does not take this value: {reason}; {}", DeclaredBy::RowTools.mend_argument()
+        "{field}: {tool} does not take this value: {reason}; {}", DeclaredBy::RowTools.fix_argument()
     )]
     ArgumentBreaksSchema {
         /// Where the argument is, such as `messages[1].tool_calls[0].arguments.days`.

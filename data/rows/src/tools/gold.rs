@@ -1,6 +1,6 @@
 //! What benchmarks hold as right answers: a query and the calls that lead to its answer.
 //!
-//! Gold files are dirty, and mended here only where the meaning is certain: blanks around names
+//! Gold files are dirty, and fixed here only where the meaning is certain: blanks around names
 //! and queries go, endpoints with wrong placeholder names take the name of the specification.
 //! An API that no document describes stays as it is, because a metric must count it as missed;
 //! [`GoldPath::unknown_calls`] names such calls.

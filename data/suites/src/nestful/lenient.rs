@@ -16,7 +16,7 @@ use super::parse::tagged;
 ///    its whole calls.
 /// 4. An empty list says that no call is needed: no calls, and no error.
 ///
-/// JSON is read as Python reads it; single quotes and trailing commas are not mended.
+/// JSON is read as Python reads it; single quotes and trailing commas are not fixed.
 pub fn lenient_calls(completion: &str) -> Option<Vec<PyValue>> {
     let text = without_thoughts(completion);
     let in_tags: Vec<PyValue> = tagged(text)

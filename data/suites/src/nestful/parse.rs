@@ -116,10 +116,10 @@ fn with_brackets(text: &str) -> String {
 /// What stands in each pair of `<tool_call>` tags and is JSON.
 pub(super) fn tagged(text: &str) -> Option<Vec<PyValue>> {
     const OPEN: &str = "<tool_call>";
-    let mended = text
+    let fixed = text
         .starts_with("tool_call\n{")
         .then(|| text.replace("tool_call\n{", "<tool_call>\n{"));
-    let mut rest = mended.as_deref().unwrap_or(text);
+    let mut rest = fixed.as_deref().unwrap_or(text);
     let mut calls = Vec::new();
     while let Some(start) = rest.find(OPEN) {
         let inside = &rest[start + OPEN.len()..];

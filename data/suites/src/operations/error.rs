@@ -54,7 +54,7 @@ impl LineError {
         }
     }
 
-    /// Whether the line itself must be mended, as opposed to the data that it carries.
+    /// Whether the line itself must be fixed, as opposed to the data that it carries.
     pub fn is_malformed(&self) -> bool {
         !matches!(self, Self::NoValue { .. })
     }

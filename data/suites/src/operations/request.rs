@@ -1,7 +1,7 @@
 //! One parsed line as an operation sees it, and the list of operations.
 //!
 //! Fields are taken by name through [`Fields`], which knows its own path, so that every
-//! complaint says exactly which field of which row to mend.
+//! complaint says exactly which field of which row to fix.
 
 use std::cell::OnceCell;
 

@@ -7,7 +7,7 @@ use tooltune_rows::budgets::COMPARED_LEAVES;
 pub enum ScoreError {
     /// The row's schema is no usable JSON Schema: malformed, or with a reference that leads
     /// nowhere or outside the schema.
-    #[error("the JSON schema cannot be used: {reason}; mend the row's `json_schema`")]
+    #[error("the JSON schema cannot be used: {reason}; fix the row's `json_schema`")]
     Schema {
         /// The fault and its place in the schema.
         reason: String,

@@ -155,7 +155,7 @@ pub enum CodeFailure {
     /// No code can be run, whatever it is: there are no scores.
     #[error("code cannot be run: {reason}")]
     Unavailable {
-        /// What is missing and how to mend it.
+        /// What is missing and how to fix it.
         reason: String,
     },
 }

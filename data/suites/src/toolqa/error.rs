@@ -70,7 +70,7 @@ pub enum ToolQaError {
 
     /// The response of a question cannot be filtered for its prompt.
     #[error(
-        "question {uid:?}: its response cannot be shortened: {source}; mend the expression, or have \
+        "question {uid:?}: its response cannot be shortened: {source}; fix the expression, or have \
          it ask first whether the part is there: a && length(a)"
     )]
     Filter {
@@ -85,7 +85,7 @@ pub enum ToolQaError {
     Prompts {
         /// The file.
         place: String,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         reason: String,
     },
 

@@ -14,7 +14,7 @@ pub enum GraphError {
     },
     /// An edge leads to or from an API that is not there, to a parameter that its API does not
     /// have, or from an API to itself.
-    #[error("edge {edge_idx} ({edge}) {fault}; mend the edge or leave it out")]
+    #[error("edge {edge_idx} ({edge}) {fault}; fix the edge or leave it out")]
     BadEdge {
         /// Position of the edge, from 0.
         edge_idx: usize,

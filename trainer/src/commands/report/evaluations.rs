@@ -96,7 +96,7 @@ impl Evaluation {
         let path = folder.join("metrics.json");
         if !is_there(&path)? {
             let remedy = match folder.join(JOURNAL_FILE).exists() {
-                true => "its evaluation was interrupted: the same `tooltune eval` goes on with it",
+                true => "its evaluation was interrupted: the same `tooltune eval` resumes it",
                 false => "name the --output of `tooltune eval`",
             };
             return Err(Error::Usage(format!(

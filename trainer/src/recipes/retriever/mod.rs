@@ -63,7 +63,7 @@ pub fn train(
     }
     let lock = run_files::begin(config, run_dir.path())?;
     run_dir.set_aside_after(retriever.state.step)?;
-    selection::mend(config, &run_dir)?;
+    selection::fix(config, &run_dir)?;
     let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;
     let suites = match config.eval.eval_strategy {
         EvalStrategy::Steps => Some(LoadedSuites::open(config, device)?),

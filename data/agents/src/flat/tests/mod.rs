@@ -173,7 +173,7 @@ fn a_tool_without_arguments_is_flat_already() {
 }
 
 #[test]
-fn errors_say_where_and_how_to_mend() {
+fn errors_say_where_and_how_to_fix() {
     let schema = of(json!({"city": of(json!({"name": {}})), "l": {
         "type": "array", "items": of(json!({"x": {}})),
     }}));

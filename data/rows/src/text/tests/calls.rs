@@ -55,7 +55,7 @@ fn weather() -> Value {
 }
 
 const MEND: &str =
-    "mend the call or the tool, or set data.check_calls = false to take calls as they are";
+    "fix the call or the tool, or set data.check_calls = false to take calls as they are";
 
 #[test]
 fn a_call_that_its_tool_takes_passes() {

@@ -471,7 +471,7 @@ fn a_key_that_stands_twice_is_refused_by_its_name_wherever_it_stands() {
 }
 
 #[test]
-fn a_file_that_is_no_utf8_text_is_named_with_the_command_that_mends_it() {
+fn a_file_that_is_no_utf8_text_is_named_with_the_command_that_fixes_it() {
     let row = r#"{"prompt": "x", "completion": "y"}"#;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(row.as_bytes()).unwrap();

@@ -143,7 +143,7 @@ fn a_truncated_response_says_what_is_gone_in_the_form_of_its_setting() {
     };
     let prompt = PromptSet::default().prompt(&row(), Setting::Answer, &Schemas::Inferred, &options);
     let error = prompt.expect_err("no list").to_string();
-    for told in ["question \"q1\"", "length(z)", "mend the expression"] {
+    for told in ["question \"q1\"", "length(z)", "fix the expression"] {
         assert!(error.contains(told), "{told}: {error}");
     }
 }
