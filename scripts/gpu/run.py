@@ -507,7 +507,7 @@ def main():
     parser.add_argument("--steps", type=int, default=5, help="timed steps (5)")
     parser.add_argument("--rounds", type=int, default=1, help="times that every run is made (1)")
     parser.add_argument("--limit", type=int, default=900, help="seconds after which a process is stopped (900)")
-    parser.add_argument("--seconds", type=int, help="seconds that this call may take; the next one goes on")
+    parser.add_argument("--seconds", type=int, help="seconds that this call may take; the next one continues")
     parser.add_argument("--retry", action="store_true", help="do steps again that failed in earlier calls")
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier calls in FOLDER")
     arguments = parser.parse_args()
@@ -525,7 +525,7 @@ def main():
         for part in arguments.only or PARTS:
             run[part]()
     except TimeIsUp as step:
-        left = f"{step} and what follows: the {arguments.seconds} s are over; the same command goes on"
+        left = f"{step} and what follows: the {arguments.seconds} s are over; the same command continues"
     runner.write_page()
     print(arguments.output.read_text(encoding="utf-8"))
     say(f"{arguments.output} written")

@@ -32,11 +32,11 @@ pub struct Cli {
 pub enum Command {
     /// Write a commented config to begin with.
     Init(InitArgs),
-    /// Show which tokens are learned, before any training.
+    /// Show which tokens are supervised, before any training.
     Inspect(InspectArgs),
     /// Check everything and predict memory, steps and checkpoint size.
     Plan(PlanArgs),
-    /// Train, or go on with a run that was interrupted.
+    /// Train, or resume a run that was interrupted.
     Train(TrainArgs),
     /// Generate and score a suite with the base model or a checkpoint.
     Eval(Box<EvalArgs>),
@@ -48,7 +48,7 @@ pub enum Command {
     Select(SelectArgs),
     /// Compare two evaluations sample by sample: differences, intervals, and what flipped.
     Compare(CompareArgs),
-    /// Write one HTML page with curves, results, learned tokens and the worst samples of a run.
+    /// Write one HTML page with curves, results, supervised tokens and the worst samples of a run.
     Report(ReportArgs),
     /// Write the adapter or the retriever of a checkpoint for serving.
     Export(ExportArgs),
@@ -206,7 +206,7 @@ pub struct EvalArgs {
     #[arg(long, value_name = "JSON", value_parser = json_object, requires = "endpoint")]
     pub extra_body: Option<serde_json::Map<String, serde_json::Value>>,
     /// Folder for predictions and metrics; it must not hold any yet. Texts are kept there as they
-    /// come, so that the same command goes on after an interruption.
+    /// come, so that the same command resumes after an interruption.
     #[arg(long)]
     pub output: Option<PathBuf>,
     /// Print the change against this metrics.json of an earlier evaluation; for the suite slot. For
