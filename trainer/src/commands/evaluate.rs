@@ -88,8 +88,14 @@ fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
         data: &args.target.data,
     };
     let suite = suites::open(args.suite, opening)?;
+    // What is shown of the benchmarks of agents belongs to their numbers.
+    let shows = if args.suite == Suite::Slot {
+        say_aside
+    } else {
+        say
+    };
     for remark in suite.remarks() {
-        say_aside(&remark)?;
+        shows(&remark)?;
     }
     if needs.encoder {
         args.target.check_used(config, &[ENCODER])?;
