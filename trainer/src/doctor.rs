@@ -1,4 +1,4 @@
-//! This machine to a list of findings: what there is, what is missing, and what to do about it.
+//! Examines this machine: what there is, what is missing, and what to do about it.
 //!
 //! Nothing is only believed: CUDA's driver is asked for its GPUs, its libraries are loaded, a file
 //! is made in the run's folder. Of the hub token only its presence is ever looked at.

@@ -1,4 +1,4 @@
-//! Losses and logits that are NaN or infinite from the first one on: what is to blame.
+//! Finds what is to blame for losses and logits that are NaN or infinite from the first one on.
 
 use tooltune_checkpoints::weights::Weights;
 

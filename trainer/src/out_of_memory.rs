@@ -1,4 +1,4 @@
-//! A device without memory left: Burn's panic to an error that says what was asked for.
+//! Turns Burn's panic on a device without memory left into an error that says what was asked for.
 //!
 //! On a GPU memory is taken behind the back of the thread that computes, so that Burn has no other way
 //! than to panic when a result is read. A message of that kind is caught here and kept off the

@@ -1,4 +1,4 @@
-//! The checked config to the types that each crate takes.
+//! Converts the checked config into the types that each crate takes.
 
 use burn::tensor::Device;
 use tooltune_agents::flat::{FlattenOptions, FlattenWhen, OnCollision, RowFlattening};

@@ -1,4 +1,4 @@
-//! A loop from query to answer without a model: it asks for what it needs and is fed with it.
+//! Runs a loop from query to answer without a model: it asks for what it needs and is fed with it.
 //!
 //! Asking changes nothing and may be repeated; feeding moves on. So one caller can drive many
 //! loops at once, generate for all of them in one batch, and stop any of them when its time is up.

@@ -1,4 +1,4 @@
-//! A trajectory in, training examples out: one for each text that the model is to write.
+//! Expands a trajectory into training examples: one for each text that the model is to write.
 //!
 //! The trajectory is replayed through [`Agent`], each request for a text answered with the gold
 //! one, and what the loop asked is the prompt of an example.

@@ -1,4 +1,4 @@
-//! The result of a call to the text that a prompt shows of it.
+//! Writes the text that a prompt shows of the result of a call.
 
 use tooltune_rows::json::{self, Style};
 use tooltune_rows::tools::cut_output;

@@ -1,4 +1,4 @@
-//! What a loop asks for to the JSON Schema that the text must satisfy, where it is JSON alone.
+//! Makes the JSON Schema that a text of a loop must satisfy, where the text is JSON alone.
 
 use serde_json::{Value, json};
 use tooltune_rows::tools::ApiDocument;

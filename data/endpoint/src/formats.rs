@@ -1,4 +1,4 @@
-//! A `response_format` as OpenAI spells it to the spelling of servers that know an older one.
+//! Spells OpenAI's `response_format` for servers that know an older spelling.
 //!
 //! OpenAI and vLLM read `json_schema`. llama-cpp-python, for one, knows `text` and `json_object`
 //! only and takes the schema beside the type, as JSON mode had it before.

@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt, and the waiting itself.
+//! Says how long to wait before the next attempt, and waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};

@@ -1,4 +1,4 @@
-//! Tools to the grammar of a call, or of several, in a model's own format.
+//! Writes the grammar of a call of given tools, or of several, in a model's own format.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! A schema or a list of tools to a grammar, within bounded time and stack.
+//! Compiles a schema or a list of tools into a grammar, within bounded time and stack.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -1,4 +1,4 @@
-//! One completion so far to the tokens that may come next.
+//! Says which tokens may come next after one completion so far.
 
 use std::fmt;
 use std::sync::Arc;

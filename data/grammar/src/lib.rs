@@ -1,4 +1,4 @@
-//! A JSON Schema, or the tools that a model may call, to the tokens that may come next.
+//! Says which tokens may come next under a JSON Schema, or under the tools that a model may call.
 //!
 //! A [`Vocabulary`] says which bytes each token writes, a [`Grammar`] is compiled from a schema or
 //! from tools before anything is generated, and a [`Constraint`] follows one completion: it gives

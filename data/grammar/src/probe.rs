@@ -1,4 +1,4 @@
-//! Patterns to whether the parser can follow them, asked before anything is generated.
+//! Asks, before anything is generated, whether the parser can follow patterns.
 //!
 //! A pattern becomes an automaton step by step, while a text is written, and some grow beyond
 //! every limit. Those with long repetitions are followed for a few tokens here, each alone, so

@@ -1,4 +1,4 @@
-//! Ranges of numbers to regular expressions of their texts.
+//! Writes ranges of numbers as regular expressions of their texts.
 //!
 //! A bound is a 64-bit float, as validators compare it, and an exclusive one is the inclusive one
 //! of the neighbouring float: whatever is written with more digits than a float has is read as a

@@ -1,4 +1,4 @@
-//! A tokenizer to the bytes that each of its tokens writes.
+//! Finds the bytes that each token of a tokenizer writes.
 //!
 //! A token's spelling in the vocabulary is not its text: byte-level BPE spells bytes with GPT-2's
 //! printable characters, SentencePiece spells a blank as U+2581 and single bytes as `<0xE2>`.

@@ -1,4 +1,4 @@
-//! Texts that no string of the JSON may hold, to the tokens that might complete one.
+//! Finds the tokens that might complete a text that no string of the JSON may hold.
 //!
 //! A reader of tagged calls ends a call at the first `</tool_call>`, in a string too. No grammar
 //! of JSON can leave such a text out, so a token that would complete one is held back, and schemas

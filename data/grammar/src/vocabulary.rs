@@ -1,4 +1,4 @@
-//! A tokenizer to a trie of token bytes, built once for each model.
+//! Builds a trie of a tokenizer's token bytes, once for each model.
 
 use std::collections::HashMap;
 use std::fmt;

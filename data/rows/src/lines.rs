@@ -1,4 +1,4 @@
-//! A reader to lines and documents of bounded length.
+//! Reads lines and documents of bounded length.
 //!
 //! A few megabytes of gzip unpack to gigabytes without a line end, and what a process cannot
 //! allocate ends it without a word; so whoever reads a file of others reads it here.

@@ -1,4 +1,4 @@
-//! Two pipes and a deadline become what a run printed, and why it had to be stopped.
+//! Reads what a run printed from two pipes until a deadline, and says why it had to be stopped.
 
 use std::fs::File;
 use std::io::{self, Read};

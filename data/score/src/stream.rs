@@ -1,4 +1,4 @@
-//! Lines of text to lines of scores, one for each, in order.
+//! Scores lines of text, one line of scores for each, in order.
 //!
 //! Lines are read as bytes: one line that is not UTF-8 must not end the stream.
 //! A blank line is malformed like any other, so that output line n always answers input line n.

@@ -1,4 +1,4 @@
-//! A sample of numbers to its mean and a percentile-bootstrap interval, reproducibly.
+//! Computes the mean of a sample and a percentile-bootstrap interval, reproducibly.
 //!
 //! Rows are drawn with replacement [`N_RESAMPLES`] times from a fixed seed, so the same scores
 //! always print the same interval. All metrics of a data set are resampled together, row by row.

@@ -1,4 +1,4 @@
-//! Samples to verdicts, by a model behind an endpoint.
+//! Asks a model behind an endpoint for verdicts on samples.
 //!
 //! A reply without a verdict is asked for again, and after the last attempt the verdict counts as
 //! unread and the sample as not approved. The decision to question: attempts after the first are

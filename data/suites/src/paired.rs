@@ -1,4 +1,4 @@
-//! Scores of the same samples from two systems to their difference, its interval and its p value.
+//! Compares two systems' scores of the same samples: difference, interval and p value.
 //!
 //! Samples are paired by id, so that what makes a sample hard counts on both sides and cancels;
 //! two intervals that overlap can therefore still differ for sure. The order of the ids is that of

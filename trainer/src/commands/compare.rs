@@ -1,4 +1,4 @@
-//! `compare`: the same samples from two evaluations to differences that chance does not explain.
+//! Compares two evaluations of the same samples (`compare`), beyond what chance explains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `data stats`: a file of rows to how many, how long and how complex they are.
+//! Says how many, how long and how complex the rows of a file are (`data stats`).
 
 use std::cell::RefCell;
 

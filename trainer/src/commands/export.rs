@@ -1,4 +1,4 @@
-//! `export`: a checkpoint to what a server loads, and what each server would make of it.
+//! Exports what a server loads of a checkpoint, and what each server would make of it (`export`).
 
 use std::path::Path;
 

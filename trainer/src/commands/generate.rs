@@ -1,4 +1,4 @@
-//! `generate`: what the model writes after rows, a question or a text, beside what it was to write.
+//! Shows what the model writes after rows, a question or a text, beside the reference (`generate`).
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `plan`: a config to what its run will need, as text or JSON.
+//! Prints what the run of a config will need, as text or JSON (`plan`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `report`: the files of one or two runs, and of further evaluations, to one HTML page.
+//! Writes one HTML page of the files of one or two runs, and of further evaluations (`report`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

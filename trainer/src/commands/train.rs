@@ -1,4 +1,4 @@
-//! `train`: a config to a run directory.
+//! Trains a config into a run directory (`train`).
 
 use std::path::PathBuf;
 

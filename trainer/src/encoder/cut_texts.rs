@@ -1,4 +1,4 @@
-//! Texts of a retriever to what it does not read of them: none is cut without a word.
+//! Counts what a retriever does not read of its texts: none is cut without a word.
 
 use serde::Serialize;
 

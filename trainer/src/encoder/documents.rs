@@ -1,4 +1,4 @@
-//! Documents and texts to rankings: the documents of an index, embedded once.
+//! Ranks the documents of an index, embedded once, for texts.
 
 use burn::tensor::Device;
 use tooltune_rows::tools::ApiCatalogue;

@@ -1,4 +1,4 @@
-//! A folder of sentence-transformers to an encoder: texts to vectors, as the folder says.
+//! Encodes texts as vectors, as a folder of sentence-transformers says.
 //!
 //! Queries and documents are read with their prompts, as `encode_query` and `encode_document` do;
 //! other texts, such as those whose content the metrics compare, as `encode` does.

@@ -1,4 +1,4 @@
-//! A key to the dropout multipliers of one projection's input: the same key, the same mask.
+//! Draws the dropout multipliers of one projection's input from a key: the same key, the same mask.
 //!
 //! The backward pass runs each block a second time, and a resumed run repeats a step; both need
 //! the mask again without its having been kept. So it is a pure function of (seed, step,

@@ -1,4 +1,4 @@
-//! PEFT's rules: module paths and patterns to adapted projections with their rank and scaling.
+//! Matches module paths by PEFT's rules: adapted projections with their rank and scaling.
 //!
 //! A pattern that matches nothing is an error: the run would otherwise train less than it says.
 

@@ -1,4 +1,4 @@
-//! What a run measures to the views of it: the terminal and TensorBoard.
+//! Shows what a run measures: on the terminal and in TensorBoard.
 //!
 //! A view is handed records and may lose them, but never ends the run: the files that must not be
 //! lost, `metrics.jsonl` and `timing.jsonl`, are written by the recipe itself.

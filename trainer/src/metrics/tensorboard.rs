@@ -1,4 +1,4 @@
-//! Records -> TensorBoard event files, in a thread whose failure nobody has to notice.
+//! Writes TensorBoard event files, in a thread whose failure nobody has to notice.
 //!
 //! Of tensorboard-rs only the record framing and the scalar summaries are used. Its
 //! `SummaryWriter` panics in its constructor, in its methods and while it is dropped, and a panic

@@ -1,4 +1,4 @@
-//! A micro-batch to the gradient of the adapters, with one block's graph alive at a time.
+//! Computes the gradient of the adapters for a micro-batch, with one block's graph alive at a time.
 //!
 //! The forward pass runs without autodiff and keeps each block's input. The loss gives the
 //! gradient of the last hidden states. Then each block is run again under autodiff, from the last

@@ -1,4 +1,4 @@
-//! Gradients of the micro-batches of a step to one update of the adapters.
+//! Updates the adapters once by the gradients of a step's micro-batches.
 //!
 //! A non-finite loss or norm never reaches the parameters: the update is skipped and said so.
 

@@ -1,4 +1,4 @@
-//! Shapes of a run to its peak memory, part by part.
+//! Predicts the peak memory of a run from its shapes, part by part.
 //!
 //! The peak is that of the largest phase, not the sum of everything. The pages of a step's activations
 //! stay for the next step, so that an update counts them, and go before an evaluation and a save.

@@ -1,4 +1,4 @@
-//! A config to what its run will need: steps, tokens, memory by part, disk; with a probe, hours.
+//! Predicts what a run will need: steps, tokens, memory by part, disk; with a probe, hours.
 //!
 //! Everything but the weights is read and checked first, by the same code that training begins
 //! with, so a plan that is printed is a run that starts; [`outline`] makes do with config and shape.

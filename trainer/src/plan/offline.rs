@@ -1,4 +1,4 @@
-//! A config and a model's shape to what the run will need at most, before any of its files is here.
+//! Predicts what a run needs at most from its config and a model's shape, without its files.
 //!
 //! What follows from the rows is not known: each micro-batch is taken as long as it may be, and the
 //! steps of an epoch stay open.

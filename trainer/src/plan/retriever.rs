@@ -1,4 +1,4 @@
-//! The steps of a retriever to what they take: pairs, tokens, memory.
+//! Predicts what the steps of a retriever take: pairs, tokens, memory.
 //!
 //! Unlike a language model's, all of its parameters are trained, so that gradient and moments weigh
 //! as much as the activations of a small batch.

@@ -1,4 +1,4 @@
-//! A prepared run to the shapes that its memory and time follow from.
+//! Finds the shapes that the memory and time of a prepared run follow from.
 //!
 //! Every micro-batch is looked at, not a typical one: what fits on average and not at
 //! the longest batch ends a run in its second hour.

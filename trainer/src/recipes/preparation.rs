@@ -1,4 +1,4 @@
-//! A config to what a run reads and learns from, checked before any weight is read.
+//! Prepares what a run reads and learns from, checked before any weight is read.
 
 use std::rc::Rc;
 

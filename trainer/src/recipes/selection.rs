@@ -1,4 +1,4 @@
-//! The evaluations of a run to its best checkpoint, and to whether there is a point in going on.
+//! Selects the best checkpoint by the evaluations of a run, and says whether to continue.
 //!
 //! Both go by what the checkpoints keep, so that a run which was killed between a checkpoint and
 //! `BEST`, or whose `metrics.jsonl` is damaged, selects as one that was not.

@@ -1,4 +1,4 @@
-//! Supervised fine-tuning: rows and a base model to a run directory with a selected adapter.
+//! Fine-tunes on supervised rows: a base model becomes a run directory with a selected adapter.
 //!
 //! [`train`] is one straight loop. An update happens at one place, a save at one place, and what
 //! a save holds is all that the next step depends on: a resumed run is the uninterrupted one.

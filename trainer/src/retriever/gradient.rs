@@ -1,4 +1,4 @@
-//! Sentences of a step to the gradient of the encoder, a mini-batch of them at a time.
+//! Computes the encoder's gradient for the sentences of a step, a mini-batch at a time.
 //!
 //! All embeddings are needed for the loss, and only the activations of one mini-batch fit in
 //! memory: they are embedded without autodiff first, the loss gives the gradient of each embedding,

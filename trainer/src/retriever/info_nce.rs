@@ -1,4 +1,4 @@
-//! Embeddings of a batch to the contrastive loss and its gradient for them.
+//! Computes the contrastive loss of a batch's embeddings, and its gradient for them.
 //!
 //! Dot products over a temperature are the logits, which of unit vectors are cosines; what must not be
 //! a negative has none.

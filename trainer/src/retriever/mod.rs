@@ -1,4 +1,4 @@
-//! Queries and documents to an encoder that puts each query beside its right documents.
+//! Trains an encoder that puts each query beside its right documents.
 //!
 //! [`info_nce`] is the loss over the embeddings of a batch, [`gradient`] takes it back to what learns
 //! ([`trained`]), a few sentences at a time; [`crate::recipes::retriever`] makes steps of that.

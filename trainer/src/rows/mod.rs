@@ -1,4 +1,4 @@
-//! The data files of a config to rows, whatever their format.
+//! Reads rows from the data files of a config, whatever their format.
 //!
 //! Trajectories are no rows: each is expanded to several, with API documents beside the right ones
 //! that chance or a retriever chooses. All other formats are rows as they are, or with flat schemas

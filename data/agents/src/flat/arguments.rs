@@ -1,4 +1,4 @@
-//! Arguments from the nested form to the flat one and back.
+//! Brings arguments from the nested form to the flat one and back.
 //!
 //! Both directions walk the same tree, the flat names in the order of the leaves. What neither
 //! form can hold is said, not guessed: an unknown key is an error in both, while `null` for a part

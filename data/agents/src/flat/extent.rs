@@ -1,4 +1,4 @@
-//! A part of a schema, or the way to one, to the bytes that a copy of it takes.
+//! Measures the bytes that a copy of a part of a schema, or of the way to one, takes.
 //!
 //! A flat schema repeats every name above a leaf in that leaf's name, and a reference copies what it
 //! leads to, so that both are counted before they are made.

@@ -1,4 +1,4 @@
-//! A nested schema to its flat form and the mapping between them.
+//! Flattens a nested schema, and keeps the mapping between the two forms.
 
 use std::collections::HashMap;
 

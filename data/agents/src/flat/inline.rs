@@ -1,4 +1,4 @@
-//! A schema with local references to the same schema without any.
+//! Replaces the local references of a schema by what they refer to.
 //!
 //! A flat schema has no `$defs`, so every part must stand on its own. What is not a schema
 //! (`default`, `enum`, `examples`) is copied as it is: a default may well hold a key `$ref`.

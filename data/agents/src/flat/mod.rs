@@ -1,4 +1,4 @@
-//! Nested JSON Schemas to flat ones, and arguments from one form to the other.
+//! Flattens nested JSON Schemas, and brings arguments from one form to the other.
 //!
 //! A model that writes `customer_address_city` keeps no brackets in mind; the nested value is put
 //! together afterwards, so an executor or a metric never sees the flat form.

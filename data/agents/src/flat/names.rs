@@ -1,4 +1,4 @@
-//! Paths to flat names, each name once.
+//! Makes flat names of paths, each name once.
 //!
 //! A name is the path joined by the separator. Of parts whose names collide the first in document
 //! order keeps it; the others are numbered from 2, past every name that some part has by nature:

@@ -1,4 +1,4 @@
-//! Rows as they are read to rows that show flat schemas.
+//! Gives rows flat schemas while they are read.
 //!
 //! What is rendered and learned becomes flat; the fields that the metrics read stay nested, so a
 //! score needs no more than [`flatten_slot_row`] again to bring a completion back.

@@ -1,4 +1,4 @@
-//! What flattening did to the rows of a data set, and what came back of predictions.
+//! Counts what flattening did to the rows of a data set, and what came back of predictions.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! SLOT rows to rows with flat schemas, and flat completions back to nested ones.
+//! Gives SLOT rows flat schemas, and brings flat completions back to nested ones.
 //!
 //! Both arms of a comparison differ in nothing but the transform: a row that is not worth
 //! flattening stays as it is in both, and a flat completion is unflattened before it is scored

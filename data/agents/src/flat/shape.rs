@@ -1,4 +1,4 @@
-//! An inlined schema to the tree of its objects, lists and leaves.
+//! Reads an inlined schema as the tree of its objects, lists and leaves.
 //!
 //! The tree is what both directions walk, so there is one place that decides what is taken apart:
 //! an object whose keys are all declared, a list of such objects, and nothing else. Unions, type

@@ -1,4 +1,4 @@
-//! Conversations with tool calls to conversations with flat tools, and flat calls back.
+//! Gives conversations flat tools and calls, and brings flat calls back.
 //!
 //! A tool and all calls of it in the conversation are flattened together or not at all, so that
 //! history and target agree with the schema that the model is shown.

@@ -1,4 +1,4 @@
-//! Pairs of a step to distinct texts, and which of them are no negatives of which pair.
+//! Gathers the distinct texts of a step's pairs, and which of them are no negatives of which pair.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Objects with sorted keys to objects with the keys in the order of those that they were made of.
+//! Puts the keys of objects back into the order of those that they were made of.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Long outputs of tools to short ones that keep their shape.
+//! Shortens long outputs of tools so that they keep their shape.
 //!
 //! Three steps in this order: a JMESPath expression keeps the fields that matter ([`filter`]),
 //! long lists are sliced and deep objects summarised ([`prune`]), and what is still too long is cut

@@ -1,4 +1,4 @@
-//! An output to the part of it that a prompt shows, still as JSON.
+//! Cuts an output to the part of it that a prompt shows, still as JSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Definitions to those with a value of finite size.
+//! Keeps the definitions that have a value of finite size.
 //!
 //! A schema may require itself: a node that must have a child that must have a child. No value
 //! ends, and a model that enters such a branch never leaves it, so references to it become

@@ -1,4 +1,4 @@
-//! A JSON Schema of any draft to the part of draft 2020-12 that is enforced exactly.
+//! Lowers a JSON Schema of any draft to the part of draft 2020-12 that is enforced exactly.
 //!
 //! Annotations go, references become names of this schema's own definitions, older spellings
 //! become the newest, and a keyword that would be ignored or only partly enforced is refused with

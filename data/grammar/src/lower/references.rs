@@ -1,4 +1,4 @@
-//! References to the sub-schemas that they mean, within one document.
+//! Resolves references to the sub-schemas that they mean, within one document.
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;

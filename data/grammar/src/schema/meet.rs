@@ -1,4 +1,4 @@
-//! Two sets of values to what both allow, and whether two sets visibly exclude each other.
+//! Intersects two sets of values, and says whether they visibly exclude each other.
 
 use indexmap::IndexMap;
 use tooltune_rows::budgets::ALTERNATIVE_PAIRS;

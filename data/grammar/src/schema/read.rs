@@ -1,4 +1,4 @@
-//! A lowered schema to the set of values that it allows.
+//! Reads a lowered schema as the set of values that it allows.
 
 use serde_json::{Map, Value};
 

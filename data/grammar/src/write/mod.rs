@@ -1,4 +1,4 @@
-//! Sets of values to the rules and lexemes of llguidance's parser.
+//! Writes sets of values as the rules and lexemes of llguidance's parser.
 
 mod repeat;
 mod values;

@@ -1,4 +1,4 @@
-//! A JSON number literal to its exact decimal value, however long.
+//! Reads a JSON number literal as its exact decimal value, however long.
 //!
 //! Two literals are equal here if and only if they are the same number: `1`, `1.0` and `10e-1`
 //! are, `9007199254740992` and `9007199254740993` are not, though a 64-bit float holds both as one.

@@ -1,4 +1,4 @@
-//! One JSON text to a value whose numbers are exact decimals.
+//! Reads one JSON text as a value whose numbers are exact decimals.
 //!
 //! `serde_json` holds a number as 64 bits, which is right for data and wrong for a comparison of
 //! identifiers with twenty digits. The text is first read strictly, so that what is accepted here

@@ -1,4 +1,4 @@
-//! A 64-bit float to the literal that Python's `repr` writes.
+//! Writes a 64-bit float as Python's `repr` does.
 //!
 //! Both languages print the shortest digits that read back to the same float; they differ in
 //! layout, and in which of two equally near texts they take. Python always shows a fraction or an exponent, and switches to the exponent form

@@ -1,4 +1,4 @@
-//! Strict JSON text in, `serde_json::Value` out, and back to the text that Python would write.
+//! Reads strict JSON as a `serde_json::Value`, and writes the text that Python would write.
 //!
 //! Reading refuses everything that RFC 8259 refuses and what a 64-bit float or a UTF-8 string
 //! cannot hold, because a lenient reader hides a model's mistakes.

@@ -1,4 +1,4 @@
-//! One RFC 8259 text to a `Value`, with the place and the reason when it is refused.
+//! Parses one RFC 8259 text, and says the place and the reason when it is refused.
 //!
 //! `serde_json` already refuses NaN, Infinity, comments, numbers beyond the range of a 64-bit
 //! float, lone surrogates, a second value and more than 127 levels; the tests hold it to that.

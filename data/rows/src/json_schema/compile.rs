@@ -1,4 +1,4 @@
-//! A JSON Schema to a compiled validator, in bounded work.
+//! Compiles a JSON Schema into a validator, in bounded work.
 //!
 //! A resource (a schema with an `$id`) is compiled anew for each way that references lead to it,
 //! because dynamic references depend on it: two ways at each of thirty make a billion. So each

@@ -1,4 +1,4 @@
-//! A JSON Schema to whether a value is valid and which rules it breaks, in bounded work.
+//! Says whether a value is valid under a JSON Schema and which rules it breaks, in bounded work.
 //!
 //! Everything in this crate that validates goes through [`BoundedValidator`], which asks the crate
 //! jsonschema. Draft 2020-12 unless `$schema` names another known draft; an unknown `$schema`

@@ -1,4 +1,4 @@
-//! A JSON Schema to its strict form: declared keys are required and others are forbidden.
+//! Makes a JSON Schema strict: declared keys are required and others are forbidden.
 //!
 //! A plain schema without `required` accepts `{}`, so a model that answers nothing would pass;
 //! the strict form asks for exactly the declared keys.

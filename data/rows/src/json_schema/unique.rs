@@ -1,4 +1,4 @@
-//! A JSON value to a text that two values share if they are equal to JSON Schema.
+//! Writes a JSON value as a text that two values share if they are equal to JSON Schema.
 
 use serde_json::{Number, Value};
 

@@ -1,4 +1,4 @@
-//! A JSON Schema to the number of ways through it at one place of a value.
+//! Counts the ways through a JSON Schema at one place of a value.
 //!
 //! Validators try the branches of `anyOf` and its like one after another, and references let few
 //! lines stand for billions of tries: thirty definitions, each of which names the one before it

@@ -1,4 +1,4 @@
-//! The quotient of two integers of any size to the nearest 64-bit float, ties to even.
+//! Divides two integers of any size to the nearest 64-bit float, ties to even.
 //!
 //! Dividing the nearest floats instead rounds three times, and fails for integers that no float
 //! holds although their quotient is small.

@@ -1,4 +1,4 @@
-//! A value to the text that Python's `str` and `repr` make of it.
+//! Writes a value as Python's `str` and `repr` do.
 
 use std::sync::LazyLock;
 

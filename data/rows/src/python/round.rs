@@ -1,4 +1,4 @@
-//! A float to so many digits after the point, as Python's `round` does.
+//! Rounds a float to so many digits after the point, as Python's `round` does.
 
 /// The float nearest to the decimal that `float` is nearest to, ties of the exact value to even.
 ///

@@ -1,4 +1,4 @@
-//! A byte-level BPE vocabulary, as GGUF files carry it, to a tokenizer.
+//! Makes a tokenizer of a byte-level BPE vocabulary, as GGUF files carry it.
 //!
 //! GGUF keeps tokens, merges and the name of a pre-tokenizer, but not its definition; the four
 //! definitions here are those of the models' own `tokenizer.json`. A wrong one changes ids on

@@ -1,4 +1,4 @@
-//! A sentence to the token ids of a BERT encoder, with its special tokens and its length limit.
+//! Tokenizes a sentence for a BERT encoder, with its special tokens and its length limit.
 //!
 //! Unlike the language model's tokenizer, this one keeps the file's post-processor, because no
 //! template writes `[CLS]` and `[SEP]`; the file's own truncation and padding (128 in

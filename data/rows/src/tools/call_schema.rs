@@ -1,4 +1,4 @@
-//! An API's document to the JSON Schema of a call of it.
+//! Makes the JSON Schema of a call of an API from its document.
 
 use serde_json::{Map, Value, json};
 

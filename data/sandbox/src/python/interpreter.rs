@@ -1,4 +1,4 @@
-//! The name of a Python becomes its program and the files that it needs to run.
+//! Finds the program that the name of a Python means, and the files that it needs to run.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Two lists of calls to selection and invocation accuracy.
+//! Scores selection and invocation accuracy of two lists of calls.
 //!
 //! Both are similarities of sets: order, repeats and whether a call succeeded do not count, and a
 //! call that no gold knows enlarges the union.

@@ -1,4 +1,4 @@
-//! Names of HTTP endpoints, however a model spells them, to the templates of the API.
+//! Maps names of HTTP endpoints, however a model spells them, onto the templates of the API.
 //!
 //! RestBench's gold and a model's calls write `GET /movie/{id}`, `get https://host/3/movie/597?a=b`
 //! or `GET /movie/597/`: all the same operation. A literal segment wins over a placeholder, or

@@ -1,4 +1,4 @@
-//! GOAT: predicted calls and final answers beside the gold ones, to the numbers of the paper.
+//! Scores GOAT: predicted calls and final answers beside the gold ones, as in the paper.
 //!
 //! Selection accuracy (SA) compares the sets of function names, invocation accuracy (IA) those of
 //! names with arguments, both as Jaccard similarities (GOAT, section 4.2; Wang et al. 2024a).

@@ -1,4 +1,4 @@
-//! The samples of a run to one line of GOAT's tables, with intervals.
+//! Sums the samples of a run up in one line of GOAT's tables, with intervals.
 //!
 //! Means are macro means over samples. The difference of lengths is a mean over the solved samples
 //! only, so it has an interval of its own kind and is absent where nothing is solved; so is the

@@ -1,4 +1,4 @@
-//! A final answer beside the gold one, to ROUGE-L in the two readings of the field.
+//! Scores a final answer by ROUGE-L in the two readings of the field.
 //!
 //! API-Bank uses the Python package `rouge`, which counts distinct words, splits sentences at every
 //! full stop, also inside `3.5`, and knows upper and lower case; Google's `rouge_score` does none of

@@ -1,4 +1,4 @@
-//! Two lists of words to their longest common subsequence, 64 cells of the table at a time.
+//! Finds the longest common subsequence of two lists of words, 64 cells of the table at a time.
 //!
 //! A row of the table of lengths grows by 0 or 1 from each cell to the next, so that a row is one
 //! bit for each word, and the next row follows from it by a sum and three operations on bits. The

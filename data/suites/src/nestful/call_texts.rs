@@ -1,4 +1,4 @@
-//! Grounded calls to the texts that are compared: slots of a function, and whole calls.
+//! Writes grounded calls as the texts that are compared: slots of a function, and whole calls.
 //!
 //! Values are printed as Python's `str` prints them, so that 2 and `"2"` are one text and 2.0 is
 //! another.

@@ -1,4 +1,4 @@
-//! The tools of a row to tools of a grammar: names with JSON Schemas of their arguments.
+//! Makes tools of a grammar from a row's: names with JSON Schemas of their arguments.
 //!
 //! Two kinds of specification exist. The benchmark's arithmetic has a bare map of parameters, whose
 //! types are words such as `int or float`; its other functions have a JSON Schema. The decision to

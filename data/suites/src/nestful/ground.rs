@@ -1,4 +1,4 @@
-//! Calls as written to calls in which references name functions instead of labels.
+//! Grounds calls: references name functions instead of labels.
 //!
 //! Labels are free to choose, so texts are compared with `$var_1.result$` replaced by
 //! `$multiply.result$`. A reference to the wrong one of two calls of a function is therefore

@@ -1,4 +1,4 @@
-//! Sets of labels, a gold and a predicted one for each row, to macro precision, recall and F1.
+//! Computes macro precision, recall and F1 of the gold and predicted labels of rows.
 //!
 //! The classes are the labels of the golds; a predicted label that no gold has costs nothing. Each
 //! class counts the same over all rows, however rare it is, so that the numbers of a set with many

@@ -1,4 +1,4 @@
-//! NESTFUL: sequences of calls that use each other's results, to matches of texts and win rates.
+//! Scores NESTFUL: sequences of calls that use each other's results, by matches and win rates.
 //!
 //! Matches compare calls as texts, with references named after functions; a win runs the calls and
 //! compares what the last one returns with the gold answer (Basu et al., NESTFUL, section 4.2).

@@ -1,4 +1,4 @@
-//! A completion to the calls that it holds, by the rules of its model family.
+//! Reads the calls that a completion holds, by the rules of its model family.
 //!
 //! The published parsers save nothing: any text before the calls leaves none. That is part of the
 //! numbers they are compared with, so it is kept; [`Parser::Lenient`] is ours and finds calls

@@ -1,4 +1,4 @@
-//! A row to the prompt of direct prompting, per model family.
+//! Writes the prompt of direct prompting for a row, per model family.
 //!
 //! The benchmark's own prompts can be given as a file; they hold the special tokens of their models
 //! and are fed as they are. The templates shipped here say the same in words of our own and go

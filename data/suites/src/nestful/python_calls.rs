@@ -1,4 +1,4 @@
-//! `[name(argument=value, ..), ..]`, as Python writes calls, to calls with names and arguments.
+//! Parses `[name(argument=value, ..), ..]`, as Python writes calls.
 //!
 //! Values are Python's literals. Positional arguments have no name and are dropped, as in the
 //! published reader; anything else that is no literal makes the text unreadable.

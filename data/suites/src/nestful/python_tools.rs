@@ -1,4 +1,4 @@
-//! Sequences of calls to their results by the benchmark's own Python functions, in the sandbox.
+//! Runs sequences of calls by the benchmark's own Python functions, in the sandbox.
 //!
 //! The folder is the user's copy of the benchmark's `data_v2/executable_functions`: a file of
 //! arithmetic, a file for each other function, and the map from names to files. A sequence has one

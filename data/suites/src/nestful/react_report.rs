@@ -1,4 +1,4 @@
-//! Outcomes of loops to win rates, the only metric that the paper has for them.
+//! Sums outcomes of loops up as win rates, the only metric that the paper has for them.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The samples of a run to its numbers, over all and by the shape of the gold.
+//! Sums the samples of a run up, over all and by the shape of the gold.
 //!
 //! Rates of wins are means over the rows that could be run and whose gold replays; how many others
 //! there are stands beside them. The F1 are macro means over the labels of the whole set, most of

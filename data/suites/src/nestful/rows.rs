@@ -1,4 +1,4 @@
-//! JSON Lines in, rows of NESTFUL out, one at a time; and rows back to lines.
+//! Reads rows of NESTFUL from JSON Lines, one at a time, and writes them.
 //!
 //! A fault names file, line and field, and the reader stands at the next line afterwards, so that
 //! a caller can list all faults of a file instead of the first.

@@ -1,4 +1,4 @@
-//! A sequence of calls to its result, by whoever can run the tools.
+//! Runs a sequence of calls, by whoever can run the tools.
 //!
 //! A sequence is run as a whole: a function may change the list that another returned, and objects
 //! between the calls need not be JSON. The 40 functions of arithmetic run here; the benchmark's

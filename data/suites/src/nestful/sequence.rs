@@ -1,4 +1,4 @@
-//! Calls as written to a sequence that can be run: labels resolved, arguments bound.
+//! Makes a sequence that can be run of calls as written: labels resolved, arguments bound.
 //!
 //! What is wrong with a call before any function runs is found here; a sequence with such a call
 //! has no result, as in the published scorer, which finds it when it comes to the call.

@@ -1,4 +1,4 @@
-//! Retrieval: rankings and the documents that should stand in them, to the usual measures.
+//! Scores retrieval: rankings beside the documents that should stand in them.
 //!
 //! Definitions are those of sentence-transformers' `InformationRetrievalEvaluator`, so that numbers
 //! of the two can stand in one table; Recall@GT, which it lacks, is GOAT's (Table 6).

@@ -1,4 +1,4 @@
-//! One query's ranking and gold documents to the measures of that query.
+//! Measures one query's ranking against its gold documents.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The queries of a data set to their means, with intervals.
+//! Averages the queries of a data set, with intervals.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! A JSON value to SLOT's seven measures of its complexity.
+//! Measures SLOT's seven complexities of a JSON value.
 //!
 //! The paper leaves some ends open; the choices are: a flat or empty object has depth 1 and a
 //! scalar 0, the root and the containers count as elements, whole numbers and fractions are one

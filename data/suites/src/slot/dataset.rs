@@ -1,4 +1,4 @@
-//! The rows of a data set to its means, with intervals, by depth, complexity and broken rule.
+//! Averages the rows of a data set, with intervals, by depth, complexity and broken rule.
 //!
 //! Every mean is a macro mean over rows: a row with many leaves counts as much as one with few.
 //! All rows are checked before any text is encoded, so that one pass of the encoder over the

@@ -1,4 +1,4 @@
-//! Texts to sentence vectors, each distinct text once.
+//! Encodes texts as sentence vectors, each distinct text once.
 //!
 //! On a CPU the encoder is the whole cost of the metric, so a data set's texts are gathered
 //! first and encoded in chunks of similar length: little padding, no repeats.

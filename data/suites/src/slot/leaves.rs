@@ -1,4 +1,4 @@
-//! A JSON value to its leaves: where each one stands and the text that stands there.
+//! Lists the leaves of a JSON value: where each one stands and the text that stands there.
 //!
 //! Paths are typed: the key `"0"` and the position 0 differ, so an object can never match an
 //! array by accident. An empty object or array is a leaf of its own, with the text `{}` or `[]`,

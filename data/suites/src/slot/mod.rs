@@ -1,4 +1,4 @@
-//! SLOT: a completion, a JSON Schema and a gold object to schema accuracy and content similarity.
+//! Scores SLOT: a completion beside a JSON Schema and a gold object.
 //!
 //! Schema accuracy asks whether the raw completion is one JSON text that is valid under the row's
 //! schema; content similarity compares the values at equal paths by sentence embedding.

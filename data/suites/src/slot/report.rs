@@ -1,4 +1,4 @@
-//! Data-set scores to the rows of a before-and-after table, and the table to Markdown.
+//! Makes a before-and-after table of data-set scores, in Markdown.
 //!
 //! Rows are data; who prints them to a terminal lays them out anew.
 //! A depth that one of the two runs lacks shows a dash there, never a zero.

@@ -1,4 +1,4 @@
-//! One completion to its row of numbers.
+//! Scores one completion.
 //!
 //! A completion that does not parse, or that takes too much work, scores zero and is never an error:
 //! its violation says which. Only an unusable schema or a failing encoder keeps a row from being scored.

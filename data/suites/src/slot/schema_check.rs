@@ -1,4 +1,4 @@
-//! A JSON Schema to a checker that says whether, and by which rule, a value fails.
+//! Checks whether, and by which rule, a value fails a JSON Schema.
 //!
 //! What of JSON Schema is asserted, and in how much work, says [`tooltune_rows::json_schema`].
 

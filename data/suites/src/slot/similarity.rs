@@ -1,4 +1,4 @@
-//! Two values to precision, recall and F over their leaves, by likeness and by equality.
+//! Computes precision, recall and F over the leaves of two values, by likeness and by equality.
 //!
 //! Leaves are paired by path alone: a right value at a wrong place earns nothing, and the items
 //! of an array are compared position by position.

@@ -1,4 +1,4 @@
-//! A predicted answer beside the gold one to match or no match, by the metric of the question.
+//! Says whether a predicted answer matches the gold one, by the metric of the question.
 //!
 //! The three published metrics are kept with their weaknesses, since the tables of the paper were
 //! made with them: any number of the answer may match, within one, and signs and thousands commas

@@ -1,4 +1,4 @@
-//! A model's output to the type of a question, and types to the accuracy of a classifier.
+//! Reads the type of a question from a model's output, and scores a classifier by its types.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A model's output to the Python function in it, and the contract of who runs that function.
+//! Finds the Python function in a model's output, and declares the contract of who runs it.
 //!
 //! The published rule takes the name between the first `def` and the first bracket of the code, so
 //! it calls a function that merely comes first, or none. The robust rule calls the last function of

@@ -1,4 +1,4 @@
-//! Answers beside their golds to verdicts, by a model behind an endpoint.
+//! Asks a model behind an endpoint for verdicts on answers beside their golds.
 //!
 //! The judge is lenient and has many false positives (section 3.1 of the paper); what does not
 //! begin with "true" is a no, so every reply is a verdict.

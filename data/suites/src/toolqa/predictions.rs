@@ -1,4 +1,4 @@
-//! A file of model outputs to predictions.
+//! Reads predictions from a file of model outputs.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A row and a setting to the prompt, from our own texts or from the published ones.
+//! Writes the prompt of a row and a setting, from our own texts or from the published ones.
 //!
 //! Placeholders are filled in one pass, so that a response or question that looks like a
 //! placeholder stays what it is. Settings with a schema always send it: the released answer prompts

@@ -1,4 +1,4 @@
-//! A response to a shorter one with the same keys, for prompts that the whole response would fill.
+//! Shortens a response, its keys kept, for prompts that the whole response would fill.
 //!
 //! The published reduction marks the names of all keys of a list item before it descends into that
 //! item, so lists inside of it, and lists of scalars anywhere, come out empty; the paper says that

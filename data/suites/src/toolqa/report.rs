@@ -1,4 +1,4 @@
-//! Scored answers to the numbers of a run: over all, by type of question, endpoint and metric.
+//! Sums scored answers up: over all, by type of question, endpoint and metric.
 //!
 //! Every number is a mean over samples, so a group weighs as much as it has samples. A sample with
 //! neither answer nor model output is in no denominator, as in the published evaluation; one whose

@@ -1,4 +1,4 @@
-//! Two files of JSON Lines, questions and responses, to rows that hold both.
+//! Joins two files of JSON Lines, questions and responses, in rows that hold both.
 //!
 //! A response stands once in its file and once in memory, however many questions are about it.
 //! A response belongs to one split, and a question to the split of its response: questions about

@@ -1,4 +1,4 @@
-//! Scored rows to the report over them, whether they were scored now or read again.
+//! Reports on scored rows, whether they were scored now or read again.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Responses to the JSON Schema that they have in common, as the released schemas were made.
+//! Makes the JSON Schema that responses have in common, as the released schemas were made.
 //!
 //! Only types, properties, items and `required` are inferred: no enumerations, formats or bounds.
 //! Whole and other numbers are both `number`. A null beside another kind says only that the

@@ -1,4 +1,4 @@
-//! Rows and what a model made of them to scored samples and a report.
+//! Scores what a model made of rows, and reports on it.
 //!
 //! Generation is elsewhere and its outputs are kept, so that scoring can be repeated. Code is run
 //! here, through a [`CodeRunner`], some samples at once.

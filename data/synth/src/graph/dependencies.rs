@@ -1,4 +1,4 @@
-//! APIs and the edges from their outputs to the parameters of others.
+//! Finds the edges from outputs of APIs to the parameters of others.
 
 use std::collections::BTreeSet;
 

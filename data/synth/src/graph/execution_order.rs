@@ -1,4 +1,4 @@
-//! A sub-graph to the order in which its APIs are called.
+//! Orders the APIs of a sub-graph as they are called.
 //!
 //! An API may need what another returns that itself needs the first: random edges of cycles are
 //! taken away until none is left. Then each parameter keeps one edge, as it takes one value.

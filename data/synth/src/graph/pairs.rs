@@ -1,4 +1,4 @@
-//! Trajectories to the pairs of query and document that the retriever learns from.
+//! Makes the pairs of query and document that the retriever learns from, of trajectories.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Descriptions of outputs and parameters to the edges between those that are alike.
+//! Keeps the edges between outputs and parameters whose descriptions are alike.
 //!
 //! The filter needs no complete graph: each pair is looked at and forgotten, so that memory is that
 //! of the edges kept. It favours recall, since costlier filters follow.

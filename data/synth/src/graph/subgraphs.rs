@@ -1,4 +1,4 @@
-//! A graph to all its connected sub-graphs of a few sizes, each once.
+//! Lists all connected sub-graphs of a few sizes of a graph, each once.
 //!
 //! The enumeration grows a set from its first node by neighbours that the set did not have before,
 //! which meets every connected set in one way only; no set is looked up, so the time is that of the

@@ -1,4 +1,4 @@
-//! Rows of messages, or of prompts with completions, to how many and how long they are.
+//! Counts and measures rows of messages, or of prompts with completions.
 //!
 //! Texts are contents as they stand in the rows, before a chat template adds its markers.
 

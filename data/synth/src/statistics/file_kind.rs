@@ -1,4 +1,4 @@
-//! The first row of a file to what its rows are.
+//! Tells from the first row of a file what its rows are.
 
 use std::path::Path;
 

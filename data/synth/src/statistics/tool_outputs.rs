@@ -1,4 +1,4 @@
-//! Questions about outputs of tools, and the outputs, to the numbers of the paper's Tables 1 and 4.
+//! Computes the numbers of the paper's Tables 1 and 4 of questions about outputs of tools.
 //!
 //! Lengths are characters of Python's `str(response)`, as the paper counts them.
 

@@ -1,4 +1,4 @@
-//! Trajectories to what GOAT's Tables 8 and 9 say of a set, and how long their texts are.
+//! Computes what GOAT's Tables 8 and 9 say of a set of trajectories, and how long their texts are.
 
 use std::collections::{BTreeMap, BTreeSet};
 

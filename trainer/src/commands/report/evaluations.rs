@@ -1,4 +1,4 @@
-//! Folders of `tooltune eval --output` to further results and samples of a run's page.
+//! Reads folders of `tooltune eval --output` as further results and samples of a run's page.
 //!
 //! They stand apart from the results of the run's checkpoints, which were found on other rows: in
 //! one table, a change to the first result would compare two sets of rows.

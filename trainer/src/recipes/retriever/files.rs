@@ -1,4 +1,4 @@
-//! A retriever in a checkpoint's directory, and on its way to sentence-transformers.
+//! Keeps a retriever in a checkpoint's directory, and exports it for sentence-transformers.
 //!
 //! `retriever.safetensors` has the parameters under their names in `BertModel`, so that any program
 //! reads them; moments and counters lie beside it.

@@ -1,4 +1,4 @@
-//! Fine-tuning of a retriever alone: pairs and an encoder to a run directory.
+//! Fine-tunes a retriever alone: pairs and an encoder become a run directory.
 //!
 //! [`train`] is one straight loop, as [`super::sft`]'s: an update at one place, a save at one place.
 

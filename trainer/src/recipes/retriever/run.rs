@@ -1,4 +1,4 @@
-//! Pairs of a config to a retriever that learns step by step.
+//! Trains a retriever step by step on the pairs of a config.
 //!
 //! The loop is elsewhere: in a language model's run, or in [`crate::recipes::retriever`]. What a
 //! checkpoint holds of a retriever is all that its next step depends on.

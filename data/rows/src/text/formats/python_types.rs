@@ -1,4 +1,4 @@
-//! Python's type hints, as texts, to JSON Schema.
+//! Reads Python's type hints, as texts, as JSON Schema.
 //!
 //! The schemas are those of `get_json_schema` of transformers (5.23, `chat_template_utils.py`,
 //! `_parse_type_hint`), but for null: `Optional[int]` allows it by JSON Schema's own words, where

@@ -1,4 +1,4 @@
-//! The E2E restaurant descriptions to rows: `mr,ref` in comma-separated values.
+//! Makes rows of the E2E restaurant descriptions: `mr,ref` in comma-separated values.
 
 use std::collections::HashSet;
 use std::path::Path;

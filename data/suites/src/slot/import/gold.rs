@@ -1,4 +1,4 @@
-//! A gold value to the closed schema that describes exactly it.
+//! Makes the closed schema that describes exactly a gold value.
 
 use serde_json::{Map, Value, json};
 use tooltune_rows::text::SlotRow;

@@ -1,4 +1,4 @@
-//! Issues that follow a form to rows.
+//! Makes rows of issues that follow a form.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Public data sets in their own formats to rows of text, schema and gold.
+//! Makes rows of text, schema and gold from public data sets in their own formats.
 //!
 //! SLOT (appendix D.1) turns each set around: the text that was to be written is the input, the
 //! data that it was written from is the gold. The schema is made from the gold: every key is

@@ -1,4 +1,4 @@
-//! ToTTo's highlighted cells to rows, by rule.
+//! Makes rows of ToTTo's highlighted cells, by rule.
 //!
 //! The paper lets a model write schema and gold. The rule here takes only what is certain: cells
 //! whose text stands in the sentence, each under its column's header.

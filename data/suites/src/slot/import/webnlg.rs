@@ -1,4 +1,4 @@
-//! WebNLG's XML to rows: a text, and the triples that it verbalises.
+//! Makes rows of WebNLG's XML: a text, and the triples that it verbalises.
 
 use std::fs;
 use std::path::{Path, PathBuf};

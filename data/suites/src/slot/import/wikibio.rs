@@ -1,4 +1,4 @@
-//! WikiBio's boxes and sentences to rows.
+//! Makes rows of WikiBio's boxes and sentences.
 
 use std::collections::BTreeMap;
 use std::path::Path;
