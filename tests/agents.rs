@@ -402,9 +402,10 @@ fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
     let call = json!({"name": "GET /berths", "arguments": {"port": "Emden"}});
     let step = format!("Thought: List the berths.\nAction: {call}");
     let server = Server::start(move |request, _| {
-        Reply::chat(match request.body.contains("Result 1: ") {
-            true => "Finish: Berth 7.",
-            false => &step,
+        Reply::chat(if request.body.contains("Result 1: ") {
+            "Finish: Berth 7."
+        } else {
+            &step
         })
     });
     let eval = format!(

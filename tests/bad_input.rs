@@ -23,12 +23,11 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => {
-                    let bytes = std::fs::read(&path).unwrap();
-                    files.insert(path, bytes);
-                }
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                let bytes = std::fs::read(&path).unwrap();
+                files.insert(path, bytes);
             }
         }
     }

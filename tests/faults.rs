@@ -83,11 +83,10 @@ fn copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy(&entry.path(), &target),
-            false => {
-                std::fs::copy(entry.path(), target).unwrap();
-            }
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target)
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
         }
     }
 }
@@ -423,9 +422,12 @@ fn a_judge_that_fails_within_a_run_costs_no_step() {
     let is_well = Arc::new(AtomicBool::new(true));
     let server = {
         let is_well = is_well.clone();
-        Server::start(move |_, _| match is_well.load(Ordering::SeqCst) {
-            true => Reply::chat("{\"answer_status\": \"Solved\"}"),
-            false => Reply::Json(400, json!({"error": {"message": "no such model"}})),
+        Server::start(move |_, _| {
+            if is_well.load(Ordering::SeqCst) {
+                Reply::chat("{\"answer_status\": \"Solved\"}")
+            } else {
+                Reply::Json(400, json!({"error": {"message": "no such model"}}))
+            }
         })
     };
     let judge = format!(
@@ -485,9 +487,10 @@ fn what_killed_commands_left_goes_with_the_next_one() {
         ".out.gguf.tmp-1",
     ] {
         let path = workplace.path(name);
-        match name.contains("toml") || name.contains("gguf") || name.contains("BEST") {
-            true => std::fs::write(path, "half").unwrap(),
-            false => std::fs::create_dir(path).unwrap(),
+        if name.contains("toml") || name.contains("gguf") || name.contains("BEST") {
+            std::fs::write(path, "half").unwrap()
+        } else {
+            std::fs::create_dir(path).unwrap()
         }
     }
     train(&workplace, &[]).success();
@@ -528,9 +531,10 @@ fn a_full_disk_under_the_output_neither_panics_nor_is_silent() {
         let mut program = tooltune();
         program.current_dir(workplace.folder());
         program.args(command.split(' '));
-        match stdout_is_full {
-            true => program.stdout(full()),
-            false => program.stderr(full()).env("RUST_LOG", "warn"),
+        if stdout_is_full {
+            program.stdout(full())
+        } else {
+            program.stderr(full()).env("RUST_LOG", "warn")
         };
         Answer::of(&mut program).status
     };

@@ -299,12 +299,13 @@ fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
     let is_well = Arc::new(AtomicBool::new(false));
     let server = {
         let is_well = is_well.clone();
-        Server::start(
-            move |_, number| match number == 0 || is_well.load(Ordering::SeqCst) {
-                true => Reply::chat("{\"a\": 1}"),
-                false => Reply::Json(400, json!({"error": {"message": "no such model"}})),
-            },
-        )
+        Server::start(move |_, number| {
+            if number == 0 || is_well.load(Ordering::SeqCst) {
+                Reply::chat("{\"a\": 1}")
+            } else {
+                Reply::Json(400, json!({"error": {"message": "no such model"}}))
+            }
+        })
     };
     let command = format!(
         "{CONSTRAINED} --endpoint {}/v1 --endpoint-model m --concurrency 1 --output out \
@@ -438,9 +439,10 @@ fn a_server_is_asked_to_sample_as_the_config_says() {
         assert_eq!(requests.len() - n_before, 1);
         let body: Value = serde_json::from_str(&requests[n_before].body).unwrap();
         let sent = |field: &str| body.get(field).and_then(Value::as_f64);
-        let expected = match is_sampled {
-            true => [Some(0.7), Some(0.9), Some(40.0)],
-            false => [Some(0.0), None, None],
+        let expected = if is_sampled {
+            [Some(0.7), Some(0.9), Some(40.0)]
+        } else {
+            [Some(0.0), None, None]
         };
         let fields = ["temperature", "top_p", "top_k"];
         assert_eq!(fields.map(sent), expected, "{body}");

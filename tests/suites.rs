@@ -274,9 +274,12 @@ fn judge(server: &Server, more: &str) -> String {
 fn a_judge_gives_success_and_its_replies_are_kept() {
     let workplace = workplace();
     workplace.write("saved.jsonl", saved_outcomes());
-    let server = Server::start(|request, _| match request.body.contains("low water") {
-        true => Reply::chat("It is.\n{\"content\": \"found\", \"answer_status\": \"Solved\"}"),
-        false => Reply::chat("I cannot say."),
+    let server = Server::start(|request, _| {
+        if request.body.contains("low water") {
+            Reply::chat("It is.\n{\"content\": \"found\", \"answer_status\": \"Solved\"}")
+        } else {
+            Reply::chat("I cannot say.")
+        }
     });
     workplace.write("judged.toml", judge(&server, "attempts = 2"));
     let key = [("JUDGE_KEY", "sk-abcdef-0123")];

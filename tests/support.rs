@@ -124,15 +124,12 @@ pub(crate) fn load_base(path: &Path) -> Decoder {
 /// The same for products in another type.
 pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder {
     // The tiny fixtures are weights without a tokenizer.
-    let (config, weights) = match path.is_dir() {
-        true => {
-            let config = ModelFiles::read_config(path).unwrap();
-            (config, Weights::open(path).unwrap())
-        }
-        false => {
-            let files = ModelFiles::open(path).unwrap();
-            (files.config, files.weights)
-        }
+    let (config, weights) = if path.is_dir() {
+        let config = ModelFiles::read_config(path).unwrap();
+        (config, Weights::open(path).unwrap())
+    } else {
+        let files = ModelFiles::open(path).unwrap();
+        (files.config, files.weights)
     };
     let config = DecoderConfig::from_json(&config).unwrap();
     load::load_decoder(&config, &weights, compute_dtype, &test_device()).unwrap()
@@ -159,15 +156,14 @@ pub(crate) fn micro_batch(file: &Tensors, step: &str) -> MicroBatch {
     let ids = file.ids(&format!("{step}.input_ids"));
     let real = file.ints(&format!("{step}.attention_mask"));
     let weights_name = format!("{step}.loss_weights");
-    let weights: Vec<f32> = match file.names().contains(&weights_name) {
-        true => file.floats(&weights_name),
-        false => {
-            let labels = file.ints(&format!("{step}.labels"));
-            labels
-                .iter()
-                .map(|&label| if label == -100 { 0.0 } else { 1.0 })
-                .collect()
-        }
+    let weights: Vec<f32> = if file.names().contains(&weights_name) {
+        file.floats(&weights_name)
+    } else {
+        let labels = file.ints(&format!("{step}.labels"));
+        labels
+            .iter()
+            .map(|&label| if label == -100 { 0.0 } else { 1.0 })
+            .collect()
     };
     let width = shape[1];
     let rows: Vec<(Vec<u32>, Vec<f32>)> = (0..shape[0])

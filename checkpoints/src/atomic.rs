@@ -135,9 +135,10 @@ fn remove_abandoned(path: &Path) {
         };
         // Nothing else is opened: a pipe would wait for its writer.
         if (kind.is_file() || kind.is_dir()) && is_abandoned(&entry.path()) {
-            let _ = match kind.is_dir() {
-                true => fs::remove_dir_all(entry.path()),
-                false => fs::remove_file(entry.path()),
+            let _ = if kind.is_dir() {
+                fs::remove_dir_all(entry.path())
+            } else {
+                fs::remove_file(entry.path())
             };
         }
     }

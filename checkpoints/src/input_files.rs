@@ -75,9 +75,10 @@ impl FileDigest {
             .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
             .and_then(|since| u64::try_from(since.as_nanos()).ok())
             .filter(|_| is_large);
-        let pages_sha256 = match is_large {
-            true => Some(pages_sha256(path)?),
-            false => None,
+        let pages_sha256 = if is_large {
+            Some(pages_sha256(path)?)
+        } else {
+            None
         };
         if let Some(earlier) = earlier.filter(|_| is_large)
             && earlier.bytes == metadata.len()
@@ -137,9 +138,10 @@ pub fn model_files(path: &Path) -> Result<BTreeMap<String, PathBuf>, CheckpointE
     if !path.is_dir() {
         files.insert(ITSELF.to_owned(), path.to_owned());
         // All that is read beside a GGUF file; beside one of safetensors lies its whole folder.
-        let names = match path.extension().is_some_and(|e| e == "gguf") {
-            true => &["tokenizer.json"][..],
-            false => &NAMES,
+        let names = if path.extension().is_some_and(|e| e == "gguf") {
+            &["tokenizer.json"][..]
+        } else {
+            &NAMES
         };
         for name in names {
             let file = path.with_file_name(name);
@@ -181,11 +183,10 @@ pub fn model_files(path: &Path) -> Result<BTreeMap<String, PathBuf>, CheckpointE
 /// A folder cannot be listed.
 pub fn all_files(path: &Path) -> Result<BTreeMap<String, PathBuf>, CheckpointError> {
     let mut files = BTreeMap::new();
-    match path.is_dir() {
-        true => add_files(path, "", &mut files)?,
-        false => {
-            files.insert(ITSELF.to_owned(), path.to_owned());
-        }
+    if path.is_dir() {
+        add_files(path, "", &mut files)?
+    } else {
+        files.insert(ITSELF.to_owned(), path.to_owned());
     }
     Ok(files)
 }

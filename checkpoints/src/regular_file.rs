@@ -68,9 +68,10 @@ fn read_within(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
     // Files of the kernel have a length of 0 and any content.
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > limit {
-        true => Err(too_large()),
-        false => Ok(bytes),
+    if bytes.len() as u64 > limit {
+        Err(too_large())
+    } else {
+        Ok(bytes)
     }
 }
 
@@ -117,9 +118,10 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 fn refuse_others(found: &Metadata) -> io::Result<()> {
-    match found.is_file() {
-        true => Ok(()),
-        false => Err(not_regular(kind(found.file_type()))),
+    if found.is_file() {
+        Ok(())
+    } else {
+        Err(not_regular(kind(found.file_type())))
     }
 }
 
@@ -142,9 +144,10 @@ fn kind(found: FileType) -> &'static str {
 
 #[cfg(not(unix))]
 fn kind(found: FileType) -> &'static str {
-    match found.is_dir() {
-        true => "a directory",
-        false => "no file",
+    if found.is_dir() {
+        "a directory"
+    } else {
+        "no file"
     }
 }
 

@@ -65,9 +65,10 @@ fn files_and_functions_keep_to_their_sizes() {
 /// A GPU's kernel is one straight program: cutting it would hide where its units wait for each
 /// other.
 fn most_lines(place: &str) -> usize {
-    match place.contains("/cuda/") {
-        true => MAX_KERNEL_LINES,
-        false => MAX_FUNCTION_LINES,
+    if place.contains("/cuda/") {
+        MAX_KERNEL_LINES
+    } else {
+        MAX_FUNCTION_LINES
     }
 }
 

@@ -65,9 +65,10 @@ impl Case {
             documents,
             loss: InfoNce {
                 scale: case["scale"].as_f64().unwrap(),
-                direction: match case["symmetric"].as_bool().unwrap() {
-                    true => Direction::Symmetric,
-                    false => Direction::QueryToDocument,
+                direction: if case["symmetric"].as_bool().unwrap() {
+                    Direction::Symmetric
+                } else {
+                    Direction::QueryToDocument
                 },
             },
         }

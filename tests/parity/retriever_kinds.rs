@@ -36,9 +36,10 @@ fn folder(case: &Value) -> TempDir {
         for entry in std::fs::read_dir(from).unwrap() {
             let path = entry.unwrap().path();
             let target = to.join(path.file_name().unwrap());
-            match path.is_dir() {
-                true => copy(&path, &target),
-                false => drop(std::fs::copy(&path, &target).unwrap()),
+            if path.is_dir() {
+                copy(&path, &target)
+            } else {
+                std::fs::copy(&path, &target).unwrap();
             }
         }
     }

@@ -193,9 +193,10 @@ impl RandomWeights {
             }),
         };
         let embed_tokens = self.weight([shape.vocab_size, shape.hidden_size]);
-        let lm_head = match shape.tie_word_embeddings {
-            true => embed_tokens.clone(),
-            false => self.weight([shape.vocab_size, shape.hidden_size]),
+        let lm_head = if shape.tie_word_embeddings {
+            embed_tokens.clone()
+        } else {
+            self.weight([shape.vocab_size, shape.hidden_size])
         };
         Decoder {
             config: shape.clone(),
@@ -295,9 +296,10 @@ impl Job<'_> {
                 seconds.push(started.elapsed().as_secs_f64());
             }
         }
-        match seconds.is_empty() {
-            true => Err("--steps must be at least 1".into()),
-            false => Ok((seconds, losses)),
+        if seconds.is_empty() {
+            Err("--steps must be at least 1".into())
+        } else {
+            Ok((seconds, losses))
         }
     }
 }

@@ -291,9 +291,10 @@ fn template_origin(model: &Path, replacement: Option<&Path>) -> String {
         return format!("{} (tokenizer.chat_template)", model.display());
     }
     let own_file = model.join("chat_template.jinja");
-    let file = match own_file.exists() {
-        true => own_file,
-        false => model.join("tokenizer_config.json"),
+    let file = if own_file.exists() {
+        own_file
+    } else {
+        model.join("tokenizer_config.json")
     };
     file.display().to_string()
 }

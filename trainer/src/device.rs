@@ -23,9 +23,10 @@ pub(crate) const LOSS_ROWS_ON_GPU: usize = 1024;
 
 /// Supervised rows whose logits a step on the device has alive at a time.
 pub fn loss_rows(device: &Device) -> usize {
-    match is_cpu(device) {
-        true => LOSS_ROWS_ON_CPU,
-        false => LOSS_ROWS_ON_GPU,
+    if is_cpu(device) {
+        LOSS_ROWS_ON_CPU
+    } else {
+        LOSS_ROWS_ON_GPU
     }
 }
 

@@ -119,19 +119,19 @@ fn processor() -> Finding {
         "{} cores of {}, {}",
         cores,
         env::consts::ARCH,
-        match features.is_empty() {
-            true => "no vector extensions found".to_string(),
-            false => features.join(" "),
+        if features.is_empty() {
+            "no vector extensions found".to_string()
+        } else {
+            features.join(" ")
         }
     );
-    match env::consts::ARCH == "x86_64"
-        && !(features.contains(&"avx2") && features.contains(&"fma"))
-    {
-        true => Finding::note(
+    if env::consts::ARCH == "x86_64" && !(features.contains(&"avx2") && features.contains(&"fma")) {
+        Finding::note(
             "processor",
             format!("{found}; without AVX2 and FMA all is slow"),
-        ),
-        false => Finding::good("processor", found),
+        )
+    } else {
+        Finding::good("processor", found)
     }
 }
 
@@ -152,9 +152,10 @@ fn features() -> Vec<&'static str> {
 
 #[cfg(target_arch = "aarch64")]
 fn features() -> Vec<&'static str> {
-    match std::arch::is_aarch64_feature_detected!("neon") {
-        true => vec!["neon"],
-        false => Vec::new(),
+    if std::arch::is_aarch64_feature_detected!("neon") {
+        vec!["neon"]
+    } else {
+        Vec::new()
     }
 }
 
@@ -179,13 +180,14 @@ fn memory(run: Option<&Run>) -> Finding {
         .map(|(_, shape)| shape.iter().product::<usize>() as u64)
         .sum::<u64>();
     let found = format!("{found}; the base weights take {}", size(weights));
-    match weights < available {
-        true => Finding::good("memory", found),
-        false => Finding::bad(
+    if weights < available {
+        Finding::good("memory", found)
+    } else {
+        Finding::bad(
             "memory",
             found,
             "close other programs or take a smaller model",
-        ),
+        )
     }
 }
 
@@ -204,13 +206,14 @@ fn disk(run: Option<&Run>) -> Finding {
         Some(needed) => format!("{found}; checkpoints take {}", size(needed)),
         None => found,
     };
-    match free > SCARCE_DISK_BYTES.max(needed.unwrap_or(0)) {
-        true => Finding::good("disk", found),
-        false => Finding::bad(
+    if free > SCARCE_DISK_BYTES.max(needed.unwrap_or(0)) {
+        Finding::good("disk", found)
+    } else {
+        Finding::bad(
             "disk",
             found,
             "free space, lower checkpoint.save_total_limit, or set train.output_dir elsewhere",
-        ),
+        )
     }
 }
 

@@ -239,23 +239,25 @@ fn learned_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
         .tensors
         .iter()
         .any(|(name, tensor)| is_b(name) && tensor.values.iter().any(|&value| value != 0.0));
-    match learned {
-        true => Ok(adapter),
-        false => Err(Error::Usage(format!(
+    if learned {
+        Ok(adapter)
+    } else {
+        Err(Error::Usage(format!(
             "{}: every lora_B is zero, so the adapter changes nothing: it is the beginning of the \
              run, and no later checkpoint was better; export another one, as with --checkpoint last",
             checkpoint.display()
-        ))),
+        )))
     }
 }
 
 fn chat_template(checkpoint: &Path) -> Result<Option<String>, Error> {
     let path = checkpoint.join("chat_template.jinja");
     let unreadable = |error| Error::io(&path, "read")(error);
-    match regular_file::is_there(&path).map_err(unreadable)? {
-        true => regular_file::read_text(&path, TEMPLATE_BYTES)
+    if regular_file::is_there(&path).map_err(unreadable)? {
+        regular_file::read_text(&path, TEMPLATE_BYTES)
             .map(Some)
-            .map_err(unreadable),
-        false => Ok(None),
+            .map_err(unreadable)
+    } else {
+        Ok(None)
     }
 }

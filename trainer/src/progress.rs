@@ -64,9 +64,10 @@ impl RowsProgress {
             n_rows: 0,
             started,
             next_sign: started
-                + match is_terminal {
-                    true => ROWS_SHOWN_AFTER,
-                    false => ROWS_LINE_EVERY,
+                + if is_terminal {
+                    ROWS_SHOWN_AFTER
+                } else {
+                    ROWS_LINE_EVERY
                 },
         }
     }

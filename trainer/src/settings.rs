@@ -85,14 +85,15 @@ pub fn compute_dtype(typed: config::ComputeDtype, device: &Device) -> Result<Com
 }
 
 fn bf16_where(is_multiplied: bool) -> Result<ComputeDtype, Error> {
-    match is_multiplied {
-        true => Ok(ComputeDtype::Bf16),
-        false => Err(Error::Device(
+    if is_multiplied {
+        Ok(ComputeDtype::Bf16)
+    } else {
+        Err(Error::Device(
             "this GPU does not multiply bf16, for which it needs compute capability 8.0 (A100, RTX \
              30) or more; set model.compute_dtype, or retriever.compute_dtype, to \"f32\" or \
              \"auto\""
                 .to_owned(),
-        )),
+        ))
     }
 }
 
@@ -136,9 +137,10 @@ pub fn order_options(config: &Config) -> OrderOptions {
                 max_length: config.data.max_length,
             },
         },
-        group_by_length: match config.train.group_by_length {
-            true => GroupByLength::On,
-            false => GroupByLength::Off,
+        group_by_length: if config.train.group_by_length {
+            GroupByLength::On
+        } else {
+            GroupByLength::Off
         },
         shuffle: Shuffle::On,
     }
@@ -185,15 +187,13 @@ const SCALE: f64 = 20.0;
 ///
 /// sentence-transformers 6.2, `MultipleNegativesRankingLoss`: 20 for cosines, 1 for dot products.
 pub fn info_nce(config: &config::RetrieverConfig, head: EmbeddingHead) -> InfoNce {
-    let scale = match head.normalize {
-        true => SCALE,
-        false => 1.0,
-    };
+    let scale = if head.normalize { SCALE } else { 1.0 };
     InfoNce {
         scale: config.scale.unwrap_or(scale),
-        direction: match config.symmetric {
-            true => Direction::Symmetric,
-            false => Direction::QueryToDocument,
+        direction: if config.symmetric {
+            Direction::Symmetric
+        } else {
+            Direction::QueryToDocument
         },
     }
 }

@@ -29,9 +29,12 @@ pub fn with_named_targets(
             .filter(|path| last(path) == name)
             .all(|path| adapted.contains(path.as_str())),
     };
-    let chosen = adapted.iter().map(|path| match stands_for_all(last(path)) {
-        true => last(path),
-        false => path,
+    let chosen = adapted.iter().map(|path| {
+        if stands_for_all(last(path)) {
+            last(path)
+        } else {
+            path
+        }
     });
     let names: BTreeSet<&str> = chosen.collect();
     let names = names.into_iter().map(str::to_owned).collect();

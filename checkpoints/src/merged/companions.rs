@@ -56,9 +56,10 @@ fn home(base: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     if base.extension().is_some_and(|e| e == "gguf") {
         return Ok(None);
     }
-    let dir = match base.is_dir() {
-        true => base,
-        false => base.parent().unwrap_or(Path::new(".")),
+    let dir = if base.is_dir() {
+        base
+    } else {
+        base.parent().unwrap_or(Path::new("."))
     };
     let is_there = regular_file::is_there(&dir.join(CONFIG))?;
     Ok(is_there.then(|| dir.to_owned()))
@@ -72,22 +73,21 @@ fn copy(
 ) -> Result<(), CheckpointError> {
     let config_path = home.join(CONFIG);
     let config = regular_file::read(&config_path, JSON_BYTES)?;
-    match files.weights.is_gguf() {
-        false => write_file(&dir.join(CONFIG), &config)?,
-        true => {
-            let mut fields: Map<String, Value> =
-                serde_json::from_slice(&config).map_err(CheckpointError::json(&config_path))?;
-            let dtype = options.gguf_dtype.torch_name();
-            // Both spellings where both stand.
-            let keys = ["dtype", "torch_dtype"].map(|key| (key, fields.contains_key(key)));
-            let has_one = keys.iter().any(|(_, is_there)| *is_there);
-            for (key, is_there) in keys {
-                if is_there || (!has_one && key == "torch_dtype") {
-                    fields.insert(key.to_owned(), dtype.into());
-                }
+    if files.weights.is_gguf() {
+        let mut fields: Map<String, Value> =
+            serde_json::from_slice(&config).map_err(CheckpointError::json(&config_path))?;
+        let dtype = options.gguf_dtype.torch_name();
+        // Both spellings where both stand.
+        let keys = ["dtype", "torch_dtype"].map(|key| (key, fields.contains_key(key)));
+        let has_one = keys.iter().any(|(_, is_there)| *is_there);
+        for (key, is_there) in keys {
+            if is_there || (!has_one && key == "torch_dtype") {
+                fields.insert(key.to_owned(), dtype.into());
             }
-            write_json(&dir.join(CONFIG), &Value::Object(fields))?;
         }
+        write_json(&dir.join(CONFIG), &Value::Object(fields))?;
+    } else {
+        write_file(&dir.join(CONFIG), &config)?
     }
     let template = options.chat_template.is_none().then_some(TEMPLATE);
     let names = COPIED.into_iter().chain(template);
@@ -96,9 +96,10 @@ fn copy(
         if !regular_file::is_there(&path)? {
             continue;
         }
-        let bytes = match name == TOKENIZER {
-            true => tokenizer_without_dropout(&path)?,
-            false => regular_file::read(&path, TOKENIZER_BYTES)?,
+        let bytes = if name == TOKENIZER {
+            tokenizer_without_dropout(&path)?
+        } else {
+            regular_file::read(&path, TOKENIZER_BYTES)?
         };
         write_file(&dir.join(name), &bytes)?;
     }

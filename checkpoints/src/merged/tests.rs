@@ -167,18 +167,17 @@ fn exact_sums_are_exact_and_what_is_not_adapted_keeps_its_bits() {
     let (dir, merged) = merge(base.path(), &both, &MergeOptions::default()).unwrap();
     let before = Weights::open(base.path()).unwrap();
     for name in before.names() {
-        let expected = match name.strip_suffix(".weight") == Some(Q) {
-            false => before.read_f32(name).unwrap().values,
+        let expected = if name.strip_suffix(".weight") == Some(Q) {
             // Entries of the factors are sixty-fourths, so that the product is exact in f32.
-            true => {
-                let values = before.read_f32(name).unwrap().values;
-                let products = product(&both.0, Q).into_iter();
-                values
-                    .iter()
-                    .zip(products)
-                    .map(|(v, p)| v + p as f32)
-                    .collect()
-            }
+            let values = before.read_f32(name).unwrap().values;
+            let products = product(&both.0, Q).into_iter();
+            values
+                .iter()
+                .zip(products)
+                .map(|(v, p)| v + p as f32)
+                .collect()
+        } else {
+            before.read_f32(name).unwrap().values
         };
         assert_eq!(merged.read_f32(name).unwrap().values, expected, "{name}");
     }

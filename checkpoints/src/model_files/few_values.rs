@@ -53,11 +53,12 @@ struct Few<'a>(&'a Cell<u64>);
 impl Few<'_> {
     fn counted<E: Error>(&self, value: impl Into<Value>) -> Result<Value, E> {
         self.0.set(self.0.get() + 1);
-        match self.0.get() > TOKENIZER_VALUES {
-            true => Err(E::custom(format!(
+        if self.0.get() > TOKENIZER_VALUES {
+            Err(E::custom(format!(
                 "more than {TOKENIZER_VALUES} values beside the model"
-            ))),
-            false => Ok(value.into()),
+            )))
+        } else {
+            Ok(value.into())
         }
     }
 }

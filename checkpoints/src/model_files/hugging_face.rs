@@ -100,9 +100,10 @@ fn object(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
 pub(super) fn object_if_present(
     path: &Path,
 ) -> Result<Option<Map<String, Value>>, CheckpointError> {
-    match regular_file::is_there(path)? {
-        true => object(path).map(Some),
-        false => Ok(None),
+    if regular_file::is_there(path)? {
+        object(path).map(Some)
+    } else {
+        Ok(None)
     }
 }
 
@@ -211,9 +212,12 @@ fn chat_templates(dir: &Path, files: &TokenizerFiles) -> Result<Templates, Check
 /// chat_template.jinja, and what tokenizer_config.json has counts beside none of them.
 fn template_files(dir: &Path) -> Result<Option<Templates>, CheckpointError> {
     let folder = dir.join("additional_chat_templates");
-    let read = |path: PathBuf| match regular_file::is_there(&path)? {
-        true => regular_file::read_text(&path, TEMPLATE_BYTES).map(Some),
-        false => Ok(None),
+    let read = |path: PathBuf| {
+        if regular_file::is_there(&path)? {
+            regular_file::read_text(&path, TEMPLATE_BYTES).map(Some)
+        } else {
+            Ok(None)
+        }
     };
     let tool_use = read(folder.join("tool_use.jinja"))?;
     let default = match read(folder.join("default.jinja"))? {

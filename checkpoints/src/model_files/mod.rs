@@ -159,9 +159,10 @@ impl ModelFiles {
     ///
     /// `config.json` is absent or damaged, or, for GGUF, as [`Self::open`].
     pub fn read_config(path: &Path) -> Result<Value, CheckpointError> {
-        let file = match path.extension().is_some_and(|e| e == "json") {
-            true => path.to_owned(),
-            false => path.join("config.json"),
+        let file = if path.extension().is_some_and(|e| e == "json") {
+            path.to_owned()
+        } else {
+            path.join("config.json")
         };
         if regular_file::is_there(&file)? {
             return Ok(Value::Object(hugging_face::config(&file)?));

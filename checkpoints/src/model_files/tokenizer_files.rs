@@ -307,17 +307,15 @@ impl TokenizerFiles {
     }
 
     fn path_of(&self, key: &str) -> &Path {
-        match self.is_from_map(key) {
-            true => &self.map_path,
-            false => &self.config_path,
+        if self.is_from_map(key) {
+            &self.map_path
+        } else {
+            &self.config_path
         }
     }
 
     fn source(&self, key: &str) -> &'static str {
-        match self.is_from_map(key) {
-            true => MAP,
-            false => CONFIG,
-        }
+        if self.is_from_map(key) { MAP } else { CONFIG }
     }
 }
 

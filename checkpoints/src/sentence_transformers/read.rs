@@ -145,9 +145,10 @@ struct Settings {
 impl Settings {
     /// `None` if there is no such file.
     fn open(path: PathBuf) -> Result<Option<Self>, CheckpointError> {
-        match regular_file::is_there(&path)? {
-            true => Self::of(path).map(Some),
-            false => Ok(None),
+        if regular_file::is_there(&path)? {
+            Self::of(path).map(Some)
+        } else {
+            Ok(None)
         }
     }
 
@@ -534,13 +535,14 @@ fn tokenizer_rules(dir: &Path) -> Result<TokenizerRules, CheckpointError> {
     let flag = |key: &str, default| -> Result<bool, CheckpointError> {
         Ok(settings.flag(key)?.unwrap_or(default))
     };
-    let bert = match is_bert {
-        true => Some((
+    let bert = if is_bert {
+        Some((
             flag("do_lower_case", true)?,
             settings.flag("strip_accents")?,
             flag("tokenize_chinese_chars", true)?,
-        )),
-        false => None,
+        ))
+    } else {
+        None
     };
     Ok(TokenizerRules {
         bert,

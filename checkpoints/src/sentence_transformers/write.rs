@@ -63,9 +63,10 @@ pub fn save_sentence_transformer(
             if !regular_file::is_there(&path)? {
                 continue;
             }
-            let bytes = match name == "tokenizer.json" {
-                true => tokenizer_without_dropout(&path)?,
-                false => regular_file::read(&path, TOKENIZER_BYTES)?,
+            let bytes = if name == "tokenizer.json" {
+                tokenizer_without_dropout(&path)?
+            } else {
+                regular_file::read(&path, TOKENIZER_BYTES)?
             };
             write_file(&staging.join(name), &bytes)?;
         }
@@ -120,9 +121,10 @@ fn write_modules(
         bytes.push(b'\n');
         write_file(&path, &bytes)?;
     }
-    match rules.normalize {
+    if rules.normalize {
         // Git and object stores lose directories without files.
-        true => write_file(&dir.join("2_Normalize/.gitkeep"), b""),
-        false => Ok(()),
+        write_file(&dir.join("2_Normalize/.gitkeep"), b"")
+    } else {
+        Ok(())
     }
 }

@@ -139,20 +139,21 @@ pub(crate) fn check_values(
     };
     let value = tensor.values[element_idx];
     let (path, tensor) = (path.to_owned(), new.name.clone());
-    Err(match value.is_finite() {
-        true => CheckpointError::OutOfRange {
+    Err(if value.is_finite() {
+        CheckpointError::OutOfRange {
             path,
             tensor,
             element_idx,
             value,
             dtype: new.dtype.name(),
-        },
-        false => CheckpointError::NonFinite {
+        }
+    } else {
+        CheckpointError::NonFinite {
             path,
             tensor,
             element_idx,
             value,
-        },
+        }
     })
 }
 

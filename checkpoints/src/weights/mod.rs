@@ -286,9 +286,10 @@ impl Weights {
             Some(bare) => bare.to_owned(),
             None => format!("model.{name}"),
         };
-        let hint = match self.tensors.contains_key(&other) {
-            true => format!("; it has {other}"),
-            false => format!("; it has {} tensors of other names", self.tensors.len()),
+        let hint = if self.tensors.contains_key(&other) {
+            format!("; it has {other}")
+        } else {
+            format!("; it has {} tensors of other names", self.tensors.len())
         };
         CheckpointError::UnknownTensor {
             path: self.origin.clone(),

@@ -61,9 +61,10 @@ fn after_prefix(prefix: &str, call: &TrajectoryCall) -> Message {
         .into_iter()
         .map(|span| ContentValue {
             range: prefix.len() + span.range.start..prefix.len() + span.range.end,
-            origin: match call.derived.contains_key(&span.argument) {
-                true => ValueOrigin::Derived,
-                false => ValueOrigin::Fixed,
+            origin: if call.derived.contains_key(&span.argument) {
+                ValueOrigin::Derived
+            } else {
+                ValueOrigin::Fixed
             },
         })
         .collect();

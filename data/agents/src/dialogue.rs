@@ -52,9 +52,10 @@ pub fn dialogue_prompt(
             }
         }
     }
-    match is_call {
-        true => text.push_str(&format!("\nCall {}:", n_calls + 1)),
-        false => text.push_str("\nAssistant:"),
+    if is_call {
+        text.push_str(&format!("\nCall {}:", n_calls + 1))
+    } else {
+        text.push_str("\nAssistant:")
     }
     Conversation::new(vec![Message::new(Role::User, text)])
 }

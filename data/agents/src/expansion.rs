@@ -94,22 +94,25 @@ impl<'a> Expansion<'a> {
         ranking: &mut Ranking<'_>,
     ) -> Result<Vec<GoatExample>, DataError> {
         trajectory.check(self.catalogue)?;
-        self.replay(trajectory, ranking)
-            .map_err(|error| match trajectory.id.is_empty() {
-                true => error,
-                false => error.at(&trajectory.id),
-            })
+        self.replay(trajectory, ranking).map_err(|error| {
+            if trajectory.id.is_empty() {
+                error
+            } else {
+                error.at(&trajectory.id)
+            }
+        })
     }
 
     /// The texts that the expansion of a trajectory retrieves documents for.
     pub fn retrieval_texts(&self, trajectory: &Trajectory) -> Vec<String> {
-        match self.options.method.decomposes() {
-            false => vec![trajectory.query.clone()],
-            true => trajectory
+        if self.options.method.decomposes() {
+            trajectory
                 .calls
                 .iter()
                 .map(|call| one_line(&call.sub_query))
-                .collect(),
+                .collect()
+        } else {
+            vec![trajectory.query.clone()]
         }
     }
 
@@ -132,9 +135,10 @@ impl<'a> Expansion<'a> {
         loop {
             match agent.next() {
                 AgentRequest::Retrieve { text, k } => {
-                    let gold = match method.decomposes() {
-                        true => &gold[n_calls..=n_calls],
-                        false => &gold,
+                    let gold = if method.decomposes() {
+                        &gold[n_calls..=n_calls]
+                    } else {
+                        &gold
                     };
                     let ranked = self.ranked(&text, k.max(gold.len()), ranking, &mut random)?;
                     agent.feed_documents(&beside_gold(gold, ranked, k, &mut random));

@@ -36,9 +36,10 @@ impl Method {
 
     /// The text that documents for a call are retrieved with.
     pub fn retrieval_text(self, query: &str, sub_query: &str) -> String {
-        match self.decomposes() {
-            true => one_line(sub_query),
-            false => query.to_owned(),
+        if self.decomposes() {
+            one_line(sub_query)
+        } else {
+            query.to_owned()
         }
     }
 

@@ -70,9 +70,10 @@ pub(super) fn read_call(text: &str) -> Result<WrittenCall, UnreadableCall> {
     }
     Err(UnreadableCall {
         name: None,
-        reason: match is_json {
-            true => "the call has no name",
-            false => "this is no JSON object",
+        reason: if is_json {
+            "the call has no name"
+        } else {
+            "this is no JSON object"
         },
     })
 }

@@ -103,9 +103,10 @@ pub(super) fn read(body: &str) -> Result<ChatAnswer, NoAnswer> {
     let n_tokens = value.pointer("/usage/completion_tokens");
     let n_tokens = n_tokens.and_then(Value::as_u64).unwrap_or(0);
     Ok(ChatAnswer {
-        without_text: match text.is_empty() {
-            true => without_text(message),
-            false => None,
+        without_text: if text.is_empty() {
+            without_text(message)
+        } else {
+            None
         },
         text,
         model: text_at(&value, "model"),

@@ -192,9 +192,10 @@ impl Constraint {
         if self.keys_run_out {
             self.hold_back_dead_ends(&mut words);
         }
-        match words.iter().all(|&word| word == 0) {
-            true => Err(self.dead_end()),
-            false => Ok(words),
+        if words.iter().all(|&word| word == 0) {
+            Err(self.dead_end())
+        } else {
+            Ok(words)
         }
     }
 
@@ -229,9 +230,10 @@ impl Constraint {
     /// Takes out the tokens that the grammar allows and no reader takes as they are meant.
     fn hold_back(&self, words: &mut [u32]) {
         let n_longest = self.vocabulary.trie().max_token_len();
-        let suspects = match self.place.is_near_the_limit(n_longest) {
-            true => self.vocabulary.with_digits(),
-            false => self.vocabulary.with_exponents(),
+        let suspects = if self.place.is_near_the_limit(n_longest) {
+            self.vocabulary.with_digits()
+        } else {
+            self.vocabulary.with_exponents()
         };
         let of_keys = self.place.n_quotes_to_the_end_of_a_key();
         let of_keys = self.vocabulary.with_quotes(of_keys);

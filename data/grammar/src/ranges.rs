@@ -79,17 +79,15 @@ impl Numbers {
     }
 
     pub(super) fn at_least(&mut self, bound: f64, is_exclusive: bool) {
-        let bound = match is_exclusive {
-            true => bound.next_up(),
-            false => bound,
-        };
+        let bound = if is_exclusive { bound.next_up() } else { bound };
         self.low = self.low.max(bound + 0.0);
     }
 
     pub(super) fn at_most(&mut self, bound: f64, is_exclusive: bool) {
-        let bound = match is_exclusive {
-            true => bound.next_down(),
-            false => bound,
+        let bound = if is_exclusive {
+            bound.next_down()
+        } else {
+            bound
         };
         self.high = self.high.min(bound + 0.0);
     }

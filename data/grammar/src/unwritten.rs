@@ -33,9 +33,10 @@ impl Unwritten {
         let may_end = |id: &u32| vocabulary.bytes(*id).iter().any(|byte| last.contains(byte));
         Self {
             n_longest: texts.iter().map(Vec::len).max().unwrap_or(0),
-            suspects: match texts.is_empty() {
-                true => Vec::new(),
-                false => ids.filter(may_end).collect(),
+            suspects: if texts.is_empty() {
+                Vec::new()
+            } else {
+                ids.filter(may_end).collect()
             },
             texts,
         }

@@ -90,9 +90,10 @@ fn scientific(number: f64, n_decimals: usize) -> String {
 
 /// Without the noughts that end a fraction.
 fn trimmed(text: String) -> String {
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
     }
 }
 

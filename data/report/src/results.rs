@@ -167,9 +167,10 @@ fn tables(results: &[Read]) -> Vec<Table> {
             Some((&result.source, block))
         });
         let same: Vec<(&Source, &Block)> = same.collect();
-        match key.1 {
-            true => group_table(key.0, &same),
-            false => metric_table(key.0, &same),
+        if key.1 {
+            group_table(key.0, &same)
+        } else {
+            metric_table(key.0, &same)
         }
     };
     keys.into_iter().map(table).collect()

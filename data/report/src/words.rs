@@ -62,9 +62,12 @@ mod tests {
     use super::*;
 
     fn shown(pieces: &[Piece]) -> String {
-        let piece = |piece: &Piece| match piece.differs {
-            true => format!("[{}]", piece.text),
-            false => piece.text.clone(),
+        let piece = |piece: &Piece| {
+            if piece.differs {
+                format!("[{}]", piece.text)
+            } else {
+                piece.text.clone()
+            }
         };
         pieces.iter().map(piece).collect()
     }

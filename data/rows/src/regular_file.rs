@@ -58,9 +58,10 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
     // Files of the kernel have a length of 0 and any content.
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > limit {
-        true => Err(too_large()),
-        false => Ok(bytes),
+    if bytes.len() as u64 > limit {
+        Err(too_large())
+    } else {
+        Ok(bytes)
     }
 }
 
@@ -98,9 +99,10 @@ pub fn is_there(path: &Path) -> io::Result<bool> {
 ///
 /// As [`is_there`] and [`read`].
 pub fn read_if_there(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
-    match is_there(path)? {
-        true => read(path, limit).map(Some),
-        false => Ok(None),
+    if is_there(path)? {
+        read(path, limit).map(Some)
+    } else {
+        Ok(None)
     }
 }
 
@@ -113,9 +115,10 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 fn refuse_others(found: &Metadata) -> io::Result<()> {
-    match found.is_file() {
-        true => Ok(()),
-        false => Err(not_regular(kind(found.file_type()))),
+    if found.is_file() {
+        Ok(())
+    } else {
+        Err(not_regular(kind(found.file_type())))
     }
 }
 
@@ -138,9 +141,10 @@ fn kind(found: FileType) -> &'static str {
 
 #[cfg(not(unix))]
 fn kind(found: FileType) -> &'static str {
-    match found.is_dir() {
-        true => "a directory",
-        false => "no file",
+    if found.is_dir() {
+        "a directory"
+    } else {
+        "no file"
     }
 }
 

@@ -37,9 +37,10 @@ fn sample(run: &mut Run, calls: usize) -> (f64, f64) {
     }
     let (wall, cpu) = (Instant::now(), cpu_seconds());
     let mut all = || (0..calls).for_each(|_| (run.call)());
-    match run.is_awake {
-        true => wide_awake(&Device::flex(), all),
-        false => all(),
+    if run.is_awake {
+        wide_awake(&Device::flex(), all)
+    } else {
+        all()
     }
     let seconds = [wall.elapsed().as_secs_f64(), cpu_seconds() - cpu];
     let [wall, cpu] = seconds.map(|seconds| seconds / calls as f64);

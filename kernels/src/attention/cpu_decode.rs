@@ -110,9 +110,10 @@ impl<U: Number> Cache<'_, U> {
     ) {
         let Heads { h, g, c } = self.heads;
         let width = h / g * (c + STATISTICS);
-        let n_runs = match by_one_thread {
-            true => 1,
-            false => rayon::current_num_threads(),
+        let n_runs = if by_one_thread {
+            1
+        } else {
+            rayon::current_num_threads()
         };
         let pieces = self.pieces(rows, groups, n_runs);
         with_parts([pieces.len() * width, c, pieces.len()], |room| {
@@ -161,9 +162,10 @@ impl<U: Number> Cache<'_, U> {
                 before += columns.len();
                 pieces.push(Piece {
                     group,
-                    next: match first + PIECE < rows.end {
-                        true => first + PIECE,
-                        false => self.capacity + seen(group).start,
+                    next: if first + PIECE < rows.end {
+                        first + PIECE
+                    } else {
+                        self.capacity + seen(group).start
                     },
                     columns,
                     run,

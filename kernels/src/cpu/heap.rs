@@ -121,17 +121,18 @@ mod refused {
             bytes: [0; 200],
             len: 0,
         };
-        let written = match found && limit.rlim_cur != libc::RLIM_INFINITY {
-            true => writeln!(
+        let written = if found && limit.rlim_cur != libc::RLIM_INFINITY {
+            writeln!(
                 line,
                 "tooltune: {size} bytes of memory were refused; the address space may have at most \
                  {} bytes (ulimit -v); raise that limit",
                 limit.rlim_cur
-            ),
-            false => writeln!(
+            )
+        } else {
+            writeln!(
                 line,
                 "tooltune: {size} bytes of memory were refused; the machine has no more"
-            ),
+            )
         };
         if written.is_ok() {
             // SAFETY: writes the bytes that the line has. A terminal that is gone is no fault here.

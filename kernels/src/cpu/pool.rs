@@ -164,9 +164,10 @@ impl Memory {
     }
 
     fn layout(bytes: usize) -> Layout {
-        let align = match bytes >= HUGE_PAGE {
-            true => HUGE_PAGE,
-            false => ALIGNMENT,
+        let align = if bytes >= HUGE_PAGE {
+            HUGE_PAGE
+        } else {
+            ALIGNMENT
         };
         Layout::from_size_align(bytes, align).expect("a size that memory can have")
     }
@@ -200,12 +201,13 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        match self.bytes < SMALLEST {
-            true => drop(Memory {
+        if self.bytes < SMALLEST {
+            drop(Memory {
                 first: self.first,
                 bytes: self.bytes,
-            }),
-            false => self.pool.put(self.first, self.bytes),
+            })
+        } else {
+            self.pool.put(self.first, self.bytes)
         }
     }
 }
@@ -257,9 +259,10 @@ impl Pool {
     /// Memory for `bytes` bytes of arbitrary value.
     fn take(&'static self, bytes: usize) -> Block {
         let bytes = bytes.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
-        let first = match bytes < SMALLEST {
-            true => ManuallyDrop::new(Memory::new(bytes)).first,
-            false => self.place(bytes),
+        let first = if bytes < SMALLEST {
+            ManuallyDrop::new(Memory::new(bytes)).first
+        } else {
+            self.place(bytes)
         };
         Block {
             first,

@@ -52,9 +52,10 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
     unsafe {
         let mut sums = [[_mm256_setzero_ps(); V]; MR];
         let (mut a, mut b) = (job.a, job.b);
-        let (row_stride, depth_stride) = match STRIP {
-            true => (1, 12),
-            false => (job.a_row_stride, job.a_depth_stride),
+        let (row_stride, depth_stride) = if STRIP {
+            (1, 12)
+        } else {
+            (job.a_row_stride, job.a_depth_stride)
         };
         let (mut next, next_step) = job.next;
         for _ in 0..job.depth {

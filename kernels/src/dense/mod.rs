@@ -66,9 +66,10 @@ impl Dense {
 /// The panels of a weight, where the CPU multiplies it.
 fn pack(weight: &Tensor<2>, dtype: ComputeDtype) -> Option<Packed> {
     let shape = weight.dims();
-    let values = match weight.is_autodiff() {
-        true => weight.clone().inner(),
-        false => weight.clone(),
+    let values = if weight.is_autodiff() {
+        weight.clone().inner()
+    } else {
+        weight.clone()
     };
     let values = plain(&values, DType::F32)?;
     Some(Packed::new(values.numbers(), shape, dtype))

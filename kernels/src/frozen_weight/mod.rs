@@ -54,14 +54,12 @@ impl ComputeDtype {
     /// bf16 where the device multiplies it faster than f32: CPUs with AVX-512 BF16, and GPUs whose
     /// tensor cores take it, which NVIDIA's do from compute capability 8.0 on.
     pub fn best_of(device: &Device) -> Self {
-        let is_fast = match is_cpu(device) {
-            true => has_pairs(),
-            false => multiplies_bf16(device),
+        let is_fast = if is_cpu(device) {
+            has_pairs()
+        } else {
+            multiplies_bf16(device)
         };
-        match is_fast {
-            true => Self::Bf16,
-            false => Self::F32,
-        }
+        if is_fast { Self::Bf16 } else { Self::F32 }
     }
 
     /// The type of activations between operations.

@@ -150,9 +150,10 @@ impl<B: LayerNormGradients, C: CheckpointStrategy> LayerNormOps for Autodiff<B, 
         let y = normed.y.clone();
         match prepared {
             OpsKind::Tracked(prep) => {
-                let kept = match normed.is_invertible {
-                    true => Kept::Output([normed.y, normed.scales]),
-                    false => Kept::Input(x),
+                let kept = if normed.is_invertible {
+                    Kept::Output([normed.y, normed.scales])
+                } else {
+                    Kept::Input(x)
                 };
                 let saved = Saved {
                     kept,

@@ -189,9 +189,10 @@ pub(super) fn in_chunks(
     }
     let values = |losses: Tensor<1>| losses.into_data().iter::<f64>().sum::<f64>();
     let loss_sum = sums.into_iter().map(values).sum();
-    let gradient = match gradients.is_empty() {
-        true => Tensor::empty([0, d], &hidden.device()),
-        false => Tensor::cat(gradients, 0),
+    let gradient = if gradients.is_empty() {
+        Tensor::empty([0, d], &hidden.device())
+    } else {
+        Tensor::cat(gradients, 0)
     };
     (loss_sum, gradient)
 }

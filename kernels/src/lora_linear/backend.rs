@@ -187,9 +187,10 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
             gradients.register::<B>(residual.id, dy.clone());
         }
         let factors = factors.filter(|_| saved.factors.is_some());
-        let wants = match x.is_some() {
-            true => Wants::InputAndFactors,
-            false => Wants::Factors,
+        let wants = if x.is_some() {
+            Wants::InputAndFactors
+        } else {
+            Wants::Factors
         };
         if x.is_none() && factors.is_none() {
             return;

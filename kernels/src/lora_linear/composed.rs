@@ -190,9 +190,10 @@ impl<'a, B: KeepElements> Maps<'a, B> {
 }
 
 fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
-    match x.dtype() == dtype {
-        true => x,
-        false => B::float_cast(x, FloatDType::from(dtype)),
+    if x.dtype() == dtype {
+        x
+    } else {
+        B::float_cast(x, FloatDType::from(dtype))
     }
 }
 
@@ -255,9 +256,10 @@ mod tests {
                 panels: None,
                 adapter: Some(adapter.plan()),
                 reading: Read::Plain,
-                dropout: match dropped {
-                    true => vec![Some(dropout(1)), None, Some(dropout(2))],
-                    false => Vec::new(),
+                dropout: if dropped {
+                    vec![Some(dropout(1)), None, Some(dropout(2))]
+                } else {
+                    Vec::new()
                 },
             };
             let frozen = || Frozen::<Flex> {

@@ -85,9 +85,10 @@ impl<T: Operand> PackedFactors<T> {
     }
 
     fn passes(&self, factors: Factors<'_>) -> &Passes<T> {
-        match factors.dropout.is_empty() {
-            true => &self.plain,
-            false => &self.dropped,
+        if factors.dropout.is_empty() {
+            &self.plain
+        } else {
+            &self.dropped
         }
     }
 }
@@ -174,14 +175,20 @@ impl Factors<'_> {
         let second = parts.iter().zip(self.scales()).map(|(part, scale)| {
             let b = &self.values[part.b(*in_features)];
             let shape = [part.out_features, part.rank.next_multiple_of(2)];
-            Panels::from_elements(shape, |p, row| match row < part.rank {
-                true => T::narrow(b[p * part.rank + row] * scale),
-                false => T::ZERO,
+            Panels::from_elements(shape, |p, row| {
+                if row < part.rank {
+                    T::narrow(b[p * part.rank + row] * scale)
+                } else {
+                    T::ZERO
+                }
             })
         });
-        let a = |part: &PartLayout, row: usize, column: usize| match row < part.rank {
-            true => T::narrow(self.values[part.offset + row * in_features + column]),
-            false => T::ZERO,
+        let a = |part: &PartLayout, row: usize, column: usize| {
+            if row < part.rank {
+                T::narrow(self.values[part.offset + row * in_features + column])
+            } else {
+                T::ZERO
+            }
         };
         let first = if !self.dropout.is_empty() {
             let each = parts.iter().map(|part| {

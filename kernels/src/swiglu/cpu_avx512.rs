@@ -30,9 +30,10 @@ const AHEAD: usize = 1024;
 fn ask_ahead<T>(from: *const T) {
     const F32_LINES: usize = STEP * size_of::<f32>() / 64;
     let first = from.wrapping_add(AHEAD).cast();
-    match size_of::<T>() == size_of::<f32>() {
-        true => ask_to_read::<F32_LINES>(first),
-        false => ask_to_read::<{ F32_LINES / 2 }>(first),
+    if size_of::<T>() == size_of::<f32>() {
+        ask_to_read::<F32_LINES>(first)
+    } else {
+        ask_to_read::<{ F32_LINES / 2 }>(first)
     }
 }
 

@@ -81,9 +81,10 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
                     _ => Reading::Plain,
                 },
                 residual: Some(residual.clone()),
-                dropout: match dropped {
-                    true => (0..outputs.len() as u64).map(dropout).collect(),
-                    false => Vec::new(),
+                dropout: if dropped {
+                    (0..outputs.len() as u64).map(dropout).collect()
+                } else {
+                    Vec::new()
                 },
             };
             let y = lora_linear(x.clone(), &linear, beside);

@@ -105,9 +105,10 @@ fn a_gradient_that_is_not_finite_spoils_its_own_parameter_and_no_other() {
             assert!(!adamw::global_norm(&gradient).is_finite());
             for (which, (found, expected)) in moved(gradient).iter().zip(&expected).enumerate() {
                 for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-                    match place.contains(&i) {
-                        true => assert!(!found.is_finite(), "{bad}, result {which}, {i}"),
-                        false => assert_eq!(found, expected, "{bad}, result {which}, {i}"),
+                    if place.contains(&i) {
+                        assert!(!found.is_finite(), "{bad}, result {which}, {i}")
+                    } else {
+                        assert_eq!(found, expected, "{bad}, result {which}, {i}")
                     }
                 }
             }

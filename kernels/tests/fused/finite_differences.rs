@@ -86,26 +86,31 @@ fn layer_norm() {
             layer_norm::reference::layer_norm(x, weight, bias, 1e-3)
         };
         let name = format!("{shape:?}");
-        let of = |x: Tensor<2>, tensor: &Tensor<1>| match x.is_autodiff() {
-            true => Tensor::from_inner(tensor.clone()),
-            false => tensor.clone(),
+        let of = |x: Tensor<2>, tensor: &Tensor<1>| {
+            if x.is_autodiff() {
+                Tensor::from_inner(tensor.clone())
+            } else {
+                tensor.clone()
+            }
         };
         check(&mut numbers, &name, x.clone(), &|x| {
             let (weight, bias) = (of(x.clone(), &weight), of(x.clone(), &bias));
             norm(x, &weight, &bias)
         });
         check(&mut numbers, &name, weight.clone(), &|weight| {
-            let x = match weight.is_autodiff() {
-                true => Tensor::from_inner(x.clone()),
-                false => x.clone(),
+            let x = if weight.is_autodiff() {
+                Tensor::from_inner(x.clone())
+            } else {
+                x.clone()
             };
             let bias = of(x.clone(), &bias);
             norm(x, &weight, &bias)
         });
         check(&mut numbers, &name, bias.clone(), &|bias| {
-            let x = match bias.is_autodiff() {
-                true => Tensor::from_inner(x.clone()),
-                false => x.clone(),
+            let x = if bias.is_autodiff() {
+                Tensor::from_inner(x.clone())
+            } else {
+                x.clone()
             };
             let weight = of(x.clone(), &weight);
             norm(x, &weight, &bias)
@@ -125,28 +130,27 @@ fn trained_maps() {
         let name = format!("{reading:?}");
         let [tracked_x, tracked_w] = [&x, &weight].map(|t| Tensor::from_inner(t.clone()));
         let tracked_b = Tensor::from_inner(bias.clone());
-        check(&mut numbers, &name, x.clone(), &|x| match x.is_autodiff() {
-            true => map(x, tracked_w.clone(), tracked_b.clone()),
-            false => map(x, weight.clone(), bias.clone()),
+        check(&mut numbers, &name, x.clone(), &|x| {
+            if x.is_autodiff() {
+                map(x, tracked_w.clone(), tracked_b.clone())
+            } else {
+                map(x, weight.clone(), bias.clone())
+            }
         });
-        check(
-            &mut numbers,
-            &name,
-            weight.clone(),
-            &|w| match w.is_autodiff() {
-                true => map(tracked_x.clone(), w, tracked_b.clone()),
-                false => map(x.clone(), w, bias.clone()),
-            },
-        );
-        check(
-            &mut numbers,
-            &name,
-            bias.clone(),
-            &|b| match b.is_autodiff() {
-                true => map(tracked_x.clone(), tracked_w.clone(), b),
-                false => map(x.clone(), weight.clone(), b),
-            },
-        );
+        check(&mut numbers, &name, weight.clone(), &|w| {
+            if w.is_autodiff() {
+                map(tracked_x.clone(), w, tracked_b.clone())
+            } else {
+                map(x.clone(), w, bias.clone())
+            }
+        });
+        check(&mut numbers, &name, bias.clone(), &|b| {
+            if b.is_autodiff() {
+                map(tracked_x.clone(), tracked_w.clone(), b)
+            } else {
+                map(x.clone(), weight.clone(), b)
+            }
+        });
     }
 }
 

@@ -356,9 +356,12 @@ fn of_attention_to_a_cache() {
                             _ => keys.shape().num_elements(),
                         };
                         for place in places(&mut numbers, n) {
-                            let of = |name, x: &Tensor<4>| match name == which {
-                                true => poisoned(x, place, bad),
-                                false => x.clone(),
+                            let of = |name, x: &Tensor<4>| {
+                                if name == which {
+                                    poisoned(x, place, bad)
+                                } else {
+                                    x.clone()
+                                }
                             };
                             let (keys, cached) = (of("keys", &keys), of("values", &cached));
                             let qkv = match which {
@@ -442,13 +445,19 @@ fn of_layer_norm() {
                 let wide = places(&mut numbers, n * d).into_iter();
                 let narrow = places(&mut numbers, d).into_iter();
                 for (wide, narrow) in wide.zip(narrow) {
-                    let matrix = |name, x: &Tensor<2>| match name == input {
-                        true => poisoned(x, wide, bad),
-                        false => x.clone(),
+                    let matrix = |name, x: &Tensor<2>| {
+                        if name == input {
+                            poisoned(x, wide, bad)
+                        } else {
+                            x.clone()
+                        }
                     };
-                    let row = |name, x: &Tensor<1>| match name == input {
-                        true => poisoned(x, narrow, bad),
-                        false => x.clone(),
+                    let row = |name, x: &Tensor<1>| {
+                        if name == input {
+                            poisoned(x, narrow, bad)
+                        } else {
+                            x.clone()
+                        }
                     };
                     let run = |norm: Norm| -> Results {
                         let x = leaf(&matrix("x", &x));

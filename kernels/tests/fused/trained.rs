@@ -57,9 +57,10 @@ impl Case {
             weight: numbers.tensor([outputs, inputs]),
             bias: numbers.tensor([outputs]),
             residual: has_residual.then(|| numbers.tensor([n, outputs])),
-            dy: match has_residual {
-                true => dy,
-                false => dy.cast(dtype.dtype()),
+            dy: if has_residual {
+                dy
+            } else {
+                dy.cast(dtype.dtype())
             },
             dtype,
             reading,
@@ -187,9 +188,10 @@ fn layer_norm_agrees_with_the_reference() {
         let dy = numbers.tensor([n, d]);
         let results = [true, false].map(|ours| {
             let (x, w, b) = (leaf(&x), leaf(&weight), leaf(&bias));
-            let norm = match ours {
-                true => layer_norm,
-                false => layer_norm::reference::layer_norm,
+            let norm = if ours {
+                layer_norm
+            } else {
+                layer_norm::reference::layer_norm
             };
             let y = norm(x.clone(), &w, &b, 1e-12);
             let value = values(&y.clone().inner());

@@ -72,9 +72,10 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
 }
 
 fn table_line(measure: &SampleMeasure, found: &PairedComparison) -> String {
-    let note = match measure.greater_is_better {
-        true => "",
-        false => " (less is better)",
+    let note = if measure.greater_is_better {
+        ""
+    } else {
+        " (less is better)"
     };
     let difference = found.difference;
     let [better, worse] = better_and_worse(measure, found);
@@ -95,9 +96,10 @@ fn table_line(measure: &SampleMeasure, found: &PairedComparison) -> String {
 
 /// The samples that flipped, by the direction of the measure.
 fn better_and_worse<'f>(measure: &SampleMeasure, found: &'f PairedComparison) -> [&'f [Flip]; 2] {
-    match measure.greater_is_better {
-        true => [&found.won, &found.lost],
-        false => [&found.lost, &found.won],
+    if measure.greater_is_better {
+        [&found.won, &found.lost]
+    } else {
+        [&found.lost, &found.won]
     }
 }
 
@@ -132,9 +134,12 @@ fn check_samples(args: &CompareArgs, before: &Samples, after: &Samples) -> Resul
 
 /// The first `most` samples by their names; those that are sentences, as queries are, in quotes.
 fn shown(samples: &[Flip], most: usize) -> String {
-    let name = |flip: &Flip| match flip.id.contains(char::is_whitespace) {
-        true => format!("{:?}", flip.id),
-        false => flip.id.clone(),
+    let name = |flip: &Flip| {
+        if flip.id.contains(char::is_whitespace) {
+            format!("{:?}", flip.id)
+        } else {
+            flip.id.clone()
+        }
     };
     let names: Vec<String> = samples.iter().take(most).map(name).collect();
     let mut text = names.join(", ");

@@ -66,9 +66,10 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
             args.files.len()
         )));
     };
-    let bodies = match args.no_bodies {
-        true => RequestBodies::LeftOut,
-        false => RequestBodies::AsParameters,
+    let bodies = if args.no_bodies {
+        RequestBodies::LeftOut
+    } else {
+        RequestBodies::AsParameters
     };
     let documents = match args.format {
         ImportFormat::Apibank => import_apibank(file, ApiBankSet::All),

@@ -185,9 +185,10 @@ struct NamedPair<'a> {
 pub(super) fn pairs(args: &PairsArgs) -> Result<(), Error> {
     let catalogue = ApiCatalogue::read(&args.documents)?;
     let trajectories = all_rows(read_checked_trajectories(&args.file, &catalogue)?)?;
-    let method = match args.sub_queries {
-        true => Method::GlobalId,
-        false => Method::Global,
+    let method = if args.sub_queries {
+        Method::GlobalId
+    } else {
+        Method::Global
     };
     let set = PairSet::of_trajectories(&trajectories, &catalogue, method)?;
     let pairs = set.pairs().iter().map(|pair| NamedPair {

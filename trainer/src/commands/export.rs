@@ -30,9 +30,10 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     match args.to {
         ExportFormat::Peft => {
             let model = &config.language_model()?.model_name_or_path;
-            let scaling = match args.neutral {
-                true => Scaling::Neutral,
-                false => Scaling::AsConfigured,
+            let scaling = if args.neutral {
+                Scaling::Neutral
+            } else {
+                Scaling::AsConfigured
             };
             // The base may be elsewhere; then every module is named.
             let linear = BaseModel::open_shape(model).map(|shape| linear_layers(&shape));

@@ -297,9 +297,12 @@ fn is_cut(written: &Completion) -> bool {
 /// A text for a person: where it belongs, what it answers, what was to be written, why it ended.
 fn shown(asked: &Asked, written: &Completion, options: &GenerationOptions) -> String {
     let reference = asked.prompt.reference.as_deref();
-    let reference = reference.map(|reference| match is_same(asked, written) {
-        true => "the same",
-        false => reference,
+    let reference = reference.map(|reference| {
+        if is_same(asked, written) {
+            "the same"
+        } else {
+            reference
+        }
     });
     let ended = match (written.finish_reason.as_str(), options.max_time) {
         ("stop", _) if options.stop_strings.is_empty() => "at a stop token".to_string(),

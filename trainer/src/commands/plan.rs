@@ -37,12 +37,11 @@ pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     let device = place.open(config.device)?;
     let preparation = prepare_run(&config, &device)?;
     let plan = plan::plan(&config, &preparation, &device)?;
-    let probe = match args.probe {
-        true => {
-            let batch = &plan.training.longest_batch;
-            Some(plan::probe(&config, &preparation, batch, &device)?)
-        }
-        false => None,
+    let probe = if args.probe {
+        let batch = &plan.training.longest_batch;
+        Some(plan::probe(&config, &preparation, batch, &device)?)
+    } else {
+        None
     };
     match args.format {
         OutputFormat::Text => {
@@ -331,9 +330,10 @@ impl Rows {
         length: RunLength,
     ) {
         self.retriever_of(config);
-        let assumed = match retriever.is_assumed {
-            true => ", if it has the shape of all-MiniLM-L6-v2: its folder is not here",
-            false => "",
+        let assumed = if retriever.is_assumed {
+            ", if it has the shape of all-MiniLM-L6-v2: its folder is not here"
+        } else {
+            ""
         };
         let n = retriever.n_parameters;
         self.add("retriever weights", format!("{n}, all trained{assumed}"));
@@ -355,9 +355,10 @@ fn evaluations(evaluation: &EvaluationWork) -> String {
     let suites = evaluation.suites.iter();
     let suites = suites.map(|(name, n)| format!("{name} with {n} queries"));
     let works: Vec<String> = loss.into_iter().chain(suites).collect();
-    let limit = match evaluation.batches.is_empty() {
-        true => String::new(),
-        false => format!(", at most {} new tokens each", evaluation.max_new_tokens),
+    let limit = if evaluation.batches.is_empty() {
+        String::new()
+    } else {
+        format!(", at most {} new tokens each", evaluation.max_new_tokens)
     };
     format!("{}: {}{limit}", evaluation.n_evaluations, works.join(", "))
 }

@@ -131,9 +131,10 @@ fn or_nothing<T: Default>(found: Result<T, Error>, what: &str) -> Result<T, Erro
 }
 
 fn text(path: &Path) -> Result<String, Error> {
-    match is_there(path)? {
-        true => regular_file::read_text(path, RUN_FILE_BYTES).map_err(Error::io(path, "read")),
-        false => Ok(String::new()),
+    if is_there(path)? {
+        regular_file::read_text(path, RUN_FILE_BYTES).map_err(Error::io(path, "read"))
+    } else {
+        Ok(String::new())
     }
 }
 
@@ -182,9 +183,10 @@ fn suites(checkpoints: &[Checkpoint], best: Option<u64>) -> Result<Vec<SuiteResu
 }
 
 fn label(checkpoint: &Checkpoint, best: Option<u64>) -> String {
-    match Some(checkpoint.step) == best {
-        true => format!("step {}, best", checkpoint.step),
-        false => format!("step {}", checkpoint.step),
+    if Some(checkpoint.step) == best {
+        format!("step {}, best", checkpoint.step)
+    } else {
+        format!("step {}", checkpoint.step)
     }
 }
 

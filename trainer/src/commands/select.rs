@@ -35,9 +35,10 @@ pub(super) fn run(args: &SelectArgs, place: &Place) -> Result<(), Error> {
     let run_dir = RunDir::create_or_open(&args.run)?;
     let metric = MetricExpression::parse(&args.metric)
         .map_err(|problem| Error::Usage(format!("--metric {}: {problem}", args.metric)))?;
-    let lines = match args.evaluate {
-        true => evaluated(args, &run_dir, place)?,
-        false => measured_lines(&run_dir)?,
+    let lines = if args.evaluate {
+        evaluated(args, &run_dir, place)?
+    } else {
+        measured_lines(&run_dir)?
     };
     let greater_is_better = metric.greater_is_better() && !args.lower_is_better;
     let ranked = ranked(&run_dir, &lines, &metric, greater_is_better)?;

@@ -25,9 +25,10 @@ impl TargetArgs {
     ///
     /// A config that cannot be read, or is refused.
     pub(super) fn config(&self) -> Result<Config, Error> {
-        let path = match self.path.is_dir() {
-            true => self.path.join("config.resolved.toml"),
-            false => self.path.clone(),
+        let path = if self.path.is_dir() {
+            self.path.join("config.resolved.toml")
+        } else {
+            self.path.clone()
         };
         let loaded = LoadedConfig::load(&path, &self.overrides)?;
         say_recognised(&loaded)?;
@@ -48,9 +49,10 @@ impl TargetArgs {
     ///
     /// The run has no such checkpoint, or it is damaged.
     pub(super) fn checkpoint_dir(&self, config: &Config) -> Result<PathBuf, Error> {
-        let run = match self.path.is_dir() {
-            true => &self.path,
-            false => &config.train.output_dir,
+        let run = if self.path.is_dir() {
+            &self.path
+        } else {
+            &config.train.output_dir
         };
         CheckpointChoice::parse(&self.checkpoint).resolve(run)
     }
@@ -62,9 +64,10 @@ impl TargetArgs {
     ///
     /// As [`Self::checkpoint_dir`], or models other than those of the run.
     pub(super) fn check_used(&self, config: &Config, settings: &[&str]) -> Result<(), Error> {
-        let run = match self.path.is_dir() {
-            true => &self.path,
-            false => &config.train.output_dir,
+        let run = if self.path.is_dir() {
+            &self.path
+        } else {
+            &config.train.output_dir
         };
         let is_base = self.checkpoint == "base";
         let (lock, place) = match settings.contains(&BASE_MODEL) {

@@ -75,9 +75,10 @@ const ROUNDED_SHARE: f32 = 0.02;
 
 /// The largest difference of logits that rounding explains.
 fn bound(largest_logit: f32, is_rounded: bool) -> f32 {
-    match is_rounded {
-        true => ROUNDED_SHARE * largest_logit,
-        false => F32_BOUND.max(F32_SHARE * largest_logit),
+    if is_rounded {
+        ROUNDED_SHARE * largest_logit
+    } else {
+        F32_BOUND.max(F32_SHARE * largest_logit)
     }
 }
 
@@ -136,17 +137,18 @@ fn against(
         prompts.len()
     );
     // An infinite logit is in neither of them what rounding explains, and would allow everything.
-    match bound.is_finite() && worst <= bound {
-        true => say(&format!(
+    if bound.is_finite() && worst <= bound {
+        say(&format!(
             "{} agrees with {}: {found}",
             export.display(),
             checkpoint.display()
-        )),
-        false => Err(Error::ExportDiffers {
+        ))
+    } else {
+        Err(Error::ExportDiffers {
             export: export.to_owned(),
             found,
             fix: fix(reader),
-        }),
+        })
     }
 }
 

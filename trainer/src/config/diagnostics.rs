@@ -151,9 +151,10 @@ impl fmt::Display for ConfigError {
                 self.location(problem)
             )?;
         }
-        match self.problems.len() > MOST_DRAWN {
-            true => write!(formatter, "\n{}", self.summary()),
-            false => Ok(()),
+        if self.problems.len() > MOST_DRAWN {
+            write!(formatter, "\n{}", self.summary())
+        } else {
+            Ok(())
         }
     }
 }

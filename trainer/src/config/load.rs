@@ -115,9 +115,10 @@ impl LoadedConfig {
     }
 
     fn refuse(&self, problems: Vec<Problem>) -> Result<(), ConfigError> {
-        match problems.is_empty() {
-            true => Ok(()),
-            false => Err(ConfigError::new(self.sources.clone(), problems)),
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(ConfigError::new(self.sources.clone(), problems))
         }
     }
 

@@ -30,11 +30,12 @@ impl MetricExpression {
             }
             let end = rest.find(['+', '-']).unwrap_or(rest.len());
             // A factor may be written with an exponent, as in 1e-3.
-            let end = match is_exponent(rest, end) {
-                true => rest[end + 1..]
+            let end = if is_exponent(rest, end) {
+                rest[end + 1..]
                     .find(['+', '-'])
-                    .map_or(rest.len(), |more| end + 1 + more),
-                false => end,
+                    .map_or(rest.len(), |more| end + 1 + more)
+            } else {
+                end
             };
             let (factor, name) = term(rest[..end].trim())?;
             terms.push((sign * factor, name.to_owned()));

@@ -148,9 +148,10 @@ impl Reader {
             }
             self.findings.n_unknown += 1;
             // The search for the nearest name takes its time, and more are not drawn anyway.
-            let unknown = match self.findings.n_unknown <= EXPLAINED_KEYS {
-                true => did_you_mean::explain(path, &entry.key, known, &self.tables),
-                false => did_you_mean::unexplained(path, &entry.key),
+            let unknown = if self.findings.n_unknown <= EXPLAINED_KEYS {
+                did_you_mean::explain(path, &entry.key, known, &self.tables)
+            } else {
+                did_you_mean::unexplained(path, &entry.key)
             };
             self.findings.misnamed.extend(unknown.meant);
             self.findings.problems.push(Problem {

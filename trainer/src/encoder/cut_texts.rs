@@ -118,9 +118,10 @@ impl CutTexts {
                 let named = cut
                     .iter()
                     .map(|text| format!("{} ({} tokens)", text.place, text.n_tokens));
-                let help = match length < self.positions {
-                    true => format!("raise retriever.max_seq_length, up to {}", self.positions),
-                    false => "the encoder has no more positions".to_owned(),
+                let help = if length < self.positions {
+                    format!("raise retriever.max_seq_length, up to {}", self.positions)
+                } else {
+                    "the encoder has no more positions".to_owned()
                 };
                 lines.push(format!(
                     "{} of {} are cut at {length} tokens: {}; {help}, or shorten them",

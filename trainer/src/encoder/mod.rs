@@ -263,9 +263,10 @@ impl EncoderFiles {
         }
         Ok(TextIds {
             texts,
-            n_unpooled: match self.rules.include_prompt || prompt.is_empty() {
-                true => 0,
-                false => self.n_tokens_of_prompt(prompt)?,
+            n_unpooled: if self.rules.include_prompt || prompt.is_empty() {
+                0
+            } else {
+                self.n_tokens_of_prompt(prompt)?
             },
         })
     }
@@ -332,9 +333,10 @@ impl MiniLmEncoder {
         let distinct: Vec<usize> = (0..same.len()).filter(|&i| same[i] == i).collect();
         let mut embedded = self.passes(ids, &distinct).into_iter();
         for (i, &first) in same.iter().enumerate() {
-            let vector = match first == i {
-                true => embedded.next(),
-                false => vectors.get(first).cloned(),
+            let vector = if first == i {
+                embedded.next()
+            } else {
+                vectors.get(first).cloned()
             };
             vectors.extend(vector);
         }

@@ -284,9 +284,10 @@ impl Round<'_> {
                     return;
                 }
                 let written = unanswered(error);
-                match tolerance.has_answers() && error.concern() == Concern::Request {
-                    true => self.keep(number, &written),
-                    false => self.pending.push((number, written)),
+                if tolerance.has_answers() && error.concern() == Concern::Request {
+                    self.keep(number, &written)
+                } else {
+                    self.pending.push((number, written))
                 }
             }
         }

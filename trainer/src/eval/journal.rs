@@ -55,9 +55,10 @@ impl Journal {
         std::fs::create_dir_all(dir).map_err(Error::io(dir, "create"))?;
         let path = dir.join(JOURNAL_FILE);
         let is_there = regular_file::is_there(&path).map_err(Error::io(&path, "read"))?;
-        let written = match is_there {
-            true => read(&path, evaluation)?,
-            false => HashMap::new(),
+        let written = if is_there {
+            read(&path, evaluation)?
+        } else {
+            HashMap::new()
         };
         // Completion anew, so that no half line stays in the middle.
         let mut bytes = line(

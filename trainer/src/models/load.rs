@@ -85,9 +85,10 @@ pub fn load_decoder(
         device,
     };
     let embed_tokens = reader.table("model.embed_tokens.weight")?;
-    let lm_head = match config.tie_word_embeddings {
-        true => embed_tokens.clone(),
-        false => reader.table("lm_head.weight")?,
+    let lm_head = if config.tie_word_embeddings {
+        embed_tokens.clone()
+    } else {
+        reader.table("lm_head.weight")?
     };
     let blocks = (0..config.num_hidden_layers)
         .map(|layer| reader.block(layer))
@@ -139,9 +140,10 @@ impl Reader<'_> {
         for (index, &width) in stack.clone().zip(&out_features) {
             let module = format!("{prefix}.{}", PROJECTIONS[index]);
             values.extend(self.weights.read_f32(&format!("{module}.weight"))?.values);
-            match has_bias(self.config, index) {
-                true => bias.extend(self.weights.read_f32(&format!("{module}.bias"))?.values),
-                false => bias.resize(bias.len() + width, 0.0),
+            if has_bias(self.config, index) {
+                bias.extend(self.weights.read_f32(&format!("{module}.bias"))?.values)
+            } else {
+                bias.resize(bias.len() + width, 0.0)
             }
         }
         let biased = stack.into_iter().any(|index| has_bias(self.config, index));

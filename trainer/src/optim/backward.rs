@@ -214,9 +214,10 @@ impl Walk<'_> {
     /// Runs a block with its adapters as leaves, and its input too where something below it learns.
     fn graph(&self, layer: usize, input: Tensor<2>) -> BlockGraph {
         let is_first = layer == self.first_adapted;
-        let input = match is_first {
-            true => Tensor::from_inner(input),
-            false => leaf(input),
+        let input = if is_first {
+            Tensor::from_inner(input)
+        } else {
+            leaf(input)
         };
         let mut tracked = self.decoder.blocks[layer].clone();
         let mut factors = Vec::new();

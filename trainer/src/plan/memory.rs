@@ -221,9 +221,10 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let logits = chunk_bytes(input, shape);
     vec![
         // From the last block to the first, inputs go and gradients come: one end is the peak.
-        match inputs >= gradient {
-            true => part("saved block inputs", inputs),
-            false => part("gradient", gradient),
+        if inputs >= gradient {
+            part("saved block inputs", inputs)
+        } else {
+            part("gradient", gradient)
         },
         part(
             "gradient of earlier micro-batches",
@@ -231,9 +232,10 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
         ),
         part("activations of kept blocks", kept * n_kept_blocks as f64),
         // The head is done before the first block is differentiated.
-        match logits > block {
-            true => part(format!("logits of {} rows", input.loss_rows), logits),
-            false => part("activations of one block", block),
+        if logits > block {
+            part(format!("logits of {} rows", input.loss_rows), logits)
+        } else {
+            part("activations of one block", block)
         },
     ]
 }
@@ -248,9 +250,10 @@ fn chunk_bytes(input: &MemoryInput, shape: &BatchShape) -> f64 {
 fn loss(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let block = block_bytes(input, shape.n_tokens, &FORWARD);
     let logits = chunk_bytes(input, shape);
-    vec![match logits > block {
-        true => part(format!("logits of {} rows", input.loss_rows), logits),
-        false => part("activations of one block", block),
+    vec![if logits > block {
+        part(format!("logits of {} rows", input.loss_rows), logits)
+    } else {
+        part("activations of one block", block)
     }]
 }
 
@@ -266,9 +269,10 @@ fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize
             "keys and values of generation",
             compute_bytes(input.compute_dtype) * columns * cache_width as f64,
         ),
-        match prefill > decode {
-            true => part("activations of reading prompts", prefill),
-            false => part("logits of generation", decode),
+        if prefill > decode {
+            part("activations of reading prompts", prefill)
+        } else {
+            part("logits of generation", decode)
         },
     ]
 }

@@ -183,9 +183,10 @@ fn evaluation(config: &Config) -> Option<EvaluationWork> {
     }
     let generates = |suite: &Suite| *suite != Suite::Retrieval;
     let most = config.eval.max_samples.unwrap_or(MOST_ROWS).min(MOST_ROWS);
-    let n_rows = match config.eval.suites.iter().any(generates) {
-        true => config.eval.batch_size.min(most),
-        false => 0,
+    let n_rows = if config.eval.suites.iter().any(generates) {
+        config.eval.batch_size.min(most)
+    } else {
+        0
     };
     let longest = config.data.max_length;
     Some(EvaluationWork {

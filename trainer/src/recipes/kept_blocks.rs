@@ -105,9 +105,10 @@ impl KeptBlocks {
     /// beside weights, adapter and a step that keeps nothing.
     pub fn new(shape: RunShape, device: &Device) -> Self {
         let free = free_memory_bytes(device).unwrap_or(0) as f64;
-        match is_cpu(device) {
-            true => Self::on_cpu(free, shape),
-            false => Self::on_gpu(free, shape),
+        if is_cpu(device) {
+            Self::on_cpu(free, shape)
+        } else {
+            Self::on_gpu(free, shape)
         }
     }
 

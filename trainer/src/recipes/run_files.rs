@@ -128,9 +128,10 @@ pub fn nearest_folder(dir: &Path) -> PathBuf {
 /// The config of the run that a directory holds, if it holds one.
 fn kept_config(run_dir: &Path) -> Result<Option<Config>, Error> {
     let path = run_dir.join(CONFIG_FILE);
-    match regular_file::is_there(&path).map_err(Error::io(&path, "read"))? {
-        true => Ok(Some(LoadedConfig::load(&path, &[])?.config)),
-        false => Ok(None),
+    if regular_file::is_there(&path).map_err(Error::io(&path, "read"))? {
+        Ok(Some(LoadedConfig::load(&path, &[])?.config))
+    } else {
+        Ok(None)
     }
 }
 

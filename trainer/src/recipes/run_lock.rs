@@ -223,9 +223,10 @@ impl RunLock {
                 continue;
             }
             for file in then.differences(&now) {
-                match is_base && is_weights(&file) {
-                    true => weights.push(file),
-                    false => others.push(file),
+                if is_base && is_weights(&file) {
+                    weights.push(file)
+                } else {
+                    others.push(file)
                 }
             }
         }
@@ -247,9 +248,10 @@ impl RunLock {
 }
 
 fn refuse(files: Vec<String>, message: impl FnOnce(&str) -> String) -> Result<(), Error> {
-    match files.is_empty() {
-        true => Ok(()),
-        false => Err(Error::Usage(message(&files.join(", ")))),
+    if files.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Usage(message(&files.join(", "))))
     }
 }
 
@@ -263,9 +265,10 @@ fn is_weights(file: &str) -> bool {
 
 impl Input {
     fn read(setting: String, path: &Path, known: Option<&Input>) -> Result<Input, Error> {
-        let files = match MODELS.contains(&setting.as_str()) {
-            true => model_files(path)?,
-            false => all_files(path)?,
+        let files = if MODELS.contains(&setting.as_str()) {
+            model_files(path)?
+        } else {
+            all_files(path)?
         };
         let digest = |(name, file): (String, PathBuf)| -> Result<_, CheckpointError> {
             let known = known.and_then(|known| known.files.get(&name));

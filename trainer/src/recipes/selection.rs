@@ -47,9 +47,12 @@ pub fn ranked(
     let is_kept = |step: u64| checkpoints.iter().any(|checkpoint| checkpoint.step == step);
     let mut ranked = values(lines, metric);
     ranked.retain(|&(step, _)| is_kept(step));
-    ranked.sort_by(|a, b| match greater_is_better {
-        true => b.1.total_cmp(&a.1),
-        false => a.1.total_cmp(&b.1),
+    ranked.sort_by(|a, b| {
+        if greater_is_better {
+            b.1.total_cmp(&a.1)
+        } else {
+            a.1.total_cmp(&b.1)
+        }
     });
     Ok(ranked)
 }
@@ -160,12 +163,13 @@ fn metric(config: &Config) -> Result<MetricExpression, Error> {
 /// The evaluations without gain, if they are as many as patience has.
 fn stops_early(eval: &EvalConfig, values: &[(u64, f64)]) -> Option<u64> {
     let threshold = eval.early_stopping_threshold;
-    let gains = values
-        .iter()
-        .map(|&(_, value)| match eval.greater_is_better {
-            true => value,
-            false => -value,
-        });
+    let gains = values.iter().map(|&(_, value)| {
+        if eval.greater_is_better {
+            value
+        } else {
+            -value
+        }
+    });
     let without = without_gain(gains, threshold);
     (without >= eval.early_stopping_patience?).then_some(without)
 }
@@ -176,9 +180,10 @@ fn stops_early(eval: &EvalConfig, values: &[(u64, f64)]) -> Option<u64> {
 fn without_gain(values: impl Iterator<Item = f64>, threshold: f64) -> u64 {
     let (mut best, mut without) = (f64::NEG_INFINITY, 0);
     for value in values {
-        without = match value - best > threshold {
-            true => 0,
-            false => without + 1,
+        without = if value - best > threshold {
+            0
+        } else {
+            without + 1
         };
         best = best.max(value);
     }

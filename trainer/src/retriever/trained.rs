@@ -143,9 +143,12 @@ impl RetrieverLora {
     fn pieces(&self, layout: &ParameterLayout, factors: &[[Tensor<2>; 2]]) -> Vec<Tensor<2>> {
         let tracked = factors.first().is_some_and(|[a, _]| a.is_autodiff());
         let pieces = cut(layout, &self.base).into_iter();
-        let pieces = pieces.map(|piece| match tracked {
-            true => Tensor::from_inner(piece),
-            false => piece,
+        let pieces = pieces.map(|piece| {
+            if tracked {
+                Tensor::from_inner(piece)
+            } else {
+                piece
+            }
         });
         layout
             .pieces

@@ -81,9 +81,12 @@ pub fn with_rows<R>(
     };
     let mut readers = files
         .iter()
-        .map(|path| match config.data.check_calls {
-            true => read_rows(path, format),
-            false => read_rows(path, format).map(RowReader::with_unchecked_calls),
+        .map(|path| {
+            if config.data.check_calls {
+                read_rows(path, format)
+            } else {
+                read_rows(path, format).map(RowReader::with_unchecked_calls)
+            }
         })
         .collect::<Result<Vec<_>, _>>()?;
     let mut progress = RowsProgress::begin();

@@ -199,12 +199,8 @@ fn head_row(modules: &[&str], tied_head: bool) -> Option<CompatibilityRow> {
         return None;
     }
     let versions = || Verdict::OkWith("where the version grants adapters to lm_head".to_owned());
-    let (feature, verdicts) = match tied_head {
-        false => (
-            "an adapter of lm_head",
-            [Verdict::Ok, versions(), Verdict::Ok, versions()],
-        ),
-        true => (
+    let (feature, verdicts) = if tied_head {
+        (
             "an adapter of lm_head, which the base ties",
             [
                 Verdict::OkWith("unless it is merged, which changes the embedding, too".to_owned()),
@@ -212,7 +208,12 @@ fn head_row(modules: &[&str], tied_head: bool) -> Option<CompatibilityRow> {
                 Verdict::Refused("the base has no output.weight".to_owned()),
                 Verdict::Refused("the base has no output layer of its own".to_owned()),
             ],
-        ),
+        )
+    } else {
+        (
+            "an adapter of lm_head",
+            [Verdict::Ok, versions(), Verdict::Ok, versions()],
+        )
     };
     let fix = tied_head.then(|| "train without lm_head among the targets".to_owned());
     Some(CompatibilityRow {

@@ -163,9 +163,10 @@ impl<'a> PeftRules<'a> {
 
 /// What alpha is divided by at this rank.
 pub(super) fn divisor(config: &PeftConfig, rank: usize) -> f64 {
-    match config.use_rslora {
-        true => (rank as f64).sqrt(),
-        false => rank as f64,
+    if config.use_rslora {
+        (rank as f64).sqrt()
+    } else {
+        rank as f64
     }
 }
 

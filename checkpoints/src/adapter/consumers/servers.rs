@@ -181,9 +181,10 @@ pub fn converter_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
 }
 
 pub(super) fn converter_scaling(config: &PeftConfig, rank: usize) -> f64 {
-    match config.lora_alpha == 0.0 {
-        true => 1.0,
-        false => config.lora_alpha / rank as f64,
+    if config.lora_alpha == 0.0 {
+        1.0
+    } else {
+        config.lora_alpha / rank as f64
     }
 }
 

@@ -108,8 +108,9 @@ impl fmt::Display for Verdict {
 fn short(number: f64) -> String {
     let digits = 2 - number.abs().max(1e-9).log10().floor() as i32;
     let text = format!("{number:.*}", digits.clamp(0, 9) as usize);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
     }
 }

@@ -60,9 +60,10 @@ pub fn read_gguf_adapter(
         }
         let order = architecture.row_order(path, &module, &b.shape)?;
         b.values = order.undo(b.values, &b.shape);
-        let scaling = match alpha == 0.0 {
-            true => 1.0,
-            false => f64::from(alpha / rank as f32),
+        let scaling = if alpha == 0.0 {
+            1.0
+        } else {
+            f64::from(alpha / rank as f32)
         };
         adapter.tensors.insert(format!("{module}{A_SUFFIX}"), a);
         adapter.tensors.insert(format!("{module}{B_SUFFIX}"), b);

@@ -160,9 +160,10 @@ fn stored_b(
     architecture: GgufArchitecture,
     alpha: f32,
 ) -> Result<HostTensor, CheckpointError> {
-    let b = match alpha_of(pair, scaling) == alpha {
-        true => pair.b.clone(),
-        false => times(pair.b, scaling * pair.rank() as f64 / f64::from(alpha)),
+    let b = if alpha_of(pair, scaling) == alpha {
+        pair.b.clone()
+    } else {
+        times(pair.b, scaling * pair.rank() as f64 / f64::from(alpha))
     };
     let order = architecture.row_order(path, pair.module, &b.shape)?;
     Ok(HostTensor {

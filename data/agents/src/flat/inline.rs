@@ -181,9 +181,10 @@ impl<'s> Inliner<'s> {
 
     fn spend(&mut self, n_bytes: usize) -> Result<(), FlatError> {
         self.n_bytes += n_bytes;
-        match self.n_bytes > FLAT_BYTES {
-            true => Err(too_many_bytes()),
-            false => Ok(()),
+        if self.n_bytes > FLAT_BYTES {
+            Err(too_many_bytes())
+        } else {
+            Ok(())
         }
     }
 

@@ -49,9 +49,10 @@ pub fn flatten_tool_row(
             .filter(|call| call.name == name)
             .map(|call| &call.arguments)
             .collect();
-        let outcome = match shared.contains(name.as_str()) {
-            true => Err(Kept::SharedName),
-            false => flat_form(parameters, &targets, flattening),
+        let outcome = if shared.contains(name.as_str()) {
+            Err(Kept::SharedName)
+        } else {
+            flat_form(parameters, &targets, flattening)
         };
         let counted = outcome.as_ref().map(|form| form.is_widened);
         report.record(id, Some(&name), counted);
@@ -82,9 +83,10 @@ fn shared_names(conversation: &Conversation) -> BTreeSet<&str> {
 /// The name and the parameters of `{"function": {...}}` or of the inner object alone.
 fn declared_tool(tool: &mut Value) -> Option<(String, &mut Value)> {
     let fields = tool.as_object_mut()?;
-    let fields = match fields.contains_key("function") {
-        true => fields.get_mut("function")?.as_object_mut()?,
-        false => fields,
+    let fields = if fields.contains_key("function") {
+        fields.get_mut("function")?.as_object_mut()?
+    } else {
+        fields
     };
     let name = fields.get("name")?.as_str()?.to_owned();
     Some((name, fields.get_mut("parameters")?))

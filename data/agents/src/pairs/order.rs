@@ -163,11 +163,12 @@ impl PairOrder {
     /// Optimizer steps of so many epochs, the last one perhaps in part; at least one.
     pub fn steps_in_epochs(&self, epochs: f64) -> u64 {
         let n_whole = epochs.floor() as u64;
-        let whole = match self.epochs_differ() {
-            false => n_whole.saturating_mul(self.steps_in_epoch(0) as u64),
-            true => (0..n_whole)
+        let whole = if self.epochs_differ() {
+            (0..n_whole)
                 .map(|epoch| self.steps_in_epoch(epoch) as u64)
-                .sum(),
+                .sum()
+        } else {
+            n_whole.saturating_mul(self.steps_in_epoch(0) as u64)
         };
         let part = match epochs.fract() {
             0.0 => 0.0,

@@ -27,9 +27,10 @@ fn run(method: Method, texts: &[&str], limits: AgentLimits) -> Run {
                 agent.feed_text(text);
             }
             AgentRequest::Call { arguments, .. } => {
-                agent.feed_result(match arguments.contains_key("fail") {
-                    true => CallResult::failure("no such thing"),
-                    false => CallResult::success(Value::Object(arguments)),
+                agent.feed_result(if arguments.contains_key("fail") {
+                    CallResult::failure("no such thing")
+                } else {
+                    CallResult::success(Value::Object(arguments))
                 });
             }
             AgentRequest::Done(outcome) => {

@@ -104,9 +104,10 @@ fn compiled(expression: &str) -> Result<(Expression<'static>, KeyOrders), Filter
 }
 
 fn check_size(what: &'static str, n: usize, max: usize) -> Result<(), FilterError> {
-    match n <= max {
-        true => Ok(()),
-        false => Err(FilterError::TooLarge { what, n, max }),
+    if n <= max {
+        Ok(())
+    } else {
+        Err(FilterError::TooLarge { what, n, max })
     }
 }
 

@@ -101,12 +101,13 @@ fn redirected(request: CallRequest, status: u16) -> CallRequest {
         301 | 302 => request.method == Method::POST,
         _ => false,
     };
-    match becomes_get {
-        true => CallRequest {
+    if becomes_get {
+        CallRequest {
             method: Method::GET,
             body: None,
             ..request
-        },
-        false => request,
+        }
+    } else {
+        request
     }
 }

@@ -197,9 +197,10 @@ impl HttpExecutor {
             said if said.is_empty() => "with an empty body".to_owned(),
             said => format!("with: {said}"),
         };
-        let output = match is_text && !reply.is_cut {
-            true => json::parse(&body).ok(),
-            false => None,
+        let output = if is_text && !reply.is_cut {
+            json::parse(&body).ok()
+        } else {
+            None
         };
         let answered = format!("{name} was answered {}", status_text(status));
         let has_no_body = [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT].contains(&status)

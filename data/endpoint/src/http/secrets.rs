@@ -182,9 +182,12 @@ impl Blots {
 
     /// The text with `***` wherever it holds one of them.
     pub(crate) fn blot(&self, text: String) -> String {
-        let replace = |text: String, pattern: &String| match text.contains(pattern.as_str()) {
-            true => text.replace(pattern.as_str(), BLOT),
-            false => text,
+        let replace = |text: String, pattern: &String| {
+            if text.contains(pattern.as_str()) {
+                text.replace(pattern.as_str(), BLOT)
+            } else {
+                text
+            }
         };
         self.patterns.iter().fold(text, replace)
     }

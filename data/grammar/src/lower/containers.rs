@@ -23,9 +23,10 @@ impl Lowerer {
         let is_old_tuple =
             document.draft < Draft::Draft202012 && fields.get("items").is_some_and(Value::is_array);
         let has_prefix = document.draft >= Draft::Draft202012;
-        let (prefix, rest) = match is_old_tuple {
-            true => ("items", "additionalItems"),
-            false => ("prefixItems", "items"),
+        let (prefix, rest) = if is_old_tuple {
+            ("items", "additionalItems")
+        } else {
+            ("prefixItems", "items")
         };
         if let Some(schemas) = fields.get(prefix).filter(|_| is_old_tuple || has_prefix) {
             let is_empty = schemas.as_array().is_some_and(Vec::is_empty);
@@ -38,9 +39,10 @@ impl Lowerer {
             lowered.insert("prefixItems".to_owned(), Value::Array(items));
         }
         let unevaluated = "unevaluatedItems";
-        let rest = match fields.contains_key(rest) || document.draft < Draft::Draft201909 {
-            true => rest,
-            false => unevaluated,
+        let rest = if fields.contains_key(rest) || document.draft < Draft::Draft201909 {
+            rest
+        } else {
+            unevaluated
         };
         if let Some(schema) = fields.get(rest) {
             if schema.is_array() {
@@ -83,9 +85,10 @@ impl Lowerer {
             lowered.insert(keyword.to_owned(), Value::Object(parts));
         }
         let plain = "additionalProperties";
-        let rest = match fields.contains_key(plain) || document.draft < Draft::Draft201909 {
-            true => plain,
-            false => "unevaluatedProperties",
+        let rest = if fields.contains_key(plain) || document.draft < Draft::Draft201909 {
+            plain
+        } else {
+            "unevaluatedProperties"
         };
         if let Some(schema) = fields.get(rest) {
             let schema = self.schema(document, place.below(schema, &[rest]))?;

@@ -43,9 +43,10 @@ impl Lowerer {
         let name = self.definitions.len();
         self.definitions.push(Value::Bool(true));
         document.names.insert(address, name);
-        let pointer = match fragment.starts_with('/') && std::ptr::eq(resource, document.root) {
-            true => fragment.to_owned(),
-            false => format!("{}/$ref", place.pointer),
+        let pointer = if fragment.starts_with('/') && std::ptr::eq(resource, document.root) {
+            fragment.to_owned()
+        } else {
+            format!("{}/$ref", place.pointer)
         };
         document.queue.push((
             name,

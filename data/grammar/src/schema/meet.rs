@@ -210,9 +210,10 @@ impl Reader<'_> {
                 .iter()
                 .enumerate()
                 .flat_map(|(idx, a)| kept.iter().skip(idx + 1).map(move |b| (a, b)));
-            return Ok(match pairs.all(|(a, b)| self.exclude(a, b)) {
-                true => Schema::AnyOf(kept),
-                false => Schema::OneOf(kept),
+            return Ok(if pairs.all(|(a, b)| self.exclude(a, b)) {
+                Schema::AnyOf(kept)
+            } else {
+                Schema::OneOf(kept)
             });
         }
         Ok(match (kept.len(), kept.pop()) {
@@ -232,14 +233,15 @@ impl Reader<'_> {
     /// - there are more than [`ALTERNATIVE_PAIRS`] in the schema
     fn compare_alternatives(&mut self, n: usize) -> Result<(), GrammarError> {
         self.n_pairs = self.n_pairs.saturating_add(n.saturating_mul(n - 1) / 2);
-        match self.n_pairs > ALTERNATIVE_PAIRS {
-            true => Err(GrammarError::TooLarge {
+        if self.n_pairs > ALTERNATIVE_PAIRS {
+            Err(GrammarError::TooLarge {
                 reason: format!(
                     "whether a value fits two alternatives of oneOf takes comparing more than \
                      {ALTERNATIVE_PAIRS} pairs of them; write anyOf, or enum for constants"
                 ),
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 

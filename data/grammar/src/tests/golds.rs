@@ -179,19 +179,18 @@ impl GoldMaker {
 
     fn number(&mut self) -> Made {
         let is_integer = self.chance(2);
-        let gold = match is_integer {
-            true => self.one(&[
+        let gold = if is_integer {
+            self.one(&[
                 json!(0),
                 json!(7),
                 json!(-12),
                 json!(3.0),
                 json!(1e22),
                 json!(123_456),
-            ]),
-            false => {
-                let floats = [0.5, 1e-5, -2.25, 1e16, 0.1, 3.0, -0.0, 1e-7, 123.456];
-                json!(self.one(&floats))
-            }
+            ])
+        } else {
+            let floats = [0.5, 1e-5, -2.25, 1e16, 0.1, 3.0, -0.0, 1e-7, 123.456];
+            json!(self.one(&floats))
         };
         let mut schema = json!({"type": if is_integer { "integer" } else { "number" }});
         let value = gold.as_f64().expect("a number");
@@ -362,12 +361,13 @@ impl GoldMaker {
     fn all_of(&mut self, n_levels: usize) -> Made {
         let made = self.object(n_levels);
         let part = json!({"properties": {"from-all": {"type": "integer"}}});
-        match made.schema["additionalProperties"] == false {
-            true => made,
-            false => Made {
+        if made.schema["additionalProperties"] == false {
+            made
+        } else {
+            Made {
                 schema: json!({"allOf": [made.schema, part]}),
                 gold: made.gold,
-            },
+            }
         }
     }
 }

@@ -148,9 +148,10 @@ fn walk(grammar: &Grammar, seed: u64, n_free: usize) -> String {
             .unwrap_or_else(|error| panic!("{error} after {}", String::from_utf8_lossy(&written)));
         let allowed: Vec<u32> = mask.allowed().collect();
         let is_in_string = is_in_string(&written);
-        let closers: &[&str] = match is_in_string {
-            true => &["\""],
-            false => &["}", "]", "\"", "null", "true"],
+        let closers: &[&str] = if is_in_string {
+            &["\""]
+        } else {
+            &["}", "]", "\"", "null", "true"]
         };
         let may_stop = mask.is_allowed(stop_id());
         let closer = closers.iter().find_map(|closer| {

@@ -28,9 +28,10 @@ fn a_mask_has_a_bit_for_each_logit_and_none_beyond() {
     let mut logits: Vec<f32> = (0..n_logits + 3).map(|id| id as f32).collect();
     mask.apply(&mut logits);
     for (id, &logit) in (0..).zip(&logits) {
-        let expected = match mask.is_allowed(id) {
-            true => id as f32,
-            false => f32::NEG_INFINITY,
+        let expected = if mask.is_allowed(id) {
+            id as f32
+        } else {
+            f32::NEG_INFINITY
         };
         assert_eq!(logit, expected, "{id}");
     }

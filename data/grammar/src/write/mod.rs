@@ -42,9 +42,10 @@ impl From<Fault> for GrammarError {
 /// An error of llguidance.
 pub(super) fn refused(error: impl std::fmt::Display) -> GrammarError {
     let reason = first_line(&error.to_string());
-    match reason.contains("too large") || reason.contains("too big") || reason.contains("limit") {
-        true => GrammarError::TooLarge { reason },
-        false => GrammarError::unsupported("", reason),
+    if reason.contains("too large") || reason.contains("too big") || reason.contains("limit") {
+        GrammarError::TooLarge { reason }
+    } else {
+        GrammarError::unsupported("", reason)
     }
 }
 

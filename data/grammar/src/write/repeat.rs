@@ -40,15 +40,14 @@ impl Writer<'_> {
         if let Some(symbol) = self.exactly.get(&(part, n)) {
             return Ok(*symbol);
         }
-        let symbol = match n > 2 * GROUP {
-            false => self.copies(part, n)?,
-            true => {
-                let group = self.copies(part, GROUP)?;
-                let groups = self.exactly(group, n / GROUP)?;
-                let mut all = vec![part; n % GROUP];
-                all.push(groups);
-                self.join(all)?
-            }
+        let symbol = if n > 2 * GROUP {
+            let group = self.copies(part, GROUP)?;
+            let groups = self.exactly(group, n / GROUP)?;
+            let mut all = vec![part; n % GROUP];
+            all.push(groups);
+            self.join(all)?
+        } else {
+            self.copies(part, n)?
         };
         self.exactly.insert((part, n), symbol);
         Ok(symbol)

@@ -119,11 +119,12 @@ impl Writer<'_> {
         if !scalars.is_empty() {
             others.push(self.lexeme(RegexAst::Or(scalars))?);
         }
-        match others.is_empty() {
-            true => Err(Fault::Never(
+        if others.is_empty() {
+            Err(Fault::Never(
                 never.unwrap_or_else(|| "there is no alternative".to_owned()),
-            )),
-            false => Ok(self.select(others)?),
+            ))
+        } else {
+            Ok(self.select(others)?)
         }
     }
 
@@ -287,13 +288,12 @@ impl Writer<'_> {
         }
         if let Some(value) = self.if_possible(&objects.rest)? {
             let name = but_for(any_text(0, None), names);
-            match objects.by_pattern.is_empty() {
+            if objects.by_pattern.is_empty() {
                 // There is no end of other names than some.
-                true => {
-                    let name = self.lexeme(name)?;
-                    options.push(self.join(vec![name, colon, value])?);
-                }
-                false => options.push(self.other_key(name, colon, value)?),
+                let name = self.lexeme(name)?;
+                options.push(self.join(vec![name, colon, value])?);
+            } else {
+                options.push(self.other_key(name, colon, value)?)
             }
         }
         Ok(options)
@@ -410,12 +410,13 @@ fn any_text(least: usize, most: Option<usize>) -> RegexAst {
 }
 
 fn but_for(expression: RegexAst, others: Vec<RegexAst>) -> RegexAst {
-    match others.is_empty() {
-        true => expression,
-        false => RegexAst::And(vec![
+    if others.is_empty() {
+        expression
+    } else {
+        RegexAst::And(vec![
             expression,
             RegexAst::Not(Box::new(RegexAst::Or(others))),
-        ]),
+        ])
     }
 }
 
@@ -427,14 +428,13 @@ fn text(texts: &Texts) -> Result<RegexAst, Fault> {
         for expression in &texts.expressions {
             is_valid = is_valid && compile(expression)?.is_match(literal);
         }
-        return match is_valid {
-            true => {
-                let written = dumps(&Value::from(literal.as_str()), Style::Python);
-                Ok(RegexAst::Literal(written))
-            }
-            false => Err(Fault::Never(format!(
+        return if is_valid {
+            let written = dumps(&Value::from(literal.as_str()), Style::Python);
+            Ok(RegexAst::Literal(written))
+        } else {
+            Err(Fault::Never(format!(
                 "the constant {literal:?} breaks a condition on strings"
-            ))),
+            )))
         };
     }
     if most.is_some_and(|most| least > most) {
@@ -449,8 +449,9 @@ fn text(texts: &Texts) -> Result<RegexAst, Fault> {
         all.push(RegexAst::Regex(format!("(?s:.{{{least},{most}}})")));
     }
     let expression = RegexAst::And(all);
-    match is_empty(&expression)? {
-        true => Err(Fault::Never("no string has its patterns".to_owned())),
-        false => Ok(quoted(expression)),
+    if is_empty(&expression)? {
+        Err(Fault::Never("no string has its patterns".to_owned()))
+    } else {
+        Ok(quoted(expression))
     }
 }

@@ -23,9 +23,10 @@ pub fn python_float_repr(float: f64) -> String {
         .split_once('.')
         .map_or(0, |(_, digits)| digits.len());
     let rounded = format!("{float:.n_decimals$e}");
-    let scientific = match rounded.parse() == Ok(float) {
-        true => rounded,
-        false => shortest,
+    let scientific = if rounded.parse() == Ok(float) {
+        rounded
+    } else {
+        shortest
     };
     let parts = scientific.split_once('e');
     let parts = parts.and_then(|(mantissa, exponent)| Some((mantissa, exponent.parse().ok()?)));

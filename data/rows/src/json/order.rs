@@ -273,9 +273,10 @@ fn field_schemas<'s>(schemas: &[&'s Value], key: &str) -> Vec<&'s Value> {
             .into_iter()
             .chain(pattern_schemas(schema, key))
             .collect();
-        match named.is_empty() {
-            true => found.extend(schema.get("additionalProperties")),
-            false => found.extend(named),
+        if named.is_empty() {
+            found.extend(schema.get("additionalProperties"))
+        } else {
+            found.extend(named)
         }
     }
     found

@@ -392,10 +392,7 @@ mod tests {
                 let (text, ranges) = dumps_with_scalars(&value, style);
                 let located: Vec<Value> = ranges
                     .into_iter()
-                    .map(|range| match text[..range.start].ends_with('"') {
-                        true => parse(&text[range.start - 1..=range.end]),
-                        false => parse(&text[range]),
-                    })
+                    .map(|range| if text[..range.start].ends_with('"') { parse(&text[range.start - 1..=range.end]) } else { parse(&text[range]) })
                     .collect::<Result<_, _>>()
                     .unwrap();
                 prop_assert_eq!(located, scalars_of(&value));

@@ -34,12 +34,13 @@ pub(super) fn compiled(
 ) -> Result<Validator<Counted>, SchemaFault> {
     let n_compiled = AtomicUsize::new(0);
     let options = options.with_keyword(RESOURCE, move |_: &Map<String, Value>, _: &Value, _| {
-        match n_compiled.fetch_add(1, Ordering::Relaxed) < COMPILED_RESOURCES {
-            true => Ok(Box::new(Resource) as Box<dyn for<'i> Keyword<'i, Counted>>),
-            false => Err(ValidationError::custom(format!(
+        if n_compiled.fetch_add(1, Ordering::Relaxed) < COMPILED_RESOURCES {
+            Ok(Box::new(Resource) as Box<dyn for<'i> Keyword<'i, Counted>>)
+        } else {
+            Err(ValidationError::custom(format!(
                 "its parts with an $id lead to each other in more than {COMPILED_RESOURCES} ways; \
                  refer to definitions without an $id"
-            ))),
+            )))
         }
     });
     let mut marked = schema.clone();

@@ -120,9 +120,10 @@ struct Reference {
 
 impl<'i> Keyword<'i, Counted> for Reference {
     fn validate(&self, instance: CountedValue<'i>) -> Result<(), ValidationError<'i>> {
-        match Keyword::<Counted>::is_valid(self, instance) {
-            true => Ok(()),
-            false => Err(ValidationError::custom("broken")),
+        if Keyword::<Counted>::is_valid(self, instance) {
+            Ok(())
+        } else {
+            Err(ValidationError::custom("broken"))
         }
     }
 

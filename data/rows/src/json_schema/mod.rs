@@ -194,9 +194,10 @@ impl BoundedValidator {
 
     /// Whether the value is valid, each definition asked once of each place.
     fn remember(&self, value: &Value, allowance: Allowance) -> Option<bool> {
-        match self.ways.has_circle {
-            true => None,
-            false => memory::is_valid(&self.schema, self.draft, value, allowance),
+        if self.ways.has_circle {
+            None
+        } else {
+            memory::is_valid(&self.schema, self.draft, value, allowance)
         }
     }
 

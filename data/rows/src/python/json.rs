@@ -126,9 +126,10 @@ impl<'t> Reader<'t> {
             n => n,
         };
         let mut end = sign + n_whole;
-        let n_fraction = match rest[end..].starts_with('.') {
-            true => n_digits(end + 1),
-            false => 0,
+        let n_fraction = if rest[end..].starts_with('.') {
+            n_digits(end + 1)
+        } else {
+            0
         };
         let whole_end = end;
         end += if n_fraction > 0 { 1 + n_fraction } else { 0 };

@@ -259,9 +259,10 @@ fn whole(float: f64) -> Result<BigInt, NumberError> {
 }
 
 fn bounded(integer: BigInt) -> Result<Number, NumberError> {
-    match integer.bits() > MAX_INTEGER_BITS {
-        true => Err(NumberError::TooLarge),
-        false => Ok(Number::Int(integer)),
+    if integer.bits() > MAX_INTEGER_BITS {
+        Err(NumberError::TooLarge)
+    } else {
+        Ok(Number::Int(integer))
     }
 }
 
@@ -285,9 +286,10 @@ fn compare_with_float(integer: &BigInt, float: f64) -> Option<Ordering> {
 fn floor_divided(dividend: &BigInt, divisor: &BigInt) -> (BigInt, BigInt) {
     let (quotient, remainder) = (dividend / divisor, dividend % divisor);
     let is_rounded_up = remainder.sign() != Sign::NoSign && (remainder.sign() != divisor.sign());
-    match is_rounded_up {
-        true => (quotient - 1, remainder + divisor),
-        false => (quotient, remainder),
+    if is_rounded_up {
+        (quotient - 1, remainder + divisor)
+    } else {
+        (quotient, remainder)
     }
 }
 
@@ -321,9 +323,10 @@ fn integer_power(base: &BigInt, exponent: &BigInt) -> Result<Number, NumberError
         return Ok(Number::Int(if is_one { 1.into() } else { base.clone() }));
     }
     let exponent = u32::try_from(exponent).map_err(|_| NumberError::TooLarge)?;
-    match (base.bits() - 1).saturating_mul(exponent.into()) > MAX_INTEGER_BITS {
-        true => Err(NumberError::TooLarge),
-        false => Ok(Number::Int(base.pow(exponent))),
+    if (base.bits() - 1).saturating_mul(exponent.into()) > MAX_INTEGER_BITS {
+        Err(NumberError::TooLarge)
+    } else {
+        Ok(Number::Int(base.pow(exponent)))
     }
 }
 
@@ -340,8 +343,9 @@ fn float_power(base: f64, exponent: f64) -> Result<f64, NumberError> {
     }
     // A known exponent would let the compiler multiply instead, which rounds otherwise.
     let power = base.powf(black_box(exponent));
-    match power.is_infinite() && base.is_finite() && exponent.is_finite() {
-        true => Err(NumberError::Overflow),
-        false => Ok(power),
+    if power.is_infinite() && base.is_finite() && exponent.is_finite() {
+        Err(NumberError::Overflow)
+    } else {
+        Ok(power)
     }
 }

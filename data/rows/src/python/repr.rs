@@ -75,9 +75,10 @@ fn write_items(items: &[PyValue], [open, close]: [char; 2], out: &mut String) {
 }
 
 fn write_text(text: &str, out: &mut String) {
-    let quote = match text.contains('\'') && !text.contains('"') {
-        true => '"',
-        false => '\'',
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
     };
     out.push(quote);
     for character in text.chars() {

@@ -142,9 +142,10 @@ impl ByteLevelBpe {
         tokenizer.with_pre_tokenizer(Some(kind.build()?));
         tokenizer.with_decoder(Some(ByteLevel::new(false, false, false)));
         for token in added {
-            match token.special {
-                true => tokenizer.add_special_tokens([token])?,
-                false => tokenizer.add_tokens([token])?,
+            if token.special {
+                tokenizer.add_special_tokens([token])?
+            } else {
+                tokenizer.add_tokens([token])?
             };
         }
         Ok(tokenizer)

@@ -251,9 +251,10 @@ pub(super) fn refuse_old_spelling(
         None | Some(Value::Null) => Ok(()),
         Some(Value::Array(items)) if items.is_empty() => Ok(()),
         Some(_) => Err(DataError::OldSpelling {
-            field: match parent.is_empty() {
-                true => name.to_owned(),
-                false => format!("{parent}.{name}"),
+            field: if parent.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{parent}.{name}")
             },
             instead,
         }),

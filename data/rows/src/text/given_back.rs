@@ -41,9 +41,10 @@ pub(super) fn must_give_back(
     }
     let decoded: Vec<char> = decoded.nfc().collect();
     // Offsets count bytes of the text that was read, so a composed text is read anew.
-    let composed: String = match is_nfc(text) {
-        true => text.to_owned(),
-        false => text.nfc().collect(),
+    let composed: String = if is_nfc(text) {
+        text.to_owned()
+    } else {
+        text.nfc().collect()
     };
     let read_anew = tokenizer.encode(&composed)?;
     let Some((at, from)) = first_difference(&composed, &decoded, |at| {

@@ -149,9 +149,10 @@ impl MaskConfig {
         let Some(i) = n_spans.iter().position(|&n| n == 0) else {
             return Ok(());
         };
-        let setting = match i < self.weights.len() {
-            true => "mask.weights",
-            false => "mask.arguments",
+        let setting = if i < self.weights.len() {
+            "mask.weights"
+        } else {
+            "mask.arguments"
         };
         Err(DataError::NoSpan {
             setting,

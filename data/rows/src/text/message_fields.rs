@@ -136,9 +136,10 @@ pub(super) fn turn_weight(
             }
             .into());
         }
-        match given == 0.0 {
-            true => off = Some(name),
-            false => on = Some(name),
+        if given == 0.0 {
+            off = Some(name)
+        } else {
+            on = Some(name)
         }
         // `true` says that the turn is learned, and a number beside it how much.
         weight = match (weight, name) {
@@ -178,13 +179,14 @@ fn read_switch(name: &str, value: &Value, field: &str) -> Result<f32, DataError>
     match (name, value) {
         ("weight", Value::Number(number)) => {
             let weight = number.as_f64().unwrap_or(f64::NAN) as f32;
-            match weight.is_finite() && weight >= 0.0 {
-                true => Ok(weight),
-                false => Err(MessageFieldError::BadWeight {
+            if weight.is_finite() && weight >= 0.0 {
+                Ok(weight)
+            } else {
+                Err(MessageFieldError::BadWeight {
                     field: field.to_owned(),
                     weight: number.clone(),
                 }
-                .into()),
+                .into())
             }
         }
         ("weight", other) => Err(wrong_type(field, other, "a number of at least 0")),
@@ -221,9 +223,10 @@ pub(super) fn for_template(
             }
             .into());
         }
-        let value = match REASONING.contains(&name.as_str()) {
-            true => Value::from(reasoning_text(value, &format!("{field}.{name}"))?),
-            false => value.clone(),
+        let value = if REASONING.contains(&name.as_str()) {
+            Value::from(reasoning_text(value, &format!("{field}.{name}"))?)
+        } else {
+            value.clone()
         };
         others.insert(name.clone(), value);
     }

@@ -129,9 +129,10 @@ impl Tokenizer {
     /// As [`Tokenizer::encode`].
     pub fn plain_text(&self, text: &str) -> Result<String, DataError> {
         let before = &self.added.before;
-        match self.encode(text)?.ids.starts_with(before) {
-            true => Ok(text.to_owned()),
-            false => Ok(format!("{}{text}", self.spelled(before))),
+        if self.encode(text)?.ids.starts_with(before) {
+            Ok(text.to_owned())
+        } else {
+            Ok(format!("{}{text}", self.spelled(before)))
         }
     }
 

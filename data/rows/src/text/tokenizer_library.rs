@@ -290,9 +290,10 @@ const PIECE: usize = 256;
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let end = match rest.len() > PIECE {
-            true => (PIECE..rest.len()).find(|&at| rest.is_char_boundary(at)),
-            false => None,
+        let end = if rest.len() > PIECE {
+            (PIECE..rest.len()).find(|&at| rest.is_char_boundary(at))
+        } else {
+            None
         };
         let (piece, after) = rest.split_at(end.unwrap_or(rest.len()));
         rest = after;

@@ -106,9 +106,10 @@ impl WordPiece {
         if let Some(normalizer) = normalizer(library.inner.get_normalizer(), options) {
             library = library.with_normalizer(normalizer);
         }
-        let direction = match options.truncates_left {
-            true => TruncationDirection::Left,
-            false => TruncationDirection::Right,
+        let direction = if options.truncates_left {
+            TruncationDirection::Left
+        } else {
+            TruncationDirection::Right
         };
         let dropout = without_dropout(&mut library.inner);
         Ok(Self {

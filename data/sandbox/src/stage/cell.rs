@@ -33,13 +33,12 @@ pub(super) fn run(folder: &Path) -> Result<(), StageFailure> {
         .write(true)
         .open(folder.join(order::RESULT));
     let result = step("result", result)?;
-    let work = match order.parts.namespaces {
-        true => {
-            private_root::enter(folder, &order.read_only, &order.limits)
-                .map_err(|reason| StageFailure::new(Part::Namespaces, reason))?;
-            PathBuf::from(private_root::WORK)
-        }
-        false => folder.join(order::WORK),
+    let work = if order.parts.namespaces {
+        private_root::enter(folder, &order.read_only, &order.limits)
+            .map_err(|reason| StageFailure::new(Part::Namespaces, reason))?;
+        PathBuf::from(private_root::WORK)
+    } else {
+        folder.join(order::WORK)
     };
     step("chdir", env::set_current_dir(&work))?;
     drop_capabilities()?;
@@ -48,9 +47,10 @@ pub(super) fn run(folder: &Path) -> Result<(), StageFailure> {
         files::restrict(&order.read_only, &work)
             .map_err(|reason| StageFailure::new(Part::Landlock, reason))?;
     }
-    let filters = match order.parts.seccomp {
-        true => Some(syscalls::filters()),
-        false => None,
+    let filters = if order.parts.seccomp {
+        Some(syscalls::filters())
+    } else {
+        None
     };
     let filters = filters.transpose().map_err(no_seccomp)?;
     apply_limits(&order)?;

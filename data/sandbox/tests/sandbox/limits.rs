@@ -157,10 +157,11 @@ def attack(_):
         ..patient()
     };
     let ended = run_within(machine, code, &Value::Null, &limits);
-    let most = match machine.runner.isolation().has(Part::Namespaces) && !is_root() {
-        true => limits.n_threads,
+    let most = if machine.runner.isolation().has(Part::Namespaces) && !is_root() {
+        limits.n_threads
+    } else {
         // The stacks alone fill the address space.
-        false => limits.memory_bytes / 32768,
+        limits.memory_bytes / 32768
     };
     match ended.result {
         Ok(returned) => {

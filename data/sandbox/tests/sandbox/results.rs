@@ -108,9 +108,10 @@ fn numbers_are_read_as_they_are_written(machine: &Machine) {
             .runner
             .run_function(code, "attack", argument, &patient());
         let returned = ended.expect("a sandbox").result.expect("a value");
-        match wanted.contains("Infinity") {
-            true => assert!(returned.json.is_err() && returned.repr.contains("inf")),
-            false => assert_eq!(returned.json.as_deref(), Ok(wanted)),
+        if wanted.contains("Infinity") {
+            assert!(returned.json.is_err() && returned.repr.contains("inf"))
+        } else {
+            assert_eq!(returned.json.as_deref(), Ok(wanted))
         }
     }
 }

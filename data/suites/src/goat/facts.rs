@@ -76,12 +76,11 @@ fn tokens(text: &str) -> Vec<Token> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(piece) = PIECE.find_at(&text, at) {
-        at = match piece.as_str().starts_with(|c: char| c.is_ascii_digit()) {
-            true => read_number(&text, piece.range(), &mut found),
-            false => {
-                found.push(Token::Word(piece.as_str().to_owned()));
-                piece.end()
-            }
+        at = if piece.as_str().starts_with(|c: char| c.is_ascii_digit()) {
+            read_number(&text, piece.range(), &mut found)
+        } else {
+            found.push(Token::Word(piece.as_str().to_owned()));
+            piece.end()
         };
     }
     found
@@ -130,9 +129,10 @@ fn is_signed(before: &str) -> bool {
 /// `007` is 7: a number in prose has no grammar.
 fn without_zeros(digits: &str) -> &str {
     let trimmed = digits.trim_start_matches('0');
-    match trimmed.starts_with(|c: char| c.is_ascii_digit()) {
-        true => trimmed,
-        false => &digits[digits.len() - trimmed.len() - 1..],
+    if trimmed.starts_with(|c: char| c.is_ascii_digit()) {
+        trimmed
+    } else {
+        &digits[digits.len() - trimmed.len() - 1..]
     }
 }
 

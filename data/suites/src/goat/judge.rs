@@ -37,9 +37,10 @@ pub fn judge_messages(query: &str, executions: &[Value], answer: &str) -> Vec<Me
         .enumerate()
         .map(|(idx, execution)| format!("{}. {}", idx + 1, dumps(execution, Style::Python)))
         .collect();
-    let details = match details.is_empty() {
-        true => "(no tool was called)".to_owned(),
-        false => details.join("\n"),
+    let details = if details.is_empty() {
+        "(no tool was called)".to_owned()
+    } else {
+        details.join("\n")
     };
     let case = format!(
         "User query:\n{query}\n\nTool execution details:\n{details}\n\nFinal answer:\n{answer}"

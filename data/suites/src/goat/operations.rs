@@ -296,15 +296,16 @@ fn instances(request: &Request<'_>) -> Result<Vec<ApiBankSample>, LineError> {
         .iter()
         .map(|sample| sample.pred.len().saturating_mul(sample.gold.len()));
     let n_pairs = pairs.fold(0_usize, usize::saturating_add);
-    match n_pairs > CALL_PAIRS {
-        true => Err(LineError::NoValue {
+    if n_pairs > CALL_PAIRS {
+        Err(LineError::NoValue {
             kind: "too_large",
             message: format!(
                 "`input.instances` has {n_pairs} pairs of a predicted and a gold call of one \
                  sample; at most {CALL_PAIRS} are compared"
             ),
-        }),
-        false => Ok(samples),
+        })
+    } else {
+        Ok(samples)
     }
 }
 

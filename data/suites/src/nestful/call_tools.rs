@@ -263,8 +263,9 @@ fn or_reference(mut schema: Value, reference: &Value) -> Value {
 fn with_reference(schema: Value, reference: &Value) -> Value {
     let is_any = schema.as_object().is_some_and(Map::is_empty);
     let is_text = schema == json!({"type": "string"});
-    match is_any || is_text {
-        true => schema,
-        false => json!({"anyOf": [schema, reference]}),
+    if is_any || is_text {
+        schema
+    } else {
+        json!({"anyOf": [schema, reference]})
     }
 }

@@ -25,9 +25,10 @@ pub fn lenient_calls(completion: &str) -> Option<Vec<PyValue>> {
         .filter_map(|value| calls_of(&value))
         .flatten()
         .collect();
-    match in_tags.is_empty() {
-        true => in_text(text),
-        false => Some(in_tags),
+    if in_tags.is_empty() {
+        in_text(text)
+    } else {
+        Some(in_tags)
     }
 }
 
@@ -80,9 +81,10 @@ fn following(text: &str, mut at: usize) -> Vec<PyValue> {
     loop {
         let rest = text.get(at..).unwrap_or_default();
         let n_between = rest.len() - rest.trim_start_matches([' ', '\t', '\n', '\r', ',']).len();
-        let next = match rest[n_between..].starts_with('{') {
-            true => loads_prefix(text, at + n_between).ok(),
-            false => None,
+        let next = if rest[n_between..].starts_with('{') {
+            loads_prefix(text, at + n_between).ok()
+        } else {
+            None
         };
         match next.and_then(|(value, end)| calls_of(&value).map(|one| (one, end))) {
             Some((one, end)) => {

@@ -77,9 +77,10 @@ pub enum MathToolError {
 }
 
 fn range(least: usize, most: usize) -> String {
-    match least == most {
-        true => least.to_string(),
-        false => format!("{least} to {most}"),
+    if least == most {
+        least.to_string()
+    } else {
+        format!("{least} to {most}")
     }
 }
 
@@ -391,8 +392,9 @@ fn gcd(a: &Number, b: &Number) -> Result<BigInt, NumberError> {
     // The time grows with the square of the bits.
     const MAX_BITS: u64 = 1 << 17;
     let (a, b) = (a.truncated()?, b.truncated()?);
-    match a.bits().max(b.bits()) > MAX_BITS {
-        true => Err(NumberError::TooLarge),
-        false => Ok(a.gcd(&b)),
+    if a.bits().max(b.bits()) > MAX_BITS {
+        Err(NumberError::TooLarge)
+    } else {
+        Ok(a.gcd(&b))
     }
 }

@@ -185,9 +185,10 @@ impl PromptSet {
             query: &row.input,
         };
         let text = filling.fill(template);
-        Ok(match self.is_own {
-            true => NestfulPrompt::Chat(Conversation::new(vec![Message::new(Role::User, text)])),
-            false => NestfulPrompt::Raw(text),
+        Ok(if self.is_own {
+            NestfulPrompt::Chat(Conversation::new(vec![Message::new(Role::User, text)]))
+        } else {
+            NestfulPrompt::Raw(text)
         })
     }
 

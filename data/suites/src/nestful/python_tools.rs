@@ -60,13 +60,11 @@ impl PythonTools {
         named.sort();
         for (name, file) in named {
             let is_there = regular_file::is_there(&folder.join(file));
-            match is_there.map_err(|error| unusable(format!("{file}: {error}")))? {
-                true => {}
-                false => {
-                    return Err(unusable(format!(
-                        "{FUNCTION_MAP_FILE} says that {name} is in {file}, which is not there"
-                    )));
-                }
+            if is_there.map_err(|error| unusable(format!("{file}: {error}")))? {
+            } else {
+                return Err(unusable(format!(
+                    "{FUNCTION_MAP_FILE} says that {name} is in {file}, which is not there"
+                )));
             }
         }
         Ok(Self {

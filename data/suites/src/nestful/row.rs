@@ -49,9 +49,10 @@ impl NestfulRow {
         let (output, output_is_text) = row.json("output")?;
         let (tools, tools_is_text) = row.json("tools")?;
         // Where calls and tools are values, a text as answer is the answer.
-        let gold_answer = match output_is_text || tools_is_text {
-            true => row.json("gold_answer")?.0,
-            false => row.value("gold_answer")?.clone(),
+        let gold_answer = if output_is_text || tools_is_text {
+            row.json("gold_answer")?.0
+        } else {
+            row.value("gold_answer")?.clone()
         };
         Ok(Self {
             sample_id: row.text("sample_id")?.to_owned(),
@@ -120,17 +121,19 @@ impl ToolSpec {
 
     fn new(spec: &PyValue, field: &str) -> Result<Self, NestfulError> {
         let fields = Fields::of(spec, field)?;
-        let spelling = match fields.fields.contains_key("output_parameter") {
-            true => "output_parameter",
-            false => "output_parameters",
+        let spelling = if fields.fields.contains_key("output_parameter") {
+            "output_parameter"
+        } else {
+            "output_parameters"
         };
         let keys = |name: &str| -> Result<Vec<String>, NestfulError> {
             let named = Fields::of(fields.value(name)?, &fields.path_of(name))?;
             Ok(named.fields.keys().cloned().collect())
         };
-        let parameters = match fields.fields.contains_key("parameters") {
-            true => keys("parameters")?,
-            false => Vec::new(),
+        let parameters = if fields.fields.contains_key("parameters") {
+            keys("parameters")?
+        } else {
+            Vec::new()
         };
         Ok(Self {
             name: fields.text("name")?.to_owned(),

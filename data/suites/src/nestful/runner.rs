@@ -119,8 +119,9 @@ fn keywords_in_order<'c>(
     let given: Vec<Option<&Argument>> = open.iter().map(given).collect();
     let n_given = given.iter().flatten().count();
     // None of the functions has a parameter with a default before one without.
-    match given.iter().take(n_given).all(Option::is_some) {
-        true => Ok(given.into_iter().flatten().collect()),
-        false => Err(format!("{} misses an argument", call.name)),
+    if given.iter().take(n_given).all(Option::is_some) {
+        Ok(given.into_iter().flatten().collect())
+    } else {
+        Err(format!("{} misses an argument", call.name))
     }
 }

@@ -136,9 +136,10 @@ pub fn score_sample(
             .collect(),
         partial,
         full: partial == 1.0,
-        win: match row.is_runnable(runner) {
-            true => win(&parsed.calls, row, runner)?,
-            false => Win::NeedsTools,
+        win: if row.is_runnable(runner) {
+            win(&parsed.calls, row, runner)?
+        } else {
+            Win::NeedsTools
         },
         gold_dag: dag_statistics(&row.output),
     })

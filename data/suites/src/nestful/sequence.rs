@@ -83,12 +83,13 @@ impl Sequence {
             bound.push(bind_call(parts.name, resolved, binding).map_err(failure)?);
             producers.insert(parts.label, (call_idx, parts.output));
         }
-        match bound.is_empty() {
-            true => Err(CallFailure {
+        if bound.is_empty() {
+            Err(CallFailure {
                 call_idx: 0,
                 reason: "there are no calls".to_owned(),
-            }),
-            false => Ok(Self { calls: bound }),
+            })
+        } else {
+            Ok(Self { calls: bound })
         }
     }
 }

@@ -80,9 +80,10 @@ impl<'l> Request<'l> {
             .fields
             .iter()
             .any(|field| field.name == WHOLE_INPUT);
-        let input = match is_whole {
-            true => line,
-            false => line.object("input")?,
+        let input = if is_whole {
+            line
+        } else {
+            line.object("input")?
         };
         Ok((
             operation,

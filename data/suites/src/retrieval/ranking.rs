@@ -188,9 +188,10 @@ impl RankedGold {
         };
         let found: f64 = self.ties.iter().map(of_tie).sum();
         let best: f64 = (1..=self.n_gold.min(k)).map(gain).sum();
-        match best == 0.0 {
-            true => 0.0,
-            false => (found + 0.0) / best,
+        if best == 0.0 {
+            0.0
+        } else {
+            (found + 0.0) / best
         }
     }
 

@@ -47,9 +47,10 @@ pub fn read_predictions(path: &Path) -> Result<Vec<ToolQaPrediction>, ToolQaErro
         only_once(&mut places, "uid", &prediction.uid, place)?;
         predictions.push(prediction);
     }
-    match predictions.is_empty() {
-        true => Err(nothing(path, "predictions")),
-        false => Ok(predictions),
+    if predictions.is_empty() {
+        Err(nothing(path, "predictions"))
+    } else {
+        Ok(predictions)
     }
 }
 

@@ -139,13 +139,15 @@ impl PromptSet {
         schemas: &Schemas,
         options: &PromptOptions,
     ) -> Result<String, ToolQaError> {
-        let schema = match setting.shows_schema() {
-            true => schemas.text(row)?,
-            false => String::new(),
+        let schema = if setting.shows_schema() {
+            schemas.text(row)?
+        } else {
+            String::new()
         };
-        let question = match setting.is_code() {
-            true => row.question.to_lowercase(),
-            false => row.question.clone(),
+        let question = if setting.is_code() {
+            row.question.to_lowercase()
+        } else {
+            row.question.clone()
         };
         let response = response_text(&row.response.response, setting, options);
         let response = response.map_err(|source| ToolQaError::Filter {

@@ -121,9 +121,10 @@ impl ToolResponses {
             only_once(&mut places, "response_id", &id, place)?;
             by_id.insert(id, Arc::new(response));
         }
-        match by_id.is_empty() {
-            true => Err(nothing(path, "responses")),
-            false => Ok(Self { by_id }),
+        if by_id.is_empty() {
+            Err(nothing(path, "responses"))
+        } else {
+            Ok(Self { by_id })
         }
     }
 
@@ -171,9 +172,10 @@ pub fn read_questions(
         only_once(&mut places, "uid", &row.uid, place)?;
         rows.push(row);
     }
-    match rows.is_empty() {
-        true => Err(nothing(path, "questions")),
-        false => Ok(rows),
+    if rows.is_empty() {
+        Err(nothing(path, "questions"))
+    } else {
+        Ok(rows)
     }
 }
 

@@ -44,9 +44,10 @@ impl Schemas {
                 by_endpoint.insert(endpoint.to_owned(), read_text(&path)?);
             }
         }
-        match by_endpoint.is_empty() {
-            true => Err(nothing(folder, "schemas (one <endpoint>.json each)")),
-            false => Ok(Self::Given(by_endpoint)),
+        if by_endpoint.is_empty() {
+            Err(nothing(folder, "schemas (one <endpoint>.json each)"))
+        } else {
+            Ok(Self::Given(by_endpoint))
         }
     }
 

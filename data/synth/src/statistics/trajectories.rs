@@ -85,9 +85,10 @@ pub fn trajectory_statistics(
 /// APIs of the sub-graph that the row was made from.
 fn size(row: &Trajectory) -> usize {
     let called = row.calls.iter().map(|call| &call.name);
-    match row.subgraph.is_empty() {
-        true => called.collect::<BTreeSet<_>>().len(),
-        false => row.subgraph.iter().collect::<BTreeSet<_>>().len(),
+    if row.subgraph.is_empty() {
+        called.collect::<BTreeSet<_>>().len()
+    } else {
+        row.subgraph.iter().collect::<BTreeSet<_>>().len()
     }
 }
 

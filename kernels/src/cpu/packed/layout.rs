@@ -32,15 +32,16 @@ pub(crate) struct PanelWordsMut {
 impl PanelLayout {
     /// Of a panel of `lines` lines.
     pub(crate) fn of<T: Operand>(lines: usize) -> Self {
-        match T::multiplies_lines() {
-            true => Self {
+        if T::multiplies_lines() {
+            Self {
                 line: COLUMNS,
                 half: HALF,
-            },
-            false => Self {
+            }
+        } else {
+            Self {
                 line: HALF,
                 half: lines * HALF,
-            },
+            }
         }
     }
 

@@ -278,9 +278,10 @@ impl<T: Operand> Sum<'_, T> {
         let words = end - start;
         let chunks = match self.output.to {
             TileOutput::F32(_) => {
-                let most = match self.terms[0].left.is_in_place() {
-                    true => CHUNK_IN_PLACE,
-                    false => CHUNK_WORDS,
+                let most = if self.terms[0].left.is_in_place() {
+                    CHUNK_IN_PLACE
+                } else {
+                    CHUNK_WORDS
                 };
                 words.div_ceil(most).max(1)
             }
@@ -295,9 +296,10 @@ impl<T: Operand> Sum<'_, T> {
     fn tiles(&self, pieces: &[Piece<'_, T>], panels: Range<usize>, columns: usize, begins: bool) {
         let (n, first_panel) = (self.rows(), self.panels().start);
         // A tile of few rows waits for its panel: rows that are read where they lie are shared evenly.
-        let step = match pieces.iter().all(|piece| piece.strips.is_none()) {
-            true => n.div_ceil(n.div_ceil(ROWS).max(1)).max(1),
-            false => ROWS,
+        let step = if pieces.iter().all(|piece| piece.strips.is_none()) {
+            n.div_ceil(n.div_ceil(ROWS).max(1)).max(1)
+        } else {
+            ROWS
         };
         let mut jobs = Vec::with_capacity(n.div_ceil(step));
         for panel in panels {
@@ -306,9 +308,10 @@ impl<T: Operand> Sum<'_, T> {
             jobs.clear();
             jobs.extend((0..n).step_by(step).map(|row| {
                 let offset = row * self.output.stride + self.output.first + column;
-                let added = match begins && !self.output.adds {
-                    true => self.residual.map(|r| r[offset..].as_ptr()),
-                    false => self.output.f32_at(offset),
+                let added = if begins && !self.output.adds {
+                    self.residual.map(|r| r[offset..].as_ptr())
+                } else {
+                    self.output.f32_at(offset)
                 };
                 let mut terms = [TileTerm::NONE; TERMS];
                 for (to, piece) in terms.iter_mut().zip(pieces) {
@@ -498,9 +501,10 @@ pub(crate) fn for_row_blocks<T: Operand, O: Operand>(
 }
 
 fn deep_words<T: Operand>() -> usize {
-    match T::widens() {
-        true => DEEP_WIDENED,
-        false => DEEP_WORDS,
+    if T::widens() {
+        DEEP_WIDENED
+    } else {
+        DEEP_WORDS
     }
 }
 
@@ -510,9 +514,10 @@ fn block_rows<T: Operand, O: Operand>(depth: usize) -> usize {
         return ROWS_IN_PLACE;
     }
     let is_chunked = O::DTYPE == DType::F32 || depth >= deep_words::<T>() * T::DEPTHS;
-    let at_a_time = match is_chunked {
-        true => depth.min(CHUNK_WORDS * T::DEPTHS),
-        false => depth,
+    let at_a_time = if is_chunked {
+        depth.min(CHUNK_WORDS * T::DEPTHS)
+    } else {
+        depth
     };
     let bytes = size_of::<f32>() * T::strip_lines() / T::DEPTHS;
     let rows = BLOCK_BYTES / bytes / at_a_time.max(1);

@@ -424,9 +424,10 @@ mod tests {
                 let numbers = &values[row * stride + p * T::DEPTHS..][..T::DEPTHS];
                 let line = (row / ROWS * words + p) * T::strip_lines();
                 let at = |line: usize| packed[line * ROWS + row % ROWS];
-                let expected: Vec<u32> = match T::widens() {
-                    true => numbers.iter().map(|x| x.widen().to_bits()).collect(),
-                    false => vec![T::word(|i| numbers[i])],
+                let expected: Vec<u32> = if T::widens() {
+                    numbers.iter().map(|x| x.widen().to_bits()).collect()
+                } else {
+                    vec![T::word(|i| numbers[i])]
                 };
                 let found = (line..line + T::strip_lines()).map(|line| at(line).to_bits());
                 assert!(found.eq(expected), "row {row}, word {p} of {n} × {words}");

@@ -75,9 +75,10 @@ unsafe fn strip_of<T: Operand, const WIDENS: bool>(rows: StripRows<T>, to: *mut 
                 // SAFETY: as above.
                 unsafe {
                     let numbers = start.wrapping_add(p * T::DEPTHS);
-                    *line = match WIDENS {
-                        true => (*numbers.wrapping_add(depth)).widen(),
-                        false => numbers.cast::<f32>().read_unaligned(),
+                    *line = if WIDENS {
+                        (*numbers.wrapping_add(depth)).widen()
+                    } else {
+                        numbers.cast::<f32>().read_unaligned()
                     };
                 }
             }

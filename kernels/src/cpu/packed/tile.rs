@@ -161,10 +161,11 @@ impl NextLines {
         words: usize,
         reads_lines: bool,
     ) -> (*const u8, usize) {
-        let behind = match reads_lines && words * layout.line == layout.half {
+        let behind = if reads_lines && words * layout.line == layout.half {
             // Both halves of a panel: the next panel.
-            true => lines.wrapping_add(2 * layout.half),
-            false => lines.wrapping_add(words * layout.line),
+            lines.wrapping_add(2 * layout.half)
+        } else {
+            lines.wrapping_add(words * layout.line)
         };
         let step = (size_of::<u32>() * layout.line).div_ceil(self.of);
         let first = behind.cast::<u8>();

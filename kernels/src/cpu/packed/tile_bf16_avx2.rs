@@ -36,9 +36,10 @@ const FEW_ROWS: usize = 2;
 /// As for [`Operand::run_tiles`](super::operand::Operand::run_tiles), with AVX2 and FMA.
 pub(crate) unsafe fn run_tiles(jobs: &[TileJob<bf16>]) {
     let Some(first) = jobs.first() else { return };
-    let width = match first.rows <= FEW_ROWS && first.columns > WIDTH {
-        true => COLUMNS,
-        false => WIDTH,
+    let width = if first.rows <= FEW_ROWS && first.columns > WIDTH {
+        COLUMNS
+    } else {
+        WIDTH
     };
     // SAFETY: as the caller promises; each arm passes how rows lie.
     unsafe {

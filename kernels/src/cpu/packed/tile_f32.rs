@@ -147,16 +147,20 @@ unsafe fn run_part<T: Tile>(
     while row < job.rows {
         let a_offset = row * term.row_stride + part.depths.start * term.word_stride;
         let sums = sums[row * COLUMNS + column..].as_mut_ptr();
-        let held = |from: *const f32, offset: usize| match part.ends && !from.is_null() {
-            true => from.wrapping_add(offset + column),
-            false => null,
+        let held = |from: *const f32, offset: usize| {
+            if part.ends && !from.is_null() {
+                from.wrapping_add(offset + column)
+            } else {
+                null
+            }
         };
-        let (c, c_row_stride) = match part.ends {
-            true => (
+        let (c, c_row_stride) = if part.ends {
+            (
                 to.wrapping_add(row * job.output_stride + column),
                 job.output_stride,
-            ),
-            false => (sums, COLUMNS),
+            )
+        } else {
+            (sums, COLUMNS)
         };
         let lines = term
             .b
@@ -185,9 +189,10 @@ unsafe fn run_part<T: Tile>(
                 T::COLUMNS == COLUMNS,
             ),
             rows: (job.rows - row).min(step),
-            columns: match part.ends {
-                true => (job.columns - column).min(T::COLUMNS),
-                false => T::COLUMNS,
+            columns: if part.ends {
+                (job.columns - column).min(T::COLUMNS)
+            } else {
+                T::COLUMNS
             },
             depth: part.depths.len(),
         };

@@ -95,9 +95,10 @@ impl Evaluation {
     fn read(folder: &Path, label: String) -> Result<Self, Error> {
         let path = folder.join("metrics.json");
         if !is_there(&path)? {
-            let remedy = match folder.join(JOURNAL_FILE).exists() {
-                true => "its evaluation was interrupted: the same `tooltune eval` resumes it",
-                false => "name the --output of `tooltune eval`",
+            let remedy = if folder.join(JOURNAL_FILE).exists() {
+                "its evaluation was interrupted: the same `tooltune eval` resumes it"
+            } else {
+                "name the --output of `tooltune eval`"
             };
             return Err(Error::Usage(format!(
                 "{} holds no metrics.json; {remedy}",

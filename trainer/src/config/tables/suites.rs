@@ -65,9 +65,10 @@ fn nestful_family(prompts: &str) -> String {
 impl NestfulConfig {
     /// The metrics of the suite: a loop of calls has wins and steps, but no matches with the gold.
     pub(crate) fn metrics(&self) -> &'static [&'static str] {
-        match self.react {
-            true => &ReactReport::NAMES,
-            false => &NestfulReport::NAMES,
+        if self.react {
+            &ReactReport::NAMES
+        } else {
+            &NestfulReport::NAMES
         }
     }
 }

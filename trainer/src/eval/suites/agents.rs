@@ -214,9 +214,10 @@ impl AgentLoops {
             .iter()
             .map(|task| Agent::new(self.method, &task.query, catalogue, self.limits.clone()))
             .collect();
-        let constrainer = match self.constrained {
-            true => Some(generator.constrainer()?),
-            false => None,
+        let constrainer = if self.constrained {
+            Some(generator.constrainer()?)
+        } else {
+            None
         };
         let mut rounds = Rounds::of(agents.len());
         let mut seconds = vec![0.0; agents.len()];

@@ -71,9 +71,10 @@ impl ApiBankBenchmark {
         };
         for file in eval_files(config)? {
             let n_before = suite.tasks.len();
-            match is_level_3(file)? {
-                true => suite.add_level_3(file)?,
-                false => suite.add_dialogues(file)?,
+            if is_level_3(file)? {
+                suite.add_level_3(file)?
+            } else {
+                suite.add_dialogues(file)?
             }
             suite.files.add(file, suite.tasks.len() - n_before);
         }

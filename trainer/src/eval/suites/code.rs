@@ -44,9 +44,10 @@ pub fn python_runner(config: &SandboxConfig) -> Result<PythonRunner, Error> {
             .map_err(|error| Error::Usage(format!("this program cannot be found: {error}")))?,
         arguments: vec![SANDBOX_STAGE.to_owned()],
     };
-    let requirement = match config.allow_unisolated {
-        true => Requirement::AllowUnisolated,
-        false => Requirement::Isolated,
+    let requirement = if config.allow_unisolated {
+        Requirement::AllowUnisolated
+    } else {
+        Requirement::Isolated
     };
     let sandbox = Sandbox::new(launcher, requirement)?;
     let runner = PythonRunner::new(sandbox, &config.python)?;

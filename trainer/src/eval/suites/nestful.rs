@@ -113,9 +113,10 @@ impl NestfulSuite {
         };
         let options = PromptOptions {
             n_examples: config.n_examples,
-            tools: match config.tools_twice {
-                true => ToolsEncoding::Twice,
-                false => ToolsEncoding::Once,
+            tools: if config.tools_twice {
+                ToolsEncoding::Twice
+            } else {
+                ToolsEncoding::Once
             },
         };
         let prompts = rows
@@ -170,9 +171,10 @@ impl NestfulSuite {
         if let Some(constraints) = self.constraints.get() {
             return Ok(constraints);
         }
-        let constraints = match self.constrained {
-            true => self.compiled(generator)?,
-            false => Vec::new(),
+        let constraints = if self.constrained {
+            self.compiled(generator)?
+        } else {
+            Vec::new()
         };
         Ok(self.constraints.get_or_init(|| constraints))
     }

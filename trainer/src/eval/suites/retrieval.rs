@@ -48,9 +48,10 @@ impl RetrievalSuite {
     /// A file that cannot be read, a text that the tokenizer refuses, or nothing to evaluate on.
     pub fn open(config: &Config) -> Result<Self, Error> {
         let retriever = config.retriever.as_ref().ok_or_else(no_retriever)?;
-        let mut set = match retriever.eval.is_empty() {
-            false => read_pairs(&retriever.eval)?,
-            true => trajectory_pairs(config)?,
+        let mut set = if retriever.eval.is_empty() {
+            trajectory_pairs(config)?
+        } else {
+            read_pairs(&retriever.eval)?
         };
         let n_queries = set.queries().len();
         if let Some(path) = &retriever.documents {

@@ -113,9 +113,10 @@ impl ToolQaSuite {
                 None => Schemas::Inferred,
             },
             shown: PromptOptions {
-                response_text: match config.python_repr {
-                    true => ResponseText::PythonRepr,
-                    false => ResponseText::Json,
+                response_text: if config.python_repr {
+                    ResponseText::PythonRepr
+                } else {
+                    ResponseText::Json
                 },
                 reduction: config.shortening().unwrap_or_default(),
                 reduce_all: config.shortening(),

@@ -191,9 +191,10 @@ impl MiniLm {
             })
             .collect();
         let pooled = pool(x, self.head.pooling, &pooled_rows);
-        match self.head.normalize {
-            true => normalize(pooled),
-            false => pooled,
+        if self.head.normalize {
+            normalize(pooled)
+        } else {
+            pooled
         }
     }
 
@@ -231,9 +232,10 @@ pub fn cut(layout: &ParameterLayout, flat: &Tensor<1>) -> Vec<Tensor<2>> {
 
 /// A constant beside `x`: under autodiff if `x` is.
 fn beside<const D: usize>(x: &Tensor<2>, constant: Tensor<D>) -> Tensor<D> {
-    match x.is_autodiff() {
-        true => Tensor::from_inner(constant),
-        false => constant,
+    if x.is_autodiff() {
+        Tensor::from_inner(constant)
+    } else {
+        constant
     }
 }
 

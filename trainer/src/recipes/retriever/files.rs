@@ -86,12 +86,11 @@ pub fn read(run: &mut RetrieverRun<'_>, dir: &Path, device: &Device) -> Result<(
         let values = moments.read_f32(name)?.values;
         Ok(Tensor::from_data(TensorData::new(values, [n]), device))
     };
-    run.parameters = match run.has_factors() {
-        true => tensor(FACTORS)?,
-        false => {
-            let weights = Weights::open(&dir.join(PARAMETERS_FILE))?;
-            run.layout().read(&weights, device)?
-        }
+    run.parameters = if run.has_factors() {
+        tensor(FACTORS)?
+    } else {
+        let weights = Weights::open(&dir.join(PARAMETERS_FILE))?;
+        run.layout().read(&weights, device)?
     };
     run.optimizer.state.first_moment = tensor(MOMENTS[0])?;
     run.optimizer.state.second_moment = tensor(MOMENTS[1])?;

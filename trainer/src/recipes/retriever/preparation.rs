@@ -134,9 +134,10 @@ impl RetrieverPreparation {
     /// Steps that are due once the language model has taken `lm_step` of `lm_steps`.
     pub fn due(&self, lm_step: u64, lm_steps: u64) -> u64 {
         let share = lm_step as f64 / lm_steps.max(1) as f64;
-        match lm_step >= lm_steps {
-            true => self.total_steps,
-            false => (self.total_steps as f64 * share).floor() as u64,
+        if lm_step >= lm_steps {
+            self.total_steps
+        } else {
+            (self.total_steps as f64 * share).floor() as u64
         }
     }
 }

@@ -25,9 +25,10 @@ pub(super) fn value_of(
     match json::oversized_integer(text, |_| true) {
         None => Ok(value),
         Some(found) => {
-            let field = match found.field.starts_with('[') {
-                true => format!("{field}{}", found.field),
-                false => format!("{field}.{}", found.field),
+            let field = if found.field.starts_with('[') {
+                format!("{field}{}", found.field)
+            } else {
+                format!("{field}.{}", found.field)
             };
             Err(OversizedInteger { field, ..found }.into())
         }

@@ -99,11 +99,12 @@ pub fn recognise_file(path: &Path) -> Result<Recognised, DataError> {
 
 /// Refuses the first line of a file that is one JSON array, as LLaMA-Factory's files are.
 pub(in crate::text) fn refuse_an_array(line: &[u8], path: &Path) -> Result<(), FormatError> {
-    match line.trim_ascii_start().starts_with(b"[") {
-        false => Ok(()),
-        true => Err(FormatError::JsonArray {
+    if line.trim_ascii_start().starts_with(b"[") {
+        Err(FormatError::JsonArray {
             path: path.to_owned(),
-        }),
+        })
+    } else {
+        Ok(())
     }
 }
 
@@ -188,9 +189,10 @@ fn unknown(fields: &Map<String, Value>, has: impl Fn(&str) -> bool) -> FormatErr
         names.push("...".to_owned());
     }
     FormatError::Unknown {
-        has: match names.is_empty() {
-            true => "no fields".to_owned(),
-            false => names.join(", "),
+        has: if names.is_empty() {
+            "no fields".to_owned()
+        } else {
+            names.join(", ")
         },
         looked_for: lines.collect::<Vec<_>>().join("\n"),
     }

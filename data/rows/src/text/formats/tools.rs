@@ -63,9 +63,10 @@ fn tool(item: &Value, field: &str, wrapping: Wrapping) -> Result<Value, DataErro
         return Err(wrong_type(field, &tool, TOOL));
     };
     let is_bare = !given.contains_key("function");
-    let (function, field) = match is_bare {
-        true => (given, field.to_owned()),
-        false => match given.get_mut("function") {
+    let (function, field) = if is_bare {
+        (given, field.to_owned())
+    } else {
+        match given.get_mut("function") {
             Some(Value::Object(function)) => (function, format!("{field}.function")),
             other => {
                 let found = other.map_or(Value::Null, |other| other.clone());
@@ -75,7 +76,7 @@ fn tool(item: &Value, field: &str, wrapping: Wrapping) -> Result<Value, DataErro
                     "an object",
                 ));
             }
-        },
+        }
     };
     // As a text it would be quoted a second time, and no call could be checked by it.
     if let Some(parameters @ Value::String(_)) = function.get_mut("parameters") {
@@ -114,13 +115,14 @@ pub(super) fn calls(value: &Value, field: &str) -> Result<Vec<Value>, DataError>
     for (call_idx, call) in calls.iter().enumerate() {
         as_object(call, &format!("{field}[{call_idx}]"))?;
     }
-    match calls.is_empty() {
-        false => Ok(calls),
-        true => Err(FormatError::EmptyList {
+    if calls.is_empty() {
+        Err(FormatError::EmptyList {
             field: field.to_owned(),
             needed: "there is no call to learn: leave the row out, or write an answer in words as \
                      rows of the format messages have it",
         }
-        .into()),
+        .into())
+    } else {
+        Ok(calls)
     }
 }

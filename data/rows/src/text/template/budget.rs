@@ -103,9 +103,8 @@ impl From<Exceeded> for Error {
 pub(super) fn made(n_bytes: usize) -> Result<(), Error> {
     let sum = MADE.get().saturating_add(n_bytes);
     MADE.set(sum);
-    match sum > TEMPLATE_MADE_BYTES {
-        false => Ok(()),
-        true => Err(Exceeded::new(
+    if sum > TEMPLATE_MADE_BYTES {
+        Err(Exceeded::new(
             format!(
                 "with {} bytes more, the texts and lists that a rendering makes are {} bytes",
                 grouped(n_bytes as u64),
@@ -114,7 +113,9 @@ pub(super) fn made(n_bytes: usize) -> Result<(), Error> {
             format!("{} bytes", grouped(TEMPLATE_MADE_BYTES as u64)),
             "TEMPLATE_MADE_BYTES",
         )
-        .into()),
+        .into())
+    } else {
+        Ok(())
     }
 }
 
@@ -127,9 +128,8 @@ pub(super) fn made_items(n_items: usize) -> Result<(), Error> {
 pub(super) fn read(n_bytes: usize) -> Result<(), Error> {
     let sum = READ.get().saturating_add(n_bytes);
     READ.set(sum);
-    match sum > TEMPLATE_READ_BYTES {
-        false => Ok(()),
-        true => Err(Exceeded::new(
+    if sum > TEMPLATE_READ_BYTES {
+        Err(Exceeded::new(
             format!(
                 "the texts and lists that a rendering searches and compares are {} bytes, an item \
                  of a list counted as {ITEM}",
@@ -138,7 +138,9 @@ pub(super) fn read(n_bytes: usize) -> Result<(), Error> {
             format!("{} bytes", grouped(TEMPLATE_READ_BYTES as u64)),
             "TEMPLATE_READ_BYTES",
         )
-        .into()),
+        .into())
+    } else {
+        Ok(())
     }
 }
 
@@ -156,14 +158,15 @@ impl Level {
     pub(super) fn below(self) -> Result<Self, Error> {
         // Going into a value takes some times as long as comparing an item of it.
         read_items(4)?;
-        match self.0 < TEMPLATE_VALUE_LEVELS {
-            true => Ok(Self(self.0 + 1)),
-            false => Err(Exceeded::new(
+        if self.0 < TEMPLATE_VALUE_LEVELS {
+            Ok(Self(self.0 + 1))
+        } else {
+            Err(Exceeded::new(
                 format!("a list or map nests deeper than {TEMPLATE_VALUE_LEVELS} levels"),
                 format!("{TEMPLATE_VALUE_LEVELS} levels"),
                 "TEMPLATE_VALUE_LEVELS",
             )
-            .into()),
+            .into())
         }
     }
 }

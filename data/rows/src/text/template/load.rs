@@ -102,11 +102,12 @@ fn read_if_present(path: &Path, limit: u64) -> Result<Option<String>, DataError>
         path: path.to_owned(),
         error,
     };
-    match regular_file::is_there(path).map_err(unreadable)? {
-        true => regular_file::read_text(path, limit)
+    if regular_file::is_there(path).map_err(unreadable)? {
+        regular_file::read_text(path, limit)
             .map(Some)
-            .map_err(unreadable),
-        false => Ok(None),
+            .map_err(unreadable)
+    } else {
+        Ok(None)
     }
 }
 

@@ -109,9 +109,12 @@ impl Chosen {
     fn new(template: &ChatTemplate, conversation: &Conversation, text: &str, turns: Turns) -> Self {
         let without_reasoning = template.without_reasoning(conversation, text);
         let messages = turns.messages(conversation);
-        let weight = |message: &usize| match without_reasoning.contains(message) {
-            true => 0.0,
-            false => conversation.messages[*message].weight.unwrap_or(1.0),
+        let weight = |message: &usize| {
+            if without_reasoning.contains(message) {
+                0.0
+            } else {
+                conversation.messages[*message].weight.unwrap_or(1.0)
+            }
         };
         Self {
             located: messages
@@ -398,9 +401,10 @@ impl<'a> Located<'a> {
     }
 
     fn must_be_rendered(&self, message: usize) -> Result<(), DataError> {
-        match self.left_out(message).is_empty() {
-            true => Ok(()),
-            false => Err(DataError::MessageNotRendered { message }),
+        if self.left_out(message).is_empty() {
+            Ok(())
+        } else {
+            Err(DataError::MessageNotRendered { message })
         }
     }
 

@@ -120,9 +120,10 @@ pub(super) fn split(text: &str) -> Option<Surrounded<'_>> {
     let (open, rest) = text.split_at_checked(N_BYTES)?;
     let (inner, close) = rest.split_at_checked(rest.len().checked_sub(N_BYTES)?)?;
     let is_literal = open.starts_with(LITERAL_OPEN);
-    let is_pair = match is_literal {
-        true => close.starts_with(LITERAL_CLOSE),
-        false => open.starts_with(OPEN) && close.starts_with(CLOSE),
+    let is_pair = if is_literal {
+        close.starts_with(LITERAL_CLOSE)
+    } else {
+        open.starts_with(OPEN) && close.starts_with(CLOSE)
     };
     (is_pair && !inner.contains(is_reserved)).then_some(Surrounded {
         open,

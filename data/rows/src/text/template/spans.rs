@@ -189,9 +189,10 @@ impl RenderedText {
                 continue;
             }
             let is_last = turn.end == self.text.len();
-            let after = match is_last {
-                true => self.next_turn.as_deref(),
-                false => self.text.get(turn.end..),
+            let after = if is_last {
+                self.next_turn.as_deref()
+            } else {
+                self.text.get(turn.end..)
             };
             let opens = |stop: &&String| after.is_some_and(|after| after.starts_with(*stop));
             let Some(stop) = stop_tokens

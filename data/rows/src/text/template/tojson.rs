@@ -163,9 +163,10 @@ impl Layout {
     }
 
     fn close(&self, is_empty: bool, at: At, out: &mut String) -> Result<(), Error> {
-        match is_empty {
-            true => budget::made(2),
-            false => self.line_break(at, out),
+        if is_empty {
+            budget::made(2)
+        } else {
+            self.line_break(at, out)
         }
     }
 

@@ -172,9 +172,10 @@ impl Located<'_> {
         let full = &self.full.text;
         Some(TurnStart {
             at,
-            begins: match thought::ends_empty(full, followed.from..at) {
-                true => TurnBegin::EmptyThought,
-                false => TurnBegin::GenerationPrompt,
+            begins: if thought::ends_empty(full, followed.from..at) {
+                TurnBegin::EmptyThought
+            } else {
+                TurnBegin::GenerationPrompt
             },
             is_prompt: full[..at] == off.text || other.is_some_and(|other| other.is_prompt),
         })
@@ -198,13 +199,14 @@ impl Located<'_> {
             .and_then(|off| thought::space_behind_closed(&off.text))
             .filter(|space| after[empty.closed..].starts_with(space));
         let end = space.map_or(empty.end, |space| empty.closed + space.len());
-        match start.at + end <= limit {
-            true => TurnStart {
+        if start.at + end <= limit {
+            TurnStart {
                 at: start.at + end,
                 begins: TurnBegin::EmptyThought,
                 ..start
-            },
-            false => start,
+            }
+        } else {
+            start
         }
     }
 }

@@ -167,9 +167,10 @@ impl MessageWriter {
             .arguments
             .iter()
             .map(|(key, value)| {
-                let origin = match call.derived.contains(key) {
-                    true => ValueOrigin::Derived,
-                    false => ValueOrigin::Fixed,
+                let origin = if call.derived.contains(key) {
+                    ValueOrigin::Derived
+                } else {
+                    ValueOrigin::Fixed
                 };
                 let piece = Piece {
                     kind: SpanKind::of_origin(origin),

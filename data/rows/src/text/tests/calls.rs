@@ -15,9 +15,10 @@ fn read(row: &Value, is_checked: bool) -> Result<Row, String> {
         None => DataFormat::PromptCompletion,
     };
     let rows = read_rows(file.path(), format).unwrap();
-    let mut rows = match is_checked {
-        true => rows,
-        false => rows.with_unchecked_calls(),
+    let mut rows = if is_checked {
+        rows
+    } else {
+        rows.with_unchecked_calls()
     };
     let row = rows.next().unwrap();
     row.map_err(|error| error.fault().to_string())

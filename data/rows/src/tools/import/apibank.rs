@@ -65,9 +65,10 @@ pub fn import_apibank(path: &Path, set: ApiBankSet) -> Result<Vec<ApiDocument>, 
     let says_sets = documents.iter().any(|one| !one.category_name.is_empty());
     documents.retain(|document| set.holds(&document.category_name));
     if documents.is_empty() {
-        let what = match says_sets {
-            true => "API documents of the set",
-            false => "API documents that say their set; import them all, with the layout apibank",
+        let what = if says_sets {
+            "API documents of the set"
+        } else {
+            "API documents that say their set; import them all, with the layout apibank"
         };
         return Err(ToolsError::Empty { what }.at(path.display().to_string()));
     }

@@ -143,9 +143,10 @@ fn operation(
         };
         found.cloned().unwrap_or_else(|| ParameterPlace {
             name: name.to_owned(),
-            place: match is_whole() {
-                true => Place::WholeBody,
-                false => Place::BodyField,
+            place: if is_whole() {
+                Place::WholeBody
+            } else {
+                Place::BodyField
             },
             style: ParameterStyle::Json,
         })

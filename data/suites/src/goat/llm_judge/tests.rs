@@ -33,9 +33,10 @@ fn strict(request: &Value) -> Answer {
     let case = last_content(request);
     let (details, answer) = case.split_once("Final answer:\n").expect("the layout");
     let time = details.split("\"at\": \"").nth(1).expect("an execution");
-    let status = match answer.contains(&time[..5]) {
-        true => "Solved",
-        false => "Unsolved",
+    let status = if answer.contains(&time[..5]) {
+        "Solved"
+    } else {
+        "Unsolved"
     };
     completion(&format!("I looked. {{\"answer_status\": \"{status}\"}}"))
 }
@@ -116,9 +117,12 @@ fn a_reply_without_a_verdict_is_asked_for_again_and_then_unsolved() {
 #[test]
 fn a_reply_without_a_text_is_an_attempt_without_a_verdict() {
     let nothing = json!({"choices": [{"message": {"content": null}, "finish_reason": "length"}]});
-    let server = chat_server(move |request, _| match request["temperature"] == 0.0 {
-        true => Answer::json(200, &nothing),
-        false => strict(request),
+    let server = chat_server(move |request, _| {
+        if request["temperature"] == 0.0 {
+            Answer::json(200, &nothing)
+        } else {
+            strict(request)
+        }
     });
     let samples = [sample("a", "At 06:10.")];
     let options = JudgeOptions::default();
@@ -133,12 +137,13 @@ fn a_reply_without_a_text_is_an_attempt_without_a_verdict() {
 
 #[test]
 fn a_failed_endpoint_names_the_url_and_the_sample_and_keeps_what_was_judged() {
-    let server = chat_server(
-        |request, _| match last_content(request).contains("too long") {
-            true => Answer::json(403, &json!({"error": "quota exceeded"})),
-            false => strict(request),
-        },
-    );
+    let server = chat_server(|request, _| {
+        if last_content(request).contains("too long") {
+            Answer::json(403, &json!({"error": "quota exceeded"}))
+        } else {
+            strict(request)
+        }
+    });
     let mut samples: Vec<JudgeSample> = (0..40).map(|n| sample(&n.to_string(), "x")).collect();
     samples[3].answer = "too long".to_owned();
     let options = JudgeOptions {

@@ -144,9 +144,10 @@ fn attributes(meaning: &str, imported: &mut Imported) -> Result<Map<String, Valu
             rest = rest.strip_prefix(',').ok_or(UNREADABLE)?.trim_start();
         }
     }
-    match attributes.is_empty() {
-        true => Err("the meaning representation is empty"),
-        false => Ok(attributes),
+    if attributes.is_empty() {
+        Err("the meaning representation is empty")
+    } else {
+        Ok(attributes)
     }
 }
 

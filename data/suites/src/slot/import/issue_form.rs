@@ -101,9 +101,10 @@ impl IssueForm {
         let fields: Vec<FormField> = asked
             .map(|field| form_field(field, &mut keys))
             .collect::<Result<_, _>>()?;
-        match fields.is_empty() {
-            true => Err("the form asks for nothing".to_owned()),
-            false => Ok(Self { fields }),
+        if fields.is_empty() {
+            Err("the form asks for nothing".to_owned())
+        } else {
+            Ok(Self { fields })
         }
     }
 
@@ -231,9 +232,10 @@ impl Keys {
             .split(|c: char| !c.is_alphanumeric())
             .filter(|word| !word.is_empty())
             .collect();
-        let natural = match words.is_empty() {
-            true => "field".to_owned(),
-            false => words.join("_"),
+        let natural = if words.is_empty() {
+            "field".to_owned()
+        } else {
+            words.join("_")
         };
         let mut key = natural.clone();
         let mut number = 2;

@@ -87,9 +87,10 @@ fn issue_row(
     gold.insert(TITLE.to_owned(), title.into());
     for (key, answer) in answers {
         // A field may be called as the title is.
-        let key = match gold.contains_key(&key) {
-            true => format!("{key}_2"),
-            false => key,
+        let key = if gold.contains_key(&key) {
+            format!("{key}_2")
+        } else {
+            key
         };
         gold.insert(key, answer);
     }

@@ -97,8 +97,9 @@ fn person_row(
             imported.leave_out("a field whose value is not in the text");
         }
     }
-    match gold.is_empty() {
-        true => Err("no field's value is in the text"),
-        false => Ok(row_of(id, text, gold)),
+    if gold.is_empty() {
+        Err("no field's value is in the text")
+    } else {
+        Ok(row_of(id, text, gold))
     }
 }

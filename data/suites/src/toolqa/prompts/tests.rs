@@ -36,9 +36,10 @@ fn own(setting: Setting, options: &PromptOptions) -> String {
 fn every_setting_shows_what_it_says_and_leaves_no_placeholder() {
     for setting in Setting::ALL {
         let prompt = own(setting, &PromptOptions::default());
-        let question = match setting.is_code() {
-            true => "what is the note of berth 2?",
-            false => "What is the NOTE of berth 2?",
+        let question = if setting.is_code() {
+            "what is the note of berth 2?"
+        } else {
+            "What is the NOTE of berth 2?"
         };
         assert_eq!(prompt.matches(question).count(), 1, "{prompt}");
         let is_shown = prompt.contains("\"free\": true");

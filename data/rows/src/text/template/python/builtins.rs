@@ -276,12 +276,13 @@ fn indent(
     let lines: Vec<String> = text
         .split('\n')
         .enumerate()
-        .map(
-            |(line_idx, line)| match line_idx == 0 || (line.is_empty() && !blank) {
-                true => line.to_owned(),
-                false => format!("{width}{line}"),
-            },
-        )
+        .map(|(line_idx, line)| {
+            if line_idx == 0 || (line.is_empty() && !blank) {
+                line.to_owned()
+            } else {
+                format!("{width}{line}")
+            }
+        })
         .collect();
     let text = lines.join("\n");
     Ok(if first { width + &text } else { text })

@@ -38,10 +38,13 @@ fn equal_at(v: &Value, w: &Value, level: Level) -> Result<bool, Error> {
         return Ok(v == w);
     }
     match (v.kind(), w.kind()) {
-        (ValueKind::Seq, ValueKind::Seq) => match v.is_tuple() == w.is_tuple() {
-            true => all_equal(&items(v)?, &items(w)?, level.below()?),
-            false => Ok(false),
-        },
+        (ValueKind::Seq, ValueKind::Seq) => {
+            if v.is_tuple() == w.is_tuple() {
+                all_equal(&items(v)?, &items(w)?, level.below()?)
+            } else {
+                Ok(false)
+            }
+        }
         // Iterating would use them up; Python compares who they are.
         (ValueKind::Iterable, _) | (_, ValueKind::Iterable) => {
             Ok(match (v.as_object(), w.as_object()) {

@@ -264,9 +264,10 @@ fn split_blank(text: &str, times: Option<usize>) -> Result<Value, Error> {
 fn title(text: &str) -> String {
     let mut is_inside = false;
     let letter = |character: char| {
-        let changed = match is_inside {
-            true => character.to_ascii_lowercase(),
-            false => character.to_ascii_uppercase(),
+        let changed = if is_inside {
+            character.to_ascii_lowercase()
+        } else {
+            character.to_ascii_uppercase()
         };
         is_inside = character.is_ascii_alphabetic();
         changed

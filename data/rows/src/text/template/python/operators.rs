@@ -149,18 +149,15 @@ fn changed(state: &mut State<'_, '_>, arguments: Rest<Value>) -> Result<Value, E
     let Some((of_loop, values)) = arguments.split_first() else {
         return Err(Error::from(ErrorKind::MissingArgument));
     };
-    match values.iter().any(|value| value.as_object().is_some()) {
-        true => {
-            let number = budget::number_of(values.to_vec())?;
-            of_loop.call_method(state, "changed", &[Value::from(number)])
-        }
-        false => {
-            let n_bytes = values
-                .iter()
-                .filter_map(|value| Some(value.as_str()?.len()));
-            budget::read(n_bytes.sum())?;
-            of_loop.call_method(state, "changed", values)
-        }
+    if values.iter().any(|value| value.as_object().is_some()) {
+        let number = budget::number_of(values.to_vec())?;
+        of_loop.call_method(state, "changed", &[Value::from(number)])
+    } else {
+        let n_bytes = values
+            .iter()
+            .filter_map(|value| Some(value.as_str()?.len()));
+        budget::read(n_bytes.sum())?;
+        of_loop.call_method(state, "changed", values)
     }
 }
 
@@ -225,9 +222,10 @@ pub(super) fn tuple_of(items: Vec<Value>) -> Result<Value, Error> {
 }
 
 fn of_kind(like: &Value, items: Vec<Value>) -> Result<Value, Error> {
-    match like.is_tuple() {
-        true => tuple_of(items),
-        false => list_of(items),
+    if like.is_tuple() {
+        tuple_of(items)
+    } else {
+        list_of(items)
     }
 }
 
@@ -332,20 +330,22 @@ fn negate(value: Value) -> Result<Value, Error> {
 fn chained(v: Value, w: Value) -> Result<Value, Error> {
     let are_texts = v.as_str().is_some() && w.as_str().is_some();
     budget::read(w.as_str().map_or(0, str::len))?;
-    match are_texts || (is_number(&v) && is_number(&w)) {
-        true => Ok(Value::from(Tuple::from([w, v]))),
-        false => Err(refused("a chain of comparisons", &[&v, &w])),
+    if are_texts || (is_number(&v) && is_number(&w)) {
+        Ok(Value::from(Tuple::from([w, v])))
+    } else {
+        Err(refused("a chain of comparisons", &[&v, &w]))
     }
 }
 
 fn slice(value: Value, start: Value, stop: Value, step: Value) -> Result<Value, Error> {
     let bound = |bound: &Value| -> Result<Option<i64>, Error> {
-        match bound.is_none() {
-            true => Ok(None),
-            false => match numbers(bound, &Value::from(0)) {
+        if bound.is_none() {
+            Ok(None)
+        } else {
+            match numbers(bound, &Value::from(0)) {
                 Some(Numbers::Integers(number, _)) => Ok(i64::try_from(number).ok()),
                 _ => Err(refused("a slice", &[bound])),
-            },
+            }
         }
     };
     let (start, stop, step) = (bound(&start)?, bound(&stop)?, bound(&step)?.unwrap_or(1));
@@ -375,17 +375,22 @@ fn slice(value: Value, start: Value, stop: Value, step: Value) -> Result<Value, 
 /// The places of `range(*slice(start, stop, step).indices(length))`.
 fn slice_places(length: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> Vec<usize> {
     let length = i64::try_from(length).unwrap_or(i64::MAX);
-    let (low, high) = match step > 0 {
-        true => (0, length),
-        false => (-1, length - 1),
+    let (low, high) = if step > 0 {
+        (0, length)
+    } else {
+        (-1, length - 1)
     };
-    let clamp = |bound: i64| match bound < 0 {
-        true => (bound.saturating_add(length)).clamp(low, high),
-        false => bound.clamp(low, high),
+    let clamp = |bound: i64| {
+        if bound < 0 {
+            (bound.saturating_add(length)).clamp(low, high)
+        } else {
+            bound.clamp(low, high)
+        }
     };
-    let (first, end) = match step > 0 {
-        true => (start.map_or(low, clamp), stop.map_or(high, clamp)),
-        false => (start.map_or(high, clamp), stop.map_or(low, clamp)),
+    let (first, end) = if step > 0 {
+        (start.map_or(low, clamp), stop.map_or(high, clamp))
+    } else {
+        (start.map_or(high, clamp), stop.map_or(low, clamp))
     };
     let mut places = Vec::new();
     let mut at = first;

@@ -116,9 +116,10 @@ impl Program {
                 format!("the template engine failed: {panicked}"),
             )
         })??;
-        match text.len() > TEMPLATE_TEXT_BYTES {
-            true => Err(Exceeded::text(text.len()).into()),
-            false => Ok(text),
+        if text.len() > TEMPLATE_TEXT_BYTES {
+            Err(Exceeded::text(text.len()).into())
+        } else {
+            Ok(text)
         }
     }
 }
@@ -183,9 +184,10 @@ impl Names {
             self.known.len() - 1
         });
         let place = usize::from(self.first) + idx;
-        let place = match place < PLACES {
-            true => u8::try_from(place).unwrap_or(NO_PLACE),
-            false => NO_PLACE,
+        let place = if place < PLACES {
+            u8::try_from(place).unwrap_or(NO_PLACE)
+        } else {
+            NO_PLACE
         };
         Instruction::ApplyFilter(name, n_arguments, place)
     }
@@ -329,9 +331,10 @@ impl Rewriter {
     /// A name is looked for in all frames, which is free where they are few.
     fn lookup<'s>(&mut self, instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
         const FEW: usize = 10;
-        let n_frames = match self.frames.contains(&true) {
-            true => 200 + self.frames.len(),
-            false => self.frames.len(),
+        let n_frames = if self.frames.contains(&true) {
+            200 + self.frames.len()
+        } else {
+            self.frames.len()
         };
         if n_frames <= FEW {
             return vec![instruction.clone()];

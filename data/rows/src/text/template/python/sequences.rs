@@ -164,9 +164,10 @@ fn iterable(value: &Value) -> Result<Value, Error> {
 
 fn length(value: &Value) -> Result<usize, Error> {
     budget::read(value.as_str().map_or(0, str::len))?;
-    match value.is_undefined() {
-        true => Ok(0),
-        false => value.len().ok_or_else(|| refused("length", &[value])),
+    if value.is_undefined() {
+        Ok(0)
+    } else {
+        value.len().ok_or_else(|| refused("length", &[value]))
     }
 }
 
@@ -363,9 +364,10 @@ fn map(
 ) -> Result<Value, Error> {
     let rest = rest.into_values();
     let (arguments, options): (&[Value], Kwargs) = from_args(&rest)?;
-    let all = match value.is_true() || value.is_undefined() {
-        true => items(&iterable(value)?)?,
-        false => Vec::new(),
+    let all = if value.is_true() || value.is_undefined() {
+        items(&iterable(value)?)?
+    } else {
+        Vec::new()
     };
     let mut taken = Vec::new();
     if let Some(attribute) = options.get::<Option<Value>>("attribute")? {
@@ -427,17 +429,19 @@ fn select(
 ) -> Result<Value, Error> {
     let mut arguments = arguments.into_iter();
     let missing = || Error::new(ErrorKind::MissingArgument, "an attribute is missing");
-    let path = match selection.attribute {
-        true => Some(str_of(&arguments.next().ok_or_else(missing)?)?),
-        false => None,
+    let path = if selection.attribute {
+        Some(str_of(&arguments.next().ok_or_else(missing)?)?)
+    } else {
+        None
     };
     let test = arguments.next().map(|name| str_of(&name)).transpose()?;
     let arguments: Vec<Value> = arguments.collect();
     let mut taken = Vec::new();
     // What is false has no items, and is not asked for them.
-    let all = match value.is_true() {
-        true => items(&iterable(value)?)?,
-        false => Vec::new(),
+    let all = if value.is_true() {
+        items(&iterable(value)?)?
+    } else {
+        Vec::new()
     };
     for item in all {
         let tested = match &path {

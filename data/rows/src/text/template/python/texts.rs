@@ -39,9 +39,10 @@ fn write(value: &Value, level: Level, out: &mut String) -> Result<(), Error> {
         ValueKind::Number => out.push_str(&float(f64::try_from(value.clone())?)),
         ValueKind::String => out.push_str(&quoted(value.as_str().unwrap_or_default())),
         ValueKind::Seq => {
-            let [open, close] = match value.is_tuple() {
-                true => ['(', ')'],
-                false => ['[', ']'],
+            let [open, close] = if value.is_tuple() {
+                ['(', ')']
+            } else {
+                ['[', ']']
             };
             out.push(open);
             let mut n_items = 0;
@@ -82,9 +83,10 @@ fn write(value: &Value, level: Level, out: &mut String) -> Result<(), Error> {
 
 /// A float as Python prints it, which says `nan` and not `NaN`.
 pub(super) fn float(number: f64) -> String {
-    match number.is_nan() {
-        true => "nan".to_owned(),
-        false => python_float_repr(number),
+    if number.is_nan() {
+        "nan".to_owned()
+    } else {
+        python_float_repr(number)
     }
 }
 
