@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::suites;
-use crate::support::place::Place;
+use crate::support::place::TestDevice;
 use crate::support::server::{Reply, Server};
 use crate::support::{fixture, model};
 use crate::workplace::Workplace;
@@ -39,7 +39,7 @@ suites = ["goat"]
 max_samples = 2
 max_new_tokens = 8
 "#,
-        device = Place::chosen(),
+        device = TestDevice::chosen(),
         model = fixture("tiny_chat_model").display(),
         retriever = model("all-minilm-l6-v2").display(),
     )

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use tooltune_checkpoints::atomic::FolderLock;
 
-use crate::support::place::Place;
+use crate::support::place::TestDevice;
 use crate::support::server::{Reply, Server};
 use crate::support::{fixture, model};
 use crate::workplace::{Answer, Workplace, tooltune};
@@ -48,7 +48,7 @@ metric_for_best_model = "loss"
 save_steps = 2
 save_total_limit = 9
 "#,
-        device = Place::chosen(),
+        device = TestDevice::chosen(),
     );
     workplace.write("config.toml", config);
     workplace

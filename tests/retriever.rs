@@ -4,7 +4,7 @@ use serde_json::Value;
 use tooltune::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder};
 use tooltune_suites::slot::SentenceEncoder;
 
-use crate::support::place::Place;
+use crate::support::place::TestDevice;
 use crate::support::{fixture, test_device};
 use crate::workplace::Workplace;
 
@@ -32,7 +32,7 @@ save_total_limit = 10
 [log]
 report_to = ["jsonl"]
 "#,
-        device = Place::chosen(),
+        device = TestDevice::chosen(),
         encoder = fixture("retriever/model").display(),
     )
 }
@@ -80,7 +80,7 @@ save_total_limit = 10
 [log]
 report_to = ["jsonl"]
 "#,
-        device = Place::chosen(),
+        device = TestDevice::chosen(),
         model = fixture("tiny_chat_model").display(),
         encoder = fixture("retriever/model").display(),
     )

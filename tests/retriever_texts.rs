@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::fixture;
-use crate::support::place::Place;
+use crate::support::place::TestDevice;
 use crate::workplace::{Answer, Workplace, tooltune};
 
 fn config(extra: &str) -> String {
@@ -26,7 +26,7 @@ save_total_limit = 10
 [log]
 report_to = ["jsonl"]
 "#,
-        device = Place::chosen(),
+        device = TestDevice::chosen(),
         encoder = fixture("retriever/model").display(),
     )
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_rows::batches::SeededRandom;
 
-use crate::support::place::Place;
+use crate::support::place::TestDevice;
 use crate::support::{fixture, model};
 use crate::workplace::{Answer, Workplace, tooltune};
 
@@ -52,7 +52,7 @@ encoder = "{encoder}"
 save_steps = 6
 save_total_limit = 3
 "#,
-        device = Place::chosen(),
+        device = TestDevice::chosen(),
         model = fixture("tiny_chat_model").display(),
         encoder = model("all-minilm-l6-v2").display(),
     );

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, FILES, assert_refused};
-use crate::support::place::Place;
+use crate::support::place::TestDevice;
 use crate::workplace::{Answer, Workplace, tooltune};
 
 /// Of the model as it is.
@@ -54,7 +54,7 @@ max_steps = 1
 [eval]
 eval_steps = 1
 "#,
-        Place::chosen()
+        TestDevice::chosen()
     );
     workplace.write("run.toml", config);
     workplace

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::place::Place;
+use crate::support::place::TestDevice;
 use crate::support::server::{Reply, Server};
 use crate::support::{fixture, model};
 use crate::workplace::{Answer, Workplace, tooltune};
@@ -32,7 +32,7 @@ output_dir = "run"
 [eval]
 max_new_tokens = 64
 "#,
-        device = Place::chosen(),
+        device = TestDevice::chosen(),
         model = model("smollm2-135m-instruct.gguf").display(),
         retriever = model("all-minilm-l6-v2").display(),
     )

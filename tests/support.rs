@@ -11,7 +11,7 @@ pub(crate) mod server;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use place::Place;
+use place::TestDevice;
 use safetensors::SafeTensors;
 use tooltune::config;
 use tooltune::device;
@@ -25,9 +25,9 @@ use tooltune_rows::batches::{Example, MicroBatch, Padding, collate};
 
 /// The device that the tests run on.
 pub(crate) fn test_device() -> Device {
-    let name = match Place::chosen() {
-        Place::Cpu => config::Device::Cpu,
-        Place::Cuda(index) => config::Device::Cuda(index),
+    let name = match TestDevice::chosen() {
+        TestDevice::Cpu => config::Device::Cpu,
+        TestDevice::Cuda(index) => config::Device::Cuda(index),
     };
     device::open(name).unwrap_or_else(|error| panic!("{error}"))
 }

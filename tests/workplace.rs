@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::place::Place;
+use crate::support::place::TestDevice;
 use crate::support::{fixture, model, program};
 
 /// The program as users start it.
@@ -134,7 +134,7 @@ encoder = "{encoder}"
 [checkpoint]
 save_steps = 2
 "#,
-        device = Place::chosen(),
+        device = TestDevice::chosen(),
         model = fixture("tiny_chat_model").display(),
         encoder = model("all-minilm-l6-v2").display(),
     )

@@ -15,6 +15,7 @@
 
 pub mod adamw;
 pub mod attention;
+pub mod backward_with_gradient;
 pub mod cpu;
 #[cfg(feature = "cube")]
 pub mod cube;
@@ -31,7 +32,6 @@ mod maybe;
 pub mod rms_norm;
 pub mod rope;
 mod route;
-pub mod seed;
 pub mod swiglu;
 
 pub use adamw::{AdamW, AdamWState};

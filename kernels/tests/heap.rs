@@ -2,7 +2,7 @@
 //! is the whole process's.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
-use tooltune_kernels::cpu::heap::give_large_blocks_back;
+use tooltune_kernels::cpu::malloc_tuning::give_large_blocks_back;
 
 const MIB: usize = 1 << 20;
 

@@ -41,7 +41,7 @@ fn modules_on_a_gpu() -> BTreeSet<String> {
 fn every_integration_test_that_computes_runs_on_a_gpu() {
     // The device itself, a run folder whose config names it, or a model that is loaded to it.
     let computes = regex(
-        r"\buse (?:crate|super)::(?:workplace|support)\b[^;]*\b(?:Place|Workplace|test_device|load_base(?:_in)?)\b",
+        r"\buse (?:crate|super)::(?:workplace|support)\b[^;]*\b(?:TestDevice|Workplace|test_device|load_base(?:_in)?)\b",
     );
     let places = ["support", "workplace"];
     let expected: BTreeSet<String> = modules()

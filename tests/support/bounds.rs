@@ -9,7 +9,7 @@
 
 use burn::tensor::DType;
 
-use super::place::Place;
+use super::place::TestDevice;
 
 /// What is compared with what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,11 +133,11 @@ impl Quantity {
     /// The bound for results in `dtype` on the device that the tests run on.
     pub(crate) fn bound_in(self, dtype: DType) -> f64 {
         let [f32_on_cpu, f32_on_cuda, bf16_on_cpu, bf16_on_cuda] = self.row();
-        match (dtype, Place::chosen()) {
-            (DType::F32, Place::Cpu) => f32_on_cpu,
-            (DType::F32, Place::Cuda(_)) => f32_on_cuda,
-            (DType::BF16, Place::Cpu) => bf16_on_cpu,
-            (DType::BF16, Place::Cuda(_)) => bf16_on_cuda,
+        match (dtype, TestDevice::chosen()) {
+            (DType::F32, TestDevice::Cpu) => f32_on_cpu,
+            (DType::F32, TestDevice::Cuda(_)) => f32_on_cuda,
+            (DType::BF16, TestDevice::Cpu) => bf16_on_cpu,
+            (DType::BF16, TestDevice::Cuda(_)) => bf16_on_cuda,
             // Always on the CPU. A step of 1e-5 leaves some 1e-10 of curvature and 1e-11 of
             // rounding.
             (DType::F64, _) if self == Self::Slope => 1e-6,

@@ -11,19 +11,19 @@ const VARIABLE: &str = "TOOLTUNE_TEST_DEVICE";
 
 /// A device by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TestDevice {
     Cpu,
     Cuda(usize),
 }
 
-impl Place {
+impl TestDevice {
     /// The one that the variable names.
     pub(crate) fn chosen() -> Self {
-        static CHOSEN: LazyLock<Place> = LazyLock::new(|| match std::env::var_os(VARIABLE) {
-            None => Place::Cpu,
+        static CHOSEN: LazyLock<TestDevice> = LazyLock::new(|| match std::env::var_os(VARIABLE) {
+            None => TestDevice::Cpu,
             Some(word) => {
                 let word = word.to_string_lossy();
-                Place::parse(&word).unwrap_or_else(|| {
+                TestDevice::parse(&word).unwrap_or_else(|| {
                     panic!("{VARIABLE}={word}: expected cpu, cuda or cuda:INDEX")
                 })
             }
@@ -40,7 +40,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TestDevice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => formatter.write_str("cpu"),
@@ -51,12 +51,12 @@ impl fmt::Display for Place {
 
 #[test]
 fn a_word_that_is_no_device_is_not_taken_for_one() {
-    for (word, place) in [("cpu", Place::Cpu), ("cuda:3", Place::Cuda(3))] {
-        assert_eq!(Place::parse(word), Some(place));
+    for (word, place) in [("cpu", TestDevice::Cpu), ("cuda:3", TestDevice::Cuda(3))] {
+        assert_eq!(TestDevice::parse(word), Some(place));
         assert_eq!(place.to_string(), word);
     }
-    assert_eq!(Place::parse("cuda"), Some(Place::Cuda(0)));
+    assert_eq!(TestDevice::parse("cuda"), Some(TestDevice::Cuda(0)));
     for word in ["", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:x"] {
-        assert_eq!(Place::parse(word), None, "{word}");
+        assert_eq!(TestDevice::parse(word), None, "{word}");
     }
 }

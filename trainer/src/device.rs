@@ -5,7 +5,7 @@
 //! that a GPU takes is looked at first, by [`cuda_needs`], which `tooltune doctor` shows too.
 
 use burn::tensor::Device;
-use tooltune_kernels::cpu::heap;
+use tooltune_kernels::cpu::malloc_tuning;
 #[cfg(feature = "cuda")]
 use tooltune_kernels::gpu;
 use tooltune_kernels::is_cpu;
@@ -199,7 +199,7 @@ pub fn start_threads(threads: Option<usize>) -> Result<(), Error> {
         )?;
     }
     // There are no other threads yet.
-    heap::give_large_blocks_back();
+    malloc_tuning::give_large_blocks_back();
     let builder = rayon::ThreadPoolBuilder::new().use_current_thread();
     let builder = match threads {
         Some(threads) => builder.num_threads(threads),

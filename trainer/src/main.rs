@@ -8,7 +8,7 @@ use tooltune::cli::Cli;
 use tooltune::config::Colors;
 use tooltune::eval::suites::code::SANDBOX_STAGE;
 use tooltune::{Error, commands, process};
-use tooltune_kernels::cpu::heap::{self, TellingHeap};
+use tooltune_kernels::cpu::malloc_tuning::{self, TellingHeap};
 use tracing_subscriber::EnvFilter;
 
 /// Bytes of the stack that commands run on, whatever `ulimit -s` says: four times what most systems
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     if arguments.next().is_some_and(|first| first == SANDBOX_STAGE) {
         return tooltune_sandbox::enter(arguments);
     }
-    heap::end_with(NO_MEMORY);
+    malloc_tuning::end_with(NO_MEMORY);
     let command = std::thread::Builder::new()
         .name("command".to_owned())
         .stack_size(STACK_BYTES)
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         // The panic has said what it had to say.
         Ok(Err(_)) => ExitCode::from(101),
         Err(error) => {
-            say(&format!("no thread for the command: {error}"));
+            print_failure(&format!("no thread for the command: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -63,7 +63,7 @@ fn run() -> ExitCode {
 
 /// The last word of a command that failed. Where it cannot be written, on a full disk for one, the
 /// status says it.
-fn say(message: &str) {
+fn print_failure(message: &str) {
     let _ = match process::limits_behind(message) {
         Some(limits) => writeln!(std::io::stderr(), "tooltune: {message}; {limits}"),
         None => writeln!(std::io::stderr(), "tooltune: {message}"),
@@ -81,6 +81,6 @@ fn report(error: &Error) {
         Error::Config(error) => {
             let _ = write!(stderr, "{}", error.render(colors));
         }
-        other => say(&other.to_string()),
+        other => print_failure(&other.to_string()),
     }
 }

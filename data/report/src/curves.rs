@@ -111,13 +111,13 @@ fn is_smoothed(name: &str) -> bool {
 }
 
 /// Where a curve is shown, and how it is called there.
-struct Place {
+struct CurveHeading {
     group: String,
     title: String,
     unit: &'static str,
 }
 
-fn place_of(name: &str) -> Place {
+fn place_of(name: &str) -> CurveHeading {
     let mut known = KNOWN.iter().chain(&RATES);
     let known = known.find(|(known, ..)| *known == name);
     let suite = name
@@ -135,7 +135,7 @@ fn place_of(name: &str) -> Place {
         Some((_, title, unit)) => ((*title).to_owned(), *unit),
         None => (metric_name(rest), ""),
     };
-    Place { group, title, unit }
+    CurveHeading { group, title, unit }
 }
 
 #[cfg(test)]

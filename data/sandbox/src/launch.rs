@@ -18,7 +18,7 @@ use super::finished::{Ended, Finished};
 use super::isolation::{Isolation, MissingPart, Parts, Requirement};
 use super::launcher::Launcher;
 use super::limits::Limits;
-use super::order::{self, End, Order, Program, StageFailure};
+use super::protocol::{self, End, Order, Program, StageFailure};
 use super::stage::GUARD;
 use super::watch::{Stop, Watched, wait_for_guard, watch};
 
@@ -167,19 +167,19 @@ fn control_folder(order: &Order, request: &[u8]) -> Result<TempDir, SandboxError
         .tempdir()
         .map_err(failed(&std::env::temp_dir()))?;
     let path = folder.path();
-    for name in [order::ROOT, order::WORK] {
+    for name in [protocol::ROOT, protocol::WORK] {
         let made = path.join(name);
         fs::create_dir(&made).map_err(failed(&made))?;
     }
     for (name, bytes) in [
-        (order::REQUEST, request),
-        (order::RESULT, &[]),
-        (order::FAILURE, &[]),
+        (protocol::REQUEST, request),
+        (protocol::RESULT, &[]),
+        (protocol::FAILURE, &[]),
     ] {
         let made = path.join(name);
         fs::write(&made, bytes).map_err(failed(&made))?;
     }
-    order::write(&path.join(order::ORDER), order)?;
+    protocol::write(&path.join(protocol::ORDER), order)?;
     Ok(folder)
 }
 
@@ -215,12 +215,12 @@ fn finish(
     wall: Duration,
     limits: &Limits,
 ) -> Result<Finished, SandboxError> {
-    let failure = folder.join(order::FAILURE);
+    let failure = folder.join(protocol::FAILURE);
     if fs::metadata(&failure).is_ok_and(|file| file.len() > 0) {
-        let StageFailure { part, reason } = order::read(&failure)?;
+        let StageFailure { part, reason } = protocol::read(&failure)?;
         return Err(SandboxError::Stage { part, reason });
     }
-    let end: Option<End> = match order::read(&folder.join(order::END)) {
+    let end: Option<End> = match protocol::read(&folder.join(protocol::END)) {
         Ok(end) => Some(end),
         // A guard that was killed with its group says nothing.
         Err(_) if watched.stop.is_some() => None,
@@ -231,7 +231,7 @@ fn finish(
             });
         }
     };
-    let path = folder.join(order::RESULT);
+    let path = folder.join(protocol::RESULT);
     let mut result = Vec::new();
     regular_file::open(&path)
         .and_then(|file| {

@@ -27,8 +27,6 @@
     expect(dead_code, reason = "nothing is ever run there")
 )]
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
 mod error;
 mod finished;
 mod isolation;
@@ -36,15 +34,15 @@ mod isolation;
 mod launch;
 mod launcher;
 mod limits;
-mod order;
+mod protocol;
 mod python;
 #[cfg(target_os = "linux")]
 mod stage;
+#[cfg(not(target_os = "linux"))]
+mod unsupported;
 #[cfg(target_os = "linux")]
 mod watch;
 
-#[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Sandbox, enter};
 pub use error::SandboxError;
 pub use isolation::{Isolation, MissingPart, Part, Requirement};
 #[cfg(target_os = "linux")]
@@ -54,3 +52,5 @@ pub use limits::Limits;
 pub use python::{Failure, Outcome, PythonRunner, Returned};
 #[cfg(target_os = "linux")]
 pub use stage::enter;
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::{Sandbox, enter};

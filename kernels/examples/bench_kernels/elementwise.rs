@@ -6,9 +6,9 @@ use std::hint::black_box;
 
 use burn::tensor::{Device, Tensor};
 use tooltune_kernels::adamw::{AdamW, AdamWState};
+use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
-use tooltune_kernels::seed::seed;
 use tooltune_kernels::swiglu::swiglu;
 
 use crate::inputs::{Precision, leaf, random, shape};
@@ -33,7 +33,7 @@ fn forward<const D: usize>([x, _]: [&Tensor<D>; 2], work: &dyn Fn(Tensor<D>) -> 
 
 fn both<const D: usize>([x, dy]: [&Tensor<D>; 2], work: &dyn Fn(Tensor<D>) -> Tensor<D>) {
     let x = leaf(x);
-    let found = seed(work(x.clone()), dy.clone()).backward();
+    let found = backward_with_gradient(work(x.clone()), dy.clone());
     black_box(x.grad(&found));
 }
 

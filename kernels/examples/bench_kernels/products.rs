@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
+use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::cpu::matrix::Matrix;
 use tooltune_kernels::cpu::product::product;
-use tooltune_kernels::lora_linear::{Beside, lora_linear};
-use tooltune_kernels::seed::seed;
+use tooltune_kernels::lora_linear::{LinearExtras, lora_linear};
 use tooltune_kernels::{AdapterLayout, AdapterPart, FrozenWeight, StackedAdapter, StackedLinear};
 
 use crate::inputs::{Precision, cold_copies, floats, leaf, random, shape};
@@ -45,7 +45,7 @@ fn linear(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let x = random([n, inputs]).cast(precision.dtype());
     let linear = frozen(precision, inputs, outputs);
     Ok(Run::new(move || {
-        black_box(lora_linear(x.clone(), &linear, Beside::default()));
+        black_box(lora_linear(x.clone(), &linear, LinearExtras::default()));
     }))
 }
 
@@ -60,7 +60,11 @@ fn linear_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let mut next = 0;
     Ok(Run::new(move || {
         next = (next + 1) % weights.len();
-        black_box(lora_linear(x.clone(), &weights[next], Beside::default()));
+        black_box(lora_linear(
+            x.clone(),
+            &weights[next],
+            LinearExtras::default(),
+        ));
     }))
 }
 
@@ -81,14 +85,15 @@ fn linear_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let before = move |calls: usize| {
         let graph = || {
             let x = leaf(&x);
-            let y = lora_linear(x.clone(), &linear, Beside::default());
-            (x, seed(y, dy.clone()))
+            let y = lora_linear(x.clone(), &linear, LinearExtras::default());
+            (x, y, dy.clone())
         };
         made.borrow_mut().extend((0..calls).map(|_| graph()));
     };
     let call = move || {
-        let (x, y): (Tensor<2>, Tensor<1>) = graphs.borrow_mut().pop().expect("one for each call");
-        black_box(x.grad(&y.backward()));
+        let (x, y, dy): (Tensor<2>, Tensor<2>, Tensor<2>) =
+            graphs.borrow_mut().pop().expect("one for each call");
+        black_box(x.grad(&backward_with_gradient(y, dy)));
     };
     Ok(Run {
         before: Some(Box::new(before)),
@@ -141,8 +146,8 @@ fn adapted_both(precision: Precision, numbers: &[usize]) -> Result<Run, String> 
     Ok(Run::new(move || {
         let (x, factors) = (leaf(&x), leaf(&factors));
         linear.adapter = Some(StackedAdapter::new(factors.clone(), layout.clone()));
-        let y = lora_linear(x.clone(), &linear, Beside::default());
-        let found = seed(y, dy.clone()).backward();
+        let y = lora_linear(x.clone(), &linear, LinearExtras::default());
+        let found = backward_with_gradient(y, dy.clone());
         black_box((x.grad(&found), factors.grad(&found)));
     }))
 }

@@ -4,8 +4,8 @@ use std::hint::black_box;
 
 use burn::tensor::{Device, Tensor};
 use tooltune_kernels::attention::{Causality, Columns, Documents, attention, decode, empty_cache};
+use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
-use tooltune_kernels::seed::seed;
 use tooltune_kernels::{FrozenWeight, Supervision};
 
 use crate::inputs::{Precision, cold_copies, floats, leaf, random, shape};
@@ -47,7 +47,7 @@ fn attended_both(precision: Precision, numbers: &[usize]) -> Result<Run, String>
     Ok(Run::new(move || {
         let qkv = leaf(&qkv);
         let y = attention(qkv.clone(), h, &documents, Causality::Causal);
-        let found = seed(y, dy.clone()).backward();
+        let found = backward_with_gradient(y, dy.clone());
         black_box(qkv.grad(&found));
     }))
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use burn::tensor::Device;
-use tooltune_kernels::cpu::awake::wide_awake;
+use tooltune_kernels::cpu::spin_scope::wide_awake;
 
 use crate::Run;
 

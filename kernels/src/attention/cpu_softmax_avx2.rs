@@ -7,9 +7,9 @@ use std::arch::x86_64::{
 use std::f32::consts::LOG2_E;
 
 use super::cpu_softmax::{KEYS, RowSums, Running, finite};
+use crate::cpu::exp_avx2::power_of_two;
 use crate::cpu::lanes_avx2::{LANES, load, maximum, store, sum};
 use crate::cpu::number::Number;
-use crate::cpu::powers_avx2::power_of_two;
 
 /// The contract is [`super::cpu_softmax::exponentiate`]'s.
 ///

@@ -11,10 +11,10 @@ use std::f32::consts::LOG2_E;
 use burn::tensor::bf16;
 
 use super::cpu_softmax::{KEYS, RowSums, Running, finite};
+use crate::cpu::exp_avx512::{power_of_two, powers_of_two};
 use crate::cpu::isa::for_avx512;
 use crate::cpu::lanes_avx512::{IN_TURN, store_one};
 use crate::cpu::number::Number;
-use crate::cpu::powers_avx512::{power_of_two, powers_of_two};
 
 /// Rows whose maxima are found before the first exponential, one for each lane.
 const ROWS: usize = 16;

@@ -10,8 +10,8 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
 
-use super::cpu::Read;
-use super::{Reading, cpu, gelu};
+use super::cpu::TransformedInput;
+use super::{InputTransform, cpu, gelu};
 use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
 use crate::cpu::packed::convert::narrowed;
 use crate::cpu::packed::operand::Operand;
@@ -23,7 +23,7 @@ use crate::maybe::Maybe;
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
     pub(super) packed: Packed,
-    pub(super) reading: Reading,
+    pub(super) transform: InputTransform,
 }
 
 /// What backends implement themselves.
@@ -61,10 +61,10 @@ fn numbers_of<T: Operand>(x: &FlexTensor) -> Cow<'_, [T]> {
     }
 }
 
-fn read<T: Operand>(x: &FlexTensor, reading: Reading) -> Read<'_, T> {
-    match reading {
-        Reading::Plain => Read::Plain(numbers_of(x)),
-        Reading::Gelu => Read::Gelu(numbers(x), dims::<2>(x)[1]),
+fn read<T: Operand>(x: &FlexTensor, transform: InputTransform) -> TransformedInput<'_, T> {
+    match transform {
+        InputTransform::Plain => TransformedInput::Plain(numbers_of(x)),
+        InputTransform::Gelu => TransformedInput::Gelu(numbers(x), dims::<2>(x)[1]),
     }
 }
 
@@ -73,9 +73,9 @@ fn forward<T: Operand>(
     bias: &FlexTensor,
     residual: Option<&FlexTensor>,
     matrix: &PackedMatrix<T>,
-    reading: Reading,
+    transform: InputTransform,
 ) -> FlexTensor {
-    let (x_read, weight) = (read(x, reading), matrix.forward());
+    let (x_read, weight) = (read(x, transform), matrix.forward());
     let shape = [dims::<2>(x)[0], weight.columns()];
     let bias = floats(bias);
     match residual {
@@ -94,7 +94,7 @@ fn backward<T: Operand>(
     x: &FlexTensor,
     dy: &FlexTensor,
     matrix: &PackedMatrix<T>,
-    reading: Reading,
+    transform: InputTransform,
     wanted: [bool; 3],
 ) -> InputGradients<Flex> {
     let [wants_x, wants_weight, wants_bias] = wanted;
@@ -109,13 +109,13 @@ fn backward<T: Operand>(
     });
     let narrow = numbers_of::<T>(dy);
     let d_weight = wants_weight.then(|| {
-        let x = read(x, reading);
+        let x = read(x, transform);
         let sums = cpu::weight_gradient(&narrow, &x, [out_features, in_features]);
         tensor(sums, [out_features, in_features])
     });
     let dx = wants_x.then(|| {
         let weight = matrix.backward();
-        if reading == Reading::Gelu {
+        if transform == InputTransform::Gelu {
             let mut gradient: Buffer<T> = cpu::input_gradient(&narrow, &weight);
             gelu::to_input_gradient(numbers(x), &mut gradient, in_features);
             return tensor(gradient, shape);
@@ -139,7 +139,7 @@ impl DenseOps for Flex {
         let [x, bias] = [x, bias].map(contiguous);
         let residual = residual.into_option().map(contiguous);
         let residual = residual.as_ref();
-        with_matrix!(&spec.packed, matrix => forward(&x, &bias, residual, matrix, spec.reading))
+        with_matrix!(&spec.packed, matrix => forward(&x, &bias, residual, matrix, spec.transform))
     }
 }
 
@@ -151,7 +151,7 @@ impl DenseGradients for Flex {
         wanted: [bool; 3],
     ) -> InputGradients<Self> {
         let [x, dy] = [x, dy].map(contiguous);
-        with_matrix!(&spec.packed, matrix => backward(&x, &dy, matrix, spec.reading, wanted))
+        with_matrix!(&spec.packed, matrix => backward(&x, &dy, matrix, spec.transform, wanted))
     }
 }
 

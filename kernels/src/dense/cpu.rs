@@ -29,14 +29,14 @@ const BIAS_TOKENS: usize = 256;
 
 /// The input of a map as it is read: numbers that a product needs are made when it needs them.
 #[derive(Debug)]
-pub(super) enum Read<'a, T: Operand> {
+pub(super) enum TransformedInput<'a, T: Operand> {
     /// As it is.
     Plain(Cow<'a, [T]>),
     /// Through GELU, from rows of so many numbers.
     Gelu(&'a [T], usize),
 }
 
-impl<T: Operand> Read<'_, T> {
+impl<T: Operand> TransformedInput<'_, T> {
     /// Numbers `run`, made by all threads.
     fn part(&self, run: Range<usize>) -> Part<'_, T> {
         match self {
@@ -46,7 +46,7 @@ impl<T: Operand> Read<'_, T> {
     }
 }
 
-impl<T: Operand> RowSource<T> for Read<'_, T> {
+impl<T: Operand> RowSource<T> for TransformedInput<'_, T> {
     fn len(&self, width: usize) -> usize {
         let n = match self {
             Self::Plain(x) => x.len(),
@@ -85,7 +85,7 @@ impl<T: Operand> Deref for Part<'_, T> {
 
 /// `read(x) Wᵀ + b` plus the residual `[n, out]`, with panels of the weight whose depth is `in`.
 pub(super) fn output<T: Operand, O: Operand>(
-    x: &Read<'_, T>,
+    x: &TransformedInput<'_, T>,
     weight: &Panels<T>,
     bias: &[f32],
     residual: Option<&[f32]>,
@@ -101,7 +101,7 @@ pub(super) fn input_gradient<T: Operand, O: Operand>(dy: &[T], weight: &Panels<T
 /// `dyᵀ read(x)`, `[out, in]`, of rows `[n, out]` and `[n, in]`.
 pub(super) fn weight_gradient<T: Operand>(
     dy: &[T],
-    x: &Read<'_, T>,
+    x: &TransformedInput<'_, T>,
     [out_features, in_features]: [usize; 2],
 ) -> Buffer<f32> {
     let n = dy.len().checked_div(out_features).unwrap_or(0);

@@ -31,7 +31,7 @@ pub struct Dense {
 
 /// What a map reads of its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reading {
+pub enum InputTransform {
     /// The input as it is.
     Plain,
     /// `x Φ(x)` with the normal distribution function Φ, exactly.
@@ -96,7 +96,7 @@ pub fn dense(
     x: Tensor<2>,
     map: &Dense,
     residual: Option<Tensor<2>>,
-    reading: Reading,
+    transform: InputTransform,
 ) -> Tensor<2> {
     let [out_features, in_features] = map.weight.dims();
     let [n, columns] = x.dims();
@@ -107,7 +107,7 @@ pub fn dense(
     }
     let compute = map.dtype.dtype();
     assert!(
-        x.dtype() == compute || (reading == Reading::Plain && x.dtype() == DType::F32),
+        x.dtype() == compute || (transform == InputTransform::Plain && x.dtype() == DType::F32),
         "a map in {compute:?} cannot read {:?}",
         x.dtype()
     );
@@ -116,7 +116,7 @@ pub fn dense(
         Some(packed) if served => {
             let spec = Spec {
                 packed: packed.clone(),
-                reading,
+                transform,
             };
             Tensor::from_dispatch(Dispatch::trained_linear(
                 x.into_dispatch(),
@@ -126,6 +126,6 @@ pub fn dense(
                 spec,
             ))
         }
-        _ => reference::dense(x, &map.weight, &map.bias, residual, reading, compute),
+        _ => reference::dense(x, &map.weight, &map.bias, residual, transform, compute),
     }
 }

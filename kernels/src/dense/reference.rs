@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor, activation};
 
-use super::Reading;
+use super::InputTransform;
 use crate::route::arithmetic;
 
 /// The contract is [`super::dense`]'s, with the weight, the bias and the type of the output given.
@@ -11,14 +11,14 @@ pub fn dense(
     weight: &Tensor<2>,
     bias: &Tensor<1>,
     residual: Option<Tensor<2>>,
-    reading: Reading,
+    transform: InputTransform,
     output: DType,
 ) -> Tensor<2> {
     let dtype = arithmetic(x.dtype());
     let x = x.cast(dtype);
-    let read = match reading {
-        Reading::Plain => x,
-        Reading::Gelu => activation::gelu(x),
+    let read = match transform {
+        InputTransform::Plain => x,
+        InputTransform::Gelu => activation::gelu(x),
     };
     // Products read numbers of the map's type, whatever they are summed in.
     let [read, weight] = [read, weight.clone()].map(|x| x.cast(output).cast(dtype));

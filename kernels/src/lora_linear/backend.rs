@@ -35,9 +35,9 @@ pub(crate) struct Frozen<B: Backend> {
     pub(crate) norm: Maybe<B>,
 }
 
-/// What the maps read of their input, as [`super::Reading`] says.
+/// What the maps read of their input, as [`super::InputTransform`] says.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Read {
+pub(crate) enum TransformSpec {
     Plain,
     Normed { eps: f32, output: DType },
     Gated,
@@ -52,7 +52,7 @@ pub(crate) struct Spec {
     pub(crate) adapter: Option<AdapterPlan>,
     /// Of each map; empty for none.
     pub(crate) dropout: Vec<Option<Dropout>>,
-    pub(crate) reading: Read,
+    pub(crate) transform: TransformSpec,
 }
 
 impl Spec {
@@ -106,14 +106,14 @@ pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
     fn read(
         x: FloatTensor<Self>,
         norm: Option<FloatTensor<Self>>,
-        reading: Read,
+        transform: TransformSpec,
     ) -> FloatTensor<Self> {
-        match (reading, norm) {
-            (Read::Normed { eps, output }, Some(norm)) => {
+        match (transform, norm) {
+            (TransformSpec::Normed { eps, output }, Some(norm)) => {
                 Self::frozen_rms_norm(x, norm, eps, output)
             }
-            (Read::Gated, _) => Self::gated_silu(x),
-            (Read::Plain | Read::Normed { .. }, _) => x,
+            (TransformSpec::Gated, _) => Self::gated_silu(x),
+            (TransformSpec::Plain | TransformSpec::Normed { .. }, _) => x,
         }
     }
 
@@ -121,13 +121,15 @@ pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
     fn read_gradient(
         x: FloatTensor<Self>,
         norm: Option<FloatTensor<Self>>,
-        reading: Read,
+        transform: TransformSpec,
         d_read: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        match (reading, norm) {
-            (Read::Normed { eps, .. }, Some(norm)) => Self::rms_norm_gradient(x, norm, eps, d_read),
-            (Read::Gated, _) => Self::gated_silu_gradient(x, d_read),
-            (Read::Plain | Read::Normed { .. }, _) => d_read,
+        match (transform, norm) {
+            (TransformSpec::Normed { eps, .. }, Some(norm)) => {
+                Self::rms_norm_gradient(x, norm, eps, d_read)
+            }
+            (TransformSpec::Gated, _) => Self::gated_silu_gradient(x, d_read),
+            (TransformSpec::Plain | TransformSpec::Normed { .. }, _) => d_read,
         }
     }
 
@@ -148,7 +150,7 @@ pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
         frozen: Frozen<Self>,
         spec: Spec,
     ) -> FloatTensor<Self> {
-        let x = Self::read(x, frozen.norm.clone().into_option(), spec.reading);
+        let x = Self::read(x, frozen.norm.clone().into_option(), spec.transform);
         let (factors, residual) = (factors.into_option(), residual.into_option());
         Self::linear_forward(x, factors, residual, frozen, spec).0
     }
@@ -195,13 +197,13 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
         if x.is_none() && factors.is_none() {
             return;
         }
-        let reading = saved.spec.reading;
+        let transform = saved.spec.transform;
         let norm = saved.frozen.norm.clone().into_option();
         let given = saved.x.clone();
-        saved.x = B::read(saved.x, norm.clone(), reading);
+        saved.x = B::read(saved.x, norm.clone(), transform);
         let (d_read, d_factors) = B::linear_backward(saved, dy, wants);
         if let (Some(x), Some(d_read)) = (x, d_read) {
-            let dx = B::read_gradient(given, norm, reading, d_read);
+            let dx = B::read_gradient(given, norm, transform, d_read);
             gradients.register::<B>(x.id, dx);
         }
         if let (Some(factors), Some(d_factors)) = (factors, d_factors) {
@@ -237,9 +239,9 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
             norm: inner(frozen.norm),
         };
         let norm = frozen.norm.clone().into_option();
-        let (given, reading) = (x.into_primitive(), spec.reading);
+        let (given, transform) = (x.into_primitive(), spec.transform);
         let (y, mut saved) = B::linear_forward(
-            B::read(given.clone(), norm, reading),
+            B::read(given.clone(), norm, transform),
             factors.map(|tensor| tensor.into_primitive()),
             residual.map(|tensor| tensor.into_primitive()),
             frozen,

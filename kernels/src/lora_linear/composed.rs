@@ -210,7 +210,7 @@ mod tests {
     use burn::backend::flex::FlexTensor;
 
     use super::super::adapter::{AdapterPart, StackedAdapter};
-    use super::super::backend::{LinearPasses, Read};
+    use super::super::backend::{LinearPasses, TransformSpec};
     use super::*;
     use crate::ComputeDtype;
     use crate::cpu::buffer::{contiguous, floats, tensor};
@@ -255,7 +255,7 @@ mod tests {
                 out_features: Arc::from(outputs),
                 panels: None,
                 adapter: Some(adapter.plan()),
-                reading: Read::Plain,
+                transform: TransformSpec::Plain,
                 dropout: if dropped {
                     vec![Some(dropout(1)), None, Some(dropout(2))]
                 } else {

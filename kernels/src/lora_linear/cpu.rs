@@ -13,7 +13,7 @@ use crate::cpu::packed::operand::Operand;
 use crate::cpu::packed::panels::Panels;
 use crate::cpu::packed::product::{Output, Panelled, Spread, Sum, Term, for_row_blocks};
 use crate::cpu::packed::rows::{Rows, evened};
-use crate::cpu::packed::tall::{Columns, Layout, transposed_product};
+use crate::cpu::packed::transposed_gemm::{Columns, Layout, transposed_product};
 use crate::cpu::packed::uninitialised;
 use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::{with_numbers, with_scratch};

@@ -20,7 +20,7 @@ use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
 pub use adapter::{AdapterLayout, AdapterPart, StackedAdapter};
-use backend::{Frozen, LinearOps, Read, Spec};
+use backend::{Frozen, LinearOps, Spec, TransformSpec};
 
 use crate::dropout::Dropout;
 use crate::frozen_weight::{FrozenWeight, Storage};
@@ -45,7 +45,7 @@ pub struct StackedLinear {
 /// The backward pass keeps the input as it was given and computes what was read again, which costs
 /// one pass over it: three tenths of what a block would keep otherwise.
 #[derive(Debug, Clone, Default)]
-pub enum Reading {
+pub enum InputTransform {
     /// The input itself.
     #[default]
     Plain,
@@ -63,9 +63,9 @@ pub enum Reading {
 
 /// What is read, what is added to the output of [`lora_linear`], and what its adapters do not see.
 #[derive(Debug, Clone, Default)]
-pub struct Beside {
+pub struct LinearExtras {
     /// What the maps read.
-    pub reading: Reading,
+    pub transform: InputTransform,
     /// The residual stream, `[n, Σ out]`, f32; the result then is f32, too.
     pub residual: Option<Tensor<2>>,
     /// Dropout of each map's adapter input; empty for none.
@@ -78,7 +78,7 @@ pub struct Beside {
 ///
 /// # Shapes
 ///
-/// - `x`: `[n, in]`; f32, or bf16 where the weight computes in bf16; see [`Reading`]
+/// - `x`: `[n, in]`; f32, or bf16 where the weight computes in bf16; see [`InputTransform`]
 /// - returns: `[n, Σ out]`, in the dtype of what is read, or f32 with a residual
 ///
 /// # Panics
@@ -88,19 +88,19 @@ pub struct Beside {
 /// # Source
 ///
 /// Hu et al. 2021, section 4.1; `peft/tuners/lora/layer.py`, `Linear.forward`, peft 0.21.
-pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tensor<2> {
-    assert_shapes(x.dims(), linear, &beside);
+pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -> Tensor<2> {
+    assert_shapes(x.dims(), linear, &extras);
     let weight = linear.weight.storage();
-    let read = match beside.reading {
-        Reading::Normed { .. } => linear.weight.compute_dtype().dtype(),
-        Reading::Plain | Reading::Gated => x.dtype(),
+    let read = match extras.transform {
+        InputTransform::Normed { .. } => linear.weight.compute_dtype().dtype(),
+        InputTransform::Plain | InputTransform::Gated => x.dtype(),
     };
     let fused_weight = match weight {
         Storage::Dense(dense) => is_served(&**dense) && read == dense.dtype(),
         Storage::Packed(packed) => read == packed.dtype(),
     };
     if !(fused_weight && is_served(&x)) {
-        return reference::lora_linear(x, linear, beside);
+        return reference::lora_linear(x, linear, extras);
     }
     let spec = Spec {
         out_features: linear.out_features.clone(),
@@ -109,14 +109,14 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
             Storage::Dense(_) => None,
         },
         adapter: linear.adapter.as_ref().map(StackedAdapter::plan),
-        dropout: beside.dropout,
-        reading: match &beside.reading {
-            Reading::Plain => Read::Plain,
-            Reading::Normed { eps, .. } => Read::Normed {
+        dropout: extras.dropout,
+        transform: match &extras.transform {
+            InputTransform::Plain => TransformSpec::Plain,
+            InputTransform::Normed { eps, .. } => TransformSpec::Normed {
                 eps: *eps as f32,
                 output: read,
             },
-            Reading::Gated => Read::Gated,
+            InputTransform::Gated => TransformSpec::Gated,
         },
     };
     let frozen = Frozen {
@@ -125,14 +125,14 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
             Storage::Packed(_) => Maybe::Absent,
         },
         bias: Maybe::of(linear.bias.clone().map(Tensor::into_dispatch)),
-        norm: match beside.reading {
-            Reading::Normed { weight, .. } => Maybe::Present(weight.into_dispatch()),
-            Reading::Plain | Reading::Gated => Maybe::Absent,
+        norm: match extras.transform {
+            InputTransform::Normed { weight, .. } => Maybe::Present(weight.into_dispatch()),
+            InputTransform::Plain | InputTransform::Gated => Maybe::Absent,
         },
     };
     let factors = linear.adapter.as_ref();
     let factors = Maybe::of(factors.map(|adapter| adapter.factors.clone().into_dispatch()));
-    let residual = Maybe::of(beside.residual.map(Tensor::into_dispatch));
+    let residual = Maybe::of(extras.residual.map(Tensor::into_dispatch));
     Tensor::from_dispatch(Dispatch::stacked_linear(
         x.into_dispatch(),
         factors,
@@ -143,23 +143,23 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
 }
 
 /// What the shapes of an input `[n, columns]`, of maps and of what is beside them must be.
-fn assert_shapes([n, columns]: [usize; 2], linear: &StackedLinear, beside: &Beside) {
+fn assert_shapes([n, columns]: [usize; 2], linear: &StackedLinear, extras: &LinearExtras) {
     let [outputs, inputs] = linear.weight.dims();
-    let needed = match beside.reading {
-        Reading::Gated => 2 * inputs,
-        Reading::Plain | Reading::Normed { .. } => inputs,
+    let needed = match extras.transform {
+        InputTransform::Gated => 2 * inputs,
+        InputTransform::Plain | InputTransform::Normed { .. } => inputs,
     };
     assert_eq!(columns, needed, "columns of x for a weight of {inputs}");
     let maps = &linear.out_features;
     let total: usize = maps.iter().sum();
     assert_eq!(total, outputs, "outputs of the maps and of the weight");
-    if let Reading::Normed { weight, .. } = &beside.reading {
+    if let InputTransform::Normed { weight, .. } = &extras.transform {
         assert_eq!(weight.dims(), [inputs], "weights of the norm");
     }
     if let Some(bias) = &linear.bias {
         assert_eq!(bias.dims(), [outputs], "a bias for each output");
     }
-    if let Some(residual) = &beside.residual {
+    if let Some(residual) = &extras.residual {
         assert_eq!(residual.dims(), [n, outputs], "the shape of the residual");
     }
     if let Some(adapter) = &linear.adapter {
@@ -167,7 +167,7 @@ fn assert_shapes([n, columns]: [usize; 2], linear: &StackedLinear, beside: &Besi
         let shape = [layout.outputs, layout.in_features];
         assert_eq!(shape, [outputs, inputs], "outputs and inputs of adapters");
     }
-    let dropouts = beside.dropout.len();
+    let dropouts = extras.dropout.len();
     assert!(
         dropouts == 0 || dropouts == maps.len(),
         "{dropouts} dropouts for {} maps",

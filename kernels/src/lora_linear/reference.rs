@@ -2,23 +2,23 @@
 
 use burn::tensor::{DType, Tensor};
 
-use super::{Beside, Reading, StackedLinear};
+use super::{InputTransform, LinearExtras, StackedLinear};
 use crate::rms_norm::reference::rms_norm;
 use crate::route::arithmetic;
 use crate::swiglu::reference::swiglu;
 
 /// The contract is [`super::lora_linear`]'s.
-pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tensor<2> {
-    let x = match &beside.reading {
-        Reading::Plain => x,
-        Reading::Normed { weight, eps } => {
+pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -> Tensor<2> {
+    let x = match &extras.transform {
+        InputTransform::Plain => x,
+        InputTransform::Normed { weight, eps } => {
             let output = match x.dtype() {
                 DType::F64 => DType::F64,
                 _ => linear.weight.compute_dtype().dtype(),
             };
             rms_norm(x, weight.as_ref(), *eps, output)
         }
-        Reading::Gated => swiglu(x),
+        InputTransform::Gated => swiglu(x),
     };
     let output = x.dtype();
     let device = x.device();
@@ -35,7 +35,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
         let mut part = y.clone().narrow(1, first, out_features);
         if let Some((a, b, mut scaling)) = factors_of(linear, map) {
             let mut input = x.clone();
-            if let Some(dropout) = beside.dropout.get(map).copied().flatten() {
+            if let Some(dropout) = extras.dropout.get(map).copied().flatten() {
                 scaling *= dropout.scale();
                 input = input.mul(dropout.mask(x.dims(), &device).cast(dtype));
             }
@@ -46,7 +46,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, beside: Beside) -> Tens
         first += out_features;
     }
     let y = Tensor::cat(maps, 1);
-    match beside.residual {
+    match extras.residual {
         Some(residual) => y.add(residual),
         None => y.cast(output),
     }

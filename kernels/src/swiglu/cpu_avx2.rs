@@ -3,9 +3,9 @@
 use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_mul_ps, _mm256_set1_ps, _mm256_sub_ps};
 use std::mem::MaybeUninit;
 
+use crate::cpu::exp_avx2::sigmoid;
 use crate::cpu::lanes_avx2::{LANES, load, store};
 use crate::cpu::number::Number;
-use crate::cpu::powers_avx2::sigmoid;
 
 /// Rows `gate`, `up` of `f` each to rows of `f`.
 ///

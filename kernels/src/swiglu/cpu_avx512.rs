@@ -8,10 +8,10 @@ use std::arch::x86_64::{
 };
 use std::mem::MaybeUninit;
 
+use crate::cpu::exp_avx512::sigmoids;
 use crate::cpu::isa::for_avx512;
 use crate::cpu::lanes_avx512::{TWO, load_split, store_split};
 use crate::cpu::number::Number;
-use crate::cpu::powers_avx512::sigmoids;
 use crate::cpu::tile_avx512::ask_to_read;
 
 /// Vectors side by side, two of [`TWO`] numbers each.

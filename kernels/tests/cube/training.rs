@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, DeviceKind, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, attention};
+use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::linear_cross_entropy::{linear_cross_entropy, linear_cross_entropy_loss};
 use tooltune_kernels::lora_linear::{
-    AdapterLayout, AdapterPart, Beside, Reading, StackedAdapter, StackedLinear, lora_linear,
+    AdapterLayout, AdapterPart, InputTransform, LinearExtras, StackedAdapter, StackedLinear,
+    lora_linear,
 };
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{RopeTable, rope};
-use tooltune_kernels::seed::seed;
 use tooltune_kernels::{
     AdamW, AdamWState, ComputeDtype, Dropout, FrozenWeight, Supervision, adamw,
 };
@@ -42,7 +43,7 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
             threshold: 20_000,
         })
     };
-    for (n, inputs, outputs, ranks, dropped, reading) in [
+    for (n, inputs, outputs, ranks, dropped, transform) in [
         (1, 1, vec![1], vec![1], false, "plain"),
         (5, 12, vec![8, 3, 5], vec![2, 0, 3], false, "plain"),
         (7, 33, vec![10, 6], vec![4, 1], true, "plain"),
@@ -50,7 +51,7 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
         (6, 16, vec![9], vec![2], false, "gated"),
     ] {
         let total: usize = outputs.iter().sum();
-        let width = if reading == "gated" {
+        let width = if transform == "gated" {
             2 * inputs
         } else {
             inputs
@@ -71,14 +72,14 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
                 out_features: outputs.clone().into(),
                 adapter: Some(StackedAdapter::new(factors.clone(), layout.clone())),
             };
-            let beside = Beside {
-                reading: match reading {
-                    "normed" => Reading::Normed {
+            let extras = LinearExtras {
+                transform: match transform {
+                    "normed" => InputTransform::Normed {
                         weight: Box::new(placed(&norm, &device)),
                         eps: 1e-5,
                     },
-                    "gated" => Reading::Gated,
-                    _ => Reading::Plain,
+                    "gated" => InputTransform::Gated,
+                    _ => InputTransform::Plain,
                 },
                 residual: Some(residual.clone()),
                 dropout: if dropped {
@@ -87,8 +88,8 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
                     Vec::new()
                 },
             };
-            let y = lora_linear(x.clone(), &linear, beside);
-            let found = seed(y.clone(), placed(&dy, &device)).backward();
+            let y = lora_linear(x.clone(), &linear, extras);
+            let found = backward_with_gradient(y.clone(), placed(&dy, &device));
             [
                 values(y.inner()),
                 values(x.grad(&found).unwrap()),
@@ -98,7 +99,7 @@ fn stacked_maps_and_their_gradients_agree_with_those_of_the_cpu() {
         });
         let names = ["y", "dx", "residual", "factors"];
         for (name, (ours, expected)) in names.iter().zip(ours.iter().zip(&expected)) {
-            let name = format!("{n} rows, {reading}, dropped {dropped}, {name}");
+            let name = format!("{n} rows, {transform}, dropped {dropped}, {name}");
             assert_near(&name, ours, expected);
         }
     }
@@ -234,7 +235,7 @@ impl Block {
         index: usize,
         x: Tensor<2>,
         factors: &Tensor<1>,
-        reading: Reading,
+        transform: InputTransform,
         residual: Option<Tensor<2>>,
     ) -> Tensor<2> {
         let (weight, out_features, layout) = &self.maps[index];
@@ -249,16 +250,16 @@ impl Block {
             out_features: out_features.clone(),
             adapter: Some(StackedAdapter::new(own, layout.clone())),
         };
-        let beside = Beside {
-            reading,
+        let extras = LinearExtras {
+            transform,
             residual,
             dropout: Vec::new(),
         };
-        lora_linear(x, &linear, beside)
+        lora_linear(x, &linear, extras)
     }
 
-    fn normed(&self) -> Reading {
-        Reading::Normed {
+    fn normed(&self) -> InputTransform {
+        InputTransform::Normed {
             weight: Box::new(self.norm.clone()),
             eps: 1e-5,
         }
@@ -272,10 +273,10 @@ impl Block {
         let qkv = rope(qkv, &self.table, H + G);
         let mixed = attention(qkv, H, documents, Causality::Causal).reshape([ids.len(), D]);
         let x = self
-            .map(1, mixed, factors, Reading::Plain, Some(x))
+            .map(1, mixed, factors, InputTransform::Plain, Some(x))
             .mul_scalar(1.1);
         let gate_up = self.map(2, x.clone(), factors, self.normed(), None);
-        self.map(3, gate_up, factors, Reading::Gated, Some(x))
+        self.map(3, gate_up, factors, InputTransform::Gated, Some(x))
             .add_scalar(-0.1)
     }
 
@@ -291,7 +292,7 @@ impl Block {
         let rows = hidden.select(0, supervision.row_indices(&self.device));
         let last = rms_norm(rows, &self.norm, 1e-5, DType::F32);
         let found = linear_cross_entropy(last.clone().inner(), &self.head, supervision, 0.1, 3);
-        let gradients = seed(last, found.d_hidden).backward();
+        let gradients = backward_with_gradient(last, found.d_hidden);
         let gradient = trained.grad(&gradients).unwrap();
         let norm = adamw::global_norm(&gradient);
         let gradient = gradient.mul_scalar(adamw::clip_factor(norm, 0.5));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use tooltune_kernels::attention::{self, Causality, Documents};
-use tooltune_kernels::dense::{self, Reading};
-use tooltune_kernels::lora_linear::{self, Beside};
+use tooltune_kernels::dense::{self, InputTransform};
+use tooltune_kernels::lora_linear::{self, LinearExtras};
 use tooltune_kernels::{
     AdapterLayout, AdapterPart, ComputeDtype, Dropout, FrozenWeight, RopeTable, StackedAdapter,
     StackedLinear, Supervision, layer_norm, linear_cross_entropy, rms_norm, rope, swiglu,
@@ -123,11 +123,11 @@ fn trained_maps() {
     let mut numbers = Numbers::new(71);
     let (x, weight) = (doubles(&mut numbers, [5, 7]), doubles(&mut numbers, [3, 7]));
     let bias = doubles(&mut numbers, [3]);
-    for reading in [Reading::Plain, Reading::Gelu] {
+    for transform in [InputTransform::Plain, InputTransform::Gelu] {
         let map = |x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>| {
-            dense::reference::dense(x, &weight, &bias, None, reading, DType::F64)
+            dense::reference::dense(x, &weight, &bias, None, transform, DType::F64)
         };
-        let name = format!("{reading:?}");
+        let name = format!("{transform:?}");
         let [tracked_x, tracked_w] = [&x, &weight].map(|t| Tensor::from_inner(t.clone()));
         let tracked_b = Tensor::from_inner(bias.clone());
         check(&mut numbers, &name, x.clone(), &|x| {
@@ -184,7 +184,7 @@ fn swiglu() {
 
 /// What the maps of [`lora_linear`] read.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Read {
+enum InputKind {
     Plain,
     Normed,
     Gated,
@@ -195,7 +195,7 @@ enum Read {
 fn lora_linear() {
     let mut numbers = Numbers::new(65);
     for (n, inputs, outputs, ranks) in [(1, 1, [1, 1], [1, 1]), (5, 9, [7, 4], [3, 0])] {
-        for read in [Read::Plain, Read::Normed, Read::Gated] {
+        for read in [InputKind::Plain, InputKind::Normed, InputKind::Gated] {
             check_maps(&mut numbers, [n, inputs], (outputs, ranks), read);
         }
     }
@@ -205,13 +205,13 @@ fn check_maps(
     numbers: &mut Numbers,
     [n, inputs]: [usize; 2],
     (outputs, ranks): ([usize; 2], [usize; 2]),
-    read: Read,
+    read: InputKind,
 ) {
     let device = Device::flex();
     let total = outputs.iter().sum();
     let part = |rank| (rank > 0).then_some(AdapterPart { rank, scaling: 1.5 });
     let layout = Arc::new(AdapterLayout::new(inputs, &outputs, &ranks.map(part)));
-    let width = if read == Read::Gated {
+    let width = if read == InputKind::Gated {
         2 * inputs
     } else {
         inputs
@@ -233,7 +233,7 @@ fn check_maps(
             ..map.clone()
         };
         let threshold = 20_000;
-        let beside = Beside {
+        let extras = LinearExtras {
             residual: Some(residual),
             dropout: vec![
                 Some(Dropout {
@@ -242,16 +242,16 @@ fn check_maps(
                 }),
                 None,
             ],
-            reading: match read {
-                Read::Plain => lora_linear::Reading::Plain,
-                Read::Gated => lora_linear::Reading::Gated,
-                Read::Normed => lora_linear::Reading::Normed {
+            transform: match read {
+                InputKind::Plain => lora_linear::InputTransform::Plain,
+                InputKind::Gated => lora_linear::InputTransform::Gated,
+                InputKind::Normed => lora_linear::InputTransform::Normed {
                     weight: Box::new(norm.clone()),
                     eps: 1e-3,
                 },
             },
         };
-        lora_linear::reference::lora_linear(x, &map, beside)
+        lora_linear::reference::lora_linear(x, &map, extras)
     };
     let name = format!("{n} rows, {outputs:?} of {inputs}, {read:?}");
     check(numbers, &name, x.clone(), &|x| {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::lora_linear::{
-    AdapterLayout, AdapterPart, Beside, Reading, StackedAdapter, StackedLinear, lora_linear,
-    reference,
+    AdapterLayout, AdapterPart, InputTransform, LinearExtras, StackedAdapter, StackedLinear,
+    lora_linear, reference,
 };
 use tooltune_kernels::{ComputeDtype, Dropout, FrozenWeight, rms_norm};
 
@@ -28,7 +28,7 @@ pub(crate) struct Case {
     pub(crate) linear: StackedLinear,
     pub(crate) residual: Option<Tensor<2>>,
     pub(crate) dropout: Vec<Option<Dropout>>,
-    pub(crate) reading: Reading,
+    pub(crate) transform: InputTransform,
     pub(crate) dy: Tensor<2>,
 }
 
@@ -164,15 +164,15 @@ pub(crate) fn case(
             Kind::Gated => numbers.tensor([n, 2 * inputs]).cast(dtype.dtype()),
             _ => numbers.tensor([n, inputs]).cast(dtype.dtype()),
         },
-        reading: match kind {
-            Kind::Normed => Reading::Normed {
+        transform: match kind {
+            Kind::Normed => InputTransform::Normed {
                 weight: Box::new(numbers.tensor([inputs])),
                 // A norm of one number is its sign, whose gradient is nothing but rounding where
                 // epsilon is small.
                 eps: if inputs == 1 { 1.0 } else { 1e-5 },
             },
-            Kind::Gated => Reading::Gated,
-            _ => Reading::Plain,
+            Kind::Gated => InputTransform::Gated,
+            _ => InputTransform::Plain,
         },
         linear: StackedLinear {
             weight: FrozenWeight::new(weight, [total, inputs], dtype, &test_device()),
@@ -192,7 +192,7 @@ pub(crate) fn case(
     }
 }
 
-pub(crate) type Map = fn(Tensor<2>, &StackedLinear, Beside) -> Tensor<2>;
+pub(crate) type Map = fn(Tensor<2>, &StackedLinear, LinearExtras) -> Tensor<2>;
 
 /// Value, then gradients of x, factors and residual.
 pub(crate) fn run(map: Map, case: &Case) -> Vec<(&'static str, Vec<f32>)> {
@@ -200,12 +200,12 @@ pub(crate) fn run(map: Map, case: &Case) -> Vec<(&'static str, Vec<f32>)> {
     let mut linear = case.linear.clone();
     linear.adapter = linear.adapter.map(|adapter| adapter.map(|f| leaf(&f)));
     let residual = case.residual.as_ref().map(leaf);
-    let beside = Beside {
+    let extras = LinearExtras {
         residual: residual.clone(),
         dropout: case.dropout.clone(),
-        reading: case.reading.clone(),
+        transform: case.transform.clone(),
     };
-    let y = map(x.clone(), &linear, beside);
+    let y = map(x.clone(), &linear, extras);
     let mut found = vec![("y", values(&y.clone().inner()))];
     let all = gradients(y, &case.dy);
     found.push(("dx", gradient(&x, &all)));
@@ -254,11 +254,11 @@ fn without_autodiff_the_value_is_the_same() {
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         for shape in SHAPES {
             let case = case(&mut numbers, shape, Kind::Dropped, dtype);
-            let beside = || Beside {
+            let extras = || LinearExtras {
                 dropout: case.dropout.clone(),
-                ..Beside::default()
+                ..LinearExtras::default()
             };
-            let plain = values(&lora_linear(case.x.clone(), &case.linear, beside()));
+            let plain = values(&lora_linear(case.x.clone(), &case.linear, extras()));
             assert_eq!(plain, run(lora_linear, &case)[0].1, "{shape:?}, {dtype:?}");
         }
     }
@@ -274,16 +274,16 @@ fn the_reference_of_normed_maps_is_the_norm_before_the_plain_ones() {
         let (found, expected) = (
             run(reference::lora_linear, &normed),
             run(
-                |x, linear, beside| {
-                    let Reading::Normed { weight, eps } = beside.reading else {
+                |x, linear, extras| {
+                    let InputTransform::Normed { weight, eps } = extras.transform else {
                         panic!("a norm");
                     };
                     let x = rms_norm::reference::rms_norm(x, &weight, eps, DType::F32);
-                    let beside = Beside {
-                        reading: Reading::Plain,
-                        ..beside
+                    let extras = LinearExtras {
+                        transform: InputTransform::Plain,
+                        ..extras
                     };
-                    reference::lora_linear(x, linear, beside)
+                    reference::lora_linear(x, linear, extras)
                 },
                 &normed,
             ),
@@ -304,8 +304,8 @@ fn views_that_are_not_contiguous_give_the_same() {
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         let case = case(&mut numbers, shape, Kind::Plain, dtype);
         let view = case.x.clone().transpose().mul_scalar(1.0).transpose();
-        let ours = lora_linear(view, &case.linear, Beside::default());
-        let expected = lora_linear(case.x, &case.linear, Beside::default());
+        let ours = lora_linear(view, &case.linear, LinearExtras::default());
+        let expected = lora_linear(case.x, &case.linear, LinearExtras::default());
         assert_eq!(values(&ours), values(&expected));
     }
 }
@@ -354,7 +354,7 @@ fn what_is_not_finite_stays_visible_and_in_its_row() {
             let mut case = case(&mut numbers, shape, Kind::Plain, dtype);
             let poison = Tensor::<2>::full([1, 64], bad, &test_device()).cast(dtype.dtype());
             case.x = case.x.slice_assign([13..14, 0..64], poison);
-            let y = values(&lora_linear(case.x, &case.linear, Beside::default()));
+            let y = values(&lora_linear(case.x, &case.linear, LinearExtras::default()));
             for (row, values) in y.chunks(96).enumerate() {
                 assert_eq!(
                     values.iter().all(|v| v.is_finite()),

@@ -3,7 +3,7 @@
 
 use burn::tensor::{DType, Tensor, TensorData, activation};
 use tooltune_kernels::attention::{self, Columns, attention, decode};
-use tooltune_kernels::dense::Reading;
+use tooltune_kernels::dense::InputTransform;
 use tooltune_kernels::layer_norm::{self, layer_norm};
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::{self, linear_cross_entropy};
@@ -196,7 +196,7 @@ fn poisoned_map(
             case.residual = Some(poisoned(residual, place(n), bad));
         }
         _ => {
-            let lora_linear::Reading::Normed { weight, .. } = &mut case.reading else {
+            let lora_linear::InputTransform::Normed { weight, .. } = &mut case.transform else {
                 return None;
             };
             **weight = poisoned(weight, place(weight.dims()[0]), bad);
@@ -390,9 +390,9 @@ fn of_attention_to_a_cache() {
 fn of_trained_maps() {
     let (mut numbers, mut found) = (Numbers::new(107), Found::default());
     for dtype in BOTH {
-        for reading in [Reading::Plain, Reading::Gelu] {
+        for transform in [InputTransform::Plain, InputTransform::Gelu] {
             for shape in [[1, 1, 1], [7, 33, 5], [50, 64, 96]] {
-                let kind = (dtype, reading, shape[0] != 7);
+                let kind = (dtype, transform, shape[0] != 7);
                 let good = trained::Case::new(&mut numbers, shape, kind);
                 for bad in BAD {
                     for input in ["x", "weight", "bias", "residual", "dy"] {

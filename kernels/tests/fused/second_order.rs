@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, attention};
-use tooltune_kernels::dense::{Reading, dense};
+use tooltune_kernels::dense::{InputTransform, dense};
 use tooltune_kernels::layer_norm::layer_norm;
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
-use tooltune_kernels::lora_linear::{Beside, lora_linear};
+use tooltune_kernels::lora_linear::{LinearExtras, lora_linear};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::rope;
 use tooltune_kernels::swiglu::swiglu;
@@ -45,7 +45,7 @@ fn a_gradient_of_a_gradient_is_refused_by_every_operation() {
     check(&matrix, &swiglu);
     check(&matrix, &|x| {
         let map = Dense::new(leaf(&matrix), leaf(&bias), ComputeDtype::F32);
-        dense(x, &map, None, Reading::Gelu)
+        dense(x, &map, None, InputTransform::Gelu)
     });
     check(&matrix, &|x| {
         layer_norm(x, &leaf(&weight), &leaf(&weight), 1e-5)
@@ -70,7 +70,7 @@ fn a_gradient_of_a_gradient_is_refused_by_adapted_maps() {
             out_features: [5, 3].into(),
             adapter: Some(StackedAdapter::new(factors, layout.clone())),
         };
-        lora_linear(x, &linear, Beside::default())
+        lora_linear(x, &linear, LinearExtras::default())
     };
     check(&x, &|x| map(x, leaf(&factors)));
     check(&factors, &|factors| map(leaf(&x), factors));

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
-use tooltune_kernels::dense::{Dense, Reading as DenseReading, dense};
+use tooltune_kernels::dense::{Dense, InputTransform as DenseReading, dense};
 use tooltune_kernels::layer_norm::layer_norm;
 use tooltune_kernels::lora_linear::{
-    AdapterLayout, AdapterPart, Beside, Reading, StackedAdapter, StackedLinear, lora_linear,
+    AdapterLayout, AdapterPart, InputTransform, LinearExtras, StackedAdapter, StackedLinear,
+    lora_linear,
 };
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::rope;
@@ -88,63 +89,63 @@ fn maps(dtype: ComputeDtype) -> StackedLinear {
 fn maps_of_other_shapes_are_refused() {
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         let x = |columns: usize| ones([3, columns]).cast(dtype.dtype());
-        let good = lora_linear(x(4), &maps(dtype), Beside::default());
+        let good = lora_linear(x(4), &maps(dtype), LinearExtras::default());
         assert_eq!(good.dims(), [3, 8]);
-        let refused = |columns: usize, linear: StackedLinear, beside: Beside, said: &str| {
-            let message = refusal(|| lora_linear(x(columns), &linear, beside));
+        let refused = |columns: usize, linear: StackedLinear, extras: LinearExtras, said: &str| {
+            let message = refusal(|| lora_linear(x(columns), &linear, extras));
             assert!(message.contains(said), "{message}");
         };
         for columns in [2, 3, 8, 16] {
             let said = "columns of x";
-            refused(columns, maps(dtype), Beside::default(), said);
+            refused(columns, maps(dtype), LinearExtras::default(), said);
         }
         for columns in [4, 9, 16] {
-            let beside = Beside {
-                reading: Reading::Gated,
-                ..Beside::default()
+            let extras = LinearExtras {
+                transform: InputTransform::Gated,
+                ..LinearExtras::default()
             };
-            refused(columns, maps(dtype), beside, "columns of x");
+            refused(columns, maps(dtype), extras, "columns of x");
         }
         for out_features in [&[6][..], &[6, 1], &[6, 2, 1], &[4, 8]] {
             let linear = StackedLinear {
                 out_features: out_features.into(),
                 ..maps(dtype)
             };
-            refused(4, linear, Beside::default(), "outputs of the maps");
+            refused(4, linear, LinearExtras::default(), "outputs of the maps");
         }
         let linear = StackedLinear {
             bias: Some(ones([12])),
             ..maps(dtype)
         };
-        refused(4, linear, Beside::default(), "a bias for each output");
+        refused(4, linear, LinearExtras::default(), "a bias for each output");
         let layout = AdapterLayout::new(3, &[6, 2], &[None, None]);
         let adapter = StackedAdapter::new(ones([layout.len()]), Arc::new(layout));
         let linear = StackedLinear {
             adapter: Some(adapter),
             ..maps(dtype)
         };
-        refused(4, linear, Beside::default(), "of adapters");
-        let beside = Beside {
+        refused(4, linear, LinearExtras::default(), "of adapters");
+        let extras = LinearExtras {
             residual: Some(ones([8, 3])),
-            ..Beside::default()
+            ..LinearExtras::default()
         };
-        refused(4, maps(dtype), beside, "the shape of the residual");
-        let beside = Beside {
+        refused(4, maps(dtype), extras, "the shape of the residual");
+        let extras = LinearExtras {
             dropout: vec![None],
-            ..Beside::default()
+            ..LinearExtras::default()
         };
-        refused(4, maps(dtype), beside, "1 dropouts for 2 maps");
-        let reading = |columns: usize| Reading::Normed {
+        refused(4, maps(dtype), extras, "1 dropouts for 2 maps");
+        let transform = |columns: usize| InputTransform::Normed {
             weight: Box::new(ones([columns])),
             eps: 1e-5,
         };
         for columns in [1, 2, 8] {
             let message = refusal(|| {
-                let beside = Beside {
-                    reading: reading(columns),
-                    ..Beside::default()
+                let extras = LinearExtras {
+                    transform: transform(columns),
+                    ..LinearExtras::default()
                 };
-                lora_linear(ones([3, 4]), &maps(dtype), beside)
+                lora_linear(ones([3, 4]), &maps(dtype), extras)
             });
             assert!(message.contains("weights of the norm"), "{message}");
         }

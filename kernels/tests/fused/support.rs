@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 
 use crate::bounds::Quantity;
-use crate::place::Place;
+use crate::place::TestDevice;
 
 /// The device that the tests run on.
 pub(crate) fn test_device() -> Device {
-    match Place::chosen() {
-        Place::Cpu => Device::flex(),
-        Place::Cuda(index) => cuda(index),
+    match TestDevice::chosen() {
+        TestDevice::Cpu => Device::flex(),
+        TestDevice::Cuda(index) => cuda(index),
     }
 }
 

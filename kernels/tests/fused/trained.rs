@@ -1,7 +1,7 @@
 //! What an encoder trains as a whole: linear maps and layer norms, values and all gradients.
 
 use burn::tensor::{DType, Tensor, TensorData};
-use tooltune_kernels::dense::{self, Dense, Reading, dense};
+use tooltune_kernels::dense::{self, Dense, InputTransform, dense};
 use tooltune_kernels::layer_norm::{self, layer_norm};
 use tooltune_kernels::{ComputeDtype, Documents};
 
@@ -36,23 +36,23 @@ pub(crate) struct Case {
     pub(crate) residual: Option<Tensor<2>>,
     pub(crate) dy: Tensor<2>,
     dtype: ComputeDtype,
-    reading: Reading,
+    transform: InputTransform,
 }
 
 impl Case {
     pub(crate) fn new(
         numbers: &mut Numbers,
         shape: [usize; 3],
-        kind: (ComputeDtype, Reading, bool),
+        kind: (ComputeDtype, InputTransform, bool),
     ) -> Self {
-        let ([n, inputs, outputs], (dtype, reading, has_residual)) = (shape, kind);
+        let ([n, inputs, outputs], (dtype, transform, has_residual)) = (shape, kind);
         let x = numbers.tensor([n, inputs]).mul_scalar(2.0);
         let dy = numbers.tensor([n, outputs]);
         Self {
             // A map reads a stream of f32, or what another map of its type has made.
-            x: match reading {
-                Reading::Plain => x,
-                Reading::Gelu => x.cast(dtype.dtype()),
+            x: match transform {
+                InputTransform::Plain => x,
+                InputTransform::Gelu => x.cast(dtype.dtype()),
             },
             weight: numbers.tensor([outputs, inputs]),
             bias: numbers.tensor([outputs]),
@@ -63,7 +63,7 @@ impl Case {
                 dy.cast(dtype.dtype())
             },
             dtype,
-            reading,
+            transform,
         }
     }
 
@@ -72,14 +72,14 @@ impl Case {
         let residual = self.residual.as_ref().map(leaf);
         let y = if ours {
             let map = Dense::new(weight.clone(), bias.clone(), self.dtype);
-            dense(x.clone(), &map, residual.clone(), self.reading)
+            dense(x.clone(), &map, residual.clone(), self.transform)
         } else {
             dense::reference::dense(
                 x.clone(),
                 &weight,
                 &bias,
                 residual.clone(),
-                self.reading,
+                self.transform,
                 self.dtype.dtype(),
             )
         };
@@ -100,14 +100,14 @@ impl Case {
 fn a_trained_map_agrees_with_the_reference() {
     let mut numbers = Numbers::new(81);
     for dtype in BOTH {
-        for reading in [Reading::Plain, Reading::Gelu] {
+        for transform in [InputTransform::Plain, InputTransform::Gelu] {
             for has_residual in [false, true] {
                 for shape in SHAPES {
-                    let case = Case::new(&mut numbers, shape, (dtype, reading, has_residual));
+                    let case = Case::new(&mut numbers, shape, (dtype, transform, has_residual));
                     let (ours, expected) = (case.run(true), case.run(false));
                     assert_eq!(ours.len(), expected.len());
                     for (i, (ours, expected)) in ours.iter().zip(&expected).enumerate() {
-                        let name = format!("{shape:?} {dtype:?} {reading:?} result {i}");
+                        let name = format!("{shape:?} {dtype:?} {transform:?} result {i}");
                         assert_near_in(dtype.dtype(), &name, ours, expected);
                     }
                 }
@@ -120,9 +120,13 @@ fn a_trained_map_agrees_with_the_reference() {
 fn a_map_without_autodiff_gives_the_same_values() {
     let mut numbers = Numbers::new(82);
     for dtype in BOTH {
-        let case = Case::new(&mut numbers, [37, 96, 130], (dtype, Reading::Plain, true));
+        let case = Case::new(
+            &mut numbers,
+            [37, 96, 130],
+            (dtype, InputTransform::Plain, true),
+        );
         let map = Dense::new(case.weight.clone(), case.bias.clone(), dtype);
-        let plain = dense(case.x.clone(), &map, case.residual.clone(), case.reading);
+        let plain = dense(case.x.clone(), &map, case.residual.clone(), case.transform);
         assert_eq!(values(&plain), case.run(true)[0]);
     }
 }
@@ -131,7 +135,11 @@ fn a_map_without_autodiff_gives_the_same_values() {
 fn gradients_of_weights_do_not_depend_on_the_threads() {
     let mut numbers = Numbers::new(83);
     for dtype in BOTH {
-        let case = Case::new(&mut numbers, [1601, 64, 200], (dtype, Reading::Gelu, true));
+        let case = Case::new(
+            &mut numbers,
+            [1601, 64, 200],
+            (dtype, InputTransform::Gelu, true),
+        );
         assert_eq!(
             on_threads(1, || case.run(true)),
             on_threads(3, || case.run(true))
@@ -150,7 +158,7 @@ fn nan_and_infinity_reach_every_gradient_that_they_touch() {
         let weight = leaf(&Tensor::<2>::ones([40, 64], &device));
         let bias = leaf(&Tensor::<1>::zeros([40], &device));
         let map = Dense::new(weight.clone(), bias.clone(), dtype);
-        let y = dense(x.clone(), &map, None, Reading::Gelu);
+        let y = dense(x.clone(), &map, None, InputTransform::Gelu);
         let value = values(&y.clone().inner());
         assert!(value[..40].iter().all(|v| v.is_finite()));
         assert!(value[40..80].iter().all(|v| v.is_nan()));
@@ -251,7 +259,7 @@ fn an_encoder_block_of_both_types_learns_through_attention() {
     let run = |dtype: ComputeDtype| {
         let (x, w) = (leaf(&x), leaf(&weight));
         let map = Dense::new(w.clone(), leaf(&bias), dtype);
-        let qkv = dense(x.clone(), &map, None, Reading::Plain).reshape([9, 12, 8]);
+        let qkv = dense(x.clone(), &map, None, InputTransform::Plain).reshape([9, 12, 8]);
         let y = attention(qkv, 4, &documents, Causality::Bidirectional);
         assert_eq!(y.dtype(), dtype.dtype());
         let found = y.cast(DType::F32).sum().backward();

@@ -10,7 +10,7 @@ use tooltune_suites::{
     paired_bootstrap,
 };
 
-use super::{say, say_aside};
+use super::{eprint_line, print_line};
 use crate::cli::CompareArgs;
 use crate::config::Suite;
 use crate::error::Error;
@@ -43,7 +43,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
         };
         let (before, after) = common(before, after);
         if before.is_empty() {
-            say_aside(&format!("{name}: no sample has it in both evaluations"))?;
+            eprint_line(&format!("{name}: no sample has it in both evaluations"))?;
             continue;
         }
         let found = paired_bootstrap(&before, &after, PairedOptions::default())
@@ -63,10 +63,10 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
             args.after.display()
         )));
     }
-    say(&lines.join("\n"))?;
+    print_line(&lines.join("\n"))?;
     if args.show > 0 && !flips.is_empty() {
-        say("")?;
-        say(&flips.join("\n"))?;
+        print_line("")?;
+        print_line(&flips.join("\n"))?;
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ fn check_samples(args: &CompareArgs, before: &Samples, after: &Samples) -> Resul
              evaluations on the same rows",
             paths.0, paths.1
         ))),
-        _ if n_common < before.len().max(after.len()) => say_aside(&format!(
+        _ if n_common < before.len().max(after.len()) => eprint_line(&format!(
             "{} samples of {} and {} of {} are not in the other, and are left out",
             before.len() - n_common,
             paths.0,

@@ -12,7 +12,7 @@ use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
 use tooltune_synth::slot::{SlotSynthOptions, Split, generate};
 
 use super::data_shapes::import_rows;
-use super::say;
+use super::print_line;
 use crate::cli::{
     GoatSplitName, ImportArgs, ImportFormat, SplitName, SynthGoatArgs, SynthSlotArgs,
 };
@@ -80,7 +80,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     }?;
     let (catalogue, repeated) = ApiCatalogue::without_repeats(documents);
     if !repeated.is_empty() {
-        say(&format!(
+        print_line(&format!(
             "{} documents repeat the name of an earlier one and are left out: {}",
             repeated.len(),
             repeated.join(", ")
@@ -116,5 +116,5 @@ pub(super) fn write_lines<T: Serialize>(
         std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))?;
     }
     tooltune_checkpoints::atomic::write_atomic(path, &bytes)?;
-    say(&format!("{n} {what} in {}", path.display()))
+    print_line(&format!("{n} {what} in {}", path.display()))
 }

@@ -14,7 +14,7 @@ use tooltune_synth::graph::{
 };
 
 use super::data::write_lines;
-use super::{Place, say};
+use super::{DeviceOption, print_line};
 use crate::cli::{GraphArgs, OutputTextName, PairsArgs, ParameterTextName};
 use crate::config;
 use crate::encoder::MiniLmEncoder;
@@ -47,7 +47,7 @@ struct Task {
     edges: Vec<NamedEdge>,
 }
 
-pub(super) fn graph(args: &GraphArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn graph(args: &GraphArgs, place: &DeviceOption) -> Result<(), Error> {
     let catalogue = ApiCatalogue::read(&args.documents)?;
     let graph = match &args.from_edges {
         Some(path) => read_graph(path, &catalogue)?,
@@ -94,7 +94,7 @@ pub(super) fn graph(args: &GraphArgs, place: &Place) -> Result<(), Error> {
         .iter()
         .map(|document| document.parameters().count())
         .collect();
-    say(&format!(
+    print_line(&format!(
         "{} documents, {} of {} edges, {} sub-graphs, of which {} have no order of calls",
         catalogue.len(),
         graph.edges().len(),
@@ -108,7 +108,7 @@ pub(super) fn graph(args: &GraphArgs, place: &Place) -> Result<(), Error> {
 fn similar(
     args: &GraphArgs,
     catalogue: &ApiCatalogue,
-    place: &Place,
+    place: &DeviceOption,
 ) -> Result<DependencyGraph, Error> {
     let rule = TextRule {
         parameter: match args.parameter_text {

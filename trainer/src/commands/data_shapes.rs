@@ -18,7 +18,7 @@ use tooltune_suites::slot::import::{
 use tooltune_suites::toolqa::{Shortening, reduce};
 
 use super::data::write_lines;
-use super::{say, say_aside};
+use super::{eprint_line, print_line};
 use crate::cli::{
     E2eRowsName, FlatFormArgs, FlattenArgs, FlattenWhenName, ImportArgs, ImportFormat, ReduceArgs,
     UnflattenArgs,
@@ -68,7 +68,7 @@ pub(super) fn import_rows(args: &ImportArgs) -> Result<Option<()>, Error> {
         ("not in a gold", counts.left_out),
     ] {
         for (reason, n) in reasons {
-            say(&format!("{n} {what}: {reason}"))?;
+            print_line(&format!("{n} {what}: {reason}"))?;
         }
     }
     Ok(Some(()))
@@ -123,7 +123,7 @@ pub(super) fn flatten(args: &FlattenArgs) -> Result<(), Error> {
         args.output.as_deref(),
     )?;
     for line in report.lines() {
-        say_aside(&line)?;
+        eprint_line(&line)?;
     }
     Ok(())
 }
@@ -157,7 +157,7 @@ pub(super) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> {
         .collect();
     write_lines("predictions", nested, args.output.as_deref())?;
     for (reason, n) in &report.malformed {
-        say_aside(&format!("{n} are malformed: {reason}"))?;
+        eprint_line(&format!("{n} are malformed: {reason}"))?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use tooltune_synth::statistics::{
     conversation_statistics, question_statistics, response_statistics, trajectory_statistics,
 };
 
-use super::say;
+use super::print_line;
 use crate::base_model::BaseModel;
 use crate::cli::StatsArgs;
 use crate::error::Error;
@@ -44,7 +44,7 @@ pub(super) fn run(args: &StatsArgs) -> Result<(), Error> {
     if let Some(error) = failure.take() {
         return Err(Error::Usage(format!("{}: {error}", args.file.display())));
     }
-    say(&tables.join("\n"))
+    print_line(&tables.join("\n"))
 }
 
 fn refuse_other_options(args: &StatsArgs, kind: FileKind) -> Result<(), Error> {

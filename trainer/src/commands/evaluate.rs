@@ -7,7 +7,7 @@ use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_endpoint::EndpointOptions;
 use tooltune_rows::tools::read_text;
 
-use super::{Place, say, say_aside, watched, watching};
+use super::{DeviceOption, eprint_line, print_line, watched, watching};
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
 use crate::config::{Config, Suite};
@@ -29,7 +29,7 @@ use crate::progress::GenerationProgress;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, ENCODER, RETRIEVER};
 
-pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
     if args.compare.is_some() && args.suite != Suite::Slot {
         return Err(Error::Usage(
             "--compare is for the suite slot; evaluate each time with --output, and run `tooltune \
@@ -72,7 +72,7 @@ pub(super) fn run(args: &EvalArgs, place: &Place) -> Result<(), Error> {
 }
 
 /// Opens the suite, evaluates it or scores what there is, and writes and shows what came of it.
-fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
+fn suite(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<(), Error> {
     let device = place.open(config.device)?;
     let needs = args.suite.needs();
     if keeps_no_texts(args) {
@@ -90,9 +90,9 @@ fn suite(args: &EvalArgs, config: &Config, place: &Place) -> Result<(), Error> {
     let suite = suites::open(args.suite, opening)?;
     // What is shown of the benchmarks of agents belongs to their numbers.
     let shows = if args.suite == Suite::Slot {
-        say_aside
+        eprint_line
     } else {
-        say
+        print_line
     };
     for remark in suite.remarks() {
         shows(&remark)?;
@@ -158,7 +158,7 @@ fn with_kept_outcomes(args: &EvalArgs, error: Error) -> Error {
 
 fn print(args: &EvalArgs, result: SuiteResult) -> Result<(), Error> {
     for warning in &result.warnings {
-        say_aside(warning)?;
+        eprint_line(warning)?;
     }
     if let Some(earlier) = &args.compare {
         let now = result.files.get(METRICS_FILE);
@@ -171,17 +171,17 @@ fn print(args: &EvalArgs, result: SuiteResult) -> Result<(), Error> {
             name: METRICS_FILE.to_owned(),
             text: &now,
         };
-        return say(&change(&before, &after)?);
+        return print_line(&change(&before, &after)?);
     }
     let name = match &args.predictions {
         Some(_) => "predictions",
         None => &args.target.checkpoint,
     };
-    say(&result.table.replace(THIS_RUN, &format!("| {name} |")))?;
+    print_line(&result.table.replace(THIS_RUN, &format!("| {name} |")))?;
     if let Some(by_file) = &result.by_file {
-        say(&format!("\n{}", by_file.table()))?;
+        print_line(&format!("\n{}", by_file.table()))?;
     }
-    result.notes.iter().try_for_each(|note| say(note))
+    result.notes.iter().try_for_each(|note| print_line(note))
 }
 
 /// Whether an evaluation has no texts that could be kept as they come.
@@ -314,7 +314,7 @@ fn generated<R>(
         }
     });
     for line in lines {
-        say_aside(&line)?;
+        eprint_line(&line)?;
     }
     found
 }
@@ -327,7 +327,7 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGener
     })?;
     let sampling = config.eval.sampling();
     if let Some(top_k) = sampling.top_k.filter(|_| sampling.temperature > 0.0) {
-        say_aside(&format!(
+        eprint_line(&format!(
             "eval.top_k = {top_k} is sent as the field \"top_k\", which OpenAI's protocol does not \
              have: vLLM, SGLang and llama.cpp take it; for a server that refuses it or passes over \
              it, take eval.top_k out of the config"

@@ -5,7 +5,7 @@ use std::path::Path;
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::weights::FloatDtype;
 
-use super::say;
+use super::print_line;
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::{ExportArgs, ExportDtype, ExportFormat};
 use crate::config::{self, Config, LoadedConfig};
@@ -24,7 +24,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
     refuse_unused(args)?;
     let base = || BaseModel::of(&config);
     if args.check {
-        return say(&compatibility_table(&checkpoint, &base()?)?);
+        return print_line(&compatibility_table(&checkpoint, &base()?)?);
     }
     let output = args.output.as_deref().unwrap_or(Path::new(""));
     match args.to {
@@ -60,7 +60,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
             files::export(&config, &checkpoint, output, &device)?;
         }
     }
-    say(&format!("{} -> {}", checkpoint.display(), output.display()))
+    print_line(&format!("{} -> {}", checkpoint.display(), output.display()))
 }
 
 /// Options that the format has no use for.

@@ -9,7 +9,7 @@ use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_rows::text::{AskedPrompt, Conversation, DataError, Message, Role, read_tools};
 
 use super::data::write_lines;
-use super::{Place, say, say_aside, watched};
+use super::{DeviceOption, eprint_line, print_line, watched};
 use crate::base_model::BaseModel;
 use crate::cli::GenerateArgs;
 use crate::config::{Config, OnEmpty};
@@ -47,7 +47,7 @@ struct Line<'a> {
     n_tokens: usize,
 }
 
-pub(super) fn run(args: &GenerateArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn run(args: &GenerateArgs, place: &DeviceOption) -> Result<(), Error> {
     if let Some(output) = args.output.as_deref().filter(|output| is_kept(output)) {
         return Err(Error::Usage(format!(
             "{} exists already; remove it or name another --output",
@@ -75,7 +75,7 @@ pub(super) fn run(args: &GenerateArgs, place: &Place) -> Result<(), Error> {
         base.config.max_position_embeddings,
     )?;
     if config.eval.constrained {
-        say_aside("eval.constrained is for suites: these texts are written freely")?;
+        eprint_line("eval.constrained is for suites: these texts are written freely")?;
     }
     let decoder = args
         .target
@@ -166,7 +166,7 @@ fn of_rows(config: &Config, base: &BaseModel, device: &Device) -> Result<Vec<Ask
     }
     let n_left_out = rows.len() - all.len();
     if n_left_out > 0 {
-        say_aside(&format!(
+        eprint_line(&format!(
             "{n_left_out} of {} rows have no answer to be compared with and are passed over \
              (mask.on_empty = \"drop\")",
             rows.len()
@@ -174,7 +174,7 @@ fn of_rows(config: &Config, base: &BaseModel, device: &Device) -> Result<Vec<Ask
     }
     let mut others = all.iter().filter(|asked| !asked.prompt.begins_example);
     if let Some(first) = others.next() {
-        say_aside(&format!(
+        eprint_line(&format!(
             "{} of {} prompts, such as {}, end in the middle of a token of the training text, so that \
              the model goes on from other tokens than it learned from: `tooltune inspect` shows the \
              token, and a template whose prompt ends with a line break or a special token has none",
@@ -262,13 +262,13 @@ fn lines<'a>(all: &'a [Asked], texts: &'a [Completion]) -> impl Iterator<Item = 
 
 fn print(all: &[Asked], texts: &[Completion], options: &GenerationOptions) -> Result<(), Error> {
     for (asked, written) in all.iter().zip(texts) {
-        say(&shown(asked, written, options))?;
+        print_line(&shown(asked, written, options))?;
     }
     let n_references = all.iter().filter(|a| a.prompt.reference.is_some()).count();
     if n_references > 0 {
         let is_same = |(asked, written): &(&Asked, &Completion)| is_same(asked, written);
         let n_same = all.iter().zip(texts).filter(is_same).count();
-        say(&format!(
+        print_line(&format!(
             "{n_same} of {n_references} texts are their reference, letter by letter"
         ))?;
     }
@@ -279,7 +279,7 @@ fn print(all: &[Asked], texts: &[Completion], options: &GenerationOptions) -> Re
     };
     match n_cut {
         0 => Ok(()),
-        n_cut => say_aside(&format!(
+        n_cut => eprint_line(&format!(
             "{n_cut} of {} texts are CUT OFF before their end; raise {limits} with --set",
             texts.len()
         )),

@@ -6,14 +6,14 @@ use tooltune_rows::text::{
     Faults, InspectedRow, InspectedToken, InspectedTurn, Row, TurnBegin, inspect_row,
 };
 
-use super::{Place, load_config, say};
+use super::{DeviceOption, load_config, print_line};
 use crate::base_model::BaseModel;
 use crate::cli::{InspectArgs, OutputFormat};
 use crate::error::Error;
 use crate::rows::{ReadingReport, with_rows};
 use crate::settings;
 
-pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error> {
     let config = load_config(&args.config)?;
     let device = place.open(config.device)?;
     let base = BaseModel::of(&config)?;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &InspectArgs, place: &Place) -> Result<(), Error> {
                     OutputFormat::Text => print(&inspected, &base)?,
                     OutputFormat::Json => {
                         let line = serde_json::to_string(&inspected);
-                        say(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
+                        print_line(&line.map_err(|error| Error::Usage(error.to_string()))?)?;
                     }
                 }
             }
@@ -66,7 +66,7 @@ fn is_wanted(args: &InspectArgs, row: &Row) -> bool {
 fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
     let learned = row.tokens.iter().filter(|token| token.weight > 0.0).count();
     let straddling = row.tokens.iter().filter(|token| token.straddles).count();
-    say(&format!(
+    print_line(&format!(
         "{}: {} tokens, {learned} learned, {straddling} straddling, {} beyond max_length; \
          template {}",
         row.id,
@@ -83,7 +83,7 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
     ] {
         if !messages.is_empty() {
             let numbers: Vec<String> = messages.iter().map(usize::to_string).collect();
-            say(&format!(
+            print_line(&format!(
                 "{} turns not learned, {reason}: messages {}",
                 messages.len(),
                 numbers.join(", ")
@@ -91,7 +91,7 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         }
     }
     if let Some(tokens) = &row.without_bos {
-        say(&format!(
+        print_line(&format!(
             "begins without {tokens}, which the tokenizer puts before plain texts: the chat template \
              writes none"
         ))?;
@@ -103,12 +103,12 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         .zip(row.pieces())
         .map(|(token, text)| paint(token, text))
         .collect();
-    say(&format!("{text}\n"))?;
+    print_line(&format!("{text}\n"))?;
     for note in row.turns.iter().filter_map(|turn| note(row, turn)) {
-        say(&note)?;
+        print_line(&note)?;
     }
     if let Some(stop) = &row.appended {
-        say(&format!(
+        print_line(&format!(
             "{stop} ends the last turn: the template writes it before the next message only, and \
              training appends it\n"
         ))?;
@@ -117,7 +117,7 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         return Ok(());
     }
     let masked = row.argument_values.iter().filter(|value| value.is_masked);
-    say(&format!(
+    print_line(&format!(
         "{} values in arguments, {} of them not learned: {}\n",
         row.argument_values.len(),
         masked.clone().count(),

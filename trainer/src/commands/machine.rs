@@ -1,13 +1,13 @@
 //! `doctor`: whether this machine has what a run will need.
 
 use super::plan::plain_table;
-use super::{Place, say};
+use super::{DeviceOption, print_line};
 use crate::cli::DoctorArgs;
 use crate::config::{Device, LoadedConfig};
 use crate::doctor::{Finding, Verdict, examine};
 use crate::error::Error;
 
-pub(super) fn doctor(args: &DoctorArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn doctor(args: &DoctorArgs, place: &DeviceOption) -> Result<(), Error> {
     let config = match &args.config {
         Some(path) => Some(LoadedConfig::load(path, &[])?.config),
         None => None,
@@ -23,9 +23,9 @@ pub(super) fn doctor(args: &DoctorArgs, place: &Place) -> Result<(), Error> {
         };
         table.add_row([mark, finding.subject, &finding.found]);
     }
-    say(&table.trim_fmt())?;
+    print_line(&table.trim_fmt())?;
     match to_do(&findings) {
-        problems if problems.is_empty() => say("this machine is ready"),
+        problems if problems.is_empty() => print_line("this machine is ready"),
         problems => Err(Error::Usage(format!(
             "this machine is not ready:\n{problems}"
         ))),

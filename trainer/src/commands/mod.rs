@@ -60,7 +60,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
 }
 
 fn run_command(cli: Cli) -> Result<(), Error> {
-    let place = Place { device: cli.device };
+    let place = DeviceOption { device: cli.device };
     match cli.command {
         Command::Init(args) => init(&args),
         Command::Inspect(args) => inspect::run(&args, &place),
@@ -86,18 +86,18 @@ fn run_command(cli: Cli) -> Result<(), Error> {
         Command::Doctor(args) => machine::doctor(&args, &place),
         Command::Schema => {
             let schema = serde_json::to_string_pretty(&config::json_schema());
-            say(&schema.map_err(|error| Error::Usage(error.to_string()))?)
+            print_line(&schema.map_err(|error| Error::Usage(error.to_string()))?)
         }
     }
 }
 
 /// The device of the command line, which wins over the config's.
 #[derive(Debug)]
-struct Place {
+struct DeviceOption {
     device: Option<String>,
 }
 
-impl Place {
+impl DeviceOption {
     fn name(&self, configured: config::Device) -> Result<config::Device, Error> {
         let Some(text) = &self.device else {
             return Ok(configured);
@@ -152,13 +152,13 @@ fn watching_under<R>(
     progress.finish();
     let is_set = interrupt.is_some_and(|interrupt| interrupt.is_set());
     if let Some(waiting) = progress.waiting().filter(|_| is_set) {
-        say_aside(&format!("a signal ends the work: {waiting} given up"))?;
+        eprint_line(&format!("a signal ends the work: {waiting} given up"))?;
     }
     Ok(found)
 }
 
 /// Prints a line; a reader that has gone away is no error.
-fn say(text: &str) -> Result<(), Error> {
+fn print_line(text: &str) -> Result<(), Error> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Error::io(Path::new("standard output"), "write")(error))
@@ -169,7 +169,7 @@ fn say(text: &str) -> Result<(), Error> {
 
 /// What is not the result, where the result may go to the same terminal; a full disk below it is no
 /// error either.
-fn say_aside(text: &str) -> Result<(), Error> {
+fn eprint_line(text: &str) -> Result<(), Error> {
     use std::io::ErrorKind::{BrokenPipe, StorageFull};
     match writeln!(std::io::stderr(), "{text}") {
         Err(error) if !matches!(error.kind(), BrokenPipe | StorageFull) => {
@@ -189,7 +189,7 @@ fn init(args: &InitArgs) -> Result<(), Error> {
     }
     .text();
     let Some(path) = &args.output else {
-        return say(text.trim_end());
+        return print_line(text.trim_end());
     };
     if path.exists() {
         return Err(Error::Usage(format!(

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
 use super::train::say_remarks;
-use super::{Place, load_config, say};
+use super::{DeviceOption, load_config, print_line};
 use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
 use crate::config::{Config, Device, LoadedConfig, RunLength};
@@ -24,7 +24,7 @@ use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::{retriever, run_files};
 use crate::settings;
 
-pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn run(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
     if args.offline {
         return offline(args, place);
     }
@@ -48,13 +48,13 @@ pub(super) fn run(args: &PlanArgs, place: &Place) -> Result<(), Error> {
             let mut rows = Rows::new();
             rows.counts(&config, &preparation, &plan);
             rows.begun(&config, begun);
-            rows.say()?;
+            rows.print()?;
             say_reading(&config, &preparation)?;
             if let Some(retriever) = &preparation.retriever {
                 say_remarks(retriever)?;
             }
             for line in learning_rate_lines(&config, &preparation) {
-                say(&line)?;
+                print_line(&line)?;
             }
             print_memory(&config, &plan.memory, available_memory_bytes())?;
             probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))
@@ -73,7 +73,7 @@ fn retriever_alone(
     config: &Config,
     begun: Option<u64>,
     args: &PlanArgs,
-    place: &Place,
+    place: &DeviceOption,
 ) -> Result<(), Error> {
     if args.probe {
         return Err(Error::Usage(
@@ -98,16 +98,16 @@ fn retriever_alone(
     rows.retriever(&plan.retriever);
     rows.checkpoints(config, plan.retriever.checkpoint_bytes, plan.disk_bytes());
     rows.begun(config, begun);
-    rows.say()?;
+    rows.print()?;
     say_remarks(&preparation)?;
     if let Some(line) = retriever_learning_rate_line(config, &preparation) {
-        say(&line)?;
+        print_line(&line)?;
     }
     print_memory(config, &plan.memory, available_memory_bytes())
 }
 
 /// The plan of a config whose files are not here.
-fn offline(args: &PlanArgs, place: &Place) -> Result<(), Error> {
+fn offline(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
     let loaded = LoadedConfig::load(&args.config.config, &args.config.overrides)?;
     let mut config = loaded.config.clone();
     config.device = place.name(config.device)?;
@@ -136,14 +136,14 @@ fn offline(args: &PlanArgs, place: &Place) -> Result<(), Error> {
     let mut rows = Rows::new();
     rows.outline(&config, &model, &outline);
     rows.begun(&config, begun);
-    rows.say()?;
+    rows.print()?;
     // What this machine has says nothing of a GPU elsewhere.
     let available = match config.device {
         Device::Cpu => available_memory_bytes(),
         Device::Cuda(_) => None,
     };
     print_memory(&config, &outline.memory, available)?;
-    say("\nThe rows are not known: they take 18 bytes for each of their tokens on top.")
+    print_line("\nThe rows are not known: they take 18 bytes for each of their tokens on top.")
 }
 
 /// The file that a model's shape would be read from, if it is not there.
@@ -170,8 +170,8 @@ impl Rows {
         self.0.add_row([name.to_owned(), text]);
     }
 
-    fn say(&self) -> Result<(), Error> {
-        say(&self.0.trim_fmt())
+    fn print(&self) -> Result<(), Error> {
+        print_line(&self.0.trim_fmt())
     }
 
     fn model_of(&mut self, config: &Config) {
@@ -374,7 +374,7 @@ fn steps(known: Option<u64>, length: RunLength) -> String {
 }
 
 fn print_memory(config: &Config, memory: &MemoryPlan, available: Option<u64>) -> Result<(), Error> {
-    say(&format!(
+    print_line(&format!(
         "\nmemory: a peak of {} is predicted, in the phase {:?}{}",
         size(memory.peak_bytes),
         memory.peak_phase,
@@ -389,7 +389,7 @@ fn print_memory(config: &Config, memory: &MemoryPlan, available: Option<u64>) ->
             table.add_row(["  ".to_string() + &part.name, size(part.bytes)]);
         }
         align_right(&mut table, 1);
-        say(&format!(
+        print_line(&format!(
             "\n{}: {}\n{}",
             phase.name,
             size(phase.bytes),
@@ -397,19 +397,19 @@ fn print_memory(config: &Config, memory: &MemoryPlan, available: Option<u64>) ->
         ))?;
     }
     if available.is_some_and(|available| available < memory.peak_bytes) {
-        say(
+        print_line(
             "\nThis is more than is available. Lower train.per_device_train_batch_size (and raise \
              train.gradient_accumulation_steps as much), data.max_length or eval.batch_size.",
         )?;
     }
     if let Device::Cuda(_) = config.device {
-        say("\nThe prediction is for the CPU; on a GPU most of it lies in device memory.")?;
+        print_line("\nThe prediction is for the CPU; on a GPU most of it lies in device memory.")?;
     }
     Ok(())
 }
 
 fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
-    say(&format!(
+    print_line(&format!(
         "\nprobe: one step on the longest micro-batch, {} tokens of which {} are learned\n\
          {:.2} s, {:.0} tokens/s, loss {:.4}; {:.2} hours of training at this pace",
         probe.n_tokens,
@@ -425,13 +425,13 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
             0 => String::new(),
             n => format!("; slot reads {n} prompt tokens each time"),
         };
-        say(&format!("evaluations come on top: {work}{read}"))?;
+        print_line(&format!("evaluations come on top: {work}{read}"))?;
     }
     let Some(measured) = probe.peak_rss_bytes else {
         return Ok(());
     };
     let predicted = plan.step_bytes;
-    say(&format!(
+    print_line(&format!(
         "peak memory of the step: {} measured, {} predicted ({:+.0} %)",
         size(measured),
         size(predicted),
@@ -441,7 +441,7 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
 
 fn say_json(answer: &Value) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(answer);
-    say(&text.map_err(|error| Error::Usage(error.to_string()))?)
+    print_line(&text.map_err(|error| Error::Usage(error.to_string()))?)
 }
 
 fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Value {

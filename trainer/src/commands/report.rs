@@ -17,7 +17,7 @@ use tooltune_rows::regular_file;
 use tooltune_rows::text::{Row, inspect_row};
 use tooltune_rows::tools::JsonLines;
 
-use super::{Place, say, say_aside};
+use super::{DeviceOption, eprint_line, print_line};
 use crate::base_model::BaseModel;
 use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::ReportArgs;
@@ -33,7 +33,7 @@ mod evaluations;
 /// Training rows whose tokens are shown.
 const N_PREVIEWS: usize = 3;
 
-pub(super) fn run(args: &ReportArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn run(args: &ReportArgs, place: &DeviceOption) -> Result<(), Error> {
     let mut runs = vec![report_run(&args.run, &args.eval, place)?];
     if let Some(other) = &args.other {
         runs.push(report_run(other, &[], place)?);
@@ -42,11 +42,11 @@ pub(super) fn run(args: &ReportArgs, place: &Place) -> Result<(), Error> {
     let output = args.output.clone();
     let output = output.unwrap_or_else(|| args.run.join("report.html"));
     write_atomic(&output, page.as_bytes())?;
-    say(&format!("{} bytes in {}", page.len(), output.display()))
+    print_line(&format!("{} bytes in {}", page.len(), output.display()))
 }
 
 /// What a run's folder holds, with the evaluations in its own folder `eval` and those of `further`.
-fn report_run(run: &Path, further: &[PathBuf], place: &Place) -> Result<ReportRun, Error> {
+fn report_run(run: &Path, further: &[PathBuf], place: &DeviceOption) -> Result<ReportRun, Error> {
     let evaluations = &*evaluations(run, further)?;
     let resolved = run.join("config.resolved.toml");
     let config = LoadedConfig::load(&resolved, &[])?.config;
@@ -124,7 +124,7 @@ fn or_nothing<T: Default>(found: Result<T, Error>, what: &str) -> Result<T, Erro
     match found {
         Ok(found) => Ok(found),
         Err(error) => {
-            say_aside(&format!("{what} are not in the report: {error}"))?;
+            eprint_line(&format!("{what} are not in the report: {error}"))?;
             Ok(T::default())
         }
     }

@@ -7,14 +7,14 @@ use tooltune_score::{operations, score_stream};
 use tooltune_suites::operations::{Encoders, Outside};
 use tooltune_suites::slot::{ScoreError, SentenceEncoder};
 
-use super::{Place, say};
+use super::{DeviceOption, print_line};
 use crate::cli::ScoreArgs;
 use crate::config::{self, SandboxConfig};
 use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
 use crate::eval::suites::nestful::open_tools;
 
-pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn run(args: ScoreArgs, place: &DeviceOption) -> Result<(), Error> {
     if args.ops {
         return list();
     }
@@ -50,9 +50,9 @@ pub(super) fn run(args: ScoreArgs, place: &Place) -> Result<(), Error> {
 
 fn list() -> Result<(), Error> {
     for operation in operations() {
-        say(&format!("{}\n    {}", operation.name, operation.definition))?;
+        print_line(&format!("{}\n    {}", operation.name, operation.definition))?;
         for field in operation.fields {
-            say(&format!("    {}: {}", field.name, field.holds))?;
+            print_line(&format!("    {}: {}", field.name, field.holds))?;
         }
     }
     Ok(())

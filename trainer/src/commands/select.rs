@@ -13,7 +13,7 @@ use tooltune_checkpoints::run_dir::{Checkpoint, RunDir, Selected};
 use tooltune_rows::regular_file;
 
 use super::target::attach;
-use super::{Place, say, say_aside};
+use super::{DeviceOption, eprint_line, print_line};
 use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::SelectArgs;
 use crate::config::{Config, LoadedConfig, MetricExpression, named_files};
@@ -31,7 +31,7 @@ use crate::settings;
 /// What an evaluation found, and a digest of what it follows from, beside its files.
 const VALUES_FILE: &str = "values.json";
 
-pub(super) fn run(args: &SelectArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn run(args: &SelectArgs, place: &DeviceOption) -> Result<(), Error> {
     let run_dir = RunDir::create_or_open(&args.run)?;
     let metric = MetricExpression::parse(&args.metric)
         .map_err(|problem| Error::Usage(format!("--metric {}: {problem}", args.metric)))?;
@@ -46,7 +46,7 @@ pub(super) fn run(args: &SelectArgs, place: &Place) -> Result<(), Error> {
         return Err(no_such_metric(args, &lines));
     }
     for (step, value) in &ranked {
-        say(&format!(
+        print_line(&format!(
             "{value:.4}  {}",
             run_dir.checkpoint_path(*step).display()
         ))?;
@@ -58,7 +58,7 @@ pub(super) fn run(args: &SelectArgs, place: &Place) -> Result<(), Error> {
         value,
         chosen_at: run_dir.list()?.last().map(|newest| newest.step),
     })?;
-    say(&format!(
+    print_line(&format!(
         "BEST is now {}",
         run_dir.checkpoint_path(step).display()
     ))
@@ -66,7 +66,11 @@ pub(super) fn run(args: &SelectArgs, place: &Place) -> Result<(), Error> {
 
 /// A line for each kept checkpoint, in the form of `metrics.jsonl`, by an evaluation with the
 /// settings of the run and of the command line.
-fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<Value>, Error> {
+fn evaluated(
+    args: &SelectArgs,
+    run_dir: &RunDir,
+    place: &DeviceOption,
+) -> Result<Vec<Value>, Error> {
     let mut overrides = args.overrides.clone();
     overrides.push("eval.eval_strategy=steps".to_string());
     overrides.push(format!("eval.metric_for_best_model={}", args.metric));
@@ -92,7 +96,7 @@ fn evaluated(args: &SelectArgs, run_dir: &RunDir, place: &Place) -> Result<Vec<V
         let values = match values_of(&folder, &from)? {
             Some(values) => values,
             None => {
-                say_aside(&format!("evaluating {}", name.display()))?;
+                eprint_line(&format!("evaluating {}", name.display()))?;
                 let evaluation = match &mut evaluation {
                     Some(evaluation) => evaluation,
                     None => evaluation.insert(Evaluation::open(&config, &device)?),

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use tooltune_checkpoints::adapter::{Adapter, load_adapter};
 
+use super::eprint_line;
 use super::reading::say_recognised;
-use super::say_aside;
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::TargetArgs;
 use crate::config::{Config, LoadedConfig};
@@ -93,7 +93,7 @@ impl TargetArgs {
     /// The run directory cannot be read.
     pub(super) fn say_checkpoint(&self, doing: &str, dir: &Path) -> Result<(), Error> {
         match CheckpointChoice::parse(&self.checkpoint).describe(dir)? {
-            Some(words) => say_aside(&format!("{doing} {} ({words})", dir.display())),
+            Some(words) => eprint_line(&format!("{doing} {} ({words})", dir.display())),
             None => Ok(()),
         }
     }
@@ -136,7 +136,7 @@ pub(super) fn attach(
     let adapter = load_adapter(dir)?;
     let trained_on = adapter.config.base_model_name_or_path.as_deref();
     if let Some(other) = trained_on.filter(|name| !same_name(Path::new(name), base_model)) {
-        say_aside(&format!(
+        eprint_line(&format!(
             "{} names {:?} as its base model and is put on {}; are they the same weights?",
             dir.display(),
             excerpt(other),

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
 
 use super::reading::{learning_rate_lines, retriever_learning_rate_line, say_reading};
-use super::{Place, load_config, say};
+use super::{DeviceOption, load_config, print_line};
 use crate::cli::TrainArgs;
 use crate::config::{ArgumentMask, Config};
 use crate::doctor::size;
@@ -20,7 +20,7 @@ use crate::recipes::run_files;
 use crate::recipes::sft::train;
 use crate::recipes::summary::RunSummary;
 
-pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn run(args: &TrainArgs, place: &DeviceOption) -> Result<(), Error> {
     let mut config = load_config(&args.config)?;
     config.device = place.name(config.device)?;
     run_files::pin_run_settings(&mut config)?;
@@ -36,7 +36,7 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
             let preparation = retriever::prepare_run(&config)?;
             say_pairs(&preparation)?;
             if let Some(line) = retriever_learning_rate_line(&config, &preparation) {
-                say(&line)?;
+                print_line(&line)?;
             }
             caught(RETRIEVER_SETTINGS, || {
                 retriever::train(&config, &preparation, &resume, &device)
@@ -44,13 +44,13 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
             .map_err(|error| with_checkpoint(error, &config))?
         }
     };
-    say(&format!(
+    print_line(&format!(
         "{} steps done; run directory {}",
         summary.steps,
         summary.run_dir.display()
     ))?;
     if let Some(evaluations) = summary.stopped_early {
-        say(&format!(
+        print_line(&format!(
             "stopped early: {evaluations} evaluations in a row were not better by {} \
              (eval.early_stopping_patience, of eval.early_stopping_threshold {})",
             config.eval.metric_for_best_model, config.eval.early_stopping_threshold
@@ -63,24 +63,24 @@ pub(super) fn run(args: &TrainArgs, place: &Place) -> Result<(), Error> {
 fn say_best(summary: &RunSummary) -> Result<(), Error> {
     let last = summary.last.display();
     let Some(best) = &summary.best else {
-        return say(&format!("last checkpoint {last}"));
+        return print_line(&format!("last checkpoint {last}"));
     };
     let (path, metric, value) = (best.path.display(), &best.metric, best.value);
     match best.step {
-        0 => say(&format!(
+        0 => print_line(&format!(
             "no checkpoint was better than the untrained model, whose {metric} is {value:.4}: BEST \
              is {path}, which has learned nothing; train longer or with other settings, rank by \
              another metric with `tooltune select`, or name the last one with --checkpoint last \
              ({last})"
         )),
-        _ => say(&format!("best checkpoint {path} with {metric} {value:.4}")),
+        _ => print_line(&format!("best checkpoint {path} with {metric} {value:.4}")),
     }
 }
 
 /// What a retriever learns from, and what it does not learn as it stands.
 fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
     let set = &preparation.set;
-    say(&format!(
+    print_line(&format!(
         "retriever: {} pairs of {} queries and {} documents; {} steps",
         set.pairs().len(),
         set.queries().len(),
@@ -93,7 +93,7 @@ fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
 /// What a retriever does not learn as it stands.
 pub(super) fn say_remarks(preparation: &RetrieverPreparation) -> Result<(), Error> {
     for line in preparation.remarks() {
-        say(&format!("retriever.train: {line}"))?;
+        print_line(&format!("retriever.train: {line}"))?;
     }
     Ok(())
 }
@@ -101,7 +101,7 @@ pub(super) fn say_remarks(preparation: &RetrieverPreparation) -> Result<(), Erro
 fn train_model(config: &Config, resume: &Resume, device: &Device) -> Result<RunSummary, Error> {
     let preparation = prepare_run(config, device)?;
     let report = &preparation.report;
-    say(&format!(
+    print_line(&format!(
         "{} rows, {} examples, {} tokens of which {} learned; {} steps",
         report.n_rows,
         preparation.examples.len(),
@@ -111,7 +111,7 @@ fn train_model(config: &Config, resume: &Resume, device: &Device) -> Result<RunS
     ))?;
     if config.mask.arguments != ArgumentMask::None {
         let n = report.n_masked_values;
-        say(&format!(
+        print_line(&format!(
             "{n} argument values of calls are left out of the loss"
         ))?;
     }
@@ -120,7 +120,7 @@ fn train_model(config: &Config, resume: &Resume, device: &Device) -> Result<RunS
         say_pairs(retriever)?;
     }
     for line in learning_rate_lines(config, &preparation) {
-        say(&line)?;
+        print_line(&line)?;
     }
     caught(TRAINING_SETTINGS, || {
         train(config, &preparation, resume, device)

@@ -16,7 +16,7 @@ use tooltune_kernels::ComputeDtype;
 use tooltune_rows::text::prompt_ids;
 
 use super::target::{attach, attach_adapter};
-use super::{Place, say};
+use super::{DeviceOption, print_line};
 use crate::base_model::BaseModel;
 use crate::cli::{Reader, VerifyArgs};
 use crate::config::{Config, LoadedConfig};
@@ -29,7 +29,7 @@ use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
 use crate::rows::{ReadingReport, eval_rows};
 
-pub(super) fn run(args: &VerifyArgs, place: &Place) -> Result<(), Error> {
+pub(super) fn run(args: &VerifyArgs, place: &DeviceOption) -> Result<(), Error> {
     let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
     let device = place.open(config.device)?;
     let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
@@ -138,7 +138,7 @@ fn against(
     );
     // An infinite logit is in neither of them what rounding explains, and would allow everything.
     if bound.is_finite() && worst <= bound {
-        say(&format!(
+        print_line(&format!(
             "{} agrees with {}: {found}",
             export.display(),
             checkpoint.display()
@@ -262,7 +262,7 @@ fn embeddings(
         }
     }
     write_atomic(path, lines.as_bytes())?;
-    say(&format!(
+    print_line(&format!(
         "embeddings of {n_texts} texts in {}",
         path.display()
     ))
@@ -287,7 +287,7 @@ fn logits(
         })
         .collect();
     write_logits(path, &prompts)?;
-    say(&format!(
+    print_line(&format!(
         "logits of {} prompts in {}",
         prompts.len(),
         path.display()

@@ -1,7 +1,7 @@
 //! Reads the shape of a decoder from a Hugging Face `config.json`, or names the field that is wrong.
 //!
-//! One struct serves every family; what differs between them stands in [`super::families`]. A field that would change the function and is not understood is an error, never
-//! ignored; an absent one means what it means in transformers 5.23.
+//! One struct serves every family; what differs between them stands in [`super::families`]. A field
+//! that would change the function and is not understood is an error, never ignored; an absent one means what it means in transformers 5.23.
 
 use std::borrow::Cow;
 
@@ -9,6 +9,9 @@ use serde_json::Value;
 use thiserror::Error;
 use tooltune_checkpoints::families::{ConfigRules, SlidingWindow};
 
+use super::config_fields::{
+    count, flag, number, optional_count, optional_number, probability, string,
+};
 use super::families::{self, FAMILIES, Family};
 use super::foreign_keys;
 use crate::budgets::{MODEL_HEAD_DIM, MODEL_LAYERS, MODEL_PARAMETERS};
@@ -403,71 +406,6 @@ fn refuse_unsupported(json: &Value, rules: &ConfigRules) -> Result<(), DecoderCo
         return unsupported("quantization_config", value, "load the unquantised weights");
     }
     Ok(())
-}
-
-fn wrong(json: &Value, field: &'static str, expected: &'static str) -> DecoderConfigError {
-    let found = json
-        .get(field)
-        .map_or("nothing".to_string(), Value::to_string);
-    DecoderConfigError::Field {
-        field,
-        expected,
-        found,
-    }
-}
-
-fn string(json: &Value, field: &'static str) -> Result<String, DecoderConfigError> {
-    let value = json.get(field).and_then(Value::as_str);
-    value
-        .map(str::to_string)
-        .ok_or_else(|| wrong(json, field, "a string"))
-}
-
-fn count(json: &Value, field: &'static str) -> Result<usize, DecoderConfigError> {
-    optional_count(json, field)?.ok_or_else(|| wrong(json, field, "a whole number above 0"))
-}
-
-fn optional_count(json: &Value, field: &'static str) -> Result<Option<usize>, DecoderConfigError> {
-    match json.get(field) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_u64() {
-            // 2^32 bounds every product of two sizes within 64 bits.
-            Some(n) if n > 0 && n < 1 << 32 => Ok(Some(n as usize)),
-            _ => Err(wrong(json, field, "a whole number above 0")),
-        },
-    }
-}
-
-fn number(json: &Value, field: &'static str) -> Result<f64, DecoderConfigError> {
-    optional_number(json, field)?.ok_or_else(|| wrong(json, field, "a number above 0"))
-}
-
-fn optional_number(json: &Value, field: &'static str) -> Result<Option<f64>, DecoderConfigError> {
-    match json.get(field) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_f64() {
-            Some(x) if x > 0.0 && x.is_finite() => Ok(Some(x)),
-            _ => Err(wrong(json, field, "a number above 0")),
-        },
-    }
-}
-
-fn probability(json: &Value, field: &'static str) -> Result<f64, DecoderConfigError> {
-    match json.get(field) {
-        None | Some(Value::Null) => Ok(0.0),
-        Some(value) => match value.as_f64() {
-            Some(x) if (0.0..1.0).contains(&x) => Ok(x),
-            _ => Err(wrong(json, field, "a number from 0 to below 1")),
-        },
-    }
-}
-
-fn flag(json: &Value, field: &'static str, default: bool) -> Result<bool, DecoderConfigError> {
-    match json.get(field) {
-        None | Some(Value::Null) => Ok(default),
-        Some(Value::Bool(value)) => Ok(*value),
-        Some(_) => Err(wrong(json, field, "true or false")),
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use burn::tensor::{Device, Int, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, attention};
 use tooltune_kernels::embedding::embedding;
 use tooltune_kernels::linear_cross_entropy;
-use tooltune_kernels::lora_linear::{Beside, Reading, lora_linear};
+use tooltune_kernels::lora_linear::{InputTransform, LinearExtras, lora_linear};
 use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::RopeTable;
 use tooltune_kernels::{ComputeDtype, FrozenWeight, StackedLinear};
@@ -156,7 +156,7 @@ impl Block {
     ) -> Tensor<3> {
         let shape = context.shape;
         let normed = shape.norm(&self.input_layernorm);
-        let qkv = lora_linear(x.clone(), &self.stacks[0], beside(0, normed, dropout));
+        let qkv = lora_linear(x.clone(), &self.stacks[0], extras(0, normed, dropout));
         let n = qkv.dims()[0];
         let heads = qkv.reshape([n, shape.n_heads + 2 * shape.n_kv_heads, shape.head_dim]);
         (context.family.attention_input)(self, heads, context)
@@ -172,21 +172,25 @@ impl Block {
     ) -> Tensor<2> {
         let [n, heads, head_dim] = attended.dims();
         let attended = attended.reshape([n, heads * head_dim]);
-        let added = |stack, reading, x| Beside {
+        let added = |stack, transform, x| LinearExtras {
             residual: Some(x),
-            ..beside(stack, reading, dropout)
+            ..extras(stack, transform, dropout)
         };
-        let x = lora_linear(attended, &self.stacks[1], added(1, Reading::Plain, x));
+        let x = lora_linear(
+            attended,
+            &self.stacks[1],
+            added(1, InputTransform::Plain, x),
+        );
         let normed = shape.norm(&self.post_attention_layernorm);
-        let gate_up = lora_linear(x.clone(), &self.stacks[2], beside(2, normed, dropout));
-        lora_linear(gate_up, &self.stacks[3], added(3, Reading::Gated, x))
+        let gate_up = lora_linear(x.clone(), &self.stacks[2], extras(2, normed, dropout));
+        lora_linear(gate_up, &self.stacks[3], added(3, InputTransform::Gated, x))
     }
 }
 
 impl BlockShape {
     /// What projections read of the residual stream.
-    fn norm(self, weight: &Tensor<1>) -> Reading {
-        Reading::Normed {
+    fn norm(self, weight: &Tensor<1>) -> InputTransform {
+        InputTransform::Normed {
             weight: Box::new(weight.clone()),
             eps: self.rms_norm_eps,
         }
@@ -194,10 +198,10 @@ impl BlockShape {
 }
 
 /// What goes beside stack `stack` of [`STACKS`].
-fn beside(stack: usize, reading: Reading, dropout: Option<DropoutKey>) -> Beside {
+fn extras(stack: usize, transform: InputTransform, dropout: Option<DropoutKey>) -> LinearExtras {
     let masks = |key: DropoutKey| STACKS[stack].clone().map(move |i| Some(key.projection(i)));
-    Beside {
-        reading,
+    LinearExtras {
+        transform,
         residual: None,
         dropout: dropout.map_or(Vec::new(), |key| masks(key).collect()),
     }

@@ -1,6 +1,7 @@
 //! Networks only: no loss, no files of their own, no optimizer.
 
 pub mod config;
+mod config_fields;
 pub mod decoder;
 pub mod families;
 mod foreign_keys;

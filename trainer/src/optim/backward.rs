@@ -11,9 +11,9 @@
 
 use burn::tensor::{Int, Tensor};
 use thiserror::Error;
+use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
-use tooltune_kernels::seed::seed;
 use tooltune_kernels::{Distillation, Supervision};
 use tooltune_rows::batches::MicroBatch;
 
@@ -119,7 +119,7 @@ pub fn backward(
         let hidden = teacher.forward_rows(&batch.input_ids, &context, rows.clone());
         Teacher { how, hidden }
     });
-    let walk = Walk {
+    let pass = BlockwisePass {
         decoder,
         context: &context,
         dropout: options.dropout,
@@ -128,14 +128,14 @@ pub fn backward(
             .map_or(decoder.blocks.len(), |slot| slot.layer),
         rows,
     };
-    let (mut kept, last) = walk.forward(&batch.input_ids, options.n_kept_blocks);
+    let (mut kept, last) = pass.forward(&batch.input_ids, options.n_kept_blocks);
     let (loss_sum, mut d_output) = head(decoder, last, teacher, &supervision, options);
 
     let mut parts: Vec<Tensor<1>> = Vec::with_capacity(STACKS.len() * decoder.blocks.len());
-    for layer in (walk.first_adapted..decoder.blocks.len()).rev() {
+    for layer in (pass.first_adapted..decoder.blocks.len()).rev() {
         let graph = match kept.pop().expect("one entry for each block") {
             Kept::Graph(graph) => *graph,
-            Kept::Input(input) => walk.graph(layer, *input),
+            Kept::Input(input) => pass.graph(layer, *input),
         };
         let Some(d_input) = block_backward(graph, d_output, layer, &mut parts)? else {
             break;
@@ -169,7 +169,7 @@ fn check_batch(
 }
 
 /// What the walk through the blocks of one micro-batch needs at each of them.
-struct Walk<'a> {
+struct BlockwisePass<'a> {
     decoder: &'a Decoder,
     context: &'a BatchContext,
     dropout: Option<DropoutKey>,
@@ -179,7 +179,7 @@ struct Walk<'a> {
     rows: Tensor<1, Int>,
 }
 
-impl Walk<'_> {
+impl BlockwisePass<'_> {
     /// What is kept of each block from the first adapted one on, of which the last `n_kept` keep their
     /// graphs, and the last one's output for the supervised rows, `[m, d]`.
     fn forward(&self, input_ids: &[u32], n_kept: usize) -> (Vec<Kept>, Tensor<2>) {
@@ -274,7 +274,7 @@ fn head(
             (loss.loss_sum(how), loss.d_hidden)
         }
     };
-    let mut gradients = seed(hidden, d_hidden).backward();
+    let mut gradients = backward_with_gradient(hidden, d_hidden);
     let d_last = last
         .grad_remove(&mut gradients)
         .expect("the loss depends on the last block");
@@ -289,7 +289,7 @@ fn block_backward(
     layer: usize,
     parts: &mut Vec<Tensor<1>>,
 ) -> Result<Option<Tensor<2>>, StepError> {
-    let mut gradients = seed(graph.output, d_output).backward();
+    let mut gradients = backward_with_gradient(graph.output, d_output);
     for factors in graph.factors.iter().rev() {
         let gradient = factors.grad_remove(&mut gradients);
         parts.push(gradient.ok_or(StepError::NoGradient { layer })?);

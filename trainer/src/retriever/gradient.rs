@@ -9,7 +9,7 @@ use burn::tensor::Tensor;
 use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::ComputeDtype;
 use tooltune_kernels::adamw::joined;
-use tooltune_kernels::seed::seed;
+use tooltune_kernels::backward_with_gradient::backward_with_gradient;
 
 use super::info_nce::InfoNce;
 use super::trained::{Tracked, Trained};
@@ -150,7 +150,7 @@ struct Graph {
 impl Graph {
     /// The gradient of all parameters from that of the embeddings.
     fn backward(self, d_embeddings: Tensor<2>) -> Result<Tensor<1>, StepError> {
-        let mut gradients = seed(self.embeddings, d_embeddings).backward();
+        let mut gradients = backward_with_gradient(self.embeddings, d_embeddings);
         let parts = self.leaves.iter().map(|leaf| {
             let gradient = leaf.grad_remove(&mut gradients);
             gradient.ok_or(StepError::NoEncoderGradient)

@@ -3,7 +3,7 @@
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::{Map, Value};
 use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::tools::{ApiOperation, Place};
+use tooltune_rows::tools::{ApiOperation, ParameterLocation};
 use ureq::http::{HeaderName, HeaderValue, Method};
 
 use super::style::{joined, pairs};
@@ -53,13 +53,15 @@ pub(super) fn request(
     for (place, value) in given() {
         let name = place.name.as_str();
         match place.place {
-            Place::Query => query.extend(pairs(name, value, &place.style)?),
-            Place::Cookie => cookies.extend(pairs(name, value, &place.style)?),
-            Place::Header => {
+            ParameterLocation::Query => query.extend(pairs(name, value, &place.style)?),
+            ParameterLocation::Cookie => cookies.extend(pairs(name, value, &place.style)?),
+            ParameterLocation::Header => {
                 let value = joined(name, value, &place.style, |text| text.to_owned())?;
                 headers.push(header(name, &value)?);
             }
-            Place::Path | Place::BodyField | Place::WholeBody => {}
+            ParameterLocation::Path
+            | ParameterLocation::BodyField
+            | ParameterLocation::WholeBody => {}
         }
     }
     if !cookies.is_empty() {
@@ -88,7 +90,7 @@ fn path(operation: &ApiOperation, arguments: &Map<String, Value>) -> Result<Stri
         };
         path.extend(utf8_percent_encode(literal, NOT_IN_PATHS));
         let mut places = operation.places.iter();
-        let place = places.find(|one| one.place == Place::Path && one.name == name);
+        let place = places.find(|one| one.place == ParameterLocation::Path && one.name == name);
         let value = arguments.get(name);
         let (Some(place), Some(value)) = (place, value) else {
             return Err(format!("the path has no value for {{{name}}}"));
@@ -125,12 +127,14 @@ fn body(
     let Some(body) = &operation.body else {
         return Ok(None);
     };
-    let of_body = |wanted: Place| {
+    let of_body = |wanted: ParameterLocation| {
         let places = operation.places.iter().filter(move |p| p.place == wanted);
         places.filter_map(|place| Some((place.name.clone(), arguments.get(&place.name)?.clone())))
     };
-    let whole = of_body(Place::WholeBody).next().map(|(_, value)| value);
-    let fields: Map<String, Value> = of_body(Place::BodyField).collect();
+    let whole = of_body(ParameterLocation::WholeBody)
+        .next()
+        .map(|(_, value)| value);
+    let fields: Map<String, Value> = of_body(ParameterLocation::BodyField).collect();
     let value = match whole {
         Some(whole) => whole,
         None if fields.is_empty() && !body.is_required => return Ok(None),

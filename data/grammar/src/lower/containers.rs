@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::scalars::count;
-use super::{Document, Draft, Lowerer, Place};
+use super::{Document, Draft, Lowerer, SchemaLocation};
 use crate::error::GrammarError;
 
 /// Items and properties are counted by copies of their grammar.
@@ -15,7 +15,7 @@ impl Lowerer {
     pub(super) fn arrays<'s>(
         &mut self,
         document: &mut Document<'s>,
-        place: &Place<'s>,
+        place: &SchemaLocation<'s>,
         fields: &'s Map<String, Value>,
         lowered: &mut Map<String, Value>,
     ) -> Result<(), GrammarError> {
@@ -61,7 +61,7 @@ impl Lowerer {
     pub(super) fn objects<'s>(
         &mut self,
         document: &mut Document<'s>,
-        place: &Place<'s>,
+        place: &SchemaLocation<'s>,
         fields: &'s Map<String, Value>,
         lowered: &mut Map<String, Value>,
     ) -> Result<(), GrammarError> {
@@ -104,7 +104,7 @@ impl Lowerer {
 }
 
 fn required(
-    place: &Place<'_>,
+    place: &SchemaLocation<'_>,
     fields: &Map<String, Value>,
     lowered: &mut Map<String, Value>,
 ) -> Result<(), GrammarError> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Place;
+use super::SchemaLocation;
 use crate::error::GrammarError;
 
 /// Drafts of JSON Schema, the oldest first.
@@ -111,7 +111,7 @@ impl<'s> Types<'s> {
 }
 
 pub(super) fn types<'s>(
-    place: &Place<'s>,
+    place: &SchemaLocation<'s>,
     fields: &'s Map<String, Value>,
 ) -> Result<Types<'s>, GrammarError> {
     let Some(types) = fields.get("type") else {
@@ -134,7 +134,7 @@ pub(super) fn types<'s>(
 /// Refuses the keywords that would be ignored, where they say anything.
 pub(super) fn refuse_unenforced(
     draft: Draft,
-    place: &Place<'_>,
+    place: &SchemaLocation<'_>,
     fields: &Map<String, Value>,
     types: &Types<'_>,
 ) -> Result<(), GrammarError> {

@@ -41,12 +41,12 @@ struct Document<'s> {
     /// The definition of each sub-schema that a reference leads to, by the sub-schema's address.
     names: HashMap<*const Value, usize>,
     /// Definitions that are not rewritten yet.
-    queue: Vec<(usize, Place<'s>)>,
+    queue: Vec<(usize, SchemaLocation<'s>)>,
 }
 
 /// A sub-schema with where it stands.
 #[derive(Clone)]
-struct Place<'s> {
+struct SchemaLocation<'s> {
     schema: &'s Value,
     /// The nearest schema around it with an `$id`, to which references are relative.
     resource: &'s Value,
@@ -55,7 +55,7 @@ struct Place<'s> {
     n_levels: usize,
 }
 
-impl<'s> Place<'s> {
+impl<'s> SchemaLocation<'s> {
     fn refused(&self, keyword: &str, why: impl Into<String>) -> GrammarError {
         let pointer = match keyword {
             "" => self.pointer.clone(),
@@ -115,7 +115,7 @@ impl Lowerer {
         };
         let lowered = self.schema(
             &mut document,
-            Place {
+            SchemaLocation {
                 schema: root,
                 resource: root,
                 pointer: String::new(),
@@ -161,7 +161,7 @@ impl Lowerer {
     fn schema<'s>(
         &mut self,
         document: &mut Document<'s>,
-        mut place: Place<'s>,
+        mut place: SchemaLocation<'s>,
     ) -> Result<Value, GrammarError> {
         self.n_subschemas += 1;
         if self.n_subschemas > MAX_SUBSCHEMAS {
@@ -200,7 +200,7 @@ impl Lowerer {
     fn assertions<'s>(
         &mut self,
         document: &mut Document<'s>,
-        place: &Place<'s>,
+        place: &SchemaLocation<'s>,
         fields: &'s Map<String, Value>,
     ) -> Result<Value, GrammarError> {
         let types = keywords::types(place, fields)?;

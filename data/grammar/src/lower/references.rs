@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::{Document, Lowerer, Place, reference_to};
+use super::{Document, Lowerer, SchemaLocation, reference_to};
 use crate::error::GrammarError;
 
 impl Lowerer {
@@ -15,7 +15,7 @@ impl Lowerer {
     pub(super) fn reference<'s>(
         &mut self,
         document: &mut Document<'s>,
-        place: &Place<'s>,
+        place: &SchemaLocation<'s>,
         reference: &Value,
     ) -> Result<Value, GrammarError> {
         let Some(reference) = reference.as_str() else {
@@ -50,7 +50,7 @@ impl Lowerer {
         };
         document.queue.push((
             name,
-            Place {
+            SchemaLocation {
                 schema,
                 resource,
                 pointer,
@@ -63,7 +63,7 @@ impl Lowerer {
 
 impl<'s> Document<'s> {
     /// The schema that the part of a reference before `#` means.
-    fn resource(&self, place: &Place<'s>, base: &str) -> Option<&'s Value> {
+    fn resource(&self, place: &SchemaLocation<'s>, base: &str) -> Option<&'s Value> {
         if base.is_empty() {
             return Some(place.resource);
         }

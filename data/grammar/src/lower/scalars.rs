@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Number, Value, json};
 
-use super::{Draft, Place};
+use super::{Draft, SchemaLocation};
 use crate::error::GrammarError;
 use crate::options::Formats;
 
@@ -47,7 +47,7 @@ const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?([zZ
 
 pub(super) fn numbers(
     draft: Draft,
-    place: &Place<'_>,
+    place: &SchemaLocation<'_>,
     fields: &Map<String, Value>,
     lowered: &mut Map<String, Value>,
 ) -> Result<(), GrammarError> {
@@ -94,7 +94,7 @@ pub(super) fn numbers(
 }
 
 fn number<'s>(
-    place: &Place<'_>,
+    place: &SchemaLocation<'_>,
     fields: &'s Map<String, Value>,
     keyword: &str,
 ) -> Result<Option<&'s Number>, GrammarError> {
@@ -108,7 +108,11 @@ fn number<'s>(
     }
 }
 
-fn refuse_inexact(place: &Place<'_>, keyword: &str, number: &Number) -> Result<(), GrammarError> {
+fn refuse_inexact(
+    place: &SchemaLocation<'_>,
+    keyword: &str,
+    number: &Number,
+) -> Result<(), GrammarError> {
     let size = number.as_f64().map_or(f64::INFINITY, f64::abs);
     if size < MAX_EXACT {
         return Ok(());
@@ -121,7 +125,7 @@ fn refuse_inexact(place: &Place<'_>, keyword: &str, number: &Number) -> Result<(
 
 /// A count such as that of `maxLength`, at most `limit`.
 pub(super) fn count(
-    place: &Place<'_>,
+    place: &SchemaLocation<'_>,
     fields: &Map<String, Value>,
     keyword: &str,
     limit: u64,
@@ -144,7 +148,7 @@ pub(super) fn count(
 
 pub(super) fn strings(
     formats: Formats,
-    place: &Place<'_>,
+    place: &SchemaLocation<'_>,
     fields: &Map<String, Value>,
     lowered: &mut Map<String, Value>,
 ) -> Result<(), GrammarError> {
@@ -220,7 +224,7 @@ fn least_at_the_end(pattern: &str) -> &str {
 /// `enum` and `const`.
 pub(super) fn constants(
     draft: Draft,
-    place: &Place<'_>,
+    place: &SchemaLocation<'_>,
     fields: &Map<String, Value>,
     lowered: &mut Map<String, Value>,
 ) -> Result<(), GrammarError> {
@@ -240,7 +244,11 @@ pub(super) fn constants(
 }
 
 /// Numbers beyond the exact ones, which the grammar cannot tell apart.
-fn refuse_unwritable(place: &Place<'_>, keyword: &str, value: &Value) -> Result<(), GrammarError> {
+fn refuse_unwritable(
+    place: &SchemaLocation<'_>,
+    keyword: &str,
+    value: &Value,
+) -> Result<(), GrammarError> {
     match value {
         // A float is what it is read as, however large.
         Value::Number(number) if number.is_f64() => Ok(()),

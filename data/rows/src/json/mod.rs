@@ -25,5 +25,7 @@ pub use float::python_float_repr;
 pub use integers::{OversizedInteger, oversized_integer};
 pub use order::in_schema_order;
 pub use parse::{JsonError, MAX_LEVELS, parse};
-pub use render::{Part, PathStep, Place, Style, dumps, dumps_with_places, dumps_with_scalars};
+pub use render::{
+    Part, PathStep, RenderedSpan, Style, dumps, dumps_with_places, dumps_with_scalars,
+};
 pub use unique::{DuplicateKey, parse_unique};

@@ -32,7 +32,7 @@ pub enum Part {
 
 /// A key or a value without parts of its own, where it stands in the rendered text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RenderedSpan {
     /// Where it is in the value; that of a key is the path of its field.
     pub path: Vec<PathStep>,
     /// What it is.
@@ -100,7 +100,7 @@ pub fn dumps_with_scalars(value: &Value, style: Style) -> (String, Vec<Range<usi
 ///
 /// Unlike [`dumps_with_scalars`] it names each by its path, and lists keys, empty texts and empty
 /// containers, too.
-pub fn dumps_with_places(value: &Value, style: Style) -> (String, Vec<Place>) {
+pub fn dumps_with_places(value: &Value, style: Style) -> (String, Vec<RenderedSpan>) {
     let mut writer = Writer {
         tracer: Some(Tracer::default()),
         ..Writer::new(style)
@@ -120,7 +120,7 @@ struct Writer {
 #[derive(Default)]
 struct Tracer {
     path: Vec<PathStep>,
-    places: Vec<Place>,
+    places: Vec<RenderedSpan>,
 }
 
 impl Writer {
@@ -147,7 +147,7 @@ impl Writer {
 
     fn trace(&mut self, part: Part, range: Range<usize>) {
         if let Some(tracer) = &mut self.tracer {
-            tracer.places.push(Place {
+            tracer.places.push(RenderedSpan {
                 path: tracer.path.clone(),
                 part,
                 range,

@@ -5,7 +5,6 @@
 //! The decision to question: no token is ever found by its number or by tokenizing a part. Byte
 //! offsets connect spans with tokens, and what a row would silently lose is an error.
 
-mod asked;
 mod byte_level_bpe;
 mod call_check;
 mod conversation;
@@ -16,6 +15,7 @@ mod inspect;
 mod mask;
 mod message_fields;
 mod prepare;
+mod prompt;
 mod rows;
 mod slot;
 mod supervise;
@@ -28,10 +28,10 @@ mod word_piece;
 #[cfg(test)]
 mod tests;
 
-pub use asked::AskedPrompt;
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
+pub use prompt::AskedPrompt;
 
 pub use formats::{
     DataFormat, FormatError, NotRead, Recognised, RecognisedFormat, Unread, recognise,

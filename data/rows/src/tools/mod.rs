@@ -33,8 +33,8 @@ pub use gold::{
     GoldCall, GoldPath, import_apibank_level3, import_restbench, import_stabletoolbench_queries,
 };
 pub use import::{
-    ApiBankSet, ApiOperation, OperationBody, ParameterPlace, ParameterStyle, Place, RequestBodies,
-    import_apibank, import_openapi, import_openapi_file, import_openapi_operations,
+    ApiBankSet, ApiOperation, OperationBody, ParameterLocation, ParameterPlace, ParameterStyle,
+    RequestBodies, import_apibank, import_openapi, import_openapi_file, import_openapi_operations,
     import_openapi_operations_file, import_stabletoolbench,
 };
 pub use source::{JsonLines, TextLines, read_json, read_text};

@@ -16,7 +16,7 @@ use serde::de::IgnoredAny;
 
 pub use outcome::{Failure, Outcome, Returned};
 
-use super::order::Program;
+use super::protocol::Program;
 use super::{Isolation, Limits, Sandbox, SandboxError};
 use interpreter::Interpreter;
 

@@ -6,10 +6,10 @@
 //! the program. The guard lives outside what it guards; its standard input is a leash: once nobody
 //! holds the other end, the program is killed, so that it cannot outlive the caller.
 
-mod cell;
+mod child;
 mod files;
-mod guard;
 mod private_root;
+mod supervisor;
 mod syscalls;
 
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::order::{self, StageFailure};
+use super::protocol::{self, StageFailure};
 
 pub(super) const GUARD: &str = "guard";
 pub(super) const CELL: &str = "cell";
@@ -36,13 +36,13 @@ pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     // Opened first: the cell leaves the root that the path belongs to.
     let opened = OpenOptions::new()
         .write(true)
-        .open(folder.join(order::FAILURE));
+        .open(folder.join(protocol::FAILURE));
     let Ok(mut failure_file) = opened else {
         return ExitCode::from(66);
     };
     let done = match stage.to_str() {
-        Some(GUARD) => guard::run(folder),
-        Some(CELL) => cell::run(folder),
+        Some(GUARD) => supervisor::run(folder),
+        Some(CELL) => child::run(folder),
         _ => Err(StageFailure::new(
             None,
             format!("no stage is called {stage:?}"),

@@ -18,7 +18,7 @@ use rustix::system::sethostname;
 
 use super::files::{DEVICES, SYSTEM};
 use crate::limits::Limits;
-use crate::order;
+use crate::protocol;
 
 /// The working directory, in the new root.
 pub(super) const WORK: &str = "/sandbox";
@@ -32,7 +32,7 @@ const MAX_FILES: u32 = 4096;
 ///
 /// - the system refuses a mount; the reason names it
 pub(super) fn enter(folder: &Path, read_only: &[PathBuf], limits: &Limits) -> Result<(), String> {
-    let root = folder.join(order::ROOT);
+    let root = folder.join(protocol::ROOT);
     told("unshare", unshare(CloneFlags::CLONE_NEWNS))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     told("/", mount_change("/", private))?;

@@ -12,7 +12,6 @@ pub(crate) mod rows;
 pub(crate) mod strips;
 #[cfg(target_arch = "x86_64")]
 mod strips_avx2;
-pub(crate) mod tall;
 pub(crate) mod tile;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tile_bf16;
@@ -20,6 +19,7 @@ pub(crate) mod tile_bf16;
 mod tile_bf16_avx2;
 pub(crate) mod tile_f32;
 mod transpose;
+pub(crate) mod transposed_gemm;
 
 use std::mem::MaybeUninit;
 

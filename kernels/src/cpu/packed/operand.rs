@@ -3,11 +3,11 @@
 use burn::tensor::bf16;
 
 use super::layout::{PanelWords, PanelWordsMut};
-use super::tall::{PackedLeft, TokenRows};
 use super::tile::{self, TileJob, TileOutput};
+use super::transposed_gemm::{PackedLeft, TokenRows};
 #[cfg(target_arch = "x86_64")]
 use super::{strips_avx2, tile_bf16, tile_bf16_avx2};
-use super::{tall, tile_f32, transpose};
+use super::{tile_f32, transpose, transposed_gemm};
 use crate::cpu::isa::{Isa, has_pairs, widens_pairs};
 use crate::cpu::number::Number;
 
@@ -164,12 +164,12 @@ impl Operand for bf16 {
         #[cfg(target_arch = "x86_64")]
         unsafe {
             if has_pairs() {
-                return tall::avx512::run(left, x, sums);
+                return transposed_gemm::avx512::run(left, x, sums);
             }
             if Isa::detect() >= Isa::Avx2 {
                 return tile_bf16_avx2::run_steps(left, x, sums);
             }
         }
-        tall::portable(left, x, sums);
+        transposed_gemm::portable(left, x, sums);
     }
 }

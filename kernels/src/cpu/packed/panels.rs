@@ -16,11 +16,11 @@ use super::strips::StripRows;
 #[cfg(target_arch = "x86_64")]
 use super::strips::avx512;
 use crate::cpu::isa::{Isa, for_each_isa};
-use crate::cpu::kept::Kept;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::lanes_avx2;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::pool::Buffer;
+use crate::cpu::weight_arena::Kept;
 
 /// Columns of a panel.
 pub(crate) const COLUMNS: usize = 32;

@@ -14,9 +14,9 @@ use burn::tensor::bf16;
 
 use super::layout::PanelWords;
 use super::panels::COLUMNS;
-use super::tall::{PackedLeft, TOKENS_AHEAD, TokenRows};
 use super::tile::{NextLines, ROWS, TileJob, TileOutput};
 use super::tile_bf16::{in_parts, is_widened};
+use super::transposed_gemm::{PackedLeft, TOKENS_AHEAD, TokenRows};
 use crate::cpu::lanes_avx2::{LANES, load, lower, store, upper};
 use crate::cpu::number::Number;
 use crate::cpu::prefetch::{ask_to_read, ask_to_read_later};

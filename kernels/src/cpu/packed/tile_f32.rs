@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use super::layout::PanelWords;
 use super::panels::{COLUMNS, HALF};
-use super::tall::{PackedLeft, TOKENS_AHEAD, TokenRows};
 use super::tile::{NextLines, ROWS, TileJob, TileOutput};
+use super::transposed_gemm::{PackedLeft, TOKENS_AHEAD, TokenRows};
 use crate::cpu::isa::Isa;
 use crate::cpu::scratch::with_scratch;
 use crate::cpu::tile::{self, Portable, Tile};

@@ -12,7 +12,7 @@ use tooltune_checkpoints::CheckpointError;
 use tooltune_report::{SampleView, SuiteResult, ranked_samples, suite_of};
 use tooltune_rows::text::Row;
 
-use super::{is_there, lines, say_aside, text};
+use super::{eprint_line, is_there, lines, text};
 use crate::error::Error;
 use crate::eval::journal::JOURNAL_FILE;
 use crate::eval::report_files::METRICS_FILE;
@@ -67,7 +67,7 @@ fn own_folders(run: &Path) -> Result<Vec<PathBuf>, Error> {
             folders.push(folder);
         } else {
             let folder = folder.display();
-            say_aside(&format!(
+            eprint_line(&format!(
                 "{folder} is not in the report: it holds no {METRICS_FILE}"
             ))?;
         }

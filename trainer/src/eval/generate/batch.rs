@@ -6,7 +6,7 @@ use std::time::Instant;
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 use tooltune_grammar::Constraint;
-use tooltune_kernels::cpu::awake::wide_awake;
+use tooltune_kernels::cpu::spin_scope::wide_awake;
 use tooltune_rows::batches::SeededRandom;
 
 use super::choose::{most_likely, sampled};

@@ -9,7 +9,7 @@ use std::ops::Range;
 use burn::tensor::{Int, Tensor, TensorData};
 use tooltune_checkpoints::sentence_transformers::Pooling;
 use tooltune_kernels::attention::{Causality, Documents, attention};
-use tooltune_kernels::dense::{Reading, dense};
+use tooltune_kernels::dense::{InputTransform, dense};
 use tooltune_kernels::layer_norm::layer_norm;
 use tooltune_kernels::{ComputeDtype, Dense};
 
@@ -205,14 +205,19 @@ impl MiniLm {
     fn block(&self, block: &EncoderBlock, x: Tensor<2>, documents: &Documents) -> Tensor<2> {
         let [n, d] = x.dims();
         let heads = self.config.num_attention_heads;
-        let projected = dense(x.clone(), &block.projections, None, Reading::Plain);
+        let projected = dense(x.clone(), &block.projections, None, InputTransform::Plain);
         let projected = projected.reshape([n, 3 * heads, d / heads]);
         let attended = attention(projected, heads, documents, Causality::Bidirectional);
         let attended = attended.reshape([n, d]);
-        let sum = dense(attended, &block.attention_output, Some(x), Reading::Plain);
+        let sum = dense(
+            attended,
+            &block.attention_output,
+            Some(x),
+            InputTransform::Plain,
+        );
         let x = self.norm(&block.attention_norm, sum);
-        let inner = dense(x.clone(), &block.intermediate, None, Reading::Plain);
-        let sum = dense(inner, &block.output, Some(x), Reading::Gelu);
+        let inner = dense(x.clone(), &block.intermediate, None, InputTransform::Plain);
+        let sum = dense(inner, &block.output, Some(x), InputTransform::Gelu);
         self.norm(&block.output_norm, sum)
     }
 }

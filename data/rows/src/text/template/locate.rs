@@ -12,7 +12,7 @@ use super::spans::{RenderedText, Span, SpanKind, Turn, Turns};
 use super::thought::{self, Kept};
 use super::turn_error::TurnError;
 use super::turn_start::Followed;
-use super::values::{Arguments, Marking, MessageWriter, Place, Scope};
+use super::values::{Arguments, MarkPosition, Marking, MessageWriter, Scope};
 use super::{ChatTemplate, GenerationPrompt, Thinking};
 use crate::text::conversation::{Conversation, Message, Role};
 use crate::text::error::DataError;
@@ -21,7 +21,7 @@ use crate::text::error::DataError;
 fn markings() -> impl Iterator<Item = Marking> {
     let arguments = [Arguments::KeysAndValues, Arguments::Nothing];
     let scopes = [Scope::EveryRole, Scope::NotTools, Scope::Assistant];
-    let places = [Place::Around, Place::InsideWhiteSpace];
+    let places = [MarkPosition::Around, MarkPosition::InsideWhiteSpace];
     arguments.into_iter().flat_map(move |arguments| {
         scopes.into_iter().flat_map(move |scope| {
             places.into_iter().map(move |place| Marking {

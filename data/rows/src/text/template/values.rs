@@ -12,7 +12,7 @@ use crate::text::message_fields::REASONING;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Marking {
     pub(super) scope: Scope,
-    pub(super) place: Place,
+    pub(super) place: MarkPosition,
     pub(super) arguments: Arguments,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum Scope {
 
 /// Where the marks of a content stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum MarkPosition {
     /// Around all of it.
     Around,
     /// Inside its outer white space, so that a template can still trim it.
@@ -140,8 +140,8 @@ impl MessageWriter {
             _ => SpanKind::PromptContent,
         };
         let inner = match marking.place {
-            Place::Around => text,
-            Place::InsideWhiteSpace => text.trim(),
+            MarkPosition::Around => text,
+            MarkPosition::InsideWhiteSpace => text.trim(),
         };
         let Some((before, after)) = text.split_once(inner).filter(|_| !inner.is_empty()) else {
             return Value::from(text);

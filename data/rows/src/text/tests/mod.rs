@@ -9,7 +9,6 @@ use super::*;
 
 mod added_tokens;
 mod argument_masks;
-mod asked;
 mod calls;
 mod faults;
 mod formats;
@@ -17,6 +16,7 @@ mod given_back;
 mod hostile_tokenizers;
 mod learning;
 mod mutations;
+mod prompt;
 mod reading;
 mod reasoning;
 mod shipped_templates;

@@ -12,8 +12,8 @@ mod tests;
 pub use apibank::{ApiBankSet, import_apibank};
 pub use openapi::{RequestBodies, import_openapi, import_openapi_file};
 pub use operations::{
-    ApiOperation, OperationBody, ParameterPlace, ParameterStyle, Place, import_openapi_operations,
-    import_openapi_operations_file,
+    ApiOperation, OperationBody, ParameterLocation, ParameterPlace, ParameterStyle,
+    import_openapi_operations, import_openapi_operations_file,
 };
 pub use stabletoolbench::import_stabletoolbench;
 

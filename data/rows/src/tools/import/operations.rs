@@ -33,14 +33,14 @@ pub struct ParameterPlace {
     /// The parameter's name.
     pub name: String,
     /// The part of the request.
-    pub place: Place,
+    pub place: ParameterLocation,
     /// How it is written there; without meaning for bodies.
     pub style: ParameterStyle,
 }
 
 /// A part of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ParameterLocation {
     /// A placeholder of the path.
     Path,
     /// The query string.
@@ -144,9 +144,9 @@ fn operation(
         found.cloned().unwrap_or_else(|| ParameterPlace {
             name: name.to_owned(),
             place: if is_whole() {
-                Place::WholeBody
+                ParameterLocation::WholeBody
             } else {
-                Place::BodyField
+                ParameterLocation::BodyField
             },
             style: ParameterStyle::Json,
         })
@@ -187,10 +187,10 @@ fn parameters(
     for part in parts {
         let part = spec.resolve(part)?;
         let place = match part.text("in") {
-            "path" => Place::Path,
-            "query" => Place::Query,
-            "header" => Place::Header,
-            _ => Place::Cookie,
+            "path" => ParameterLocation::Path,
+            "query" => ParameterLocation::Query,
+            "header" => ParameterLocation::Header,
+            _ => ParameterLocation::Cookie,
         };
         found.push(ParameterPlace {
             name: part.text("name").to_owned(),
@@ -202,12 +202,12 @@ fn parameters(
 }
 
 /// The style that a parameter names, or that of its place.
-fn style(part: &Part<'_>, place: Place) -> Result<ParameterStyle, ToolsError> {
+fn style(part: &Part<'_>, place: ParameterLocation) -> Result<ParameterStyle, ToolsError> {
     if part.child("schema").is_none() && part.child("content").is_some() {
         return Ok(ParameterStyle::Json);
     }
     let usual = match place {
-        Place::Path | Place::Header => "simple",
+        ParameterLocation::Path | ParameterLocation::Header => "simple",
         _ => "form",
     };
     let style = match part.text("style") {
@@ -271,13 +271,17 @@ paths:
             style,
         };
         let post = [
-            place("list_id", Place::Path, styled("simple", false)),
-            place("page", Place::Query, styled("form", true)),
-            place("tags", Place::Query, styled("form", false)),
-            place("filter", Place::Query, ParameterStyle::Json),
-            place("session", Place::Cookie, styled("form", true)),
-            place("X-Trace", Place::Header, styled("simple", false)),
-            place("title", Place::BodyField, ParameterStyle::Json),
+            place("list_id", ParameterLocation::Path, styled("simple", false)),
+            place("page", ParameterLocation::Query, styled("form", true)),
+            place("tags", ParameterLocation::Query, styled("form", false)),
+            place("filter", ParameterLocation::Query, ParameterStyle::Json),
+            place("session", ParameterLocation::Cookie, styled("form", true)),
+            place(
+                "X-Trace",
+                ParameterLocation::Header,
+                styled("simple", false),
+            ),
+            place("title", ParameterLocation::BodyField, ParameterStyle::Json),
         ];
         assert_eq!(all[0].places, post);
         let json = |is_required| {
@@ -290,7 +294,7 @@ paths:
         assert_eq!(all[1].body, json(false));
         assert_eq!(
             all[1].places.last().map(|p| p.place),
-            Some(Place::WholeBody)
+            Some(ParameterLocation::WholeBody)
         );
         assert_eq!(all[2].body, None);
     }
@@ -298,7 +302,7 @@ paths:
     #[test]
     fn bodies_that_are_left_out_have_no_fields() {
         let all = import_openapi_operations(SPEC, RequestBodies::LeftOut).expect("reads");
-        let is_field = |place: &ParameterPlace| place.place == Place::BodyField;
+        let is_field = |place: &ParameterPlace| place.place == ParameterLocation::BodyField;
         assert!(!all[0].places.iter().any(is_field));
         assert_eq!(all[0].body, None);
         assert!(import_openapi_operations("{}", RequestBodies::LeftOut).is_err());

@@ -15,23 +15,26 @@ use burn::tensor::Tensor;
 use crate::cpu::buffer;
 use crate::cpu::pool::Buffer;
 
-/// A scalar, 0, whose gradient for `y` is `dy`.
+/// The gradients of all that `y` follows from, where that of `y` itself is `dy`.
 ///
 /// # Shapes
 ///
 /// - `y`: under autodiff, any shape; `dy`: the same shape and dtype, without autodiff
-/// - returns: `[1]`, f32
 ///
 /// # Panics
 ///
 /// If the shapes differ.
-pub fn seed<const D: usize>(y: Tensor<D>, dy: Tensor<D>) -> Tensor<1> {
+pub fn backward_with_gradient<const D: usize>(
+    y: Tensor<D>,
+    dy: Tensor<D>,
+) -> burn::tensor::Gradients {
     assert_eq!(
         y.dims(),
         dy.dims(),
         "a gradient has the shape of its tensor"
     );
-    Tensor::from_dispatch(Dispatch::begin(y.into_dispatch(), dy.into_dispatch()))
+    let begun = Dispatch::begin(y.into_dispatch(), dy.into_dispatch());
+    Tensor::<1>::from_dispatch(begun).backward()
 }
 
 #[backend_extension(
@@ -40,20 +43,20 @@ pub fn seed<const D: usize>(y: Tensor<D>, dy: Tensor<D>) -> Tensor<1> {
     Cube: cfg(feature = "cube"),
     Fusion: cfg(feature = "fusion"),
 )]
-pub(crate) trait SeedOps: Backend {
-    /// The contract is [`seed`]'s.
+pub(crate) trait BackwardOps: Backend {
+    /// A scalar, 0, whose gradient for `y` is `dy`.
     #[fusion(dtype = burn::tensor::DType::F32, shape = burn::tensor::Shape::new([1]))]
     fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-impl SeedOps for Flex {
+impl BackwardOps for Flex {
     fn begin(_: FlexTensor, _: FlexTensor) -> FlexTensor {
         buffer::tensor(Buffer::repeated(0.0f32, 1), [1])
     }
 }
 
 #[cfg(feature = "cube")]
-impl SeedOps for burn_cubecl::CubeBackend {
+impl BackwardOps for burn_cubecl::CubeBackend {
     fn begin(
         y: burn_cubecl::tensor::CubeTensor,
         _: burn_cubecl::tensor::CubeTensor,
@@ -76,7 +79,7 @@ impl<B: Backend> Backward<B, 1> for Begin {
     }
 }
 
-impl<B: SeedOps, C: CheckpointStrategy> SeedOps for Autodiff<B, C> {
+impl<B: BackwardOps, C: CheckpointStrategy> BackwardOps for Autodiff<B, C> {
     fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self> {
         let prepared = Begin.prepare::<C>([y.node()]).compute_bound().stateful();
         let dy = dy.into_primitive();

@@ -12,7 +12,7 @@ use super::finished::Finished;
 use super::isolation::{Isolation, Requirement};
 use super::launcher::Launcher;
 use super::limits::Limits;
-use super::order::Program;
+use super::protocol::Program;
 
 /// Runs programs isolated; there is none on this system.
 #[derive(Debug, Clone)]

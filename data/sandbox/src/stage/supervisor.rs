@@ -14,11 +14,11 @@ use rustix::process::{Pid, PidfdFlags, getegid, geteuid, pidfd_open};
 
 use super::CELL;
 use crate::isolation::Part;
-use crate::order::{self, End, Order, StageFailure};
+use crate::protocol::{self, End, Order, StageFailure};
 
 /// Starts the cell, kills it once the leash is let go, and writes how it ended.
 pub(super) fn run(folder: &Path) -> Result<(), StageFailure> {
-    let order: Order = order::read(&folder.join(order::ORDER)).map_err(plain)?;
+    let order: Order = protocol::read(&folder.join(protocol::ORDER)).map_err(plain)?;
     if order.parts.namespaces {
         leave_namespaces().map_err(|reason| StageFailure::new(Part::Namespaces, reason))?;
     }
@@ -32,7 +32,7 @@ pub(super) fn run(folder: &Path) -> Result<(), StageFailure> {
     let mut cell = cell.map_err(|error| failed("the second stage", &error))?;
     let status = wait_on_leash(&mut cell).map_err(|error| failed("waiting", &error))?;
     let end = end(status).map_err(|error| failed("getrusage", &error))?;
-    order::write(&folder.join(order::END), &end).map_err(plain)
+    protocol::write(&folder.join(protocol::END), &end).map_err(plain)
 }
 
 fn plain(error: impl ToString) -> StageFailure {

@@ -19,26 +19,26 @@ use rustix::thread::{
 use super::{files, private_root, syscalls};
 use crate::isolation::Part;
 use crate::limits::Limits;
-use crate::order::{self, Order, Program, StageFailure};
+use crate::protocol::{self, Order, Program, StageFailure};
 
 /// Becomes the program of the order; where there is none, returns once all parts are in force.
 pub(super) fn run(folder: &Path) -> Result<(), StageFailure> {
     // Should the guard be killed, this process must not stay behind.
     step("prctl", set_parent_process_death_signal(Some(Signal::KILL)))?;
-    let order: Order = order::read(&folder.join(order::ORDER))
+    let order: Order = protocol::read(&folder.join(protocol::ORDER))
         .map_err(|error| StageFailure::new(None, error.to_string()))?;
     let inherited = inherited_descriptors()?;
-    let request = step("request", File::open(folder.join(order::REQUEST)))?;
+    let request = step("request", File::open(folder.join(protocol::REQUEST)))?;
     let result = OpenOptions::new()
         .write(true)
-        .open(folder.join(order::RESULT));
+        .open(folder.join(protocol::RESULT));
     let result = step("result", result)?;
     let work = if order.parts.namespaces {
         private_root::enter(folder, &order.read_only, &order.limits)
             .map_err(|reason| StageFailure::new(Part::Namespaces, reason))?;
         PathBuf::from(private_root::WORK)
     } else {
-        folder.join(order::WORK)
+        folder.join(protocol::WORK)
     };
     step("chdir", env::set_current_dir(&work))?;
     drop_capabilities()?;
