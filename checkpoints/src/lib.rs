@@ -7,6 +7,12 @@
 //!
 //! Every file is taken to be hostile: sizes are checked before they are trusted, and what is
 //! wrong is an error that names the file and how to fix it, never a panic. No device here.
+//!
+//! ```
+//! use tooltune_checkpoints::digest::sha256_bytes;
+//!
+//! assert_eq!(sha256_bytes(b"an adapter").len(), 64);
+//! ```
 
 pub mod adapter;
 pub mod atomic;

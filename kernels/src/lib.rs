@@ -12,6 +12,19 @@
 //!
 //! Shape letters: `n` tokens of all documents of a micro-batch, `d` hidden size, `h` query heads,
 //! `g` key/value heads, `c` head size, `r` LoRA rank, `v` vocabulary.
+//!
+//! ```
+//! use burn::tensor::{DType, Device, Tensor};
+//! use tooltune_kernels::rms_norm::rms_norm;
+//!
+//! let device = Device::flex();
+//! let x = Tensor::<2>::from_data([[3.0, 4.0]], &device);
+//! let weight = Tensor::<1>::from_data([1.0, 2.0], &device);
+//! // The root mean square of 3 and 4 is the root of 12.5.
+//! let y = rms_norm(x, &weight, 0.0, DType::F32).into_data().to_vec::<f32>().expect("floats");
+//! let rms = 12.5_f32.sqrt();
+//! assert!((y[0] - 3.0 / rms).abs() < 1e-6 && (y[1] - 8.0 / rms).abs() < 1e-6);
+//! ```
 
 pub mod adamw;
 pub mod attention;

@@ -4,6 +4,17 @@
 //! [`lora`] are the network, [`retriever`] the one beside it; [`optim`] one update; [`recipes`] a whole run; [`eval`] what a
 //! checkpoint is worth; [`export`] its way to serving. [`plan`] predicts a run and [`doctor`] looks at
 //! the machine before it.
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//! use tooltune::config::MetricExpression;
+//!
+//! // What a checkpoint is selected by.
+//! let metric = MetricExpression::parse("0.5*slot.mean + 0.5*goat.sa")?;
+//! let measured = BTreeMap::from([("slot.mean".to_owned(), 0.8), ("goat.sa".to_owned(), 0.4)]);
+//! assert!((metric.value(&measured).unwrap_or_default() - 0.6).abs() < 1e-12);
+//! # Ok::<(), String>(())
+//! ```
 
 pub mod base_model;
 pub mod budgets;

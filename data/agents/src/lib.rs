@@ -5,6 +5,15 @@
 //! The decision to question: the expansion replays the trajectory through the same loop, feeding
 //! it the gold answers, so that what a model is trained on is what it is shown later; there is no
 //! second place that builds prompts.
+//!
+//! ```
+//! use serde_json::{Map, json};
+//! use tooltune_agents::render_call;
+//!
+//! let arguments = Map::from_iter([("port".to_owned(), json!("Rye"))]);
+//! let call = render_call("tide_at", &arguments);
+//! assert_eq!(call.text, r#"{"name": "tide_at", "arguments": {"port": "Rye"}}"#);
+//! ```
 
 mod agent;
 mod call_spans;

@@ -6,9 +6,12 @@ use serde_json::{Value, json};
 use super::options::EndpointOptions;
 use crate::http::test_server::{Answer, Received, TestServer};
 
+/// The name of the model that it serves.
 pub const MODEL: &str = "tiny-chat";
+/// The key that it asks for.
 pub const KEY: &str = "sk-0123456789abcdef";
 
+/// An environment in which the key is set.
 pub fn environment(name: &str) -> Option<String> {
     (name == "CHAT_KEY").then(|| KEY.to_owned())
 }

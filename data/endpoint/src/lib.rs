@@ -3,6 +3,16 @@
 //! Every wait is bounded: an attempt by its timeout, the waits between attempts by what is left
 //! of the whole request's time. The decision to question: waits have no random part, so that a
 //! run can be repeated; the number of requests at once is bounded instead.
+//!
+//! ```
+//! use tooltune_endpoint::{ChatEndpoint, EndpointOptions};
+//!
+//! // Nothing is sent yet; an address that is none is an error.
+//! let endpoint = ChatEndpoint::new(&EndpointOptions::new("http://localhost:8000/v1", "my-adapter"))?;
+//! assert_eq!(endpoint.model(), "my-adapter");
+//! assert!(ChatEndpoint::new(&EndpointOptions::new("localhost", "my-adapter")).is_err());
+//! # Ok::<(), tooltune_endpoint::EndpointError>(())
+//! ```
 
 mod answer;
 mod api;

@@ -13,6 +13,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// How far the work is.
 #[derive(Debug, Clone, Copy)]
 pub struct Watched<'a, R> {
+    /// Items that are done.
     pub n_done: usize,
     /// The result that has just come, if any has.
     pub latest: Option<&'a R>,

@@ -9,6 +9,16 @@
 //! not possible, because a constraint that is silently weaker than its schema is worth less than
 //! none. What no grammar over tokens can promise, such as a completion that is cut at the limit of
 //! tokens, is left to whoever validates the finished text.
+//!
+//! ```
+//! use serde_json::json;
+//! use tooltune_grammar::CallFormat;
+//!
+//! let tool = json!({"name": "tide_at", "parameters": {"type": "object", "properties": {"port": {"type": "string"}}}});
+//! let schema = CallFormat::Plain.server_schema(&[tool])?;
+//! assert!(schema.is_some_and(|schema| schema.to_string().contains("tide_at")));
+//! # Ok::<(), tooltune_grammar::GrammarError>(())
+//! ```
 
 mod calls;
 mod compile;

@@ -6,6 +6,15 @@
 //! it stands. Curves are thinned and long texts cut, with a note of how much, so that the page of
 //! a long run opens as fast as that of a short one. Files are read elsewhere; the same runs always
 //! give the same bytes.
+//!
+//! ```
+//! use tooltune_report::{ReportRun, render};
+//!
+//! let run = ReportRun { name: "my run".to_owned(), ..ReportRun::default() };
+//! let page = render(&[run])?;
+//! assert!(page.contains("<title>my run"));
+//! # Ok::<(), tooltune_report::ReportError>(())
+//! ```
 
 mod axis;
 mod chart;

@@ -2,6 +2,14 @@
 //!
 //! This is what training reads, and what the rest of the family `data` stands on: no device, no
 //! Burn, no network, no sandbox and no grammar over tokens.
+//!
+//! ```
+//! use serde_json::json;
+//! use tooltune_rows::json::{Style, dumps};
+//!
+//! // Targets are written as Python's json.dumps writes them, byte for byte.
+//! assert_eq!(dumps(&json!({"tide": [1.0, null]}), Style::Python), r#"{"tide": [1.0, null]}"#);
+//! ```
 
 pub mod batches;
 pub mod budgets;

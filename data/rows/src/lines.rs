@@ -20,6 +20,7 @@ pub struct TooLong {
 }
 
 impl TooLong {
+    /// A line is longer than `limit` bytes.
     pub fn line(limit: usize) -> Self {
         Self {
             what: "line",

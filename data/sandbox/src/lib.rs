@@ -21,6 +21,13 @@
 //! result as its interpreter can.
 //!
 //! The decision to question: the code may not start processes at all, even harmless ones.
+//!
+//! ```
+//! use tooltune_sandbox::Limits;
+//!
+//! let limits = Limits { wall_secs: 2.0, ..Limits::default() };
+//! assert!(limits.memory_bytes > 0 && limits.n_open_files > 0);
+//! ```
 
 #![cfg_attr(
     not(target_os = "linux"),

@@ -6,6 +6,16 @@
 //! later lines are scored, and [`Summary::n_malformed`] tells the caller to exit with status 3.
 //!
 //! Every operation is one entry of a table, one table for each suite.
+//!
+//! ```
+//! use serde_json::json;
+//! use tooltune_score::score_line;
+//! use tooltune_suites::operations::Outside;
+//!
+//! let line = r#"{"id": 7, "op": "slot.parse", "input": {"raw": "[1, 2]"}}"#;
+//! let scored = score_line(line, 1, &Outside::default());
+//! assert_eq!(scored.outcome, Ok(json!(true)));
+//! ```
 
 mod data_operations;
 mod error;

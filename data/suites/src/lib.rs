@@ -2,6 +2,14 @@
 //!
 //! Nothing here reads a model of ours or generates its text: the same functions score our own
 //! generations, those of a server and those in a file. Judges are asked over HTTP.
+//!
+//! ```
+//! use tooltune_suites::{SuiteInfo, lower_is_better};
+//!
+//! let goat = SuiteInfo::named("goat").expect("a suite");
+//! assert_eq!(goat.default_metric, "goat.ia");
+//! assert!(lower_is_better("goat.delta_len"));
+//! ```
 
 mod bootstrap;
 pub mod goat;

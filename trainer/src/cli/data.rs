@@ -40,6 +40,7 @@ pub struct FlattenArgs {
     #[arg(long)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
+    #[allow(missing_docs)]
     pub form: FlatFormArgs,
 }
 
@@ -82,6 +83,7 @@ pub struct UnflattenArgs {
     #[arg(long)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
+    #[allow(missing_docs)]
     pub form: FlatFormArgs,
 }
 

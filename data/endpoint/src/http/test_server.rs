@@ -17,11 +17,13 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// A request as it arrived.
 #[derive(Debug, Clone)]
 pub struct Received {
+    /// Such as `POST`.
     pub method: String,
     /// Path and query, still encoded.
     pub target: String,
     /// By name in lower case.
     pub headers: HashMap<String, String>,
+    /// As it was sent.
     pub body: String,
 }
 
@@ -39,16 +41,19 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// An answer with a JSON body.
     pub fn json(status: u16, body: &serde_json::Value) -> Self {
         let kind = ("Content-Type".to_owned(), "application/json".to_owned());
         Self::Reply(status, vec![kind], body.to_string().into_bytes())
     }
 
+    /// An answer with a page.
     pub fn html(status: u16, body: &str) -> Self {
         let kind = ("Content-Type".to_owned(), "text/html".to_owned());
         Self::Reply(status, vec![kind], body.as_bytes().to_vec())
     }
 
+    /// An answer that leads to another address.
     pub fn redirect(status: u16, location: &str) -> Self {
         let to = ("Location".to_owned(), location.to_owned());
         Self::Reply(status, vec![to], Vec::new())

@@ -49,7 +49,9 @@ pub struct SchemaFault {
 /// Whether a value is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
+    /// It keeps every rule.
     Valid,
+    /// It breaks one.
     Invalid,
     /// Finding out takes more than [`VALIDATION_STEPS`].
     TooMuchWork,

@@ -23,6 +23,7 @@ pub struct Operation {
     pub fields: &'static [InputField],
     /// What the value is, in one line.
     pub definition: &'static str,
+    /// Computes the value.
     pub run: fn(&Request<'_>) -> Result<Value, LineError>,
 }
 
@@ -285,6 +286,7 @@ impl<'l> Fields<'l> {
         fields.ok_or_else(|| self.wrong_type(name, "an object"))
     }
 
+    /// The error of a field that holds something else than `expected`.
     pub fn wrong_type(&self, name: &str, expected: &'static str) -> LineError {
         LineError::WrongType {
             field: self.path_of(name),
