@@ -53,7 +53,7 @@ impl TableFile {
 #[cfg(test)]
 pub(super) fn mistakes<T: DeserializeOwned>(folder: &str, files: &[TableFile]) -> Vec<String> {
     let unparsed = files.iter().filter_map(|file| file.parse::<T>().err());
-    let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/synth");
+    let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let found = std::fs::read_dir(sources.join(folder)).unwrap();
     let found = found.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let paths = found.map(|name| format!("{folder}/{name}"));
