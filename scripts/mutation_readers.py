@@ -258,7 +258,7 @@ def lay_out(folder: Path, binary: Path) -> None:
         "outputs.jsonl": [{"uid": "a", "model_output": "80", "finish_reason": "stop", "n_tokens": 1}],
     }.items():
         write(folder, name, data)
-    scored = (ROOT / "data" / "tests" / "fixtures" / "score").glob("*.jsonl")
+    scored = (ROOT / "data" / "score" / "tests" / "fixtures" / "score").glob("*.jsonl")
     write(folder, "score.jsonl", b"".join(path.read_bytes() for path in sorted(scored)))
     write(folder, "tiny.gguf", gguf(folder / "model"))
     for command in [
