@@ -12,6 +12,8 @@
 //! ```
 
 mod bootstrap;
+pub mod calls;
+mod ceiling;
 pub mod goat;
 mod llm_judge;
 pub mod nestful;
@@ -23,6 +25,7 @@ pub mod slot;
 pub mod toolqa;
 
 pub use bootstrap::Estimate;
+pub use ceiling::{Ceiling, ceilings};
 pub use llm_judge::Judged;
 pub use paired::{
     Flip, PairedComparison, PairedError, PairedOptions, SampleScore, paired_bootstrap,

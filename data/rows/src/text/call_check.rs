@@ -102,8 +102,7 @@ impl CallCheck {
         };
         declared_names(tool.name, schema).check(&call.arguments, field)?;
         let arguments = Value::Object(call.arguments.clone());
-        let mut typed = schema.clone();
-        rename_types(&mut typed);
+        let typed = typed(schema);
         let validator = self.validators.of(&tool.field, &typed).map_err(mendable)?;
         if let Some(fault) = validator.first_fault(&arguments) {
             return Err(DataError::Tools(ToolsError::ArgumentBreaksSchema {
@@ -127,6 +126,44 @@ fn tool(idx: usize, value: &Value) -> Option<Tool<'_>> {
         parameters: function.get("parameters"),
         field,
     })
+}
+
+/// What a tool of a row says of the calls of it, for whoever scores calls by the rules that rows are
+/// checked by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeclaredTool {
+    /// Its name.
+    pub name: String,
+    /// The JSON Schema of its arguments, with JSON Schema's words for types; none where its
+    /// parameters are no schema.
+    pub parameters: Option<Value>,
+    /// The names of all arguments, where there are no others.
+    pub arguments: Option<Vec<String>>,
+    /// The names of those that every call gives.
+    pub required: Vec<String>,
+}
+
+impl DeclaredTool {
+    /// Reads a tool, `{"type": "function", "function": {...}}` or the inner object alone; none where
+    /// its name cannot be read.
+    pub fn of(value: &Value) -> Option<Self> {
+        let Tool {
+            name, parameters, ..
+        } = tool(0, value)?;
+        let schema = parameters.filter(|schema| is_schema(schema));
+        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        let names = schema.map(|schema| declared_names(name, schema));
+        let (arguments, required) = match names {
+            None => (None, Vec::new()),
+            Some(names) => (names.only.map(owned), owned(names.required)),
+        };
+        Some(Self {
+            name: name.to_owned(),
+            parameters: schema.map(typed),
+            arguments,
+            required,
+        })
+    }
 }
 
 /// What decides of arguments beside `properties`, so that they alone do not declare all.
@@ -232,6 +269,13 @@ fn mendable(error: DataError) -> DataError {
         },
         other => other,
     }
+}
+
+/// The schema with JSON Schema's words for types.
+fn typed(schema: &Value) -> Value {
+    let mut typed = schema.clone();
+    rename_types(&mut typed);
+    typed
 }
 
 /// Puts JSON Schema's words for types in the place of Python's and OpenAPI's, and takes out words

@@ -29,6 +29,7 @@ mod word_piece;
 mod tests;
 
 pub use byte_level_bpe::{ByteLevelBpe, ByteLevelBpeError};
+pub use call_check::DeclaredTool;
 pub use conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use error::DataError;
 pub use prompt::AskedPrompt;

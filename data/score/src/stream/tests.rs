@@ -13,13 +13,14 @@ use tooltune_suites::operations::Encoders;
 use crate::operations;
 
 /// Worked examples: `{id, op, input, options?, expected}`; `expected` may be `{"error": kind}`.
-const SUITES: [&str; 6] = [
+const SUITES: [&str; 7] = [
     include_str!("../../tests/fixtures/score/slot.jsonl"),
     include_str!("../../tests/fixtures/score/goat.jsonl"),
     include_str!("../../tests/fixtures/score/toolqa.jsonl"),
     include_str!("../../tests/fixtures/score/flat.jsonl"),
     include_str!("../../tests/fixtures/score/data.jsonl"),
     include_str!("../../tests/fixtures/score/nestful.jsonl"),
+    include_str!("../../tests/fixtures/score/calls.jsonl"),
 ];
 
 fn examples() -> impl Iterator<Item = &'static str> {

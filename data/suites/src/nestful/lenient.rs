@@ -32,7 +32,9 @@ pub fn lenient_calls(completion: &str) -> Option<Vec<PyValue>> {
     }
 }
 
-fn without_thoughts(completion: &str) -> &str {
+/// The text behind its thoughts: all up to the last `</think>` is one, and an opened `<think>` with
+/// all after it.
+pub(crate) fn without_thoughts(completion: &str) -> &str {
     let text = completion
         .rsplit_once("</think>")
         .map_or(completion, |(_, after)| after);

@@ -7,7 +7,7 @@
 use tooltune_rows::python::{PyValue, loads};
 
 use super::lenient::lenient_calls;
-use super::python_calls::python_calls;
+use super::python_calls::{Positional, python_calls};
 
 /// How the completions of a model family are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,8 @@ impl Parser {
             }
             Self::Hermes => tagged(completion.trim()).filter(|calls| !calls.is_empty()),
             Self::Xlam => tool_calls(completion.trim()),
-            Self::ToolAce => python_calls(completion.trim()).filter(|calls| !calls.is_empty()),
+            Self::ToolAce => python_calls(completion.trim(), Positional::Dropped)
+                .filter(|calls| !calls.is_empty()),
             Self::Lenient => lenient_calls(completion),
         };
         ParsedCalls {

@@ -1,15 +1,26 @@
 //! Parses `[name(argument=value, ..), ..]`, as Python writes calls.
 //!
-//! Values are Python's literals. Positional arguments have no name and are dropped, as in the
-//! published reader; anything else that is no literal makes the text unreadable.
+//! Values are Python's literals; anything else makes the text unreadable.
 
 use num_bigint::BigInt;
 use tooltune_rows::json::MAX_LEVELS;
 use tooltune_rows::python::{PyDict, PyValue};
 
+/// What becomes of arguments by position, which have no name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Positional {
+    /// They are passed over, as in the published reader of ToolACE.
+    Dropped,
+    /// They make the text unreadable.
+    Refused,
+}
+
 /// Reads a list of calls, brackets around it or not.
-pub(super) fn python_calls(text: &str) -> Option<Vec<PyValue>> {
-    let mut reader = Reader { rest: text };
+pub(crate) fn python_calls(text: &str, positional: Positional) -> Option<Vec<PyValue>> {
+    let mut reader = Reader {
+        rest: text,
+        positional,
+    };
     let is_list = reader.take("[");
     let mut calls = Vec::new();
     while !(is_list && reader.take("]")) {
@@ -29,6 +40,7 @@ pub(super) fn python_calls(text: &str) -> Option<Vec<PyValue>> {
 
 struct Reader<'t> {
     rest: &'t str,
+    positional: Positional,
 }
 
 impl<'t> Reader<'t> {
@@ -75,8 +87,10 @@ impl<'t> Reader<'t> {
             if let Some(keyword) = self.keyword() {
                 let value = self.literal(0)?;
                 arguments.insert(keyword.to_owned(), value);
-            } else {
+            } else if self.positional == Positional::Dropped {
                 self.literal(0)?;
+            } else {
+                return None;
             }
         }
         let fields = [

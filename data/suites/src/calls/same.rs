@@ -1,0 +1,111 @@
+//! Whether two arguments mean the same under the schema of a tool.
+
+use serde_json::{Map, Value};
+
+use super::tools::Schema;
+
+/// Whether two values are equal as JSON Schema has it: numbers by what they are worth, so that 5 and
+/// 5.0 are equal and "5" is not; the order of keys is free, that of lists is not. A key that one of
+/// them lacks counts as its schema's default.
+pub(super) fn is_same(schema: Option<Schema<'_>>, left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => is_same_number(left, right),
+        (Value::Array(left), Value::Array(right)) => {
+            let mut pairs = left.iter().zip(right).enumerate();
+            left.len() == right.len()
+                && pairs.all(|(idx, (left, right))| {
+                    is_same(schema.and_then(|schema| schema.item(idx)), left, right)
+                })
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            has_fields_of(schema, left, right) && has_fields_of(schema, right, left)
+        }
+        _ => left == right,
+    }
+}
+
+/// Whether all fields of the first are those of the second.
+fn has_fields_of(
+    schema: Option<Schema<'_>>,
+    these: &Map<String, Value>,
+    those: &Map<String, Value>,
+) -> bool {
+    these.iter().all(|(key, value)| {
+        let schema = schema.and_then(|schema| schema.property(key));
+        let other = those.get(key);
+        let other = other.or_else(|| schema.and_then(Schema::default));
+        other.is_some_and(|other| is_same(schema, value, other))
+    })
+}
+
+fn is_same_number(left: &serde_json::Number, right: &serde_json::Number) -> bool {
+    match (whole(left), whole(right)) {
+        (Some(left), Some(right)) => left == right,
+        (None, None) => left.as_f64() == right.as_f64(),
+        _ => false,
+    }
+}
+
+/// The integer that a number is, if it is one.
+fn whole(number: &serde_json::Number) -> Option<i128> {
+    if let Some(integer) = number.as_i128() {
+        return Some(integer);
+    }
+    // Beyond these a float is not told apart from its neighbours; two such floats are compared as
+    // floats.
+    const EXACT: f64 = (1_u128 << 100) as f64;
+    let float = number.as_f64()?;
+    (float.fract() == 0.0 && float.abs() < EXACT).then_some(float as i128)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_equal_as_json_schema_has_it() {
+        for (left, right, expected) in [
+            (json!(5), json!(5.0), true),
+            (json!(5), json!("5"), false),
+            (json!(1), json!(true), false),
+            (json!(0.1), json!(0.1), true),
+            (
+                json!(9_007_199_254_740_993_u64),
+                json!(9_007_199_254_740_992.0),
+                false,
+            ),
+            (json!(1e300), json!(1e300), true),
+            (json!(-0.0), json!(0), true),
+            (json!([1, 2]), json!([2, 1]), false),
+            (
+                json!({"a": 1, "b": [2]}),
+                json!({"b": [2.0], "a": 1.0}),
+                true,
+            ),
+            (json!({"a": 1}), json!({"a": 1, "b": null}), false),
+            (json!("Oslo"), json!("oslo"), false),
+            (json!(null), json!(""), false),
+        ] {
+            assert_eq!(is_same(None, &left, &right), expected, "{left} {right}");
+            assert_eq!(is_same(None, &right, &left), expected, "{right} {left}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_absent_has_its_default_wherever_it_stands() {
+        let schema = json!({"properties": {
+            "unit": {"type": "string", "default": "m"},
+            "stops": {"type": "array", "items": {"$ref": "#/$defs/stop"}},
+        }, "$defs": {"stop": {"allOf": [{"properties": {"wait": {"default": 0}}}]}}});
+        let same = |left: Value, right: Value| is_same(Some(Schema::whole(&schema)), &left, &right);
+        assert!(same(json!({}), json!({"unit": "m"})));
+        assert!(!same(json!({}), json!({"unit": "km"})));
+        assert!(same(
+            json!({"stops": [{"name": "a"}]}),
+            json!({"stops": [{"wait": 0.0, "name": "a"}], "unit": "m"})
+        ));
+        assert!(!same(json!({"stops": []}), json!({})));
+    }
+}

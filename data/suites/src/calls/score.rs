@@ -1,0 +1,485 @@
+//! Scores one answer: which of the wanted calls it makes, and which rule it breaks.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tooltune_rows::json::{self, Style};
+use tooltune_rows::text::DeclaredTool;
+use tooltune_rows::tools::{did_you_mean, kind_of};
+
+use super::answer::{CallsAnswer, WrittenCall};
+use super::item::CallsItem;
+use super::pairing::best_pairs;
+use super::read::CallDialect;
+use super::same::is_same;
+use super::tools::{Schema, ToolSet};
+use crate::slot::{SchemaChecker, SchemaMode};
+
+/// A rule of a turn that an answer breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// What is to be a call can be read as one.
+    Malformed,
+    /// A call is of a tool that there is.
+    InventedName,
+    /// Calls are made where some are wanted.
+    MissedCall,
+    /// No more calls are made than are wanted.
+    ExtraCall,
+    /// No call is made where a text is wanted.
+    UnwantedCall,
+    /// An argument has the wanted value.
+    Value,
+    /// An argument that is wanted is there.
+    MissingArgument,
+    /// An argument that the tool requires is there.
+    MissingRequired,
+    /// An argument is wanted.
+    UnwantedArgument,
+    /// An argument is one of the tool's.
+    UnknownArgument,
+    /// The arguments are valid under the tool's schema.
+    Schema,
+}
+
+/// A rule that an answer breaks, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Which.
+    pub rule: Rule,
+    /// What was found where, and what was wanted.
+    pub message: String,
+}
+
+/// What became of a wanted call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallScore {
+    /// The tool that is wanted.
+    pub tool: String,
+    /// Levels of objects and lists in its schema; none where the schema is not known.
+    pub depth: Option<usize>,
+    /// Whether the answer has a call of the tool for it.
+    pub name: bool,
+    /// Wanted arguments, and given ones that are not wanted.
+    pub n_arguments: usize,
+    /// Those of them that are right.
+    pub n_right_arguments: usize,
+    /// Whether the call is made, and all of its arguments are right.
+    pub exact: bool,
+}
+
+/// The scores of one answer. A share is none where nothing of its kind is there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnScore {
+    /// Calls that are wanted.
+    pub n_wanted: usize,
+    /// Calls that are made.
+    pub n_made: usize,
+    /// Whether the answer is the gold's: `exact`, or no call where a text is wanted.
+    pub right: bool,
+    /// Whether the wanted calls are made, all of their arguments right, and nothing else.
+    pub exact: Option<bool>,
+    /// Share of the wanted calls whose tool is called for them.
+    pub name: Option<f64>,
+    /// Share of right arguments, over those that are wanted or given.
+    pub arguments: Option<f64>,
+    /// Share of the calls made that their tool takes: the name exists, the arguments are declared
+    /// and valid.
+    pub valid: Option<f64>,
+    /// Whether something is to be a call and is none.
+    pub malformed: bool,
+    /// Whether a call is of a tool that there is not.
+    pub invented: bool,
+    /// Whether a call is made, or begun, where a text is wanted.
+    pub unwanted: Option<bool>,
+    /// Whether no call is made, nor begun, where one is wanted.
+    pub missed: Option<bool>,
+    /// Calls beyond the wanted ones, where some are wanted.
+    pub n_extra: usize,
+    /// Calls that their tool takes.
+    pub n_valid: usize,
+    /// Calls of tools whose parameters are no usable JSON Schema; their names alone are checked.
+    pub n_unchecked: usize,
+    /// The wanted calls.
+    pub calls: Vec<CallScore>,
+    /// How the calls are written; none without calls.
+    pub dialect: Option<CallDialect>,
+    /// Every rule that is broken.
+    pub faults: Vec<Fault>,
+}
+
+/// Scores answers, with the compiled schemas of earlier ones kept.
+#[derive(Debug, Default)]
+pub struct CallsScorer {
+    checkers: HashMap<String, Option<Arc<SchemaChecker>>>,
+}
+
+/// Scores one answer; for more of them use a [`CallsScorer`], which compiles each schema once.
+pub fn score_turn(item: &CallsItem, answer: &CallsAnswer) -> TurnScore {
+    CallsScorer::default().score_turn(item, answer)
+}
+
+/// How a call that is made compares with a wanted one of the same tool.
+struct Comparison {
+    n_arguments: usize,
+    n_right: usize,
+    faults: Vec<Fault>,
+}
+
+/// A wanted call and the one that is made for it.
+struct Pair {
+    gold: usize,
+    made: usize,
+    comparison: Comparison,
+}
+
+impl CallsScorer {
+    /// Scores an answer, with nested arguments.
+    pub fn score_turn(&mut self, item: &CallsItem, answer: &CallsAnswer) -> TurnScore {
+        let (gold, made) = (&item.gold, &answer.calls);
+        let pairs = paired(gold, made, &item.tools);
+        let mut faults: Vec<Fault> = Vec::new();
+        let malformed = answer.malformed.iter().cloned();
+        faults.extend(malformed.map(|message| Fault {
+            rule: Rule::Malformed,
+            message,
+        }));
+        let mut checks = Vec::with_capacity(made.len());
+        for call in made {
+            checks.push(self.check(call, &item.tools));
+        }
+        let mut calls: Vec<CallScore> = gold
+            .iter()
+            .map(|call| CallScore {
+                tool: call.name.clone(),
+                depth: item.tools.depth(&call.name),
+                name: false,
+                n_arguments: call.arguments.len(),
+                n_right_arguments: 0,
+                exact: false,
+            })
+            .collect();
+        let mut is_paired = vec![false; made.len()];
+        for pair in pairs {
+            is_paired[pair.made] = true;
+            let score = &mut calls[pair.gold];
+            score.name = true;
+            score.n_arguments = pair.comparison.n_arguments;
+            score.n_right_arguments = pair.comparison.n_right;
+            score.exact = pair.comparison.faults.is_empty();
+            if !score.exact {
+                faults.extend(pair.comparison.faults);
+                faults.append(&mut checks[pair.made].faults);
+            }
+        }
+        for ((call, check), is_paired) in made.iter().zip(&mut checks).zip(&is_paired) {
+            if !is_paired {
+                faults.push(unpaired(call, gold.is_empty()));
+                faults.append(&mut check.names);
+                faults.append(&mut check.faults);
+            }
+        }
+        faults.extend(calls.iter().filter(|call| !call.name).map(|call| Fault {
+            rule: Rule::MissedCall,
+            message: format!("{} is wanted and not called", call.tool),
+        }));
+        let n_valid = checks.iter().filter(|check| check.is_valid).count();
+        let is_malformed = !answer.malformed.is_empty();
+        let is_called = !made.is_empty() || is_malformed;
+        let wants = !gold.is_empty();
+        let n_paired = is_paired.iter().filter(|paired| **paired).count();
+        let all_exact = calls.iter().all(|call| call.exact) && n_paired == made.len();
+        let exact = wants.then_some(all_exact && !is_malformed);
+        let (n_right, n_arguments) = calls.iter().fold((0, 0), |(right, all), call| {
+            (right + call.n_right_arguments, all + call.n_arguments)
+        });
+        TurnScore {
+            n_wanted: gold.len(),
+            n_made: made.len(),
+            right: exact.unwrap_or(!is_called),
+            exact,
+            name: share(n_paired, gold.len()),
+            arguments: share(n_right, n_arguments),
+            valid: share(n_valid, made.len()),
+            malformed: is_malformed,
+            invented: made.iter().any(|call| item.tools.is_invented(&call.name)),
+            unwanted: (!wants).then_some(is_called),
+            missed: wants.then_some(!is_called),
+            n_extra: if wants { made.len() - n_paired } else { 0 },
+            n_valid,
+            n_unchecked: checks.iter().filter(|check| check.is_unchecked).count(),
+            calls,
+            dialect: answer.dialect,
+            faults,
+        }
+    }
+
+    /// Whether a tool takes a call, and why not.
+    fn check(&mut self, call: &WrittenCall, tools: &ToolSet) -> Check {
+        let mut check = Check::default();
+        let Some(tool) = tools.named(&call.name) else {
+            if tools.is_invented(&call.name) {
+                check.faults.push(Fault {
+                    rule: Rule::InventedName,
+                    message: format!(
+                        "no tool is called {}{}",
+                        call.name,
+                        did_you_mean(&call.name, tools.names())
+                    ),
+                });
+            } else {
+                check.is_valid = true;
+                check.is_unchecked = true;
+            }
+            return check;
+        };
+        let undeclared = call.arguments.keys().filter(|key| !is_declared(tool, key));
+        check
+            .names
+            .extend(undeclared.map(|key| unknown_argument(&call.name, key)));
+        check.is_valid = check.names.is_empty();
+        let Some(schema) = &tool.parameters else {
+            check.is_unchecked = true;
+            return check;
+        };
+        let Some(checker) = self.checker(schema) else {
+            check.is_unchecked = true;
+            return check;
+        };
+        let broken = checker.errors(&Value::Object(call.arguments.clone()));
+        check.is_valid &= broken.is_empty();
+        for one in broken {
+            let is_of_names = matches!(&*one.rule, "required" | "additionalProperties");
+            let faults = if one.path.is_empty() && is_of_names {
+                &mut check.names
+            } else {
+                &mut check.faults
+            };
+            faults.push(Fault {
+                rule: Rule::Schema,
+                message: format!(
+                    "{}{}: {}",
+                    call.name,
+                    one.path.replace('/', "."),
+                    one.message
+                ),
+            });
+        }
+        check
+    }
+
+    /// The compiled schema; none where it is unusable.
+    fn checker(&mut self, schema: &Value) -> Option<Arc<SchemaChecker>> {
+        /// Data sets have a few hundred schemas, or one per row, which must not fill the memory.
+        const MAX_KEPT_SCHEMAS: usize = 512;
+        let key = json::dumps(schema, Style::Compact);
+        if let Some(kept) = self.checkers.get(&key) {
+            return kept.clone();
+        }
+        let checker = SchemaChecker::new(schema, SchemaMode::Schema);
+        let checker = checker.ok().map(Arc::new);
+        if self.checkers.len() >= MAX_KEPT_SCHEMAS {
+            self.checkers.clear();
+        }
+        self.checkers.insert(key, checker.clone());
+        checker
+    }
+}
+
+/// What a tool says of a call.
+#[derive(Default)]
+struct Check {
+    is_valid: bool,
+    is_unchecked: bool,
+    /// Arguments that are missing or not declared; the comparison with a wanted call tells them.
+    names: Vec<Fault>,
+    faults: Vec<Fault>,
+}
+
+fn unpaired(call: &WrittenCall, wants_text: bool) -> Fault {
+    if wants_text {
+        Fault {
+            rule: Rule::UnwantedCall,
+            message: format!("{} is called where a text is wanted", call.name),
+        }
+    } else {
+        Fault {
+            rule: Rule::ExtraCall,
+            message: format!("{} is called and not wanted", call.name),
+        }
+    }
+}
+
+/// Pairs each wanted call with one that is made of the same tool: calls that are exact first, then
+/// those with the most right arguments.
+fn paired(gold: &[WrittenCall], made: &[WrittenCall], tools: &ToolSet) -> Vec<Pair> {
+    let mut by_name: BTreeMap<&str, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+    for (idx, call) in gold.iter().enumerate() {
+        by_name.entry(&call.name).or_default().0.push(idx);
+    }
+    for (idx, call) in made.iter().enumerate() {
+        if let Some((_, of_name)) = by_name.get_mut(call.name.as_str()) {
+            of_name.push(idx);
+        }
+    }
+    let mut pairs = Vec::new();
+    for (name, (mut wanted, mut given)) in by_name {
+        let tool = tools.named(name);
+        let compared =
+            |gold_idx: usize, made_idx: usize| compared(tool, &gold[gold_idx], &made[made_idx]);
+        // Calls that are exact to one are exact to the same others, so that the first will do.
+        wanted.retain(|&gold| {
+            let exact = given.iter().enumerate().find_map(|(place, &made)| {
+                let comparison = compared(gold, made);
+                comparison
+                    .faults
+                    .is_empty()
+                    .then_some((place, made, comparison))
+            });
+            let Some((place, made, comparison)) = exact else {
+                return true;
+            };
+            given.remove(place);
+            pairs.push(Pair {
+                gold,
+                made,
+                comparison,
+            });
+            false
+        });
+        let worth: Vec<Vec<i64>> = wanted
+            .iter()
+            .map(|&gold| {
+                given
+                    .iter()
+                    .map(|&made| compared(gold, made).worth())
+                    .collect()
+            })
+            .collect();
+        for (row, column) in best_pairs(&worth) {
+            let (gold, made) = (wanted[row], given[column]);
+            pairs.push(Pair {
+                gold,
+                made,
+                comparison: compared(gold, made),
+            });
+        }
+    }
+    pairs.sort_unstable_by_key(|pair| pair.gold);
+    pairs
+}
+
+impl Comparison {
+    /// Right arguments first, then few faults.
+    fn worth(&self) -> i64 {
+        const MAX_FAULTS: usize = 1_000_000;
+        let n_faults = self.faults.len().min(MAX_FAULTS);
+        self.n_right as i64 * MAX_FAULTS as i64 - n_faults as i64
+    }
+}
+
+fn compared(tool: Option<&DeclaredTool>, gold: &WrittenCall, made: &WrittenCall) -> Comparison {
+    let schema = tool.and_then(|tool| tool.parameters.as_ref());
+    let schema = schema.map(Schema::whole);
+    let name = &gold.name;
+    let mut comparison = Comparison {
+        n_arguments: gold.arguments.len(),
+        n_right: 0,
+        faults: Vec::new(),
+    };
+    for (key, wanted) in &gold.arguments {
+        let part = schema.and_then(|schema| schema.property(key));
+        let given = made.arguments.get(key);
+        let counted = given.or_else(|| part.and_then(Schema::default));
+        if counted.is_some_and(|value| is_same(part, wanted, value)) {
+            comparison.n_right += 1;
+            continue;
+        }
+        let requires = |tool: &DeclaredTool| tool.required.iter().any(|one| one == key);
+        let fault = match given {
+            Some(given) => Fault {
+                rule: Rule::Value,
+                message: format!(
+                    "{name}.{key} is {}, not {}",
+                    shown(given, wanted),
+                    shown(wanted, given)
+                ),
+            },
+            None if tool.is_some_and(requires) => Fault {
+                rule: Rule::MissingRequired,
+                message: format!("{name} lacks {key}, which it requires"),
+            },
+            None => Fault {
+                rule: Rule::MissingArgument,
+                message: format!("{name} lacks {key}, which is to be {}", excerpt(wanted)),
+            },
+        };
+        comparison.faults.push(fault);
+    }
+    let unwanted = unwanted_arguments(schema, &gold.arguments, &made.arguments);
+    for (key, value) in unwanted {
+        comparison.n_arguments += 1;
+        let fault = if tool.is_some_and(|tool| !is_declared(tool, key)) {
+            unknown_argument(name, key)
+        } else {
+            Fault {
+                rule: Rule::UnwantedArgument,
+                message: format!("{name}.{key} is {}, and is not wanted", excerpt(value)),
+            }
+        };
+        comparison.faults.push(fault);
+    }
+    comparison
+}
+
+fn unknown_argument(tool: &str, key: &str) -> Fault {
+    Fault {
+        rule: Rule::UnknownArgument,
+        message: format!("{tool} has no argument {key}"),
+    }
+}
+
+/// The given arguments that the gold does not have, and that are not their schema's defaults.
+fn unwanted_arguments<'m>(
+    schema: Option<Schema<'_>>,
+    gold: &Map<String, Value>,
+    made: &'m Map<String, Value>,
+) -> impl Iterator<Item = (&'m String, &'m Value)> {
+    made.iter().filter(move |(key, value)| {
+        let part = schema.and_then(|schema| schema.property(key));
+        let default = part.and_then(Schema::default);
+        !gold.contains_key(*key) && !default.is_some_and(|default| is_same(part, default, value))
+    })
+}
+
+fn is_declared(tool: &DeclaredTool, key: &str) -> bool {
+    let arguments = tool.arguments.as_ref();
+    arguments.is_none_or(|all| all.iter().any(|one| one == key))
+}
+
+/// A value as JSON, with its type where that is another than of the value that it is compared with.
+fn shown(value: &Value, other: &Value) -> String {
+    let (kind, text) = (kind_of(value), excerpt(value));
+    if kind == kind_of(other) || value.is_null() {
+        text
+    } else {
+        format!("{kind} {text}")
+    }
+}
+
+/// The beginning of a value as JSON.
+fn excerpt(value: &Value) -> String {
+    const MAX_CHARACTERS: usize = 80;
+    let text = json::dumps(value, Style::Python);
+    match text.char_indices().nth(MAX_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+fn share(n: usize, n_all: usize) -> Option<f64> {
+    (n_all > 0).then(|| n as f64 / n_all as f64)
+}

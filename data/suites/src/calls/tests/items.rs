@@ -1,0 +1,181 @@
+//! The turns of rows, and answers to flat tools.
+
+use std::io::Write;
+
+use tooltune_agents::flat::{
+    FlattenReport, FlattenWhen, RowFlattening, UnflattenReport, flatten_tool_row,
+};
+use tooltune_rows::text::{DataFormat, Role, Row, read_rows};
+
+use super::*;
+
+fn row(messages: Value, tools: Value) -> Row {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    writeln!(file, "{}", json!({"messages": messages, "tools": tools})).expect("a line");
+    let rows = read_rows(file.path(), DataFormat::Messages).expect("rows");
+    let row = rows.with_unchecked_calls().next().expect("a row");
+    Row {
+        id: "dev.jsonl:1".to_owned(),
+        ..row.expect("a readable row")
+    }
+}
+
+fn calling(arguments: Value) -> Value {
+    json!({"role": "assistant", "tool_calls": [
+        {"type": "function", "function": {"name": "tide", "arguments": arguments}}]})
+}
+
+fn dialogue() -> Value {
+    json!([
+        {"role": "user", "content": "Tides in Rye?"},
+        calling(json!({"port": "Rye"})),
+        {"role": "tool", "content": "06:10"},
+        {"role": "assistant", "content": "At ten past six."},
+        {"role": "user", "content": "And Hull?"},
+        {"role": "assistant", "content":
+            "<tool_call>{\"name\": \"tide\", \"arguments\": {\"port\": \"Hull\"}}</tool_call>"},
+    ])
+}
+
+fn items(row: &Row, asked: AskedTurns) -> (Vec<CallsItem>, SkippedTurns) {
+    let mut skipped = SkippedTurns::default();
+    let items = calls_items(row, asked, &mut skipped);
+    (items, skipped)
+}
+
+#[test]
+fn every_turn_is_asked_after_the_history_of_its_row() {
+    let row = row(dialogue(), json!(tools()));
+    let (found, skipped) = items(&row, AskedTurns::default());
+    let shown: Vec<(&str, usize)> = found
+        .iter()
+        .map(|item| (item.id.as_str(), item.gold.len()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("dev.jsonl:1#1", 1),
+            ("dev.jsonl:1#3", 0),
+            ("dev.jsonl:1#5", 1)
+        ]
+    );
+    // Calls that are written as text are calls.
+    assert_eq!(found[2].gold, [tide("Hull")]);
+    assert_eq!(skipped.lines(), Vec::<String>::new());
+    let prompt = found[1].prompt(&row.conversation);
+    assert_eq!(prompt.messages.len(), 3);
+    assert_eq!(prompt.messages[2].role, Role::Tool);
+    assert_eq!(prompt.completion_start, 3);
+    assert_eq!(prompt.tools, row.conversation.tools);
+    let completion = AskedTurns {
+        which: WhichTurns::Completion,
+        ..AskedTurns::default()
+    };
+    assert_eq!(items(&row, completion).0.len(), 1);
+}
+
+#[test]
+fn turns_that_are_not_asked_are_counted_with_the_reason() {
+    let without_tools = row(dialogue(), Value::Null);
+    assert_eq!(
+        items(&without_tools, AskedTurns::default())
+            .1
+            .n_without_tools,
+        3
+    );
+    let mut messages = dialogue();
+    messages[3]["weight"] = json!(0);
+    messages[5]["content"] = json!("<tool_call>{\"name\": </tool_call>");
+    let asked = AskedTurns {
+        max_turns_per_row: 1,
+        ..AskedTurns::default()
+    };
+    let (found, skipped) = items(&row(messages.clone(), json!(tools())), asked);
+    assert_eq!(
+        (found.len(), skipped.n_switched_off, skipped.n_over_budget),
+        (1, 1, 1)
+    );
+    let (_, skipped) = items(&row(messages, json!(tools())), AskedTurns::default());
+    let lines = skipped.lines();
+    assert_eq!(
+        lines[0],
+        "1 turns are not asked: the data switches them off"
+    );
+    assert!(
+        lines[1].starts_with(
+            "1 turns are not asked: their calls cannot be read, such as \
+                              dev.jsonl:1#5 (a call is no JSON: "
+        ),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn the_gold_scores_one_and_a_gold_that_its_tool_refuses_is_a_ceiling() {
+    let value = |messages: Value| {
+        let row = row(messages, json!(tools()));
+        let mut scorer = CallsScorer::default();
+        let (found, _) = items(&row, AskedTurns::default());
+        let scores: Vec<TurnScore> = found
+            .iter()
+            .map(|item| scorer.score_turn(item, &item.gold_answer()))
+            .collect();
+        let summary = CallsSummary::new(&scores);
+        crate::ceilings(
+            &CallsSummary::NAMES,
+            &CallsSummary::LOWER_IS_BETTER,
+            |name| summary.value(name),
+        )
+    };
+    assert_eq!(value(dialogue()), []);
+    let mut messages = dialogue();
+    messages[1] = calling(json!({"port": 7}));
+    let ceilings = value(messages);
+    assert_eq!(ceilings.len(), 1);
+    assert_eq!((ceilings[0].metric, ceilings[0].value), ("valid", 0.5));
+}
+
+#[test]
+fn answers_to_flat_tools_are_nested_before_they_are_scored() {
+    let arguments = json!({"ship": {"name": "Ada", "draught": 3.5}, "nights": 2});
+    let messages = json!([
+        {"role": "user", "content": "A berth."},
+        {"role": "assistant", "tool_calls": [
+            {"function": {"name": "berth", "arguments": arguments}}]},
+    ]);
+    let row = row(messages, json!(tools()));
+    let flattening = RowFlattening {
+        when: FlattenWhen::Always,
+        ..RowFlattening::default()
+    };
+    let flat = flatten_tool_row(
+        &row.id,
+        &row.conversation,
+        &flattening,
+        &mut FlattenReport::default(),
+    );
+    let (found, _) = items(&row, AskedTurns::default());
+    let prompt = found[0].prompt(&flat.conversation);
+    let shown = ToolSet::new(prompt.tools.as_deref().expect("tools"));
+    let score = |text: &str| {
+        let mut report = UnflattenReport::default();
+        let answer = read_calls(text, &shown).unflattened(&flat, &mut report);
+        (score_turn(&found[0], &answer), report.n_malformed)
+    };
+    let flat_call = |rest: &str| {
+        format!("{{\"name\": \"berth\", \"arguments\": {{\"ship_name\": \"Ada\", {rest}}}}}")
+    };
+    let (right, n_malformed) = score(&flat_call("\"ship_draught\": 3.5, \"nights\": 2"));
+    assert!(right.right, "{:?}", right.faults);
+    assert_eq!(n_malformed, 0);
+    let (wrong, n_malformed) = score(&flat_call("\"ship_mast\": 3.5, \"nights\": 2"));
+    assert_eq!(
+        (wrong.malformed, wrong.right, n_malformed),
+        (true, false, 1)
+    );
+    assert!(messages_of(&wrong).starts_with("the call of berth: "));
+}
+
+fn messages_of(score: &TurnScore) -> &str {
+    messages(score)[0]
+}

@@ -1,0 +1,73 @@
+//! The suite on calls of our own: a harbour's tides, berths and notices.
+
+mod bfcl;
+mod items;
+mod reading;
+mod scoring;
+mod summing;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+pub(super) fn tools() -> Vec<Value> {
+    let tide = json!({"type": "function", "function": {"name": "tide", "parameters": {
+        "type": "object",
+        "properties": {
+            "port": {"type": "string"},
+            "days": {"type": "integer", "default": 1},
+            "unit": {"type": "string", "enum": ["m", "ft"]},
+        },
+        "required": ["port"],
+        "additionalProperties": false,
+    }}});
+    let berth = json!({"type": "function", "function": {"name": "berth", "parameters": {
+        "type": "object",
+        "properties": {
+            "ship": {"type": "object", "properties": {
+                "name": {"type": "string"}, "draught": {"type": "number"}}},
+            "nights": {"type": "integer"},
+            "powered": {"type": ["boolean", "null"]},
+        },
+        "required": ["ship", "nights"],
+    }}});
+    vec![tide, berth]
+}
+
+pub(super) fn call(name: &str, arguments: Value) -> WrittenCall {
+    WrittenCall {
+        name: name.to_owned(),
+        arguments: arguments.as_object().expect("an object").clone(),
+    }
+}
+
+pub(super) fn tide(port: &str) -> WrittenCall {
+    call("tide", json!({"port": port}))
+}
+
+pub(super) fn item(gold: Vec<WrittenCall>) -> CallsItem {
+    CallsItem {
+        id: "dev.jsonl:1#1".to_owned(),
+        message: 1,
+        gold,
+        tools: Arc::new(ToolSet::new(&tools())),
+    }
+}
+
+/// The score of an answer that makes these calls.
+pub(super) fn made(gold: Vec<WrittenCall>, made: Vec<WrittenCall>) -> TurnScore {
+    score_turn(&item(gold), &CallsAnswer::of_calls(made))
+}
+
+/// The score of an answer in text.
+pub(super) fn written(gold: Vec<WrittenCall>, text: &str) -> TurnScore {
+    let item = item(gold);
+    score_turn(&item, &read_calls(text, &item.tools))
+}
+
+pub(super) fn messages(score: &TurnScore) -> Vec<&str> {
+    let faults = score.faults.iter();
+    faults.map(|fault| fault.message.as_str()).collect()
+}
