@@ -123,17 +123,25 @@ pub fn score_turn(item: &CallsItem, answer: &CallsAnswer) -> TurnScore {
 }
 
 /// How a call that is made compares with a wanted one of the same tool.
-struct Comparison {
+struct Comparison<'c> {
     n_arguments: usize,
     n_right: usize,
-    faults: Vec<Fault>,
+    differences: Vec<Difference<'c>>,
+}
+
+/// An argument that is not the wanted one.
+struct Difference<'c> {
+    rule: Rule,
+    key: &'c str,
+    wanted: Option<&'c Value>,
+    given: Option<&'c Value>,
 }
 
 /// A wanted call and the one that is made for it.
-struct Pair {
+struct Pair<'c> {
     gold: usize,
     made: usize,
-    comparison: Comparison,
+    comparison: Comparison<'c>,
 }
 
 impl CallsScorer {
@@ -169,9 +177,10 @@ impl CallsScorer {
             score.name = true;
             score.n_arguments = pair.comparison.n_arguments;
             score.n_right_arguments = pair.comparison.n_right;
-            score.exact = pair.comparison.faults.is_empty();
+            score.exact = pair.comparison.is_exact();
             if !score.exact {
-                faults.extend(pair.comparison.faults);
+                let differences = pair.comparison.differences.iter();
+                faults.extend(differences.map(|one| one.fault(&score.tool)));
                 faults.append(&mut checks[pair.made].faults);
             }
         }
@@ -315,7 +324,7 @@ fn unpaired(call: &WrittenCall, wants_text: bool) -> Fault {
 
 /// Pairs each wanted call with one that is made of the same tool: calls that are exact first, then
 /// those with the most right arguments.
-fn paired(gold: &[WrittenCall], made: &[WrittenCall], tools: &ToolSet) -> Vec<Pair> {
+fn paired<'c>(gold: &'c [WrittenCall], made: &'c [WrittenCall], tools: &ToolSet) -> Vec<Pair<'c>> {
     let mut by_name: BTreeMap<&str, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
     for (idx, call) in gold.iter().enumerate() {
         by_name.entry(&call.name).or_default().0.push(idx);
@@ -334,10 +343,7 @@ fn paired(gold: &[WrittenCall], made: &[WrittenCall], tools: &ToolSet) -> Vec<Pa
         wanted.retain(|&gold| {
             let exact = given.iter().enumerate().find_map(|(place, &made)| {
                 let comparison = compared(gold, made);
-                comparison
-                    .faults
-                    .is_empty()
-                    .then_some((place, made, comparison))
+                comparison.is_exact().then_some((place, made, comparison))
             });
             let Some((place, made, comparison)) = exact else {
                 return true;
@@ -372,67 +378,96 @@ fn paired(gold: &[WrittenCall], made: &[WrittenCall], tools: &ToolSet) -> Vec<Pa
     pairs
 }
 
-impl Comparison {
-    /// Right arguments first, then few faults.
+impl Comparison<'_> {
+    fn is_exact(&self) -> bool {
+        self.differences.is_empty()
+    }
+
+    /// Right arguments first, then few differences.
     fn worth(&self) -> i64 {
-        const MAX_FAULTS: usize = 1_000_000;
-        let n_faults = self.faults.len().min(MAX_FAULTS);
-        self.n_right as i64 * MAX_FAULTS as i64 - n_faults as i64
+        const MAX_DIFFERENCES: usize = 1_000_000;
+        let n_differences = self.differences.len().min(MAX_DIFFERENCES);
+        self.n_right as i64 * MAX_DIFFERENCES as i64 - n_differences as i64
     }
 }
 
-fn compared(tool: Option<&DeclaredTool>, gold: &WrittenCall, made: &WrittenCall) -> Comparison {
+impl Difference<'_> {
+    fn fault(&self, tool: &str) -> Fault {
+        let key = self.key;
+        let message = match (self.wanted, self.given) {
+            (Some(wanted), Some(given)) => format!(
+                "{tool}.{key} is {}, not {}",
+                shown(given, wanted),
+                shown(wanted, given)
+            ),
+            (Some(_), None) if self.rule == Rule::MissingRequired => {
+                format!("{tool} lacks {key}, which it requires")
+            }
+            (Some(wanted), None) => {
+                format!("{tool} lacks {key}, which is to be {}", excerpt(wanted))
+            }
+            (None, _) if self.rule == Rule::UnknownArgument => {
+                return unknown_argument(tool, key);
+            }
+            (None, given) => {
+                let given = given.map(excerpt).unwrap_or_default();
+                format!("{tool}.{key} is {given}, and is not wanted")
+            }
+        };
+        Fault {
+            rule: self.rule,
+            message,
+        }
+    }
+}
+
+fn compared<'c>(
+    tool: Option<&DeclaredTool>,
+    gold: &'c WrittenCall,
+    made: &'c WrittenCall,
+) -> Comparison<'c> {
     let schema = tool.and_then(|tool| tool.parameters.as_ref());
     let schema = schema.map(Schema::whole);
-    let name = &gold.name;
-    let mut comparison = Comparison {
-        n_arguments: gold.arguments.len(),
-        n_right: 0,
-        faults: Vec::new(),
-    };
+    let mut n_right = 0;
+    let mut differences = Vec::new();
     for (key, wanted) in &gold.arguments {
         let part = schema.and_then(|schema| schema.property(key));
         let given = made.arguments.get(key);
         let counted = given.or_else(|| part.and_then(Schema::default));
         if counted.is_some_and(|value| is_same(part, wanted, value)) {
-            comparison.n_right += 1;
+            n_right += 1;
             continue;
         }
         let requires = |tool: &DeclaredTool| tool.required.iter().any(|one| one == key);
-        let fault = match given {
-            Some(given) => Fault {
-                rule: Rule::Value,
-                message: format!(
-                    "{name}.{key} is {}, not {}",
-                    shown(given, wanted),
-                    shown(wanted, given)
-                ),
-            },
-            None if tool.is_some_and(requires) => Fault {
-                rule: Rule::MissingRequired,
-                message: format!("{name} lacks {key}, which it requires"),
-            },
-            None => Fault {
-                rule: Rule::MissingArgument,
-                message: format!("{name} lacks {key}, which is to be {}", excerpt(wanted)),
-            },
+        let rule = match given {
+            Some(_) => Rule::Value,
+            None if tool.is_some_and(requires) => Rule::MissingRequired,
+            None => Rule::MissingArgument,
         };
-        comparison.faults.push(fault);
+        differences.push(Difference {
+            rule,
+            key,
+            wanted: Some(wanted),
+            given,
+        });
     }
+    let n_before = differences.len();
     let unwanted = unwanted_arguments(schema, &gold.arguments, &made.arguments);
-    for (key, value) in unwanted {
-        comparison.n_arguments += 1;
-        let fault = if tool.is_some_and(|tool| !is_declared(tool, key)) {
-            unknown_argument(name, key)
+    differences.extend(unwanted.map(|(key, given)| Difference {
+        rule: if tool.is_some_and(|tool| !is_declared(tool, key)) {
+            Rule::UnknownArgument
         } else {
-            Fault {
-                rule: Rule::UnwantedArgument,
-                message: format!("{name}.{key} is {}, and is not wanted", excerpt(value)),
-            }
-        };
-        comparison.faults.push(fault);
+            Rule::UnwantedArgument
+        },
+        key,
+        wanted: None,
+        given: Some(given),
+    }));
+    Comparison {
+        n_arguments: gold.arguments.len() + differences.len() - n_before,
+        n_right,
+        differences,
     }
-    comparison
 }
 
 fn unknown_argument(tool: &str, key: &str) -> Fault {

@@ -13,27 +13,33 @@ pub(super) const TOOL_CALLS: &str = "[TOOL_CALLS]";
 /// time that grows with its square.
 const MAX_TRIED: usize = 256;
 
-/// Reads a text without any mark: the first value that holds calls, and those that follow it.
+/// Reads a text without any mark: the first value that holds calls, and those that follow it. What
+/// stands within another value is none.
 pub(super) fn bare(text: &str, tools: &ToolSet) -> CallsAnswer {
     let is_tool = |name: &str| tools.named(name).is_some();
-    let mut starts = text.match_indices(['[', '{']).map(|(start, _)| start);
-    let found = starts.by_ref().take(MAX_TRIED).find_map(|start| {
-        let (value, end) = value_at(text, start)?;
-        holds_calls(&value, is_tool).then_some((start, value, end))
-    });
-    let Some((start, value, end)) = found else {
-        return begun_call(text, tools);
-    };
-    let mut answer = CallsAnswer {
-        dialect: Some(CallDialect::Json),
-        ..CallsAnswer::default()
-    };
-    if text[..start].trim_end().ends_with('[') {
-        answer.refuse("the list of calls is no JSON: it breaks off".to_owned());
+    let mut at = 0;
+    for _ in 0..MAX_TRIED {
+        let Some(start) = text[at..].find(['[', '{']).map(|start| at + start) else {
+            break;
+        };
+        match value_at(text, start) {
+            None => at = start + 1,
+            Some((value, end)) if !holds_calls(&value, is_tool) => at = end,
+            Some((value, end)) => {
+                let mut answer = CallsAnswer {
+                    dialect: Some(CallDialect::Json),
+                    ..CallsAnswer::default()
+                };
+                if text[..start].trim_end().ends_with('[') {
+                    answer.refuse("the list of calls is no JSON: it breaks off".to_owned());
+                }
+                add_all(&value, &mut answer);
+                add_following(text, end, &mut answer);
+                return answer;
+            }
+        }
     }
-    add_all(&value, &mut answer);
-    add_following(text, end, &mut answer);
-    answer
+    begun_call(text, tools)
 }
 
 /// Reads what stands after a mark, of which nothing is text.
@@ -105,7 +111,7 @@ pub(super) fn add_all(value: &Value, answer: &mut CallsAnswer) {
 /// Why a text is no JSON.
 pub(super) fn no_json(text: &str) -> String {
     match json::parse(text) {
-        Ok(_) => "a call is no JSON".to_owned(),
+        Ok(_) => "a call stands within other JSON".to_owned(),
         Err(error) => format!("a call is no JSON: {error}"),
     }
 }
