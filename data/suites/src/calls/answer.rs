@@ -52,8 +52,7 @@ impl CallsAnswer {
         for call in tool_calls {
             let function = call.get("function").unwrap_or(call);
             let mut function = function.clone();
-            let arguments = function.get_mut("arguments");
-            let read = match arguments {
+            let read = match function.get("arguments") {
                 // Servers write the arguments of a call without any as an empty text.
                 Some(Value::String(text)) if text.trim().is_empty() => {
                     Some(Ok(Value::Object(Map::new())))
