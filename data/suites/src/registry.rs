@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::bootstrap::indicator;
 use super::operations::Operation;
-use super::{calls, goat, nestful, retrieval, slot, toolqa};
+use super::{goat, nestful, retrieval, slot, toolqa};
 
 /// What everything but the suite itself has to know of a suite.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Needs {
 }
 
 /// Every suite, in the order in which lines of predictions are tried.
-pub static SUITES: [&SuiteInfo; 8] = [
+pub static SUITES: [&SuiteInfo; 7] = [
     &slot::SUITE,
     &goat::SUITE,
     &goat::APIBANK,
@@ -70,7 +70,6 @@ pub static SUITES: [&SuiteInfo; 8] = [
     &goat::RESTBENCH,
     &retrieval::SUITE,
     &toolqa::SUITE,
-    &calls::SUITE,
 ];
 
 impl SuiteInfo {

@@ -66,6 +66,13 @@ fn calls_by_the_ten_thousand_are_compared_or_refused() {
         refusal("goat.apibank_sample_accuracy", instances),
         "too_large"
     );
+    let turn = |n: usize| {
+        let gold = vec![json!({"name": "f", "arguments": {}}); n];
+        let rows = json!({"tools": [{"name": "f"}], "gold": gold, "raw": ""});
+        json!({"rows": [rows]})
+    };
+    assert_eq!(value("calls.dataset", turn(256))["n_calls"], json!(256));
+    assert_eq!(refusal("calls.dataset", turn(257)), "too_large");
     let call = |i: usize| {
         let reference = format!("$var_{}.output_0$", i.saturating_sub(1));
         json!({"name": "add", "label": format!("$var_{i}"), "arguments": {"arg_0": reference, "arg_1": i}})

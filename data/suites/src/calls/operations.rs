@@ -1,13 +1,14 @@
-//! The suite calls as operations of the interface.
+//! Calls of tools as operations of `tooltune score`.
 //!
-//! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
+//! Each function takes the fields of one line and calls this module; no rule of scoring lives here.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::{
-    CallsAnswer, CallsItem, CallsScorer, CallsSummary, ToolSet, TurnScore, WrittenCall, read_calls,
+    CallsAnswer, CallsItem, CallsScorer, CallsSummary, MAX_CALLS, ToolSet, TurnScore, WrittenCall,
+    read_calls,
 };
 use crate::operations::{Fields, InputField, LineError, Operation, Request};
 
@@ -19,8 +20,8 @@ const TOOLS: InputField = field("tools", "the tools of the row");
 const GOLD: InputField = field("gold", "array of {name, arguments}; empty for a text");
 const RAW: InputField = field("raw", "the answer, a string");
 
-/// Every operation of the suite.
-pub(super) static OPERATIONS: &[Operation] = &[
+/// The operations of `tooltune score` that read and score calls.
+pub static OPERATIONS: &[Operation] = &[
     Operation {
         name: "calls.read",
         fields: &[TOOLS, RAW],
@@ -64,10 +65,20 @@ fn scored(fields: &Fields<'_>, scorer: &mut CallsScorer) -> Result<TurnScore, Li
         let calls = gold.iter().map(WrittenCall::of_value);
         calls.collect::<Result<Vec<_>, _>>().ok()
     });
+    let gold = gold.ok_or_else(|| fields.wrong_type("gold", CALLS))?;
+    if gold.len() > MAX_CALLS {
+        return Err(LineError::NoValue {
+            kind: "too_large",
+            message: format!(
+                "`gold` has {} calls; those of a turn are compared up to {MAX_CALLS}",
+                gold.len()
+            ),
+        });
+    }
     let item = CallsItem {
         id: String::new(),
         message: 0,
-        gold: gold.ok_or_else(|| fields.wrong_type("gold", CALLS))?,
+        gold,
         tools: Arc::new(tools(fields)?),
     };
     Ok(scorer.score_turn(&item, &read_calls(fields.text("raw")?, &item.tools)))
