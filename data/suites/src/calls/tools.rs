@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_tool_without_a_readable_name_may_be_meant_by_any_call() {
         let named = json!({"type": "function", "function": {"name": "f"}});
-        assert!(ToolSet::new(&[named.clone()]).is_invented("g"));
+        assert!(ToolSet::new(std::slice::from_ref(&named)).is_invented("g"));
         assert!(!ToolSet::new(&[named.clone(), json!({"function": {}})]).is_invented("g"));
         assert!(!ToolSet::new(&[named]).is_invented("f"));
     }
