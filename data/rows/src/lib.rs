@@ -19,6 +19,9 @@ pub mod json;
 pub mod json_schema;
 pub mod lines;
 pub mod python;
+mod read_error;
 pub mod regular_file;
 pub mod text;
 pub mod tools;
+
+pub use read_error::ReadError;

@@ -6,6 +6,9 @@
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
+use crate::budgets::LINE_BYTES;
+use crate::read_error::ReadError;
+
 /// A line or a document that is longer than what is read of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -128,6 +131,79 @@ fn found(n_bytes: usize, limit: usize) -> Found {
         0 => Found::End,
         n if n > limit => Found::TooLong,
         _ => Found::Whole,
+    }
+}
+
+/// The lines of one file in order.
+pub(crate) struct FileLines<R> {
+    path: PathBuf,
+    reader: R,
+    pub(crate) max_line_bytes: usize,
+    line_number: usize,
+}
+
+impl<R> std::fmt::Debug for FileLines<R> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.place())
+    }
+}
+
+impl<R> FileLines<R> {
+    pub(crate) fn new(path: &Path, reader: R) -> Self {
+        Self {
+            path: path.to_owned(),
+            reader,
+            max_line_bytes: LINE_BYTES,
+            line_number: 0,
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the line stands that was read last, as `file:line`.
+    pub(crate) fn place(&self) -> String {
+        format!("{}:{}", self.path.display(), self.line_number)
+    }
+
+    /// Whether the line that was read last is the first of the file.
+    pub(crate) fn is_first(&self) -> bool {
+        self.line_number == 1
+    }
+}
+
+impl<R: BufRead> FileLines<R> {
+    /// The next line with its end, without a byte-order mark; none at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// - the file cannot be read, which `unreadable` makes an error
+    /// - it is no text in UTF-8, as its first bytes say
+    /// - the line is too long
+    pub(crate) fn next_line(
+        &mut self,
+        unreadable: fn(&Path, io::Error) -> ReadError,
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        let mut line = Vec::new();
+        let found = read_line(&mut self.reader, &mut line, self.max_line_bytes)
+            .map_err(|error| unreadable(&self.path, error))?;
+        if found == Found::End {
+            return Ok(None);
+        }
+        self.line_number += 1;
+        if self.is_first()
+            && let Some(foreign) = ForeignFile::told_by(&line, &self.path)
+        {
+            return Err(foreign.into());
+        }
+        if found == Found::TooLong {
+            return Err(TooLong::line(self.max_line_bytes).into());
+        }
+        if self.is_first() && line.starts_with(b"\xEF\xBB\xBF") {
+            line.drain(..3);
+        }
+        Ok(Some(line))
     }
 }
 

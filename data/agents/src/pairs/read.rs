@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use tooltune_rows::ReadError;
 use tooltune_rows::faults::{Faults, all_rows};
 use tooltune_rows::tools::{ApiCatalogue, Fields, JsonLines, ToolsError};
 
@@ -110,11 +111,7 @@ pub fn read_documents(path: &Path) -> Result<Vec<PlacedText>, ToolsError> {
                 text: text.to_owned(),
                 place,
             }),
-            None => Err(ToolsError::MissingField {
-                field: "document".to_owned(),
-                needed: DOCUMENT,
-            }
-            .at(place)),
+            None => Err(ToolsError::from(ReadError::missing("document", DOCUMENT)).at(place)),
         }
     }))
 }

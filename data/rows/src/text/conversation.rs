@@ -14,6 +14,7 @@ use super::error::DataError;
 use super::formats::joined_parts;
 use super::message_fields;
 use crate::json;
+use crate::read_error::ReadError;
 use crate::tools::kind_of;
 
 /// Who speaks.
@@ -162,11 +163,12 @@ impl Conversation {
 pub(super) fn parse_messages(value: &Value, field: &str) -> Result<Vec<Message>, DataError> {
     let items = as_array(value, field, "a list of messages")?;
     if items.is_empty() {
-        return Err(DataError::WrongType {
+        return Err(ReadError::WrongType {
             field: field.to_owned(),
             found: "an empty array",
             expected: "a list of at least one message",
-        });
+        }
+        .into());
     }
     items
         .iter()
@@ -186,11 +188,12 @@ pub(super) fn parse_message(value: &Value, field: &str) -> Result<Message, DataE
     let role = parse_role(fields, field)?;
     let tool_calls = parse_tool_calls(fields.get("tool_calls"), &format!("{field}.tool_calls"))?;
     if !tool_calls.is_empty() && role != Role::Assistant {
-        return Err(DataError::WrongType {
+        return Err(ReadError::WrongType {
             field: format!("{field}.tool_calls"),
             found: "present",
             expected: "absent: only an assistant message calls tools",
-        });
+        }
+        .into());
     }
     let content = match fields.get("content") {
         Some(Value::String(text)) => Some(text.clone()),
@@ -331,7 +334,7 @@ fn parse_arguments(value: &Value, field: &str) -> Result<Map<String, Value>, Dat
     let value = json::parse_unique(text).map_err(|error| refused(error.to_string()))?;
     if let Some(oversized) = json::oversized_integer(text, |_| true) {
         let field = format!("{field}.{}", oversized.field);
-        return Err(json::OversizedInteger { field, ..oversized }.into());
+        return Err(ReadError::from(json::OversizedInteger { field, ..oversized }).into());
     }
     match value {
         Value::Object(arguments) => {
@@ -364,18 +367,11 @@ pub(super) fn text_field<'a>(
 }
 
 pub(super) fn missing(field: &str, needed: &'static str) -> DataError {
-    DataError::MissingField {
-        field: field.to_owned(),
-        needed,
-    }
+    ReadError::missing(field, needed).into()
 }
 
 pub(super) fn wrong_type(field: &str, found: &Value, expected: &'static str) -> DataError {
-    DataError::WrongType {
-        field: field.to_owned(),
-        found: kind_of(found),
-        expected,
-    }
+    ReadError::wrong_type(field, found, expected).into()
 }
 
 pub(super) fn as_object<'a>(

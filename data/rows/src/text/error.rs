@@ -3,7 +3,6 @@
 //! The enum is flat, and [`DataError::At`] adds the place: a conversation rendered by hand has no
 //! file and line, the same fault found in a file has. Every message says how to fix the fault.
 
-use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
@@ -13,8 +12,8 @@ use super::given_back::NotGivenBack;
 use super::message_fields::MessageFieldError;
 use super::template::{TemplateBudgetError, TemplateKwargError, TurnError};
 use crate::faults::{self, Fault};
-use crate::json::{DuplicateKey, JsonError, OversizedInteger};
-use crate::lines::{ForeignFile, TooLong};
+use crate::json::JsonError;
+use crate::read_error::ReadError;
 use crate::tools::ToolsError;
 
 /// A reason why text cannot become tokens to train on.
@@ -39,14 +38,9 @@ pub enum DataError {
         n_more: usize,
     },
 
-    /// A file cannot be opened or read.
-    #[error("{}: cannot read: {error}; check the path and the access rights", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    /// A fault that every reader of rows can meet.
+    #[error(transparent)]
+    Read(#[from] ReadError),
 
     /// A file of rows has none.
     #[error("{}: the file holds no rows; each line must be one JSON object", path.display())]
@@ -79,14 +73,6 @@ pub enum DataError {
         n_rows: usize,
     },
 
-    /// A line has no end in sight.
-    #[error(transparent)]
-    LineTooLong(#[from] TooLong),
-
-    /// A file is known to be something else than text.
-    #[error(transparent)]
-    Foreign(#[from] ForeignFile),
-
     /// A line is not UTF-8.
     #[error(
         "invalid UTF-8 at byte {byte} of the line; save the file as UTF-8 (iconv -t utf-8 converts)"
@@ -104,34 +90,6 @@ pub enum DataError {
     NotJson {
         /// What the parser says; its columns count bytes of the line.
         error: JsonError,
-    },
-
-    /// A row has two values of one name.
-    #[error(transparent)]
-    DuplicateKey(#[from] DuplicateKey),
-
-    /// An integer would be learned as another number.
-    #[error(transparent)]
-    OversizedInteger(#[from] OversizedInteger),
-
-    /// A field that the row's format needs is not there.
-    #[error("field {field:?} is missing; {needed}")]
-    MissingField {
-        /// Where the field should be, such as `messages[2].content`.
-        field: String,
-        /// What the format needs.
-        needed: &'static str,
-    },
-
-    /// A field holds another type than its format says.
-    #[error("{field} is {found}, but must be {expected}")]
-    WrongType {
-        /// Where the field is, such as `messages[2].content`.
-        field: String,
-        /// What is there.
-        found: &'static str,
-        /// What must be there.
-        expected: &'static str,
     },
 
     /// A field of a message cannot be meant as it is written.
@@ -563,11 +521,8 @@ impl DataError {
     #[must_use]
     pub fn at(self, id: &str) -> Self {
         match self {
-            Self::At { .. }
-            | Self::Unreadable { .. }
-            | Self::EmptyFile { .. }
-            | Self::Foreign(_)
-            | Self::Several { .. } => self,
+            Self::At { .. } | Self::EmptyFile { .. } | Self::Several { .. } => self,
+            Self::Read(ref error) if error.names_its_file() => self,
             error => Self::At {
                 id: id.to_owned(),
                 error: Box::new(error),

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -21,9 +21,9 @@ use super::formats::{
     recognise, refuse_an_array, refuse_media, tools,
 };
 use super::slot::{GoldCheck, SlotRow};
-use crate::budgets::LINE_BYTES;
 use crate::json::{self, JsonError};
-use crate::lines::{ForeignFile, Found, TooLong, read_line};
+use crate::lines::FileLines;
+use crate::read_error::ReadError;
 use crate::regular_file;
 use crate::tools::{ToolsError, read_text};
 
@@ -66,13 +66,10 @@ impl From<SlotRow> for Row {
 /// another type, a gold value that its schema refuses, and a call that the tools of its row do not
 /// take; a file that is no text in UTF-8, and a line of more than 256 MiB, are one, too, and the last.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
-    let file = regular_file::open(path).map_err(|error| unreadable(path, error))?;
+    let file = regular_file::open(path).map_err(|error| ReadError::unreadable(path, error))?;
     Ok(RowReader {
-        path: path.to_owned(),
-        lines: BufReader::with_capacity(1 << 16, file),
-        max_line_bytes: LINE_BYTES,
+        lines: FileLines::new(path, BufReader::with_capacity(1 << 16, file)),
         format,
-        line_number: 0,
         n_rows: 0,
         is_done: false,
         gold_check: GoldCheck::default(),
@@ -84,11 +81,8 @@ pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError
 /// The rows of a file in order, from [`read_rows`].
 #[derive(Debug)]
 pub struct RowReader {
-    path: PathBuf,
-    lines: BufReader<File>,
-    pub(super) max_line_bytes: usize,
+    pub(super) lines: FileLines<BufReader<File>>,
     format: DataFormat,
-    line_number: usize,
     n_rows: usize,
     is_done: bool,
     gold_check: GoldCheck,
@@ -107,14 +101,14 @@ impl Iterator for RowReader {
             match self.read_line() {
                 Err(error) => return Some(Err(self.end_with(error))),
                 Ok(None) if self.n_rows == 0 => {
-                    let path = self.path.clone();
+                    let path = self.lines.path().to_owned();
                     return Some(Err(self.end_with(DataError::EmptyFile { path })));
                 }
                 Ok(None) => self.is_done = true,
                 Ok(Some(line)) if line.trim_ascii().is_empty() => {}
                 Ok(Some(line)) => {
                     self.n_rows += 1;
-                    let id = format!("{}:{}", self.path.display(), self.line_number);
+                    let id = self.lines.place();
                     return Some(self.parse_row(&id, &line).map_err(|error| error.at(&id)));
                 }
             }
@@ -143,31 +137,15 @@ impl RowReader {
     }
 
     fn read_line(&mut self) -> Result<Option<Vec<u8>>, DataError> {
-        let mut line = Vec::new();
-        let found = read_line(&mut self.lines, &mut line, self.max_line_bytes)
-            .map_err(|error| unreadable(&self.path, error))?;
-        if found == Found::End {
-            return Ok(None);
-        }
-        self.line_number += 1;
-        if self.line_number == 1
-            && let Some(foreign) = ForeignFile::told_by(&line, &self.path)
+        let line = self.lines.next_line(ReadError::unreadable);
+        let line = line.map_err(|error| DataError::from(error).at(&self.lines.place()))?;
+        if let Some(line) = &line
+            && self.lines.is_first()
         {
-            return Err(foreign.into());
+            refuse_an_array(line, self.lines.path())
+                .map_err(|error| DataError::from(error).at(&self.lines.place()))?;
         }
-        if found == Found::TooLong {
-            let id = format!("{}:{}", self.path.display(), self.line_number);
-            return Err(DataError::from(TooLong::line(self.max_line_bytes)).at(&id));
-        }
-        if self.line_number == 1 && line.starts_with(b"\xEF\xBB\xBF") {
-            line.drain(..3);
-        }
-        if self.line_number == 1 {
-            refuse_an_array(&line, &self.path).map_err(|error| {
-                DataError::from(error).at(&format!("{}:1", self.path.display()))
-            })?;
-        }
-        Ok(Some(line))
+        Ok(line)
     }
 
     fn parse_row(&mut self, id: &str, line: &[u8]) -> Result<Row, DataError> {
@@ -176,12 +154,12 @@ impl RowReader {
         })?;
         let text = text.trim_end_matches(['\r', '\n']);
         let value = json::parse_unique(text).map_err(|error| match error {
-            JsonError::DuplicateKey(twice) => DataError::from(twice),
+            JsonError::DuplicateKey(twice) => ReadError::from(twice).into(),
             error => DataError::NotJson { error },
         })?;
         let is_read = |field: &str| self.format.fields().contains(&field);
         if let Some(oversized) = json::oversized_integer(text, is_read) {
-            return Err(oversized.into());
+            return Err(ReadError::from(oversized).into());
         }
         let Value::Object(fields) = value else {
             return Err(wrong_type("the line", &value, "a JSON object"));
@@ -266,11 +244,12 @@ fn prompt_completion(fields: &Map<String, Value>) -> Result<FormattedRow, DataEr
     let completion_start = all.len();
     all.extend(part("completion", Role::Assistant)?);
     if all[completion_start].role != Role::Assistant {
-        return Err(DataError::WrongType {
+        return Err(ReadError::WrongType {
             field: "completion[0].role".to_owned(),
             found: all[completion_start].role.as_str(),
             expected: "assistant, since the model answers the prompt",
-        });
+        }
+        .into());
     }
     let field_of = |message_idx: usize| match message_idx.checked_sub(completion_start) {
         None => format!("prompt[{message_idx}]"),
@@ -329,7 +308,7 @@ pub fn read_tools(path: &Path) -> Result<Vec<Value>, DataError> {
     let read = || -> Result<Vec<Value>, DataError> {
         let value = json::parse(&text).map_err(|error| ToolsError::NotJson { error })?;
         if let Some(oversized) = json::oversized_integer(&text, |_| true) {
-            return Err(oversized.into());
+            return Err(ReadError::from(oversized).into());
         }
         let tools = as_array(
             &value,
@@ -342,11 +321,4 @@ pub fn read_tools(path: &Path) -> Result<Vec<Value>, DataError> {
         Ok(tools.to_vec())
     };
     read().map_err(|error| error.at(&path.display().to_string()))
-}
-
-fn unreadable(path: &Path, error: std::io::Error) -> DataError {
-    DataError::Unreadable {
-        path: path.to_owned(),
-        error,
-    }
 }

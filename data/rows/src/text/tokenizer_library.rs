@@ -26,6 +26,7 @@ use crate::budgets::{
     TOKENIZER_WORD_CHARS,
 };
 use crate::contained::contained;
+use crate::read_error::ReadError;
 use crate::regular_file;
 
 /// A tokenizer of the library, with where it comes from.
@@ -46,11 +47,8 @@ impl Library {
     /// - the library refuses it, or panics
     /// - it does more with a text than tokenizers may (docs/limits.md)
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
-        let bytes =
-            regular_file::read(path, TOKENIZER_BYTES).map_err(|error| DataError::Unreadable {
-                path: path.to_owned(),
-                error,
-            })?;
+        let bytes = regular_file::read(path, TOKENIZER_BYTES)
+            .map_err(|error| ReadError::unreadable(path, error))?;
         let refused = |reason: String| DataError::TokenizerFile {
             path: path.to_owned(),
             reason,

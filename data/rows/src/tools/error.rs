@@ -3,15 +3,12 @@
 //! The enum is flat, and [`ToolsError::At`] adds the place: a trajectory built in memory has no
 //! file and line, the same fault found in a file has. Every message says how to fix the fault.
 
-use std::io;
-use std::path::PathBuf;
-
 use thiserror::Error;
 
 use super::declared::DeclaredBy;
 use crate::faults::{self, Fault};
-use crate::json::{DuplicateKey, JsonError, OversizedInteger};
-use crate::lines::{ForeignFile, TooLong};
+use crate::json::JsonError;
+use crate::read_error::ReadError;
 
 /// A reason why documents or trajectories cannot be used.
 #[derive(Debug, Error)]
@@ -35,14 +32,9 @@ pub enum ToolsError {
         n_more: usize,
     },
 
-    /// A file cannot be opened, read or decompressed.
-    #[error("{}: cannot read: {error}; check the path, the access rights and that a .gz file is whole", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    /// A fault that every reader of rows can meet.
+    #[error(transparent)]
+    Read(#[from] ReadError),
 
     /// A file holds nothing.
     #[error(
@@ -52,14 +44,6 @@ pub enum ToolsError {
         /// What was looked for, such as `API documents`.
         what: &'static str,
     },
-
-    /// A line, or a document that is read whole, has no end in sight.
-    #[error(transparent)]
-    TooLong(#[from] TooLong),
-
-    /// A file is known to be something else than text.
-    #[error(transparent)]
-    Foreign(#[from] ForeignFile),
 
     /// A text is not UTF-8.
     #[error("invalid UTF-8 at byte {byte}; save the file as UTF-8 (iconv -t utf-8 converts)")]
@@ -77,39 +61,11 @@ pub enum ToolsError {
         error: JsonError,
     },
 
-    /// A row has two values of one name.
-    #[error(transparent)]
-    DuplicateKey(#[from] DuplicateKey),
-
-    /// An integer would be learned as another number.
-    #[error(transparent)]
-    OversizedInteger(#[from] OversizedInteger),
-
     /// A specification is not YAML.
     #[error("not valid YAML: {reason}; give an OpenAPI 3 document as JSON or YAML")]
     NotYaml {
         /// What the parser says.
         reason: String,
-    },
-
-    /// A field that is needed is not there.
-    #[error("field {field:?} is missing; {needed}")]
-    MissingField {
-        /// Where the field should be, such as `calls[2].name`.
-        field: String,
-        /// What the layout needs.
-        needed: &'static str,
-    },
-
-    /// A field holds another type than the layout says.
-    #[error("{field} is {found}, but must be {expected}")]
-    WrongType {
-        /// Where the field is, such as `calls[2].arguments`.
-        field: String,
-        /// What is there.
-        found: &'static str,
-        /// What must be there.
-        expected: &'static str,
     },
 
     /// A field that must say something is empty.
@@ -310,9 +266,8 @@ impl ToolsError {
     #[must_use]
     pub fn at(self, place: impl Into<String>) -> Self {
         match self {
-            Self::At { .. } | Self::Unreadable { .. } | Self::Foreign(_) | Self::Several { .. } => {
-                self
-            }
+            Self::At { .. } | Self::Several { .. } => self,
+            Self::Read(ref error) if error.names_its_file() => self,
             error => Self::At {
                 place: place.into(),
                 error: Box::new(error),
@@ -323,7 +278,7 @@ impl ToolsError {
     /// Why a row is no row.
     pub(super) fn of_row(error: JsonError) -> Self {
         match error {
-            JsonError::DuplicateKey(twice) => twice.into(),
+            JsonError::DuplicateKey(twice) => ReadError::from(twice).into(),
             error => Self::NotJson { error },
         }
     }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::error::{ToolsError, did_you_mean};
+use crate::read_error::ReadError;
 
 /// An object and where it stands, such as `calls[2]`; empty for the whole row.
 #[derive(Debug, Clone, Copy)]
@@ -100,10 +101,7 @@ impl<'a> Fields<'a> {
 
     /// The fault that `name` is not there.
     pub fn missing(&self, name: &str) -> ToolsError {
-        ToolsError::MissingField {
-            field: self.place(name),
-            needed: self.needed,
-        }
+        ReadError::missing(self.place(name), self.needed).into()
     }
 
     /// Refuses a field that is not among `known`.
@@ -140,11 +138,7 @@ impl<'a> Fields<'a> {
 
 /// The fault that `field` holds another type.
 pub(crate) fn wrong_type(field: &str, value: &Value, expected: &'static str) -> ToolsError {
-    ToolsError::WrongType {
-        field: field.to_owned(),
-        found: kind_of(value),
-        expected,
-    }
+    ReadError::wrong_type(field, value, expected).into()
 }
 
 /// What a value is, in words, for messages.

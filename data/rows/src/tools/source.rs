@@ -5,15 +5,16 @@
 //! what a compressed file unpacks to is unknown until it is unpacked.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 use serde_json::Value;
 
 use super::error::ToolsError;
-use crate::budgets::{DOCUMENT_BYTES, LINE_BYTES};
+use crate::budgets::DOCUMENT_BYTES;
 use crate::json::{self, JsonError};
-use crate::lines::{ForeignFile, Found, GZIP, TooLong, read_document, read_line};
+use crate::lines::{FileLines, ForeignFile, Found, GZIP, TooLong, read_document};
+use crate::read_error::ReadError;
 use crate::regular_file;
 
 /// Opens a file for reading, decompressed where it begins as gzip does.
@@ -22,9 +23,12 @@ use crate::regular_file;
 ///
 /// - the file cannot be opened or read
 pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ToolsError> {
-    let file = regular_file::open(path).map_err(|error| unreadable(path, error))?;
+    let file =
+        regular_file::open(path).map_err(|error| ReadError::unreadable_or_cut(path, error))?;
     let mut reader = BufReader::with_capacity(1 << 16, file);
-    let start = reader.fill_buf().map_err(|error| unreadable(path, error))?;
+    let start = reader
+        .fill_buf()
+        .map_err(|error| ReadError::unreadable_or_cut(path, error))?;
     if start.starts_with(GZIP) {
         return Ok(Box::new(BufReader::new(MultiGzDecoder::new(reader))));
     }
@@ -44,13 +48,13 @@ pub fn read_text(path: &Path) -> Result<String, ToolsError> {
 fn read_text_within(path: &Path, max_bytes: usize) -> Result<String, ToolsError> {
     let mut bytes = Vec::new();
     let found = read_document(&mut *open(path)?, &mut bytes, max_bytes)
-        .map_err(|error| unreadable(path, error))?;
+        .map_err(|error| ReadError::unreadable_or_cut(path, error))?;
     let place = || path.display().to_string();
     if found == Found::TooLong {
-        return Err(ToolsError::from(TooLong::document(max_bytes)).at(place()));
+        return Err(ToolsError::from(ReadError::from(TooLong::document(max_bytes))).at(place()));
     }
     if let Some(foreign) = ForeignFile::told_by(&bytes, path) {
-        return Err(foreign.into());
+        return Err(ReadError::from(foreign).into());
     }
     let text = utf8(&bytes).map_err(|error| error.at(place()))?;
     Ok(text.trim_start_matches('\u{feff}').to_owned())
@@ -68,22 +72,10 @@ pub fn read_json(path: &Path) -> Result<Value, ToolsError> {
 
 /// The lines of a text file in order, each with its place as `file:line`; blank ones are passed
 /// over. One of more than 256 MiB is an error and the last.
+#[derive(Debug)]
 pub struct TextLines {
-    path: PathBuf,
-    lines: Box<dyn BufRead + Send>,
-    max_line_bytes: usize,
-    line_number: usize,
+    lines: FileLines<Box<dyn BufRead + Send>>,
     is_done: bool,
-}
-
-impl std::fmt::Debug for TextLines {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("TextLines")
-            .field("path", &self.path)
-            .field("line_number", &self.line_number)
-            .finish_non_exhaustive()
-    }
 }
 
 impl TextLines {
@@ -94,43 +86,19 @@ impl TextLines {
     /// - the file cannot be opened or read
     pub fn open(path: &Path) -> Result<Self, ToolsError> {
         Ok(Self {
-            path: path.to_owned(),
-            lines: open(path)?,
-            max_line_bytes: LINE_BYTES,
-            line_number: 0,
+            lines: FileLines::new(path, open(path)?),
             is_done: false,
         })
     }
 
     /// The file.
     pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn place(&self) -> String {
-        format!("{}:{}", self.path.display(), self.line_number)
+        self.lines.path()
     }
 
     fn next_line(&mut self) -> Result<Option<Vec<u8>>, ToolsError> {
-        let mut line = Vec::new();
-        let found = read_line(&mut *self.lines, &mut line, self.max_line_bytes)
-            .map_err(|error| unreadable(&self.path, error))?;
-        if found == Found::End {
-            return Ok(None);
-        }
-        self.line_number += 1;
-        if self.line_number == 1
-            && let Some(foreign) = ForeignFile::told_by(&line, &self.path)
-        {
-            return Err(foreign.into());
-        }
-        if found == Found::TooLong {
-            return Err(ToolsError::from(TooLong::line(self.max_line_bytes)).at(self.place()));
-        }
-        if self.line_number == 1 && line.starts_with(b"\xEF\xBB\xBF") {
-            line.drain(..3);
-        }
-        Ok(Some(line))
+        let line = self.lines.next_line(ReadError::unreadable_or_cut);
+        line.map_err(|error| ToolsError::from(error).at(self.lines.place()))
     }
 }
 
@@ -147,7 +115,7 @@ impl Iterator for TextLines {
                 Ok(None) => self.is_done = true,
                 Ok(Some(line)) if line.trim_ascii().is_empty() => {}
                 Ok(Some(line)) => {
-                    let place = self.place();
+                    let place = self.lines.place();
                     return Some(match utf8(&line) {
                         Ok(text) => Ok((place, text.trim_end_matches(['\r', '\n']).to_owned())),
                         Err(error) => Err(error.at(place)),
@@ -210,13 +178,6 @@ fn utf8(bytes: &[u8]) -> Result<&str, ToolsError> {
     std::str::from_utf8(bytes).map_err(|error| ToolsError::NotUtf8 {
         byte: error.valid_up_to(),
     })
-}
-
-fn unreadable(path: &Path, error: std::io::Error) -> ToolsError {
-    ToolsError::Unreadable {
-        path: path.to_owned(),
-        error,
-    }
 }
 
 #[cfg(test)]
@@ -291,7 +252,7 @@ mod tests {
         for bytes in [gzip(&text), text.into_bytes()] {
             let file = file(&bytes);
             let mut lines = TextLines::open(file.path()).expect("opens");
-            lines.max_line_bytes = 1 << 16;
+            lines.lines.max_line_bytes = 1 << 16;
             let parse = json::parse;
             let read: Vec<_> = JsonLines { lines, parse }.collect();
             assert_eq!(read.len(), 3);

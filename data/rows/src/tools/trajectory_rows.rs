@@ -14,6 +14,7 @@ use super::source::TextLines;
 use super::trajectory::Trajectory;
 use crate::faults::all_rows;
 use crate::json;
+use crate::read_error::ReadError;
 
 /// Opens a file of trajectories, gzip-compressed or not.
 ///
@@ -142,7 +143,7 @@ impl TrajectoryReader {
             let value =
                 json::parse_unique(&text).map_err(|error| ToolsError::of_row(error).at(&place))?;
             if let Some(oversized) = json::oversized_integer(&text, |_| true) {
-                return Err(ToolsError::from(oversized).at(&place));
+                return Err(ToolsError::from(ReadError::from(oversized)).at(&place));
             }
             let mut row = Trajectory::try_from(value).map_err(|error| error.at(&place))?;
             if row.id.is_empty() {

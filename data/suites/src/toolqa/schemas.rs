@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use tooltune_rows::ReadError;
 use tooltune_rows::json::{Style, dumps};
 use tooltune_rows::tools::{ToolsError, read_json, read_text};
 
@@ -28,10 +29,7 @@ impl Schemas {
     /// - the folder or a file cannot be read, or a file is not JSON
     /// - the folder holds no `.json` file
     pub fn read(folder: &Path) -> Result<Self, ToolQaError> {
-        let unreadable = |error| ToolsError::Unreadable {
-            path: folder.to_owned(),
-            error,
-        };
+        let unreadable = |error| ToolsError::from(ReadError::unreadable_or_cut(folder, error));
         let mut by_endpoint = BTreeMap::new();
         for entry in std::fs::read_dir(folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();

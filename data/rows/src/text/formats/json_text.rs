@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::error::FormatError;
 use crate::json::{self, OversizedInteger};
+use crate::read_error::ReadError;
 use crate::text::error::DataError;
 
 /// The value that a text holds; `field` is where it stands, `expected` what may stand there.
@@ -30,7 +31,7 @@ pub(super) fn value_of(
             } else {
                 format!("{field}.{}", found.field)
             };
-            Err(OversizedInteger { field, ..found }.into())
+            Err(ReadError::from(OversizedInteger { field, ..found }).into())
         }
     }
 }

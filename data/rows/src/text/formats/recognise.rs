@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::DataFormat;
 use super::error::FormatError;
 use crate::json::{self, JsonError};
+use crate::read_error::ReadError;
 use crate::text::conversation::wrong_type;
 use crate::text::error::DataError;
 use crate::tools::{TextLines, did_you_mean};
@@ -87,7 +88,7 @@ pub fn recognise_file(path: &Path) -> Result<Recognised, DataError> {
         match json::parse_unique(&line) {
             Ok(Value::Object(fields)) => Ok(recognise(&fields)?),
             Ok(other) => Err(wrong_type("the line", &other, "a JSON object")),
-            Err(JsonError::DuplicateKey(twice)) => Err(twice.into()),
+            Err(JsonError::DuplicateKey(twice)) => Err(ReadError::from(twice).into()),
             Err(error) => Err(DataError::NotJson { error }),
         }
     };

@@ -50,29 +50,13 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
 
 /// Names a fault by the field that is in the row.
 fn within_answers(error: DataError) -> DataError {
-    let renamed = |field: String| field.replacen("answers.tool_calls", "answers", 1);
+    let renamed = |field: &str| field.replacen("answers.tool_calls", "answers", 1);
     match error {
-        DataError::MissingField { field, needed } => DataError::MissingField {
-            field: renamed(field),
-            needed,
-        },
-        DataError::WrongType {
-            field,
-            found,
-            expected,
-        } => DataError::WrongType {
-            field: renamed(field),
-            found,
-            expected,
-        },
+        DataError::Read(error) => error.with_field(renamed).into(),
         DataError::ToolArguments { field, reason } => DataError::ToolArguments {
-            field: renamed(field),
+            field: renamed(&field),
             reason,
         },
-        DataError::OversizedInteger(mut integer) => {
-            integer.field = renamed(integer.field);
-            integer.into()
-        }
         error => error,
     }
 }

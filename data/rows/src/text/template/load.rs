@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::{ChatTemplate, SpecialTokens};
 use crate::budgets::{TEMPLATE_BYTES, TOKENIZER_CONFIG_BYTES};
 use crate::json;
+use crate::read_error::ReadError;
 use crate::regular_file;
 use crate::text::error::DataError;
 
@@ -98,10 +99,7 @@ fn choosing(default: &str, tool_use: &str) -> String {
 }
 
 fn read_if_present(path: &Path, limit: u64) -> Result<Option<String>, DataError> {
-    let unreadable = |error| DataError::Unreadable {
-        path: path.to_owned(),
-        error,
-    };
+    let unreadable = |error| DataError::from(ReadError::unreadable(path, error));
     if regular_file::is_there(path).map_err(unreadable)? {
         regular_file::read_text(path, limit)
             .map(Some)

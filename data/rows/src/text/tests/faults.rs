@@ -1,6 +1,7 @@
 //! Many rows at fault are one error.
 
 use super::*;
+use crate::read_error::ReadError;
 
 fn rows(answers: &[&str]) -> impl Iterator<Item = Result<Row, DataError>> {
     let rows: Vec<Row> = answers
@@ -64,8 +65,7 @@ fn of_many_faults_ten_are_told_and_the_others_counted() {
 fn rows_that_cannot_be_read_are_told_together_with_those_that_cannot_be_learned() {
     let unread = || {
         let needed = "a messages row needs messages";
-        let field = "messages".to_owned();
-        DataError::MissingField { field, needed }.at("rows.jsonl:0")
+        DataError::from(ReadError::missing("messages", needed)).at("rows.jsonl:0")
     };
     let tokenizer = tokenizer();
     let all = [Err(unread())].into_iter().chain(rows(&["a<|im_end|>"]));

@@ -429,7 +429,7 @@ fn a_line_without_end_is_an_error_with_its_place_and_the_last() {
     let content = format!("{SLOT}\n{SLOT}{}\n{SLOT}\n", " ".repeat(5_000));
     let file = file(content.as_bytes());
     let mut reader = read_rows(file.path(), DataFormat::Slot).unwrap();
-    reader.max_line_bytes = 1_000;
+    reader.lines.max_line_bytes = 1_000;
     let rows: Vec<_> = reader.collect();
     assert_eq!(rows.len(), 2);
     assert!(rows[0].is_ok());
