@@ -117,18 +117,13 @@ fn values(text: &str, opening: char) -> impl Iterator<Item = Value> {
 /// Bytes up to the bracket that closes the first one, brackets within quotes not counted.
 fn value_length(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
-    let mut is_quoted = false;
-    let mut is_escaped = false;
-    for (at, character) in text.char_indices() {
-        match character {
-            _ if is_escaped => is_escaped = false,
-            '\\' if is_quoted => is_escaped = true,
-            '"' => is_quoted = !is_quoted,
-            '[' | '{' if !is_quoted => depth += 1,
-            ']' | '}' if !is_quoted => {
+    for (at, byte) in json::outside_strings(text.as_bytes()) {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => {
                 depth = depth.checked_sub(1)?;
                 if depth == 0 {
-                    return Some(at + character.len_utf8());
+                    return Some(at + 1);
                 }
             }
             _ => {}

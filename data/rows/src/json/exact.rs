@@ -89,35 +89,43 @@ impl<'t> Walk<'t> {
 
     fn value(&mut self) -> ExactJson {
         match self.peek() {
-            b'{' => self.object(),
-            b'[' => self.list(),
+            b'{' => {
+                let mut fields = BTreeMap::new();
+                self.object(|walk, key| {
+                    fields.insert(key, walk.value());
+                });
+                ExactJson::Object(fields)
+            }
+            b'[' => {
+                let mut items = Vec::new();
+                self.list(|walk| items.push(walk.value()));
+                ExactJson::List(items)
+            }
             b'"' => ExactJson::Text(self.string()),
             _ => self.word(),
         }
     }
 
-    fn object(&mut self) -> ExactJson {
-        let mut fields = BTreeMap::new();
+    /// Walks over the object that comes next; `field` walks over the value of each key.
+    pub(super) fn object(&mut self, mut field: impl FnMut(&mut Self, String)) {
         self.at += 1;
         while self.peek() != b'}' {
             let key = self.string();
             self.skip(b':');
-            fields.insert(key, self.value());
+            field(self, key);
             self.skip(b',');
         }
         self.at += 1;
-        ExactJson::Object(fields)
     }
 
-    fn list(&mut self) -> ExactJson {
-        let mut items = Vec::new();
+    /// Walks over the array that comes next; `item` walks over each of its values.
+    pub(super) fn list(&mut self, mut item: impl FnMut(&mut Self)) {
         self.at += 1;
         while self.peek() != b']' {
-            items.push(self.value());
+            item(self);
             self.skip(b',');
         }
         self.at += 1;
-        ExactJson::List(items)
     }
 
     /// The string that comes next, without quotes and escapes.
@@ -164,7 +172,7 @@ impl<'t> Walk<'t> {
     }
 
     /// Steps over a byte if it comes next.
-    pub(super) fn skip(&mut self, byte: u8) {
+    fn skip(&mut self, byte: u8) {
         if self.peek() == byte {
             self.at += 1;
         }

@@ -30,69 +30,51 @@ pub fn oversized_integer(text: &str, is_read: impl Fn(&str) -> bool) -> Option<O
         return None;
     }
     let mut search = Search {
-        walk: Walk::new(text),
         field: String::new(),
         is_read: true,
         found: None,
     };
-    search.value(&is_read);
+    search.value(&mut Walk::new(text), &is_read);
     search.found
 }
 
-struct Search<'t> {
-    walk: Walk<'t>,
+struct Search {
     field: String,
     is_read: bool,
     found: Option<OversizedInteger>,
 }
 
-impl Search<'_> {
-    fn value(&mut self, is_read: &dyn Fn(&str) -> bool) {
-        match self.walk.peek() {
-            b'{' => self.object(is_read),
-            b'[' => self.list(is_read),
-            b'"' => {
-                self.walk.string();
-            }
-            _ => self.literal(),
-        }
-    }
-
-    fn object(&mut self, is_read: &dyn Fn(&str) -> bool) {
+impl Search {
+    fn value(&mut self, walk: &mut Walk<'_>, is_read: &dyn Fn(&str) -> bool) {
         let (n_before, is_outermost) = (self.field.len(), self.field.is_empty());
-        self.walk.skip(b'{');
-        while self.walk.peek() != b'}' {
-            let key = self.walk.string();
-            self.walk.skip(b':');
-            if is_outermost {
-                self.is_read = is_read(&key);
-            } else {
-                self.field.push('.');
+        match walk.peek() {
+            b'{' => walk.object(|walk, key| {
+                if is_outermost {
+                    self.is_read = is_read(&key);
+                } else {
+                    self.field.push('.');
+                }
+                self.field.push_str(&key);
+                self.value(walk, is_read);
+                self.field.truncate(n_before);
+            }),
+            b'[' => {
+                let mut item_idx = 0_usize;
+                walk.list(|walk| {
+                    self.field.push_str(&format!("[{item_idx}]"));
+                    self.value(walk, is_read);
+                    self.field.truncate(n_before);
+                    item_idx += 1;
+                });
             }
-            self.field.push_str(&key);
-            self.value(is_read);
-            self.field.truncate(n_before);
-            self.walk.skip(b',');
+            b'"' => {
+                walk.string();
+            }
+            _ => self.literal(walk.literal()),
         }
-        self.walk.skip(b'}');
     }
 
-    fn list(&mut self, is_read: &dyn Fn(&str) -> bool) {
-        let n_before = self.field.len();
-        self.walk.skip(b'[');
-        let mut item_idx = 0_usize;
-        while self.walk.peek() != b']' {
-            self.field.push_str(&format!("[{item_idx}]"));
-            self.value(is_read);
-            self.field.truncate(n_before);
-            self.walk.skip(b',');
-            item_idx += 1;
-        }
-        self.walk.skip(b']');
-    }
-
-    fn literal(&mut self) {
-        let literal = self.walk.literal();
+    fn literal(&mut self, literal: &str) {
         let digits = literal.strip_prefix('-').unwrap_or(literal);
         let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
         let fits = literal.parse::<i64>().is_ok() || literal.parse::<u64>().is_ok();

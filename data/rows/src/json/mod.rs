@@ -24,7 +24,7 @@ pub use exact::{ExactJson, parse_exact};
 pub use float::python_float_repr;
 pub use integers::{OversizedInteger, oversized_integer};
 pub use order::in_schema_order;
-pub use parse::{JsonError, MAX_LEVELS, parse};
+pub use parse::{JsonError, MAX_LEVELS, outside_strings, parse};
 pub use render::{
     Part, PathStep, RenderedSpan, Style, dumps, dumps_with_places, dumps_with_scalars,
 };

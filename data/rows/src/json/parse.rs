@@ -74,33 +74,39 @@ pub(super) fn parse_with(
 /// The text with a blank for the sign of each `-0`, which `serde_json` would read as a float; no
 /// place in the text moves.
 fn without_negative_zeros(text: &str) -> Cow<'_, str> {
-    let is_number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
     let mut changed: Option<String> = None;
-    let (mut at, mut is_string, mut is_escaped) = (0, false, false);
     if !text.contains("-0") {
         return Cow::Borrowed(text);
     }
     let bytes = text.as_bytes();
-    while let Some(&byte) = bytes.get(at) {
-        if is_string {
-            is_string = byte != b'"' || is_escaped;
-            is_escaped = byte == b'\\' && !is_escaped;
-        } else if byte == b'"' {
-            is_string = true;
-        } else if is_number(&byte) {
-            let n_bytes = bytes[at..]
-                .iter()
-                .take_while(|byte| is_number(byte))
-                .count();
-            if &text[at..at + n_bytes] == "-0" {
-                let text = changed.get_or_insert_with(|| text.to_owned());
-                text.replace_range(at..=at, " ");
-            }
-            at += n_bytes - 1;
+    let is_number = |at: usize| {
+        let byte = bytes.get(at);
+        byte.is_some_and(|byte| byte.is_ascii_digit() || b"+-.eE".contains(byte))
+    };
+    for (at, _) in outside_strings(bytes).filter(|(at, _)| bytes[*at..].starts_with(b"-0")) {
+        let follows_a_number = at.checked_sub(1).is_some_and(is_number);
+        if !follows_a_number && !is_number(at + 2) {
+            let text = changed.get_or_insert_with(|| text.to_owned());
+            text.replace_range(at..=at, " ");
         }
-        at += 1;
     }
     changed.map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+/// The bytes of a JSON text that are in no string, each with its place.
+pub fn outside_strings(text: &[u8]) -> impl Iterator<Item = (usize, u8)> {
+    let (mut is_string, mut is_escaped) = (false, false);
+    text.iter().copied().enumerate().filter(move |(_, byte)| {
+        let was_string = is_string;
+        if is_escaped {
+            is_escaped = false;
+        } else if *byte == b'"' {
+            is_string = !is_string;
+        } else {
+            is_escaped = is_string && *byte == b'\\';
+        }
+        !was_string && !is_string
+    })
 }
 
 fn refusal(error: &serde_json::Error) -> JsonError {

@@ -26,6 +26,7 @@ use crate::budgets::{
     TOKENIZER_WORD_CHARS,
 };
 use crate::contained::contained;
+use crate::json;
 use crate::read_error::ReadError;
 use crate::regular_file;
 
@@ -302,13 +303,8 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 /// How deep a JSON text nests, as far as brackets outside of its strings tell.
 fn levels(bytes: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
-    let (mut is_text, mut is_escaped) = (false, false);
-    for byte in bytes {
+    for (_, byte) in json::outside_strings(bytes) {
         match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_text => is_escaped = true,
-            b'"' => is_text = !is_text,
-            _ if is_text => {}
             b'[' | b'{' => {
                 depth += 1;
                 deepest = deepest.max(depth);
