@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::suites;
 use crate::support::place::TestDevice;
-use crate::support::server::{Reply, Server};
+use crate::support::server::{TestServer, chat};
 use crate::support::{fixture, model};
 use crate::workplace::Workplace;
 
@@ -401,8 +401,8 @@ fn agents_see_the_shortened_outputs_that_they_were_trained_on() {
 
     let call = json!({"name": "GET /berths", "arguments": {"port": "Emden"}});
     let step = format!("Thought: List the berths.\nAction: {call}");
-    let server = Server::start(move |request, _| {
-        Reply::chat(if request.body.contains("Result 1: ") {
+    let server = TestServer::start(move |request, _| {
+        chat(if request.body.contains("Result 1: ") {
             "Finish: Berth 7."
         } else {
             &step

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tooltune_checkpoints::atomic::FolderLock;
 
 use crate::support::place::TestDevice;
-use crate::support::server::{Reply, Server};
+use crate::support::server::{Answer, TestServer, chat};
 use crate::support::{fixture, model};
 use crate::workplace::{Answer, Workplace, tooltune};
 
@@ -422,11 +422,11 @@ fn a_judge_that_fails_within_a_run_costs_no_step() {
     let is_well = Arc::new(AtomicBool::new(true));
     let server = {
         let is_well = is_well.clone();
-        Server::start(move |_, _| {
+        TestServer::start(move |_, _| {
             if is_well.load(Ordering::SeqCst) {
-                Reply::chat("{\"answer_status\": \"Solved\"}")
+                chat("{\"answer_status\": \"Solved\"}")
             } else {
-                Reply::Json(400, json!({"error": {"message": "no such model"}}))
+                Answer::json(400, &json!({"error": {"message": "no such model"}}))
             }
         })
     };

@@ -15,7 +15,7 @@ use tooltune_grammar::{Constraint, Grammar, GrammarOptions, Vocabulary};
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::text::Specials;
 
-use crate::support::server::{Reply, Server};
+use crate::support::server::{Answer, TestServer, chat};
 use crate::support::{fixture, load_base, model, test_device};
 use crate::workplace::Workplace;
 
@@ -299,11 +299,11 @@ fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
     let is_well = Arc::new(AtomicBool::new(false));
     let server = {
         let is_well = is_well.clone();
-        Server::start(move |_, number| {
+        TestServer::start(move |_, number| {
             if number == 0 || is_well.load(Ordering::SeqCst) {
-                Reply::chat("{\"a\": 1}")
+                chat("{\"a\": 1}")
             } else {
-                Reply::Json(400, json!({"error": {"message": "no such model"}}))
+                Answer::json(400, &json!({"error": {"message": "no such model"}}))
             }
         })
     };
@@ -351,17 +351,17 @@ fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resum
         let message =
             json!({"role": "assistant", "content": content, "reasoning_content": reasoning});
         let choice = json!({"index": 0, "message": message, "finish_reason": finish_reason});
-        Reply::Json(
+        Answer::json(
             200,
-            json!({"choices": [choice], "usage": {"completion_tokens": n_tokens}}),
+            &json!({"choices": [choice], "usage": {"completion_tokens": n_tokens}}),
         )
     };
     let server = {
         let is_well = is_well.clone();
-        Server::start(move |_, number| match number {
+        TestServer::start(move |_, number| match number {
             0 => answer(Value::Null, "length", 12),
             _ if is_well.load(Ordering::SeqCst) => answer(json!("{\"a\": 1}"), "stop", 6),
-            _ => Reply::Json(400, json!({"error": {"message": "no such model"}})),
+            _ => Answer::json(400, &json!({"error": {"message": "no such model"}})),
         })
     };
     let command = format!(
@@ -417,7 +417,7 @@ fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resum
 #[test]
 fn a_server_is_asked_to_sample_as_the_config_says() {
     let workplace = Workplace::new();
-    let server = Server::start(|_, _| Reply::chat("{}"));
+    let server = TestServer::start(|_, _| chat("{}"));
     let greedy = format!(
         "eval config.toml --checkpoint base --endpoint {}/v1 --endpoint-model m --max-samples 1 \
          --set eval.top_k=40",

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use crate::suites::{config, workplace};
-use crate::support::server::{Reply, Server};
+use crate::support::server::{Answer, TestServer, chat};
 
 #[test]
 fn interrupted_agents_go_on_where_they_were_and_make_no_call_twice() {
@@ -25,17 +25,17 @@ fn interrupted_agents_go_on_where_they_were_and_make_no_call_twice() {
             action("Bergen"),
             "Finish: It is -3.".to_owned(),
         ];
-        Server::start(move |_, number| {
+        TestServer::start(move |_, number| {
             // The second request fails until the server is well; it is asked for again then.
             let is_well = is_well.load(Ordering::SeqCst);
             match number {
-                0 => Reply::chat(&texts[0]),
-                number if is_well => Reply::chat(&texts[(number - 1).min(2)]),
-                _ => Reply::Json(400, json!({"error": {"message": "no such model"}})),
+                0 => chat(&texts[0]),
+                number if is_well => chat(&texts[(number - 1).min(2)]),
+                _ => Answer::json(400, &json!({"error": {"message": "no such model"}})),
             }
         })
     };
-    let called = Server::start(|_, _| Reply::Json(200, json!({"degrees": -3})));
+    let called = TestServer::start(|_, _| Answer::json(200, &json!({"degrees": -3})));
     let executor = format!(
         "[goat.executor]\nkind = \"http\"\nspecification = \"sky.json\"\nbase_url = \"{}/v1\"\n",
         called.url()
@@ -77,7 +77,7 @@ fn loops_end_at_their_time_and_at_their_steps() {
     let response = json!({"api": "GET /weather", "response": {"degrees": -3}});
     workplace.write("responses.json", response.to_string());
     let action = "Action: {\"name\": \"GET /weather\", \"arguments\": {\"city\": \"Oslo\"}}";
-    let writer = Server::start(move |_, _| Reply::chat(action));
+    let writer = TestServer::start(move |_, _| chat(action));
     for (limit, end, n_texts) in [("3600", "step-limit", 10), ("0.000001", "deadline", 1)] {
         let n_before = writer.received().len();
         let eval = format!(

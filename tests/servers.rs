@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::suites::{config, saved_outcomes, workplace as sky};
-use crate::support::server::{Reply, Server};
+use crate::support::server::{Answer, TestServer, chat};
 use crate::workplace::{Answer, Workplace, tooltune};
 
 /// Longer than anything here takes that is not waited for in vain.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn eval(server: &Server, output: &str) -> String {
+fn eval(server: &TestServer, output: &str) -> String {
     format!(
         "eval config.toml --checkpoint base --endpoint {}/v1 --endpoint-model m --concurrency 1 \
          --max-samples 3 --output {output}",
@@ -74,10 +74,10 @@ fn one_signal_ends_what_waits_for_a_silent_server_and_keeps_its_texts() {
         let is_well = Arc::new(AtomicBool::new(false));
         let server = {
             let is_well = is_well.clone();
-            Server::start(move |_, number| match number {
-                0 => Reply::chat("{}"),
-                _ if is_well.load(Ordering::SeqCst) => Reply::chat("{}"),
-                _ => Reply::Hang,
+            TestServer::start(move |_, number| match number {
+                0 => chat("{}"),
+                _ if is_well.load(Ordering::SeqCst) => chat("{}"),
+                _ => Answer::Hang,
             })
         };
         let command = eval(&server, signal.trim_start_matches('-'));
@@ -106,7 +106,7 @@ fn one_signal_ends_what_waits_for_a_silent_server_and_keeps_its_texts() {
 fn one_signal_ends_what_waits_for_a_judge() {
     let workplace = sky();
     workplace.write("saved.jsonl", saved_outcomes());
-    let server = Server::start(|_, _| Reply::Hang);
+    let server = TestServer::start(|_, _| Answer::Hang);
     let judge = format!(
         "[goat.judge]\nbase_url = \"{}/v1\"\nmodel = \"j\"\n",
         server.url()
@@ -125,8 +125,8 @@ fn one_signal_ends_what_waits_for_a_judge() {
 fn one_signal_ends_what_waits_for_an_executor_and_its_call_is_not_taken_for_answered() {
     let workplace = sky();
     let action = "Action: {\"name\": \"GET /weather\", \"arguments\": {\"city\": \"Oslo\"}}";
-    let writer = Server::start(move |_, _| Reply::chat(action));
-    let called = Server::start(|_, _| Reply::Hang);
+    let writer = TestServer::start(move |_, _| chat(action));
+    let called = TestServer::start(|_, _| Answer::Hang);
     let executor = format!(
         "[goat.executor]\nkind = \"http\"\nspecification = \"sky.json\"\nbase_url = \"{}/v1\"\n\
          timeout_secs = 300\n",
@@ -154,14 +154,15 @@ fn a_refused_prompt_costs_its_own_text_and_stays_refused_over_a_resume() {
     let long = json!({"error": {"message": "This model's maximum context length is 10 tokens"}});
     let server = {
         let is_well = is_well.clone();
-        Server::start(move |_, number| match number {
-            0 => Reply::Json(400, long.clone()),
-            1 => Reply::chat("{}"),
-            _ if is_well.load(Ordering::SeqCst) => Reply::Bytes(
+        TestServer::start(move |_, number| match number {
+            0 => Answer::json(400, &long),
+            1 => chat("{}"),
+            _ if is_well.load(Ordering::SeqCst) => Answer::Reply(
                 200,
+                Vec::new(),
                 b"{\"choices\": [{\"message\": {\"content\": \"\xff\"}}]}".to_vec(),
             ),
-            _ => Reply::Json(401, json!({"error": "no key"})),
+            _ => Answer::json(401, &json!({"error": "no key"})),
         })
     };
     let command = eval(&server, "out");
@@ -215,7 +216,8 @@ fn a_server_that_refuses_every_prompt_is_not_asked_for_all_and_nothing_is_final(
     let workplace = Workplace::new();
     let many = "data synth slot --split dev --rows 24 --output many.jsonl";
     workplace.run(many.split(' ')).success();
-    let server = Server::start(|_, _| Reply::Json(400, json!({"error": "top_k is no field"})));
+    let server =
+        TestServer::start(|_, _| Answer::json(400, &json!({"error": "top_k is no field"})));
     for (rows, said) in [
         ("24", "several requests in a row"),
         ("3", "none of the 3 requests"),
@@ -243,9 +245,9 @@ fn an_evaluation_that_died_after_its_numbers_were_written_is_finished_by_the_sam
     let is_well = Arc::new(AtomicBool::new(false));
     let server = {
         let is_well = is_well.clone();
-        Server::start(move |_, number| match number {
-            2 if !is_well.load(Ordering::SeqCst) => Reply::Json(401, json!({})),
-            _ => Reply::chat("{}"),
+        TestServer::start(move |_, number| match number {
+            2 if !is_well.load(Ordering::SeqCst) => Answer::json(401, &json!({})),
+            _ => chat("{}"),
         })
     };
     let command = eval(&server, "out");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::server::{Reply, Server};
+use crate::support::server::{TestServer, chat};
 use crate::workplace::Workplace;
 
 fn lines(rows: &[Value]) -> String {
@@ -145,7 +145,7 @@ fn answers_about_outputs_have_a_limit_of_their_own() {
     let workplace = Workplace::new();
     toolqa(&workplace);
     let asked = |more: &str| {
-        let server = Server::start(|_, _| Reply::chat("Old Quay"));
+        let server = TestServer::start(|_, _| chat("Old Quay"));
         let url = format!("{}/v1", server.url());
         let eval = format!("{TOOLQA} --endpoint {url} --endpoint-model m{more}");
         workplace.run(eval.split(' ')).success();

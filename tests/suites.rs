@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::place::TestDevice;
-use crate::support::server::{Reply, Server};
+use crate::support::server::{Answer, TestServer, chat};
 use crate::support::{fixture, model};
 use crate::workplace::{Answer, Workplace, tooltune};
 
@@ -119,11 +119,11 @@ fn calls_reach_a_server_and_its_faults_are_failed_calls() {
     let workplace = workplace();
     teach(&workplace);
     // The first two are those of a loop of two steps.
-    let server = Server::start(|_, number| match number {
-        3 => Reply::Json(500, json!({"message": "down"})),
-        4 => Reply::Html(200, "<html>Sign in</html>"),
-        5 => Reply::Hang,
-        _ => Reply::Json(200, json!({"degrees": -3})),
+    let server = TestServer::start(|_, number| match number {
+        3 => Answer::json(500, &json!({"message": "down"})),
+        4 => Answer::html(200, "<html>Sign in</html>"),
+        5 => Answer::Hang,
+        _ => Answer::json(200, &json!({"degrees": -3})),
     });
     let executor = format!(
         "[goat.executor]\nkind = \"http\"\nspecification = \"sky.json\"\nbase_url = \"{}/v1\"\n\
@@ -170,8 +170,9 @@ fn calls_reach_a_server_and_its_faults_are_failed_calls() {
     let received = server.received().split_off(n_before);
     let written = workplace.read("out/predictions.jsonl");
     assert_eq!(received.len(), 10, "{written}");
-    assert_eq!(received[0].target, "GET /v1/weather?city=Oslo");
-    assert!(received[0].head.contains("x-key: s3cret-0123"));
+    assert_eq!(received[0].method, "GET");
+    assert_eq!(received[0].target, "/v1/weather?city=Oslo");
+    assert_eq!(received[0].headers["x-key"], "s3cret-0123");
     assert!(!written.contains("s3cret"), "{written}");
     let prediction = &lines(&written)[0];
     let calls = prediction["outcome"]["calls"].as_array().unwrap();
@@ -263,7 +264,7 @@ fn outcomes_are_scored_again_without_a_model() {
     }
 }
 
-fn judge(server: &Server, more: &str) -> String {
+fn judge(server: &TestServer, more: &str) -> String {
     config(&format!(
         "[goat.judge]\nbase_url = \"{}/v1\"\nmodel = \"judge-1\"\napi_key_env = \"JUDGE_KEY\"\n{more}\n",
         server.url()
@@ -274,11 +275,11 @@ fn judge(server: &Server, more: &str) -> String {
 fn a_judge_gives_success_and_its_replies_are_kept() {
     let workplace = workplace();
     workplace.write("saved.jsonl", saved_outcomes());
-    let server = Server::start(|request, _| {
+    let server = TestServer::start(|request, _| {
         if request.body.contains("low water") {
-            Reply::chat("It is.\n{\"content\": \"found\", \"answer_status\": \"Solved\"}")
+            chat("It is.\n{\"content\": \"found\", \"answer_status\": \"Solved\"}")
         } else {
-            Reply::chat("I cannot say.")
+            chat("I cannot say.")
         }
     });
     workplace.write("judged.toml", judge(&server, "attempts = 2"));
@@ -310,7 +311,7 @@ fn a_judge_gives_success_and_its_replies_are_kept() {
     assert!(
         received
             .iter()
-            .all(|r| r.head.contains("authorization: bearer sk-abcdef-0123"))
+            .all(|r| r.headers["authorization"] == "Bearer sk-abcdef-0123")
     );
     assert!(
         received[0].body.contains("Tool execution details"),
@@ -325,18 +326,18 @@ fn a_judge_that_fails_costs_no_outcome() {
     for (name, reply, expected) in [
         (
             "error",
-            Reply::Json(500, json!({"error": "overloaded"})),
+            Answer::json(500, &json!({"error": "overloaded"})),
             "500",
         ),
         (
             "page",
-            Reply::Html(200, "<html>Sign in</html>"),
+            Answer::html(200, "<html>Sign in</html>"),
             "chat completions",
         ),
-        ("silence", Reply::Hang, "no answer"),
+        ("silence", Answer::Hang, "no answer"),
     ] {
         workplace.write("saved.jsonl", saved_outcomes());
-        let server = Server::start(move |_, _| reply.clone());
+        let server = TestServer::start(move |_, _| reply.clone());
         workplace.write(
             "judged.toml",
             judge(&server, "retries = 0\ntimeout_secs = 0.4"),
@@ -373,7 +374,7 @@ fn a_judge_that_fails_costs_no_outcome() {
         ];
         workplace.run(again).success();
     }
-    let unset = Server::start(|_, _| Reply::Hang);
+    let unset = TestServer::start(|_, _| Answer::Hang);
     workplace.write("judged.toml", judge(&unset, ""));
     let eval = "eval judged.toml --suite restbench --predictions saved.jsonl";
     let refused = workplace.run(eval.split(' '));
@@ -503,7 +504,7 @@ fn a_run_asks_the_judge_only_where_it_is_told_to() {
     workplace.run(synth.split(' ')).success();
     let synth = "data synth goat --split dev --output dev.jsonl --rows 2";
     workplace.run(synth.split(' ')).success();
-    let server = Server::start(|_, _| Reply::chat("{\"answer_status\": \"Solved\"}"));
+    let server = TestServer::start(|_, _| chat("{\"answer_status\": \"Solved\"}"));
     let key = [("JUDGE_KEY", "sk-abcdef-0123")];
     for in_loop in [false, true] {
         let tiny = fixture("tiny_chat_model").display().to_string();

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, ROWS, assert_refused};
-use crate::support::server::{Reply, Server};
+use crate::support::server::{TestServer, chat};
 use crate::workplace::Workplace;
 
 /// ChatML that begins answers with an empty thought where the model is not to think.
@@ -95,7 +95,7 @@ fn variables_of_the_template_reach_training_prompts_requests_and_exports() {
 #[test]
 fn a_server_is_told_the_variables_of_the_template() {
     let workplace = thinking();
-    let server = Server::start(|_, _| Reply::chat("{}"));
+    let server = TestServer::start(|_, _| chat("{}"));
     let command = format!(
         "eval config.toml --checkpoint base --endpoint {}/v1 --endpoint-model m --max-samples 1",
         server.url()

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::server::{Reply, Server};
+use crate::support::server::{Answer, TestServer, chat};
 use crate::workplace::Workplace;
 
 fn lines(rows: &[Value]) -> String {
@@ -171,10 +171,10 @@ fn code_that_a_model_wrote_answers_from_its_sandbox_and_only_where_that_is_asked
 fn an_answer_of_a_server_without_a_text_is_kept_and_counted() {
     let workplace = Workplace::new();
     hotels(&workplace);
-    let server = Server::start(|_, _| {
+    let server = TestServer::start(|_, _| {
         let message = json!({"role": "assistant", "content": null, "reasoning_content": "Hm"});
         let choice = json!({"index": 0, "message": message, "finish_reason": "length"});
-        Reply::Json(200, json!({"choices": [choice]}))
+        Answer::json(200, &json!({"choices": [choice]}))
     });
     let url = server.url();
     let command = format!(
@@ -375,7 +375,7 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
     functions(&workplace);
     workplace.write("nestful.jsonl", lines(&quay()));
     // A model that asks for the product, then for the sum with it, and so on.
-    let server = Server::start(|request, _| {
+    let server = TestServer::start(|request, _| {
         let action = |name: &str, left: i32, right: i32| {
             let arguments = json!({"arg_0": left, "arg_1": right});
             format!(
@@ -384,7 +384,7 @@ fn a_loop_of_calls_wins_with_the_benchmarks_own_functions() {
             )
         };
         let body = &request.body;
-        Reply::chat(&match () {
+        chat(&match () {
             () if body.contains("Observation: 27") => "Finish: 27".to_owned(),
             () if body.contains("Observation: 24") => action("add", 24, 3),
             () if body.contains("Observation: 2") => "Finish: 2".to_owned(),
@@ -430,9 +430,9 @@ fn answers_are_judged_and_questions_classified() {
         json!({"uid": "b", "model_output": "no idea"}),
     ];
     workplace.write("answers.jsonl", lines(&golds));
-    let server = Server::start(|request, _| {
+    let server = TestServer::start(|request, _| {
         let body = &request.body;
-        Reply::chat(match () {
+        chat(match () {
             () if body.contains("of course") => "True, both name the mill.",
             () if body.contains("no idea") => "False",
             () => "category: extractive",
@@ -480,7 +480,7 @@ fn answers_are_judged_and_questions_classified() {
 fn prompts_show_truncated_responses_with_a_note_of_what_is_gone() {
     let workplace = Workplace::new();
     hotels(&workplace);
-    let server = Server::start(|_, _| Reply::chat("Old Mill"));
+    let server = TestServer::start(|_, _| chat("Old Mill"));
     let url = format!("{}/v1", server.url());
     let prompt = |options: &[&str]| {
         let output = format!("out-{}", server.received().len());
