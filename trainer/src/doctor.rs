@@ -10,7 +10,6 @@ use tooltune_rows::regular_file;
 use crate::base_model::BaseModel;
 use crate::config::{Config, Device};
 use crate::device;
-use crate::models::load::expected_tensors;
 use crate::process::available_memory_bytes;
 use crate::recipes::run_files::{check_writable, nearest_folder};
 
@@ -175,10 +174,7 @@ fn memory(run: Option<&Run>) -> Finding {
     let Some((_, Ok(model))) = run else {
         return Finding::good("memory", found);
     };
-    let weights = 4 * expected_tensors(&model.config)
-        .iter()
-        .map(|(_, shape)| shape.iter().product::<usize>() as u64)
-        .sum::<u64>();
+    let weights = 4 * model.config.n_parameters() as u64;
     let found = format!("{found}; the base weights take {}", size(weights));
     if weights < available {
         Finding::good("memory", found)
@@ -219,8 +215,10 @@ fn disk(run: Option<&Run>) -> Finding {
 
 /// What the kept checkpoints and the one being written take together.
 fn checkpoint_bytes((config, model): &Run) -> Option<u64> {
-    let slots = config.lora.slots(&model.as_ref().ok()?.config).ok()?;
-    let n_adapter: usize = slots.iter().map(|slot| slot.len()).sum();
+    let n_adapter = config
+        .lora
+        .n_parameters(&model.as_ref().ok()?.config)
+        .ok()?;
     Some(crate::plan::n_checkpoints(config) * crate::plan::checkpoint_bytes(n_adapter))
 }
 

@@ -16,8 +16,8 @@ use crate::doctor::size;
 use crate::error::Error;
 use crate::models::DecoderConfig;
 use crate::plan::{
-    self, EvaluationWork, MemoryPlan, Outline, Plan, Probe, RetrieverOutline, RetrieverPlan,
-    RetrieverRunPlan, TextShape,
+    self, EvaluationWork, MemoryPlan, Needs, Outline, Plan, Probe, RetrieverOutline, RetrieverPlan,
+    TextShape,
 };
 use crate::process::available_memory_bytes;
 use crate::recipes::preparation::{Preparation, prepare_run};
@@ -47,8 +47,7 @@ pub(super) fn run(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
         OutputFormat::Text => {
             let mut rows = Rows::new();
             rows.counts(&config, &preparation, &plan);
-            rows.begun(&config, begun);
-            rows.print()?;
+            rows.print(&config, begun)?;
             say_reading(&config, &preparation)?;
             if let Some(retriever) = &preparation.retriever {
                 say_remarks(retriever)?;
@@ -56,14 +55,13 @@ pub(super) fn run(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
             for line in learning_rate_lines(&config, &preparation) {
                 print_line(&line)?;
             }
-            print_memory(&config, &plan.memory, available_memory_bytes())?;
+            print_memory(&config, &plan.needs.memory, available_memory_bytes())?;
             probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))
         }
         OutputFormat::Json => {
             let mut answer = as_json(&preparation, &plan, probe.as_ref());
             answer["learning_rate_warnings"] = json!(learning_rate_lines(&config, &preparation));
-            answer["goes_on_from_step"] = json!(begun);
-            say_json(&answer)
+            say_json(answer, begun)
         }
     }
 }
@@ -87,23 +85,21 @@ fn retriever_alone(
         return Err(Error::Usage("the config trains no retriever".to_owned()));
     };
     let dtype = settings::compute_dtype(training.compute_dtype, &device)?;
-    let plan = plan::plan_retriever(config, training, &preparation, dtype);
+    let retriever = plan::plan_retriever(training, &preparation, dtype);
+    let needs = retriever.needs_alone(config);
     if args.format == OutputFormat::Json {
-        let mut answer = retriever_as_json(&plan);
-        answer["goes_on_from_step"] = json!(begun);
-        return say_json(&answer);
+        return say_json(retriever_as_json(&retriever, &needs), begun);
     }
     let mut rows = Rows::new();
     rows.retriever_of(config);
-    rows.retriever(&plan.retriever);
-    rows.checkpoints(config, plan.retriever.checkpoint_bytes, plan.disk_bytes());
-    rows.begun(config, begun);
-    rows.print()?;
+    rows.retriever(&retriever);
+    rows.checkpoints(config, &needs);
+    rows.print(config, begun)?;
     say_remarks(&preparation)?;
     if let Some(line) = retriever_learning_rate_line(config, &preparation) {
         print_line(&line)?;
     }
-    print_memory(config, &plan.memory, available_memory_bytes())
+    print_memory(config, &needs.memory, available_memory_bytes())
 }
 
 /// The plan of a config whose files are not here.
@@ -129,20 +125,17 @@ fn offline(args: &PlanArgs, place: &DeviceOption) -> Result<(), Error> {
     let model = BaseModel::open_shape(path)?;
     let outline = plan::outline(&config, &model)?;
     if args.format == OutputFormat::Json {
-        let mut answer = outline_as_json(&config, &outline);
-        answer["goes_on_from_step"] = json!(begun);
-        return say_json(&answer);
+        return say_json(outline_as_json(&config, &outline), begun);
     }
     let mut rows = Rows::new();
     rows.outline(&config, &model, &outline);
-    rows.begun(&config, begun);
-    rows.print()?;
+    rows.print(&config, begun)?;
     // What this machine has says nothing of a GPU elsewhere.
     let available = match config.device {
         Device::Cpu => available_memory_bytes(),
         Device::Cuda(_) => None,
     };
-    print_memory(&config, &outline.memory, available)?;
+    print_memory(&config, &outline.needs.memory, available)?;
     print_line("\nThe rows are not known: they take 18 bytes for each of their tokens on top.")
 }
 
@@ -170,7 +163,13 @@ impl Rows {
         self.0.add_row([name.to_owned(), text]);
     }
 
-    fn print(&self) -> Result<(), Error> {
+    /// Prints the table, at its end what the run's folder holds already.
+    fn print(mut self, config: &Config, begun: Option<u64>) -> Result<(), Error> {
+        if let Some(step) = begun {
+            let dir = config.train.output_dir.display();
+            let found = format!("{dir} has one at step {step}, which training resumes from");
+            self.add("run", found);
+        }
         print_line(&self.0.trim_fmt())
     }
 
@@ -193,26 +192,18 @@ impl Rows {
         }
     }
 
-    fn weights(&mut self, n_frozen: usize, n_trained: usize) {
+    fn weights(&mut self, needs: &Needs) {
+        let (n_frozen, n_trained) = (needs.n_weights, needs.n_trained);
         self.add("weights", format!("{n_frozen} frozen, {n_trained} trained"));
     }
 
-    fn checkpoints(&mut self, config: &Config, each: u64, all: u64) {
+    fn checkpoints(&mut self, config: &Config, needs: &Needs) {
         let dir = config.train.output_dir.display();
-        let (each, all) = (size(each), size(all));
+        let (each, all) = (size(needs.checkpoint_bytes), size(needs.disk_bytes));
         self.add(
             "checkpoints",
             format!("{each} each, at most {all} in {dir}"),
         );
-    }
-
-    /// What the run's folder holds already.
-    fn begun(&mut self, config: &Config, begun: Option<u64>) {
-        if let Some(step) = begun {
-            let dir = config.train.output_dir.display();
-            let found = format!("{dir} has one at step {step}, which training resumes from");
-            self.add("run", found);
-        }
     }
 
     fn retriever(&mut self, retriever: &RetrieverPlan) {
@@ -249,7 +240,7 @@ impl Rows {
         let report = &preparation.report;
         let training = &plan.training;
         self.model_of(config);
-        self.weights(plan.n_weights, plan.n_adapter);
+        self.weights(&plan.needs);
         self.add(
             "examples",
             format!(
@@ -286,7 +277,7 @@ impl Rows {
         if let Some(retriever) = &plan.retriever {
             self.retriever(retriever);
         }
-        self.checkpoints(config, plan.checkpoint_bytes, plan.disk_bytes());
+        self.checkpoints(config, &plan.needs);
     }
 
     fn outline(&mut self, config: &Config, model: &DecoderConfig, outline: &Outline) {
@@ -301,7 +292,7 @@ impl Rows {
                 model.vocab_size
             ),
         );
-        self.weights(outline.n_weights, outline.n_adapter);
+        self.weights(&outline.needs);
         self.add(
             "products",
             format!("in {:?} on {}", outline.compute_dtype, config.device).to_lowercase(),
@@ -320,7 +311,7 @@ impl Rows {
         if let Some((retriever, training)) = outline.retriever.as_ref().zip(training) {
             self.retriever_outline(config, retriever, training.length());
         }
-        self.checkpoints(config, outline.checkpoint_bytes, outline.disk_bytes());
+        self.checkpoints(config, &outline.needs);
     }
 
     fn retriever_outline(
@@ -430,7 +421,7 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
     let Some(measured) = probe.peak_rss_bytes else {
         return Ok(());
     };
-    let predicted = plan.step_bytes;
+    let predicted = plan.needs.step_bytes;
     print_line(&format!(
         "peak memory of the step: {} measured, {} predicted ({:+.0} %)",
         size(measured),
@@ -439,8 +430,9 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
     ))
 }
 
-fn say_json(answer: &Value) -> Result<(), Error> {
-    let text = serde_json::to_string_pretty(answer);
+fn say_json(mut answer: Value, begun: Option<u64>) -> Result<(), Error> {
+    answer["goes_on_from_step"] = json!(begun);
+    let text = serde_json::to_string_pretty(&answer);
     print_line(&text.map_err(|error| Error::Usage(error.to_string()))?)
 }
 
@@ -467,8 +459,8 @@ fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Val
         "trained_tokens": training.n_trained_tokens,
         "largest_micro_batch_tokens":
             training.largest.iter().map(|shape| shape.n_tokens).max(),
-        "weights": plan.n_weights,
-        "trained_weights": plan.n_adapter,
+        "weights": plan.needs.n_weights,
+        "trained_weights": plan.needs.n_trained,
         "evaluations": plan.evaluation.as_ref().map(|evaluation| json!({
             "n": evaluation.n_evaluations,
             "queries": evaluation.suites.iter().copied().collect::<BTreeMap<_, _>>(),
@@ -477,26 +469,26 @@ fn as_json(preparation: &Preparation, plan: &Plan, probe: Option<&Probe>) -> Val
             "max_new_tokens": evaluation.max_new_tokens,
         })),
         "retriever": plan.retriever,
-        "checkpoint_bytes": plan.checkpoint_bytes,
-        "disk_bytes": plan.disk_bytes(),
-        "memory": plan.memory,
-        "step_memory_bytes": plan.step_bytes,
+        "checkpoint_bytes": plan.needs.checkpoint_bytes,
+        "disk_bytes": plan.needs.disk_bytes,
+        "memory": plan.needs.memory,
+        "step_memory_bytes": plan.needs.step_bytes,
         "available_memory_bytes": available_memory_bytes(),
         "probe": probe,
         "hours": probe.map(|probe| plan.hours(probe)),
     })
 }
 
-fn retriever_as_json(plan: &RetrieverRunPlan) -> Value {
+fn retriever_as_json(retriever: &RetrieverPlan, needs: &Needs) -> Value {
     json!({
-        "steps": plan.retriever.steps,
-        "weights": 0,
-        "trained_weights": plan.retriever.parameters,
-        "retriever": plan.retriever,
-        "checkpoint_bytes": plan.retriever.checkpoint_bytes,
-        "disk_bytes": plan.disk_bytes(),
-        "memory": plan.memory,
-        "step_memory_bytes": plan.step_bytes,
+        "steps": retriever.steps,
+        "weights": needs.n_weights,
+        "trained_weights": needs.n_trained,
+        "retriever": retriever,
+        "checkpoint_bytes": needs.checkpoint_bytes,
+        "disk_bytes": needs.disk_bytes,
+        "memory": needs.memory,
+        "step_memory_bytes": needs.step_bytes,
         "available_memory_bytes": available_memory_bytes(),
     })
 }
@@ -512,12 +504,12 @@ fn outline_as_json(config: &Config, outline: &Outline) -> Value {
         },
         "largest_micro_batch_tokens": outline.largest.n_tokens,
         "compute_dtype": format!("{:?}", outline.compute_dtype).to_lowercase(),
-        "weights": outline.n_weights,
-        "trained_weights": outline.n_adapter,
+        "weights": outline.needs.n_weights,
+        "trained_weights": outline.needs.n_trained,
         "retriever": outline.retriever,
-        "checkpoint_bytes": outline.checkpoint_bytes,
-        "disk_bytes": outline.disk_bytes(),
-        "memory": outline.memory,
+        "checkpoint_bytes": outline.needs.checkpoint_bytes,
+        "disk_bytes": outline.needs.disk_bytes,
+        "memory": outline.needs.memory,
         "available_memory_bytes": available_memory_bytes(),
     })
 }

@@ -135,7 +135,7 @@ fn with_parts(error: Error, config: &Config, preparation: &Preparation, device: 
     };
     if let Ok(plan) = plan::plan(config, preparation, device) {
         // The phases stand with the largest first.
-        if let Some(largest) = plan.memory.phases.first() {
+        if let Some(largest) = plan.needs.memory.phases.first() {
             let parts = largest.parts.iter();
             found.parts = parts
                 .map(|part| format!("{} {}", part.name, size(part.bytes)))

@@ -63,6 +63,16 @@ impl LoraConfig {
     pub fn slots(&self, config: &DecoderConfig) -> Result<Vec<AdapterSlot>, LoraError> {
         adapter_slots(&self.to_peft(""), config)
     }
+
+    /// How many values the adapters of these settings have.
+    ///
+    /// # Errors
+    ///
+    /// As [`slots`](Self::slots).
+    pub fn n_parameters(&self, config: &DecoderConfig) -> Result<usize, LoraError> {
+        let slots = self.slots(config)?;
+        Ok(slots.iter().map(|slot| slot.len()).sum())
+    }
 }
 
 /// The projections that an adapter of these settings has, in the order of the flat buffer: by

@@ -13,6 +13,7 @@ use super::measured::{
 };
 use super::retriever::{RetrieverNeeds, n_matrix_values};
 use super::workload::{BatchShape, EvaluationWork};
+use crate::config::Config;
 use crate::encoder::PASS_TOKENS;
 use crate::models::DecoderConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
@@ -62,9 +63,8 @@ pub struct MemoryPlan {
 /// What the memory of a run follows from.
 #[derive(Debug, Clone)]
 pub(super) struct MemoryInput<'a> {
+    pub config: &'a Config,
     pub model: &'a DecoderConfig,
-    /// Values of the base model, tied tensors once.
-    pub n_weights: usize,
     /// Values of the adapter.
     pub n_adapter: usize,
     /// The dtype of matrix products.
@@ -77,8 +77,6 @@ pub(super) struct MemoryInput<'a> {
     pub kept_blocks: KeptBlocks,
     /// Learned rows whose logits are alive at a time.
     pub loss_rows: usize,
-    /// Whether gradients of several micro-batches are added.
-    pub accumulates: bool,
     /// The micro-batches that can be the largest.
     pub batches: &'a [BatchShape],
     pub evaluation: Option<&'a EvaluationWork>,
@@ -219,6 +217,7 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let inputs = F32 * (model.hidden_size * n_inputs) as f64 * shape.n_tokens as f64;
     let gradient = F32 * input.n_adapter as f64;
     let logits = chunk_bytes(input, shape);
+    let accumulates = input.config.train.gradient_accumulation_steps > 1;
     vec![
         // From the last block to the first, inputs go and gradients come: one end is the peak.
         if inputs >= gradient {
@@ -228,7 +227,7 @@ fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
         },
         part(
             "gradient of earlier micro-batches",
-            if input.accumulates { gradient } else { 0.0 },
+            if accumulates { gradient } else { 0.0 },
         ),
         part("activations of kept blocks", kept * n_kept_blocks as f64),
         // The head is done before the first block is differentiated.
@@ -299,7 +298,7 @@ fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f6
 /// Packed weights are there once, the head a second time, for the other direction.
 fn weight_bytes(input: &MemoryInput) -> f64 {
     let head = input.model.vocab_size * input.model.hidden_size;
-    compute_bytes(input.compute_dtype) * (input.n_weights + head) as f64
+    compute_bytes(input.compute_dtype) * (input.model.n_parameters() + head) as f64
 }
 
 fn logits(model: &DecoderConfig, rows: usize) -> f64 {

@@ -16,7 +16,7 @@ use serde::Serialize;
 pub use memory::{GENERATION, MemoryPlan, Part, Phase};
 pub use offline::{Outline, RetrieverOutline, outline};
 pub use probe::{Probe, probe};
-pub use retriever::{RetrieverPlan, RetrieverRunPlan, TextShape, plan_retriever};
+pub use retriever::{RetrieverPlan, TextShape, plan_retriever};
 pub use workload::{BatchShape, EvaluationWork, TrainingWork};
 
 use std::path::{Path, PathBuf};
@@ -29,40 +29,46 @@ use crate::device::loss_rows;
 use crate::encoder::{EncoderFiles, EncoderOptions};
 use crate::error::Error;
 use crate::eval::in_loop::ranks_untrained;
-use crate::models::load::expected_tensors;
 use crate::models::minilm::MiniLmConfig;
 use crate::recipes::preparation::Preparation;
 use crate::settings;
 use memory::{MemoryInput, SAVING, memory_plan};
-use retriever::retriever_plan;
+use retriever::RetrieverNeeds;
 use workload::{evaluation_work, training_work};
 
 /// Bytes of a checkpoint's text files: states, configs, template, manifest.
 const CHECKPOINT_TEXT_BYTES: u64 = 16 << 10;
 
-/// What a run will read, learn and need.
+/// What a run needs, however much of it is known.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
-    /// Optimizer steps.
-    pub steps: u64,
-    /// Trainable values.
-    pub n_adapter: usize,
-    /// Values of the base model.
+pub struct Needs {
+    /// Values of the base model; none for a retriever alone.
     pub n_weights: usize,
-    /// What training reads.
-    pub training: TrainingWork,
-    /// What evaluations do; `None` if the run does not evaluate.
-    pub evaluation: Option<EvaluationWork>,
-    /// The retriever that learns beside the model.
-    pub retriever: Option<RetrieverPlan>,
+    /// Trainable values: the adapter's, or those of a retriever alone.
+    pub n_trained: usize,
     /// Predicted memory.
     pub memory: MemoryPlan,
     /// Predicted peak of a step alone, without evaluations and saves: what a probe measures.
     pub step_bytes: u64,
     /// Bytes of one checkpoint.
     pub checkpoint_bytes: u64,
-    /// Checkpoints that lie on disk at once.
-    pub n_checkpoints: u64,
+    /// Bytes that the run's checkpoints take at most.
+    pub disk_bytes: u64,
+}
+
+/// What a run will read, learn and need.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Memory and disk.
+    pub needs: Needs,
+    /// Optimizer steps.
+    pub steps: u64,
+    /// What training reads.
+    pub training: TrainingWork,
+    /// What evaluations do; `None` if the run does not evaluate.
+    pub evaluation: Option<EvaluationWork>,
+    /// The retriever that learns beside the model.
+    pub retriever: Option<RetrieverPlan>,
 }
 
 /// Hours of a run at the pace of a probe.
@@ -81,10 +87,21 @@ impl Plan {
             training: self.training.n_tokens as f64 / probe.tokens_per_second / 3600.0,
         }
     }
+}
 
-    /// Bytes that the run's checkpoints take at most.
-    pub fn disk_bytes(&self) -> u64 {
-        self.n_checkpoints * self.checkpoint_bytes
+impl Needs {
+    /// Of a run of a language model, with the retriever that learns beside it.
+    fn of_model(input: &MemoryInput) -> Self {
+        let of_retriever = input.retriever.map_or(0, RetrieverNeeds::checkpoint_bytes);
+        let checkpoint_bytes = checkpoint_bytes(input.n_adapter) + of_retriever;
+        Self {
+            n_weights: input.model.n_parameters(),
+            n_trained: input.n_adapter,
+            memory: memory_plan(input),
+            step_bytes: step_bytes(input),
+            checkpoint_bytes,
+            disk_bytes: n_checkpoints(input.config) * checkpoint_bytes,
+        }
     }
 }
 
@@ -96,12 +113,7 @@ impl Plan {
 /// match nothing.
 pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Result<Plan, Error> {
     let model = &preparation.base.config;
-    let slots = preparation.lora.slots(model)?;
-    let n_adapter = slots.iter().map(|slot| slot.len()).sum();
-    let n_weights = expected_tensors(model)
-        .iter()
-        .map(|(_, shape)| shape.iter().product::<usize>())
-        .sum();
+    let n_adapter = preparation.lora.n_parameters(model)?;
     let training = training_work(preparation);
     let evaluation = evaluation_work(config, preparation)?;
     let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
@@ -110,37 +122,30 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
     let retriever = match (config.trained_retriever(), &preparation.retriever) {
         (Some(training), Some(preparation)) => {
             let dtype = settings::compute_dtype(training.compute_dtype, device)?;
-            Some(retriever_plan(training, preparation, dtype))
+            Some(plan_retriever(training, preparation, dtype))
         }
         _ => None,
     };
-    let input = MemoryInput {
+    let needs = Needs::of_model(&MemoryInput {
+        config,
         model,
-        n_weights,
         n_adapter,
         compute_dtype,
         vocabulary: preparation.base.tokenizer.vocab_size(),
         n_example_tokens: preparation.report.n_tokens,
         kept_blocks: preparation.kept_blocks(config, compute_dtype, device)?,
         loss_rows: loss_rows(device),
-        accumulates: config.train.gradient_accumulation_steps > 1,
         batches: &training.largest,
         evaluation: evaluation.as_ref(),
         encoders: &encoders,
         retriever: retriever.as_ref().map(|retriever| &retriever.needs),
-    };
-    let of_retriever = retriever.as_ref().map_or(0, |r| r.checkpoint_bytes);
+    });
     Ok(Plan {
+        needs,
         steps: preparation.total_steps,
-        n_adapter,
-        n_weights,
-        training: training.clone(),
-        step_bytes: step_bytes(&input),
-        memory: memory_plan(&input),
-        evaluation: evaluation.clone(),
-        checkpoint_bytes: checkpoint_bytes(n_adapter) + of_retriever,
-        n_checkpoints: n_checkpoints(config),
-        retriever: retriever.clone(),
+        training,
+        evaluation,
+        retriever,
     })
 }
 

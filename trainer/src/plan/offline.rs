@@ -11,17 +11,17 @@ use tooltune_checkpoints::sentence_transformers::SentenceTransformer;
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::regular_file;
 
-use super::memory::{MemoryInput, MemoryPlan, memory_plan};
+use super::memory::MemoryInput;
 use super::retriever::{RetrieverNeeds, TextShape};
 use super::workload::{BatchShape, EvaluationWork, encodes};
-use super::{CHECKPOINT_TEXT_BYTES, checkpoint_bytes, evaluation_encoders, n_checkpoints};
+use super::{Needs, evaluation_encoders};
 use crate::config::{self, Config, EvalStrategy, RunLength, Suite};
 use crate::device;
 use crate::encoder::{MAX_SEQ_LENGTH, json};
 use crate::error::Error;
 use crate::eval::in_loop::needs_loss;
+use crate::models::DecoderConfig;
 use crate::models::minilm::MiniLmConfig;
-use crate::models::{DecoderConfig, load::expected_tensors};
 use crate::recipes::kept_blocks::{KeptBlocks, RunShape};
 use crate::settings;
 
@@ -43,10 +43,8 @@ const MINILM: MiniLmConfig = MiniLmConfig {
 /// What a run needs as far as its config and the model's shape tell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outline {
-    /// Values of the base model.
-    pub n_weights: usize,
-    /// Trainable values of the adapters.
-    pub n_adapter: usize,
+    /// Memory with the largest micro-batch, and disk.
+    pub needs: Needs,
     /// What products of the language model read.
     pub compute_dtype: ComputeDtype,
     /// Optimizer steps; `None` where they follow from the rows.
@@ -55,19 +53,6 @@ pub struct Outline {
     pub largest: BatchShape,
     /// The retriever that learns beside the model.
     pub retriever: Option<RetrieverOutline>,
-    /// Predicted memory with that micro-batch.
-    pub memory: MemoryPlan,
-    /// Bytes of one checkpoint.
-    pub checkpoint_bytes: u64,
-    /// Checkpoints that lie on disk at once.
-    pub n_checkpoints: u64,
-}
-
-impl Outline {
-    /// Bytes that the run's checkpoints take at most.
-    pub fn disk_bytes(&self) -> u64 {
-        self.n_checkpoints * self.checkpoint_bytes
-    }
 }
 
 /// The same of a retriever.
@@ -81,6 +66,8 @@ pub struct RetrieverOutline {
     pub texts: TextShape,
     /// Whether its folder is not here and all-MiniLM-L6-v2's shape stands in for it.
     pub is_assumed: bool,
+    #[serde(skip)]
+    needs: RetrieverNeeds,
 }
 
 /// Outlines a run.
@@ -89,12 +76,7 @@ pub struct RetrieverOutline {
 ///
 /// Adapters that match nothing, or a retriever's `config.json` that is damaged.
 pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error> {
-    let slots = config.lora.slots(model)?;
-    let n_adapter = slots.iter().map(|slot| slot.len()).sum();
-    let sizes = expected_tensors(model)
-        .into_iter()
-        .map(|(_, shape)| shape.iter().product::<usize>());
-    let n_weights = sizes.sum();
+    let n_adapter = config.lora.n_parameters(model)?;
     let batch_size = config.train.per_device_train_batch_size;
     let n_tokens = batch_size.saturating_mul(config.data.max_length);
     let largest = BatchShape {
@@ -115,9 +97,9 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
         n_adapter,
         compute_dtype,
     };
-    let memory = memory_plan(&MemoryInput {
+    let needs = Needs::of_model(&MemoryInput {
+        config,
         model,
-        n_weights,
         n_adapter,
         compute_dtype,
         vocabulary: model.vocab_size,
@@ -127,25 +109,17 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
             config::Device::Cpu => device::loss_rows(&cpu),
             config::Device::Cuda(_) => device::LOSS_ROWS_ON_GPU,
         },
-        accumulates: config.train.gradient_accumulation_steps > 1,
         batches: &[largest],
         evaluation: evaluation.as_ref(),
         encoders: &encoders,
-        retriever: retriever.as_ref().map(|(needs, _)| needs),
-    });
-    let of_retriever = retriever.as_ref().map_or(0, |(needs, _)| {
-        needs.checkpoint_bytes() + CHECKPOINT_TEXT_BYTES
+        retriever: retriever.as_ref().map(|retriever| &retriever.needs),
     });
     Ok(Outline {
-        n_weights,
-        n_adapter,
+        needs,
         compute_dtype,
         steps,
         largest,
-        memory,
-        checkpoint_bytes: checkpoint_bytes(n_adapter) + of_retriever,
-        n_checkpoints: n_checkpoints(config),
-        retriever: retriever.map(|(_, outline)| outline),
+        retriever,
     })
 }
 
@@ -220,7 +194,7 @@ fn retriever(
     config: &Config,
     lm_steps: Option<u64>,
     cpu: &Device,
-) -> Result<Option<(RetrieverNeeds, RetrieverOutline)>, Error> {
+) -> Result<Option<RetrieverOutline>, Error> {
     let Some(retriever) = config.trained_retriever() else {
         return Ok(None);
     };
@@ -254,11 +228,11 @@ fn retriever(
         Some(_) => lm_steps.and_then(|steps| retriever.steps_beside(steps)),
         None => known_steps(retriever.length()),
     };
-    let outline = RetrieverOutline {
+    Ok(Some(RetrieverOutline {
         n_parameters: needs.n_parameters(),
         steps,
         texts,
         is_assumed,
-    };
-    Ok(Some((needs, outline)))
+        needs,
+    }))
 }

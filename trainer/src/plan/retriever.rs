@@ -12,9 +12,9 @@ use super::measured::{
     ADAPTER_COPIES, ENCODER, ENCODER_STREAMS, EXAMPLE_BYTES_PER_TOKEN, PROGRAM_BYTES,
     RETRIEVER_COPIES, RETRIEVER_SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY,
 };
-use super::memory::{MemoryPlan, Part, of_phases, part};
+use super::memory::{Part, of_phases, part};
 use super::workload::MOST_WALKED;
-use super::{CHECKPOINT_TEXT_BYTES, n_checkpoints};
+use super::{Needs, checkpoint_bytes, n_checkpoints};
 use crate::config::{Config, RetrieverConfig};
 use crate::encoder::cut_texts::CutTexts;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
@@ -62,23 +62,21 @@ pub struct RetrieverPlan {
     pub(super) needs: RetrieverNeeds,
 }
 
-/// A retriever's run without a language model.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RetrieverRunPlan {
-    /// What it learns from, and its size.
-    pub retriever: RetrieverPlan,
-    /// Predicted memory.
-    pub memory: MemoryPlan,
-    /// Predicted peak of a step alone, without saves.
-    pub step_bytes: u64,
-    /// Checkpoints that lie on disk at once.
-    pub n_checkpoints: u64,
-}
-
-impl RetrieverRunPlan {
-    /// Bytes that the run's checkpoints take at most.
-    pub fn disk_bytes(&self) -> u64 {
-        self.n_checkpoints * self.retriever.checkpoint_bytes
+impl RetrieverPlan {
+    /// What its run needs without a language model.
+    pub fn needs_alone(&self, config: &Config) -> Needs {
+        let mut resident = self.needs.resident();
+        resident.push(part("program", PROGRAM_BYTES));
+        let memory = of_phases(&resident, self.needs.phases(0.0).into());
+        let steps = memory.phases.iter().filter(|phase| phase.name == LEARNING);
+        Needs {
+            n_weights: 0,
+            n_trained: self.parameters,
+            step_bytes: steps.map(|phase| phase.bytes).max().unwrap_or(0),
+            memory,
+            checkpoint_bytes: self.checkpoint_bytes,
+            disk_bytes: n_checkpoints(config) * self.checkpoint_bytes,
+        }
     }
 }
 
@@ -104,9 +102,9 @@ impl RetrieverNeeds {
         ParameterLayout::new(&self.config).len()
     }
 
-    /// Bytes of its checkpoint: parameters and two moments.
+    /// Bytes of its part of a checkpoint.
     pub(super) fn checkpoint_bytes(&self) -> u64 {
-        3 * 4 * self.n_parameters() as u64
+        checkpoint_bytes(self.n_parameters())
     }
 
     /// What lives from the first step to the last.
@@ -172,13 +170,6 @@ impl RetrieverNeeds {
             ("saving the retriever", saving),
         ]
     }
-
-    /// Predicted memory of a run of the retriever alone.
-    pub(super) fn memory(&self) -> MemoryPlan {
-        let mut resident = self.resident();
-        resident.push(part("program", PROGRAM_BYTES));
-        of_phases(&resident, self.phases(0.0).into())
-    }
 }
 
 /// Values of an encoder's matrices, which products read packed.
@@ -187,26 +178,8 @@ pub(super) fn n_matrix_values(config: &MiniLmConfig) -> usize {
     config.num_hidden_layers * (4 * d * d + 2 * d * inner)
 }
 
-/// Predicts the run of a retriever alone.
-pub fn plan_retriever(
-    config: &Config,
-    training: &RetrieverConfig,
-    preparation: &RetrieverPreparation,
-    compute_dtype: ComputeDtype,
-) -> RetrieverRunPlan {
-    let retriever = retriever_plan(training, preparation, compute_dtype);
-    let memory = retriever.needs.memory();
-    let steps = memory.phases.iter().filter(|phase| phase.name == LEARNING);
-    RetrieverRunPlan {
-        step_bytes: steps.map(|phase| phase.bytes).max().unwrap_or(0),
-        memory,
-        retriever,
-        n_checkpoints: n_checkpoints(config),
-    }
-}
-
 /// Walks the steps of a retriever as training will, the first [`MOST_WALKED`].
-pub(super) fn retriever_plan(
+pub fn plan_retriever(
     training: &RetrieverConfig,
     preparation: &RetrieverPreparation,
     compute_dtype: ComputeDtype,
@@ -259,7 +232,7 @@ pub(super) fn retriever_plan(
         parameters: needs.n_parameters(),
         resident_bytes: sum(needs.resident()),
         step_bytes: sum(needs.step(0.0)),
-        checkpoint_bytes: needs.checkpoint_bytes() + CHECKPOINT_TEXT_BYTES,
+        checkpoint_bytes: needs.checkpoint_bytes(),
         cut: preparation.cut.clone(),
         joined_batches: preparation.order.n_joined(0),
         needs,

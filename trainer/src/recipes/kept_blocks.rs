@@ -9,7 +9,6 @@ use tooltune_kernels::{ComputeDtype, is_cpu};
 use crate::config::{CheckpointingMode, GradientCheckpointing};
 use crate::device::{LOSS_ROWS_ON_GPU, free_memory_bytes};
 use crate::models::DecoderConfig;
-use crate::models::load::expected_tensors;
 
 /// Share of the CPU's free memory that `auto` may fill with activations; the rest is for what comes and
 /// goes, and for other programs.
@@ -168,12 +167,7 @@ impl KeptBlocks {
 impl RunShape<'_> {
     /// Bytes of the weights in the type that products read.
     fn weight_bytes(&self) -> f64 {
-        let weights = expected_tensors(self.model);
-        let n_weights: usize = weights
-            .iter()
-            .map(|(_, shape)| shape.iter().product::<usize>())
-            .sum();
-        compute_bytes(self.compute_dtype) * n_weights as f64
+        compute_bytes(self.compute_dtype) * self.model.n_parameters() as f64
     }
 }
 

@@ -76,11 +76,10 @@ impl Preparation {
         device: &Device,
     ) -> Result<KeptBlocks, Error> {
         let model = &self.base.config;
-        let slots = self.lora.slots(model)?;
         let shape = RunShape {
             setting: config.train.gradient_checkpointing,
             model,
-            n_adapter: slots.iter().map(|slot| slot.len()).sum(),
+            n_adapter: self.lora.n_parameters(model)?,
             compute_dtype,
         };
         Ok(KeptBlocks::new(shape, device))
