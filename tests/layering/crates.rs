@@ -1,8 +1,9 @@
 //! Who may know whom: crates, dependencies, and modules of the trainer.
 
+use regex::Regex;
 use toml::Table;
 
-use super::sources::{files, read, regex, rust_sources};
+use super::sources::{Source, files, read, regex, rust_sources};
 use super::{AGAINST_THE_ORDER, CONFIG_LAYERS, CRATES, LAYERS, assert_none, in_library};
 
 fn manifest(folder: &str) -> Table {
@@ -163,46 +164,45 @@ fn the_version_of_burn_stands_in_one_place() {
     assert_none(&format!("only Cargo.toml says {version}"), &violations);
 }
 
+/// The names that follow `path` in a file's library code, each with its line.
+fn names_after<'s>(source: &'s Source, path: &Regex) -> Vec<(usize, &'s str)> {
+    let code = &source.library;
+    let names = path.captures_iter(code).flat_map(|found| {
+        let line = code[..found.get(0).unwrap().start()].lines().count();
+        let names = found.get(1).or(found.get(2)).map_or("", |n| n.as_str());
+        let first = |name: &'s str| name.trim().split("::").next().unwrap_or_default();
+        names.split(',').map(move |name| (line, first(name)))
+    });
+    names.collect()
+}
+
+/// Whether `name` stands above `module` among `layers`; what is no layer stands nowhere.
+fn is_above(layers: &[&str], module: &str, name: &str) -> bool {
+    let place = |wanted: &str| layers.iter().position(|layer| *layer == wanted);
+    place(name) > place(module)
+}
+
 #[test]
 fn modules_of_the_trainer_use_only_those_below_them() {
     let path = regex(r"\bcrate::(\w+)|\bcrate::\{([^}]*)\}");
-    let place = |module: &str| LAYERS.iter().position(|layer| *layer == module);
     let mut violations = Vec::new();
     for source in rust_sources() {
         let Some(below) = source.path.strip_prefix("trainer/src/") else {
             continue;
         };
-        let module = below
-            .split('/')
-            .next()
-            .unwrap_or_default()
-            .trim_end_matches(".rs");
+        let module = below.split('/').next().unwrap_or_default();
+        let module = module.trim_end_matches(".rs");
         if module == "lib" {
             continue;
         }
-        let Some(own) = place(module) else {
-            violations.push(format!(
-                "{}:1: `{module}` has no place in LAYERS",
-                source.path
-            ));
+        if !LAYERS.contains(&module) {
+            let path = &source.path;
+            violations.push(format!("{path}:1: `{module}` has no place in LAYERS"));
             continue;
-        };
-        for found in path.captures_iter(&source.library) {
-            let names = found
-                .get(1)
-                .or(found.get(2))
-                .map_or("", |names| names.as_str());
-            let used = names
-                .split(',')
-                .map(|n| n.trim().split("::").next().unwrap_or_default());
-            for name in used.filter(|name| *name != module) {
-                let is_above = place(name).is_some_and(|layer| layer > own);
-                if is_above && !AGAINST_THE_ORDER.contains(&(module, name)) {
-                    let line = source.library[..found.get(0).unwrap().start()]
-                        .lines()
-                        .count();
-                    violations.push(format!("{}:{line}: {module} uses {name}", source.path));
-                }
+        }
+        for (line, name) in names_after(source, &path) {
+            if is_above(&LAYERS, module, name) && !AGAINST_THE_ORDER.contains(&(module, name)) {
+                violations.push(format!("{}:{line}: {module} uses {name}", source.path));
             }
         }
     }
@@ -212,8 +212,7 @@ fn modules_of_the_trainer_use_only_those_below_them() {
 #[test]
 fn modules_of_the_config_use_only_those_below_them() {
     let from_top = regex(r"\bsuper::(\w+)|\bsuper::\{([^}]*)\}");
-    let from_below = regex(r"\bcrate::config::(\w+)");
-    let place = |module: &str| CONFIG_LAYERS.iter().position(|layer| *layer == module);
+    let from_below = regex(r"\bcrate::config::(\w+)|\bcrate::config::\{([^}]*)\}");
     let mut n_uses = 0;
     let mut violations = Vec::new();
     for source in rust_sources() {
@@ -227,21 +226,15 @@ fn modules_of_the_config_use_only_those_below_them() {
         if ["mod", "tests"].contains(&module) {
             continue;
         }
-        let own =
-            place(module).unwrap_or_else(|| panic!("{}: `{module}` has no place", source.path));
-        for found in path.captures_iter(&source.library) {
-            let names = found
-                .get(1)
-                .or(found.get(2))
-                .map_or("", |names| names.as_str());
-            let names = names
-                .split(',')
-                .map(|n| n.trim().split("::").next().unwrap_or_default());
-            for name in names.filter(|name| *name != module) {
-                n_uses += 1;
-                if place(name).is_some_and(|layer| layer > own) {
-                    violations.push(format!("{}:1: {module} uses {name}", source.path));
-                }
+        assert!(
+            CONFIG_LAYERS.contains(&module),
+            "{}: `{module}` has no place",
+            source.path
+        );
+        for (line, name) in names_after(source, path) {
+            n_uses += usize::from(name != module);
+            if is_above(&CONFIG_LAYERS, module, name) {
+                violations.push(format!("{}:{line}: {module} uses {name}", source.path));
             }
         }
     }
