@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tooltune_checkpoints::atomic::FolderLock;
 
 use crate::support::place::TestDevice;
-use crate::support::server::{Answer, TestServer, chat};
+use crate::support::server::{Response, TestServer, chat};
 use crate::support::{fixture, model};
 use crate::workplace::{Answer, Workplace, tooltune};
 
@@ -426,7 +426,7 @@ fn a_judge_that_fails_within_a_run_costs_no_step() {
             if is_well.load(Ordering::SeqCst) {
                 chat("{\"answer_status\": \"Solved\"}")
             } else {
-                Answer::json(400, &json!({"error": {"message": "no such model"}}))
+                Response::json(400, &json!({"error": {"message": "no such model"}}))
             }
         })
     };

@@ -15,7 +15,7 @@ use tooltune_grammar::{Constraint, Grammar, GrammarOptions, Vocabulary};
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::text::Specials;
 
-use crate::support::server::{Answer, TestServer, chat};
+use crate::support::server::{Response, TestServer, chat};
 use crate::support::{fixture, load_base, model, test_device};
 use crate::workplace::Workplace;
 
@@ -303,7 +303,7 @@ fn an_interrupted_evaluation_by_a_server_goes_on_where_it_was() {
             if number == 0 || is_well.load(Ordering::SeqCst) {
                 chat("{\"a\": 1}")
             } else {
-                Answer::json(400, &json!({"error": {"message": "no such model"}}))
+                Response::json(400, &json!({"error": {"message": "no such model"}}))
             }
         })
     };
@@ -351,7 +351,7 @@ fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resum
         let message =
             json!({"role": "assistant", "content": content, "reasoning_content": reasoning});
         let choice = json!({"index": 0, "message": message, "finish_reason": finish_reason});
-        Answer::json(
+        Response::json(
             200,
             &json!({"choices": [choice], "usage": {"completion_tokens": n_tokens}}),
         )
@@ -361,7 +361,7 @@ fn an_answer_of_a_server_without_a_text_counts_as_empty_and_is_kept_over_a_resum
         TestServer::start(move |_, number| match number {
             0 => answer(Value::Null, "length", 12),
             _ if is_well.load(Ordering::SeqCst) => answer(json!("{\"a\": 1}"), "stop", 6),
-            _ => Answer::json(400, &json!({"error": {"message": "no such model"}})),
+            _ => Response::json(400, &json!({"error": {"message": "no such model"}})),
         })
     };
     let command = format!(

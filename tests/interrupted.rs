@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use crate::suites::{config, workplace};
-use crate::support::server::{Answer, TestServer, chat};
+use crate::support::server::{Response, TestServer, chat};
 
 #[test]
 fn interrupted_agents_go_on_where_they_were_and_make_no_call_twice() {
@@ -31,11 +31,11 @@ fn interrupted_agents_go_on_where_they_were_and_make_no_call_twice() {
             match number {
                 0 => chat(&texts[0]),
                 number if is_well => chat(&texts[(number - 1).min(2)]),
-                _ => Answer::json(400, &json!({"error": {"message": "no such model"}})),
+                _ => Response::json(400, &json!({"error": {"message": "no such model"}})),
             }
         })
     };
-    let called = TestServer::start(|_, _| Answer::json(200, &json!({"degrees": -3})));
+    let called = TestServer::start(|_, _| Response::json(200, &json!({"degrees": -3})));
     let executor = format!(
         "[goat.executor]\nkind = \"http\"\nspecification = \"sky.json\"\nbase_url = \"{}/v1\"\n",
         called.url()

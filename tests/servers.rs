@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::suites::{config, saved_outcomes, workplace as sky};
-use crate::support::server::{Answer, TestServer, chat};
+use crate::support::server::{Response, TestServer, chat};
 use crate::workplace::{Answer, Workplace, tooltune};
 
 /// Longer than anything here takes that is not waited for in vain.
@@ -77,7 +77,7 @@ fn one_signal_ends_what_waits_for_a_silent_server_and_keeps_its_texts() {
             TestServer::start(move |_, number| match number {
                 0 => chat("{}"),
                 _ if is_well.load(Ordering::SeqCst) => chat("{}"),
-                _ => Answer::Hang,
+                _ => Response::Hang,
             })
         };
         let command = eval(&server, signal.trim_start_matches('-'));
@@ -106,7 +106,7 @@ fn one_signal_ends_what_waits_for_a_silent_server_and_keeps_its_texts() {
 fn one_signal_ends_what_waits_for_a_judge() {
     let workplace = sky();
     workplace.write("saved.jsonl", saved_outcomes());
-    let server = TestServer::start(|_, _| Answer::Hang);
+    let server = TestServer::start(|_, _| Response::Hang);
     let judge = format!(
         "[goat.judge]\nbase_url = \"{}/v1\"\nmodel = \"j\"\n",
         server.url()
@@ -126,7 +126,7 @@ fn one_signal_ends_what_waits_for_an_executor_and_its_call_is_not_taken_for_answ
     let workplace = sky();
     let action = "Action: {\"name\": \"GET /weather\", \"arguments\": {\"city\": \"Oslo\"}}";
     let writer = TestServer::start(move |_, _| chat(action));
-    let called = TestServer::start(|_, _| Answer::Hang);
+    let called = TestServer::start(|_, _| Response::Hang);
     let executor = format!(
         "[goat.executor]\nkind = \"http\"\nspecification = \"sky.json\"\nbase_url = \"{}/v1\"\n\
          timeout_secs = 300\n",
@@ -155,14 +155,14 @@ fn a_refused_prompt_costs_its_own_text_and_stays_refused_over_a_resume() {
     let server = {
         let is_well = is_well.clone();
         TestServer::start(move |_, number| match number {
-            0 => Answer::json(400, &long),
+            0 => Response::json(400, &long),
             1 => chat("{}"),
-            _ if is_well.load(Ordering::SeqCst) => Answer::Reply(
+            _ if is_well.load(Ordering::SeqCst) => Response::Reply(
                 200,
                 Vec::new(),
                 b"{\"choices\": [{\"message\": {\"content\": \"\xff\"}}]}".to_vec(),
             ),
-            _ => Answer::json(401, &json!({"error": "no key"})),
+            _ => Response::json(401, &json!({"error": "no key"})),
         })
     };
     let command = eval(&server, "out");
@@ -217,7 +217,7 @@ fn a_server_that_refuses_every_prompt_is_not_asked_for_all_and_nothing_is_final(
     let many = "data synth slot --split dev --rows 24 --output many.jsonl";
     workplace.run(many.split(' ')).success();
     let server =
-        TestServer::start(|_, _| Answer::json(400, &json!({"error": "top_k is no field"})));
+        TestServer::start(|_, _| Response::json(400, &json!({"error": "top_k is no field"})));
     for (rows, said) in [
         ("24", "several requests in a row"),
         ("3", "none of the 3 requests"),
@@ -246,7 +246,7 @@ fn an_evaluation_that_died_after_its_numbers_were_written_is_finished_by_the_sam
     let server = {
         let is_well = is_well.clone();
         TestServer::start(move |_, number| match number {
-            2 if !is_well.load(Ordering::SeqCst) => Answer::json(401, &json!({})),
+            2 if !is_well.load(Ordering::SeqCst) => Response::json(401, &json!({})),
             _ => chat("{}"),
         })
     };

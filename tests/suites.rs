@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::place::TestDevice;
-use crate::support::server::{Answer, TestServer, chat};
+use crate::support::server::{Response, TestServer, chat};
 use crate::support::{fixture, model};
 use crate::workplace::{Answer, Workplace, tooltune};
 
@@ -120,10 +120,10 @@ fn calls_reach_a_server_and_its_faults_are_failed_calls() {
     teach(&workplace);
     // The first two are those of a loop of two steps.
     let server = TestServer::start(|_, number| match number {
-        3 => Answer::json(500, &json!({"message": "down"})),
-        4 => Answer::html(200, "<html>Sign in</html>"),
-        5 => Answer::Hang,
-        _ => Answer::json(200, &json!({"degrees": -3})),
+        3 => Response::json(500, &json!({"message": "down"})),
+        4 => Response::html(200, "<html>Sign in</html>"),
+        5 => Response::Hang,
+        _ => Response::json(200, &json!({"degrees": -3})),
     });
     let executor = format!(
         "[goat.executor]\nkind = \"http\"\nspecification = \"sky.json\"\nbase_url = \"{}/v1\"\n\
@@ -326,15 +326,15 @@ fn a_judge_that_fails_costs_no_outcome() {
     for (name, reply, expected) in [
         (
             "error",
-            Answer::json(500, &json!({"error": "overloaded"})),
+            Response::json(500, &json!({"error": "overloaded"})),
             "500",
         ),
         (
             "page",
-            Answer::html(200, "<html>Sign in</html>"),
+            Response::html(200, "<html>Sign in</html>"),
             "chat completions",
         ),
-        ("silence", Answer::Hang, "no answer"),
+        ("silence", Response::Hang, "no answer"),
     ] {
         workplace.write("saved.jsonl", saved_outcomes());
         let server = TestServer::start(move |_, _| reply.clone());
@@ -374,7 +374,7 @@ fn a_judge_that_fails_costs_no_outcome() {
         ];
         workplace.run(again).success();
     }
-    let unset = TestServer::start(|_, _| Answer::Hang);
+    let unset = TestServer::start(|_, _| Response::Hang);
     workplace.write("judged.toml", judge(&unset, ""));
     let eval = "eval judged.toml --suite restbench --predictions saved.jsonl";
     let refused = workplace.run(eval.split(' '));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::server::{Answer, TestServer, chat};
+use crate::support::server::{Response, TestServer, chat};
 use crate::workplace::Workplace;
 
 fn lines(rows: &[Value]) -> String {
@@ -174,7 +174,7 @@ fn an_answer_of_a_server_without_a_text_is_kept_and_counted() {
     let server = TestServer::start(|_, _| {
         let message = json!({"role": "assistant", "content": null, "reasoning_content": "Hm"});
         let choice = json!({"index": 0, "message": message, "finish_reason": "length"});
-        Answer::json(200, &json!({"choices": [choice]}))
+        Response::json(200, &json!({"choices": [choice]}))
     });
     let url = server.url();
     let command = format!(

@@ -1,12 +1,12 @@
 //! A server on 127.0.0.1 for tests of the program, and its simplest chat completion.
 
 use serde_json::json;
-pub(crate) use tooltune_endpoint::http::test_server::{Answer, TestServer};
+pub(crate) use tooltune_endpoint::http::test_server::{Answer as Response, TestServer};
 
 /// A chat completion.
-pub(crate) fn chat(text: &str) -> Answer {
+pub(crate) fn chat(text: &str) -> Response {
     let message = json!({"role": "assistant", "content": text});
     let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
     let completion = json!({"id": "1", "object": "chat.completion", "choices": [choice]});
-    Answer::json(200, &completion)
+    Response::json(200, &completion)
 }

@@ -80,6 +80,7 @@ impl ReadError {
         }
     }
 
+    /// A field that is needed and not there; `needed` says what the row needs.
     pub fn missing(field: impl Into<String>, needed: &'static str) -> Self {
         Self::MissingField {
             field: field.into(),
