@@ -265,7 +265,7 @@ fn a_resumed_retriever_equals_the_uninterrupted_one() {
         let metrics = workplace.read(&format!("{run}/metrics.jsonl"));
         forget_after(&workplace, run, 2);
         let answer = workplace.run(["train", &file]);
-        let from = format!("going on from {run}/checkpoint-000002 (step 2 of 6)");
+        let from = format!("resuming from {run}/checkpoint-000002 (step 2 of 6)");
         assert!(answer.stderr.contains(&from), "{}", answer.stderr);
         answer.success();
         assert!(before == contents(&workplace, &last, &RETRIEVER), "{run}");

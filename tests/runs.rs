@@ -154,7 +154,7 @@ fn a_run_resumed_after_a_signal_equals_the_uninterrupted_run() {
         "it was not interrupted"
     );
     let said = Answer::of(&mut train(&workplace, "terminated"));
-    let from = "going on from terminated/checkpoint-";
+    let from = "resuming from terminated/checkpoint-";
     assert!(said.stderr.contains(from), "{}", said.stderr);
     assert!(said.stderr.contains(" of 30)"), "{}", said.stderr);
     assert_same_outcome(&run, &expected);
@@ -248,7 +248,7 @@ fn a_run_without_gain_stops_early_and_goes_on_with_more_patience() {
     };
     // The first evaluation is that of step 0, and nothing changes where patience is exhausted.
     let again = "nothing to do: the run stopped early at step 10 of 30";
-    let more = "going on from stopped/checkpoint-000010 (step 10 of 30)";
+    let more = "resuming from stopped/checkpoint-000010 (step 10 of 30)";
     for (patience, steps, begun) in [(1, 10, ""), (1, 10, again), (2, 20, more)] {
         let answer = stop_after(patience);
         assert!(answer.stderr.contains(begun), "{}", answer.stderr);

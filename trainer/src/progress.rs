@@ -14,7 +14,7 @@ const ROWS_SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// Time between two lines about rows where there is no terminal.
 const ROWS_LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Prints a line; where none can be printed, on a full disk for one, the work goes on.
+/// Prints a line; where none can be printed, on a full disk for one, the work continues.
 fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -55,7 +55,7 @@ impl MetricsFile {
         Ok(metrics)
     }
 
-    /// Opens `path` for a run that goes on after `step`: lines beyond are cut off. `mark` is what the
+    /// Opens `path` for a run that resumes after `step`: lines beyond are cut off. `mark` is what the
     /// file held when the checkpoint was saved, for files that do not tell the time; of a file that is
     /// as marked every line stays up to there, and of others those that `keep` accepts.
     ///

@@ -1,4 +1,4 @@
-//! What the fault of one request says of the others: whether an evaluation can go on without it.
+//! What the fault of one request says of the others: whether an evaluation can continue without it.
 
 use serde_json::Value;
 use tooltune_rows::budgets::FAULTS_IN_A_ROW;
@@ -152,7 +152,7 @@ fn codes_and_message(body: &str) -> (Vec<String>, String) {
 /// Follows requests, some of which have no answer, and says when the fault is not theirs.
 ///
 /// The decision to question: of faults that may be a request's own, some in a row are taken for the
-/// server's. What is lost by going on is an evaluation full of empty answers; what is lost by
+/// server's. What is lost by continuing is an evaluation full of empty answers; what is lost by
 /// ending is a command that is given again.
 #[derive(Debug, Default)]
 pub struct Tolerance {
@@ -172,7 +172,7 @@ impl Tolerance {
         self.n_answered > 0
     }
 
-    /// Whether the work can go on without the answer of a request.
+    /// Whether the work can continue without the answer of a request.
     pub fn goes_on_after(&mut self, error: &EndpointError) -> bool {
         match error.concern() {
             Concern::Request => true,

@@ -280,7 +280,7 @@ impl Constraint {
     }
 
     /// Whether a text may be completed after a token that the grammar allows, as far as the key
-    /// goes that the token begins or goes on with.
+    /// goes that the token begins or continues.
     fn goes_on_after(&self, token: u32, place: JsonPlace) -> bool {
         let mut next = self.clone();
         let taken = next.matcher.try_consume_tokens(&[token]);

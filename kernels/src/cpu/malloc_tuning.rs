@@ -97,7 +97,7 @@ mod refused {
         unsafe { libc::signal(libc::SIGABRT, handler as libc::sighandler_t) };
     }
 
-    /// The standard library aborts after a block was refused; what aborts for another reason goes on
+    /// The standard library aborts after a block was refused; what aborts for another reason continues
     /// to do so when this returns.
     extern "C" fn aborted(_: libc::c_int) {
         if IS_REFUSED.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
 //! Hidden states to hidden states of unit root mean square, scaled by a learned weight.
 //!
-//! The residual stream that is read stays f32; only what goes on to the projections may be bf16.
+//! The residual stream that is read stays f32; only what the projections read may be bf16.
 
 mod backend;
 mod cpu;

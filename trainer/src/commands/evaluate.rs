@@ -58,7 +58,7 @@ pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
     };
     match (suite(args, &config, place), &args.output) {
         // Nobody needs the texts of an evaluation that is complete and shown. As long as their file
-        // is there, the same command goes on to the end.
+        // is there, the same command continues to the end.
         (Ok(()), Some(output)) => journal::remove(output),
         (Err(Error::Stopped), Some(output)) => Err(match journal::n_texts(output)? {
             Some(n_texts) => Error::StoppedWithTexts {

@@ -176,7 +176,7 @@ fn of_rows(config: &Config, base: &BaseModel, device: &Device) -> Result<Vec<Ask
     if let Some(first) = others.next() {
         eprint_line(&format!(
             "{} of {} prompts, such as {}, end in the middle of a token of the training text, so that \
-             the model goes on from other tokens than it learned from: `tooltune inspect` shows the \
+             the model continues from other tokens than it learned from: `tooltune inspect` shows the \
              token, and a template whose prompt ends with a line break or a special token has none",
             1 + others.count(),
             all.len(),

@@ -129,7 +129,7 @@ fn watched<R>(
     watching_under(None, n, work)??.ok_or(Error::Stopped)
 }
 
-/// Lets `work` go on with a progress bar over `n` texts and tells it when a signal asks for its end;
+/// Runs `work` with a progress bar over `n` texts and tells it when a signal asks for its end;
 /// what it waited for then is said.
 fn watching<R>(
     n: usize,

@@ -1,4 +1,4 @@
-//! Texts to disk as they come, so that an evaluation that was interrupted goes on where it was.
+//! Texts to disk as they come, so that an evaluation that was interrupted resumes where it was.
 //!
 //! The first line says which evaluation the texts belong to; each further line is one text with a
 //! digest of itself. A line that a crash has cut or a disk has damaged costs its own text alone: it is

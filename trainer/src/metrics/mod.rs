@@ -20,7 +20,7 @@ pub trait MetricSink: std::fmt::Debug {
 /// Something measured.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// A run that goes on where an earlier process left it.
+    /// A run that resumes where an earlier process left it.
     Resumed(ResumeRecord),
     /// Optimizer steps since the record before.
     Step(StepRecord),
@@ -30,7 +30,7 @@ pub enum Record {
     Eval(EvalRecord),
 }
 
-/// Where a run goes on.
+/// Where a run resumes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResumeRecord {
     /// The checkpoint that it was read from.

@@ -140,7 +140,7 @@ fn resume_text(record: &ResumeRecord, total_steps: u64) -> String {
     match is_over {
         false => {
             let checkpoint = checkpoint.display();
-            format!("going on from {checkpoint} (step {step} of {total_steps})")
+            format!("resuming from {checkpoint} (step {step} of {total_steps})")
         }
         true if *step < total_steps => {
             format!("nothing to do: the run stopped early at step {step} of {total_steps}")
@@ -280,7 +280,7 @@ mod tests {
             (
                 719,
                 false,
-                "going on from runs/x/checkpoint-719 (step 719 of 4000)",
+                "resuming from runs/x/checkpoint-719 (step 719 of 4000)",
             ),
             (4000, true, "nothing to do: all 4000 steps are done"),
             (

@@ -1,7 +1,7 @@
 //! `history.json` of a checkpoint: the evaluations of its run so far, and what `metrics.jsonl` held.
 //!
 //! Selection and early stopping go by the checkpoints alone, so that nothing that happens to
-//! `metrics.jsonl` moves `BEST`; and a run that goes on cuts that file to the byte where the checkpoint
+//! `metrics.jsonl` moves `BEST`; and a resumed run cuts that file to the byte where the checkpoint
 //! was saved, so that an evaluation whose checkpoint was never saved counts for nothing.
 
 use serde::{Deserialize, Serialize};

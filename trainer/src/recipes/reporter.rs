@@ -120,7 +120,7 @@ struct Window {
 }
 
 impl Reporter {
-    /// Opens the files of a run that begins anew (`None`) or goes on from a checkpoint.
+    /// Opens the files of a run that starts over (`None`) or resumes from a checkpoint.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl Reporter {
         })
     }
 
-    /// Shows where a run goes on, and whether anything is left to do.
+    /// Shows where a run resumes, and whether anything is left to do.
     pub(crate) fn resumed(&mut self, checkpoint: &Checkpoint, is_over: bool) {
         self.show(&Record::Resumed(ResumeRecord {
             checkpoint: checkpoint.path.clone(),

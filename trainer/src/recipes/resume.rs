@@ -1,4 +1,4 @@
-//! The checkpoint that a run goes on from.
+//! The checkpoint that a run resumes from.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ pub(super) fn starting_checkpoint(
         Resume::Never => match found.checkpoint {
             None => Ok(None),
             Some(checkpoint) => Err(Error::Usage(format!(
-                "{} exists; --resume never begins anew only in an empty run directory: \
+                "{} exists; --resume never starts a new run and needs an empty run directory: \
                  remove it or set train.output_dir to another folder",
                 checkpoint.path.display()
             ))),

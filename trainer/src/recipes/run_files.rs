@@ -17,7 +17,7 @@ use crate::error::Error;
 const CONFIG_FILE: &str = "config.resolved.toml";
 const FLATTEN_FILE: &str = "flatten.json";
 
-/// Writes `config.resolved.toml` and `run.lock.json` of a run that begins or goes on, after comparing
+/// Writes `config.resolved.toml` and `run.lock.json` of a run that starts or resumes, after comparing
 /// its inputs with those that it began with; answers the lock.
 ///
 /// # Errors

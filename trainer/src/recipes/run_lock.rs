@@ -39,7 +39,7 @@ pub struct RunLock {
     pub tooltune: String,
     /// The device that it began on.
     pub device: String,
-    /// Of the settings that must not change when it goes on.
+    /// Of the settings that must not change when it resumes.
     pub resume_digest: String,
     /// The day that its templates read.
     #[serde(default, skip_serializing_if = "Option::is_none")]

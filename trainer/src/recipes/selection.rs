@@ -114,7 +114,7 @@ pub(super) fn select(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
     Ok(())
 }
 
-/// Brings the pointers of a run that goes on to where they would be if it had never ended: it may
+/// Brings the pointers of a resumed run to where they would be if it had never ended: it may
 /// have died between a checkpoint and its pointers, or they may be damaged. What a user has chosen
 /// with `tooltune select` stays.
 ///

@@ -1,7 +1,7 @@
 //! What answers a call: recorded, canned or real outputs behind one trait.
 //!
 //! An executor never fails: whatever goes wrong is a [`CallResult`] with an exception, because a
-//! run goes on after a failed call and shows the model `{"error": ...}` (GOAT, section 4.1).
+//! run continues after a failed call and shows the model `{"error": ...}` (GOAT, section 4.1).
 //! The decision to question: the output of a failed call is kept beside the exception, since
 //! API-Bank's correctness compares both.
 

@@ -1,6 +1,6 @@
 //! A server on 127.0.0.1 for tests: HTTP/1.1 by hand, so that it can also break the protocol.
 //!
-//! Each connection has a thread and one request. What hangs or drips goes on until the client
+//! Each connection has a thread and one request. What hangs or drips continues until the client
 //! leaves, so that a fault of the client's own tells that it left by itself, however slow the
 //! machine is. Dropping the server ends its accepting.
 

@@ -10,7 +10,7 @@ use num_bigint::{BigInt, Sign};
 
 use super::division::nearest_quotient;
 
-/// Bits of the largest integer that is calculated: some 315,000 digits. Python goes on until its
+/// Bits of the largest integer that is calculated: some 315,000 digits. Python continues until its
 /// memory or the time is used up.
 pub const MAX_INTEGER_BITS: u64 = 1 << 20;
 

@@ -103,7 +103,7 @@ impl CallCheck {
         declared_names(tool.name, schema).check(&call.arguments, field)?;
         let arguments = Value::Object(call.arguments.clone());
         let typed = typed(schema);
-        let validator = self.validators.of(&tool.field, &typed).map_err(mendable)?;
+        let validator = self.validators.of(&tool.field, &typed).map_err(with_fix)?;
         if let Some(fault) = validator.first_fault(&arguments) {
             return Err(DataError::Tools(ToolsError::ArgumentBreaksSchema {
                 field: format!("{field}{}", dotted(&fault.place)),
@@ -256,7 +256,7 @@ fn undeclared_inside(
 }
 
 /// A fault of the tool's own, with what can be done.
-fn mendable(error: DataError) -> DataError {
+fn with_fix(error: DataError) -> DataError {
     match error {
         DataError::BadSchema {
             field,

@@ -68,7 +68,7 @@ enum Text {
     Code(u8, u16),
 }
 
-/// How a kept beginning goes on.
+/// How a kept beginning continues.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Cut {
     Text,

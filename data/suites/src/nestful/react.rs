@@ -4,7 +4,7 @@
 //! The paper's loop has no published code; this one is after its description: no examples, at most
 //! ten steps, one call a step with values instead of references, and a win if the last result of a
 //! call equals the gold answer. Nothing that a model writes is an error: what cannot be read or run
-//! is answered with the reason, and the loop goes on.
+//! is answered with the reason, and the loop continues.
 
 use tooltune_rows::python::{PyDict, PyValue, dumps};
 use tooltune_rows::text::{Conversation, Message, Role};

@@ -55,7 +55,7 @@ fn weather() -> Value {
     )
 }
 
-const MEND: &str =
+const FIX: &str =
     "fix the call or the tool, or set data.check_calls = false to take calls as they are";
 
 #[test]
@@ -88,7 +88,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             "weather",
             json!({"days": 2}),
             format!(
-                "{place}.arguments: weather requires \"city\", which the call does not give; {MEND}"
+                "{place}.arguments: weather requires \"city\", which the call does not give; {FIX}"
             ),
         ),
         (
@@ -96,7 +96,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             json!({"city": "Oslo", "day": 2}),
             format!(
                 "{place}.arguments.day: weather has no such parameter, did you mean \"days\"?; it \
-                 has city, days, unit, place, filters, stops; {MEND}"
+                 has city, days, unit, place, filters, stops; {FIX}"
             ),
         ),
         (
@@ -104,7 +104,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             json!({"city": "Oslo", "days": "two"}),
             format!(
                 "{place}.arguments.days: weather does not take this value: \"two\" is not of type \
-                 \"integer\"; {MEND}"
+                 \"integer\"; {FIX}"
             ),
         ),
         (
@@ -112,7 +112,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             json!({"city": "Oslo", "days": 0}),
             format!(
                 "{place}.arguments.days: weather does not take this value: 0 is less than the \
-                 minimum of 1; {MEND}"
+                 minimum of 1; {FIX}"
             ),
         ),
         (
@@ -120,7 +120,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             json!({"city": "Oslo", "unit": "kelvin"}),
             format!(
                 "{place}.arguments.unit: weather does not take this value: \"kelvin\" is not one \
-                 of \"celsius\" or \"fahrenheit\"; {MEND}"
+                 of \"celsius\" or \"fahrenheit\"; {FIX}"
             ),
         ),
         (
@@ -128,7 +128,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             json!({"city": "Oslo", "stops": [{}, {"name": 1}]}),
             format!(
                 "{place}.arguments.stops[1].name: weather does not take this value: 1 is not of \
-                 type \"string\"; {MEND}"
+                 type \"string\"; {FIX}"
             ),
         ),
         (
@@ -136,7 +136,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             json!({"city": "Oslo", "place": {"flor": 1}}),
             format!(
                 "{place}.arguments.place.flor: weather has no such parameter, did you mean \
-                 \"floor\"?; it has floor; {MEND}"
+                 \"floor\"?; it has floor; {FIX}"
             ),
         ),
         (
@@ -144,7 +144,7 @@ fn a_call_that_its_tools_do_not_take_is_refused_with_place_rule_and_remedy() {
             json!({"city": "Oslo", "stops": [{"nome": "a"}]}),
             format!(
                 "{place}.arguments.stops[0].nome: weather has no such parameter, did you mean \
-                 \"name\"?; it has name; {MEND}"
+                 \"name\"?; it has name; {FIX}"
             ),
         ),
     ] {
@@ -269,6 +269,6 @@ fn a_tool_that_no_validator_reads_is_named_with_the_remedy() {
     );
     let fault = read(&row, true).unwrap_err();
     let place = "tools[0].function.parameters/properties/city/required is not a usable JSON schema";
-    assert!(fault.starts_with(place) && fault.ends_with(MEND), "{fault}");
+    assert!(fault.starts_with(place) && fault.ends_with(FIX), "{fault}");
     read(&row, false).unwrap();
 }
