@@ -178,7 +178,7 @@ pub(super) fn n_matrix_values(config: &MiniLmConfig) -> usize {
     config.num_hidden_layers * (4 * d * d + 2 * d * inner)
 }
 
-/// Walks the steps of a retriever as training will, the first [`MOST_WALKED`].
+/// Walks the steps of a retriever as training will, the first `MOST_WALKED`.
 pub fn plan_retriever(
     training: &RetrieverConfig,
     preparation: &RetrieverPreparation,
