@@ -12,6 +12,7 @@
 
 mod compile;
 mod counted;
+mod kept;
 mod memory;
 mod places;
 mod strict_keys;
@@ -30,6 +31,7 @@ use serde_json::Value;
 
 use self::compile::{PATTERN_BYTES, compiled, pattern_cost};
 use self::counted::{Allowance, Counted, CountedValue, within};
+pub use self::kept::KeptBySchema;
 use self::places::must_have_short_places;
 pub use self::strict_keys::{declared_keys, strict_keys};
 use self::ways::{Ways, ways};

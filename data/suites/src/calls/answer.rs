@@ -46,6 +46,14 @@ impl CallsAnswer {
         }
     }
 
+    /// An answer in which nothing is read yet, written so.
+    pub(super) fn in_dialect(dialect: CallDialect) -> Self {
+        Self {
+            dialect: Some(dialect),
+            ..Self::default()
+        }
+    }
+
     /// The calls that a server has read: `tool_calls` of a message, whose arguments are JSON texts.
     pub fn of_server(tool_calls: &[Value]) -> Self {
         let mut answer = Self::default();

@@ -1,11 +1,12 @@
 //! Scores one answer: which of the wanted calls it makes, and which rule it breaks.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tooltune_rows::json::{self, Style};
+use tooltune_rows::json_schema::KeptBySchema;
 use tooltune_rows::text::DeclaredTool;
 use tooltune_rows::tools::{did_you_mean, kind_of};
 
@@ -114,7 +115,8 @@ pub struct TurnScore {
 /// Scores answers, with the compiled schemas of earlier ones kept.
 #[derive(Debug, Default)]
 pub struct CallsScorer {
-    checkers: HashMap<String, Option<Arc<SchemaChecker>>>,
+    /// None where a schema is unusable.
+    checkers: KeptBySchema<Option<SchemaChecker>>,
 }
 
 /// Scores one answer; for more of them use a [`CallsScorer`], which compiles each schema once.
@@ -202,17 +204,14 @@ impl CallsScorer {
         let n_paired = is_paired.iter().filter(|paired| **paired).count();
         let all_exact = calls.iter().all(|call| call.exact) && n_paired == made.len();
         let exact = wants.then_some(all_exact && !is_malformed);
-        let (n_right, n_arguments) = calls.iter().fold((0, 0), |(right, all), call| {
-            (right + call.n_right_arguments, all + call.n_arguments)
-        });
         TurnScore {
             n_wanted: gold.len(),
             n_made: made.len(),
             right: exact.unwrap_or(!is_called),
             exact,
-            name: share(n_paired, gold.len()),
-            arguments: share(n_right, n_arguments),
-            valid: share(n_valid, made.len()),
+            name: Share::new(n_paired, gold.len()).value(),
+            arguments: Share::of_arguments(&calls).value(),
+            valid: Share::new(n_valid, made.len()).value(),
             malformed: is_malformed,
             invented: made.iter().any(|call| item.tools.is_invented(&call.name)),
             unwanted: (!wants).then_some(is_called),
@@ -254,7 +253,10 @@ impl CallsScorer {
             check.is_unchecked = true;
             return check;
         };
-        let Some(checker) = self.checker(schema) else {
+        let Ok(checker) = self.checkers.of(schema, |schema| {
+            Ok::<_, Infallible>(SchemaChecker::new(schema, SchemaMode::Schema).ok())
+        });
+        let Some(checker) = &*checker else {
             check.is_unchecked = true;
             return check;
         };
@@ -278,23 +280,6 @@ impl CallsScorer {
             });
         }
         check
-    }
-
-    /// The compiled schema; none where it is unusable.
-    fn checker(&mut self, schema: &Value) -> Option<Arc<SchemaChecker>> {
-        /// Data sets have a few hundred schemas, or one per row, which must not fill the memory.
-        const MAX_KEPT_SCHEMAS: usize = 512;
-        let key = json::dumps(schema, Style::Compact);
-        if let Some(kept) = self.checkers.get(&key) {
-            return kept.clone();
-        }
-        let checker = SchemaChecker::new(schema, SchemaMode::Schema);
-        let checker = checker.ok().map(Arc::new);
-        if self.checkers.len() >= MAX_KEPT_SCHEMAS {
-            self.checkers.clear();
-        }
-        self.checkers.insert(key, checker.clone());
-        checker
     }
 }
 
@@ -515,6 +500,28 @@ fn excerpt(value: &Value) -> String {
     }
 }
 
-fn share(n: usize, n_all: usize) -> Option<f64> {
-    (n_all > 0).then(|| n as f64 / n_all as f64)
+/// Some of all there are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub(super) n: usize,
+    pub(super) n_all: usize,
+}
+
+impl Share {
+    pub(super) fn new(n: usize, n_all: usize) -> Self {
+        Self { n, n_all }
+    }
+
+    /// The right arguments of calls.
+    pub(super) fn of_arguments<'c>(calls: impl IntoIterator<Item = &'c CallScore>) -> Self {
+        let none = Self::new(0, 0);
+        calls.into_iter().fold(none, |sum, call| Self {
+            n: sum.n + call.n_right_arguments,
+            n_all: sum.n_all + call.n_arguments,
+        })
+    }
+
+    fn value(self) -> Option<f64> {
+        (self.n_all > 0).then(|| self.n as f64 / self.n_all as f64)
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::score::{CallScore, Rule, TurnScore};
+use super::score::{CallScore, Rule, Share, TurnScore};
 use crate::bootstrap::{Estimate, cell, indicator, mean, ratio_estimate};
 
 /// Means over turns, each with its bootstrap 95 % interval; none where nothing counts for it.
@@ -176,17 +176,13 @@ impl CallsMetrics {
         let turns = |value: fn(&TurnScore) -> Option<bool>| {
             mean(scores.iter().map(|score| value(score).map(indicator)))
         };
-        let calls = |counts: fn(&TurnScore) -> (usize, usize)| {
-            let rows = scores.iter().map(|score| as_ratio(counts(score)));
-            ratio_estimate(&rows.collect::<Vec<_>>())
-        };
-        let wanted = |holds: fn(&CallScore) -> bool, score: &TurnScore| {
-            let n = score.calls.iter().filter(|call| holds(call)).count();
-            as_ratio((n, score.n_wanted))
-        };
+        let calls =
+            |share: fn(&TurnScore) -> Share| share_of_all(scores.iter().map(|score| share(score)));
         let of_wanted = |holds: fn(&CallScore) -> bool| {
-            let rows = scores.iter().map(|score| wanted(holds, score));
-            ratio_estimate(&rows.collect::<Vec<_>>())
+            share_of_all(scores.iter().map(|score| {
+                let n = score.calls.iter().filter(|call| holds(call)).count();
+                Share::new(n, score.n_wanted)
+            }))
         };
         Self {
             n: scores.len(),
@@ -194,9 +190,9 @@ impl CallsMetrics {
             right: turns(|score| Some(score.right)),
             exact: turns(|score| score.exact),
             name: of_wanted(|call| call.name),
-            arguments: calls(|score| arguments(score.calls.iter())),
+            arguments: calls(|score| Share::of_arguments(&score.calls)),
             call_exact: of_wanted(|call| call.exact),
-            valid: calls(|score| (score.n_valid, score.n_made)),
+            valid: calls(|score| Share::new(score.n_valid, score.n_made)),
             malformed_rate: turns(|score| Some(score.malformed)),
             invented_rate: turns(|score| Some(score.invented)),
             unwanted_rate: turns(|score| score.unwanted),
@@ -222,15 +218,10 @@ impl CallsMetrics {
     }
 }
 
-/// Right arguments, and all.
-fn arguments<'c>(calls: impl Iterator<Item = &'c CallScore>) -> (usize, usize) {
-    calls.fold((0, 0), |(right, all), call| {
-        (right + call.n_right_arguments, all + call.n_arguments)
-    })
-}
-
-fn as_ratio((above, below): (usize, usize)) -> (f64, f64) {
-    (above as f64, below as f64)
+/// The share of all turns together, from that of each.
+fn share_of_all(turns: impl Iterator<Item = Share>) -> Option<Estimate> {
+    let rows = turns.map(|turn| (turn.n as f64, turn.n_all as f64));
+    ratio_estimate(&rows.collect::<Vec<_>>())
 }
 
 /// The wanted calls by what they have in common; each turn counts with those of its calls.
@@ -246,22 +237,22 @@ fn groups(scores: &[TurnScore], key: impl Fn(&CallScore) -> String) -> Vec<CallG
         }
     }
     let group = |(group, turns): (String, Vec<Vec<&CallScore>>)| {
-        let ratio = |counts: fn(&[&CallScore]) -> (usize, usize)| {
-            let rows = turns.iter().map(|calls| as_ratio(counts(calls)));
-            ratio_estimate(&rows.collect::<Vec<_>>())
+        let of_calls = |holds: fn(&CallScore) -> bool| {
+            share_of_all(turns.iter().map(|calls| {
+                let n = calls.iter().filter(|call| holds(call)).count();
+                Share::new(n, calls.len())
+            }))
         };
         CallGroup {
             group,
             n: turns.iter().map(Vec::len).sum(),
-            name: ratio(|calls| {
-                let n = calls.iter().filter(|call| call.name).count();
-                (n, calls.len())
-            }),
-            arguments: ratio(|calls| arguments(calls.iter().copied())),
-            exact: ratio(|calls| {
-                let n = calls.iter().filter(|call| call.exact).count();
-                (n, calls.len())
-            }),
+            name: of_calls(|call| call.name),
+            arguments: share_of_all(
+                turns
+                    .iter()
+                    .map(|calls| Share::of_arguments(calls.iter().copied())),
+            ),
+            exact: of_calls(|call| call.exact),
         }
     };
     groups.into_iter().map(group).collect()

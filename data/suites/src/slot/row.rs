@@ -3,14 +3,12 @@
 //! A completion that does not parse, or that takes too much work, scores zero and is never an error:
 //! its violation says which. Only an unusable schema or a failing encoder keeps a row from being scored.
 
-use std::collections::HashMap;
 use std::error::Error;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_rows::json;
-use tooltune_rows::json_schema::BUDGET;
+use tooltune_rows::json_schema::{BUDGET, KeptBySchema};
 
 use super::complexity::json_depth;
 use super::dataset::SlotRow;
@@ -134,35 +132,21 @@ pub fn score_row(
     Ok(checked.score(&embeddings))
 }
 
-/// The checkers of earlier rows: data sets have a few hundred schemas, or one per row, and the second
-/// kind must not fill the memory.
-#[derive(Debug, Default)]
-pub(super) struct Checkers {
-    kept: HashMap<String, Arc<RowCheckers>>,
-}
+/// The checkers of earlier rows.
+pub(super) type Checkers = KeptBySchema<RowCheckers>;
 
 #[derive(Debug)]
-struct RowCheckers {
+pub(super) struct RowCheckers {
     plain: SchemaChecker,
     strict: SchemaChecker,
 }
 
-impl Checkers {
-    fn of(&mut self, schema: &Value) -> Result<Arc<RowCheckers>, ScoreError> {
-        const MAX_KEPT_SCHEMAS: usize = 512;
-        let key = schema.to_string();
-        if let Some(kept) = self.kept.get(&key) {
-            return Ok(Arc::clone(kept));
-        }
-        let checkers = Arc::new(RowCheckers {
+impl RowCheckers {
+    fn new(schema: &Value) -> Result<Self, ScoreError> {
+        Ok(Self {
             plain: SchemaChecker::new(schema, SchemaMode::Schema)?,
             strict: SchemaChecker::new(schema, SchemaMode::StrictKeys)?,
-        });
-        if self.kept.len() >= MAX_KEPT_SCHEMAS {
-            self.kept.clear();
-        }
-        self.kept.insert(key, Arc::clone(&checkers));
-        Ok(checkers)
+        })
     }
 }
 
@@ -178,7 +162,7 @@ impl CheckedRow {
     ///
     /// - the schema is unusable, whether or not the completion parses
     pub(super) fn new(row: &SlotRow<'_>, checkers: &mut Checkers) -> Result<Self, ScoreError> {
-        let RowCheckers { plain, strict } = &*checkers.of(row.schema)?;
+        let RowCheckers { plain, strict } = &*checkers.of(row.schema, RowCheckers::new)?;
         let gold_depth = json_depth(row.gold);
         let pred = match json::parse(row.raw) {
             Ok(pred) => pred,

@@ -26,10 +26,7 @@ pub(super) fn bare(text: &str, tools: &ToolSet) -> CallsAnswer {
             None => at = start + 1,
             Some((value, end)) if !holds_calls(&value, is_tool) => at = end,
             Some((value, end)) => {
-                let mut answer = CallsAnswer {
-                    dialect: Some(CallDialect::Json),
-                    ..CallsAnswer::default()
-                };
+                let mut answer = CallsAnswer::in_dialect(CallDialect::Json);
                 if text[..start].trim_end().ends_with('[') {
                     answer.refuse("the list of calls is no JSON: it breaks off".to_owned());
                 }
@@ -44,10 +41,7 @@ pub(super) fn bare(text: &str, tools: &ToolSet) -> CallsAnswer {
 
 /// Reads what stands after a mark, of which nothing is text.
 pub(super) fn json_after(text: &str, dialect: CallDialect) -> CallsAnswer {
-    let mut answer = CallsAnswer {
-        dialect: Some(dialect),
-        ..CallsAnswer::default()
-    };
+    let mut answer = CallsAnswer::in_dialect(dialect);
     match value_at(text, 0) {
         Some((value, end)) => {
             add_all(&value, &mut answer);
@@ -60,10 +54,7 @@ pub(super) fn json_after(text: &str, dialect: CallDialect) -> CallsAnswer {
 
 /// Reads `[TOOL_CALLS] [{...}]`, and `[TOOL_CALLS]name[ARGS]{...}` once for each call.
 pub(super) fn mistral(text: &str) -> CallsAnswer {
-    let mut answer = CallsAnswer {
-        dialect: Some(CallDialect::Mistral),
-        ..CallsAnswer::default()
-    };
+    let mut answer = CallsAnswer::in_dialect(CallDialect::Mistral);
     for part in text.split(TOOL_CALLS).skip(1).map(str::trim) {
         if part.starts_with('[') {
             match value_at(part, 0) {
@@ -90,21 +81,12 @@ pub(super) fn mistral(text: &str) -> CallsAnswer {
 
 /// The calls of a value that is one, a list of them, or an object with such a list.
 pub(super) fn add_all(value: &Value, answer: &mut CallsAnswer) {
-    match value {
-        Value::Array(calls) => {
-            for call in calls {
-                answer.add(WrittenCall::of_value(call));
-            }
-        }
-        Value::Object(fields) => match fields.get("tool_calls") {
-            Some(Value::Array(calls)) => {
-                for call in calls {
-                    answer.add(WrittenCall::of_value(call));
-                }
-            }
-            _ => answer.add(WrittenCall::of_value(value)),
-        },
-        _ => answer.refuse("a call is no JSON object".to_owned()),
+    let calls = match value.get("tool_calls").unwrap_or(value) {
+        Value::Array(calls) => calls.as_slice(),
+        _ => std::slice::from_ref(value),
+    };
+    for call in calls {
+        answer.add(WrittenCall::of_value(call));
     }
 }
 

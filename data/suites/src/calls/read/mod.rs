@@ -130,15 +130,12 @@ fn is_python(text: &str) -> bool {
 }
 
 fn python(text: &str) -> CallsAnswer {
-    let dialect = Some(CallDialect::Python);
+    let dialect = CallDialect::Python;
     let Some(calls) = python_calls(text.trim(), Positional::Refused) else {
         let reason = "this is no list of Python's calls with arguments by name and literal values";
-        return malformed(dialect, reason.to_owned());
+        return malformed(Some(dialect), reason.to_owned());
     };
-    let mut answer = CallsAnswer {
-        dialect,
-        ..CallsAnswer::default()
-    };
+    let mut answer = CallsAnswer::in_dialect(dialect);
     for call in calls {
         let value = json::parse(&dumps(&call));
         let value = value.map_err(|error| format!("a call is no JSON: {error}"));

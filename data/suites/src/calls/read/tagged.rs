@@ -29,10 +29,7 @@ pub(super) fn in_tags(text: &str, tools: &ToolSet) -> CallsAnswer {
 
 /// Reads `<function=name>...</function>` without tags around it.
 pub(super) fn functions(text: &str, tools: &ToolSet) -> CallsAnswer {
-    let mut answer = CallsAnswer {
-        dialect: Some(CallDialect::Function),
-        ..CallsAnswer::default()
-    };
+    let mut answer = CallsAnswer::in_dialect(CallDialect::Function);
     add_functions(text, tools, &mut answer);
     answer
 }
