@@ -233,7 +233,7 @@ def lay_out(folder: Path, binary: Path) -> None:
     shutil.copytree(FIXTURES / "retriever" / "model", folder / "encoder")
     for name in ["alpaca", "sharegpt"]:
         shutil.copy(FIXTURES / "rows" / f"{name}.jsonl", folder)
-    shutil.copy(ROOT / "configs" / "templates" / "chatml-tools.jinja", folder / "tools.jinja")
+    shutil.copy(ROOT / "data/rows/src/text/chat_templates/chatml-tools.jinja", folder / "tools.jinja")
     for name, data in {
         "config.toml": CONFIG,
         "rows.toml": ROWS,

@@ -163,8 +163,6 @@ fn calls_that_do_not_fit_their_tools_are_told_together_unless_they_are_taken_as_
     .map(row);
     workplace.write("good.jsonl", rows[1].to_string());
     workplace.write("rows.jsonl", rows.map(|row| format!("{row}\n")).concat());
-    let templates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/templates");
-    let template = templates.join("chatml-tools.jinja").display().to_string();
     let arguments = |verb| {
         let set = |setting: &str| ["--set".to_string(), setting.to_string()];
         let settings = [
@@ -173,7 +171,7 @@ fn calls_that_do_not_fit_their_tools_are_told_together_unless_they_are_taken_as_
             "data.format=messages",
             "eval.suites=[]",
             "eval.metric_for_best_model=loss",
-            &format!("data.chat_template={template:?}"),
+            "data.chat_template=chatml-tools",
         ]
         .map(set);
         let begin = [verb, "config.toml"].map(str::to_string);

@@ -3,18 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, ROWS, assert_refused};
-use crate::support::{fixture, root};
+use crate::support::fixture;
 use crate::workplace::Workplace;
 
 /// Without a format, without suites, and with a template that renders tools.
 fn workplace(train: &str) -> Workplace {
     let workplace = Workplace::new();
-    let template = root().join("configs/templates/chatml-tools.jinja");
     let config = format!(
         "[model]\nmodel_name_or_path = {:?}\n[lora]\nr = 2\n[data]\ntrain = [\"rows.jsonl\"]\n\
-         chat_template = {:?}\n[train]\noutput_dir = \"run\"\nmax_steps = 1\n",
-        fixture("tiny_chat_model"),
-        template
+         chat_template = \"chatml-tools\"\n[train]\noutput_dir = \"run\"\nmax_steps = 1\n",
+        fixture("tiny_chat_model")
     );
     workplace.write("auto.toml", config);
     workplace.write("rows.jsonl", train);

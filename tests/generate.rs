@@ -4,20 +4,18 @@ use serde_json::{Value, json};
 
 use crate::bad_input::{CONFIG, FILES, ROWS, assert_refused};
 use crate::suites::lines;
-use crate::support::{fixture, model, root};
+use crate::support::{fixture, model};
 use crate::workplace::Workplace;
 
 /// Settings of the tests' config for rows of messages, those of `chats.jsonl` to evaluate on.
 fn chats() -> Vec<String> {
-    let template = root().join("configs/templates/chatml-tools.jinja");
-    let template = format!("data.chat_template=\"{}\"", template.display());
     let settings = [
         "data.format=messages",
         "data.train=[\"learned.jsonl\"]",
         "data.eval=[\"chats.jsonl\"]",
         "eval.suites=[]",
         "eval.metric_for_best_model=loss",
-        &template,
+        "data.chat_template=chatml-tools",
     ];
     settings.iter().flat_map(|one| set(one)).collect()
 }

@@ -21,6 +21,7 @@ mod not_files;
 mod parity;
 mod planned_memory;
 mod planning;
+mod prompts;
 mod recipes;
 mod retriever;
 mod retriever_texts;

@@ -149,6 +149,8 @@ fn recipes_of_slot_hold_the_settings_of_the_paper() {
         assert_eq!(train.per_device_train_batch_size, 2, "{name}");
         assert_eq!(train.gradient_accumulation_steps, 2, "{name}");
         assert_eq!(config.data.max_length, 16_384, "{name}");
+        let prompt = config.data.slot_prompt.as_deref();
+        assert_eq!(prompt, Some(Path::new("paper")), "{name}");
         assert_eq!(train.optim, Optim::PagedAdamw32bit, "{name}");
         assert_eq!(train.max_grad_norm, 0.1, "{name}");
         assert_eq!(eval.max_new_tokens, 2048, "{name}");

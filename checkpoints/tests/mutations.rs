@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
+use tooltune_checkpoints::PromptFiles;
 use tooltune_checkpoints::adapter::{
     GgufBase, ModuleScaling, TargetModules, load_adapter, read_gguf_adapter, save_adapter,
     write_gguf_adapter,
@@ -352,7 +353,7 @@ fn adapter() -> Adapter {
 fn damaged_adapters_are_errors_or_adapters() {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path().join("adapter");
-    save_adapter(&dir, &adapter(), FloatDtype::F32, None).expect("saved");
+    save_adapter(&dir, &adapter(), FloatDtype::F32, &PromptFiles::default()).expect("saved");
     load_adapter(&dir).expect("whole");
     let names = ["adapter_config.json", "adapter_model.safetensors"];
     let files = names.map(|name| (dir.join(name), fs::read(dir.join(name)).expect("written")));
@@ -370,7 +371,7 @@ fn damaged_adapters_are_errors_or_adapters() {
             let _ = adapter.check(&dir, &expected);
             // What was read can be written.
             let copy = folder.path().join("copy");
-            if save_adapter(&copy, &adapter, FloatDtype::F32, None).is_ok() {
+            if save_adapter(&copy, &adapter, FloatDtype::F32, &PromptFiles::default()).is_ok() {
                 fs::remove_dir_all(&copy).expect("removed");
             }
         }

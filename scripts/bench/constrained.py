@@ -24,6 +24,7 @@ model_name_or_path = "models/smollm2-135m-instruct.gguf"
 train = ["runs/bench-constrained/train.jsonl"]
 eval = ["runs/bench-constrained/dev.jsonl"]
 format = "slot"
+slot_prompt = "paper"
 [train]
 output_dir = "runs/bench-constrained/run"
 """

@@ -47,6 +47,7 @@ target_modules = "all-linear"
 [data]
 train = ["{rows}"]
 format = "slot"
+slot_prompt = "paper"
 max_length = 2048
 packing = "{packing}"
 

@@ -48,7 +48,8 @@ def trained(arguments, name: str) -> list:
     if arguments.steps and len(before) >= arguments.steps:
         arguments.taken_over.append(name)
         return before[: arguments.steps]
-    settings = [f"model.compute_dtype={dtype}", f"train.output_dir={folder}", "train.logging_steps=1", "eval.eval_strategy=no"]
+    settings = [f"model.compute_dtype={dtype}", f"train.output_dir={folder}", "train.logging_steps=1", "eval.eval_strategy=no",
+                "data.slot_prompt=paper"]
     options = [part for setting in settings for part in ("--set", setting)]
     say(f"training in {name}")
     chosen = {"TOOLTUNE_ISA": instructions} if instructions else {}

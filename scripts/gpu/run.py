@@ -53,6 +53,7 @@ TEST_MODULES = [
     "said_twice",
     "planned_memory",
     "planning",
+    "prompts",
     "bad_evaluations",
     "servers",
     "comparisons",

@@ -45,7 +45,8 @@ PACKAGES = {OWN: "xllamacpp", PYTHON: "llama-cpp-python"}
 
 def commands(base: Path, adapter: Path, port: int, threads: int) -> dict:
     """Each server's command."""
-    own = [ROOT / "scripts/verify/llama_server.py", base, adapter, "--alias", NAME, "--port", port, "--threads", threads]
+    own = [ROOT / "scripts/verify/llama_server.py", "--model", base, "--lora", adapter, "--jinja", "--alias", NAME, "--port", port]
+    own += ["--threads", threads]
     python = ["-m", "llama_cpp.server", "--model", base, "--lora_path", adapter, "--model_alias", NAME, "--port", port]
     python += ["--host", "127.0.0.1", "--n_ctx", 4096, "--type_k", 0, "--type_v", 0, "--logits_all", "false"]
     python += ["--n_threads", threads, "--n_threads_batch", threads]

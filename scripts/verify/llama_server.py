@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs llama.cpp's own server, as the wheel xllamacpp carries it, until its standard input ends.
 
-The cache is in f32 without flash attention, as for `llama-server --cache-type-k f32 --cache-type-v f32 --flash-attn off`.
+Its options are those of `llama-server`, as far as they are known here. The cache is in f32 without flash attention, as for `llama-server --cache-type-k f32 --cache-type-v f32 --flash-attn off`.
 """
 
 import argparse
@@ -12,8 +12,10 @@ import xllamacpp
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="GGUF file")
-    parser.add_argument("adapter", help="adapter in GGUF")
+    parser.add_argument("--model", required=True, help="GGUF file")
+    parser.add_argument("--lora", required=True, help="adapter in GGUF")
+    parser.add_argument("--jinja", action="store_true", help="render chats with the template's own Jinja")
+    parser.add_argument("--chat-template-file", help="Jinja file in place of the model's own template")
     parser.add_argument("--alias", required=True, help="the model's name for clients")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--context", type=int, default=4096, help="tokens of a request at most (4096)")
@@ -23,8 +25,12 @@ def main() -> None:
     params = xllamacpp.CommonParams()
     params.model.path = arguments.model
     params.model_alias = {arguments.alias}
-    params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(arguments.adapter, 1.0)]
+    params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(arguments.lora, 1.0)]
     params.port = arguments.port
+    params.use_jinja = arguments.jinja
+    if arguments.chat_template_file:
+        with open(arguments.chat_template_file, encoding="utf-8") as file:
+            params.chat_template = file.read()
     params.n_parallel = arguments.parallel
     params.n_ctx = arguments.context * arguments.parallel
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = arguments.threads

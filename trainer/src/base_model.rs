@@ -7,13 +7,12 @@ use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
 use tooltune_kernels::ComputeDtype;
-use tooltune_rows::budgets::TEMPLATE_BYTES;
-use tooltune_rows::regular_file;
 use tooltune_rows::text::{AddedToken, ByteLevelBpe, ChatTemplate, SpecialTokens, Tokenizer};
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::models::{Decoder, DecoderConfig, load};
+use crate::settings;
 
 /// A base model on disk with what is needed to feed it text.
 #[derive(Debug)]
@@ -46,6 +45,7 @@ impl BaseModel {
         let variables = config.data.chat_template_kwargs.0.clone();
         let template = base.template.with_kwargs(variables);
         let template = template.map_err(|error| Error::Usage(error.to_string()))?;
+        let template = template.with_served_system(config.data.system.clone());
         Ok(Self {
             template: match config.data.template_date {
                 Some(date) => template.with_date(date),
@@ -57,7 +57,7 @@ impl BaseModel {
 
     /// Opens a model; reads headers and text files, no weights.
     ///
-    /// `chat_template` replaces the model's own.
+    /// `chat_template`, a file or the name of a built-in one, replaces the model's own.
     ///
     /// # Errors
     ///
@@ -256,13 +256,12 @@ fn chat_template_of(
     replacement: Option<&Path>,
 ) -> Result<ChatTemplate, Error> {
     let source = match replacement {
-        Some(file) => {
-            regular_file::read_text(file, TEMPLATE_BYTES).map_err(Error::io(file, "read"))?
-        }
+        Some(named) => settings::chat_template(named)?,
         None => files.chat_template.clone().ok_or_else(|| {
             Error::Usage(format!(
                 "{}: the model has no chat template (chat_template.jinja, or chat_template in \
-                 tokenizer_config.json); set data.chat_template to a Jinja file",
+                 tokenizer_config.json); set data.chat_template to a Jinja file, or to \"chatml-tools\" \
+                 for a model with <|im_start|> and <|im_end|>",
                 path.display()
             ))
         })?,

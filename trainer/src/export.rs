@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use tooltune_checkpoints::PromptFiles;
 use tooltune_checkpoints::adapter::{
     Adapter, Consumer, GgufBase, compatibility, load_adapter, neutral, peft_rules, save_adapter,
     with_named_targets, write_gguf_adapter,
@@ -13,8 +14,6 @@ use tooltune_checkpoints::merged::{MergeOptions, save_merged};
 use tooltune_checkpoints::model_files::TokenizerSource;
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_checkpoints::weights::FloatDtype;
-use tooltune_rows::budgets::TEMPLATE_BYTES;
-use tooltune_rows::regular_file;
 
 use crate::base_model::BaseModel;
 use crate::error::Error;
@@ -148,11 +147,12 @@ pub fn export_peft(
     }
     let adapted: Vec<&str> = scalings.keys().map(String::as_str).collect();
     adapter.config = with_named_targets(&adapter.config, &adapted, linear);
-    let template = chat_template(checkpoint)?;
-    Ok(save_adapter(output, &adapter, dtype, template.as_deref())?)
+    let prompts = PromptFiles::read(checkpoint)?;
+    Ok(save_adapter(output, &adapter, dtype, &prompts)?)
 }
 
-/// Writes the adapter of `checkpoint` as the GGUF file `output`, for llama.cpp beside `base`.
+/// Writes the adapter of `checkpoint` as the GGUF file `output`, for llama.cpp beside `base`, and what
+/// training asked with beside it.
 ///
 /// # Errors
 ///
@@ -166,6 +166,7 @@ pub fn export_gguf(
     let adapter = learned_adapter(checkpoint)?;
     let gguf_base = GgufBase::from_config(&base.path, &base.files.config)?;
     let scalings = peft_rules(&adapter)?;
+    PromptFiles::read(checkpoint)?.write_beside(output)?;
     Ok(write_gguf_adapter(
         output, &adapter, &scalings, &gguf_base, dtype,
     )?)
@@ -192,12 +193,12 @@ pub fn export_merged(
         TokenizerSource::Json(_) => None,
         TokenizerSource::Gguf(_) => Some(base.tokenizer.to_json()?),
     };
-    let template = chat_template(checkpoint)?;
+    let prompts = PromptFiles::read(checkpoint)?;
     let options = MergeOptions {
         max_shard_bytes,
         gguf_dtype: dtype,
         tokenizer_json: tokenizer_json.as_deref(),
-        chat_template: template.as_deref(),
+        prompts: Some(&prompts),
     };
     Ok(save_merged(
         output, &base.path, &adapter, &scalings, &options,
@@ -247,17 +248,5 @@ fn learned_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
              run, and no later checkpoint was better; export another one, as with --checkpoint last",
             checkpoint.display()
         )))
-    }
-}
-
-fn chat_template(checkpoint: &Path) -> Result<Option<String>, Error> {
-    let path = checkpoint.join("chat_template.jinja");
-    let unreadable = |error| Error::io(&path, "read")(error);
-    if regular_file::is_there(&path).map_err(unreadable)? {
-        regular_file::read_text(&path, TEMPLATE_BYTES)
-            .map(Some)
-            .map_err(unreadable)
-    } else {
-        Ok(None)
     }
 }

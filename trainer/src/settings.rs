@@ -1,11 +1,15 @@
 //! Converts the checked config into the types that each crate takes.
 
+use std::path::Path;
+
 use burn::tensor::Device;
 use tooltune_agents::flat::{FlattenOptions, FlattenWhen, OnCollision, RowFlattening};
 use tooltune_agents::{GoatOptions, KindWeights};
 use tooltune_kernels::{AdamW, ComputeDtype, Distillation, multiplies_bf16};
 use tooltune_rows::batches::{GroupByLength, OrderOptions, Packing, Shuffle};
-use tooltune_rows::text::{self, MaskConfig, PrepareOptions};
+use tooltune_rows::budgets::TEMPLATE_BYTES;
+use tooltune_rows::regular_file;
+use tooltune_rows::text::{self, ChatTemplate, MaskConfig, PrepareOptions, SlotPrompt};
 
 use crate::config::{self, Config};
 use crate::error::Error;
@@ -27,21 +31,67 @@ pub fn data_format(format: config::DataFormat) -> Option<text::DataFormat> {
     }
 }
 
+/// How SLOT rows are asked.
+///
+/// # Errors
+///
+/// A template that cannot be read, or is none.
+pub fn slot_prompt(config: &config::DataConfig) -> Result<SlotPrompt, Error> {
+    match config.slot_prompt.as_deref() {
+        None => Ok(SlotPrompt::default()),
+        Some(named) => match named.to_str().and_then(SlotPrompt::built_in) {
+            Some(prompt) => Ok(prompt),
+            None if !named.exists() => Err(no_such("data.slot_prompt", named, &SlotPrompt::NAMES)),
+            None => Ok(SlotPrompt::read(named)?),
+        },
+    }
+}
+
+/// The text of a template, which `data.chat_template` names.
+///
+/// # Errors
+///
+/// A file that cannot be read.
+pub fn chat_template(named: &Path) -> Result<String, Error> {
+    match named.to_str().and_then(ChatTemplate::built_in) {
+        Some(source) => Ok(source.to_owned()),
+        None if !named.exists() => Err(no_such("data.chat_template", named, &ChatTemplate::NAMES)),
+        None => {
+            let text = regular_file::read_text(named, TEMPLATE_BYTES);
+            text.map_err(Error::io(named, "read"))
+        }
+    }
+}
+
+fn no_such(setting: &str, named: &Path, names: &[&str]) -> Error {
+    let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    Error::Usage(format!(
+        "{setting} names {}, which does not exist; it can be {} or a Jinja file",
+        named.display(),
+        names.join(", ")
+    ))
+}
+
 /// How the schemas of rows are flattened, if they are.
-pub fn flattening(config: &config::DataConfig) -> Option<RowFlattening> {
+///
+/// # Errors
+///
+/// As [`slot_prompt`].
+pub fn flattening(config: &config::DataConfig) -> Result<Option<RowFlattening>, Error> {
     let when = match config.flatten {
-        config::Flatten::None => return None,
+        config::Flatten::None => return Ok(None),
         config::Flatten::Advised => FlattenWhen::Advised,
         config::Flatten::Always => FlattenWhen::Always,
     };
-    Some(RowFlattening {
+    Ok(Some(RowFlattening {
         when,
         options: FlattenOptions {
             separator: config.flatten_separator.clone(),
             slots: config.flatten_slots,
             on_collision: on_collision(config.flatten_collisions),
         },
-    })
+        slot_prompt: slot_prompt(config)?,
+    }))
 }
 
 /// What becomes of flat names that collide.

@@ -29,13 +29,13 @@ pub(crate) use scaling::{Pair, scaled_pairs};
 
 use crate::atomic::{write_directory, write_file};
 use crate::error::CheckpointError;
+use crate::prompt_files::PromptFiles;
 use crate::weights::{
     FloatDtype, HostTensor, Weights, reject_differences, tensor_differences, write_tensors_as,
 };
 
 const CONFIG_FILE: &str = "adapter_config.json";
 const TENSORS_FILE: &str = "adapter_model.safetensors";
-const TEMPLATE_FILE: &str = "chat_template.jinja";
 const KEY_PREFIX: &str = "base_model.model.";
 const A_SUFFIX: &str = ".lora_A.weight";
 const B_SUFFIX: &str = ".lora_B.weight";
@@ -52,8 +52,8 @@ pub struct Adapter {
 
 /// Writes an adapter as a new PEFT directory with tensors of `dtype`, complete or not at all.
 ///
-/// The files are made in a temporary sibling that is renamed to `dir` at the end. A chat template
-/// is written beside them as `chat_template.jinja`.
+/// The files are made in a temporary sibling that is renamed to `dir` at the end; those of
+/// `prompts` are among them.
 ///
 /// # Errors
 ///
@@ -64,10 +64,10 @@ pub fn save_adapter(
     dir: &Path,
     adapter: &Adapter,
     dtype: FloatDtype,
-    chat_template: Option<&str>,
+    prompts: &PromptFiles,
 ) -> Result<(), CheckpointError> {
     write_directory(dir, |staging| {
-        write_adapter_files(staging, adapter, dtype, chat_template)
+        write_adapter_files(staging, adapter, dtype, prompts)
     })
 }
 
@@ -81,7 +81,7 @@ pub fn write_adapter_files(
     dir: &Path,
     adapter: &Adapter,
     dtype: FloatDtype,
-    chat_template: Option<&str>,
+    prompts: &PromptFiles,
 ) -> Result<(), CheckpointError> {
     let tensors_path = dir.join(TENSORS_FILE);
     let config_path = dir.join(CONFIG_FILE);
@@ -96,10 +96,7 @@ pub fn write_adapter_files(
         serde_json::to_vec_pretty(&adapter.config).map_err(CheckpointError::json(&config_path))?;
     config.push(b'\n');
     write_file(&config_path, &config)?;
-    match chat_template {
-        Some(template) => write_file(&dir.join(TEMPLATE_FILE), template.as_bytes()),
-        None => Ok(()),
-    }
+    prompts.write(dir)
 }
 
 /// Reads a PEFT adapter directory, with tensors of f32, f16 or bf16.

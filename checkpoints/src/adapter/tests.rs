@@ -30,7 +30,13 @@ fn adapter() -> Adapter {
 /// An adapter directory whose config has these fields beside or instead of the usual ones.
 fn with_config(fields: Value) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    write_adapter_files(dir.path(), &adapter(), FloatDtype::F32, None).unwrap();
+    write_adapter_files(
+        dir.path(),
+        &adapter(),
+        FloatDtype::F32,
+        &PromptFiles::default(),
+    )
+    .unwrap();
     let path = dir.path().join(CONFIG_FILE);
     let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     for (key, value) in fields.as_object().unwrap() {
@@ -57,12 +63,13 @@ fn with_tensors(tensors: &[(&str, &[usize])]) -> TempDir {
 fn a_saved_adapter_loads_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("made/adapter");
-    save_adapter(&path, &adapter(), FloatDtype::F32, Some("{{ messages }}")).unwrap();
+    let prompts = PromptFiles {
+        chat_template: Some("{{ messages }}".to_owned()),
+        ..PromptFiles::default()
+    };
+    save_adapter(&path, &adapter(), FloatDtype::F32, &prompts).unwrap();
     assert_eq!(load_adapter(&path).unwrap(), adapter());
-    assert_eq!(
-        fs::read_to_string(path.join(TEMPLATE_FILE)).unwrap(),
-        "{{ messages }}"
-    );
+    assert_eq!(PromptFiles::read(&path).unwrap(), prompts);
     assert_eq!(fs::read_dir(dir.path().join("made")).unwrap().count(), 1);
 }
 
@@ -99,7 +106,13 @@ fn the_files_are_those_that_peft_writes() {
 #[test]
 fn an_existing_directory_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
-    let error = save_adapter(dir.path(), &adapter(), FloatDtype::F32, None).unwrap_err();
+    let error = save_adapter(
+        dir.path(),
+        &adapter(),
+        FloatDtype::F32,
+        &PromptFiles::default(),
+    )
+    .unwrap_err();
     assert!(
         matches!(error, CheckpointError::AlreadyExists { .. }),
         "{error}"
@@ -111,9 +124,14 @@ fn a_diverged_adapter_is_not_saved_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut diverged = adapter();
     diverged.tensors.values_mut().next().unwrap().values[3] = f32::INFINITY;
-    let error = save_adapter(&dir.path().join("a"), &diverged, FloatDtype::F32, None)
-        .unwrap_err()
-        .to_string();
+    let error = save_adapter(
+        &dir.path().join("a"),
+        &diverged,
+        FloatDtype::F32,
+        &PromptFiles::default(),
+    )
+    .unwrap_err()
+    .to_string();
     assert!(
         error.contains("lora_A.weight holds inf at element 3"),
         "{error}"

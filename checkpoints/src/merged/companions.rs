@@ -14,11 +14,11 @@ use crate::budgets::{JSON_BYTES, TOKENIZER_BYTES};
 use crate::error::CheckpointError;
 use crate::families::Family;
 use crate::model_files::{ModelFiles, TokenizerSource, tokenizer_without_dropout};
+use crate::prompt_files::CHAT_TEMPLATE;
 use crate::regular_file;
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
-const TEMPLATE: &str = "chat_template.jinja";
 
 /// Files that are taken over as they are, where the base has them.
 const COPIED: [&str; 10] = [
@@ -45,10 +45,7 @@ pub(super) fn write(
         Some(home) => copy(dir, &home, files, options)?,
         None => write_from_gguf(dir, files, options)?,
     }
-    match options.chat_template {
-        Some(template) => write_file(&dir.join(TEMPLATE), template.as_bytes()),
-        None => Ok(()),
-    }
+    options.prompts.map_or(Ok(()), |prompts| prompts.write(dir))
 }
 
 /// The directory with the base's `config.json`; `None` for GGUF files, which carry their own.
@@ -63,6 +60,11 @@ fn home(base: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     };
     let is_there = regular_file::is_there(&dir.join(CONFIG))?;
     Ok(is_there.then(|| dir.to_owned()))
+}
+
+/// The chat template that takes the place of the base's.
+fn of_training<'a>(options: &MergeOptions<'a>) -> Option<&'a str> {
+    options.prompts?.chat_template.as_deref()
 }
 
 fn copy(
@@ -89,7 +91,7 @@ fn copy(
     } else {
         write_file(&dir.join(CONFIG), &config)?
     }
-    let template = options.chat_template.is_none().then_some(TEMPLATE);
+    let template = of_training(options).is_none().then_some(CHAT_TEMPLATE);
     let names = COPIED.into_iter().chain(template);
     for name in names {
         let path = home.join(name);
@@ -137,8 +139,8 @@ fn write_from_gguf(
         &Value::Object(generation),
     )?;
     write_tokenizer(dir, files, options)?;
-    match (&files.chat_template, options.chat_template) {
-        (Some(template), None) => write_file(&dir.join(TEMPLATE), template.as_bytes()),
+    match (&files.chat_template, of_training(options)) {
+        (Some(template), None) => write_file(&dir.join(CHAT_TEMPLATE), template.as_bytes()),
         _ => Ok(()),
     }
 }

@@ -18,6 +18,7 @@ use crate::adapter::{Adapter, Pair, Scalings, scaled_pairs};
 use crate::atomic::write_directory;
 use crate::error::CheckpointError;
 use crate::model_files::ModelFiles;
+use crate::prompt_files::PromptFiles;
 use crate::weights::{FloatDtype, INDEX, NewTensor, SINGLE, Weights, write_safetensors};
 
 /// What can be chosen of a merged model.
@@ -30,8 +31,8 @@ pub struct MergeOptions<'a> {
     pub gguf_dtype: FloatDtype,
     /// Content of `tokenizer.json`, for a GGUF base without one beside it.
     pub tokenizer_json: Option<&'a str>,
-    /// Chat template in place of the base's, such as that of the training.
-    pub chat_template: Option<&'a str>,
+    /// What training asked with; the chat template takes the place of the base's.
+    pub prompts: Option<&'a PromptFiles>,
 }
 
 impl Default for MergeOptions<'_> {
@@ -41,7 +42,7 @@ impl Default for MergeOptions<'_> {
             max_shard_bytes: 5_000_000_000,
             gguf_dtype: FloatDtype::BF16,
             tokenizer_json: None,
-            chat_template: None,
+            prompts: None,
         }
     }
 }

@@ -236,13 +236,19 @@ fn a_gguf_base_becomes_a_hugging_face_directory() {
 #[test]
 fn a_chat_template_can_take_the_place_of_the_bases() {
     let base = tiny_llama(FloatDtype::F32);
+    let prompts = PromptFiles {
+        chat_template: Some("{{ trained }}".to_owned()),
+        slot_prompt: Some("{{ input_text }}".to_owned()),
+    };
     let options = MergeOptions {
-        chat_template: Some("{{ trained }}"),
+        prompts: Some(&prompts),
         ..MergeOptions::default()
     };
     let (dir, _) = merge(base.path(), &of_tiny_llama(), &options).unwrap();
-    let model = ModelFiles::open(&dir.path().join("merged")).unwrap();
+    let merged = dir.path().join("merged");
+    let model = ModelFiles::open(&merged).unwrap();
     assert_eq!(model.chat_template.as_deref(), Some("{{ trained }}"));
+    assert_eq!(PromptFiles::read(&merged).unwrap(), prompts);
 }
 
 #[test]

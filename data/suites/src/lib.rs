@@ -15,6 +15,8 @@ mod bootstrap;
 pub mod calls;
 mod ceiling;
 pub mod goat;
+#[cfg(test)]
+mod guide;
 mod llm_judge;
 pub mod nestful;
 pub mod operations;

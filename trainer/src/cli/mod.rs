@@ -225,7 +225,7 @@ pub struct GenerateArgs {
     /// Ask this in place of rows: one message of the user, rendered by the chat template.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "max_samples", "prompt"])]
     pub message: Option<String>,
-    /// The system message before it.
+    /// The system message before it; by default that of data.system.
     #[arg(long, value_name = "TEXT", requires = "message")]
     pub system: Option<String>,
     /// JSON file with the list of tools that the model may call, as in the field tools of a row.

@@ -107,6 +107,7 @@ fn flattening(form: &FlatFormArgs) -> RowFlattening {
             separator: form.separator.clone(),
             on_collision: settings::on_collision(form.collisions),
         },
+        ..RowFlattening::default()
     }
 }
 

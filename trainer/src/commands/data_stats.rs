@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use comfy_table::{CellAlignment, Table, presets};
-use tooltune_rows::text::{DataFormat, Faults, Row, read_rows};
+use tooltune_rows::text::{DataFormat, Faults, Row, SlotPrompt, read_rows};
 use tooltune_rows::tools::{ApiCatalogue, read_trajectories};
 use tooltune_suites::toolqa::{ToolResponses, read_questions};
 use tooltune_synth::statistics::{
@@ -74,10 +74,11 @@ fn refuse_other_options(args: &StatsArgs, kind: FileKind) -> Result<(), Error> {
 }
 
 fn slot(args: &StatsArgs, tokens: TokenCount<'_>) -> Result<Vec<String>, Error> {
-    let mut statistics = SlotStatistics::new(|text: &str| tokens.map_or(0, |count| count(text)));
+    let count = |text: &str| tokens.map_or(0, |count| count(text));
+    let mut statistics = SlotStatistics::new(count, SlotPrompt::default());
     for row in rows(args, DataFormat::Slot)? {
         if let Some(slot) = &row.slot {
-            statistics.add(&slot.input_text, &slot.json_schema, &slot.gold);
+            statistics.add(&slot.input_text, &slot.json_schema, &slot.gold)?;
         }
     }
     let table = statistics.table();

@@ -290,6 +290,7 @@ fn generated<R>(
     let mut lines = Vec::new();
     let found = watched(n, |watch| match &args.endpoint {
         Some(url) => {
+            args.target.check_used(config, &[])?;
             let server = endpoint(args, config, url)?;
             // No model is loaded: from the first request on, it is said what was waited for.
             let _interrupt = Interrupt::begin();

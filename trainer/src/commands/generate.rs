@@ -127,7 +127,11 @@ fn question(
     base: &BaseModel,
 ) -> Result<Asked, Error> {
     const ID: &str = "--message";
-    let system = args.system.iter();
+    let system = args
+        .system
+        .as_ref()
+        .or(config.data.system.as_ref())
+        .into_iter();
     let messages = system.map(|text| Message::new(Role::System, text));
     let messages = messages
         .chain([Message::new(Role::User, message)])
@@ -138,7 +142,7 @@ fn question(
         ..Conversation::new(messages)
     };
     // Rows with tools are learned so, too.
-    let flattening = settings::flattening(&config.data);
+    let flattening = settings::flattening(&config.data)?;
     if let Some(flattening) = flattening.filter(|_| conversation.tools.is_some()) {
         let mut report = FlattenReport::default();
         conversation = flatten_tool_row(ID, &conversation, &flattening, &mut report).conversation;

@@ -3,7 +3,8 @@
 use std::io::IsTerminal;
 
 use tooltune_rows::text::{
-    Faults, InspectedRow, InspectedToken, InspectedTurn, Row, TurnBegin, inspect_row,
+    Faults, InspectedRow, InspectedSystem, InspectedToken, InspectedTurn, Row, SystemSource,
+    TurnBegin, inspect_row,
 };
 
 use super::{DeviceOption, load_config, print_line};
@@ -13,8 +14,13 @@ use crate::error::Error;
 use crate::rows::{ReadingReport, with_rows};
 use crate::settings;
 
+/// Characters of a system message that are shown.
+const N_SHOWN: usize = 100;
+
 pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error> {
-    let config = load_config(&args.config)?;
+    let mut config = load_config(&args.config)?;
+    // Given to the rows below, where it is seen which of them have one of their own.
+    let system = config.data.system.take();
     let device = place.open(config.device)?;
     let base = BaseModel::of(&config)?;
     let options = settings::prepare_options(&config, &base.stop_ids);
@@ -34,10 +40,23 @@ pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error>
                     continue;
                 }
                 shown += 1;
+                let given = system
+                    .as_ref()
+                    .filter(|_| row.conversation.system().is_none());
+                let row = match given {
+                    None => row,
+                    Some(text) => Row {
+                        conversation: row.conversation.with_system(text),
+                        ..row
+                    },
+                };
                 let inspected = inspect_row(&row, &base.template, &base.tokenizer, &options);
-                let Some(inspected) = faults.take(inspected) else {
+                let Some(mut inspected) = faults.take(inspected) else {
                     continue;
                 };
+                if let (Some(_), Some(system)) = (given, &mut inspected.system) {
+                    system.from = SystemSource::Setting;
+                }
                 match args.format {
                     OutputFormat::Text => print(&inspected, &base)?,
                     OutputFormat::Json => {
@@ -74,6 +93,7 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
         row.n_overflowing,
         &base.template.sha256()[..12]
     ))?;
+    print_line(&system_line(row.system.as_ref()))?;
     for (messages, reason) in [
         (&row.switched_off, "switched off by train, weight or loss"),
         (
@@ -126,6 +146,23 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
             .collect::<Vec<_>>()
             .join(", ")
     ))
+}
+
+/// Who gives the system message, and how it begins.
+fn system_line(system: Option<&InspectedSystem>) -> String {
+    let Some(system) = system else {
+        return "no system message".to_owned();
+    };
+    let from = match system.from {
+        SystemSource::Row => "the row",
+        SystemSource::Setting => "data.system",
+        SystemSource::Template => "the chat template, as neither the row nor data.system gives one",
+    };
+    let text = match system.text.char_indices().nth(N_SHOWN) {
+        None => format!("{:?}", system.text),
+        Some((end, _)) => format!("{:?}…", &system.text[..end]),
+    };
+    format!("system message of {from}: {text}")
 }
 
 /// What is not plain about the beginning of a turn.

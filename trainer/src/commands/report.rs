@@ -23,7 +23,7 @@ use crate::budgets::RUN_FILE_BYTES;
 use crate::cli::ReportArgs;
 use crate::config::{Config, LoadedConfig, Suite};
 use crate::error::Error;
-use crate::recipes::run_lock::{BASE_MODEL, RunLock, Used};
+use crate::recipes::run_lock::{BASE_MODEL, PROMPTS, RunLock, Used};
 use crate::rows::{ReadingReport, eval_rows, with_rows};
 use crate::settings;
 use evaluations::{Evaluation, evaluations};
@@ -115,7 +115,10 @@ fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<
 /// Another tokenizer or template would show other tokens than those that were learned.
 fn same_base(config: &Config, run: &Path) -> Result<(), Error> {
     match RunLock::of_run(run)? {
-        Some(lock) => lock.check_used(config, Used::of(&[BASE_MODEL]), run),
+        Some(lock) => {
+            let used = [&[BASE_MODEL][..], &PROMPTS].concat();
+            lock.check_used(config, Used::of(&used), run)
+        }
         None => Ok(()),
     }
 }

@@ -24,7 +24,7 @@ use crate::models::Decoder;
 use crate::progress::Progress;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::retriever::files as retriever_files;
-use crate::recipes::run_lock::{MODELS, RunLock, Used};
+use crate::recipes::run_lock::{MODELS, PROMPTS, RunLock, Used};
 use crate::recipes::selection::{measured_lines, ranked};
 use crate::settings;
 
@@ -80,7 +80,8 @@ fn evaluated(
     config.device = place.name(config.device)?;
     let device = place.open(config.device)?;
     if let Some(lock) = RunLock::of_run(&args.run)? {
-        lock.check_used(&config, Used::of(&MODELS), &args.run)?;
+        let used = [&MODELS[..], &PROMPTS].concat();
+        lock.check_used(&config, Used::of(&used), &args.run)?;
     }
     let inputs = inputs(&config)?;
     // Rows and weights are read when the first checkpoint needs them.

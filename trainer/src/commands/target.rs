@@ -15,7 +15,7 @@ use crate::eval::saved::excerpt;
 use crate::export::CheckpointChoice;
 use crate::lora::{Adapters, adapter_slots};
 use crate::models::Decoder;
-use crate::recipes::run_lock::{BASE_MODEL, RunLock, Used};
+use crate::recipes::run_lock::{BASE_MODEL, PROMPTS, RunLock, Used};
 use crate::settings;
 
 impl TargetArgs {
@@ -57,12 +57,12 @@ impl TargetArgs {
         CheckpointChoice::parse(&self.checkpoint).resolve(run)
     }
 
-    /// Compares models with those of the run that the target belongs to, where it keeps what it was
-    /// made from.
+    /// Compares models and prompts with those of the run that the target belongs to, where it keeps
+    /// what it was made from.
     ///
     /// # Errors
     ///
-    /// As [`Self::checkpoint_dir`], or models other than those of the run.
+    /// As [`Self::checkpoint_dir`], or models or prompts other than those of the run.
     pub(super) fn check_used(&self, config: &Config, settings: &[&str]) -> Result<(), Error> {
         let run = if self.path.is_dir() {
             &self.path
@@ -80,7 +80,10 @@ impl TargetArgs {
             _ => (RunLock::of_run(run)?, run.clone()),
         };
         match lock {
-            Some(lock) => lock.check_used(config, Used::of(settings), &place),
+            Some(lock) => {
+                let settings = [settings, &PROMPTS].concat();
+                lock.check_used(config, Used::of(&settings), &place)
+            }
             None => Ok(()),
         }
     }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use tooltune_rows::text::{self, Recognised, RecognisedFormat, TrainOn, recognise_file};
+use tooltune_rows::text::{
+    self, Recognised, RecognisedFormat, SlotPrompt, TrainOn, recognise_file,
+};
 
 use super::enums::{DataFormat, EvalStrategy, ResponseReduction, Suite};
 use super::metric::MetricExpression;
@@ -10,8 +12,13 @@ use super::read::Findings;
 use super::tables::{BaseModelSettings, Config, EvalConfig, GoatConfig};
 
 /// Sets what is not typed, and takes out what means nothing beside the rest; answers what the rows
-/// were recognised as, where the config leaves it to them.
-pub(crate) fn complete(config: &mut Config, findings: &mut Findings) -> Option<Recognised> {
+/// were recognised as, where the config leaves it to them. `is_of_a_run` says that a run has written
+/// the config, with every setting that there was.
+pub(crate) fn complete(
+    config: &mut Config,
+    findings: &mut Findings,
+    is_of_a_run: bool,
+) -> Option<Recognised> {
     // A retriever may be all that is trained; then the tables of the language model may be missing.
     let has_model = findings.is_typed("model") || !findings.is_typed("retriever.train");
     if has_model {
@@ -27,6 +34,12 @@ pub(crate) fn complete(config: &mut Config, findings: &mut Findings) -> Option<R
             | DataFormat::Goat
             | DataFormat::Auto => TrainOn::Completion,
         };
+    }
+    if config.data.format == DataFormat::Slot && !findings.is_typed("data.slot_prompt") {
+        let [typed, paper] = SlotPrompt::NAMES;
+        // Before there was a choice, runs asked with the paper's.
+        let name = if is_of_a_run { paper } else { typed };
+        config.data.slot_prompt = Some(name.into());
     }
     if config.data.format == DataFormat::Goat {
         config.goat.get_or_insert_with(GoatConfig::default);

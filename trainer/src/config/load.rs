@@ -10,6 +10,7 @@ use super::diagnostics::{self, ConfigError, Problem, Source, SourceSpan};
 use super::document::{self, Table};
 use super::read::{Places, read_document};
 use super::tables::Config;
+use super::written::RESOLVED;
 use super::{derived, overrides, paths, validate, yaml};
 use crate::budgets::CONFIG_BYTES;
 
@@ -68,7 +69,8 @@ impl LoadedConfig {
             let problems = syntax.iter().cloned().chain(elsewhere).collect();
             return Err(ConfigError::new(sources, problems));
         }
-        let recognised = derived::complete(&mut config, &mut findings);
+        let is_of_a_run = Path::new(&sources[0].name).ends_with(RESOLVED);
+        let recognised = derived::complete(&mut config, &mut findings, is_of_a_run);
         validate::validate(&mut config, &mut findings);
         if findings.problems.is_empty() {
             Ok(Self {

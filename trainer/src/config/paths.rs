@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use tooltune_rows::regular_file;
 
 use super::diagnostics::{Problem, SourceSpan};
-use super::did_you_mean::shorten;
+use super::did_you_mean::{nearest, shorten};
 use super::read::Places;
-use super::schema::{root, target};
+use super::schema::{root, setting_of, target};
 use super::tables::Config;
 use super::written::written;
 
@@ -27,7 +27,8 @@ const MARKS: [&str; 6] = [
     "BEST",
 ];
 
-/// Every path that a config names and that must exist before the run, with its setting.
+/// Every path that a config names and that must exist before the run, with its setting; names of
+/// what is built in are none.
 pub(crate) fn named_files(config: &Config) -> Vec<(String, PathBuf)> {
     let mut files = Vec::new();
     // The paths of a config that was read are UTF-8, and can be written.
@@ -45,11 +46,12 @@ fn named_in(
         let setting = format!("{path}{key}");
         let schema = &schema["properties"][key];
         let is_path = schema["x-kind"] == "path";
+        let is_built_in = |file: &String| built_in(schema).contains(&file.as_str());
         match value {
             Value::Object(inner) => {
                 named_in(inner, target(schema), &format!("{setting}."), files);
             }
-            Value::String(file) if is_path && schema["$ref"].is_null() => {
+            Value::String(file) if is_path && schema["$ref"].is_null() && !is_built_in(file) => {
                 files.push((setting, file.into()));
             }
             Value::Array(list) if is_path => {
@@ -62,6 +64,12 @@ fn named_in(
             _ => {}
         }
     }
+}
+
+/// What is built in and goes by a name in the place of a path.
+fn built_in(schema: &'static Value) -> Vec<&'static str> {
+    let names = schema["x-names"].as_array().into_iter().flatten();
+    names.filter_map(Value::as_str).collect()
 }
 
 /// The paths that do not exist or lead to a pipe or a device.
@@ -105,11 +113,27 @@ pub(crate) fn unusable_folder(config: &Config, places: &Places) -> Option<Proble
 
 /// The refusal of a setting that leads to no file.
 pub(crate) fn missing_file(setting: &str, file: &Path, places: &Places) -> Problem {
+    let names = built_in(setting_of(setting));
     let help = match setting.split('.').next() {
+        _ if !names.is_empty() => {
+            let meant = file.to_str().and_then(|file| nearest(file, &names));
+            let meant = meant.map(|name| format!("did you mean {name:?}? "));
+            let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+            let help = format!(
+                "{}it can be {} or a Jinja file",
+                meant.unwrap_or_default(),
+                names.join(", ")
+            );
+            return missing(setting, file, &help, places);
+        }
         Some("model") => "`scripts/fetch-models` fetches the models of the examples",
         Some("eval") => "`scripts/fetch-models` fetches the encoder",
         _ => "paths are relative to the current working directory; check it for typing mistakes",
     };
+    missing(setting, file, help, places)
+}
+
+fn missing(setting: &str, file: &Path, help: &str, places: &Places) -> Problem {
     Problem {
         message: format!(
             "`{}` names {}, which does not exist",

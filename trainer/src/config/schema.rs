@@ -46,6 +46,12 @@ pub(crate) fn keys_of(table: &str) -> Vec<&'static str> {
     keys(target(&ROOT["properties"][table]))
 }
 
+/// The schema of a setting, by its path.
+pub(crate) fn setting_of(path: &str) -> &'static Value {
+    let keys = path.split('.');
+    keys.fold(root(), |schema, key| &target(schema)["properties"][key])
+}
+
 /// The JSON Schema (draft 2020-12) of a config file.
 pub fn json_schema() -> Value {
     let mut schema = root().clone();

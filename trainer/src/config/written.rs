@@ -14,6 +14,9 @@ use super::enums::Suite;
 use super::schema::{root, target};
 use super::tables::{Config, RetrieverConfig};
 
+/// The file in which a run keeps its config.
+pub(crate) const RESOLVED: &str = "config.resolved.toml";
+
 /// Whether a run may be resumed with the changed setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnResume {

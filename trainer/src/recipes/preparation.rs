@@ -5,6 +5,7 @@ use std::rc::Rc;
 use burn::tensor::Device;
 use serde::Serialize;
 use tooltune_agents::flat::FlattenReport;
+use tooltune_checkpoints::PromptFiles;
 use tooltune_kernels::ComputeDtype;
 use tooltune_rows::batches::StepOrder;
 use tooltune_rows::text::{NotRead, PrepareReport, Prepared, Row, TokenizedExample, prepare};
@@ -12,7 +13,7 @@ use tooltune_rows::text::{NotRead, PrepareReport, Prepared, Row, TokenizedExampl
 use super::kept_blocks::{KeptBlocks, RunShape};
 use super::retriever::RetrieverPreparation;
 use crate::base_model::BaseModel;
-use crate::config::{Config, Flatten, LoraConfig, RunLength};
+use crate::config::{Config, DataFormat, Flatten, LoraConfig, RunLength};
 use crate::error::Error;
 use crate::eval::in_loop::{EvalInputs, check_rows, held_out};
 use crate::eval::suites::LoadedSuites;
@@ -48,6 +49,8 @@ pub struct Preparation {
     pub total_steps: u64,
     /// What a retriever beside the model learns from, if one is trained.
     pub retriever: Option<RetrieverPreparation>,
+    /// What the run asks with, for checkpoints and exports.
+    pub prompts: PromptFiles,
     /// What evaluations read and reach beside the rows.
     pub suites: Rc<LoadedSuites>,
 }
@@ -111,6 +114,13 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
             base.path.display()
         );
     }
+    let is_slot = config.data.format == DataFormat::Slot;
+    let slot_prompt = is_slot.then(|| settings::slot_prompt(&config.data));
+    let slot_prompt = slot_prompt.transpose()?;
+    let prompts = PromptFiles {
+        chat_template: Some(base.template.served_source()),
+        slot_prompt: slot_prompt.map(|prompt| prompt.source().to_owned()),
+    };
     let lora = config.lora.clone();
     lora.slots(&base.config)?;
     let suites = Rc::new(LoadedSuites::open(config, device)?);
@@ -145,6 +155,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         None => None,
     };
     Ok(Preparation {
+        prompts,
         base,
         examples: prepared.examples,
         report: prepared.report,

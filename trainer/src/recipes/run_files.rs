@@ -35,6 +35,7 @@ pub fn begin(config: &Config, run_dir: &Path) -> Result<RunLock, Error> {
             earlier.check_same(&now, &run_dir.join(LOCK_FILE))?;
             RunLock {
                 inputs: now.inputs,
+                built_in: now.built_in,
                 ..earlier.clone()
             }
         }

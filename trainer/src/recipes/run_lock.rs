@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
+use tooltune_checkpoints::digest::sha256_bytes;
 use tooltune_checkpoints::input_files::{FileDigest, ITSELF, all_files, model_files};
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_rows::regular_file;
+use tooltune_rows::text::{ChatTemplate, SlotPrompt};
 
 use crate::budgets::RUN_FILE_BYTES;
 use crate::config::{Config, named_files};
@@ -28,6 +30,9 @@ pub const RETRIEVER: &str = "retriever.model_name_or_path";
 
 /// The encoder of the metrics.
 pub const ENCODER: &str = "eval.encoder";
+
+/// What models are asked with.
+pub const PROMPTS: [&str; 2] = ["data.chat_template", "data.slot_prompt"];
 
 /// Settings that name folders of models; all others name files, or folders of plain files.
 pub const MODELS: [&str; 3] = [BASE_MODEL, RETRIEVER, ENCODER];
@@ -46,6 +51,10 @@ pub struct RunLock {
     pub template_date: Option<String>,
     /// All files that settings name.
     pub inputs: Vec<Input>,
+    /// SHA-256 of each built-in text that a setting names, by `setting = "name"`: another version
+    /// may have another text.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub built_in: BTreeMap<String, String>,
 }
 
 /// What one setting names.
@@ -59,10 +68,10 @@ pub struct Input {
     pub files: BTreeMap<String, FileDigest>,
 }
 
-/// Which models a command is about to use.
+/// Which models and prompts a command is about to use.
 #[derive(Debug, Clone, Copy)]
 pub struct Used<'a> {
-    /// Their settings, of [`MODELS`].
+    /// Their settings, of [`MODELS`] and [`PROMPTS`].
     pub settings: &'a [&'a str],
     /// Whether large files are read whole, whatever is known of them.
     pub whole: bool,
@@ -99,6 +108,7 @@ impl RunLock {
             resume_digest: config.resume_digest(),
             template_date: config.data.template_date.map(|date| date.to_string()),
             inputs: inputs.collect::<Result<_, _>>()?,
+            built_in: built_in(config),
         })
     }
 
@@ -185,6 +195,7 @@ impl RunLock {
             let then = self.inputs.iter().find(|then| then.path == input.path);
             changed.extend(then.into_iter().flat_map(|then| then.differences(input)));
         }
+        changed.extend(self.other_texts(&now.built_in));
         refuse(changed, |listed| {
             format!(
                 "{}: the run began with other inputs: {listed}; bring them back, or set \
@@ -195,8 +206,20 @@ impl RunLock {
         })
     }
 
-    /// Checks that the models which a command uses for the checkpoint or run at `place` are those of
-    /// the run. Of a base model that lies elsewhere now, the weights count alone.
+    /// The built-in texts that are not those of the run.
+    fn other_texts(&self, now: &BTreeMap<String, String>) -> Vec<String> {
+        let is_other = |(setting, now): &(&String, &String)| {
+            let then = self.built_in.get(*setting);
+            then.is_some_and(|then| then != *now)
+        };
+        let others = now.iter().filter(is_other);
+        others
+            .map(|(setting, _)| format!("{setting} (its text is another one in this version)"))
+            .collect()
+    }
+
+    /// Checks that the models and prompts which a command uses for the checkpoint or run at `place`
+    /// are those of the run. Of a base model that lies elsewhere now, the weights count alone.
     ///
     /// # Errors
     ///
@@ -230,6 +253,13 @@ impl RunLock {
                 }
             }
         }
+        if used
+            .settings
+            .iter()
+            .any(|setting| PROMPTS.contains(setting))
+        {
+            others.extend(self.other_texts(&built_in(config)));
+        }
         refuse(weights, |listed| {
             format!(
                 "{}: {listed} has other weights than those that the adapter was trained on \
@@ -240,11 +270,35 @@ impl RunLock {
         refuse(others, |listed| {
             format!(
                 "{}: other files than those that the run was trained with: {listed}; bring them \
-                 back, or name another folder with --set",
+                 back, or name others with --set",
                 place.display()
             )
         })
     }
+}
+
+/// The built-in texts that a config names.
+fn built_in(config: &Config) -> BTreeMap<String, String> {
+    let data = &config.data;
+    let template = |name: &str| ChatTemplate::built_in(name).map(str::to_owned);
+    let prompt = |name: &str| SlotPrompt::built_in(name).map(|prompt| prompt.source().to_owned());
+    let [of_template, of_prompt] = PROMPTS;
+    let named = [
+        (
+            of_template,
+            &data.chat_template,
+            &template as &dyn Fn(&str) -> Option<String>,
+        ),
+        (of_prompt, &data.slot_prompt, &prompt),
+    ];
+    let texts = named.into_iter().filter_map(|(setting, name, text)| {
+        let name = name.as_deref()?.to_str()?;
+        Some((
+            format!("{setting} = {name:?}"),
+            sha256_bytes(text(name)?.as_bytes()),
+        ))
+    });
+    texts.collect()
 }
 
 fn refuse(files: Vec<String>, message: impl FnOnce(&str) -> String) -> Result<(), Error> {

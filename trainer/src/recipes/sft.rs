@@ -422,7 +422,7 @@ impl<'a> Run<'a> {
             optimizer: &self.optimizer,
             lora: &self.preparation.lora,
             base_model: &base_model,
-            chat_template: &self.preparation.base.template.served_source(),
+            prompts: &self.preparation.prompts,
             extra: &extra,
         };
         self.reporter.sync()?;

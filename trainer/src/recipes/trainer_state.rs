@@ -8,6 +8,7 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
+use tooltune_checkpoints::PromptFiles;
 use tooltune_checkpoints::adapter::{Adapter, load_adapter, write_adapter_files};
 use tooltune_checkpoints::weights::{FloatDtype, HostTensor, Weights, write_tensors};
 use tooltune_checkpoints::{CheckpointError, atomic};
@@ -94,8 +95,8 @@ pub struct Snapshot<'a> {
     pub lora: &'a LoraConfig,
     /// Path or hub id of the base model.
     pub base_model: &'a str,
-    /// Jinja source that the run rendered with, its variables set at the top.
-    pub chat_template: &'a str,
+    /// What the run asks with.
+    pub prompts: &'a PromptFiles,
     /// Further files by name, such as evaluation results.
     pub extra: &'a BTreeMap<String, Vec<u8>>,
 }
@@ -111,7 +112,7 @@ impl Snapshot<'_> {
             config: self.lora.to_peft(self.base_model),
             tensors: self.adapters.to_tensors(),
         };
-        write_adapter_files(dir, &adapter, FloatDtype::F32, Some(self.chat_template))?;
+        write_adapter_files(dir, &adapter, FloatDtype::F32, self.prompts)?;
         let moments = BTreeMap::from([
             (
                 "first_moment".to_string(),

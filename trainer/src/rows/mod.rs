@@ -79,22 +79,35 @@ pub fn with_rows<R>(
     let Some(format) = settings::data_format(config.data.format) else {
         return with_examples(config, goat_config(config)?, files, device, work);
     };
+    let slot_prompt = settings::slot_prompt(&config.data)?;
     let mut readers = files
         .iter()
         .map(|path| {
-            if config.data.check_calls {
-                read_rows(path, format)
-            } else {
-                read_rows(path, format).map(RowReader::with_unchecked_calls)
-            }
+            let reader = read_rows(path, format)?.with_slot_prompt(slot_prompt.clone());
+            Ok(match config.data.check_calls {
+                true => reader,
+                false => reader.with_unchecked_calls(),
+            })
         })
-        .collect::<Result<Vec<_>, _>>()?;
+        .collect::<Result<Vec<RowReader>, DataError>>()?;
     let mut progress = RowsProgress::begin();
     let rows = readers.iter_mut().flatten();
-    let mut rows = rows.inspect(|_| progress.row());
-    let done = match settings::flattening(&config.data) {
-        None => work(&mut rows),
-        Some(flattening) => work(&mut flatten_rows(rows, &flattening, &mut report.flattened)),
+    let rows = rows.inspect(|_| progress.row());
+    let system = |row: Result<Row, DataError>| {
+        row.map(|row| match &config.data.system {
+            None => row,
+            Some(text) => Row {
+                conversation: row.conversation.with_system(text),
+                ..row
+            },
+        })
+    };
+    let done = match settings::flattening(&config.data)? {
+        None => work(&mut rows.map(system)),
+        Some(flattening) => {
+            let rows = flatten_rows(rows, &flattening, &mut report.flattened);
+            work(&mut rows.map(system))
+        }
     };
     for reader in &readers {
         report.not_read.add(reader.not_read());

@@ -18,14 +18,20 @@ pub fn flatten_rows<'r>(
     flattening: &'r RowFlattening,
     report: &'r mut FlattenReport,
 ) -> impl Iterator<Item = Result<Row, DataError>> + 'r {
-    rows.map(move |row| Ok(flatten_row(row?, flattening, report)))
+    rows.map(move |row| flatten_row(row?, flattening, report))
 }
 
-fn flatten_row(row: Row, flattening: &RowFlattening, report: &mut FlattenReport) -> Row {
+fn flatten_row(
+    row: Row,
+    flattening: &RowFlattening,
+    report: &mut FlattenReport,
+) -> Result<Row, DataError> {
     let conversation = match &row.slot {
         Some(slot) => {
             let flat = flatten_slot_row(slot, flattening, report);
-            flat.flat_schema.is_some().then(|| flat.row.conversation())
+            let asked = || flat.row.conversation(&flattening.slot_prompt);
+            let asked = flat.flat_schema.is_some().then(asked).transpose();
+            asked.map_err(|error| error.at(&row.id))?
         }
         None if row.conversation.tools.is_some() => {
             let flat = flatten_tool_row(&row.id, &row.conversation, flattening, report);
@@ -33,8 +39,8 @@ fn flatten_row(row: Row, flattening: &RowFlattening, report: &mut FlattenReport)
         }
         None => None,
     };
-    Row {
+    Ok(Row {
         conversation: conversation.unwrap_or(row.conversation),
         ..row
-    }
+    })
 }

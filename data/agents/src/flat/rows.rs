@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tooltune_rows::json::{self, Style};
-use tooltune_rows::text::SlotRow;
+use tooltune_rows::text::{SlotPrompt, SlotRow};
 
 use super::advice::{Audience, Reason, advise};
 use super::arguments::as_arguments;
@@ -30,13 +30,15 @@ pub enum FlattenWhen {
 }
 
 /// Which schemas of rows are flattened, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct RowFlattening {
     /// Which.
     pub when: FlattenWhen,
     /// How. Lists get the slots of the longest one in a row, at least those given here; with 0
     /// they stay as they are.
     pub options: FlattenOptions,
+    /// How SLOT rows are asked with the flat schema.
+    pub slot_prompt: SlotPrompt,
 }
 
 /// A SLOT row as the model is to see it.

@@ -1,7 +1,7 @@
 //! Lines as suites write them, and the order and the notes that they get.
 
 use serde_json::json;
-use tooltune_rows::text::{Conversation, Role, SlotRow};
+use tooltune_rows::text::{Conversation, Role, SlotPrompt, SlotRow};
 use tooltune_suites::slot::{HashEncoder, score_row};
 
 use super::*;
@@ -205,12 +205,13 @@ fn lines_that_nothing_ranks_are_left_out() {
 #[test]
 fn what_a_line_lacks_comes_from_its_row() {
     let schema = serde_json::from_str(SCHEMA).expect("a schema");
-    let row = Row::from(SlotRow {
+    let slot = SlotRow {
         id: "dev.jsonl:1".to_owned(),
         input_text: "Ida Brandt stays three nights.".to_owned(),
         json_schema: schema,
         gold: json!({"guest": "Ida Brandt", "nights": 3}),
-    });
+    };
+    let row = Row::of_slot(slot, &SlotPrompt::default()).expect("a row");
     let line = slot_line("dev.jsonl:1", "none", &json!({}));
     let rows = HashMap::from([(row.id.as_str(), &row)]);
     let samples = ranked_samples("slot", "", std::slice::from_ref(&line), &rows);

@@ -206,6 +206,13 @@ pub enum DataError {
         reason: String,
     },
 
+    /// A template of a prompt reads what it is not given, or not what it must print.
+    #[error("{reason}")]
+    TemplateVariables {
+        /// Which variable, and what to do.
+        reason: String,
+    },
+
     /// A variable cannot be handed to a chat template.
     #[error(transparent)]
     TemplateKwarg(#[from] TemplateKwargError),
@@ -270,7 +277,7 @@ pub enum DataError {
     #[error(
         "the chat template renders no tool calls, and message {message} has nothing else (line \
          {line} of it: {reason}); set data.chat_template to a template that renders them, such as \
-         configs/templates/chatml-tools.jinja for models with <|im_start|> and <|im_end|>"
+         \"chatml-tools\" for models with <|im_start|> and <|im_end|>"
     )]
     ToolCallsNotRendered {
         /// The message, from 0.
@@ -298,7 +305,7 @@ pub enum DataError {
     #[error(
         "the chat template leaves out {part}tool_calls[{call}] of message {message}, so the model \
          would never see it; set data.chat_template to a template that renders all calls, such as \
-         configs/templates/chatml-tools.jinja for models with <|im_start|> and <|im_end|>, or leave \
+         \"chatml-tools\" for models with <|im_start|> and <|im_end|>, or leave \
          the call and its result out of the row"
     )]
     CallNotRendered {
@@ -325,7 +332,7 @@ pub enum DataError {
     #[error(
         "the chat template renders no tools, so the model would not see those of the row; set \
          data.chat_template to a template that renders them, such as \
-         configs/templates/chatml-tools.jinja for models with <|im_start|> and <|im_end|>, or leave \
+         \"chatml-tools\" for models with <|im_start|> and <|im_end|>, or leave \
          tools out of the row"
     )]
     ToolsNotRendered,

@@ -7,6 +7,7 @@ use super::error::DataError;
 use super::prepare::{PrepareOptions, read, row_weights};
 use super::rows::Row;
 use super::supervise::Supervisor;
+use super::system::InspectedSystem;
 use super::template::{ChatTemplate, RenderedText, SpanKind, TurnBegin};
 use super::tokenizer::Tokenizer;
 
@@ -77,6 +78,9 @@ pub struct InspectedRow {
     /// Messages, from 0, that are not learned because the template leaves out their reasoning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub without_reasoning: Vec<usize>,
+    /// The system message, and who gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<InspectedSystem>,
     /// Tokens that the tokenizer puts before plain texts and that the row does not begin with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_bos: Option<String>,
@@ -154,6 +158,7 @@ pub fn inspect_row(
             argument_values: argument_values(&rendered, &tokens),
             switched_off: rendered.switched_off.clone(),
             without_reasoning: rendered.without_reasoning.clone(),
+            system: InspectedSystem::of(&row.conversation, template),
             without_bos: {
                 let before = &tokenizer.added().before;
                 let lacks = !encoded.ids.starts_with(before);

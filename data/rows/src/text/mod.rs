@@ -18,7 +18,9 @@ mod prepare;
 mod prompt;
 mod rows;
 mod slot;
+mod slot_prompt;
 mod supervise;
+mod system;
 mod template;
 mod tokenizer;
 mod tokenizer_library;
@@ -48,10 +50,13 @@ pub use prepare::{
     tokenize_row,
 };
 pub use rows::{Row, RowReader, read_rows, read_tools};
-pub use slot::{SlotRow, slot_completion, slot_prompt};
+pub use slot::{SlotRow, slot_completion};
+pub use slot_prompt::SlotPrompt;
+pub use system::{InspectedSystem, SystemSource};
 pub use template::{
     ChatTemplate, Exceeded, GenerationPrompt, NoDate, RenderedText, Span, SpanKind, SpecialTokens,
-    TemplateBudgetError, TemplateDate, TemplateKwargError, TurnBegin, TurnError, Turns,
+    TemplateBudgetError, TemplateDate, TemplateKwargError, TextTemplate, TurnBegin, TurnError,
+    Turns,
 };
 pub use tokenizer::{AddedToken, AddedTokens, Encoded, Specials, Tokenizer};
 pub use word_piece::{BertNormalization, SentenceIds, WordPiece, WordPieceOptions};

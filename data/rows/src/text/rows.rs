@@ -21,6 +21,7 @@ use super::formats::{
     recognise, refuse_an_array, refuse_media, tools,
 };
 use super::slot::{GoldCheck, SlotRow};
+use super::slot_prompt::SlotPrompt;
 use crate::json::{self, JsonError};
 use crate::lines::FileLines;
 use crate::read_error::ReadError;
@@ -41,15 +42,21 @@ pub struct Row {
     pub slot: Option<SlotRow>,
 }
 
-impl From<SlotRow> for Row {
-    /// Takes the gold as it is: only [`read_rows`] checks it against the schema.
-    fn from(slot: SlotRow) -> Self {
-        Self {
+impl Row {
+    /// A SLOT row with the prompt that asks for its answer.
+    ///
+    /// The gold is taken as it is: only [`read_rows`] checks it against the schema.
+    ///
+    /// # Errors
+    ///
+    /// As [`SlotPrompt::render`].
+    pub fn of_slot(slot: SlotRow, prompt: &SlotPrompt) -> Result<Self, DataError> {
+        Ok(Self {
             id: slot.id.clone(),
-            conversation: slot.conversation(),
+            conversation: slot.conversation(prompt)?,
             weight: 1.0,
             slot: Some(slot),
-        }
+        })
     }
 }
 
@@ -70,6 +77,7 @@ pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError
     Ok(RowReader {
         lines: FileLines::new(path, BufReader::with_capacity(1 << 16, file)),
         format,
+        slot_prompt: SlotPrompt::default(),
         n_rows: 0,
         is_done: false,
         gold_check: GoldCheck::default(),
@@ -83,6 +91,7 @@ pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError
 pub struct RowReader {
     pub(super) lines: FileLines<BufReader<File>>,
     format: DataFormat,
+    slot_prompt: SlotPrompt,
     n_rows: usize,
     is_done: bool,
     gold_check: GoldCheck,
@@ -122,6 +131,15 @@ impl RowReader {
     pub fn with_unchecked_calls(self) -> Self {
         Self {
             call_check: None,
+            ..self
+        }
+    }
+
+    /// Asks SLOT rows so.
+    #[must_use]
+    pub fn with_slot_prompt(self, slot_prompt: SlotPrompt) -> Self {
+        Self {
+            slot_prompt,
             ..self
         }
     }
@@ -205,12 +223,13 @@ impl RowReader {
             .remove("gold")
             .ok_or_else(|| missing("gold", NEEDED))?;
         self.gold_check.check(&gold, &json_schema)?;
-        Ok(Row::from(SlotRow {
+        let slot = SlotRow {
             id: id.to_owned(),
             input_text,
             json_schema,
             gold,
-        }))
+        };
+        Row::of_slot(slot, &self.slot_prompt)
     }
 
     fn conversation_row(&mut self, id: &str, row: FormattedRow) -> Result<Row, DataError> {

@@ -1,13 +1,13 @@
-//! SLOT rows: a text and a JSON schema in, the prompt of the paper's Figure 6 and a JSON answer out.
+//! SLOT rows: a text and a JSON schema in, a prompt and a JSON answer out.
 //!
-//! The prompt is the paper's, word for word, though its sentence about strings contradicts typed
-//! schemas: models trained elsewhere on this task saw it. The schema's types decide, and every
-//! gold value is checked against its schema before anything is learned from it.
+//! Whatever the prompt says, the schema's types decide: every gold value is checked against its
+//! schema before anything is learned from it.
 
 use serde_json::Value;
 
 use super::conversation::{Conversation, Message, Role};
 use super::error::{DataError, excerpt};
+use super::slot_prompt::SlotPrompt;
 use super::validators::Validators;
 use crate::json::{self, Style};
 
@@ -26,33 +26,18 @@ pub struct SlotRow {
 
 impl SlotRow {
     /// The row as a prompt and its answer.
-    pub fn conversation(&self) -> Conversation {
-        Conversation::new(vec![
-            Message::new(Role::User, slot_prompt(&self.input_text, &self.json_schema)),
-            Message::new(
-                Role::Assistant,
-                slot_completion(&self.gold, &self.json_schema),
-            ),
-        ])
+    ///
+    /// # Errors
+    ///
+    /// As [`SlotPrompt::render`].
+    pub fn conversation(&self, prompt: &SlotPrompt) -> Result<Conversation, DataError> {
+        let asked = prompt.render(&self.input_text, &self.json_schema)?;
+        let answer = slot_completion(&self.gold, &self.json_schema);
+        Ok(Conversation::new(vec![
+            Message::new(Role::User, asked),
+            Message::new(Role::Assistant, answer),
+        ]))
     }
-}
-
-/// The user turn of a SLOT row; the schema is written without blanks, keys in their own order.
-///
-/// # Source
-///
-/// SLOT, appendix F.1, Figure 6.
-pub fn slot_prompt(input_text: &str, json_schema: &Value) -> String {
-    let schema = json::dumps(json_schema, Style::Compact);
-    format!(
-        "Convert the following text into JSON format according to the specified schema. Ensure \
-         that both keys and values are strings, even for numerical values.\n\n\
-         Text: {input_text}\n\n\
-         Provide your response in the following JSON format: {schema}\n\n\
-         Please output ONLY the JSON structure and extract the attributes only present in the \
-         schema.\n\n\
-         Output:"
-    )
 }
 
 /// The answer of a SLOT row: the gold as Python's `json.dumps(ensure_ascii=False)` writes it, keys

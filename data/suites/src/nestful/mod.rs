@@ -63,3 +63,5 @@ pub use sample::{SampleScore, SlotTexts, Win, score_sample};
 pub use sequence::{Argument, Binding, BoundCall, CallFailure, Sequence};
 pub use suite::SUITE;
 pub use templates::own_families;
+#[cfg(test)]
+pub(crate) use templates::own_templates;

@@ -97,7 +97,7 @@ pub fn own_families() -> impl Iterator<Item = &'static str> {
 }
 
 /// The templates that this project ships, by family.
-pub(super) fn own_templates() -> impl Iterator<Item = (&'static str, String)> {
+pub(crate) fn own_templates() -> impl Iterator<Item = (&'static str, String)> {
     FORMATS.into_iter().map(|(family, format)| {
         let labels = if family == "toolace" { "" } else { LABELS };
         let parts = [TASK, labels, format]

@@ -38,6 +38,8 @@ pub use code::{
 pub use error::ToolQaError;
 pub use judge::{judge_answers, judge_verdict, n_neither};
 pub use predictions::{ToolQaPrediction, read_predictions};
+#[cfg(test)]
+pub(crate) use prompt_texts::{CLASSIFIER, JUDGE, own_text};
 pub use prompts::{PromptOptions, PromptSet, ResponseText, Shortening};
 pub use reduce::{Reduction, reduce};
 pub use report::{

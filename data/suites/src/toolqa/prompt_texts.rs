@@ -45,14 +45,14 @@ const CODE_DATA: &str = "data = <<json_obj>>\n\n";
 const CODE_END: &str = "Python function:\n";
 
 /// Our own prompt of the judge.
-pub(super) const JUDGE: &str = "Two texts follow: the right answer to a question and a predicted one. Say \
+pub(crate) const JUDGE: &str = "Two texts follow: the right answer to a question and a predicted one. Say \
     whether they mean the same. Other words, another order or a whole sentence do no harm. Reply \
     with one word, True or False.\n\n\
     Right answer: {gold_answer}\nPredicted answer: {predicted_answer}\n\n\
     Do they mean the same?";
 
 /// Our own prompt of the classifier.
-pub(super) const CLASSIFIER: &str = "Questions about JSON data are of three kinds:\n\
+pub(crate) const CLASSIFIER: &str = "Questions about JSON data are of three kinds:\n\
     - Extractive: the value of a key is asked for\n\
     - Filtering: the entries that fulfil a condition are asked for\n\
     - Aggregation: a value computed from several entries is asked for\n\n\
@@ -60,7 +60,7 @@ pub(super) const CLASSIFIER: &str = "Questions about JSON data are of three kind
     Question: \"{nl_query}\"\nJSON Schema of the data: \"{schema}\"\nFinal answer, category: ";
 
 /// Our own prompt of a setting.
-pub(super) fn own_text(setting: Setting) -> String {
+pub(crate) fn own_text(setting: Setting) -> String {
     let parts: &[&str] = match setting {
         Setting::Answer => &[ANSWER_TASK, ANSWER_ONLY, ANSWER_END],
         Setting::AnswerSchema => &[ANSWER_TASK, ANSWER_ONLY, SCHEMA, ANSWER_END],

@@ -19,7 +19,7 @@ pub use tool_outputs::{question_statistics, response_statistics};
 pub use trajectories::trajectory_statistics;
 
 use tooltune_rows::json::{Style, dumps};
-use tooltune_rows::text::{slot_completion, slot_prompt};
+use tooltune_rows::text::{DataError, SlotPrompt, slot_completion};
 use tooltune_suites::slot::json_complexity;
 
 /// Names of the measures, in the order of the table: D.3's seven, then lengths.
@@ -151,21 +151,34 @@ impl Measures {
 #[derive(Debug)]
 pub struct SlotStatistics<F> {
     count_tokens: F,
+    prompt: SlotPrompt,
     /// One list per name, one value per row.
     values: [Vec<f64>; NAMES.len()],
 }
 
 impl<F: Fn(&str) -> usize> SlotStatistics<F> {
-    /// Starts with no rows; `count_tokens` is the tokenizer of the model to be trained.
-    pub fn new(count_tokens: F) -> Self {
+    /// Starts with no rows that are asked with `prompt`; `count_tokens` is the tokenizer of the
+    /// model to be trained.
+    pub fn new(count_tokens: F, prompt: SlotPrompt) -> Self {
         Self {
             count_tokens,
+            prompt,
             values: Default::default(),
         }
     }
 
     /// Measures one row.
-    pub fn add(&mut self, input_text: &str, json_schema: &Value, gold: &Value) {
+    ///
+    /// # Errors
+    ///
+    /// As [`SlotPrompt::render`].
+    pub fn add(
+        &mut self,
+        input_text: &str,
+        json_schema: &Value,
+        gold: &Value,
+    ) -> Result<(), DataError> {
+        let prompt = self.prompt.render(input_text, json_schema)?;
         let complexity = json_complexity(gold);
         let schema = dumps(json_schema, Style::Compact);
         let completion = slot_completion(gold, json_schema);
@@ -184,12 +197,13 @@ impl<F: Fn(&str) -> usize> SlotStatistics<F> {
             characters(&completion),
             tokens(input_text),
             tokens(&schema),
-            tokens(&slot_prompt(input_text, json_schema)),
+            tokens(&prompt),
             tokens(&completion),
         ];
         for (values, value) in self.values.iter_mut().zip(measured) {
             values.push(value);
         }
+        Ok(())
     }
 
     /// The table of all rows added.
@@ -251,9 +265,10 @@ mod tests {
 
     #[test]
     fn a_single_row_is_its_own_mean_and_extremes() {
-        let mut statistics = SlotStatistics::new(words);
+        let mut statistics = SlotStatistics::new(words, SlotPrompt::default());
         let gold = json!({"a": "é", "b": [1, 2]});
-        statistics.add("zwei Wörter", &json!({"type": "object"}), &gold);
+        let schema = json!({"type": "object"});
+        statistics.add("zwei Wörter", &schema, &gold).unwrap();
         let table = statistics.table();
         assert_eq!(table.n_rows, 1);
         for (name, expected) in [
@@ -278,9 +293,10 @@ mod tests {
 
     #[test]
     fn percentiles_lie_between_the_nearest_values() {
-        let mut statistics = SlotStatistics::new(words);
+        let mut statistics = SlotStatistics::new(words, SlotPrompt::default());
         for n_characters in [40, 10, 30, 20] {
-            statistics.add(&"x".repeat(n_characters), &json!({}), &json!({}));
+            let text = "x".repeat(n_characters);
+            statistics.add(&text, &json!({}), &json!({})).unwrap();
         }
         let table = statistics.table();
         let found = measure(&table, "input_text_characters");
@@ -293,19 +309,20 @@ mod tests {
 
     #[test]
     fn no_rows_give_an_empty_table() {
-        let table = SlotStatistics::new(words).table();
+        let table = SlotStatistics::new(words, SlotPrompt::default()).table();
         assert_eq!((table.n_rows, table.measures.len()), (0, 0));
     }
 
     #[test]
     fn generated_rows_are_short_and_of_all_depths() {
-        let mut statistics = SlotStatistics::new(words);
+        let mut statistics = SlotStatistics::new(words, SlotPrompt::default());
         for row in generate(&SlotSynthOptions {
             rows: 500,
             seed: 1,
             split: Split::Test,
         }) {
-            statistics.add(&row.input_text, &row.json_schema, &row.gold);
+            let added = statistics.add(&row.input_text, &row.json_schema, &row.gold);
+            added.unwrap();
         }
         let table = statistics.table();
         assert_eq!(table.n_rows, 500);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tooltune_rows::text::{OnOverflow, TemplateDate};
+use tooltune_rows::text::{ChatTemplate, OnOverflow, SlotPrompt, TemplateDate};
 
 use super::settings::settings;
 use crate::config::enums::{DataFormat, Flatten, FlattenCollisions, Packing};
@@ -21,6 +21,11 @@ settings! {
         /// "slot", "goat", or "auto", which reads it off the first row of each file; see
         /// [data.md](data.md#formats).
         pub format: DataFormat = DataFormat::Auto,
+        /// How slot rows are asked: "typed" (ours: values have the types of the schema), "paper"
+        /// (SLOT's Figure 6, whose words ask for texts everywhere), or a Jinja file that prints
+        /// `input_text` and `json_schema`; "typed" by default. See [prompts.md](prompts.md).
+        #[schemars(extend("x-kind" = "path", "x-names" = SlotPrompt::NAMES))]
+        pub slot_prompt: Option<PathBuf>,
         /// Longest row, in tokens.
         #[schemars(range(min = 2))]
         pub max_length: usize = 2048,
@@ -29,9 +34,14 @@ settings! {
         /// How rows share a sequence: "none", or "block-diagonal", which fills sequences of
         /// `max_length` with whole rows that do not see each other.
         pub packing: Packing = Packing::None,
-        /// A Jinja file to render conversations with, in place of the model's own template.
-        #[schemars(extend("x-kind" = "path"))]
+        /// What conversations are rendered with, in place of the model's own template: a Jinja
+        /// file, or "chatml-tools", for models with `<|im_start|>` and `<|im_end|>` whose own
+        /// template renders no tools; see [prompts.md](prompts.md).
+        #[schemars(extend("x-kind" = "path", "x-names" = ChatTemplate::NAMES))]
         pub chat_template: Option<PathBuf>,
+        /// The system message of rows that begin with none; an empty text is one, too, and keeps away
+        /// what the template writes of its own. By default rows stay as they are.
+        pub system: Option<String>,
         /// Variables that the template reads besides messages and tools, such as `{ enable_thinking
         /// = false }`: values are texts, numbers, booleans, lists and tables. They reach training,
         /// evaluation, generation, requests to servers and exports alike; see

@@ -63,11 +63,19 @@ fn rows(table: &Json, guide: &str) -> String {
     for (key, setting) in settings.iter().filter(|(_, setting)| !at_top(setting)) {
         let meaning = setting["description"].as_str().expect("a description");
         let meaning = meaning.replace('\n', " ");
-        let value = value(setting, setting["x-kind"].as_str(), guide);
+        let mut forms: Vec<String> = names(setting);
+        forms.push(value(setting, setting["x-kind"].as_str(), guide));
+        let value = forms.join(" or ");
         let default = default(&setting["default"]);
         rows.push_str(&format!("| `{key}` | {default} | {value} | {meaning} |\n"));
     }
     rows
+}
+
+/// What is built in and goes by a name.
+fn names(setting: &Json) -> Vec<String> {
+    let names = setting["x-names"].as_array().into_iter().flatten();
+    names.map(|name| format!("`{name}`")).collect()
 }
 
 fn default(default: &Json) -> String {

@@ -1,6 +1,7 @@
 //! Configs good and bad, through the same door as the program's.
 
 mod guide;
+mod prompts;
 mod truncation;
 mod written;
 

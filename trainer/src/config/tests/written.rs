@@ -129,6 +129,8 @@ fn the_resolved_config_is_complete_and_means_the_same() {
             "{table} is not in\n{resolved}"
         );
         let absent = [
+            "slot_prompt",
+            "system",
             "chat_template",
             "chat_template_kwargs",
             "template_date",

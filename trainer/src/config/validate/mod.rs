@@ -175,6 +175,17 @@ impl Rules<'_> {
                 "take `data.flatten` out; it is for slot rows and for rows with tools",
             );
         }
+        if data.system.is_some() && data.format == DataFormat::Goat {
+            self.report(
+                "data.system",
+                "the prompts of trajectories are those of GOAT, without a system message",
+                "take `data.system` out",
+            );
+        }
+        if self.is_typed("data.slot_prompt") && !data.may_be(DataFormat::Slot) {
+            let message = format!("{} rows are not asked with a prompt of SLOT", data.format);
+            self.report("data.slot_prompt", message, "take `data.slot_prompt` out");
+        }
         if let Some(file) = data.eval.iter().find(|file| data.train.contains(file)) {
             let message = format!("`data.eval` holds {}, which is learned", file.display());
             let help = "evaluate on rows that are not in `data.train`";

@@ -42,9 +42,9 @@ impl FlatForms {
     ///
     /// # Errors
     ///
-    /// A row that is no SLOT row.
+    /// A row that is no SLOT row, or a prompt that cannot be read.
     pub fn of(rows: &[Row], config: &DataConfig) -> Result<Self, Error> {
-        let Some(flattening) = settings::flattening(config) else {
+        let Some(flattening) = settings::flattening(config)? else {
             return Ok(Self::default());
         };
         let mut report = FlattenReport::default();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tooltune_rows::json::{Style, dumps, parse};
 use tooltune_rows::text::{
-    Conversation, DataError, Message, Role, Row, SlotRow, slot_completion, slot_prompt,
+    Conversation, DataError, Message, Role, Row, SlotPrompt, SlotRow, slot_completion,
 };
 
 use super::round_trips::schema_and_value;
@@ -25,6 +25,10 @@ fn slot_row(json_schema: Value, gold: Value) -> SlotRow {
     }
 }
 
+fn asked(slot: &SlotRow, prompt: &SlotPrompt) -> Row {
+    Row::of_slot(slot.clone(), prompt).expect("a row")
+}
+
 fn messages(row: &Row) -> [&str; 2] {
     let text = |index: usize| row.conversation.messages[index].content.as_deref();
     [text(0).unwrap_or_default(), text(1).unwrap_or_default()]
@@ -35,16 +39,20 @@ fn a_slot_row_shows_and_learns_the_flat_form_and_is_scored_by_the_nested_one() {
     let schema = of(json!({"a": of(json!({"b": of(json!({"c": {"type": "integer"}}))}))}));
     let nested = slot_row(schema, json!({"a": {"b": {"c": 7}}}));
     let kept = slot_row(of(json!({"x": {}})), json!({"x": 1}));
-    let rows = vec![Row::from(nested.clone()), Row::from(kept.clone())];
-    let (flat, report) = read(rows, &RowFlattening::default());
     let flat_schema = json!({"type": "object", "properties": {"a_b_c": {"type": "integer"}}});
-    assert_eq!(
-        messages(&flat[0]),
-        [&slot_prompt("a text", &flat_schema), "{\"a_b_c\": 7}"]
-    );
-    assert_eq!(flat[0].slot, Some(nested));
-    assert_eq!(flat[1], Row::from(kept));
-    assert_eq!((report.n_schemas, report.n_flattened), (2, 1));
+    for prompt in [SlotPrompt::Typed, SlotPrompt::Paper] {
+        let rows = [&nested, &kept].map(|slot| asked(slot, &prompt));
+        let flattening = RowFlattening {
+            slot_prompt: prompt.clone(),
+            ..RowFlattening::default()
+        };
+        let (flat, report) = read(rows.to_vec(), &flattening);
+        let question = prompt.render("a text", &flat_schema).expect("a prompt");
+        assert_eq!(messages(&flat[0]), [&question, "{\"a_b_c\": 7}"]);
+        assert_eq!(flat[0].slot.as_ref(), Some(&nested));
+        assert_eq!(flat[1], rows[1]);
+        assert_eq!((report.n_schemas, report.n_flattened), (2, 1));
+    }
 }
 
 #[test]
@@ -79,9 +87,13 @@ proptest! {
         let mut schema = of(Value::Object(schemas.collect()));
         schema["required"] = parts.keys().cloned().collect();
         let gold = Value::Object(parts.into_iter().map(|(key, part)| (key, part.1)).collect());
-        let flattening = RowFlattening { when, options: slots(n_slots) };
+        let flattening = RowFlattening {
+            when,
+            options: slots(n_slots),
+            ..RowFlattening::default()
+        };
         let nested = slot_row(schema.clone(), gold.clone());
-        let (flat, report) = read(vec![Row::from(nested.clone())], &flattening);
+        let (flat, report) = read(vec![asked(&nested, &flattening.slot_prompt)], &flattening);
         let learned = messages(&flat[0])[1];
         prop_assert_eq!(report.n_schemas, 1);
         if report.n_flattened == 0 {

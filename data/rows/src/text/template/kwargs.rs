@@ -1,4 +1,5 @@
-//! Further variables of a template, such as `enable_thinking`: `chat_template_kwargs`.
+//! Further variables of a template, such as `enable_thinking`: `chat_template_kwargs`; and the system
+//! message of conversations without one.
 //!
 //! They are as much part of what a model learns as the template itself, so a template that leaves
 //! this program carries them as defaults: a server that is told nothing renders what was trained,
@@ -150,8 +151,18 @@ impl ChatTemplate {
         Ok(self)
     }
 
-    /// The template's text for other programs: its variables are set at the top, unless the caller
-    /// sets them.
+    /// Has the template's text for other programs write this system message where the messages begin
+    /// with none; renderings here are of the messages that they are given.
+    #[must_use]
+    pub fn with_served_system(self, text: Option<String>) -> Self {
+        Self {
+            served_system: text,
+            ..self
+        }
+    }
+
+    /// The template's text for other programs: its variables and its system message are set at the
+    /// top, unless the caller sets them.
     ///
     /// Those lines print nothing and end with a line break that belongs to their last tag
     /// (`trim_blocks`), so that the rest is read as at the beginning of a text.
@@ -163,6 +174,15 @@ impl ChatTemplate {
             let _ = write!(
                 served,
                 "{{%- if {name} is not defined %}}{{%- set {name} = {value} %}}{{%- endif %}}"
+            );
+        }
+        if let Some(text) = &self.served_system {
+            let text = quoted(text);
+            let _ = write!(
+                served,
+                "{{%- if not messages or messages[0].role not in [\"system\", \"developer\"] %}}\
+                 {{%- set messages = [{{\"role\": \"system\", \"content\": {text}}}] + messages %}}\
+                 {{%- endif %}}"
             );
         }
         if !served.is_empty() {

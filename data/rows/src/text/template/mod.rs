@@ -7,6 +7,7 @@
 //! believed if it equals the plain one once the marks are taken out.
 
 mod budget;
+mod built_in;
 mod date;
 mod developer;
 mod generation_tags;
@@ -20,6 +21,7 @@ mod python;
 mod reasoning;
 mod spans;
 mod strftime;
+mod text_template;
 mod thought;
 mod tojson;
 mod turn_error;
@@ -48,6 +50,7 @@ pub use self::date::{NoDate, TemplateDate};
 pub use self::kwargs::TemplateKwargError;
 pub(crate) use self::spans::Turn;
 pub use self::spans::{RenderedText, Span, SpanKind, TurnBegin, Turns};
+pub use self::text_template::TextTemplate;
 pub use self::turn_error::TurnError;
 
 /// Whether the text ends with the words that open the model's next turn.
@@ -114,6 +117,7 @@ pub struct ChatTemplate {
     origin: Option<String>,
     special: SpecialTokens,
     variables: Map<String, serde_json::Value>,
+    served_system: Option<String>,
     knows_developer: OnceLock<bool>,
 }
 
@@ -125,19 +129,7 @@ impl ChatTemplate {
     /// - the source is not a valid template; the error gives the line
     /// - it is longer, or nests deeper, than templates may (docs/limits.md)
     pub fn new(source: &str, special: SpecialTokens) -> Result<Self, DataError> {
-        let newlines = source.replace("\r\n", "\n").replace('\r', "\n");
-        let compiled = generation_tags::rewrite(&newlines);
-        let engine = |error: Error| DataError::TemplateSyntax {
-            line: error.line().unwrap_or(1),
-            reason: python::describe(&error),
-        };
-        let environment = python::environment(Clock::System).map_err(engine)?;
-        let syntax = python::syntax().map_err(engine)?;
-        let program = Program::new(&compiled, syntax).map_err(|error| match error {
-            NotCompiled::Engine(error) => engine(error),
-            NotCompiled::TooMuch(error) => error.into(),
-            NotCompiled::Failed(reason) => DataError::TemplateSyntax { line: 1, reason },
-        })?;
+        let (environment, program) = compiled(source)?;
         Ok(Self {
             source: source.to_owned(),
             sha256: hex(&Sha256::digest(source.as_bytes())),
@@ -146,6 +138,7 @@ impl ChatTemplate {
             origin: None,
             special,
             variables: Map::new(),
+            served_system: None,
             knows_developer: OnceLock::new(),
         })
     }
@@ -342,4 +335,22 @@ impl fmt::Debug for ChatTemplate {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The engine and the instructions of a template.
+fn compiled(source: &str) -> Result<(Environment<'static>, Program), DataError> {
+    let newlines = source.replace("\r\n", "\n").replace('\r', "\n");
+    let source = generation_tags::rewrite(&newlines);
+    let engine = |error: Error| DataError::TemplateSyntax {
+        line: error.line().unwrap_or(1),
+        reason: python::describe(&error),
+    };
+    let environment = python::environment(Clock::System).map_err(engine)?;
+    let syntax = python::syntax().map_err(engine)?;
+    let program = Program::new(&source, syntax).map_err(|error| match error {
+        NotCompiled::Engine(error) => engine(error),
+        NotCompiled::TooMuch(error) => error.into(),
+        NotCompiled::Failed(reason) => DataError::TemplateSyntax { line: 1, reason },
+    })?;
+    Ok((environment, program))
 }

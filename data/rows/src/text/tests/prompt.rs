@@ -66,7 +66,7 @@ fn the_prompt_of_a_row_is_the_beginning_of_its_training_example() {
         let row = only_row(line, format);
         let asked = asked(
             &row,
-            &template("configs/templates/chatml-tools.jinja"),
+            &template("data/rows/src/text/chat_templates/chatml-tools.jinja"),
             &options,
         );
         assert_eq!(asked.n_messages, n_messages, "{line}");

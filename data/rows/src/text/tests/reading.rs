@@ -41,7 +41,10 @@ pub(super) const SLOT: &str = r#"{"input_text": "Ann is 7.", "json_schema": {"ty
 
 #[test]
 fn a_slot_row_is_the_prompt_of_the_paper_and_the_gold_in_schema_order() {
-    let row = only_row(SLOT, DataFormat::Slot);
+    let rows = file(SLOT.as_bytes());
+    let reader = read_rows(rows.path(), DataFormat::Slot).unwrap();
+    let mut rows = reader.with_slot_prompt(SlotPrompt::Paper);
+    let row = rows.next().unwrap().unwrap();
     let [prompt, answer] = &row.conversation.messages[..] else {
         panic!("{row:?}")
     };
@@ -66,13 +69,29 @@ fn a_slot_row_is_the_prompt_of_the_paper_and_the_gold_in_schema_order() {
 }
 
 #[test]
-fn braces_in_the_text_of_a_slot_row_are_not_placeholders() {
-    let prompt = slot_prompt(
-        "a {json_schema} {input_text} {}",
-        &json!({"type": "object"}),
+fn a_slot_row_is_asked_for_the_types_of_its_schema_unless_another_prompt_is_given() {
+    let row = only_row(SLOT, DataFormat::Slot);
+    let slot = row.slot.unwrap();
+    let typed = SlotPrompt::Typed.render(&slot.input_text, &slot.json_schema);
+    let typed = typed.unwrap();
+    assert_eq!(
+        row.conversation.messages[0].content.as_deref(),
+        Some(&*typed)
     );
-    assert!(prompt.contains("Text: a {json_schema} {input_text} {}\n"));
-    assert_eq!(prompt.matches(r#"{"type":"object"}"#).count(), 1);
+    assert!(
+        typed.contains("numbers and booleans without quotes"),
+        "{typed}"
+    );
+}
+
+#[test]
+fn braces_in_the_text_of_a_slot_row_are_not_placeholders() {
+    for prompt in [SlotPrompt::Typed, SlotPrompt::Paper] {
+        let text = "a {{ json_schema }} {input_text} {}";
+        let prompt = prompt.render(text, &json!({"type": "object"})).unwrap();
+        assert!(prompt.contains(&format!("Text: {text}\n")), "{prompt}");
+        assert_eq!(prompt.matches(r#"{"type":"object"}"#).count(), 1);
+    }
 }
 
 #[test]

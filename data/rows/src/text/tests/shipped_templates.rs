@@ -1,4 +1,4 @@
-//! Templates of `configs/templates`, and a row that the guide shows.
+//! The built-in chat templates, and a row that the guide shows.
 
 use super::*;
 
@@ -7,9 +7,8 @@ fn root() -> PathBuf {
 }
 
 fn chatml_tools() -> ChatTemplate {
-    let path = root().join("configs/templates/chatml-tools.jinja");
-    let source = std::fs::read_to_string(path).unwrap();
-    ChatTemplate::new(&source, SpecialTokens::default()).unwrap()
+    let source = ChatTemplate::built_in("chatml-tools").unwrap();
+    ChatTemplate::new(source, SpecialTokens::default()).unwrap()
 }
 
 /// The row of messages with a call in the guide.
@@ -30,8 +29,9 @@ fn guide_row() -> Row {
 const TOOLS: &str = "You can call tools. They are described between <tools> and </tools>, one JSON \
     object a line:\n<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"weather\", \
     \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}}\n\
-    </tools>\nTo call one, write a JSON object with its name and arguments:\n<tool_call>\n\
-    {\"name\": \"...\", \"arguments\": {...}}\n</tool_call><|im_end|>\n";
+    </tools>\nTo call one, write a JSON object between <tool_call> and </tool_call>: its key \"name\" \
+    has the name of the tool, and its key \"arguments\" an object that is valid under the parameters \
+    of the tool.<|im_end|>\n";
 
 const CALL: &str = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n\
     </tool_call>";
@@ -97,4 +97,36 @@ fn texts_calls_and_results_stand_side_by_side_and_nothing_foreign_between() {
         text.unwrap(),
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
     );
+}
+
+#[test]
+fn templates_go_by_their_names_and_write_no_section_for_no_tools() {
+    for name in ChatTemplate::NAMES {
+        let source = ChatTemplate::built_in(name).unwrap();
+        let template = ChatTemplate::new(source, SpecialTokens::default()).unwrap();
+        let render = |conversation: &Conversation| {
+            let text = template.render(conversation, GenerationPrompt::Add);
+            text.unwrap()
+        };
+        let row = guide_row();
+        let none = Conversation {
+            tools: None,
+            ..Conversation::new(vec![Message::new(Role::User, "Hi")])
+        };
+        let empty = Conversation {
+            tools: Some(Vec::new()),
+            ..none.clone()
+        };
+        let some = Conversation {
+            tools: row.conversation.tools.clone(),
+            ..none.clone()
+        };
+        assert_eq!(render(&empty), render(&none), "{name}");
+        assert!(!render(&none).contains("tool"), "{name}");
+        // Nothing that a model could write down as its answer.
+        let said = render(&some);
+        assert!(!said.contains("<tool_call>\n"), "{name}: {said}");
+        assert!(!said.contains("..."), "{name}: {said}");
+    }
+    assert_eq!(ChatTemplate::built_in("chatml"), None);
 }

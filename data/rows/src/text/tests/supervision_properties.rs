@@ -65,12 +65,13 @@ proptest! {
         let tokenizer = tokenizer();
         let template = smollm2();
         let schema = json!({});
-        let row = Row::from(SlotRow {
+        let slot = SlotRow {
             id: "row".to_owned(),
             input_text,
             json_schema: schema.clone(),
             gold: gold.clone(),
-        });
+        };
+        let row = Row::of_slot(slot, &SlotPrompt::default()).unwrap();
         let outcome = tokenize_row(&row, &template, &tokenizer, &options(&tokenizer)).unwrap();
         let TokenizeOutcome::Example { example, straddling, .. } = outcome else {
             panic!("dropped")

@@ -289,7 +289,7 @@ fn what_templates_write_is_read_as_the_calls_that_they_were_given() {
         ("llama3_1", CallDialect::Json, 1),
         ("llama3_2", CallDialect::Json, 1),
         (
-            "../../../../configs/templates/chatml-tools",
+            "../../../../data/rows/src/text/chat_templates/chatml-tools",
             CallDialect::Hermes,
             2,
         ),

@@ -73,6 +73,20 @@ impl fmt::Display for Unprintable {
 impl std::error::Error for Raised {}
 impl std::error::Error for Unprintable {}
 
+/// What every template can call without being given it.
+const FUNCTIONS: [&str; 5] = [
+    "dict",
+    "namespace",
+    "raise_exception",
+    "range",
+    "strftime_now",
+];
+
+/// Whether templates have a function of this name.
+pub(super) fn has_function(name: &str) -> bool {
+    FUNCTIONS.contains(&name)
+}
+
 /// The white-space rules of Hugging Face.
 pub(super) fn syntax() -> Result<SyntaxConfig, Error> {
     SyntaxConfig::builder()

@@ -142,3 +142,21 @@ fn variables_reach_every_rendering_of_a_row() {
         assert_eq!(&rendered.text[turn.start..turn.content_end], "Hello.");
     }
 }
+
+#[test]
+fn a_served_template_writes_the_system_message_of_training_unless_there_is_one() {
+    let source = fs::read_to_string(fixture("templates/smollm2.jinja")).unwrap();
+    let text = "Say \"Aye\".\n{{ no variable }} Ü\\";
+    let served = inline(&source).with_served_system(Some(text.to_owned()));
+    let served = inline(&served.served_source());
+    let question = Conversation::new(vec![Message::new(Role::User, "Hi")]);
+    let render = |template: &ChatTemplate, conversation: &Conversation| {
+        let text = template.render(conversation, GenerationPrompt::Add);
+        text.unwrap()
+    };
+    let given = question.clone().with_system(text);
+    let own = question.clone().with_system("Be brief.");
+    let original = inline(&source);
+    assert_eq!(render(&served, &question), render(&original, &given));
+    assert_eq!(render(&served, &own), render(&original, &own));
+}

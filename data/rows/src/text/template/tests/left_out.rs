@@ -143,7 +143,7 @@ fn calls_without_a_content_on_a_template_that_knows_no_calls_are_named_as_the_fa
             "{error:?}"
         );
         let said = "renders no tool calls, and message 1 has nothing else (line ";
-        let fix = "such as configs/templates/chatml-tools.jinja for";
+        let fix = "such as \"chatml-tools\" for";
         let error = error.to_string();
         assert!(error.contains(said) && error.contains(fix), "{error}");
     }
@@ -220,7 +220,8 @@ fn a_call_of_the_prompt_that_a_template_leaves_out_is_an_error() {
     let error = showing("m.content", name).render_with_spans(&conversation, Turns::Completion);
     let said = error.unwrap_err().to_string();
     let place = "leaves out the arguments of tool_calls[0] of message 1, so the model would never";
-    let fix = "set data.chat_template to a template that renders all calls, such as configs/";
+    let fix =
+        "set data.chat_template to a template that renders all calls, such as \"chatml-tools\"";
     assert!(said.contains(place) && said.contains(fix), "{said}");
 }
 

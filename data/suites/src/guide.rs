@@ -1,0 +1,212 @@
+//! docs/prompts.md prints every built-in prompt: each block there is made here, from the code that
+//! asks with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::json;
+use tooltune_agents::{AgentLimits, Expansion, GoatOptions, Method, Ranking, dialogue_prompt};
+use tooltune_rows::python::loads;
+use tooltune_rows::text::{ChatTemplate, Conversation, SlotPrompt};
+use tooltune_rows::tools::{
+    ApiCatalogue, ApiDocument, DialogueGold, DialogueStep, DialogueTurn, GoldCall, Trajectory,
+};
+
+use crate::goat::judge_messages;
+use crate::nestful::{NestfulRow, ReactLimits, ReactLoop, ReactRequest, own_templates};
+use crate::toolqa::{CLASSIFIER, JUDGE, Setting, own_text};
+
+const WRITE: &str = "TOOLTUNE_WRITE_GUIDE";
+const BEGIN: &str = "<!-- prompt ";
+const END: &str = "<!-- end of prompt -->";
+/// Some prompts hold a fence of three.
+const FENCE: &str = "````";
+
+/// Every built-in prompt by its name in the guide.
+fn prompts() -> BTreeMap<String, String> {
+    let mut prompts = BTreeMap::new();
+    for name in SlotPrompt::NAMES {
+        let prompt = SlotPrompt::built_in(name).expect("a prompt");
+        prompts.insert(format!("slot {name}"), prompt.source().to_owned());
+    }
+    for name in ChatTemplate::NAMES {
+        let source = ChatTemplate::built_in(name).expect("a template");
+        prompts.insert(name.to_owned(), source.to_owned());
+    }
+    prompts.extend(of_goat());
+    prompts.extend(of_dialogues());
+    let mut families: Vec<(String, String)> = Vec::new();
+    for (family, template) in own_templates() {
+        match families.iter_mut().find(|(_, known)| *known == template) {
+            Some((names, _)) => names.push_str(&format!(", {family}")),
+            None => families.push((format!("nestful {family}"), template)),
+        }
+    }
+    prompts.extend(families);
+    prompts.insert("nestful react".to_owned(), of_react());
+    for setting in Setting::ALL {
+        prompts.insert(format!("toolqa {}", setting.name()), own_text(setting));
+    }
+    prompts.insert("toolqa judge".to_owned(), JUDGE.to_owned());
+    prompts.insert("toolqa classifier".to_owned(), CLASSIFIER.to_owned());
+    prompts
+}
+
+fn document(api: &str, parameter: &str) -> ApiDocument {
+    let parameter = json!({"name": parameter, "type": "STRING", "description": "", "default": ""});
+    let document = json!({
+        "category_name": "Harbour", "tool_name": "Harbour", "api_name": api,
+        "api_description": "", "required_parameters": [parameter], "optional_parameters": [],
+        "method": "GET",
+    });
+    ApiDocument::try_from(document).expect("a document")
+}
+
+fn catalogue() -> ApiCatalogue {
+    ApiCatalogue::new(vec![
+        document("Ship", "ship_id"),
+        document("Weather", "town"),
+    ])
+    .expect("a catalogue")
+}
+
+fn only_message(conversation: &Conversation) -> String {
+    let message = conversation.messages.first().expect("a message");
+    message.content.clone().expect("a text")
+}
+
+/// The last prompt of each kind, over a trajectory of two calls.
+fn of_goat() -> Vec<(String, String)> {
+    let trajectory = json!({
+        "query": "How windy is it in the home town of ship 138?",
+        "calls": [
+            {"sub_query": "Look up ship 138.", "name": "Harbour/Ship",
+             "arguments": {"ship_id": "138"}, "output": {"home_town": "Jorness"}},
+            {"sub_query": "Get the weather there.", "name": "Harbour/Weather",
+             "arguments": {"town": "Jorness"}, "output": {"wind": 29}},
+        ],
+        "response": "The wind is 29 km/h.",
+    });
+    let trajectory: Trajectory = serde_json::from_value(trajectory).expect("a trajectory");
+    let catalogue = catalogue();
+    let mut prompts = BTreeMap::new();
+    for method in [
+        Method::Global,
+        Method::React,
+        Method::GlobalId,
+        Method::ReactId,
+    ] {
+        let options = GoatOptions {
+            n_documents: 1,
+            ..GoatOptions::new(method, "documents.jsonl")
+        };
+        let expansion = Expansion {
+            catalogue: &catalogue,
+            options: &options,
+            seed: 1,
+        };
+        let examples = expansion.expand(&trajectory, &mut Ranking::Random);
+        for example in examples.expect("examples") {
+            let name = format!("goat {} {}", method.as_str(), example.kind.as_str());
+            prompts.insert(name, only_message(&example.conversation));
+        }
+    }
+    let executions = [
+        json!({"name": "Harbour/Ship", "arguments": {"ship_id": "138"},
+                             "output": {"home_town": "Jorness"}}),
+    ];
+    let messages = judge_messages("Where is ship 138 at home?", &executions, "In Jorness.");
+    for message in messages {
+        let name = format!("goat judge {}", message.role.as_str());
+        prompts.insert(name, message.content.expect("a text"));
+    }
+    prompts.into_iter().collect()
+}
+
+fn of_dialogues() -> Vec<(String, String)> {
+    let call = GoldCall {
+        name: "Harbour/Ship".to_owned(),
+        arguments: json!({"ship_id": "138"}).as_object().cloned(),
+        output: json!({"home_town": "Jorness"}),
+        exception: None,
+        check_input: false,
+    };
+    let step = |gold: DialogueGold| DialogueStep {
+        id: "a.jsonl[2]".to_owned(),
+        apis: vec!["Harbour/Ship".to_owned()],
+        turns: vec![
+            DialogueTurn::User("Where is ship 138 at home?".to_owned()),
+            DialogueTurn::Call(call.clone()),
+        ],
+        gold,
+    };
+    let prompt = |gold| {
+        let conversation = dialogue_prompt(&step(gold), &catalogue(), &AgentLimits::default());
+        only_message(&conversation)
+    };
+    let reply = DialogueGold::Reply("In Jorness.".to_owned());
+    vec![
+        (
+            "apibank call".to_owned(),
+            prompt(DialogueGold::Call(call.clone())),
+        ),
+        ("apibank reply".to_owned(), prompt(reply)),
+    ]
+}
+
+fn of_react() -> String {
+    let row = json!({
+        "sample_id": "1", "input": "What is 2 plus 3?", "gold_answer": 5,
+        "output": [{"name": "add", "label": "$var_1", "arguments": {"arg_0": 2, "arg_1": 3}}],
+        "tools": [{"name": "add", "description": "Adds.",
+                   "parameters": {"arg_0": {"type": "int"}, "arg_1": {"type": "int"}},
+                   "output_parameters": {"result": {"type": "int"}}}],
+    });
+    let row = loads(&row.to_string()).expect("a value");
+    let row = NestfulRow::new(&row).expect("a row");
+    match ReactLoop::new(&row, ReactLimits::default()).next() {
+        ReactRequest::Generate { conversation, .. } => only_message(&conversation),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The guide with the prompts as they are made now.
+fn with_prompts(guide: &str) -> String {
+    let prompts = prompts();
+    let (mut made, mut told, mut rest) = (String::new(), BTreeSet::new(), guide);
+    while let Some((before, after)) = rest.split_once(BEGIN) {
+        let (name, after) = after.split_once(" -->").expect("an open marker");
+        let (_, after) = after.split_once(END).expect("a prompt without its end");
+        let prompt = prompts.get(name);
+        let prompt = prompt.unwrap_or_else(|| panic!("{name} is no built-in prompt"));
+        let text = prompt.strip_suffix('\n').unwrap_or(prompt);
+        let language = if text.contains("{{") { "jinja" } else { "text" };
+        made.push_str(before);
+        made.push_str(&format!(
+            "{BEGIN}{name} -->\n{FENCE}{language}\n{text}\n{FENCE}\n{END}"
+        ));
+        told.insert(name.to_owned());
+        rest = after;
+    }
+    for name in prompts.keys() {
+        assert!(told.contains(name), "docs/prompts.md has no prompt {name}");
+    }
+    made + rest
+}
+
+#[test]
+fn the_guide_prints_every_built_in_prompt() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/prompts.md");
+    let guide = std::fs::read_to_string(&path).expect("the guide");
+    let made = with_prompts(&guide);
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(&path, &made).expect("the guide is written");
+        return;
+    }
+    let lines = guide.lines().zip(made.lines());
+    let differs = lines.clone().find(|(ours, made)| ours != made);
+    assert!(
+        guide == made,
+        "docs/prompts.md: run scripts/docs: {differs:?}"
+    );
+}
