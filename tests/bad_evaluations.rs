@@ -215,19 +215,44 @@ fn adapters_with_hostile_settings_are_refused_and_those_of_another_base_are_name
 }
 
 #[test]
-fn rows_without_a_suite_are_refused_with_the_place_of_their_loss() {
+fn rows_of_another_format_are_refused_by_the_suite_slot_and_have_their_loss() {
     let workplace = Workplace::new();
-    for format in ["messages", "prompt-completion"] {
-        let eval = format!(
-            "eval config.toml --checkpoint base --set data.format={format} --set eval.suites=[] \
-             --set eval.metric_for_best_model=loss"
-        );
-        let eval: Vec<&str> = eval.split_whitespace().collect();
-        let said = [
-            &*format!("data.format = \"{format}\" have no suite"),
-            "eval/loss in run/metrics.jsonl",
-            "slot, goat, retrieval",
-        ];
-        assert_refused(&workplace, &eval, CONFIG, &said);
-    }
+    let row = serde_json::json!({"messages": [{"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."}]});
+    workplace.write("chats.jsonl", format!("{row}\n"));
+    let eval = "eval config.toml --checkpoint base --data chats.jsonl --set data.format=messages \
+                --set eval.suites=[] --set eval.metric_for_best_model=loss";
+    let eval: Vec<&str> = eval.split_whitespace().collect();
+    let said = [
+        "data.eval has rows of the format messages",
+        "leave --suite out",
+    ];
+    assert_refused(
+        &workplace,
+        &[&eval[..], &["--suite", "slot"]].concat(),
+        CONFIG,
+        &said,
+    );
+    // Nothing can be called without tools.
+    let said = ["the suite calls asks", "their rows have no tools"];
+    assert_refused(
+        &workplace,
+        &[&eval[..], &["--suite", "calls"]].concat(),
+        CONFIG,
+        &said,
+    );
+    let answer = workplace.run(eval);
+    assert!(
+        answer.stderr.contains("; the loss alone is measured"),
+        "{}",
+        answer.stderr
+    );
+    let shown = answer.success();
+    assert!(shown.starts_with("loss "), "{shown}");
+    let alpaca = serde_json::json!({"instruction": "Say hi.", "output": "Hi."});
+    workplace.write("alpaca.jsonl", format!("{alpaca}\n"));
+    let loss = "eval config.toml --checkpoint base --data alpaca.jsonl --set data.format=alpaca \
+                --set eval.suites=[] --set eval.metric_for_best_model=loss";
+    let shown = workplace.run(loss.split_whitespace()).success();
+    assert!(shown.starts_with("loss "), "{shown}");
 }

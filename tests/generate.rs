@@ -65,7 +65,7 @@ fn a_trained_checkpoint_writes_its_references_and_the_base_model_does_not() {
         .success();
 
     let generate = |words: &str| {
-        let words = format!("generate run --set eval.max_new_tokens=60 {words}");
+        let words = format!("generate run --set eval.max_new_tokens=60 --turn last {words}");
         workplace.run(words.split_whitespace())
     };
     let references = [CALL, "Rain.", "Hello,\nfriend."];
@@ -121,6 +121,141 @@ fn a_trained_checkpoint_writes_its_references_and_the_base_model_does_not() {
         assert_ne!(text["text"], text["reference"]);
     }
     a_question_is_answered_as_the_row_that_asks_it(&workplace);
+    turns_with_calls_are_asked_unless_others_are_named(&workplace);
+    a_conversation_has_calls_and_results(&workplace);
+    every_target_is_the_same_model(&workplace);
+}
+
+fn turns_with_calls_are_asked_unless_others_are_named(workplace: &Workplace) {
+    let asked = |turn: &str| {
+        let words = format!(
+            "generate run --checkpoint last --set eval.max_new_tokens=60 {turn} --output turn.jsonl"
+        );
+        workplace.run(words.split_whitespace()).success();
+        let texts = lines(&workplace.read("turn.jsonl"));
+        std::fs::remove_file(workplace.path("turn.jsonl")).unwrap();
+        let pairs = texts.iter().map(|text| {
+            assert_eq!(text["text"], text["reference"], "{text}");
+            (
+                text["id"].as_str().unwrap().to_owned(),
+                text["text"].as_str().unwrap().to_owned(),
+            )
+        });
+        pairs.collect::<Vec<_>>()
+    };
+    let of = |id: &str, text: &str| (id.to_owned(), text.to_owned());
+    let friend = of("chats.jsonl:3", "Hello,\nfriend.");
+    let calls = [of("chats.jsonl:1#1", CALL), of("chats.jsonl:2#1", CALL)];
+    assert_eq!(asked(""), [calls.to_vec(), vec![friend]].concat());
+    let all = [
+        calls.to_vec(),
+        vec![
+            of("chats.jsonl:2#3", "Rain."),
+            of("chats.jsonl:3#1", "Hello,\nfriend."),
+        ],
+    ];
+    assert_eq!(asked("--turn all"), all.concat());
+    let words = "generate run --turn 2".split(' ').collect::<Vec<_>>();
+    assert_refused(
+        workplace,
+        &words,
+        CONFIG,
+        &["chats.jsonl:1: --turn 2", "1 turns"],
+    );
+}
+
+/// The result of the call is typed, and the answer is that of the row with the same history.
+fn a_conversation_has_calls_and_results(workplace: &Workplace) {
+    let words = "chat run --checkpoint last --tools tools.json --set eval.max_new_tokens=60";
+    let said = workplace.run_with_input(
+        words.split(' '),
+        "Weather in Oslo?\nrain\n/unknown\n/reset\nHi\n/exit\nnever read\n",
+    );
+    for part in ["/unknown is no command", "the conversation begins anew"] {
+        assert!(said.stderr.contains(part), "{}", said.stderr);
+    }
+    let shown = said.success();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(
+        lines[..2],
+        ["call> weather {\"city\": \"Oslo\"}", "model> Rain."],
+        "{shown}"
+    );
+    assert!(lines[2].starts_with("model> "), "{shown}");
+}
+
+/// A run, its checkpoint by step, name and path, and its export.
+fn every_target_is_the_same_model(workplace: &Workplace) {
+    workplace
+        .run("export run --checkpoint last --output exported".split(' '))
+        .success();
+    let ask = |target: &str| {
+        let words =
+            format!("generate {target} --set eval.max_new_tokens=60 --tools tools.json --message");
+        let words = words.split_whitespace().chain(["Weather in Oslo?"]);
+        workplace.run(words.collect::<Vec<_>>()).success()
+    };
+    let expected = ask("run --checkpoint last");
+    assert!(expected.contains("\"Oslo\""), "{expected}");
+    for target in [
+        "run --checkpoint 150",
+        "run --checkpoint checkpoint-000150",
+        "run/checkpoint-000150",
+        "exported",
+        "exported --set model.compute_dtype=auto",
+    ] {
+        assert_eq!(ask(target), expected, "{target}");
+    }
+    let base = fixture("tiny_chat_model").display().to_string();
+    let words = format!("generate {base} --set eval.max_new_tokens=4 --message Hi");
+    let shown = workplace.run(words.split(' ')).success();
+    assert!(shown.contains("4 tokens after"), "{shown}");
+    let refused = |words: &str, said: &[&str]| {
+        assert_refused(
+            workplace,
+            &words.split(' ').collect::<Vec<_>>(),
+            CONFIG,
+            said,
+        );
+    };
+    refused(
+        "generate run --checkpoint 7 --message Hi",
+        &["step 7", "no such checkpoint in run", "150"],
+    );
+    refused(
+        &format!("generate {base} --checkpoint best --message Hi"),
+        &["a model alone has no checkpoints"],
+    );
+    std::fs::create_dir(workplace.path("empty")).unwrap();
+    refused(
+        "eval empty",
+        &[
+            "empty: this is a folder without config.resolved.toml",
+            "an exported adapter",
+        ],
+    );
+    let encoder = model("all-minilm-l6-v2").display().to_string();
+    refused(
+        &format!("eval {encoder}"),
+        &["sentence-transformers", "writes none"],
+    );
+    let config = std::fs::read_to_string(workplace.path("exported/adapter_config.json")).unwrap();
+    workplace.write(
+        "exported/adapter_config.json",
+        config.replace(&base, "org/base"),
+    );
+    refused(
+        "generate exported --message Hi",
+        &[
+            "the adapter is of the base model",
+            "org/base",
+            "--set model.model_name_or_path=FOLDER",
+        ],
+    );
+    assert_eq!(
+        ask(&format!("exported --set model.model_name_or_path={base}")),
+        expected
+    );
 }
 
 /// `inspect` shows the tokens of the training examples, and how they are learned.
@@ -291,11 +426,16 @@ fn what_cannot_be_written_after_is_refused_before_anything_is_written() {
         ROWS,
         &["gone.jsonl: cannot read"],
     );
-    let no_answer: &[&str] = &[
-        "open.jsonl:2: the row has no assistant message",
-        "mask.train_on",
-    ];
-    refused(&["--data", "open.jsonl"], ROWS, no_answer);
+    refused(&["--text", "Hi"], CONFIG, &["--schema"]);
+    workplace.write("schema.json", "{\"type\": \"object\"}");
+    refused(
+        &["--text", "Hi", "--schema", "schema.json"],
+        CONFIG,
+        &[
+            "--text is for models that learned from rows of data.format = \"slot\"",
+            "messages",
+        ],
+    );
     let no_list: &[&str] = &["tools.json: the file is an object, but must be a list of tools"];
     refused(&["--message", "Hi", "--tools", "tools.json"], ROWS, no_list);
     refused(
@@ -307,7 +447,7 @@ fn what_cannot_be_written_after_is_refused_before_anything_is_written() {
         &["--set", "eval.max_new_tokens=8100"],
         CONFIG,
         &[
-            "chats.jsonl:1: a prompt of",
+            "chats.jsonl:1#1: a prompt of",
             "8100",
             "the 8192 positions of the model",
         ],
@@ -322,27 +462,72 @@ fn what_cannot_be_written_after_is_refused_before_anything_is_written() {
         &["gone: cannot open"],
     );
 
-    // Rows that training passes over are passed over here.
-    let drop = [
-        "--data",
-        "open.jsonl",
-        "--set",
-        "mask.on_empty=drop",
-        "--set",
-    ];
+    // A row that ends with a question is asked for its answer.
+    let open = ["--data", "open.jsonl", "--set", "eval.max_new_tokens=4"];
     let words = start
         .into_iter()
         .chain(chats.iter().map(String::as_str))
-        .chain(drop);
-    let answer = workplace.run(words.chain(["eval.max_new_tokens=4"]));
-    assert!(
-        answer.stderr.contains("1 of 2 rows have no answer"),
-        "{}",
-        answer.stderr
+        .chain(open);
+    let shown = workplace.run(words).success();
+    for part in [
+        "open.jsonl:1",
+        "open.jsonl:2\n  user       Hi\n",
+        "0 of 1 texts are their",
+    ] {
+        assert!(shown.contains(part), "{shown}");
+    }
+}
+
+/// A text with its schema is asked as the row with that text, from the command line and from a file;
+/// constrained, the answer keeps to the schema.
+#[test]
+fn a_text_is_asked_as_the_row_that_has_it_and_a_row_needs_no_gold() {
+    let workplace = Workplace::new();
+    let row = lines(&workplace.read("dev.jsonl")).remove(0);
+    let text = row["input_text"].as_str().unwrap();
+    workplace.write("schema.json", row["json_schema"].to_string());
+    let without = json!({"input_text": text, "json_schema": row["json_schema"]});
+    workplace.write("asked.jsonl", format!("{without}\n"));
+    let n_runs = std::cell::Cell::new(0);
+    let written = |words: &[&str], input: &str| {
+        n_runs.set(n_runs.get() + 1);
+        let output = format!("written{}.jsonl", n_runs.get());
+        let start = "generate config.toml --checkpoint base --output".split(' ');
+        let words = start.chain([output.as_str()]).chain(words.iter().copied());
+        let shown = workplace.run_with_input(words, input).success();
+        assert!(shown.contains("\n  text       "), "{shown}");
+        let mut texts = lines(&workplace.read(&output));
+        assert_eq!(texts.len(), 1);
+        texts.remove(0)
+    };
+    let of_row = written(&["--max-samples", "1"], "");
+    assert!(of_row.get("reference").is_some());
+    let same = |other: &Value| {
+        assert_eq!(other["prompt"], of_row["prompt"]);
+        assert_eq!(other["text"], of_row["text"]);
+        assert_eq!(other.get("reference"), None);
+    };
+    same(&written(&["--text", text, "--schema", "schema.json"], ""));
+    same(&written(&["--text", "-", "--schema", "schema.json"], text));
+    same(&written(&["--data", "asked.jsonl"], ""));
+    same(&written(&["--data", "-"], &without.to_string()));
+
+    workplace.write(
+        "closed.json",
+        json!({"type": "object", "properties": {"ok": {"type": "boolean"}},
+            "required": ["ok"], "additionalProperties": false})
+        .to_string(),
     );
-    let shown = answer.success();
-    assert!(
-        shown.contains("open.jsonl:1") && !shown.contains("open.jsonl:2"),
-        "{shown}"
-    );
+    let held = [
+        "--text",
+        text,
+        "--schema",
+        "closed.json",
+        "--set",
+        "eval.constrained=true",
+    ];
+    let held = written(&held, "");
+    let answer: Value = serde_json::from_str(held["text"].as_str().unwrap()).unwrap();
+    assert!(answer["ok"].is_boolean(), "{answer}");
+    assert_eq!(held["finish_reason"], "stop");
 }

@@ -4,12 +4,13 @@
 use clap::Parser;
 use tooltune::cli::Cli;
 use tooltune::config::{LoadedConfig, Source};
+use tooltune_checkpoints::families::{BERT, FAMILIES};
 use tooltune_rows::text::{RecognisedFormat, read_rows, recognise_file};
 use tooltune_rows::tools::read_trajectories;
 
-use crate::support::root;
+use crate::support::{root, words};
 
-const PAGES: [&str; 15] = [
+const PAGES: [&str; 16] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -24,6 +25,7 @@ const PAGES: [&str; 15] = [
     "docs/retriever.md",
     "docs/runs.md",
     "docs/sandbox.md",
+    "docs/tutorial.md",
     "docs/verification.md",
 ];
 
@@ -55,6 +57,17 @@ fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
 }
 
 #[test]
+fn the_page_of_models_lists_every_family() {
+    let page = read("docs/models.md");
+    for family in FAMILIES {
+        let (model_type, architecture) = (family.model_type, family.gguf.architecture);
+        let row = format!("| `{model_type}` | `{architecture}` | ");
+        assert!(page.contains(&row), "docs/models.md lacks the row {row}");
+    }
+    assert!(page.contains(&format!("`{}`", BERT.model_type)));
+}
+
+#[test]
 fn every_command_of_the_guide_is_one() {
     let mut n_commands = 0;
     for page in PAGES {
@@ -62,9 +75,9 @@ fn every_command_of_the_guide_is_one() {
             for (i, line) in block.lines().enumerate() {
                 let command = line.split(" #").next().unwrap_or_default().trim();
                 let place = format!("{page}:{}: {command}", first + i);
-                let words: Vec<&str> = command.split_whitespace().collect();
-                match words.first() {
-                    Some(&"tooltune") => {
+                let words = words(command);
+                match words.first().map(String::as_str) {
+                    Some("tooltune") => {
                         let parsed = Cli::try_parse_from(&words);
                         assert!(parsed.is_ok(), "{place}: {}", parsed.unwrap_err());
                         n_commands += 1;

@@ -8,6 +8,7 @@ mod crates;
 mod gpu;
 mod places;
 mod sources;
+mod suites;
 mod writing;
 
 use std::collections::BTreeSet;
@@ -81,15 +82,18 @@ const LAYERS: [&str; 26] = [
 ];
 
 /// The modules of the trainer's config, likewise; `load` is its entry.
-const CONFIG_LAYERS: [&str; 17] = [
+const CONFIG_LAYERS: [&str; 20] = [
     "diagnostics",
     "did_you_mean",
     "document",
     "yaml",
     "overrides",
     "enums",
+    "suite",
     "metric",
     "template_kwargs",
+    "findings",
+    "rules",
     "tables",
     "schema",
     "read",

@@ -5,6 +5,7 @@ mod agents;
 mod bad_evaluations;
 mod bad_input;
 mod bad_models;
+mod calls;
 mod commands;
 mod comparisons;
 mod exports;
@@ -34,6 +35,7 @@ mod suites;
 mod template_inputs;
 mod tokenizer_files;
 mod tool_suites;
+mod tutorial;
 
 mod configs;
 mod guide;

@@ -176,7 +176,15 @@ fn a_folder_that_holds_no_run_is_no_place_for_one() {
     std::fs::create_dir(workplace.path("others")).unwrap();
     workplace.write("others/letter.txt", "of somebody");
     let long = format!("train.output_dir=\"{}\"", "a".repeat(5_000));
-    let cases: [(&str, &[&str]); 5] = [
+    // Other programs have a `.lock`, too.
+    std::fs::create_dir(workplace.path("project")).unwrap();
+    workplace.write("project/.lock", "");
+    workplace.write("project/main.py", "");
+    let cases: [(&str, &[&str]); 6] = [
+        (
+            "train.output_dir=\"project\"",
+            &["holds main.py, and no run", "a folder of its own"],
+        ),
         (
             "train.output_dir=\"/\"",
             &["names /, and that folder holds", "and no run"],
@@ -219,6 +227,39 @@ fn a_folder_that_holds_no_run_is_no_place_for_one() {
         workplace
             .run(["train", "config.toml"].into_iter().chain(set))
             .success();
+    }
+}
+
+#[test]
+fn an_evaluation_is_written_to_a_folder_of_its_own() {
+    let workplace = Workplace::new();
+    let evaluate = |output| {
+        let of_base = ["eval", "config.toml", "--checkpoint", "base"];
+        [&of_base[..], &["--max-samples", "1", "--output", output]].concat()
+    };
+    // Beside other evaluations, and beside what is hidden.
+    std::fs::create_dir_all(workplace.path("run/eval/base")).unwrap();
+    workplace.write("run/eval/base/.gitkeep", "");
+    for name in ["run/eval/base", "run/eval/other"] {
+        workplace.run(evaluate(name)).success();
+        assert!(workplace.path(name).join("metrics.json").exists(), "{name}");
+    }
+    std::fs::create_dir(workplace.path("others")).unwrap();
+    workplace.write("others/letter.txt", "of somebody");
+    workplace.write("others/second.txt", "of somebody");
+    for (name, said) in [
+        (
+            "others",
+            "holds letter.txt and 1 more, which is of no evaluation",
+        ),
+        ("run", "holds eval, which is of no evaluation"),
+        (
+            "run/eval",
+            "holds base and 1 more, which is of no evaluation",
+        ),
+        ("run/eval/base", "holds an evaluation"),
+    ] {
+        assert_refused(&workplace, &evaluate(name), CONFIG, &[name, said]);
     }
 }
 

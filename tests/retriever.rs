@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tooltune::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder};
-use tooltune_suites::slot::SentenceEncoder;
+use tooltune_suites::SentenceEncoder;
 
 use crate::support::place::TestDevice;
 use crate::support::{fixture, test_device};

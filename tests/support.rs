@@ -208,3 +208,16 @@ pub(crate) fn relative_difference(a: &[f32], b: &[f32]) -> f64 {
     let difference = sum(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
     difference / sum(&mut b.iter().map(|b| f64::from(*b))).max(1e-30)
 }
+
+/// The words of a command line; quoted ones have blanks.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    let parts = line.split('"').enumerate();
+    let words = parts.flat_map(|(i, part)| -> Vec<&str> {
+        if i % 2 == 1 {
+            vec![part]
+        } else {
+            part.split_whitespace().collect()
+        }
+    });
+    words.map(str::to_owned).collect()
+}

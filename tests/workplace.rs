@@ -89,6 +89,23 @@ impl Workplace {
         Answer::of(tooltune().current_dir(self.0.path()).args(arguments))
     }
 
+    /// The same with a text on the standard input.
+    pub(crate) fn run_with_input<'a>(
+        &self,
+        arguments: impl IntoIterator<Item = &'a str>,
+        input: &str,
+    ) -> Answer {
+        let file = self.path("standard-input");
+        std::fs::write(&file, input).unwrap();
+        let file = std::fs::File::open(file).unwrap();
+        let mut command = tooltune();
+        command
+            .current_dir(self.0.path())
+            .args(arguments)
+            .stdin(file);
+        Answer::of(&mut command)
+    }
+
     /// A copy of the tiny chat model, to be damaged.
     pub(crate) fn copy_model(&self, name: &str) -> PathBuf {
         let copy = self.path(name);

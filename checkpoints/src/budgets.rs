@@ -3,6 +3,22 @@
 //! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
 //! The error of a budget says what was asked for, the limit, and the setting, if there is one.
 
+/// The most bytes of a file that is read whole, with the name of its constant, which errors say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// How many.
+    pub bytes: u64,
+    /// As docs/limits.md spells it.
+    pub name: &'static str,
+}
+
+impl Limit {
+    /// A limit of a file.
+    pub const fn new(name: &'static str, bytes: u64) -> Self {
+        Self { bytes, name }
+    }
+}
+
 /// The most bytes of the header of a safetensors file. The format's own reader takes 100 MB, which
 /// is more than a gigabyte once it is parsed; the header of 60,000 tensors has 8 MB.
 pub const SAFETENSORS_HEADER_BYTES: u64 = 32 << 20;
@@ -25,10 +41,10 @@ pub const TENSORS: u64 = 1 << 18;
 /// The most bytes of a JSON file beside weights: `config.json` and its like, the index of shards,
 /// what a run directory says of itself. As JSON values they take some twenty times as much memory.
 /// The index of a model of 60,000 tensors has 9 MB, the longest `tokenizer_config.json` 1 MB.
-pub const JSON_BYTES: u64 = 16 << 20;
+pub const JSON_BYTES: Limit = Limit::new("JSON_BYTES", 16 << 20);
 
 /// The most bytes of a `tokenizer.json`. Those of the largest vocabularies have about 35 MB.
-pub const TOKENIZER_BYTES: u64 = 64 << 20;
+pub const TOKENIZER_BYTES: Limit = Limit::new("TOKENIZER_BYTES", 64 << 20);
 
 /// The most values of a `tokenizer.json` beside its model. A token that is added takes nine, and the
 /// largest vocabularies add a few thousand.
@@ -36,7 +52,11 @@ pub const TOKENIZER_VALUES: u64 = 1 << 21;
 
 /// The most bytes of a chat template in a file of its own. The longest public ones have about
 /// 50 KB.
-pub const TEMPLATE_BYTES: u64 = 1 << 20;
+pub const TEMPLATE_BYTES: Limit = Limit::new("TEMPLATE_BYTES", 1 << 20);
+
+/// The most bytes of a damaged `metrics.jsonl` that is set aside. A run of ten million steps has as
+/// many.
+pub const METRICS_BYTES: Limit = Limit::new("METRICS_BYTES", 4 << 30);
 
 /// The most bytes of a line of `metrics.jsonl` or `timing.jsonl`. A step with the metrics of every
 /// suite has some kilobytes.

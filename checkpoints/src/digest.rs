@@ -16,7 +16,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 ///
 /// The file cannot be opened or read.
 pub fn sha256_file(path: &Path) -> Result<String, CheckpointError> {
-    Ok(size_and_sha256(path)?.1)
+    Ok(size_and_sha256(path, u64::MAX)?.1)
 }
 
 /// SHA-256 of `bytes` in lower-case hexadecimal.
@@ -24,9 +24,9 @@ pub fn sha256_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Length in bytes and SHA-256 of a file, both from the same reading.
-pub(crate) fn size_and_sha256(path: &Path) -> Result<(u64, String), CheckpointError> {
-    let mut file = regular_file::open(path)?;
+/// Length in bytes and SHA-256 of a file or its first `limit` bytes, both from the same reading.
+pub(crate) fn size_and_sha256(path: &Path, limit: u64) -> Result<(u64, String), CheckpointError> {
+    let mut file = regular_file::open(path)?.take(limit);
     let mut hasher = Sha256::new();
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut size = 0_u64;

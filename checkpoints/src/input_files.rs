@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::digest::{hex, size_and_sha256};
 use crate::error::CheckpointError;
 use crate::regular_file;
+use crate::weights::gguf::GgufFile;
 use crate::weights::{SourceFile, Weights};
 
 /// The longest file that is read whole at every comparison: a tenth of a second or less.
@@ -48,9 +49,9 @@ pub const ITSELF: &str = ".";
 /// Names a file by its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDigest {
-    /// Its length.
+    /// Its length; of a GGUF file up to the end of its last tensor.
     pub bytes: u64,
-    /// Of the whole file.
+    /// Of these bytes.
     pub sha256: String,
     /// Of pages spread over it; of large files only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,14 +82,16 @@ impl FileDigest {
             None
         };
         if let Some(earlier) = earlier.filter(|_| is_large)
-            && earlier.bytes == metadata.len()
+            && earlier.bytes <= metadata.len()
+            // Of the length of the whole file, too.
             && earlier.pages_sha256 == pages_sha256
             && earlier.modified_ns.is_some()
             && earlier.modified_ns == modified_ns
         {
             return Ok(earlier.clone());
         }
-        let (bytes, sha256) = size_and_sha256(path)?;
+        let end = if is_large { content_end(path) } else { None };
+        let (bytes, sha256) = size_and_sha256(path, end.unwrap_or(u64::MAX))?;
         Ok(FileDigest {
             bytes,
             sha256,
@@ -109,6 +112,16 @@ impl FileDigest {
             ..self.clone()
         }
     }
+}
+
+/// Where the content of a GGUF file ends; nothing for other files. As for gguf and llama.cpp, what
+/// stands behind the last tensor belongs to nothing, however much it is.
+fn content_end(path: &Path) -> Option<u64> {
+    let is_gguf = path
+        .extension()
+        .is_some_and(|extension| extension == "gguf");
+    let file = is_gguf.then(|| GgufFile::open(path).ok())??;
+    Some(file.end())
 }
 
 /// SHA-256 of the length, the first and last page, and pages between them.

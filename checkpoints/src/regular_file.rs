@@ -8,6 +8,7 @@ use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::budgets::Limit;
 use crate::error::CheckpointError;
 
 /// What bears the name of a file and is none.
@@ -20,21 +21,26 @@ struct NotRegular {
 /// A file that is longer than what is read of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it has more than {limit} bytes, the most that is read of such a file; see whether it is what \
-     it should be"
+    "it has more than {} bytes, the most that is read of such a file ({} in docs/limits.md); see \
+     whether it is what it should be",
+    limit.bytes,
+    limit.name
 )]
 struct TooLarge {
-    limit: u64,
+    limit: Limit,
 }
 
-/// Opens a regular file to read; links are followed.
+/// Opens a regular file to read it in parts; links are followed.
 ///
 /// # Errors
 ///
 /// - the file is not there or cannot be opened
-/// - what is there is no regular file, as [`NotRegular`]
+/// - what is there is no regular file, or one that the kernel makes while it is read, as
+///   [`NotRegular`]
 pub(crate) fn open(path: &Path) -> Result<File, CheckpointError> {
-    opened(path).map_err(CheckpointError::io("open", path))
+    opened(path)
+        .and_then(|file| must_have_its_length(&file).map(|()| file))
+        .map_err(CheckpointError::io("open", path))
 }
 
 fn opened(path: &Path) -> io::Result<File> {
@@ -48,27 +54,28 @@ fn opened(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads a regular file whole.
+/// Reads a regular file whole; also one that the kernel makes while it is read.
 ///
 /// # Errors
 ///
 /// - as [`open`], or the file cannot be read
-/// - it has more than `limit` bytes, as [`TooLarge`]
-pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointError> {
+/// - it has more bytes than the limit, as [`TooLarge`]
+pub(crate) fn read(path: &Path, limit: Limit) -> Result<Vec<u8>, CheckpointError> {
     read_within(path, limit).map_err(CheckpointError::io("read", path))
 }
 
-fn read_within(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+fn read_within(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
     let file = opened(path)?;
     let length = file.metadata()?.len();
     let too_large = || io::Error::new(io::ErrorKind::FileTooLarge, TooLarge { limit });
-    if length > limit {
+    if length > limit.bytes {
         return Err(too_large());
     }
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
     // Files of the kernel have a length of 0 and any content.
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
+    file.take(limit.bytes.saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit.bytes {
         Err(too_large())
     } else {
         Ok(bytes)
@@ -80,7 +87,7 @@ fn read_within(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 ///
 /// As [`read`], or the file is not UTF-8.
-pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, CheckpointError> {
+pub(crate) fn read_text(path: &Path, limit: Limit) -> Result<String, CheckpointError> {
     String::from_utf8(read(path, limit)?).map_err(|error| {
         let error = io::Error::new(io::ErrorKind::InvalidData, error.utf8_error());
         CheckpointError::io("read", path)(error)
@@ -115,6 +122,25 @@ fn is_absence(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
+}
+
+/// Refuses what says that it is empty and is not: the kernel makes such files anew at each reading,
+/// some of them without an end, and whoever reads in parts or twice trusts a length.
+#[cfg(unix)]
+fn must_have_its_length(file: &File) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let is_empty = || Ok::<_, io::Error>(file.metadata()?.len() == 0);
+    // Looked at once more, because somebody may be writing the file.
+    if is_empty()? && file.read_at(&mut [0], 0)? > 0 && is_empty()? {
+        Err(not_regular("a file that the kernel makes while it is read"))
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(not(unix))]
+fn must_have_its_length(_file: &File) -> io::Result<()> {
+    Ok(())
 }
 
 fn refuse_others(found: &Metadata) -> io::Result<()> {
@@ -165,6 +191,11 @@ fn without_waiting(_options: &mut OpenOptions) {}
 mod tests {
     use super::*;
 
+    /// So many bytes.
+    const fn at_most(bytes: u64) -> Limit {
+        Limit::new("SOME_BYTES", bytes)
+    }
+
     /// Made without another program: a process that is started holds the locks of other tests for a
     /// moment.
     fn pipe(path: &Path) {
@@ -197,7 +228,7 @@ mod tests {
             let mut errors = vec![is_there(&path).map(drop)];
             // A link that leads nowhere cannot be opened either, and the system says so.
             if !is_link {
-                errors.extend([open(&path).map(drop), read(&path, 9).map(drop)]);
+                errors.extend([open(&path).map(drop), read(&path, at_most(9)).map(drop)]);
             }
             for error in errors {
                 let error = error.expect_err(kind).to_string();
@@ -219,14 +250,24 @@ mod tests {
         let (path, link) = (dir.path().join("file"), dir.path().join("link"));
         fs::write(&path, "text").expect("written");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        assert_eq!(read(&link, 4).expect("of the limit"), b"text");
-        let error = read(&path, 3).expect_err("too large").to_string();
+        assert_eq!(read(&link, at_most(4)).expect("of the limit"), b"text");
+        let error = read(&path, at_most(3)).expect_err("too large").to_string();
         assert!(error.contains("more than 3 bytes"), "{error}");
+        assert!(error.contains("SOME_BYTES in docs/limits.md"), "{error}");
         // Its length is 0 and its content is not.
         let kernel = Path::new("/proc/self/status");
         if kernel.exists() {
-            assert!(read(kernel, 1 << 20).expect("a file of the kernel").len() > 10);
-            assert!(read(kernel, 10).is_err());
+            assert!(
+                read(kernel, at_most(1 << 20))
+                    .expect("a file of the kernel")
+                    .len()
+                    > 10
+            );
+            assert!(read(kernel, at_most(10)).is_err());
+            let error = open(kernel).expect_err("read in parts").to_string();
+            assert!(error.contains("the kernel makes"), "{error}");
         }
+        fs::write(&path, "").expect("written");
+        assert!(open(&path).is_ok(), "an empty file is one");
     }
 }

@@ -42,6 +42,7 @@ TEST_MODULES = [
     "retriever_texts",
     "agents",
     "suites",
+    "calls",
     "template_inputs",
     "several_files",
     "graphs",

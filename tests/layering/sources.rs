@@ -28,6 +28,8 @@ pub(super) struct Source {
     pub(super) code: String,
     /// `code` without items under `#[cfg(test)]`; blank in tests, examples and benchmarks.
     pub(super) library: String,
+    /// The strings of the library code, quotes and all; everything else is blank.
+    pub(super) strings: String,
 }
 
 /// A function with a body.
@@ -63,6 +65,7 @@ fn read_sources() -> Vec<Source> {
             });
         if is_test {
             source.library = blanked(&source.code, &(0..source.code.len()));
+            source.strings = source.library.clone();
         }
     }
     sources
@@ -113,17 +116,23 @@ pub(super) fn read(path: &str) -> String {
 
 impl Source {
     fn read(path: &str) -> Self {
-        let text = read(path);
-        let code = without_comments_and_strings(&text);
-        let mut library = code.clone();
+        Self::of_text(path, &read(path))
+    }
+
+    /// A file of that path and text.
+    pub(super) fn of_text(path: &str, text: &str) -> Self {
+        let code = without_comments_and_strings(text);
+        let (mut library, mut strings) = (code.clone(), strings_alone(text));
         for item in items_under_test(&code) {
             library = blanked(&library, &item);
+            strings = blanked(&strings, &item);
         }
         Self {
             path: path.to_owned(),
-            text,
+            text: text.to_owned(),
             code,
             library,
+            strings,
         }
     }
 
@@ -244,25 +253,50 @@ fn blanked(text: &str, range: &Range<usize>) -> String {
     format!("{}{inside}{}", &text[..range.start], &text[range.end..])
 }
 
-/// Blanks in place of comments and of what stands between quotes.
-fn without_comments_and_strings(text: &str) -> String {
-    let token = regex(concat!(
+/// Comments, strings and characters.
+fn tokens() -> Regex {
+    regex(concat!(
         r"(?s)//[^\n]*", // line comment
         r"|/\*.*?\*/",   // block comment; nested ones are not written here
         r####"|\bb?r###".*?"###|\bb?r##".*?"##"####,
         r##"|\bb?r#".*?"#|\bb?r"[^"]*""##,           // raw strings
         r#"|"(?:\\.|[^"\\])*""#,                     // strings
         r"|b?'(?:\\(?:u\{[^}]*\}|x..|.)|[^'\\\n])'", // characters, which lifetimes are not
-    ));
+    ))
+}
+
+/// Blanks in place of comments and of what stands between quotes.
+fn without_comments_and_strings(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut end = 0;
-    for found in token.find_iter(text) {
+    for found in tokens().find_iter(text) {
         code.push_str(&text[end..found.start()]);
         code.push_str(&blanked(found.as_str(), &(0..found.len())));
         end = found.end();
     }
     code.push_str(&text[end..]);
     code
+}
+
+/// Blanks in place of all but strings.
+fn strings_alone(text: &str) -> String {
+    let mut strings = String::with_capacity(text.len());
+    let mut end = 0;
+    for found in tokens().find_iter(text) {
+        strings.push_str(&blanked(
+            &text[end..found.start()],
+            &(0..found.start() - end),
+        ));
+        let token = found.as_str();
+        if token.starts_with(['"', 'r', 'b']) && token.contains('"') {
+            strings.push_str(token);
+        } else {
+            strings.push_str(&blanked(token, &(0..token.len())));
+        }
+        end = found.end();
+    }
+    strings.push_str(&blanked(&text[end..], &(0..text.len() - end)));
+    strings
 }
 
 #[test]
@@ -272,6 +306,10 @@ fn comments_strings_and_tests_are_taken_out_and_lines_keep_their_numbers() {
     let code = without_comments_and_strings(text);
     assert_eq!(code.len(), text.len());
     assert_eq!(code.matches('{').count(), 4, "{code}");
+    let strings = strings_alone(text);
+    assert_eq!(strings.len(), text.len());
+    let shown: Vec<&str> = strings.split_whitespace().collect();
+    assert_eq!(shown.concat(), "\"fnb{\\\"\"r#\"a\"{\"#");
     let [item] = &items_under_test(&code)[..] else {
         panic!("{code}")
     };

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tooltune::encoder::MiniLmEncoder;
-use tooltune_suites::slot::SentenceEncoder;
+use tooltune_suites::SentenceEncoder;
 
 use crate::support::bounds::Quantity;
 use crate::support::{Tensors, fixture, max_abs_difference, model, test_device};

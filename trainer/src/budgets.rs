@@ -3,14 +3,16 @@
 //! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
 //! The error of a budget says what was asked for, the limit, and the setting, if there is one.
 
+use tooltune_rows::budgets::Limit;
+
 /// The most bytes of a config. The longest of the repository have some kilobytes; one that a
 /// program wrote, with a pattern for each module of a large model, some hundreds.
-pub const CONFIG_BYTES: u64 = 4 << 20;
+pub const CONFIG_BYTES: Limit = Limit::new("CONFIG_BYTES", 4 << 20);
 
 /// The most bytes of a file that is one JSON value and that a run or an evaluation wrote, such as
 /// `run.lock.json` or `metrics.json`. The metrics of every suite with its tables have some hundred
 /// kilobytes.
-pub const RUN_FILE_BYTES: u64 = 64 << 20;
+pub const RUN_FILE_BYTES: Limit = Limit::new("RUN_FILE_BYTES", 64 << 20);
 
 /// How many faults of syntax are kept of a config. One open bracket may spoil every line behind it,
 /// and the first fifty mistakes are drawn.

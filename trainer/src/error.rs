@@ -11,14 +11,10 @@ use tooltune_rows::batches::BatchError;
 use tooltune_rows::text::DataError;
 use tooltune_rows::tools::ToolsError;
 use tooltune_sandbox::SandboxError;
-use tooltune_suites::goat::GoatError;
-use tooltune_suites::nestful::NestfulError;
-use tooltune_suites::retrieval::RetrievalError;
-use tooltune_suites::slot::ScoreError;
-use tooltune_suites::slot::import::ImportError;
-use tooltune_suites::toolqa::ToolQaError;
+use tooltune_suites::ranking::RetrievalError;
 use tooltune_synth::goat::GoatSynthError;
 use tooltune_synth::graph::GraphError;
+use tooltune_synth::import::ImportError;
 
 use crate::config::{ConfigError, NoLanguageModel};
 use crate::lora::LoraError;
@@ -38,6 +34,9 @@ pub enum Error {
     /// An option or a combination of them, with how to fix it.
     #[error("{0}")]
     Usage(String),
+    /// Rows in which a suite finds nothing to ask.
+    #[error("{0}")]
+    NothingToAsk(String),
     /// A row of a data file.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -53,9 +52,14 @@ pub enum Error {
     /// A graph of APIs that cannot be made.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// A judge that cannot say which queries are solved, with what to check.
-    #[error("goat.judge: {0}")]
-    Judge(String),
+    /// A judge that cannot say which samples are right, with what to check.
+    #[error("{table}: {message}")]
+    Judge {
+        /// Where the judge stands in the config.
+        table: String,
+        /// What is wrong.
+        message: String,
+    },
     /// Runs that cannot be shown.
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -72,12 +76,9 @@ pub enum Error {
         /// What to do, which depends on the format.
         fix: &'static str,
     },
-    /// Sequences of calls that cannot be asked for or scored.
+    /// Samples of a suite that cannot be asked for or scored, or files of its own.
     #[error(transparent)]
-    Nestful(#[from] NestfulError),
-    /// Questions about outputs of tools that cannot be asked or scored.
-    #[error(transparent)]
-    ToolQa(#[from] ToolQaError),
+    Suite(Box<dyn std::error::Error + Send + Sync>),
     /// Code of a model that cannot be run safely.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
@@ -90,12 +91,6 @@ pub enum Error {
     /// A tokenizer or schema that cannot constrain what is written.
     #[error(transparent)]
     Grammar(#[from] GrammarError),
-    /// A metric that cannot be computed.
-    #[error(transparent)]
-    Score(#[from] ScoreError),
-    /// A measure of agents that cannot be computed.
-    #[error(transparent)]
-    Goat(#[from] GoatError),
     /// A measure of retrieval that cannot be computed.
     #[error(transparent)]
     Retrieval(#[from] RetrievalError),
@@ -234,6 +229,15 @@ pub enum Error {
     },
 }
 
+/// The error of a suite, which becomes [`Error::Suite`].
+pub trait SuiteError: std::error::Error + Send + Sync + 'static {}
+
+impl<E: SuiteError> From<E> for Error {
+    fn from(error: E) -> Self {
+        Self::Suite(Box::new(error))
+    }
+}
+
 impl Error {
     /// Whether a signal, and nothing that is wrong, has ended the work.
     pub fn is_stop(&self) -> bool {
@@ -248,6 +252,7 @@ impl Error {
             Self::Config(_)
             | Self::NoLanguageModel(_)
             | Self::Usage(_)
+            | Self::NothingToAsk(_)
             | Self::Lora(_)
             | Self::Device(_)
             | Self::Synth(_)
@@ -255,12 +260,9 @@ impl Error {
             Self::Data(_)
             | Self::Tools(_)
             | Self::Batch(_)
-            | Self::Score(_)
             | Self::Grammar(_)
             | Self::Import(_)
-            | Self::ToolQa(_)
-            | Self::Nestful(_)
-            | Self::Goat(_)
+            | Self::Suite(_)
             | Self::Retrieval(_)
             | Self::NothingToScore { .. }
             | Self::MalformedLines { .. } => 3,
@@ -277,7 +279,7 @@ impl Error {
             Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,
             Self::Stopped
             | Self::Stream(_)
-            | Self::Judge(_)
+            | Self::Judge { .. }
             | Self::Endpoint(_)
             | Self::Sandbox(_)
             | Self::Report(_)

@@ -12,7 +12,7 @@ use tooltune_checkpoints::adapter::{
 };
 use tooltune_checkpoints::merged::{MergeOptions, save_merged};
 use tooltune_checkpoints::model_files::TokenizerSource;
-use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_checkpoints::weights::FloatDtype;
 
 use crate::base_model::BaseModel;
@@ -25,17 +25,20 @@ pub enum CheckpointChoice {
     Best,
     /// The newest undamaged one.
     Last,
-    /// A directory.
+    /// That of an optimizer step.
+    Step(u64),
+    /// A directory, or the name of a checkpoint in the run.
     Path(PathBuf),
 }
 
 impl CheckpointChoice {
-    /// Reads `best`, `last` or a path.
+    /// Reads `best`, `last`, a step such as `20`, a name such as `checkpoint-000020`, or a path.
     pub fn parse(text: &str) -> Self {
-        match text {
-            "best" => Self::Best,
-            "last" => Self::Last,
-            path => Self::Path(PathBuf::from(path)),
+        match (text, text.parse()) {
+            ("best", _) => Self::Best,
+            ("last", _) => Self::Last,
+            (_, Ok(step)) => Self::Step(step),
+            (path, Err(_)) => Self::Path(PathBuf::from(path)),
         }
     }
 
@@ -45,8 +48,12 @@ impl CheckpointChoice {
     ///
     /// The run has no such checkpoint, or it is damaged.
     pub fn resolve(&self, run: &Path) -> Result<PathBuf, Error> {
-        if let Self::Path(path) = self {
-            return verified(path);
+        match self {
+            Self::Path(path) if path.exists() => return verified(path),
+            Self::Path(path) if run.is_dir() => return named(run, path),
+            Self::Path(path) => return verified(path),
+            Self::Step(step) => return at_step(run, *step),
+            Self::Best | Self::Last => {}
         }
         let run_dir = RunDir::open_to_read(run)?;
         let best = run_dir.best()?.filter(|_| *self == Self::Best);
@@ -82,7 +89,7 @@ impl CheckpointChoice {
     pub fn describe(&self, checkpoint: &Path) -> Result<Option<String>, Error> {
         let run = match self {
             Self::Best | Self::Last => checkpoint.parent().unwrap_or(Path::new("")),
-            Self::Path(_) => return Ok(None),
+            Self::Step(_) | Self::Path(_) => return Ok(None),
         };
         let run_dir = RunDir::open_to_read(run)?;
         let checkpoints = run_dir.list()?;
@@ -101,6 +108,45 @@ impl CheckpointChoice {
         };
         Ok(Some(format!("step {}, {rank}{state}", found.step)))
     }
+}
+
+/// The checkpoint of `run` that has this name, whose files have been compared with their checksums.
+fn named(run: &Path, name: &Path) -> Result<PathBuf, Error> {
+    let listed = RunDir::open_to_read(run)?.list()?;
+    let found = listed
+        .iter()
+        .find(|one| one.path.file_name() == Some(name.as_os_str()));
+    match found {
+        Some(checkpoint) => {
+            checkpoint.verify()?;
+            Ok(checkpoint.path.clone())
+        }
+        None => Err(no_checkpoint(run, &name.display().to_string(), &listed)),
+    }
+}
+
+/// The checkpoint of `run` at this step, whose files have been compared with their checksums.
+fn at_step(run: &Path, step: u64) -> Result<PathBuf, Error> {
+    let listed = RunDir::open_to_read(run)?.list()?;
+    match listed.iter().find(|one| one.step == step) {
+        Some(checkpoint) => {
+            checkpoint.verify()?;
+            Ok(checkpoint.path.clone())
+        }
+        None => Err(no_checkpoint(run, &format!("step {step}"), &listed)),
+    }
+}
+
+fn no_checkpoint(run: &Path, wanted: &str, listed: &[Checkpoint]) -> Error {
+    let steps: Vec<String> = listed.iter().map(|one| one.step.to_string()).collect();
+    let there = match steps.as_slice() {
+        [] => "it has none".to_owned(),
+        steps => format!("it has those of the steps {}", steps.join(", ")),
+    };
+    Error::Usage(format!(
+        "{wanted}: there is no such checkpoint in {}, and no such folder here; {there}",
+        run.display()
+    ))
 }
 
 /// An adapter directory as it is; a checkpoint of any run only if it is whole.

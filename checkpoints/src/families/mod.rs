@@ -18,6 +18,9 @@ pub use qwen2::QWEN2;
 /// Every family of decoders; of two that share an architecture in GGUF, the first names it.
 pub const FAMILIES: [&Family; 3] = [&LLAMA, &MISTRAL, &QWEN2];
 
+/// `rope_theta` of every family where no file says one.
+pub const DEFAULT_ROPE_THETA: f64 = 10_000.0;
+
 /// What the files of one family of decoders say.
 #[derive(Debug, PartialEq)]
 pub struct Family {

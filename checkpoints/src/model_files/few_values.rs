@@ -55,7 +55,7 @@ impl Few<'_> {
         self.0.set(self.0.get() + 1);
         if self.0.get() > TOKENIZER_VALUES {
             Err(E::custom(format!(
-                "more than {TOKENIZER_VALUES} values beside the model"
+                "more than {TOKENIZER_VALUES} values beside the model (TOKENIZER_VALUES in docs/limits.md)"
             )))
         } else {
             Ok(value.into())

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::gguf_keys;
 use crate::error::CheckpointError;
-use crate::families::Family;
+use crate::families::{DEFAULT_ROPE_THETA, Family};
 use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata};
 
 /// Settings that all published Llama 3 models share; the factor is the one that varies.
@@ -50,7 +50,7 @@ pub(super) fn synthesise(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     let n_key_value = metadata.unsigned(&fields.key("attention.head_count_kv"))?;
     let rope_theta = fields
         .optional_number("rope.freq_base")?
-        .unwrap_or_else(|| 10_000.0.into());
+        .unwrap_or_else(|| DEFAULT_ROPE_THETA.into());
     let theta = rope_theta.as_f64().unwrap_or_default();
     let vocab_size = vocab_size(gguf)?;
     let eps = "attention.layer_norm_rms_epsilon";

@@ -14,12 +14,11 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::CheckpointError;
+use crate::families::DEFAULT_ROPE_THETA;
 
 const OLD: &str = "rope_scaling";
 const NEW: &str = "rope_parameters";
 const THETA: &str = "rope_theta";
-/// The theta of Llama, Mistral and Qwen2 where no file says one.
-const DEFAULT_THETA: f64 = 10_000.0;
 
 /// Rewrites `config` so that only `rope_theta` and `rope_scaling` (`null` or an object with
 /// `rope_type`) remain; a config without rotary settings stays as it is.
@@ -137,7 +136,7 @@ fn theta(
         return Err(CheckpointError::field(path, *first, problem));
     }
     let unread = *first == "rope_parameters.rope_theta" && old.is_some();
-    if unread && theta.as_f64() != Some(DEFAULT_THETA) {
+    if unread && theta.as_f64() != Some(DEFAULT_ROPE_THETA) {
         let problem = format!(
             "is {theta}, and transformers reads no theta there where rope_scaling stands beside \
              it; write rope_theta beside rope_scaling"

@@ -14,7 +14,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::atomic::write_atomic;
-use crate::budgets::METRICS_LINE_BYTES;
+use crate::budgets::{METRICS_BYTES, METRICS_LINE_BYTES};
 use crate::digest::hex;
 use crate::error::CheckpointError;
 use crate::regular_file;
@@ -249,11 +249,11 @@ impl MetricsFile {
 
 /// Keeps a copy of a damaged file beside it, once; answers its name.
 fn keep_aside(path: &Path) -> Result<String, CheckpointError> {
-    let bytes = regular_file::read(path, u64::MAX)?;
+    let bytes = regular_file::read(path, METRICS_BYTES)?;
     let own = path.file_name().unwrap_or_default().to_string_lossy();
     let mut name = format!("aside-{own}");
     let mut number = 2_u64;
-    while let Ok(other) = regular_file::read(&path.with_file_name(&name), u64::MAX) {
+    while let Ok(other) = regular_file::read(&path.with_file_name(&name), METRICS_BYTES) {
         if other == bytes {
             return Ok(name);
         }
@@ -277,7 +277,8 @@ fn next_line(
         .map_err(CheckpointError::io("read", path))?;
     if n_bytes as u64 > METRICS_LINE_BYTES {
         let problem = format!(
-            "a line has more than {METRICS_LINE_BYTES} bytes, the most that is read of one"
+            "a line has more than {METRICS_LINE_BYTES} bytes, the most that is read of one \
+             (METRICS_LINE_BYTES in docs/limits.md)"
         );
         return Err(CheckpointError::malformed(path, "a line", problem));
     }

@@ -42,6 +42,8 @@ pub(crate) struct GgufFile {
     pub(super) source: SourceFile,
     pub(crate) metadata: GgufMetadata,
     pub(super) tensors: Vec<GgufTensor>,
+    /// Where the last tensor ends, with the padding behind it.
+    end: u64,
 }
 
 impl GgufFile {
@@ -80,15 +82,24 @@ impl GgufFile {
             tensors.push(info.place(&source, data_start)?);
         }
         refuse_overlaps(path, &tensors)?;
+        let ends = tensors.iter().map(|tensor| tensor.offset + tensor.n_bytes);
+        let last = ends.max().unwrap_or(data_start);
+        let end = last.checked_next_multiple_of(alignment).unwrap_or(last);
         Ok(GgufFile {
-            source,
             metadata,
             tensors,
+            end: end.min(source.len()),
+            source,
         })
     }
 }
 
 impl GgufFile {
+    /// Where what its header names ends; the file may be longer.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Whether the file has a tensor of this GGUF name.
     pub(crate) fn has_tensor(&self, name: &str) -> bool {
         self.shape(name).is_some()
@@ -291,7 +302,9 @@ impl HeaderReader<'_> {
         let n_tensors = self.count(24, "the tensors announced")?;
         let n_entries = self.count(13, "the metadata announced")?;
         if n_tensors > TENSORS {
-            let problem = format!("{n_tensors}, more than the {TENSORS} that are read");
+            let problem = format!(
+                "{n_tensors}, more than the {TENSORS} that are read (TENSORS in docs/limits.md)"
+            );
             let at = "the number of tensors";
             return Err(CheckpointError::malformed(path, at, problem));
         }
@@ -318,7 +331,9 @@ impl HeaderReader<'_> {
             });
         }
         if needs > GGUF_HEADER_BYTES {
-            let problem = format!("the header has more than {GGUF_HEADER_BYTES} bytes");
+            let problem = format!(
+                "the header has more than {GGUF_HEADER_BYTES} bytes (GGUF_HEADER_BYTES in docs/limits.md)"
+            );
             return Err(CheckpointError::malformed(path, what, problem));
         }
         Ok(())
@@ -404,7 +419,9 @@ impl HeaderReader<'_> {
     fn count_items(&mut self, n: u64, what: &str) -> Result<(), CheckpointError> {
         self.n_items += n;
         if self.n_items > GGUF_ITEMS {
-            let problem = format!("its metadata lists more than {GGUF_ITEMS} items");
+            let problem = format!(
+                "its metadata lists more than {GGUF_ITEMS} items (GGUF_ITEMS in docs/limits.md)"
+            );
             return Err(CheckpointError::malformed(
                 self.source.path(),
                 what,
@@ -456,6 +473,26 @@ mod tests {
         bytes[at..at + 8].copy_from_slice(&change(offset).to_le_bytes());
         std::fs::write(&path, bytes).unwrap();
         GgufFile::open(&path)
+    }
+
+    #[test]
+    fn what_stands_behind_the_last_tensor_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        let bytes = GgufWriter::tiny("llama").bytes();
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(GgufFile::open(&path).unwrap().end(), bytes.len() as u64);
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        // It takes no room on the disk.
+        file.set_len(1 << 40).unwrap();
+        let start = std::time::Instant::now();
+        assert_eq!(GgufFile::open(&path).unwrap().end(), bytes.len() as u64);
+        let digest = crate::input_files::FileDigest::of(&path, None).unwrap();
+        assert_eq!(digest.sha256, crate::digest::sha256_bytes(&bytes));
+        assert_eq!(digest.bytes, bytes.len() as u64);
+        let again = crate::input_files::FileDigest::of(&path, Some(&digest));
+        assert_eq!(again.unwrap(), digest);
+        assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     }
 
     #[test]

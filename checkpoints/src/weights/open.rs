@@ -62,6 +62,7 @@ impl Weights {
             source,
             metadata,
             tensors,
+            ..
         } = gguf;
         let family = metadata
             .text(ARCHITECTURE)?

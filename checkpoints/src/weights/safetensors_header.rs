@@ -40,7 +40,9 @@ impl<'de> Deserialize<'de> for Dimensions {
                 let mut dimensions = Vec::new();
                 while let Some(dimension) = items.next_element()? {
                     if dimensions.len() == TENSOR_DIMENSIONS {
-                        let problem = format!("more than {TENSOR_DIMENSIONS} dimensions");
+                        let problem = format!(
+                            "more than {TENSOR_DIMENSIONS} dimensions (TENSOR_DIMENSIONS in docs/limits.md)"
+                        );
                         return Err(A::Error::custom(problem));
                     }
                     dimensions.push(dimension);
@@ -73,7 +75,9 @@ impl<'de> Visitor<'de> for Header<'_> {
                 continue;
             }
             if infos.len() as u64 == TENSORS {
-                return Err(A::Error::custom(format!("more than {TENSORS} tensors")));
+                return Err(A::Error::custom(format!(
+                    "more than {TENSORS} tensors (TENSORS in docs/limits.md)"
+                )));
             }
             *self.current = Some(name.clone());
             let info = fields.next_value()?;
@@ -163,7 +167,8 @@ fn header_len(source: &SourceFile) -> Result<u64, CheckpointError> {
         source.read_at(8, &mut first)?;
         if first == *b"{" {
             let problem = format!(
-                "it has {length} bytes, more than the {SAFETENSORS_HEADER_BYTES} that are read"
+                "it has {length} bytes, more than the {SAFETENSORS_HEADER_BYTES} that are read \
+                 (SAFETENSORS_HEADER_BYTES in docs/limits.md)"
             );
             return Err(CheckpointError::malformed(
                 source.path(),

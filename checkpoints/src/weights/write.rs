@@ -111,7 +111,11 @@ fn header(path: &Path, planned: &[NewTensor]) -> Result<(Vec<u8>, u64), Checkpoi
     let mut json = serde_json::to_vec(&metadata).map_err(|e| broken(e.to_string()))?;
     json.resize(json.len().next_multiple_of(8), b' ');
     if json.len() as u64 > SAFETENSORS_HEADER_BYTES {
-        return Err(broken(format!("it would have {} bytes", json.len())));
+        return Err(broken(format!(
+            "it would have {} bytes, more than {SAFETENSORS_HEADER_BYTES} (SAFETENSORS_HEADER_BYTES in \
+             docs/limits.md)",
+            json.len()
+        )));
     }
     let mut header = (json.len() as u64).to_le_bytes().to_vec();
     header.extend(json);

@@ -8,7 +8,11 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tooltune_rows::budgets::CALL_PLACE_BYTES;
 use tooltune_rows::json::{self, Part, PathStep, Style};
+
+/// Bytes of a step of a way beside its key.
+const STEP_BYTES: usize = 32;
 
 /// What a piece of the text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -48,11 +52,25 @@ pub struct CallsText {
     pub spans: Vec<CallSpan>,
 }
 
+/// Calls whose parts have ways that are too long, all together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the ways to the parts of the calls take more than {CALL_PLACE_BYTES} bytes (CALL_PLACE_BYTES in \
+     docs/limits.md); shorten the keys that stand above many values, or split the calls"
+)]
+pub struct LongPlaces;
+
 /// Writes calls, objects with `name`, `arguments` and perhaps a `label`.
 ///
 /// Other fields are written and have no spans.
-pub fn render_calls(calls: &[Value]) -> CallsText {
+///
+/// # Errors
+///
+/// - the ways to the parts of the calls take more than [`CALL_PLACE_BYTES`]
+pub fn render_calls(calls: &[Value]) -> Result<CallsText, LongPlaces> {
     let list = Value::from(calls);
+    let mut n_left = CALL_PLACE_BYTES;
+    must_have_short_places(&list, 0, &mut n_left)?;
     let (text, places) = json::dumps_with_places(&list, Style::Python);
     let mut chars = CharCount::default();
     let mut spans = Vec::new();
@@ -69,7 +87,34 @@ pub fn render_calls(calls: &[Value]) -> CallsText {
             chars: start..end,
         });
     }
-    CallsText { text, spans }
+    Ok(CallsText { text, spans })
+}
+
+/// Counts the ways to all keys and values of a value that `n_bytes` lead to.
+fn must_have_short_places(
+    value: &Value,
+    n_bytes: usize,
+    n_left: &mut usize,
+) -> Result<(), LongPlaces> {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (key, field) in fields {
+                let below = n_bytes + STEP_BYTES + key.len();
+                take(below, n_left)?;
+                must_have_short_places(field, below, n_left)?;
+            }
+            Ok(())
+        }
+        Value::Array(items) if !items.is_empty() => items
+            .iter()
+            .try_for_each(|item| must_have_short_places(item, n_bytes + STEP_BYTES, n_left)),
+        _ => take(n_bytes, n_left),
+    }
+}
+
+fn take(n_bytes: usize, n_left: &mut usize) -> Result<(), LongPlaces> {
+    *n_left = n_left.checked_sub(n_bytes).ok_or(LongPlaces)?;
+    Ok(())
 }
 
 /// For each token, as a range of code points, whether it shares a character with a span of one of
@@ -173,7 +218,7 @@ mod tests {
             json!({"name": "ärea", "arguments": {"é": {"w": 2.0, "e": ""}}, "label": "$var1"}),
             json!({"name": "g", "arguments": {"x": ["$var1.output_0$", null, []]}, "note": "n"}),
         ];
-        let rendered = render_calls(&calls);
+        let rendered = render_calls(&calls).expect("short");
         assert_eq!(rendered.text, json::dumps(&json!(calls), Style::Python));
         let expected = [
             (CallPart::Name, "[0]", "ärea"),
@@ -196,7 +241,8 @@ mod tests {
 
     #[test]
     fn a_token_counts_if_it_shares_a_character_with_a_span() {
-        let rendered = render_calls(&[json!({"name": "f", "arguments": {"a": "", "b": 12}})]);
+        let rendered =
+            render_calls(&[json!({"name": "f", "arguments": {"a": "", "b": 12}})]).expect("short");
         let value = rendered.text.find("12").expect("written");
         let tokens = [
             0..value,
@@ -239,7 +285,8 @@ mod tests {
 
     #[test]
     fn calls_of_another_shape_are_written_without_spans() {
-        let rendered = render_calls(&[json!("f(1)"), json!({"name": {"n": 1}, "arguments": {}})]);
+        let rendered = render_calls(&[json!("f(1)"), json!({"name": {"n": 1}, "arguments": {}})])
+            .expect("short");
         assert_eq!(
             rendered.text,
             "[\"f(1)\", {\"name\": {\"n\": 1}, \"arguments\": {}}]"

@@ -11,25 +11,25 @@ use tooltune_rows::json::{self, Style};
 
 /// A call as a model writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallText {
+pub struct CallText<'a> {
     /// `{"name": ..., "arguments": {...}}` as Python's `json.dumps(ensure_ascii=False)` writes it.
     pub text: String,
     /// The scalar values inside `arguments`, in the order of the text.
-    pub value_spans: Vec<ValueSpan>,
+    pub value_spans: Vec<ValueSpan<'a>>,
 }
 
 /// A scalar value at any depth of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValueSpan {
+pub struct ValueSpan<'a> {
     /// The argument that the value belongs to.
-    pub argument: String,
+    pub argument: &'a str,
     /// Its bytes: between the quotes of a text, the whole of a number, boolean or null. An empty
     /// text has no span.
     pub range: Range<usize>,
 }
 
 /// Writes a call.
-pub fn render_call(name: &str, arguments: &Map<String, Value>) -> CallText {
+pub fn render_call<'a>(name: &str, arguments: &'a Map<String, Value>) -> CallText<'a> {
     let mut text = format!("{{\"name\": {}, \"arguments\": {{", python(name));
     let mut value_spans = Vec::new();
     for (argument_idx, (argument, value)) in arguments.iter().enumerate() {
@@ -40,7 +40,7 @@ pub fn render_call(name: &str, arguments: &Map<String, Value>) -> CallText {
         text.push_str(": ");
         let (value, scalars) = json::dumps_with_scalars(value, Style::Python);
         value_spans.extend(scalars.into_iter().map(|scalar| ValueSpan {
-            argument: argument.clone(),
+            argument,
             range: text.len() + scalar.start..text.len() + scalar.end,
         }));
         text.push_str(&value);
@@ -131,7 +131,7 @@ mod tests {
         let shown: Vec<(&str, &str)> = call
             .value_spans
             .iter()
-            .map(|span| (span.argument.as_str(), &call.text[span.range.clone()]))
+            .map(|span| (span.argument, &call.text[span.range.clone()]))
             .collect();
         assert_eq!(
             shown,

@@ -61,7 +61,7 @@ fn after_prefix(prefix: &str, call: &TrajectoryCall) -> Message {
         .into_iter()
         .map(|span| ContentValue {
             range: prefix.len() + span.range.start..prefix.len() + span.range.end,
-            origin: if call.derived.contains_key(&span.argument) {
+            origin: if call.derived.contains_key(span.argument) {
                 ValueOrigin::Derived
             } else {
                 ValueOrigin::Fixed

@@ -40,7 +40,7 @@ mod tests;
 
 pub use agent::{Agent, AgentRequest};
 pub use call_spans::{
-    CallPart, CallSpan, CallsText, is_call_reference, render_calls, tokens_within,
+    CallPart, CallSpan, CallsText, LongPlaces, is_call_reference, render_calls, tokens_within,
 };
 pub use call_text::{CallText, MaskSpans, ValueSpan, mask_spans, render_call};
 pub use dialogue::{dialogue_outcome, dialogue_prompt};

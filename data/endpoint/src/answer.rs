@@ -23,6 +23,8 @@ pub struct ChatAnswer {
     pub n_tokens: usize,
     /// The model that the server says has answered; empty where it does not say.
     pub model: String,
+    /// The calls of tools that the server has read, as the protocol writes them.
+    pub tool_calls: Vec<Value>,
 }
 
 /// What an answer has where its text should be.
@@ -108,6 +110,7 @@ pub(super) fn read(body: &str) -> Result<ChatAnswer, NoAnswer> {
         } else {
             None
         },
+        tool_calls: tool_calls(message),
         text,
         model: text_at(&value, "model"),
         finish_reason: finish_reason.unwrap_or_default().to_owned(),
@@ -126,6 +129,11 @@ fn is_event_stream(body: &str) -> bool {
 fn text_at(value: &Value, key: &str) -> String {
     let text = value.get(key).and_then(Value::as_str);
     text.unwrap_or_default().to_owned()
+}
+
+fn tool_calls(message: &Value) -> Vec<Value> {
+    let calls = message.get("tool_calls").and_then(Value::as_array);
+    calls.cloned().unwrap_or_default()
 }
 
 /// The text of a message, empty where it has none; nothing where its content is of another type.
@@ -194,6 +202,7 @@ mod tests {
     fn an_answer_keeps_its_text_its_end_and_its_tokens() {
         let answer = answered(json!({"content": "yes"}), json!("length"));
         let expected = ChatAnswer {
+            tool_calls: Vec::new(),
             text: "yes".to_owned(),
             without_text: None,
             finish_reason: "length".to_owned(),

@@ -1,7 +1,7 @@
 //! The same work for many items, several at once, in the order of the items.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 /// Threads at most, however many are asked for.
@@ -33,7 +33,9 @@ pub fn in_parallel<T: Sync, R: Send>(
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     let n_workers = concurrency.clamp(1, MAX_CONCURRENCY).min(items.len());
     let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let (sender, receiver) = channel();
+    // A worker begins nothing before the caller has taken its last result: where a few results say that
+    // the rest is in vain, no more than `n_workers` further ones are begun.
+    let (sender, receiver) = sync_channel(0);
     std::thread::scope(|scope| {
         let mut n_started = 0;
         for _ in 0..n_workers {

@@ -406,6 +406,7 @@ fn an_answer_without_a_text_is_an_answer_and_is_not_asked_for_again() {
     let server = chat_server(move |_, _| Answer::json(200, &body));
     let answer = endpoint(&options(&server.url())).complete(&ask("x"), &ChatOptions::default());
     let expected = ChatAnswer {
+        tool_calls: Vec::new(),
         text: String::new(),
         without_text: Some(WithoutText::Reasoning),
         finish_reason: "length".to_owned(),

@@ -51,11 +51,24 @@ pub(super) enum Frame {
         closing: &'static str,
         /// One token where the vocabulary has a special one of this spelling.
         end_marker: &'static str,
+        /// What follows the value or the frame.
+        next: Next,
     },
     /// One value, with or without this mark before it.
     Marked(&'static str),
     /// A value or more, each between these tags.
     Tagged(&'static str, &'static str),
+}
+
+/// What may stand behind a value in a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing.
+    Nothing,
+    /// Further values in the same frame, after this text.
+    Value(&'static str),
+    /// Further frames, after this text.
+    Frame(&'static str),
 }
 
 const TAGS: (&str, &str) = ("<tool_call>", "</tool_call>");
@@ -77,7 +90,9 @@ impl Frame {
 }
 
 impl CallFormat {
-    pub(super) fn frame(self) -> Frame {
+    /// `parallel` says whether one call or more may stand in a text; Llama's format and the plain one
+    /// have no way to write several.
+    pub(super) fn frame(self, parallel: bool) -> Frame {
         let (marker, opening, closing, end_marker) = match self {
             Self::Hermes => (TAGS.0, "\n", "\n", TAGS.1),
             Self::Mistral => ("[TOOL_CALLS]", " [", "]", ""),
@@ -90,6 +105,11 @@ impl CallFormat {
             opening,
             closing,
             end_marker,
+            next: match self {
+                Self::Hermes if parallel => Next::Frame("\n"),
+                Self::Mistral if parallel => Next::Value(", "),
+                _ => Next::Nothing,
+            },
         }
     }
 

@@ -51,11 +51,12 @@ impl Grammar {
             let root = lowerer.document(&keys.of(&schema))?;
             lowerer.finish(root)
         };
-        Self::compile(vocabulary, lowered, CallFormat::Plain.frame(), options)
+        let frame = CallFormat::Plain.frame(false);
+        Self::compile(vocabulary, lowered, frame, options)
     }
 
     /// Compiles one call of one of the tools, in the model's own format, or one call or more where
-    /// the format is a [`CallFormat::Sequence`].
+    /// the format is a [`CallFormat::Sequence`] or [`GrammarOptions::parallel_tool_calls`] says so.
     ///
     /// Tools are written as templates take them. With [`Keys::Declared`] a call has no argument
     /// that its tool does not declare.
@@ -79,7 +80,8 @@ impl Grammar {
             let root = call_schema(&tools, format, &mut lowerer, keys)?;
             lowerer.finish(root)
         };
-        Self::compile(vocabulary, lowered, format.frame(), options)
+        let frame = format.frame(options.parallel_tool_calls);
+        Self::compile(vocabulary, lowered, frame, options)
     }
 
     /// The constraint of a completion that has not begun.
@@ -110,7 +112,7 @@ impl Grammar {
         let work = move || {
             let compiled = lowered().and_then(|schema| {
                 schema.values().try_for_each(|part| checked.check(part))?;
-                let plain = CallFormat::Plain.frame();
+                let plain = CallFormat::Plain.frame(false);
                 probe::patterns(&own, &schema, |string| build(&own, &plain, string, layout))?;
                 build(&own, &frame, &schema, layout)
             });

@@ -51,6 +51,8 @@ pub struct GrammarOptions {
     /// Texts that no string may hold, because the reader of the whole text takes them for marks.
     /// [`CallFormat`](super::CallFormat) adds those of its own.
     pub unwritten: Vec<String>,
+    /// Whether a text of calls may have several, where its format has a way to write them.
+    pub parallel_tool_calls: bool,
     /// Time after which a schema that is still being compiled is refused.
     pub max_compile_time: Duration,
 }
@@ -62,6 +64,7 @@ impl Default for GrammarOptions {
             keys: Keys::default(),
             formats: Formats::default(),
             unwritten: Vec::new(),
+            parallel_tool_calls: false,
             max_compile_time: Duration::from_secs(10),
         }
     }

@@ -194,7 +194,7 @@ impl Numbers {
                 return Err(format!(
                     "multiples of {} are told apart by {n_remainders} remainders; at most \
                      {STEP_REMAINDERS} are followed, which is the step in units of 0.0001 without its \
-                     factors 2 and 5",
+                     factors 2 and 5 (STEP_REMAINDERS in docs/limits.md)",
                     f64::from(step) / 1e4
                 ));
             }

@@ -35,7 +35,7 @@ mod words;
 
 pub use error::ReportError;
 pub use page::render;
-pub use predictions::{ranked_samples, suite_of};
+pub use predictions::{RankedEvaluation, ranked_samples};
 pub use run::{
     BestCheckpoint, PreviewRow, PreviewToken, ReportRun, SampleScoreView, SampleView, SuiteResult,
 };

@@ -1,8 +1,9 @@
 //! Ranks the lines of a suite's `predictions.jsonl` as samples, the least-scored first.
 //!
 //! Each suite is ranked by one number that grows with how right a sample is: the mean of the scores
-//! that [`ranking_scores`] names. Other fields of a line only describe the sample, such as the depth
-//! of its gold, or say that something went wrong, such as `parse_error`; their sum ranks nothing.
+//! that [`RankedEvaluation`] brings. Other fields of a line only describe the sample, such as the
+//! depth of its gold, or say that something went wrong, such as `parse_error`; their sum ranks
+//! nothing.
 
 use std::collections::HashMap;
 
@@ -16,14 +17,26 @@ use super::run::{SampleScoreView, SampleView};
 /// Broken rules of a schema that are named beside a sample.
 const MAX_VIOLATIONS: usize = 5;
 
-/// Ranks the lines of one evaluation of `suite`, the least-scored first.
+/// An evaluation whose lines are ranked.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a function has none")]
+pub struct RankedEvaluation<'e> {
+    /// The suite.
+    pub suite: &'e str,
+    /// What was evaluated.
+    pub result: &'e str,
+    /// The scores whose mean ranks a line, by name, those that it has; none for a suite without a
+    /// text.
+    pub ranking_scores: &'e dyn Fn(&Value) -> Vec<SampleScoreView>,
+}
+
+/// Ranks the lines of an evaluation, the least-scored first.
 ///
-/// `result` says what was evaluated; `rows` are the rows of the data by id, which have prompt and
-/// gold where a line has none. Lines that nothing ranks, such as those of retrieval, are left out;
-/// lines of one rank are in the order of the file, except that exact matches come last.
+/// `rows` are the rows of the data by id, which have prompt and gold where a line has none. Lines
+/// that nothing ranks, such as those of retrieval, are left out; lines of one rank are in the order
+/// of the file, except that exact matches come last.
 pub fn ranked_samples(
-    suite: &str,
-    result: &str,
+    evaluation: RankedEvaluation<'_>,
     lines: &[Value],
     rows: &HashMap<&str, &Row>,
 ) -> Vec<SampleView> {
@@ -31,80 +44,14 @@ pub fn ranked_samples(
         .iter()
         .filter_map(|line| {
             let is_exact = line.pointer("/score/exact_match") == Some(&Value::Bool(true));
-            Some((mean(&ranking_scores(suite, line))?, is_exact, line))
+            Some((mean(&(evaluation.ranking_scores)(line))?, is_exact, line))
         })
         .collect();
     ranked.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     let ranked = ranked.into_iter();
     ranked
-        .map(|(.., line)| sample(suite, result, line, rows))
+        .map(|(.., line)| sample(evaluation, line, rows))
         .collect()
-}
-
-/// The suite whose `metrics.json` this is, by the fields that only its own has.
-pub fn suite_of(metrics: &Value) -> Option<&'static str> {
-    // A report of goat holds one of the retriever, too, under that suite's name.
-    let fields = [
-        ("schema_accuracy", "slot"),
-        ("win_strict", "nestful"),
-        ("n_parse_errors", "toolqa"),
-        ("goat", "goat"),
-        ("restbench", "restbench"),
-        ("apibank", "apibank"),
-        ("recall_at_gt", "retrieval"),
-    ];
-    let own = fields
-        .iter()
-        .find(|(field, _)| metrics.get(field).is_some());
-    own.map(|(_, suite)| *suite)
-}
-
-/// The scores whose mean ranks a line, those that it has; none for a suite without a text.
-///
-/// For slot the mean is that which chooses checkpoints. A sequence of calls wins or does not, which
-/// partial matches of names and arguments refine; agents are ranked by names, arguments and the
-/// judge where one was asked. A sample of API-Bank asks for calls or for a reply.
-fn ranking_scores(suite: &str, line: &Value) -> Vec<SampleScoreView> {
-    let pointers: &[(&str, &str)] = match suite {
-        "slot" => &[
-            ("schema", "/score/schema"),
-            ("content.f", "/score/content/f"),
-        ],
-        "nestful" => &[
-            ("win", "/score/win/scored/strict"),
-            ("partial", "/score/partial"),
-        ],
-        "toolqa" => &[
-            ("exact_match_strict", "/exact_match_strict"),
-            ("contains", "/contains"),
-            ("judged", "/judged"),
-        ],
-        "goat" => &[
-            ("sa", "/score/sa"),
-            ("ia", "/score/ia"),
-            ("success", "/score/success"),
-        ],
-        "restbench" => &[
-            ("sa", "/score/sa"),
-            ("correct_path", "/score/correct_path"),
-            ("success", "/score/success"),
-        ],
-        "apibank" => &[("rouge_l", "/score/rouge_l"), ("success", "/score/success")],
-        _ => &[],
-    };
-    let found = pointers.iter().filter_map(|(name, pointer)| {
-        let value = number(line.pointer(pointer)?)?;
-        Some(score(name, value))
-    });
-    let share = (suite == "apibank").then(|| share_of_calls(line));
-    share.flatten().into_iter().chain(found).collect()
-}
-
-/// Of the gold calls of a sample, and of the calls made where those are more, those that are right.
-fn share_of_calls(line: &Value) -> Option<SampleScoreView> {
-    let n = |name: &str| line["score"][name].as_f64();
-    let n_calls = n("n_gold")?.max(n("n_pred")?);
-    (n("n_gold")? > 0.0).then_some(score("right calls", n("n_right")? / n_calls))
 }
 
 fn score(name: &str, value: f64) -> SampleScoreView {
@@ -130,16 +77,20 @@ fn rank(scores: &[SampleScoreView]) -> Option<SampleScoreView> {
     Some(score(&name, mean(scores)?))
 }
 
-fn sample(suite: &str, result: &str, line: &Value, rows: &HashMap<&str, &Row>) -> SampleView {
+fn sample(
+    evaluation: RankedEvaluation<'_>,
+    line: &Value,
+    rows: &HashMap<&str, &Row>,
+) -> SampleView {
     let id = line["id"].as_str().or(line["uid"].as_str());
     let id = id.unwrap_or_default();
     let row = rows.get(id).copied();
-    // Lines of suites other than slot say themselves what was asked for.
+    // Lines whose row is no sample as it stands say themselves what was asked for.
     let first = |keys: &[&str]| keys.iter().find_map(|key| text(&line[*key]));
-    let ranking = ranking_scores(suite, line);
+    let ranking = (evaluation.ranking_scores)(line);
     SampleView {
-        suite: suite.to_owned(),
-        result: result.to_owned(),
+        suite: evaluation.suite.to_owned(),
+        result: evaluation.result.to_owned(),
         id: id.to_owned(),
         prompt: first(&["query", "question"]).unwrap_or_else(|| row.map_or_else(String::new, read)),
         prediction: first(&["prediction", "model_output", "outcome", "steps"]).unwrap_or_default(),

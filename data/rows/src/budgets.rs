@@ -3,6 +3,22 @@
 //! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
 //! The error of a budget says what was asked for, the limit, and the setting, if there is one.
 
+/// The most bytes of a file that is read whole, with the name of its constant, which errors say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// How many.
+    pub bytes: u64,
+    /// As docs/limits.md spells it.
+    pub name: &'static str,
+}
+
+impl Limit {
+    /// A limit of a file.
+    pub const fn new(name: &'static str, bytes: u64) -> Self {
+        Self { bytes, name }
+    }
+}
+
 /// The most bytes of a line. As JSON values, which take some times as much, a line of this length
 /// still fits a laptop's memory; the longest row of a public data set that is read here has less
 /// than a hundredth of it.
@@ -11,15 +27,23 @@ pub const LINE_BYTES: usize = 256 << 20;
 /// The most bytes of a document that is read whole, after it is decompressed.
 pub const DOCUMENT_BYTES: usize = 2 << 30;
 
+/// The most bytes of the standard input that are read as one text: twice those of the longest text
+/// that a template writes.
+pub const INPUT_BYTES: Limit = Limit::new("INPUT_BYTES", 16 << 20);
+
+/// Bytes that the operations of an OpenAPI specification together copy of it: a component that they
+/// share is copied for each. GitHub's, of a thousand operations, copy some megabytes.
+pub const SPEC_BYTES: usize = 512 << 20;
+
 /// The most bytes of a `tokenizer.json`. Those of the largest vocabularies have about 35 MB.
-pub const TOKENIZER_BYTES: u64 = 64 << 20;
+pub const TOKENIZER_BYTES: Limit = Limit::new("TOKENIZER_BYTES", 64 << 20);
 
 /// The most bytes of a chat template, in a file of its own or within another. The longest public
 /// ones have about 50 KB.
-pub const TEMPLATE_BYTES: u64 = 1 << 20;
+pub const TEMPLATE_BYTES: Limit = Limit::new("TEMPLATE_BYTES", 1 << 20);
 
 /// The most bytes of a `tokenizer_config.json`. The longest public ones have 1 MB.
-pub const TOKENIZER_CONFIG_BYTES: u64 = 16 << 20;
+pub const TOKENIZER_CONFIG_BYTES: Limit = Limit::new("TOKENIZER_CONFIG_BYTES", 16 << 20);
 
 /// The most requests in a row that may have no answer before the fault is taken for the server's. A
 /// server that fails for every request is so left after some tries, where thousands of rows would
@@ -45,6 +69,10 @@ pub const TEMPLATE_LITERAL_BYTES: usize = 1 << 20;
 /// second. A conversation of a hundred messages takes some ten thousand.
 pub const TEMPLATE_STEPS: u64 = 10_000_000;
 
+/// The most steps of all renderings of one row, 32 bytes of their texts being one more: about ten
+/// seconds. A chat of 3,000 messages, every second of them learned, stays below.
+pub const ROW_STEPS: u64 = 60_000_000;
+
 /// The most bytes of the texts and lists that one rendering makes, in sum: that is also what it can
 /// hold at once. A conversation of a hundred messages makes less than one MiB.
 pub const TEMPLATE_MADE_BYTES: usize = 256 << 20;
@@ -57,9 +85,9 @@ pub const TEMPLATE_READ_BYTES: usize = 1 << 30;
 /// most 127.
 pub const TEMPLATE_VALUE_LEVELS: usize = 256;
 
-/// The most bytes of the text that a template writes, and of a text that is read as tokens: a
-/// million tokens and more, for which a tokenizer takes about a GiB.
-pub const TEMPLATE_TEXT_BYTES: usize = 16 << 20;
+/// The most bytes of the text that a template writes, and of a text that is read as tokens: about a
+/// million tokens, more than any model reads, for which a tokenizer takes about a GiB.
+pub const TEMPLATE_TEXT_BYTES: usize = 8 << 20;
 
 /// The most levels of a `tokenizer.json`. Those of models have seven.
 pub const TOKENIZER_LEVELS: usize = 32;
@@ -73,7 +101,7 @@ pub const TOKENIZER_STEPS: usize = 100;
 pub const TOKENIZER_GROWTH: usize = 100;
 
 /// The most bytes that a normalizer may make of a text; the library keeps sixteen more for each.
-pub const TOKENIZER_TEXT_BYTES: usize = 32 << 20;
+pub const TOKENIZER_TEXT_BYTES: usize = 16 << 20;
 
 /// The most bytes that a normalizer may make of some 256 bytes of a text: 4,000 times as many, where
 /// Unicode's own forms reach eighteen.
@@ -155,6 +183,10 @@ pub const SCHEMA_PATTERNS: usize = 10_000;
 
 /// Patterns of one schema whose automaton takes more than 256 KiB, or that look around or back.
 pub const LARGE_PATTERNS: usize = 32;
+
+/// Bytes of the ways to all parts of the calls of one line of `score`, each of which is answered with
+/// the keys above it. A call of 100,000 arguments has 14 MiB.
+pub const CALL_PLACE_BYTES: usize = 64 << 20;
 
 /// Pairs of a predicted and a gold call of one sample that `score` compares: 2,000 calls with 2,000.
 pub const CALL_PAIRS: usize = 4_000_000;

@@ -21,6 +21,7 @@ pub mod lines;
 pub mod python;
 mod read_error;
 pub mod regular_file;
+pub mod statistics;
 pub mod text;
 pub mod tools;
 

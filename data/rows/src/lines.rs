@@ -12,8 +12,9 @@ use crate::read_error::ReadError;
 /// A line or a document that is longer than what is read of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the {what} has more than {limit} bytes, the most that is read of one; {}",
-    self.remedy()
+    "the {what} has more than {limit} bytes, the most that is read of one; {} ({} in docs/limits.md)",
+    self.remedy(),
+    self.constant()
 )]
 pub struct TooLong {
     /// `line` or `document`.
@@ -35,6 +36,13 @@ impl TooLong {
         Self {
             what: "document",
             limit,
+        }
+    }
+
+    fn constant(&self) -> &'static str {
+        match self.what {
+            "line" => "LINE_BYTES",
+            _ => "DOCUMENT_BYTES",
         }
     }
 

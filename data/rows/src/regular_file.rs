@@ -8,6 +8,8 @@ use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::budgets::Limit;
+
 /// What bears the name of a file and is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is {kind}, and only a regular file is read; name a file, or remove what is there")]
@@ -18,20 +20,29 @@ pub struct NotRegular {
 /// A file that is longer than what is read of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it has more than {limit} bytes, the most that is read of such a file; see whether it is what \
-     it should be"
+    "it has more than {} bytes, the most that is read of such a file ({} in docs/limits.md); see \
+     whether it is what it should be",
+    limit.bytes,
+    limit.name
 )]
 pub struct TooLarge {
-    limit: u64,
+    limit: Limit,
 }
 
-/// Opens a regular file to read; links are followed.
+/// Opens a regular file to read it in parts; links are followed.
 ///
 /// # Errors
 ///
 /// - the file is not there or cannot be opened
-/// - what is there is no regular file, as [`NotRegular`]
+/// - what is there is no regular file, or one that the kernel makes while it is read, as
+///   [`NotRegular`]
 pub fn open(path: &Path) -> io::Result<File> {
+    let file = opened(path)?;
+    must_have_its_length(&file)?;
+    Ok(file)
+}
+
+fn opened(path: &Path) -> io::Result<File> {
     refuse_others(&fs::metadata(path)?)?;
     let mut options = OpenOptions::new();
     options.read(true);
@@ -42,23 +53,24 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads a regular file whole.
+/// Reads a regular file whole; also one that the kernel makes while it is read.
 ///
 /// # Errors
 ///
 /// - as [`open`], or the file cannot be read
-/// - it has more than `limit` bytes, as [`TooLarge`]
-pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
+/// - it has more bytes than the limit, as [`TooLarge`]
+pub fn read(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
+    let file = opened(path)?;
     let length = file.metadata()?.len();
     let too_large = || io::Error::new(io::ErrorKind::FileTooLarge, TooLarge { limit });
-    if length > limit {
+    if length > limit.bytes {
         return Err(too_large());
     }
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
     // Files of the kernel have a length of 0 and any content.
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
+    file.take(limit.bytes.saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit.bytes {
         Err(too_large())
     } else {
         Ok(bytes)
@@ -70,9 +82,25 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 ///
 /// As [`read`], or the file is not UTF-8.
-pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+pub fn read_text(path: &Path, limit: Limit) -> io::Result<String> {
     String::from_utf8(read(path, limit)?)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+}
+
+/// Reads the standard input to its end, as text.
+///
+/// # Errors
+///
+/// It cannot be read, is not UTF-8, or has more bytes than the limit, as [`TooLarge`].
+pub fn read_standard_input(limit: Limit) -> io::Result<String> {
+    let mut text = String::new();
+    let input = io::stdin().lock().take(limit.bytes.saturating_add(1));
+    io::BufReader::new(input).read_to_string(&mut text)?;
+    if text.len() as u64 > limit.bytes {
+        let too_large = TooLarge { limit };
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, too_large));
+    }
+    Ok(text)
 }
 
 /// Whether a regular file has this name. What cannot be seen, and what is there and no file, is an
@@ -98,7 +126,7 @@ pub fn is_there(path: &Path) -> io::Result<bool> {
 /// # Errors
 ///
 /// As [`is_there`] and [`read`].
-pub fn read_if_there(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+pub fn read_if_there(path: &Path, limit: Limit) -> io::Result<Option<Vec<u8>>> {
     if is_there(path)? {
         read(path, limit).map(Some)
     } else {
@@ -112,6 +140,25 @@ fn is_absence(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
+}
+
+/// Refuses what says that it is empty and is not: the kernel makes such files anew at each reading,
+/// some of them without an end, and whoever reads in parts or twice trusts a length.
+#[cfg(unix)]
+fn must_have_its_length(file: &File) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let is_empty = || Ok::<_, io::Error>(file.metadata()?.len() == 0);
+    // Looked at once more, because somebody may be writing the file.
+    if is_empty()? && file.read_at(&mut [0], 0)? > 0 && is_empty()? {
+        Err(not_regular("a file that the kernel makes while it is read"))
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(not(unix))]
+fn must_have_its_length(_file: &File) -> io::Result<()> {
+    Ok(())
 }
 
 fn refuse_others(found: &Metadata) -> io::Result<()> {
@@ -162,6 +209,11 @@ fn without_waiting(_options: &mut OpenOptions) {}
 mod tests {
     use super::*;
 
+    /// So many bytes.
+    const fn at_most(bytes: u64) -> Limit {
+        Limit::new("SOME_BYTES", bytes)
+    }
+
     fn pipe(path: &Path) {
         let made = std::process::Command::new("mkfifo").arg(path).status();
         assert!(made.expect("mkfifo").success());
@@ -188,10 +240,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         for (path, kind) in others(dir.path()) {
             let is_link = kind.contains("link");
-            let mut errors = vec![is_there(&path).map(drop), read_if_there(&path, 9).map(drop)];
+            let mut errors = vec![
+                is_there(&path).map(drop),
+                read_if_there(&path, at_most(9)).map(drop),
+            ];
             // A link that leads nowhere cannot be opened either, and the system says so.
             if !is_link {
-                errors.extend([open(&path).map(drop), read(&path, 9).map(drop)]);
+                errors.extend([open(&path).map(drop), read(&path, at_most(9)).map(drop)]);
             }
             for error in errors {
                 let error = error.expect_err(kind).to_string();
@@ -201,7 +256,7 @@ mod tests {
         assert!(!is_there(&dir.path().join("absent")).expect("absence is no error"));
         let below = dir.path().join("fifo").join("x");
         assert!(!is_there(&below).expect("absence is no error"));
-        assert_eq!(read_if_there(&below, 9).expect("absence"), None);
+        assert_eq!(read_if_there(&below, at_most(9)).expect("absence"), None);
     }
 
     #[test]
@@ -210,17 +265,27 @@ mod tests {
         let (path, link) = (dir.path().join("file"), dir.path().join("link"));
         fs::write(&path, "text").expect("written");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        assert_eq!(read(&link, 4).expect("of the limit"), b"text");
-        assert_eq!(read_text(&link, 4).expect("of the limit"), "text");
-        let error = read(&path, 3).expect_err("too large").to_string();
+        assert_eq!(read(&link, at_most(4)).expect("of the limit"), b"text");
+        assert_eq!(read_text(&link, at_most(4)).expect("of the limit"), "text");
+        let error = read(&path, at_most(3)).expect_err("too large").to_string();
         assert!(error.contains("more than 3 bytes"), "{error}");
+        assert!(error.contains("SOME_BYTES in docs/limits.md"), "{error}");
         // Its length is 0 and its content is not.
         let kernel = Path::new("/proc/self/status");
         if kernel.exists() {
-            assert!(read(kernel, 1 << 20).expect("a file of the kernel").len() > 10);
-            assert!(read(kernel, 10).is_err());
+            assert!(
+                read(kernel, at_most(1 << 20))
+                    .expect("a file of the kernel")
+                    .len()
+                    > 10
+            );
+            assert!(read(kernel, at_most(10)).is_err());
+            let error = open(kernel).expect_err("read in parts").to_string();
+            assert!(error.contains("the kernel makes"), "{error}");
         }
+        fs::write(&path, "").expect("written");
+        assert!(open(&path).is_ok(), "an empty file is one");
         fs::write(&path, b"\xff").expect("written");
-        assert!(read_text(&path, 4).is_err());
+        assert!(read_text(&path, at_most(4)).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tooltune_rows::budgets::DOCUMENT_BYTES;
+use tooltune_rows::budgets::{DOCUMENT_BYTES, Limit};
 use tooltune_rows::regular_file;
 
 use super::SandboxError;
@@ -94,6 +94,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, SandboxError> 
         path: path.to_owned(),
         error,
     };
-    let text = regular_file::read(path, DOCUMENT_BYTES as u64).map_err(failed)?;
+    let text = regular_file::read(path, Limit::new("DOCUMENT_BYTES", DOCUMENT_BYTES as u64))
+        .map_err(failed)?;
     serde_json::from_slice(&text).map_err(|error| failed(error.into()))
 }

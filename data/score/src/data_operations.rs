@@ -36,7 +36,10 @@ fn call_spans(request: &Request<'_>) -> Result<Value, LineError> {
         .ok_or_else(|| input.wrong_type("kinds", "an array of kinds of spans"))?;
     let tokens = tokens(input.value("tokens")?)
         .ok_or_else(|| input.wrong_type("tokens", "an array of [start, end]"))?;
-    let rendered = render_calls(calls);
+    let rendered = render_calls(calls).map_err(|error| LineError::NoValue {
+        kind: "too_large",
+        message: error.to_string(),
+    })?;
     let spans: Vec<Value> = rendered.spans.iter().map(span).collect();
     let within = tokens_within(&rendered.spans, &tokens, &kinds);
     let mask: Vec<u8> = within.into_iter().map(u8::from).collect();

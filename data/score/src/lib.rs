@@ -23,8 +23,8 @@ mod flat_operations;
 mod pipeline_operations;
 mod stream;
 
+use tooltune_suites::SUITES;
 use tooltune_suites::operations::Operation;
-use tooltune_suites::{SUITES, calls};
 
 pub use error::StreamError;
 pub use stream::{ScoreLine, Summary, score_line, score_stream};
@@ -32,7 +32,6 @@ pub use stream::{ScoreLine, Summary, score_line, score_stream};
 /// Lists every operation, those of the suites first.
 pub fn operations() -> impl Iterator<Item = &'static Operation> {
     let others = [
-        calls::OPERATIONS,
         pipeline_operations::TABLE,
         flat_operations::TABLE,
         data_operations::TABLE,

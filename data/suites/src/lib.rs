@@ -14,6 +14,9 @@
 mod bootstrap;
 pub mod calls;
 mod ceiling;
+#[cfg(test)]
+mod documents;
+mod encoder;
 pub mod goat;
 #[cfg(test)]
 mod guide;
@@ -21,15 +24,25 @@ mod llm_judge;
 pub mod nestful;
 pub mod operations;
 mod paired;
+mod python_calls;
+pub mod ranking;
 mod registry;
 pub mod retrieval;
+mod shortening;
 pub mod slot;
 pub mod toolqa;
 
 pub use bootstrap::Estimate;
 pub use ceiling::{Ceiling, ceilings};
-pub use llm_judge::Judged;
+pub use encoder::{Embeddings, EncoderError, HashEncoder, SentenceEncoder};
+pub use llm_judge::{
+    JudgeError, JudgeOptions, JudgeVerdict, Judged, judge_samples, n_unanswered, n_unparsed,
+};
 pub use paired::{
     Flip, PairedComparison, PairedError, PairedOptions, SampleScore, paired_bootstrap,
 };
-pub use registry::{Needs, SUITES, SampleMeasure, SampleScores, SuiteInfo, lower_is_better};
+pub use registry::{
+    Needs, OwnFile, OwnFileInput, RowsOf, SUITES, SampleMeasure, SampleScores, SuiteInfo,
+    lower_is_better,
+};
+pub use shortening::{Reduction, Shortening, reduce};

@@ -1,23 +1,31 @@
-//! Lists every suite once: its name, its metrics with their direction, what it needs, and the scores
-//! of its samples.
+//! Lists every suite once: its name, its metrics with their direction, what it needs, the marks of its
+//! files, and the scores of its samples.
 //!
 //! A suite is a value in its own folder and a line here; configs, evaluations, selections,
 //! comparisons and reports ask this list.
 
-use serde_json::Value;
+use std::error::Error;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use tooltune_rows::statistics::{FileStatistics, TokenCount};
 
 use super::bootstrap::indicator;
 use super::operations::Operation;
-use super::{goat, nestful, retrieval, slot, toolqa};
+use super::{calls, goat, nestful, retrieval, slot, toolqa};
 
 /// What everything but the suite itself has to know of a suite.
 #[derive(Debug)]
 pub struct SuiteInfo {
     /// Its word in configs and on the command line, which its metrics begin with.
     pub name: &'static str,
+    /// What it asks for, in a sentence.
+    pub about: &'static str,
     /// The metrics that a checkpoint can be selected by.
     pub metrics: &'static [&'static str],
-    /// Those that fall as a model gets better, and others that only some configs have.
+    /// Those that only a config which flattens schemas has.
+    pub flat_metrics: &'static [&'static str],
+    /// All that fall as a model gets better.
     pub lower_is_better: &'static [&'static str],
     /// The metric that a checkpoint is selected by unless the config says otherwise.
     pub default_metric: &'static str,
@@ -25,8 +33,15 @@ pub struct SuiteInfo {
     pub needs: Needs,
     /// The operations of `tooltune score` that compute its numbers.
     pub operations: &'static [Operation],
+    /// The field that its `metrics.json` has and those of no other suites.
+    pub metrics_mark: &'static str,
     /// The scores of the lines of its `predictions.jsonl`, in the order in which lines are tried.
     pub samples: &'static [SampleScores],
+    /// The scores whose mean says how right a sample is, as a report ranks samples; none for lines
+    /// without a text.
+    pub ranked_by: &'static [SampleMeasure],
+    /// Files of its own kinds, as `data stats` measures them.
+    pub own_files: &'static [OwnFile],
 }
 
 /// What a suite needs of a config.
@@ -34,8 +49,8 @@ pub struct SuiteInfo {
 pub struct Needs {
     /// A language model that writes.
     pub generator: bool,
-    /// Rows of `data.eval`, in the format of this name.
-    pub rows_of: Option<&'static str>,
+    /// Rows of `data.eval`.
+    pub rows: Option<RowsOf>,
     /// The encoder that compares texts.
     pub encoder: bool,
     /// A retriever that ranks documents.
@@ -44,11 +59,23 @@ pub struct Needs {
     pub agents: bool,
 }
 
+/// The rows of `data.eval` that a suite reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowsOf {
+    /// The formats that it reads, by their words in `data.format`.
+    pub formats: &'static [&'static str],
+    /// Whether each row is a sample as it stands, so that the rows of a run serve its evaluations,
+    /// and a line of predictions has its prompt and gold in its row.
+    pub are_samples: bool,
+    /// Whether a run with such rows has the suite where its config names none.
+    pub by_default: bool,
+}
+
 impl Needs {
     /// A language model and nothing else.
     pub(crate) const GENERATOR: Self = Self {
         generator: true,
-        rows_of: None,
+        rows: None,
         encoder: false,
         retriever: false,
         agents: false,
@@ -59,17 +86,29 @@ impl Needs {
         agents: true,
         ..Self::GENERATOR
     };
+
+    /// Whether it ranks documents and writes nothing.
+    pub fn ranks_alone(&self) -> bool {
+        self.retriever && !self.generator
+    }
+
+    /// Whether the rows of `data.eval` are its samples as they stand.
+    pub fn rows_are_samples(&self) -> bool {
+        self.rows.is_some_and(|rows| rows.are_samples)
+    }
 }
 
-/// Every suite, in the order in which lines of predictions are tried.
-pub static SUITES: [&SuiteInfo; 7] = [
+/// Every suite, in the order of configs and lists; lines of predictions are tried in it, too. The
+/// first is that of an evaluation whose command names none.
+pub static SUITES: [&SuiteInfo; 8] = [
     &slot::SUITE,
+    &calls::SUITE,
     &goat::SUITE,
-    &goat::APIBANK,
-    &nestful::SUITE,
-    &goat::RESTBENCH,
     &retrieval::SUITE,
+    &nestful::SUITE,
     &toolqa::SUITE,
+    &goat::RESTBENCH,
+    &goat::APIBANK,
 ];
 
 impl SuiteInfo {
@@ -77,7 +116,65 @@ impl SuiteInfo {
     pub fn named(name: &str) -> Option<&'static Self> {
         SUITES.into_iter().find(|suite| suite.name == name)
     }
+
+    /// The suite whose `metrics.json` this is.
+    pub fn of_metrics(metrics: &Value) -> Option<&'static Self> {
+        let mut suites = SUITES.into_iter();
+        suites.find(|suite| metrics.get(suite.metrics_mark).is_some())
+    }
+
+    /// The scores by which a line of its predictions is ranked, those that it has.
+    pub fn ranking_scores(&self, line: &Value) -> impl Iterator<Item = (&'static str, f64)> {
+        let measures = self.ranked_by.iter();
+        measures.filter_map(|measure| Some((measure.name, measure.value(line)?)))
+    }
 }
+
+/// A kind of file that only one suite reads.
+#[derive(Debug)]
+pub struct OwnFile {
+    /// What its rows are, in the plural.
+    pub rows: &'static str,
+    /// Fields that all of its rows have, and rows of no other kind.
+    pub fields: &'static [&'static str],
+    /// What its rows are and why they need another file that they refer to, where they do, with how
+    /// to name it.
+    pub refers: Option<&'static str>,
+    /// Measures a file.
+    pub statistics: fn(OwnFileInput<'_>) -> Result<FileStatistics, Box<dyn Error + Send + Sync>>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a function has none")]
+pub struct OwnFileInput<'i> {
+    /// The file.
+    pub file: &'i Path,
+    /// The file that its rows refer to.
+    pub referred: Option<&'i Path>,
+    /// Counts tokens, where there is a tokenizer.
+    pub count_tokens: TokenCount<'i>,
+}
+
+impl OwnFile {
+    /// Those of all suites.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        SUITES.into_iter().flat_map(|suite| suite.own_files)
+    }
+
+    /// The kind of file that a row with these fields is of.
+    pub fn of_row(row: &Map<String, Value>) -> Option<&'static Self> {
+        Self::all().find(|file| file.fields.iter().all(|field| row.contains_key(*field)))
+    }
+}
+
+impl PartialEq for OwnFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.fields == other.fields
+    }
+}
+
+impl Eq for OwnFile {}
 
 /// Whether a metric such as `goat.delta_len` or `loss` falls as a model gets better.
 pub fn lower_is_better(metric: &str) -> bool {
@@ -356,6 +453,41 @@ mod tests {
             Value::Null,
         ] {
             assert!(SampleScores::of_line(&line).is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_metrics_file_tells_its_suite() {
+        let suite = |metrics: &Value| SuiteInfo::of_metrics(metrics).map(|suite| suite.name);
+        for (name, metrics) in [
+            (
+                "slot",
+                json!({"n": 2, "schema_accuracy": {"value": 0.5}, "mean": {"value": 0.5}}),
+            ),
+            (
+                "nestful",
+                json!({"n": 2, "partial": {"value": 0.5}, "win_strict": null}),
+            ),
+            (
+                "toolqa",
+                json!({"n": 2, "contains": {"value": 0.5}, "n_parse_errors": 0}),
+            ),
+            (
+                "toolqa",
+                json!({"n": 2, "accuracy": {"value": 0.5}, "n_parse_errors": 0}),
+            ),
+            (
+                "goat",
+                json!({"goat": {"sa": 1.0}, "retrieval": {"recall_at_gt": 1.0}}),
+            ),
+            ("restbench", json!({"restbench": {"sa": 1.0}, "judge": {}})),
+            ("apibank", json!({"apibank": {"correctness": null}})),
+            ("retrieval", json!({"n": 2, "recall_at_gt": {"value": 0.5}})),
+        ] {
+            assert_eq!(suite(&metrics), Some(name));
+        }
+        for foreign in [json!({"accuracy": 1.0}), json!([1]), json!(null)] {
+            assert_eq!(suite(&foreign), None);
         }
     }
 }

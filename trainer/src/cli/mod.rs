@@ -4,6 +4,7 @@ mod data;
 mod sandbox;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -42,6 +43,8 @@ pub enum Command {
     Eval(Box<EvalArgs>),
     /// Show what the base model or a checkpoint writes after rows, or after a question of yours.
     Generate(GenerateArgs),
+    /// Talk to the base model or a checkpoint on the terminal, with tools if you like.
+    Chat(ChatArgs),
     /// Compute metrics over JSON Lines from any source.
     Score(ScoreArgs),
     /// Rank the checkpoints of a run by a metric and move its BEST pointer.
@@ -155,18 +158,27 @@ pub struct TrainArgs {
     pub resume: String,
 }
 
-/// A model with its settings, and the rows that it is given.
-#[derive(Debug, Args)]
-pub struct TargetArgs {
-    /// A run directory, or a config file.
+/// A model with its settings.
+#[derive(Debug, Clone, Args)]
+pub struct ModelArgs {
+    /// A run directory, a config file, a checkpoint, an exported adapter, or a model alone.
     #[arg(id = "target", value_name = "TARGET")]
     pub path: PathBuf,
     /// Replace a setting, as in --set eval.batch_size=32; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
-    /// base (no adapter), best, last, or an adapter directory.
-    #[arg(long, default_value = "best")]
-    pub checkpoint: String,
+    /// base (no adapter), best, last, a step such as 20, or an adapter directory; best of a run, and
+    /// the target itself where it is a checkpoint or an adapter.
+    #[arg(long)]
+    pub checkpoint: Option<String>,
+}
+
+/// A model with its settings, and the rows that it is given.
+#[derive(Debug, Clone, Args)]
+pub struct TargetArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
     /// Take these rows instead of the config's data.eval; may be repeated.
     #[arg(long)]
     pub data: Vec<PathBuf>,
@@ -176,14 +188,18 @@ pub struct TargetArgs {
 }
 
 /// `tooltune eval runs/quickstart --checkpoint best --output results`
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct EvalArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: TargetArgs,
-    /// What to measure.
-    #[arg(long, value_enum, default_value = "slot")]
-    pub suite: Suite,
+    /// What to measure; by default the suite for rows of the format of data.eval, and the loss alone
+    /// where there is none.
+    #[arg(long, value_enum)]
+    pub suite: Option<Suite>,
+    /// Measure the loss of the rows alone: nothing is generated.
+    #[arg(long, conflicts_with_all = ["suite", "predictions", "endpoint", "compare"])]
+    pub loss_only: bool,
     /// Score this predictions.jsonl of a former evaluation instead of generating; no model is
     /// read. Not for the suite retrieval.
     #[arg(long)]
@@ -222,7 +238,20 @@ pub struct GenerateArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: TargetArgs,
-    /// Ask this in place of rows: one message of the user, rendered by the chat template.
+    /// Which turns of the assistant are asked for, of rows of messages: calls (those with calls of
+    /// tools, and the last one where no turn has any), last, all, or a number, counted from 1.
+    #[arg(long, value_name = "TURN", default_value = "calls")]
+    pub turn: TurnChoice,
+    /// Ask this in place of rows, with the prompt of training: a text that becomes JSON by --schema. A
+    /// hyphen reads it from standard input.
+    #[arg(long, value_name = "TEXT", requires = "schema",
+          conflicts_with_all = ["data", "max_samples", "message", "prompt"])]
+    pub text: Option<String>,
+    /// JSON file with the JSON Schema of the answer to --text.
+    #[arg(long, value_name = "FILE", requires = "text")]
+    pub schema: Option<PathBuf>,
+    /// Ask this in place of rows: one message of the user, rendered by the chat template. A hyphen
+    /// reads it from standard input.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "max_samples", "prompt"])]
     pub message: Option<String>,
     /// The system message before it; by default that of data.system.
@@ -231,13 +260,58 @@ pub struct GenerateArgs {
     /// JSON file with the list of tools that the model may call, as in the field tools of a row.
     #[arg(long, value_name = "FILE", requires = "message")]
     pub tools: Option<PathBuf>,
-    /// Go on with this text in place of rows: no chat template, and no token that is not in it.
+    /// Continue this text in place of rows: no chat template, and no token that is not in it.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "max_samples"])]
     pub prompt: Option<String>,
     /// JSON Lines file to write beside what is printed: an object for each text, with its prompt,
     /// reference and finish_reason. An existing file is never overwritten.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// `tooltune chat runs/sft --tools tools.json`
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
+    /// The system message before the conversation.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// JSON file with the list of tools that the model may call, as in the field tools of a row. Calls
+    /// are shown as calls, and you type their results.
+    #[arg(long, value_name = "FILE")]
+    pub tools: Option<PathBuf>,
+    /// Let the executor of [goat.executor] answer calls.
+    #[arg(long, requires = "tools")]
+    pub execute: bool,
+}
+
+/// Which turns of the assistant are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnChoice {
+    /// Those with calls of tools; the last one where no turn has any.
+    Calls,
+    /// The last one.
+    Last,
+    /// Every one.
+    All,
+    /// This one, counted from 1.
+    Number(usize),
+}
+
+impl FromStr for TurnChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("calls", _) => Ok(Self::Calls),
+            ("last", _) => Ok(Self::Last),
+            ("all", _) => Ok(Self::All),
+            (_, Ok(number)) if number > 0 => Ok(Self::Number(number)),
+            _ => Err("expected calls, last, all, or a number from 1 on".to_owned()),
+        }
+    }
 }
 
 fn json_object(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, String> {
@@ -331,17 +405,15 @@ pub enum ExportFormat {
 /// `tooltune export runs/quickstart --to peft --output my-adapter`
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Run directory.
-    pub run: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
     /// Format.
     #[arg(long, value_enum, default_value = "peft")]
     pub to: ExportFormat,
     /// Folder to make, or file for gguf.
     #[arg(long, required_unless_present = "check")]
     pub output: Option<PathBuf>,
-    /// best, last, or a checkpoint directory.
-    #[arg(long, default_value = "best")]
-    pub checkpoint: String,
     /// Fold the scaling into B, so that every server computes the same whatever it ignores; for
     /// peft.
     #[arg(long)]
@@ -385,11 +457,9 @@ pub enum Reader {
 /// `tooltune verify runs/quickstart --against gguf --export adapter.gguf`
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Run directory.
-    pub run: PathBuf,
-    /// best, last, or an adapter directory.
-    #[arg(long, default_value = "best")]
-    pub checkpoint: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub model: ModelArgs,
     /// Read an export by the rules of its target, and compare its logits with the checkpoint's on
     /// rows of data.eval.
     #[arg(long, value_enum, requires = "export")]

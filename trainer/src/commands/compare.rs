@@ -160,7 +160,7 @@ fn predictions(path: &Path, suite: Option<Suite>) -> Result<PathBuf, Error> {
     if suite.is_none() && is_there(&own)? {
         return Ok(own);
     }
-    let mut suites = Suite::WORDS.to_vec();
+    let mut suites = Suite::words();
     suites.retain(|word| suite.is_none_or(|suite| suite.as_str() == *word));
     suites.retain(|word| of_suite(word).exists());
     match suites.as_slice() {

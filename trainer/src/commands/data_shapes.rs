@@ -12,10 +12,10 @@ use tooltune_agents::truncation::{
 };
 use tooltune_rows::text::{DataFormat, SlotRow, all_rows, read_rows};
 use tooltune_rows::tools::JsonLines;
-use tooltune_suites::slot::import::{
+use tooltune_suites::{Shortening, reduce};
+use tooltune_synth::import::{
     E2eRows, Imported, import_e2e, import_issues, import_totto, import_webnlg, import_wikibio,
 };
-use tooltune_suites::toolqa::{Shortening, reduce};
 
 use super::data::write_lines;
 use super::{eprint_line, print_line};
@@ -24,7 +24,7 @@ use crate::cli::{
     UnflattenArgs,
 };
 use crate::error::Error;
-use crate::eval::suites::slot::{Prediction, read_predictions};
+use crate::eval::prediction::{Prediction, read_predictions};
 use crate::settings;
 
 /// A row as a line of a file.

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 
 use comfy_table::{CellAlignment, Table, presets};
+use tooltune_rows::statistics::{FileStatistics, GroupStatistics, MeasureStatistics, TokenCount};
 use tooltune_rows::text::{DataFormat, Faults, Row, SlotPrompt, read_rows};
 use tooltune_rows::tools::{ApiCatalogue, read_trajectories};
-use tooltune_suites::toolqa::{ToolResponses, read_questions};
+use tooltune_suites::{OwnFile, OwnFileInput};
 use tooltune_synth::statistics::{
-    FileKind, FileStatistics, GroupStatistics, MeasureStatistics, SlotStatistics, TokenCount,
-    conversation_statistics, question_statistics, response_statistics, trajectory_statistics,
+    FileKind, SlotStatistics, conversation_statistics, trajectory_statistics,
 };
 
 use super::print_line;
@@ -48,22 +48,28 @@ pub(super) fn run(args: &StatsArgs) -> Result<(), Error> {
 }
 
 fn refuse_other_options(args: &StatsArgs, kind: FileKind) -> Result<(), Error> {
-    let options = [
+    let refers = |kind: FileKind| match kind {
+        FileKind::OfSuite(file) => file.refers.is_some(),
+        _ => false,
+    };
+    let referring = OwnFile::all().filter(|file| file.refers.is_some());
+    let referring: Vec<&str> = referring.map(|file| file.rows).collect();
+    let takes_documents = kind == FileKind::Trajectories;
+    for (option, given, is_taken, what) in [
         (
             "--documents",
             &args.documents,
-            FileKind::Trajectories,
+            takes_documents,
             "trajectories",
         ),
         (
             "--responses",
             &args.responses,
-            FileKind::Questions,
-            "questions about outputs of tools",
+            refers(kind),
+            &*referring.join(" and "),
         ),
-    ];
-    for (option, given, of, what) in options {
-        if given.is_some() && kind != of {
+    ] {
+        if given.is_some() && !is_taken {
             return Err(Error::Usage(format!(
                 "{option} is for {what}, and {} has other rows; take it out",
                 args.file.display()
@@ -115,22 +121,18 @@ fn of_kind(
             let rows = read_trajectories(file)?.collect::<Result<Vec<_>, _>>()?;
             trajectory_statistics(&rows, catalogue.transpose()?.as_ref(), tokens)
         }
-        FileKind::Responses => {
-            let responses = ToolResponses::read(file)?;
-            response_statistics(&responses.in_order(), tokens)
-        }
-        FileKind::Questions => {
-            let responses = args.responses.as_deref().ok_or_else(|| {
-                Error::Usage(format!(
-                    "{} has questions about responses of tools, whose lengths belong to the \
-                     numbers: name the file of the responses with --responses",
-                    file.display()
-                ))
-            })?;
-            question_statistics(
-                &read_questions(file, &ToolResponses::read(responses)?)?,
-                tokens,
-            )
+        FileKind::OfSuite(of_suite) => {
+            let referred = args.responses.as_deref();
+            if let (None, Some(what)) = (referred, of_suite.refers) {
+                let file = file.display();
+                return Err(Error::Usage(format!("{file} has {what} with --responses")));
+            }
+            let input = OwnFileInput {
+                file,
+                referred,
+                count_tokens: tokens,
+            };
+            (of_suite.statistics)(input).map_err(Error::Suite)?
         }
     })
 }

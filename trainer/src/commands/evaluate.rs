@@ -1,16 +1,20 @@
 //! `eval`: a suite over the base model, a checkpoint, or predictions that exist already.
 
+use std::path::Path;
+
 use burn::tensor::Device;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use tooltune_checkpoints::atomic::{FolderLock, write_atomic};
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_endpoint::EndpointOptions;
+use tooltune_rows::text::Prepared;
 use tooltune_rows::tools::read_text;
 
 use super::{DeviceOption, eprint_line, print_line, watched, watching};
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
-use crate::config::{Config, Suite};
+use crate::config::{Config, DataFormat, Suite, things_beside};
 use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
 use crate::error::Error;
@@ -18,35 +22,31 @@ use crate::eval::endings::Endings;
 use crate::eval::endpoint_generator::EndpointGenerator;
 use crate::eval::generate::GenerationOptions;
 use crate::eval::generator::{GenerationRequest, Generator, LocalGenerator};
+use crate::eval::in_loop::prepared_rows;
 use crate::eval::journal::{self, JOURNAL_FILE, Journal};
-use crate::eval::report_files::{METRICS_FILE, PREDICTIONS_FILE};
-use crate::eval::suites::slot::{SlotMetricsFile, change};
+use crate::eval::loss;
+use crate::eval::report_files::{
+    EVALUATION_FILES, LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE, json_lines, with_fields,
+};
 use crate::eval::suites::{
-    self, EvalContext, Files, Opening, Purpose, Retriever, SuiteResult, THIS_RUN,
+    self, EvalContext, Files, Opening, Purpose, Retriever, SavedMetrics, SuiteResult, THIS_RUN,
 };
 use crate::interrupt::Interrupt;
+use crate::models::Decoder;
 use crate::progress::GenerationProgress;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, ENCODER, RETRIEVER};
+use crate::rows::{ReadingReport, eval_rows};
 
 pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
-    if args.compare.is_some() && args.suite != Suite::Slot {
-        return Err(Error::Usage(
-            "--compare is for the suite slot; evaluate each time with --output, and run `tooltune \
-             compare BEFORE AFTER`, which compares two evaluations of any suite"
-                .to_string(),
-        ));
-    }
-    let mut config = target_config(args)?;
+    let mut config = args.target.config()?;
     config.device = place.name(config.device)?;
-    if let Some(output) = &args.output
-        && output.join(METRICS_FILE).exists()
-        && !output.join(JOURNAL_FILE).exists()
-    {
-        return Err(Error::Usage(format!(
-            "{} holds an evaluation; name another --output",
-            output.display()
-        )));
+    let suite = chosen_suite(args, &config);
+    if args.compare.is_some() {
+        suites::change_of(suite.unwrap_or(Suite::first()))?;
+    }
+    if let Some(output) = &args.output {
+        must_be_a_place(output)?;
     }
     // Held to the end: two evaluations would write into each other's files.
     let _folder = match &args.output {
@@ -56,7 +56,23 @@ pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
         }
         None => None,
     };
-    match (suite(args, &config, place), &args.output) {
+    let has_model = args.predictions.is_none() && args.endpoint.is_none();
+    let work = match suite {
+        Some(suite) => {
+            let job = Job { args, suite };
+            let config = with_pairs(&job, config);
+            match evaluate(&job, &config, place) {
+                // Who names no suite asks for what there is.
+                Err(Error::NothingToAsk(why)) if args.suite.is_none() && has_model => {
+                    eprint_line(&format!("{why}; the loss alone is measured"))?;
+                    loss_alone(args, &config, place)
+                }
+                done => done,
+            }
+        }
+        None => loss_alone(args, &config, place),
+    };
+    match (work, &args.output) {
         // Nobody needs the texts of an evaluation that is complete and shown. As long as their file
         // is there, the same command continues to the end.
         (Ok(()), Some(output)) => journal::remove(output),
@@ -71,12 +87,195 @@ pub(super) fn run(args: &EvalArgs, place: &DeviceOption) -> Result<(), Error> {
     }
 }
 
-/// Opens the suite, evaluates it or scores what there is, and writes and shows what came of it.
-fn suite(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<(), Error> {
+/// Refuses a folder that holds an evaluation, or anything else that is not of one. An evaluation that
+/// was interrupted says so by its journal and is continued.
+fn must_be_a_place(output: &Path) -> Result<(), Error> {
+    if output.join(JOURNAL_FILE).exists() {
+        return Ok(());
+    }
+    if output.join(METRICS_FILE).exists() {
+        return Err(Error::Usage(format!(
+            "{} holds an evaluation; name another --output",
+            output.display()
+        )));
+    }
+    match things_beside(output, &EVALUATION_FILES).map_err(Error::io(output, "list"))? {
+        None => Ok(()),
+        Some(others) => Err(Error::Usage(format!(
+            "--output names {}, and that folder holds {others}, which is of no evaluation; name a \
+             folder of its own, one that is not there or is empty",
+            output.display()
+        ))),
+    }
+}
+
+/// A suite with the command line that asks for it.
+struct Job<'a> {
+    args: &'a EvalArgs,
+    suite: Suite,
+}
+
+/// The suite of the command line, else that of the rows; none where the loss alone is measured.
+fn chosen_suite(args: &EvalArgs, config: &Config) -> Option<Suite> {
+    if args.suite.is_some() || args.loss_only {
+        return args.suite;
+    }
+    if config.model.is_none() {
+        return Suite::all().find(|suite| suite.needs().ranks_alone());
+    }
+    let format = config.data.format;
+    let reads = |suite: &Suite| {
+        let rows = suite.needs().rows;
+        rows.is_some_and(|rows| rows.formats.contains(&format.as_str()))
+    };
+    match format {
+        // What cannot be read without a format says so by itself.
+        DataFormat::Auto => Some(Suite::first()),
+        _ => Suite::all().find(reads),
+    }
+}
+
+/// Measures the loss of the rows, and writes and shows it.
+fn loss_alone(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<(), Error> {
     let device = place.open(config.device)?;
-    let needs = args.suite.needs();
-    if keeps_no_texts(args) {
-        journal(args, config, &[])?;
+    let rows = eval_rows(config, &device, &mut ReadingReport::default())?;
+    if rows.is_empty() {
+        return Err(Error::Usage(
+            "there is nothing to evaluate on: name a file with --data, or in data.eval".to_owned(),
+        ));
+    }
+    let base = BaseModel::of(config)?;
+    base.warn_of_choices();
+    args.target.model.check_used(config, &[BASE_MODEL])?;
+    let prepared = prepared_rows(config, &base, &rows)?;
+    let decoder = args
+        .target
+        .model
+        .decoder(config, &base, "evaluating", &device)?;
+    let found = watched(prepared.examples.len(), |watch| {
+        measured_loss(&decoder, &prepared, watch)
+    })?;
+    let mut files = Files::from([(LOSSES_FILE.to_owned(), json_lines(&found.lines)?)]);
+    files.insert(METRICS_FILE.to_owned(), with_fields(b"{}", found.fields())?);
+    write_files(args, &files)?;
+    let dropped = rows.len() - prepared.examples.len();
+    if dropped > 0 {
+        eprint_line(&format!(
+            "{dropped} of {} rows are dropped and not measured, as in training",
+            rows.len()
+        ))?;
+    }
+    print_line(&found.line())
+}
+
+/// The loss of rows.
+struct MeasuredLoss {
+    loss: f64,
+    n_tokens: usize,
+    lines: Vec<LossLine>,
+}
+
+/// A line of `losses.jsonl`.
+#[derive(Serialize)]
+struct LossLine {
+    id: String,
+    /// Weighted mean over the learned tokens of the row; none without any.
+    loss: Option<f64>,
+    n_learned_tokens: usize,
+}
+
+impl MeasuredLoss {
+    fn fields(&self) -> Map<String, Value> {
+        let of = [
+            ("loss", Value::from(self.loss)),
+            ("n_loss_rows", Value::from(self.lines.len())),
+            ("n_learned_tokens", Value::from(self.n_tokens)),
+        ];
+        of.into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "{:<32} {:.4}  ({} rows, {} learned tokens)",
+            "loss",
+            self.loss,
+            self.lines.len(),
+            self.n_tokens
+        )
+    }
+}
+
+fn measured_loss(
+    decoder: &Decoder,
+    prepared: &Prepared,
+    watch: &mut dyn FnMut(GenerationProgress) -> bool,
+) -> Result<Option<MeasuredLoss>, Error> {
+    let examples = &prepared.examples;
+    let n_total = examples.len();
+    let mut watch_loss = |n_done| {
+        watch(GenerationProgress {
+            n_done,
+            n_total,
+            n_tokens: 0,
+            waiting: None,
+        })
+    };
+    let Some(losses) = loss::losses(decoder, examples, &mut watch_loss)? else {
+        return Ok(None);
+    };
+    let lines = examples
+        .iter()
+        .zip(&losses)
+        .map(|(example, loss)| LossLine {
+            id: example.id.clone(),
+            loss: (loss.weight > 0.0).then(|| loss.sum / loss.weight),
+            n_learned_tokens: example
+                .loss_weights
+                .iter()
+                .filter(|&&weight| weight > 0.0)
+                .count(),
+        });
+    let lines: Vec<LossLine> = lines.collect();
+    Ok(Some(MeasuredLoss {
+        loss: loss::mean(&losses),
+        n_tokens: lines.iter().map(|line| line.n_learned_tokens).sum(),
+        lines,
+    }))
+}
+
+/// The loss of the rows that a suite reads, beside its numbers; none where it reads none, or where
+/// they are no examples to learn from, which is said.
+fn loss_beside(
+    job: &Job<'_>,
+    config: &Config,
+    model: LocalGenerator<'_>,
+    device: &Device,
+    watch: &mut dyn FnMut(GenerationProgress) -> bool,
+) -> Result<Option<MeasuredLoss>, Error> {
+    if job.suite.needs().rows.is_none() {
+        return Ok(None);
+    }
+    let rows = eval_rows(config, device, &mut ReadingReport::default())?;
+    match prepared_rows(config, model.base, &rows) {
+        Ok(prepared) => measured_loss(model.decoder, &prepared, watch)?
+            .map(Some)
+            .ok_or(Error::Stopped),
+        Err(error) => {
+            tracing::warn!("data.eval: the loss is not measured: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// Opens the suite, evaluates it or scores what there is, and writes and shows what came of it.
+fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), Error> {
+    let args = job.args;
+    let device = place.open(config.device)?;
+    let needs = job.suite.needs();
+    if keeps_no_texts(job) {
+        journal(job, config, &[])?;
     }
     let opening = Opening {
         config,
@@ -86,29 +285,30 @@ fn suite(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<(), E
             None => Purpose::Evaluation,
         },
         data: &args.target.data,
+        rows: None,
     };
-    let suite = suites::open(args.suite, opening)?;
-    // What is shown of the benchmarks of agents belongs to their numbers.
-    let shows = if args.suite == Suite::Slot {
-        eprint_line
-    } else {
+    let suite = suites::open(job.suite, opening)?;
+    let shows = if suite.remarks_are_results() {
         print_line
+    } else {
+        eprint_line
     };
     for remark in suite.remarks() {
         shows(&remark)?;
     }
     if needs.encoder {
-        args.target.check_used(config, &[ENCODER])?;
+        args.target.model.check_used(config, &[ENCODER])?;
     }
     let retriever = (needs.retriever && args.predictions.is_none())
-        .then(|| retriever(args, config, &device))
+        .then(|| retriever(job, config, &device))
         .transpose()?;
     let retriever = retriever.as_ref().map(|encoder| Retriever {
         encoder,
         is_trained: false,
     });
     let n = suite.n_samples();
-    let found = if keeps_no_texts(args) {
+    let mut loss = None;
+    let found = if keeps_no_texts(job) {
         let found = watching(n, |watch| {
             let keep = &mut |files: &Files| write_files(args, files);
             let context = EvalContext {
@@ -125,8 +325,11 @@ fn suite(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<(), E
         })?;
         found.and_then(|found| found.ok_or(Error::Stopped))
     } else {
-        let mut journal = journal(args, config, &suite.prompts()?)?;
+        let mut journal = journal(job, config, &suite.prompts()?)?;
         generated(args, config, n, &device, |generator, watch| {
+            if let Generator::Local(model) = generator {
+                loss = loss_beside(job, config, model, &device, watch)?;
+            }
             suite.evaluate(EvalContext {
                 generator: Some(generator),
                 retriever,
@@ -136,9 +339,18 @@ fn suite(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<(), E
             })
         })
     };
-    let result = found.map_err(|error| with_kept_outcomes(args, error))?;
+    let mut result = found.map_err(|error| with_kept_outcomes(args, error))?;
+    if let Some(loss) = &loss {
+        if let Some(metrics) = result.files.get_mut(METRICS_FILE) {
+            *metrics = with_fields(metrics, loss.fields())?;
+        }
+        result
+            .files
+            .insert(LOSSES_FILE.to_owned(), json_lines(&loss.lines)?);
+        result.notes.insert(0, loss.line());
+    }
     write_files(args, &result.files)?;
-    print(args, result)
+    print(job, result)
 }
 
 /// Where predictions were written before a judge failed, they need not be generated again.
@@ -148,34 +360,38 @@ fn with_kept_outcomes(args: &EvalArgs, error: Error) -> Error {
         .as_ref()
         .map(|output| output.join(PREDICTIONS_FILE));
     match (error, kept.filter(|kept| kept.exists())) {
-        (Error::Judge(message), Some(kept)) => Error::Judge(format!(
-            "{message}; the outcomes are kept: continue with --predictions {}",
-            kept.display()
-        )),
+        (Error::Judge { table, message }, Some(kept)) => Error::Judge {
+            table,
+            message: format!(
+                "{message}; the outcomes are kept: continue with --predictions {}",
+                kept.display()
+            ),
+        },
         (error, _) => error,
     }
 }
 
-fn print(args: &EvalArgs, result: SuiteResult) -> Result<(), Error> {
+fn print(job: &Job<'_>, result: SuiteResult) -> Result<(), Error> {
+    let args = job.args;
     for warning in &result.warnings {
         eprint_line(warning)?;
     }
     if let Some(earlier) = &args.compare {
         let now = result.files.get(METRICS_FILE);
         let now = String::from_utf8_lossy(now.map_or(&[], Vec::as_slice));
-        let before = SlotMetricsFile {
+        let before = SavedMetrics {
             name: earlier.display().to_string(),
             text: &read_text(earlier)?,
         };
-        let after = SlotMetricsFile {
+        let after = SavedMetrics {
             name: METRICS_FILE.to_owned(),
             text: &now,
         };
-        return print_line(&change(&before, &after)?);
+        return print_line(&suites::change_of(job.suite)?(&before, &after)?);
     }
     let name = match &args.predictions {
-        Some(_) => "predictions",
-        None => &args.target.checkpoint,
+        Some(_) => "predictions".to_owned(),
+        None => args.target.model.checkpoint()?,
     };
     print_line(&result.table.replace(THIS_RUN, &format!("| {name} |")))?;
     if let Some(by_file) = &result.by_file {
@@ -185,36 +401,37 @@ fn print(args: &EvalArgs, result: SuiteResult) -> Result<(), Error> {
 }
 
 /// Whether an evaluation has no texts that could be kept as they come.
-fn keeps_no_texts(args: &EvalArgs) -> bool {
-    args.predictions.is_some() || !args.suite.needs().generator
+fn keeps_no_texts(job: &Job<'_>) -> bool {
+    job.args.predictions.is_some() || !job.suite.needs().generator
 }
 
 /// The texts of an evaluation with `--output` that was interrupted, or a new file for them.
 fn journal(
-    args: &EvalArgs,
+    job: &Job<'_>,
     config: &Config,
     prompts: &[GenerationRequest<'_>],
 ) -> Result<Option<Journal>, Error> {
-    let Some(output) = &args.output else {
+    let Some(output) = &job.args.output else {
         return Ok(None);
     };
-    Journal::open(output, &digest(args, config, prompts)?).map(Some)
+    Journal::open(output, &digest(job, config, prompts)?).map(Some)
 }
 
 /// A digest of everything that the texts of an evaluation follow from.
 fn digest(
-    args: &EvalArgs,
+    job: &Job<'_>,
     config: &Config,
     prompts: &[GenerationRequest<'_>],
 ) -> Result<String, Error> {
+    let args = job.args;
     let server = (&args.endpoint, &args.endpoint_model, &args.extra_body);
-    let weights = match (args.target.checkpoint.as_str(), &args.endpoint) {
+    let weights = match (args.target.model.checkpoint()?.as_str(), &args.endpoint) {
         // Nothing is generated: the file says that the evaluation has begun, and holds no text.
-        (checkpoint, _) if keeps_no_texts(args) => checkpoint.to_string(),
+        (checkpoint, _) if keeps_no_texts(job) => checkpoint.to_string(),
         ("base", _) => "base".to_string(),
         (_, Some(_)) => String::new(),
         _ => {
-            let dir = args.target.checkpoint_dir(config)?;
+            let dir = args.target.model.checkpoint_dir(config)?;
             let adapter = dir.join("adapter_model.safetensors");
             sha256_file(&adapter)?
         }
@@ -233,14 +450,15 @@ fn digest(
 }
 
 /// The retriever of the chosen checkpoint, if one was trained; else that of the config.
-fn retriever(args: &EvalArgs, config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
-    args.target.check_used(config, &[RETRIEVER])?;
-    if args.target.checkpoint != "base" {
-        let dir = args.target.checkpoint_dir(config)?;
+fn retriever(job: &Job<'_>, config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
+    let args = job.args;
+    args.target.model.check_used(config, &[RETRIEVER])?;
+    if args.target.model.checkpoint()? != "base" {
+        let dir = args.target.model.checkpoint_dir(config)?;
         if let Some(trained) = files::encoder(config, &dir, device)? {
             // Where a model is evaluated too, it is of the same checkpoint and says so.
-            if !args.suite.needs().generator || args.endpoint.is_some() {
-                args.target.say_checkpoint("evaluating", &dir)?;
+            if !job.suite.needs().generator || args.endpoint.is_some() {
+                args.target.model.say_checkpoint("evaluating", &dir)?;
             }
             return Ok(trained);
         }
@@ -260,18 +478,18 @@ fn write_files(args: &EvalArgs, files: &Files) -> Result<(), Error> {
     Ok(())
 }
 
-/// The config of the target, with the paths of the command line.
-fn target_config(args: &EvalArgs) -> Result<Config, Error> {
-    let mut config = args.target.config()?;
+/// The config of the target, with the pairs of the command line for a retriever that has some.
+fn with_pairs(job: &Job<'_>, mut config: Config) -> Config {
+    let data = &job.args.target.data;
     let retriever = config.retriever.as_mut();
-    let retriever = retriever.filter(|_| args.suite == Suite::Retrieval);
+    let retriever = retriever.filter(|_| job.suite.needs().ranks_alone());
     // A retriever with pairs of its own is evaluated on pairs.
     if let Some(retriever) = retriever.filter(|retriever| !retriever.eval.is_empty())
-        && !args.target.data.is_empty()
+        && !data.is_empty()
     {
-        retriever.eval.clone_from(&args.target.data);
+        retriever.eval.clone_from(data);
     }
-    Ok(config)
+    config
 }
 
 /// Lets `work` write texts with the model and checkpoint, which are loaded for it, or with the
@@ -290,7 +508,7 @@ fn generated<R>(
     let mut lines = Vec::new();
     let found = watched(n, |watch| match &args.endpoint {
         Some(url) => {
-            args.target.check_used(config, &[])?;
+            args.target.model.check_used(config, &[])?;
             let server = endpoint(args, config, url)?;
             // No model is loaded: from the first request on, it is said what was waited for.
             let _interrupt = Interrupt::begin();
@@ -301,8 +519,11 @@ fn generated<R>(
         None => {
             let base = BaseModel::of(config)?;
             base.warn_of_choices();
-            args.target.check_used(config, &[BASE_MODEL])?;
-            let decoder = args.target.decoder(config, &base, "evaluating", device)?;
+            args.target.model.check_used(config, &[BASE_MODEL])?;
+            let decoder = args
+                .target
+                .model
+                .decoder(config, &base, "evaluating", device)?;
             let generator = LocalGenerator {
                 decoder: &decoder,
                 base: &base,

@@ -8,19 +8,17 @@ use tooltune_checkpoints::weights::FloatDtype;
 use super::print_line;
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::{ExportArgs, ExportDtype, ExportFormat};
-use crate::config::{self, Config, LoadedConfig};
+use crate::config::{self, Config};
 use crate::device;
 use crate::error::Error;
-use crate::export::{
-    CheckpointChoice, Scaling, compatibility_table, export_gguf, export_merged, export_peft,
-};
+use crate::export::{Scaling, compatibility_table, export_gguf, export_merged, export_peft};
 use crate::lora::linear_layers;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
 
 pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
-    let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
-    let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
+    let config = args.model.config(&[])?;
+    let checkpoint = args.model.adapter(&config)?;
     refuse_unused(args)?;
     let base = || BaseModel::of(&config);
     if args.check {

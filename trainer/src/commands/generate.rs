@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use burn::tensor::Device;
 use serde::Serialize;
-use tooltune_agents::flat::{FlattenReport, flatten_tool_row};
 use tooltune_checkpoints::atomic::write_atomic;
-use tooltune_rows::text::{AskedPrompt, Conversation, DataError, Message, Role, read_tools};
+use tooltune_rows::text::AskedPrompt;
 
+use super::asked::{Asked, asked, must_have_a_source};
 use super::data::write_lines;
 use super::{DeviceOption, eprint_line, print_line, watched};
 use crate::base_model::BaseModel;
 use crate::cli::GenerateArgs;
-use crate::config::{Config, OnEmpty};
+use crate::config::Config;
 use crate::error::Error;
+use crate::eval::constraints::{Constraints, Kept};
 use crate::eval::endings::Endings;
 use crate::eval::generate::{FinishReason, GenerationOptions};
 use crate::eval::generator::{
@@ -21,18 +21,9 @@ use crate::eval::generator::{
 };
 use crate::eval::report_files::json_lines;
 use crate::recipes::run_lock::BASE_MODEL;
-use crate::rows::{ReadingReport, eval_rows};
-use crate::settings;
 
 /// Characters of a prompt's last message that are shown.
 const N_SHOWN: usize = 600;
-
-/// A prompt, and its end as a person reads it.
-struct Asked {
-    prompt: AskedPrompt,
-    /// Who speaks, and what.
-    end: Vec<(&'static str, String)>,
-}
 
 /// A line of `--output`.
 #[derive(Serialize)]
@@ -56,14 +47,8 @@ pub(super) fn run(args: &GenerateArgs, place: &DeviceOption) -> Result<(), Error
     }
     let mut config = args.target.config()?;
     config.device = place.name(config.device)?;
-    if args.message.is_none() && args.prompt.is_none() && config.data.eval.is_empty() {
-        return Err(Error::Usage(
-            "there is nothing to write after: name a file of rows with --data or in data.eval, ask \
-             with --message, or give the beginning of a text with --prompt"
-                .to_string(),
-        ));
-    }
-    args.target.check_used(&config, &[BASE_MODEL])?;
+    must_have_a_source(args, &config)?;
+    args.target.model.check_used(&config, &[BASE_MODEL])?;
     let device = place.open(config.device)?;
     let base = BaseModel::of(&config)?;
     base.warn_of_choices();
@@ -74,11 +59,9 @@ pub(super) fn run(args: &GenerateArgs, place: &DeviceOption) -> Result<(), Error
         options.max_new_tokens,
         base.config.max_position_embeddings,
     )?;
-    if config.eval.constrained {
-        eprint_line("eval.constrained is for suites: these texts are written freely")?;
-    }
     let decoder = args
         .target
+        .model
         .decoder(&config, &base, "writing with", &device)?;
     let generator = Generator::Local(LocalGenerator {
         decoder: &decoder,
@@ -86,7 +69,8 @@ pub(super) fn run(args: &GenerateArgs, place: &DeviceOption) -> Result<(), Error
         options: &options,
         endings: &Endings::default(),
     });
-    let texts = written(&generator, &all, options.max_new_tokens)?;
+    let constraints = constraints(&generator, &config, &all)?;
+    let texts = written(&generator, &all, &constraints, options.max_new_tokens)?;
     if let Some(output) = &args.output {
         if output.exists() {
             // A device or a pipe, whose reader may read what is printed, too.
@@ -102,115 +86,6 @@ fn is_kept(output: &Path) -> bool {
     std::fs::metadata(output).is_ok_and(|found| found.is_file() || found.is_dir())
 }
 
-/// What the model is asked, from the one source that the command line names.
-fn asked(
-    args: &GenerateArgs,
-    config: &Config,
-    base: &BaseModel,
-    device: &Device,
-) -> Result<Vec<Asked>, Error> {
-    match (&args.message, &args.prompt) {
-        (Some(message), _) => Ok(vec![question(args, message, config, base)?]),
-        (None, Some(text)) => {
-            let prompt = AskedPrompt::of_text("--prompt", text, &base.tokenizer)?;
-            let end = vec![("prompt", text.clone())];
-            Ok(vec![Asked { prompt, end }])
-        }
-        (None, None) => of_rows(config, base, device),
-    }
-}
-
-fn question(
-    args: &GenerateArgs,
-    message: &str,
-    config: &Config,
-    base: &BaseModel,
-) -> Result<Asked, Error> {
-    const ID: &str = "--message";
-    let system = args
-        .system
-        .as_ref()
-        .or(config.data.system.as_ref())
-        .into_iter();
-    let messages = system.map(|text| Message::new(Role::System, text));
-    let messages = messages
-        .chain([Message::new(Role::User, message)])
-        .collect();
-    let tools = args.tools.as_deref().map(read_tools).transpose()?;
-    let mut conversation = Conversation {
-        tools: tools.filter(|tools| !tools.is_empty()),
-        ..Conversation::new(messages)
-    };
-    // Rows with tools are learned so, too.
-    let flattening = settings::flattening(&config.data)?;
-    if let Some(flattening) = flattening.filter(|_| conversation.tools.is_some()) {
-        let mut report = FlattenReport::default();
-        conversation = flatten_tool_row(ID, &conversation, &flattening, &mut report).conversation;
-    }
-    let prompt = AskedPrompt::of_messages(ID, &conversation, &base.template, &base.tokenizer)?;
-    let end = end_of(&conversation.messages);
-    Ok(Asked { prompt, end })
-}
-
-/// The rows of the evaluation files, with a word on those that are passed over or asked otherwise
-/// than they were learned.
-fn of_rows(config: &Config, base: &BaseModel, device: &Device) -> Result<Vec<Asked>, Error> {
-    let rows = eval_rows(config, device, &mut ReadingReport::default())?;
-    let options = settings::prepare_options(config, &base.stop_ids);
-    let mut all = Vec::with_capacity(rows.len());
-    for row in &rows {
-        match AskedPrompt::of_row(row, &base.template, &base.tokenizer, &options) {
-            Ok(prompt) => {
-                let end = end_of(&row.conversation.messages[..prompt.n_messages]);
-                all.push(Asked { prompt, end });
-            }
-            Err(error) if is_passed_over(&error, config) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let n_left_out = rows.len() - all.len();
-    if n_left_out > 0 {
-        eprint_line(&format!(
-            "{n_left_out} of {} rows have no answer to be compared with and are passed over \
-             (mask.on_empty = \"drop\")",
-            rows.len()
-        ))?;
-    }
-    let mut others = all.iter().filter(|asked| !asked.prompt.begins_example);
-    if let Some(first) = others.next() {
-        eprint_line(&format!(
-            "{} of {} prompts, such as {}, end in the middle of a token of the training text, so that \
-             the model continues from other tokens than it learned from: `tooltune inspect` shows the \
-             token, and a template whose prompt ends with a line break or a special token has none",
-            1 + others.count(),
-            all.len(),
-            first.prompt.id
-        ))?;
-    }
-    Ok(all)
-}
-
-/// Whether training passes over a row without an answer, too.
-fn is_passed_over(error: &DataError, config: &Config) -> bool {
-    config.mask.on_empty == OnEmpty::Drop && matches!(error.fault(), DataError::NoAnswer)
-}
-
-/// The last message of the user, and the last message where that is another one.
-fn end_of(messages: &[Message]) -> Vec<(&'static str, String)> {
-    let last = messages.len().checked_sub(1);
-    let user = messages
-        .iter()
-        .rposition(|message| message.role == Role::User);
-    let shown = user.into_iter().chain(last.filter(|_| last != user));
-    shown
-        .map(|idx| {
-            let message = &messages[idx];
-            let content = message.content.clone().unwrap_or_default();
-            (message.role.as_str(), content)
-        })
-        .collect()
-}
-
 /// Refuses a prompt that is empty, or whose text might not fit behind it.
 fn must_fit<'a>(
     mut prompts: impl Iterator<Item = &'a AskedPrompt>,
@@ -222,7 +97,7 @@ fn must_fit<'a>(
     match prompts.find(|prompt| !does_fit(prompt.ids.len())) {
         None => Ok(()),
         Some(prompt) if prompt.ids.is_empty() => refused(format!(
-            "{}: the prompt is empty; give at least one token to go on from",
+            "{}: the prompt is empty; give at least one token to continue from",
             prompt.id
         )),
         Some(prompt) => refused(format!(
@@ -235,16 +110,49 @@ fn must_fit<'a>(
     }
 }
 
+/// What the texts keep to where `eval.constrained` asks for it; which of them are written freely all
+/// the same is said.
+fn constraints(
+    generator: &Generator<'_>,
+    config: &Config,
+    all: &[Asked],
+) -> Result<Constraints, Error> {
+    if !config.eval.constrained {
+        return Ok(Constraints::default());
+    }
+    let kept = all
+        .iter()
+        .map(|asked| (asked.prompt.id.as_str(), asked.kept.clone()));
+    let constraints = Constraints::compiled(generator, &kept.collect::<Vec<_>>())?;
+    let n_free = all
+        .iter()
+        .filter(|asked| asked.kept == Kept::Nothing)
+        .count();
+    if n_free > 0 {
+        eprint_line(&format!(
+            "eval.constrained: {n_free} of {} texts are written freely, since nothing says what they \
+             keep to: neither a schema, nor calls of tools where some are wanted",
+            all.len()
+        ))?;
+    }
+    match constraints.line(all.len()) {
+        Some(line) => eprint_line(&line)?,
+        None => {}
+    }
+    Ok(constraints)
+}
+
 fn written(
     generator: &Generator<'_>,
     all: &[Asked],
+    constraints: &Constraints,
     max_new_tokens: usize,
 ) -> Result<Vec<Completion>, Error> {
-    let prompts = all.iter().map(|asked| GenerationRequest {
+    let prompts = all.iter().enumerate().map(|(i, asked)| GenerationRequest {
         id: &asked.prompt.id,
         text: PromptText::Raw(&asked.prompt.text),
         max_new_tokens,
-        constraint: None,
+        constraint: constraints.of_prompt(i),
     });
     let prompts: Vec<GenerationRequest<'_>> = prompts.collect();
     watched(prompts.len(), |watch| {
@@ -363,6 +271,7 @@ mod tests {
                 begins_example: true,
             },
             end: vec![("user", "Two\nlines".to_owned())],
+            kept: Kept::Nothing,
         }
     }
 
@@ -396,6 +305,7 @@ mod tests {
             n_tokens: 3,
             without_text: None,
             error: None,
+            tool_calls: Vec::new(),
         };
         assert_eq!(
             shown(
@@ -421,20 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_prompt_its_last_question_and_what_came_after_it_are_shown() {
-        let message = |role, text: &str| Message::new(role, text);
-        let user = message(Role::User, "Weather?");
-        let result = message(Role::Tool, "rain");
-        let first = [
-            message(Role::User, "Hi"),
-            message(Role::Assistant, "Hello."),
-        ];
-        assert_eq!(
-            end_of(&[&first[..], &[user.clone(), result]].concat()),
-            [("user", "Weather?".to_owned()), ("tool", "rain".to_owned())]
-        );
-        assert_eq!(end_of(&[user]), [("user", "Weather?".to_owned())]);
-        assert_eq!(end_of(&[]), []);
+    fn of_a_long_text_the_end_is_shown() {
         let long = "é".repeat(N_SHOWN + 1);
         assert_eq!(ending(&long), format!("…{}", "é".repeat(N_SHOWN)));
         assert_eq!(ending(&long[2..]), &long[2..]);

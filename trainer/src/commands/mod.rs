@@ -6,6 +6,8 @@
     reason = "the commands are what speaks to the user"
 )]
 
+mod asked;
+mod chat;
 mod compare;
 mod data;
 mod data_graph;
@@ -68,6 +70,7 @@ fn run_command(cli: Cli) -> Result<(), Error> {
         Command::Train(args) => train::run(&args, &place),
         Command::Eval(args) => evaluate::run(&args, &place),
         Command::Generate(args) => generate::run(&args, &place),
+        Command::Chat(args) => chat::run(&args, &place),
         Command::Score(args) => score::run(args, &place),
         Command::Select(args) => select::run(&args, &place),
         Command::Compare(args) => compare::run(&args),

@@ -414,7 +414,10 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
         let work = evaluations(evaluation);
         let read = match evaluation.n_prompt_tokens {
             0 => String::new(),
-            n => format!("; slot reads {n} prompt tokens each time"),
+            n => format!(
+                "; {} reads {n} prompt tokens each time",
+                evaluation.suite_of_rows
+            ),
         };
         print_line(&format!("evaluations come on top: {work}{read}"))?;
     }

@@ -10,9 +10,7 @@ use time::format_description::well_known::Rfc3339;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::atomic::write_atomic;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
-use tooltune_report::{
-    BestCheckpoint, PreviewRow, ReportRun, SampleView, SuiteResult, ranked_samples, render,
-};
+use tooltune_report::{BestCheckpoint, PreviewRow, ReportRun, SampleView, SuiteResult, render};
 use tooltune_rows::regular_file;
 use tooltune_rows::text::{Row, inspect_row};
 use tooltune_rows::tools::JsonLines;
@@ -26,7 +24,7 @@ use crate::error::Error;
 use crate::recipes::run_lock::{BASE_MODEL, PROMPTS, RunLock, Used};
 use crate::rows::{ReadingReport, eval_rows, with_rows};
 use crate::settings;
-use evaluations::{Evaluation, evaluations};
+use evaluations::{Evaluation, evaluations, ranked};
 
 mod evaluations;
 
@@ -165,7 +163,7 @@ fn written_at(path: &Path) -> Option<String> {
 /// What each kept checkpoint was worth, in their order.
 fn suites(checkpoints: &[Checkpoint], best: Option<u64>) -> Result<Vec<SuiteResult>, Error> {
     let mut results = Vec::new();
-    for &suite in Suite::WORDS {
+    for suite in Suite::words() {
         for checkpoint in checkpoints {
             let path = checkpoint.path.join(format!("eval.{suite}.metrics.json"));
             if !is_there(&path)? {
@@ -220,11 +218,11 @@ fn samples(
     rows: &HashMap<&str, &Row>,
 ) -> Result<Vec<SampleView>, Error> {
     let mut samples = Vec::new();
-    for suite in Suite::WORDS {
+    for suite in Suite::all() {
         let path = checkpoint
             .path
             .join(format!("eval.{suite}.predictions.jsonl"));
-        samples.extend(ranked_samples(suite, result, &lines(&path)?, rows));
+        samples.extend(ranked(suite.info(), result, &lines(&path)?, rows));
     }
     Ok(samples)
 }

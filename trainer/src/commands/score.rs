@@ -5,14 +5,14 @@ use std::io::{BufReader, BufWriter, Read};
 use tooltune_rows::regular_file;
 use tooltune_score::{operations, score_stream};
 use tooltune_suites::operations::{Encoders, Outside};
-use tooltune_suites::slot::{ScoreError, SentenceEncoder};
+use tooltune_suites::{EncoderError, SentenceEncoder};
 
 use super::{DeviceOption, print_line};
 use crate::cli::ScoreArgs;
 use crate::config::{self, SandboxConfig};
 use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
-use crate::eval::suites::nestful::open_tools;
+use crate::eval::suites::with_functions;
 
 pub(super) fn run(args: ScoreArgs, place: &DeviceOption) -> Result<(), Error> {
     if args.ops {
@@ -26,12 +26,11 @@ pub(super) fn run(args: ScoreArgs, place: &DeviceOption) -> Result<(), Error> {
     let encoder = args.encoder;
     let encoders = Encoders::with_minilm(Box::new(move || {
         let encoder = MiniLmEncoder::open(&encoder, &device)
-            .map_err(|error| ScoreError::Encoder(Box::new(error)))?;
+            .map_err(|error| EncoderError::Failed(Box::new(error)))?;
         Ok(Box::new(encoder) as Box<dyn SentenceEncoder>)
     }));
     let sandbox = args.sandbox.over(&SandboxConfig::default());
-    let tools = open_tools(args.exec_dir.as_deref(), &sandbox)?;
-    let outside = Outside { encoders, tools };
+    let outside = with_functions(Outside::from(encoders), args.exec_dir.as_deref(), &sandbox)?;
     let output = BufWriter::new(std::io::stdout());
     let summary = score_stream(BufReader::new(input), output, &outside)?;
     if summary.n_lines == 0 {

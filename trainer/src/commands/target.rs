@@ -1,15 +1,17 @@
 //! What a command names as its target: settings, the base model, and the adapter of a checkpoint.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use serde_json::Value;
 use tooltune_checkpoints::adapter::{Adapter, load_adapter};
 
 use super::eprint_line;
 use super::reading::say_recognised;
 use crate::base_model::{BaseModel, same_name};
-use crate::cli::TargetArgs;
-use crate::config::{Config, LoadedConfig};
+use crate::cli::{ModelArgs, TargetArgs};
+use crate::config::{Config, LoadedConfig, Source};
 use crate::error::Error;
 use crate::eval::saved::excerpt;
 use crate::export::CheckpointChoice;
@@ -18,21 +20,78 @@ use crate::models::Decoder;
 use crate::recipes::run_lock::{BASE_MODEL, PROMPTS, RunLock, Used};
 use crate::settings;
 
+/// The files that tell what a folder is.
+const RUN_CONFIG: &str = "config.resolved.toml";
+const ADAPTER_CONFIG: &str = "adapter_config.json";
+const MODEL_CONFIG: &str = "config.json";
+const ENCODER_MODULES: &str = "modules.json";
+
+/// What a target is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum TargetKind {
+    /// The directory of a run.
+    Run,
+    /// A config file, whose run is `train.output_dir`.
+    Config,
+    /// A checkpoint of this run.
+    Checkpoint(PathBuf),
+    /// An adapter of no run that is here: an export, or one of PEFT.
+    Adapter,
+    /// A folder of a model, or a GGUF file, without an adapter.
+    Model,
+}
+
+impl TargetKind {
+    /// # Errors
+    ///
+    /// A folder that is none of them.
+    fn of(path: &Path) -> Result<Self, Error> {
+        if !path.is_dir() {
+            let is_gguf = path.extension().is_some_and(|end| end == "gguf");
+            return Ok(if is_gguf { Self::Model } else { Self::Config });
+        }
+        let has = |file: &str| path.join(file).exists();
+        if has(RUN_CONFIG) {
+            return Ok(Self::Run);
+        }
+        if has(ADAPTER_CONFIG) {
+            let canonical = path.canonicalize().map_err(Error::io(path, "open"))?;
+            let run = canonical
+                .parent()
+                .filter(|run| run.join(RUN_CONFIG).exists());
+            // A relative path stays one, as in all messages.
+            return Ok(match (run, path.parent()) {
+                (None, _) => Self::Adapter,
+                (Some(_), Some(run)) if run.join(RUN_CONFIG).exists() => {
+                    Self::Checkpoint(run.to_owned())
+                }
+                (Some(run), _) => Self::Checkpoint(run.to_owned()),
+            });
+        }
+        if has(MODEL_CONFIG) && !has(ENCODER_MODULES) {
+            return Ok(Self::Model);
+        }
+        let found = if has(ENCODER_MODULES) {
+            "a folder of sentence-transformers, which embeds texts and writes none".to_owned()
+        } else {
+            format!("a folder without {RUN_CONFIG}, {ADAPTER_CONFIG} or {MODEL_CONFIG}")
+        };
+        Err(Error::Usage(format!(
+            "{}: this is {found}; name a run, a config file, a checkpoint, an exported adapter or a \
+             model",
+            path.display()
+        )))
+    }
+}
+
 impl TargetArgs {
-    /// The run's own config, or the given one, with the overrides and rows of the command line.
+    /// As [`ModelArgs::config`], with the rows of the command line.
     ///
     /// # Errors
     ///
-    /// A config that cannot be read, or is refused.
+    /// As [`ModelArgs::config`].
     pub(super) fn config(&self) -> Result<Config, Error> {
-        let path = if self.path.is_dir() {
-            self.path.join("config.resolved.toml")
-        } else {
-            self.path.clone()
-        };
-        let loaded = LoadedConfig::load(&path, &self.overrides)?;
-        say_recognised(&loaded)?;
-        let mut config = loaded.config;
+        let mut config = self.model.config(&self.data)?;
         if !self.data.is_empty() {
             config.data.eval.clone_from(&self.data);
             config.eval.max_samples = None;
@@ -42,6 +101,114 @@ impl TargetArgs {
         }
         Ok(config)
     }
+}
+
+impl ModelArgs {
+    /// The run's own config, or the given one, with the overrides of the command line. An adapter of
+    /// no run and a model alone have defaults, and the format of `rows`.
+    ///
+    /// # Errors
+    ///
+    /// A target that is nothing of the kind, a config that cannot be read, or is refused, or an
+    /// adapter whose base is not here.
+    pub(super) fn config(&self, rows: &[PathBuf]) -> Result<Config, Error> {
+        let load = |path: &Path| LoadedConfig::load(path, &self.overrides);
+        let loaded = match TargetKind::of(&self.path)? {
+            TargetKind::Run => load(&self.path.join(RUN_CONFIG)),
+            TargetKind::Config => load(&self.path),
+            TargetKind::Checkpoint(run) => load(&run.join(RUN_CONFIG)),
+            TargetKind::Adapter => {
+                let source = self.settings_of_adapter(rows)?;
+                LoadedConfig::parse(source, &self.overrides)
+            }
+            TargetKind::Model => {
+                LoadedConfig::parse(self.settings_of_model(&self.path, rows), &self.overrides)
+            }
+        }?;
+        say_recognised(&loaded)?;
+        Ok(loaded.config)
+    }
+
+    /// What a config would say of an adapter that no run is known of.
+    fn settings_of_adapter(&self, rows: &[PathBuf]) -> Result<Source, Error> {
+        const MODEL: &str = "model.model_name_or_path";
+        let base = load_adapter(&self.path)?.config.base_model_name_or_path;
+        let is_named = |text: &String| text.trim_start().starts_with(MODEL);
+        let base = base.unwrap_or_default();
+        if !Path::new(&base).exists() && !self.overrides.iter().any(is_named) {
+            return Err(Error::Usage(format!(
+                "{}: the adapter is of the base model {:?}, and there is no such file or folder here; \
+                 name the base with --set {MODEL}=FOLDER",
+                self.path.display(),
+                excerpt(&base)
+            )));
+        }
+        Ok(self.settings_of_model(Path::new(&base), rows))
+    }
+
+    /// What a config would say of a model that no run is known of: its place, the rows that it is
+    /// given, from which their format follows, and the chat template beside an adapter.
+    fn settings_of_model(&self, model: &Path, rows: &[PathBuf]) -> Source {
+        let texts = |paths: &[PathBuf]| -> Value {
+            paths
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect()
+        };
+        let mut text = format!(
+            "[model]\nmodel_name_or_path = {}\n[lora]\n[train]\noutput_dir = \"runs\"\n[eval]\n\
+             eval_strategy = \"no\"\n[data]\n",
+            Value::from(model.display().to_string())
+        );
+        // Nothing is learned; a config has to say all the same from what, and where to.
+        let rows = match rows {
+            [] => Value::from(vec!["-"]),
+            rows => texts(rows),
+        };
+        text.push_str(&format!("train = {rows}\n"));
+        let template = self.path.join("chat_template.jinja");
+        if template.exists() {
+            let template = Value::from(template.display().to_string());
+            text.push_str(&format!("chat_template = {template}\n"));
+        }
+        Source {
+            name: self.path.display().to_string(),
+            text,
+        }
+    }
+
+    /// The chosen checkpoint: that of the command line, else the target itself where it is one,
+    /// `base` for a model alone, and `best` for a run.
+    ///
+    /// # Errors
+    ///
+    /// A target that is nothing of the kind, or a model alone of which a checkpoint is asked.
+    pub(super) fn checkpoint(&self) -> Result<String, Error> {
+        let kind = TargetKind::of(&self.path)?;
+        match (&self.checkpoint, kind) {
+            (Some(typed), TargetKind::Model) if typed != "base" => Err(Error::Usage(format!(
+                "{}: a model alone has no checkpoints; name a run, or leave --checkpoint out",
+                self.path.display()
+            ))),
+            (Some(typed), _) => Ok(typed.clone()),
+            (None, TargetKind::Run | TargetKind::Config) => Ok("best".to_owned()),
+            (None, TargetKind::Checkpoint(_) | TargetKind::Adapter) => {
+                Ok(self.path.display().to_string())
+            }
+            (None, TargetKind::Model) => Ok("base".to_owned()),
+        }
+    }
+
+    /// The directory of the run that the target belongs to.
+    fn run<'t>(&'t self, config: &'t Config) -> Result<Cow<'t, Path>, Error> {
+        Ok(match TargetKind::of(&self.path)? {
+            TargetKind::Run => Cow::Borrowed(&self.path),
+            TargetKind::Checkpoint(run) => Cow::Owned(run),
+            TargetKind::Config | TargetKind::Adapter | TargetKind::Model => {
+                Cow::Borrowed(&config.train.output_dir)
+            }
+        })
+    }
 
     /// The directory of the chosen checkpoint, which is not `base`.
     ///
@@ -49,12 +216,22 @@ impl TargetArgs {
     ///
     /// The run has no such checkpoint, or it is damaged.
     pub(super) fn checkpoint_dir(&self, config: &Config) -> Result<PathBuf, Error> {
-        let run = if self.path.is_dir() {
-            &self.path
-        } else {
-            &config.train.output_dir
-        };
-        CheckpointChoice::parse(&self.checkpoint).resolve(run)
+        CheckpointChoice::parse(&self.checkpoint()?).resolve(&self.run(config)?)
+    }
+
+    /// The directory of the chosen checkpoint, for commands that are about an adapter.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::checkpoint_dir`], or a base model, which has no adapter.
+    pub(super) fn adapter(&self, config: &Config) -> Result<PathBuf, Error> {
+        if self.checkpoint()? == "base" {
+            return Err(Error::Usage(format!(
+                "{}: a base model has no adapter; name a run, a checkpoint or an adapter",
+                self.path.display()
+            )));
+        }
+        self.checkpoint_dir(config)
     }
 
     /// Compares models and prompts with those of the run that the target belongs to, where it keeps
@@ -64,20 +241,20 @@ impl TargetArgs {
     ///
     /// As [`Self::checkpoint_dir`], or models or prompts other than those of the run.
     pub(super) fn check_used(&self, config: &Config, settings: &[&str]) -> Result<(), Error> {
-        let run = if self.path.is_dir() {
-            &self.path
-        } else {
-            &config.train.output_dir
-        };
-        let is_base = self.checkpoint == "base";
+        let kind = TargetKind::of(&self.path)?;
+        let is_base = self.checkpoint()? == "base";
         let (lock, place) = match settings.contains(&BASE_MODEL) {
-            true if is_base && !self.path.is_dir() => return Ok(()),
+            true if is_base && kind == TargetKind::Config => return Ok(()),
             true if !is_base => {
                 let dir = self.checkpoint_dir(config)?;
                 (RunLock::of_checkpoint(&dir)?, dir)
             }
+            _ if matches!(kind, TargetKind::Adapter | TargetKind::Model) => return Ok(()),
             // Where no checkpoint is computed with, there need be none.
-            _ => (RunLock::of_run(run)?, run.clone()),
+            _ => {
+                let run = self.run(config)?;
+                (RunLock::of_run(&run)?, run.into_owned())
+            }
         };
         match lock {
             Some(lock) => {
@@ -95,7 +272,7 @@ impl TargetArgs {
     ///
     /// The run directory cannot be read.
     pub(super) fn say_checkpoint(&self, doing: &str, dir: &Path) -> Result<(), Error> {
-        match CheckpointChoice::parse(&self.checkpoint).describe(dir)? {
+        match CheckpointChoice::parse(&self.checkpoint()?).describe(dir)? {
             Some(words) => eprint_line(&format!("{doing} {} ({words})", dir.display())),
             None => Ok(()),
         }
@@ -116,7 +293,7 @@ impl TargetArgs {
         let model = config.language_model()?;
         let compute_dtype = settings::compute_dtype(model.compute_dtype, device)?;
         let mut decoder = base.decoder(compute_dtype, device)?;
-        if self.checkpoint != "base" {
+        if self.checkpoint()? != "base" {
             let dir = self.checkpoint_dir(config)?;
             self.say_checkpoint(doing, &dir)?;
             attach(&mut decoder, &dir, &model.model_name_or_path, device)?;

@@ -19,20 +19,19 @@ use super::target::{attach, attach_adapter};
 use super::{DeviceOption, print_line};
 use crate::base_model::BaseModel;
 use crate::cli::{Reader, VerifyArgs};
-use crate::config::{Config, LoadedConfig};
+use crate::config::Config;
 use crate::encoder::Role;
 use crate::error::Error;
-use crate::eval::suites::retrieval::RetrievalSuite;
-use crate::export::CheckpointChoice;
+use crate::eval::ranked_texts::RankedTexts;
 use crate::models::{BatchContext, Decoder};
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
 use crate::rows::{ReadingReport, eval_rows};
 
 pub(super) fn run(args: &VerifyArgs, place: &DeviceOption) -> Result<(), Error> {
-    let config = LoadedConfig::load(&args.run.join("config.resolved.toml"), &[])?.config;
+    let config = args.model.config(&[])?;
     let device = place.open(config.device)?;
-    let checkpoint = CheckpointChoice::parse(&args.checkpoint).resolve(&args.run)?;
+    let checkpoint = args.model.adapter(&config)?;
     if let Some(lock) = RunLock::of_checkpoint(&checkpoint)? {
         let settings: &[&str] = match (&args.embeddings, &args.logits, args.against) {
             (Some(_), None, None) => &[RETRIEVER],
@@ -247,12 +246,12 @@ fn embeddings(
             "{checkpoint} holds no retriever: the run has trained none"
         ))
     })?;
-    let suite = RetrievalSuite::open(config)?;
+    let ranked = RankedTexts::open(config)?;
     let mut lines = String::new();
     let mut n_texts = 0;
     for (name, role, texts) in [
-        ("query", Role::Query, suite.queries()),
-        ("document", Role::Document, suite.documents()),
+        ("query", Role::Query, ranked.queries()),
+        ("document", Role::Document, ranked.documents()),
     ] {
         let texts = &texts[..rows.min(texts.len())];
         n_texts += texts.len();

@@ -6,9 +6,10 @@ use tooltune_rows::text::{
     self, Recognised, RecognisedFormat, SlotPrompt, TrainOn, recognise_file,
 };
 
-use super::enums::{DataFormat, EvalStrategy, ResponseReduction, Suite};
+use super::enums::{DataFormat, EvalStrategy};
+use super::findings::Findings;
 use super::metric::MetricExpression;
-use super::read::Findings;
+use super::suite::Suite;
 use super::tables::{BaseModelSettings, Config, EvalConfig, GoatConfig};
 
 /// Sets what is not typed, and takes out what means nothing beside the rest; answers what the rows
@@ -70,11 +71,15 @@ fn evaluation(eval: &mut EvalConfig, format: DataFormat, has_model: bool, findin
         eval.eval_strategy = EvalStrategy::Steps;
     }
     if !findings.is_read("eval.suites") {
-        eval.suites = match format {
-            _ if !has_model => vec![Suite::Retrieval],
-            DataFormat::Slot => vec![Suite::Slot],
-            _ => Vec::new(),
+        let is_default = |suite: &Suite| {
+            let needs = suite.needs();
+            if !has_model {
+                return needs.ranks_alone();
+            }
+            let rows = needs.rows.filter(|rows| rows.by_default);
+            rows.is_some_and(|rows| rows.formats.contains(&format.as_str()))
         };
+        eval.suites = Suite::all().filter(is_default).collect();
     }
     if !findings.is_read("eval.metric_for_best_model") {
         let suite = eval.suites.first();
@@ -86,12 +91,8 @@ fn evaluation(eval: &mut EvalConfig, format: DataFormat, has_model: bool, findin
         let metric = MetricExpression::parse(&eval.metric_for_best_model);
         eval.greater_is_better = metric.is_ok_and(|metric| metric.greater_is_better());
     }
-    if let Some(toolqa) = &mut eval.toolqa
-        && toolqa.reduce != Some(ResponseReduction::Truncate)
-    {
-        toolqa.max_items = None;
-        toolqa.max_depth = None;
-        toolqa.max_chars = None;
+    for table in eval.suite_tables_mut() {
+        table.complete();
     }
 }
 

@@ -10,8 +10,7 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tooltune_agents::truncation::TruncationOptions;
-use tooltune_suites::toolqa::{Reduction, Shortening};
-use tooltune_suites::{Needs, SuiteInfo};
+use tooltune_suites::{Reduction, Shortening};
 
 /// Defines an enum whose variants are words in the config file.
 macro_rules! choices {
@@ -73,6 +72,16 @@ choices! {
         Xlam = "xlam",
         /// Trajectories `{query, calls, response}`, expanded by the `[goat]` table.
         Goat = "goat",
+    }
+}
+
+impl DataFormat {
+    /// The format of this word.
+    pub(crate) fn named(word: &str) -> Option<Self> {
+        Self::value_variants()
+            .iter()
+            .copied()
+            .find(|format| format.as_str() == word)
     }
 }
 
@@ -191,27 +200,6 @@ choices! {
 }
 
 choices! {
-    /// A benchmark that the run can evaluate on: slot and goat on `data.eval`, the others on files
-    /// of their own tables.
-    Suite {
-        /// Text to JSON by schema.
-        Slot = "slot",
-        /// Queries to calls of APIs and an answer, with the retriever's documents.
-        Goat = "goat",
-        /// Queries to a ranking of documents, with the retriever.
-        Retrieval = "retrieval",
-        /// NESTFUL: questions to sequences of calls that use each other's results.
-        Nestful = "nestful",
-        /// Questions about outputs of tools, to answers or to functions that find them.
-        Toolqa = "toolqa",
-        /// RestBench: queries to a path of endpoints, with the retriever's documents.
-        Restbench = "restbench",
-        /// API-Bank: samples of level 3, or dialogues of levels 1 and 2, to calls and answers.
-        Apibank = "apibank",
-    }
-}
-
-choices! {
     /// How a response is shortened in prompts.
     ResponseReduction {
         /// As the benchmark does: a list item stays if it brings a new key.
@@ -231,22 +219,6 @@ impl ResponseReduction {
             Self::Paths => Shortening::Reduce(Reduction::Paths),
             Self::Truncate => Shortening::Truncate(options),
         }
-    }
-}
-
-impl Suite {
-    /// Its line in the registry of suites.
-    ///
-    /// # Panics
-    ///
-    /// Never: a test compares the words with the registry.
-    pub fn info(self) -> &'static SuiteInfo {
-        SuiteInfo::named(self.as_str()).expect("each word is a suite of the registry")
-    }
-
-    /// What the suite needs of a config.
-    pub fn needs(self) -> Needs {
-        self.info().needs
     }
 }
 

@@ -8,7 +8,8 @@ use tooltune_rows::text::Recognised;
 
 use super::diagnostics::{self, ConfigError, Problem, Source, SourceSpan};
 use super::document::{self, Table};
-use super::read::{Places, read_document};
+use super::findings::Places;
+use super::read::read_document;
 use super::tables::Config;
 use super::written::RESOLVED;
 use super::{derived, overrides, paths, validate, yaml};

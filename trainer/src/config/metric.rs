@@ -88,7 +88,7 @@ fn term(text: &str) -> Result<(f64, &str), String> {
             let factor = factor.trim();
             let number: f64 = factor
                 .parse()
-                .map_err(|_| format!("{factor:?} is no number; write 0.5 * goat.sa"))?;
+                .map_err(|_| format!("{factor:?} is no number; write 0.5 * {}", name.trim()))?;
             (number, name.trim())
         }
     };

@@ -14,13 +14,16 @@ mod diagnostics;
 mod did_you_mean;
 mod document;
 mod enums;
+mod findings;
 mod load;
 mod metric;
 mod overrides;
 mod paths;
 mod presets;
 mod read;
+mod rules;
 mod schema;
+mod suite;
 mod tables;
 mod template_kwargs;
 #[cfg(test)]
@@ -33,18 +36,19 @@ pub use diagnostics::{Colors, ConfigError, Problem, Source, SourceSpan};
 pub use enums::{
     CheckpointingMode, ComputeDtype, DataFormat, Device, EvalStrategy, ExecutorKind, Flatten,
     FlattenCollisions, GradientCheckpointing, LrSchedulerType, Optim, Packing, ReportTo,
-    ResponseReduction, RetrieverData, RunLength, Sampling, Span, Suite, Warmup,
+    ResponseReduction, RetrieverData, RunLength, Sampling, Span, Warmup,
 };
 pub use load::LoadedConfig;
 pub use metric::MetricExpression;
-pub(crate) use paths::named_files;
+pub(crate) use paths::{named_files, things_beside};
 pub use presets::Preset;
 pub use schema::json_schema;
+pub use suite::Suite;
 pub use tables::{
     AgentSuiteConfig, BaseModelSettings, CheckpointConfig, Config, DataConfig, EvalConfig,
     ExecutorConfig, GoatConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig,
-    NestfulConfig, NoLanguageModel, RetrieverConfig, RetrieverLora, SandboxConfig, SpanWeight,
-    ToolQaConfig, TrainConfig, TruncateConfig,
+    NoLanguageModel, RetrieverConfig, RetrieverLora, SandboxConfig, SpanWeight, TrainConfig,
+    TruncateConfig, eval,
 };
 pub use template_kwargs::TemplateKwargs;
 pub use tooltune_checkpoints::adapter::{Patterns, TargetModules};

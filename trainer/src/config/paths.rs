@@ -9,7 +9,7 @@ use tooltune_rows::regular_file;
 
 use super::diagnostics::{Problem, SourceSpan};
 use super::did_you_mean::{nearest, shorten};
-use super::read::Places;
+use super::findings::Places;
 use super::schema::{root, setting_of, target};
 use super::tables::Config;
 use super::written::written;
@@ -17,9 +17,9 @@ use super::written::written;
 /// The longest name of a file or folder on the file systems of Linux, macOS and Windows, in bytes.
 const LONGEST_NAME: usize = 255;
 
-/// What every run makes in its folder; one of them says that a folder holds a run.
-const MARKS: [&str; 6] = [
-    ".lock",
+/// What every run makes in its folder; one of them says that a folder holds a run. Its `.lock` is none
+/// of them: other programs call a file so, too.
+const MARKS: [&str; 5] = [
     "config.resolved.toml",
     "run.lock.json",
     "metrics.jsonl",
@@ -201,36 +201,57 @@ fn is_absence(error: &std::io::Error) -> bool {
 
 /// What a folder holds that is neither a run's nor hidden, if it holds no run.
 fn other_things(dir: &Path) -> Option<(String, String)> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
+    let names = match visible_names(dir) {
+        Ok(names) => names,
         Err(error) => {
             let help = "name a folder that you may read and write".to_owned();
             return Some((format!("it cannot be listed: {error}"), help));
         }
     };
-    let mut others = Vec::new();
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if MARKS.contains(&&*name) || name.starts_with("checkpoint-") {
-            return None;
-        }
-        // A file system of its own has the second; evaluations of the base model are often kept where
-        // the run will be.
-        if !name.starts_with('.') && name != "lost+found" && name != "eval" {
-            others.push(name);
-        }
+    let is_of_a_run = |name: &String| MARKS.contains(&&**name) || name.starts_with("checkpoint-");
+    if names.iter().any(is_of_a_run) {
+        return None;
     }
-    others.sort();
-    let first = others.first()?;
-    let more = match others.len() {
-        1 => String::new(),
-        n => format!(" and {} more", n - 1),
-    };
+    // Evaluations of the base model are often kept where the run will be.
+    let others = names_beside(&names, &["eval"])?;
     Some((
-        format!(
-            "that folder holds {}{more}, and no run",
-            shown(Path::new(first))
-        ),
+        format!("that folder holds {others}, and no run"),
         "name a folder of its own for the run, one that is not there or is empty".to_owned(),
     ))
+}
+
+/// What a folder holds beside hidden names and `known` ones, as words; nothing where it is not there.
+///
+/// # Errors
+///
+/// - the folder cannot be listed
+pub(crate) fn things_beside(dir: &Path, known: &[&str]) -> std::io::Result<Option<String>> {
+    match visible_names(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        names => Ok(names_beside(&names?, known)),
+    }
+}
+
+/// The names in a folder that are not hidden, in their order.
+fn visible_names(dir: &Path) -> std::io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        // A file system of its own has the second.
+        if !name.starts_with('.') && name != "lost+found" {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The first name that is not known, and how many more there are.
+fn names_beside(names: &[String], known: &[&str]) -> Option<String> {
+    let mut others = names.iter().filter(|name| !known.contains(&&***name));
+    let first = shown(Path::new(others.next()?));
+    Some(match others.count() {
+        0 => first,
+        n => format!("{first} and {n} more"),
+    })
 }

@@ -10,8 +10,8 @@ use serde::ser::Error as _;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::enums::Suite;
 use super::schema::{root, target};
+use super::suite::Suite;
 use super::tables::{Config, RetrieverConfig};
 
 /// The file in which a run keeps its config.
@@ -125,7 +125,7 @@ fn flat(config: &Config) -> BTreeMap<String, String> {
 pub(crate) fn written(config: &Config) -> Result<Map<String, Value>, serde_json::Error> {
     let mut settings = serde_json::to_value(config)?;
     remove_null(&mut settings);
-    let executors = [Suite::Restbench, Suite::Apibank].map(|suite| {
+    let executors = Suite::all().map(|suite| {
         let table = config.eval.agent_suite(suite);
         let executor = table.and_then(|table| table.executor.as_ref());
         (format!("/eval/{suite}/executor"), executor)

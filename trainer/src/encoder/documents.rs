@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use tooltune_rows::tools::ApiCatalogue;
-use tooltune_suites::retrieval::{RankedGold, RetrievalError};
+use tooltune_suites::ranking::{RankedGold, RetrievalError};
 
 use super::cut_texts::{Consequence, CutTexts, PlacedIds};
 use super::{EncoderFiles, MiniLmEncoder, Role};

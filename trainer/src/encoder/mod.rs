@@ -15,9 +15,10 @@ use tooltune_checkpoints::budgets::JSON_BYTES;
 use tooltune_checkpoints::sentence_transformers::{SentenceTransformer, Similarity};
 use tooltune_checkpoints::weights::Weights;
 use tooltune_kernels::ComputeDtype;
+use tooltune_rows::budgets::Limit;
 use tooltune_rows::regular_file;
 use tooltune_rows::text::{BertNormalization, DataError, SentenceIds, WordPiece, WordPieceOptions};
-use tooltune_suites::slot::{ScoreError, SentenceEncoder};
+use tooltune_suites::{EncoderError, SentenceEncoder};
 
 use crate::base_model::warn_of_dropout;
 use crate::config::RetrieverConfig;
@@ -366,14 +367,15 @@ impl MiniLmEncoder {
 }
 
 pub(crate) fn json(path: &Path) -> Result<Value, Error> {
-    let bytes = regular_file::read(path, JSON_BYTES).map_err(Error::io(path, "read"))?;
+    let bytes = regular_file::read(path, Limit::new(JSON_BYTES.name, JSON_BYTES.bytes))
+        .map_err(Error::io(path, "read"))?;
     serde_json::from_slice(&bytes)
         .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
 }
 
 impl SentenceEncoder for MiniLmEncoder {
-    fn encode(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, ScoreError> {
+    fn encode(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EncoderError> {
         let embedded = self.embed(Role::Text, texts);
-        embedded.map_err(|error| ScoreError::Encoder(Box::new(error)))
+        embedded.map_err(|error| EncoderError::Failed(Box::new(error)))
     }
 }

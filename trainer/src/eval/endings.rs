@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::generate::FinishReason;
 use super::generator::Completion;
+use crate::config::EvalConfig;
 
 /// Counts over the texts of an evaluation, those of an interrupted one among them.
 #[derive(Debug, Default)]
@@ -69,8 +70,8 @@ impl Endings {
         if *n_cut > 0 {
             lines.push(format!(
                 "{n_cut} of {n_texts} texts were cut at the limit of tokens (finish_reason \
-                 \"length\"); raise eval.max_new_tokens, or eval.toolqa.max_new_tokens, if they \
-                 should be whole"
+                 \"length\"); raise {}, if they should be whole",
+                EvalConfig::limits_of_answers().join(", or ")
             ));
         }
         if *n_without_text > 0 {
@@ -110,6 +111,7 @@ mod tests {
             n_tokens: 1,
             without_text: without_text.map(str::to_string),
             error: None,
+            tool_calls: Vec::new(),
         };
         let add = |endings: &Endings, texts: &[Completion]| {
             endings.add(texts.iter().map(|text| ("a:1", text)));
@@ -132,6 +134,7 @@ mod tests {
         assert_eq!(lines[1], counted);
         let refused = |kind: &str| Completion {
             error: Some("http://x answered 400".to_string()),
+            tool_calls: Vec::new(),
             ..written("error", Some(kind))
         };
         add(&endings, &[refused("status 400"), refused("status 400")]);

@@ -52,6 +52,7 @@ type Keep<'a> = &'a mut dyn FnMut(usize, &Completion) -> Result<(), Error>;
 /// One call of [`EndpointGenerator::write`].
 struct Round<'a> {
     generator: &'a EndpointGenerator,
+    prompts: &'a [GenerationRequest<'a>],
     keep: Keep<'a>,
     /// Prompts without an answer that the next answer of another will show to be their own fault.
     pending: Vec<(usize, Completion)>,
@@ -142,6 +143,12 @@ impl EndpointGenerator {
         if !self.options.stop_strings.is_empty() {
             extra.insert("stop".to_owned(), json!(self.options.stop_strings));
         }
+        if let Some(tools) = prompt.text.tools() {
+            extra.insert("tools".to_owned(), json!(tools));
+        }
+        if matches!(prompt.constraint, Some(TextConstraint::ToolChoice)) {
+            extra.insert("tool_choice".to_owned(), json!("required"));
+        }
         let response_format = match prompt.constraint {
             Some(TextConstraint::Schema(schema)) => Some(json!({
                 "type": "json_schema",
@@ -174,6 +181,7 @@ impl EndpointGenerator {
             .collect::<Result<_, Error>>()?;
         let mut round = Round {
             generator: self,
+            prompts,
             keep,
             pending: Vec::new(),
             failure: None,
@@ -213,8 +221,9 @@ impl EndpointGenerator {
         if let Some(failure) = round.failure.take() {
             return Err(failure);
         }
-        let written = texts.into_iter().map(|text| match text {
-            Ok(answer) => of_server(answer),
+        let written = texts.into_iter().zip(prompts);
+        let written = written.map(|(text, prompt)| match text {
+            Ok(answer) => of_server(answer, prompt),
             Err(error) => unanswered(&error),
         });
         Ok(Some(written.collect()))
@@ -275,7 +284,7 @@ impl Round<'_> {
                 tolerance.answered();
                 self.generator.note_model(answer);
                 self.keep_pending();
-                self.keep(number, &of_server(answer.clone()));
+                self.keep(number, &of_server(answer.clone(), &self.prompts[number]));
             }
             Err(EndpointError::Stopped { .. }) => {}
             Err(error) => {
@@ -306,13 +315,20 @@ impl Round<'_> {
     }
 }
 
-fn of_server(answer: ChatAnswer) -> Completion {
+/// Calls of tools count where the prompt has tools; elsewhere they are an answer without a text.
+fn of_server(answer: ChatAnswer, prompt: &GenerationRequest<'_>) -> Completion {
+    let tool_calls = match prompt.text.tools() {
+        Some(_) => answer.tool_calls,
+        None => Vec::new(),
+    };
+    let without_text = answer.without_text.filter(|_| tool_calls.is_empty());
     Completion {
         text: answer.text,
         finish_reason: answer.finish_reason,
         n_tokens: answer.n_tokens,
-        without_text: answer.without_text.map(|what| what.name().to_owned()),
+        without_text: without_text.map(|what| what.name().to_owned()),
         error: None,
+        tool_calls,
     }
 }
 
@@ -330,5 +346,6 @@ fn unanswered(error: &EndpointError) -> Completion {
         n_tokens: 0,
         without_text: kind.map(FaultKind::name),
         error: Some(error.to_string()),
+        tool_calls: Vec::new(),
     }
 }

@@ -75,6 +75,14 @@ impl PromptText<'_> {
         }
     }
 
+    /// The tools that the model may call.
+    pub(super) fn tools(&self) -> Option<&[Value]> {
+        match self {
+            Self::Chat(conversation) => conversation.tools.as_deref(),
+            Self::Raw(_) => None,
+        }
+    }
+
     pub(super) fn messages(&self, id: &str) -> Result<&[Message], Error> {
         match self {
             Self::Chat(conversation) => Ok(conversation.prompt()),
@@ -93,6 +101,8 @@ pub enum TextConstraint {
     Grammar(Box<Grammar>),
     /// For a server, which enforces it in its own way.
     Schema(Value),
+    /// For a server, which is asked for calls of the tools in the prompt.
+    ToolChoice,
 }
 
 /// Schemas to what a generator enforces them with.
@@ -105,7 +115,7 @@ pub enum Constrainer {
 }
 
 /// A text that was written.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Completion {
     /// Without the stop token or stop string.
     pub text: String,
@@ -121,6 +131,9 @@ pub struct Completion {
     /// Why a server gave no answer to this prompt, though it answers others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Calls of tools that a server has read out of the text, as its protocol writes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<Value>,
 }
 
 /// A text's end, as `predictions.jsonl` has it.
@@ -438,6 +451,7 @@ fn written(generation: &Generation, stop: StopStrings<'_>) -> Result<Completion,
         n_tokens: generation.ids.len(),
         without_text: None,
         error: None,
+        tool_calls: Vec::new(),
     })
 }
 

@@ -3,18 +3,15 @@
 use std::rc::Rc;
 
 use burn::tensor::Device;
-use tooltune_rows::text::{Prepared, Row, TokenizedExample, prepare};
+use tooltune_rows::text::{DataError, Prepared, Row, TokenizedExample, prepare};
 
 use super::endings::Endings;
 use super::generate::GenerationOptions;
 use super::generator::{Generator, LocalGenerator};
 use super::loss;
-use super::suites::slot::SlotSuite;
-use super::suites::{
-    EvalContext, Files, LoadedSuite, LoadedSuites, Metrics, Retriever, in_checkpoint,
-};
+use super::suites::{EvalContext, Files, LoadedSuites, Metrics, Retriever, in_checkpoint};
 use crate::base_model::BaseModel;
-use crate::config::{Config, EvalStrategy, MetricExpression, Suite};
+use crate::config::{Config, EvalStrategy, MetricExpression};
 use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
 use crate::error::Error;
@@ -28,8 +25,8 @@ pub struct Evaluator {
     /// Present where the loss is asked for.
     examples: Vec<TokenizedExample>,
     options: GenerationOptions,
-    /// The suite of the run's own rows.
-    slot: Option<SlotSuite>,
+    /// The suites of the run's own rows.
+    of_rows: LoadedSuites,
     suites: Rc<LoadedSuites>,
     /// Ranks documents where the run trains no retriever.
     untrained: Option<MiniLmEncoder>,
@@ -88,13 +85,11 @@ impl Evaluator {
             return Ok(None);
         }
         let examples = inputs.held_out.map(|prepared| prepared.examples.clone());
-        let slot = config.eval.suites.contains(&Suite::Slot);
-        let slot = slot.then(|| SlotSuite::of_rows(config, inputs.rows.to_vec(), device));
         let untrained = ranks_untrained(config).then(|| untrained(config, device));
         Ok(Some(Self {
             examples: examples.unwrap_or_default(),
             options: GenerationOptions::of(config, inputs.stop_ids),
-            slot: slot.transpose()?,
+            of_rows: LoadedSuites::of_rows(config, device, inputs.rows)?,
             suites: Rc::clone(inputs.suites),
             untrained: untrained.transpose()?,
         }))
@@ -133,8 +128,7 @@ impl Evaluator {
             options: &self.options,
             endings: &endings,
         });
-        let slot = self.slot.iter().map(|suite| suite as &dyn LoadedSuite);
-        for suite in slot.chain(self.suites.iter()) {
+        for suite in self.of_rows.iter().chain(self.suites.iter()) {
             let context = EvalContext {
                 generator: Some(generator),
                 retriever: self.retriever(target.retriever),
@@ -165,7 +159,8 @@ impl Evaluator {
     }
 }
 
-/// Whether the evaluations of a run measure the loss of held-out rows.
+/// Whether the evaluations of a run cannot do without the loss of held-out rows. Others measure it,
+/// too, where `data.eval` has rows that it can be measured on.
 pub fn needs_loss(config: &Config) -> bool {
     config.eval.suites.is_empty() || selects_by_loss(config)
 }
@@ -183,7 +178,7 @@ pub fn ranks_untrained(config: &Config) -> bool {
 /// They have none.
 pub fn check_rows(config: &Config, rows: &[Row]) -> Result<(), Error> {
     let mut suites = config.eval.suites.iter();
-    let reads_rows = needs_loss(config) || suites.any(|suite| suite.needs().rows_of.is_some());
+    let reads_rows = needs_loss(config) || suites.any(|suite| suite.needs().rows.is_some());
     if config.eval.eval_strategy == EvalStrategy::No || !reads_rows || !rows.is_empty() {
         return Ok(());
     }
@@ -200,21 +195,41 @@ fn selects_by_loss(config: &Config) -> bool {
 }
 
 /// The examples whose loss the evaluations of a run measure, and what became of the other rows;
-/// `None` where they measure none.
+/// `None` where there are no rows, or none that it can be measured on, which is said.
 ///
 /// # Errors
 ///
-/// A row that cannot be tokenized.
+/// A row that cannot be tokenized, where the run needs the loss.
 pub fn held_out(
     config: &Config,
     base: &BaseModel,
     eval_rows: &[Row],
 ) -> Result<Option<Prepared>, Error> {
-    if config.eval.eval_strategy == EvalStrategy::No || !needs_loss(config) {
+    let is_needed = needs_loss(config);
+    if config.eval.eval_strategy == EvalStrategy::No || (eval_rows.is_empty() && !is_needed) {
         return Ok(None);
     }
+    match prepared_rows(config, base, eval_rows) {
+        Ok(prepared) => Ok(Some(prepared)),
+        Err(error) if is_needed => Err(error.into()),
+        Err(error) => {
+            tracing::warn!("data.eval: eval/loss is not measured: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// Rows as examples whose loss is measured.
+///
+/// # Errors
+///
+/// A row that cannot be tokenized, or none that is left.
+pub fn prepared_rows(
+    config: &Config,
+    base: &BaseModel,
+    rows: &[Row],
+) -> Result<Prepared, DataError> {
     let options = settings::prepare_options(config, &base.stop_ids);
-    let rows = eval_rows.iter().cloned().map(Ok);
-    let prepared = prepare(rows, &base.template, &base.tokenizer, &options)?;
-    Ok(Some(prepared))
+    let rows = rows.iter().cloned().map(Ok);
+    prepare(rows, &base.template, &base.tokenizer, &options)
 }

@@ -230,6 +230,7 @@ mod tests {
             n_tokens: 3,
             without_text: None,
             error: None,
+            tool_calls: Vec::new(),
         }
     }
 

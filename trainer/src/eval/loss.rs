@@ -8,6 +8,15 @@ use tooltune_rows::text::TokenizedExample;
 use crate::error::Error;
 use crate::models::{BatchContext, Decoder};
 
+/// The loss of an example.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExampleLoss {
+    /// The weighted sum of the negative log-likelihoods of its tokens, in nats.
+    pub sum: f64,
+    /// The sum of their weights.
+    pub weight: f64,
+}
+
 /// Weighted mean of the negative log-likelihood over all examples, in nats.
 ///
 /// `watch` is called after each example and may end the work by returning `false`.
@@ -20,7 +29,27 @@ pub fn mean_loss(
     examples: &[TokenizedExample],
     watch: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Option<f64>, Error> {
-    let (mut loss_sum, mut sum_weights) = (0.0, 0.0);
+    Ok(losses(decoder, examples, watch)?.map(|losses| mean(&losses)))
+}
+
+/// The weighted mean of all.
+pub fn mean(losses: &[ExampleLoss]) -> f64 {
+    let sum = losses.iter().fold(0.0, |sum, loss| sum + loss.sum);
+    let weight = losses.iter().fold(0.0, |sum, loss| sum + loss.weight);
+    sum / weight
+}
+
+/// The loss of each example; `None` where `watch` ended the work.
+///
+/// # Errors
+///
+/// As [`mean_loss`].
+pub fn losses(
+    decoder: &Decoder,
+    examples: &[TokenizedExample],
+    watch: &mut dyn FnMut(usize) -> bool,
+) -> Result<Option<Vec<ExampleLoss>>, Error> {
+    let mut losses = Vec::with_capacity(examples.len());
     for (i, example) in examples.iter().enumerate() {
         let example = Example {
             id: &example.id,
@@ -30,15 +59,20 @@ pub fn mean_loss(
         let batch = collate(&[example], Padding::None)?;
         let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
         let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
+        let mut loss = ExampleLoss {
+            sum: 0.0,
+            weight: 0.0,
+        };
         if !supervision.rows.is_empty() {
             let rows = supervision.row_indices(&decoder.device());
             let hidden = decoder.forward_rows(&batch.input_ids, &context, rows);
-            loss_sum += linear_cross_entropy_loss(hidden, &decoder.lm_head, &supervision, 128);
-            sum_weights += batch.sum_loss_weights();
+            loss.sum = linear_cross_entropy_loss(hidden, &decoder.lm_head, &supervision, 128);
+            loss.weight = batch.sum_loss_weights();
         }
+        losses.push(loss);
         if !watch(i + 1) {
             return Ok(None);
         }
     }
-    Ok(Some(loss_sum / sum_weights))
+    Ok(Some(losses))
 }

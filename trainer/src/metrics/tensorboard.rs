@@ -259,5 +259,4 @@ fn text(tag: &str, content: &str) -> Summary {
 }
 
 #[cfg(test)]
-#[path = "tensorboard_tests.rs"]
 mod tests;

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 use thiserror::Error;
-use tooltune_checkpoints::families::{ConfigRules, SlidingWindow};
+use tooltune_checkpoints::families::{ConfigRules, DEFAULT_ROPE_THETA, SlidingWindow};
 
 use super::config_fields::{
     count, flag, number, optional_count, optional_number, probability, string,
@@ -161,7 +161,7 @@ impl DecoderConfig {
             tie_word_embeddings: flag(json, "tie_word_embeddings", false)?,
             qkv_bias: family.biases.qkv.is_there(attention_bias),
             o_bias: family.biases.output.is_there(attention_bias),
-            rope_theta: optional_number(json, "rope_theta")?.unwrap_or(10_000.0),
+            rope_theta: optional_number(json, "rope_theta")?.unwrap_or(DEFAULT_ROPE_THETA),
             rope_scaling: RopeScaling::from_json(json, max_position_embeddings)?,
             attention_dropout: probability(json, "attention_dropout")?,
             family,
@@ -175,11 +175,11 @@ impl DecoderConfig {
             Err(DecoderConfigError::unsupported(field, value, hint))
         };
         if self.num_hidden_layers > MODEL_LAYERS {
-            let hint = "a model has 10000 blocks at most; fetch or convert it again";
+            let hint = "a model has 10000 blocks at most (MODEL_LAYERS in docs/limits.md); fetch or convert it again";
             return unsupported("num_hidden_layers", self.num_hidden_layers, hint);
         }
         if self.head_dim > MODEL_HEAD_DIM {
-            let hint = "a head has 65536 numbers at most; fetch or convert the model again";
+            let hint = "a head has 65536 numbers at most (MODEL_HEAD_DIM in docs/limits.md); fetch or convert the model again";
             return unsupported("head_dim", self.head_dim, hint);
         }
         let [d, heads] = [
@@ -190,7 +190,7 @@ impl DecoderConfig {
         let block = 3 * d * self.intermediate_size as u128 + 2 * d * heads;
         let n_parameters = self.num_hidden_layers as u128 * block + 2 * d * self.vocab_size as u128;
         if n_parameters > MODEL_PARAMETERS {
-            let hint = "the sizes make more than 2^44 parameters; fetch or convert the model again";
+            let hint = "the sizes make more than 2^44 parameters (MODEL_PARAMETERS in docs/limits.md); fetch or convert the model again";
             return unsupported("hidden_size", self.hidden_size, hint);
         }
         if self.num_key_value_heads == 0

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use tooltune_checkpoints::weights::Weights;
 
-use crate::config::{Config, EvalStrategy, Suite};
+use crate::config::{Config, EvalStrategy};
 use crate::device::loss_rows;
 use crate::encoder::{EncoderFiles, EncoderOptions};
 use crate::error::Error;
@@ -179,7 +179,8 @@ pub(crate) fn n_checkpoints(config: &Config) -> u64 {
 /// The folders of the encoders that the evaluations of a run open.
 fn evaluation_encoders(config: &Config) -> impl Iterator<Item = &Path> {
     let evaluates = config.eval.eval_strategy != EvalStrategy::No;
-    let compares = evaluates && config.eval.suites.contains(&Suite::Slot);
+    let mut suites = config.eval.suites.iter();
+    let compares = evaluates && suites.any(|suite| suite.needs().encoder);
     let ranks = evaluates && ranks_untrained(config);
     let retriever = config.retriever.as_ref().map(|r| &r.model_name_or_path);
     let encoder = config.eval.encoder.as_ref().filter(|_| compares);

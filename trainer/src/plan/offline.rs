@@ -155,7 +155,7 @@ fn evaluation(config: &Config) -> Option<EvaluationWork> {
     if config.eval.eval_strategy == EvalStrategy::No {
         return None;
     }
-    let generates = |suite: &Suite| *suite != Suite::Retrieval;
+    let generates = |suite: &Suite| suite.needs().generator;
     let most = config.eval.max_samples.unwrap_or(MOST_ROWS).min(MOST_ROWS);
     let n_rows = if config.eval.suites.iter().any(generates) {
         config.eval.batch_size.min(most)
@@ -164,7 +164,7 @@ fn evaluation(config: &Config) -> Option<EvaluationWork> {
     };
     let longest = config.data.max_length;
     Some(EvaluationWork {
-        n_loss_rows: usize::from(needs_loss(config)),
+        n_loss_rows: usize::from(needs_loss(config) || !config.data.eval.is_empty()),
         longest_loss_row: BatchShape {
             n_tokens: longest,
             n_trained_tokens: longest,

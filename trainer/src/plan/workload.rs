@@ -5,8 +5,9 @@
 
 use tooltune_rows::batches::Cursor;
 use tooltune_rows::text::{DataError, TokenizedExample, prompt_ids};
+use tooltune_suites::SuiteInfo;
 
-use crate::config::{Config, EvalStrategy, Suite};
+use crate::config::{Config, EvalStrategy};
 use crate::error::Error;
 use crate::recipes::preparation::Preparation;
 
@@ -118,8 +119,10 @@ pub struct EvaluationWork {
     pub n_loss_rows: usize,
     /// The longest of them.
     pub longest_loss_row: BatchShape,
-    /// Tokens of all prompts of the suite slot in one evaluation.
+    /// Tokens of all prompts of the suite whose samples are the rows, in one evaluation.
     pub n_prompt_tokens: usize,
+    /// That suite; empty where there is none.
+    pub suite_of_rows: &'static str,
     /// Most new tokens of a completion.
     pub max_new_tokens: usize,
     /// Prompt lengths of the batches that are generated together, shortest prompts first.
@@ -144,17 +147,18 @@ pub(super) fn evaluation_work(
     let held_out = held_out.flat_map(|prepared| &prepared.examples);
     let held_out: Vec<BatchShape> = held_out.map(BatchShape::of_one).collect();
     let longest = held_out.iter().max_by_key(|shape| shape.n_tokens);
-    let asks = |suite| config.eval.suites.contains(&suite);
     let mut suites = preparation.suites.sizes();
     let mut batches = other_batches(config, preparation, &suites);
-    let mut n_prompt_tokens = 0;
-    if asks(Suite::Slot) || asks(Suite::Goat) {
+    let (mut n_prompt_tokens, mut suite_of_rows) = (0, "");
+    let suites_asked = || config.eval.suites.iter();
+    if suites_asked().any(|suite| suite.needs().rows.is_some()) {
         let lengths = prompt_lengths(preparation)?;
         let batch = lengths.chunks(config.eval.batch_size.max(1));
         batches.extend(batch.map(<[usize]>::to_vec));
-        if asks(Suite::Slot) {
+        if let Some(suite) = suites_asked().find(|suite| suite.needs().rows_are_samples()) {
             n_prompt_tokens = lengths.iter().sum();
-            suites.insert(0, ("slot", lengths.len()));
+            suite_of_rows = suite.as_str();
+            suites.insert(0, (suite_of_rows, lengths.len()));
         }
     }
     let steps = preparation.total_steps;
@@ -164,6 +168,7 @@ pub(super) fn evaluation_work(
         n_loss_rows: held_out.len(),
         longest_loss_row: longest.copied().unwrap_or_default(),
         n_prompt_tokens,
+        suite_of_rows,
         max_new_tokens: config.eval.longest_answer(),
         batches,
         encodes: encodes(config),
@@ -197,9 +202,10 @@ fn other_batches(
 ) -> Vec<Vec<usize>> {
     let lengths = preparation.examples.iter().map(|e| e.input_ids.len());
     let longest = lengths.max().unwrap_or(0);
-    let others = suites
-        .iter()
-        .filter(|(name, _)| !["goat", "retrieval"].contains(name));
+    let others = suites.iter().filter(|(name, _)| {
+        let needs = SuiteInfo::named(name).map(|suite| suite.needs);
+        needs.is_some_and(|needs| needs.generator && needs.rows.is_none())
+    });
     others
         .map(|&(_, n_queries)| vec![longest; n_queries.min(config.eval.batch_size.max(1))])
         .collect()

@@ -73,6 +73,36 @@ pub fn with_rows<R>(
     report: &mut ReadingReport,
     work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
+    let source = RowSource {
+        config,
+        files,
+        device,
+        has_golds: true,
+    };
+    with_rows_of(source, report, work)
+}
+
+/// Where rows come from.
+#[derive(Clone, Copy)]
+struct RowSource<'a> {
+    config: &'a Config,
+    files: &'a [PathBuf],
+    device: &'a Device,
+    /// Whether SLOT rows must have one.
+    has_golds: bool,
+}
+
+fn with_rows_of<R>(
+    source: RowSource<'_>,
+    report: &mut ReadingReport,
+    work: impl FnOnce(&mut Rows<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let RowSource {
+        config,
+        files,
+        device,
+        has_golds,
+    } = source;
     if config.data.format == DataFormat::Auto && !files.is_empty() {
         return Err(unrecognised());
     }
@@ -83,10 +113,14 @@ pub fn with_rows<R>(
     let mut readers = files
         .iter()
         .map(|path| {
-            let reader = read_rows(path, format)?.with_slot_prompt(slot_prompt.clone());
-            Ok(match config.data.check_calls {
-                true => reader,
-                false => reader.with_unchecked_calls(),
+            let mut reader = read_rows(path, format)?.with_slot_prompt(slot_prompt.clone());
+            if !config.data.check_calls {
+                reader = reader.with_unchecked_calls();
+            }
+            Ok::<_, DataError>(if has_golds {
+                reader
+            } else {
+                reader.without_golds()
             })
         })
         .collect::<Result<Vec<RowReader>, DataError>>()?;
@@ -126,10 +160,37 @@ pub fn eval_rows(
     device: &Device,
     report: &mut ReadingReport,
 ) -> Result<Vec<Row>, Error> {
+    first_rows(config, device, true, report)
+}
+
+/// The same for rows that are asked and not compared, so that SLOT rows need no gold.
+///
+/// # Errors
+///
+/// As [`eval_rows`].
+pub fn asked_rows(
+    config: &Config,
+    device: &Device,
+    report: &mut ReadingReport,
+) -> Result<Vec<Row>, Error> {
+    first_rows(config, device, false, report)
+}
+
+fn first_rows(
+    config: &Config,
+    device: &Device,
+    has_golds: bool,
+    report: &mut ReadingReport,
+) -> Result<Vec<Row>, Error> {
     let limit = config.eval.max_samples.unwrap_or(usize::MAX);
-    let files = config.data.eval.as_slice();
+    let source = RowSource {
+        config,
+        files: &config.data.eval,
+        device,
+        has_golds,
+    };
     let mut has_more = false;
-    let rows = with_rows(config, files, device, report, |rows| {
+    let rows = with_rows_of(source, report, |rows| {
         let first = all_rows((&mut *rows).take(limit))?;
         has_more = rows.next().is_some();
         Ok(first)

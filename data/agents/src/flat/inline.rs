@@ -100,7 +100,7 @@ impl<'s> Inliner<'s> {
         }
         if self.n_parts > FLAT_PARTS {
             return Err(FlatError::TooLarge {
-                what: "parts",
+                what: "parts (FLAT_PARTS in docs/limits.md)",
                 max: FLAT_PARTS,
             });
         }

@@ -31,7 +31,15 @@ fn flatten_row(
             let flat = flatten_slot_row(slot, flattening, report);
             let asked = || flat.row.conversation(&flattening.slot_prompt);
             let asked = flat.flat_schema.is_some().then(asked).transpose();
-            asked.map_err(|error| error.at(&row.id))?
+            let conversation = asked.map_err(|error| error.at(&row.id))?;
+            let is_asking = row.has_no_answer();
+            conversation.map(|flat| {
+                if is_asking {
+                    flat.without_answer()
+                } else {
+                    flat
+                }
+            })
         }
         None if row.conversation.tools.is_some() => {
             let flat = flatten_tool_row(&row.id, &row.conversation, flattening, report);

@@ -254,7 +254,7 @@ impl<'s> Collector<'s> {
     fn push(&mut self, schema: &'s Value, is_required: bool) -> Result<(), FlatError> {
         if self.leaves.len() >= FLAT_LEAVES {
             return Err(FlatError::TooLarge {
-                what: "leaves",
+                what: "leaves (FLAT_LEAVES in docs/limits.md)",
                 max: FLAT_LEAVES,
             });
         }

@@ -237,7 +237,8 @@ impl Reader<'_> {
             Err(GrammarError::TooLarge {
                 reason: format!(
                     "whether a value fits two alternatives of oneOf takes comparing more than \
-                     {ALTERNATIVE_PAIRS} pairs of them; write anyOf, or enum for constants"
+                     {ALTERNATIVE_PAIRS} pairs of them; write anyOf, or enum for constants \
+                     (ALTERNATIVE_PAIRS in docs/limits.md)"
                 ),
             })
         } else {

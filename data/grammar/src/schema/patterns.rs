@@ -84,7 +84,8 @@ impl Patterns {
             return Err(GrammarError::TooLarge {
                 reason: format!(
                     "whether a key has two patterns of patternProperties takes comparing more than \
-                     {PATTERN_PAIRS} pairs of them; begin each with ^ and a text of its own"
+                     {PATTERN_PAIRS} pairs of them; begin each with ^ and a text of its own (PATTERN_PAIRS \
+                     in docs/limits.md)"
                 ),
             });
         }

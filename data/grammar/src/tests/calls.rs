@@ -51,6 +51,44 @@ fn a_call_is_written_in_the_format_of_its_model() {
 }
 
 #[test]
+fn several_calls_are_written_where_the_format_has_a_way_and_they_are_allowed() {
+    let one = "{\"name\": \"now\", \"arguments\": {}}";
+    let options = GrammarOptions {
+        parallel_tool_calls: true,
+        ..patient()
+    };
+    let hermes = format!("<tool_call>\n{one}\n</tool_call>");
+    let rows = [
+        (CallFormat::Hermes, format!("{hermes}\n{hermes}"), true),
+        (
+            CallFormat::Hermes,
+            format!("{hermes}\n{hermes}\n{hermes}"),
+            true,
+        ),
+        (CallFormat::Hermes, format!("{hermes}{hermes}"), false),
+        (
+            CallFormat::Mistral,
+            format!("[TOOL_CALLS] [{one}, {one}]"),
+            true,
+        ),
+        (
+            CallFormat::Mistral,
+            format!("[TOOL_CALLS] [{one}, ]"),
+            false,
+        ),
+        (CallFormat::Plain, format!("{one}\n{one}"), false),
+    ];
+    for (format, text, is_taken) in rows {
+        let several = Grammar::tool_call(&vocabulary(), &tools(), format, &options).unwrap();
+        assert_eq!(accepts(&several, &text), is_taken, "{format:?}: {text}");
+        assert!(
+            !accepts(&calls(format, Keys::AsWritten), &text),
+            "{format:?}: {text}"
+        );
+    }
+}
+
+#[test]
 fn each_tool_takes_its_own_arguments() {
     let grammar = calls(CallFormat::Plain, Keys::Declared);
     let text =

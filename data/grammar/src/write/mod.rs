@@ -10,7 +10,7 @@ use llguidance::derivre::RegexAst;
 use llguidance::earley::lexerspec::{LexemeClass, LexemeIdx, LexerSpec};
 use llguidance::earley::{Grammar, SymIdx, SymbolProps};
 
-use super::calls::Frame;
+use super::calls::{Frame, Next};
 use super::constraint::first_line;
 use super::error::GrammarError;
 use super::options::Layout;
@@ -244,12 +244,27 @@ impl Writer<'_> {
                 opening,
                 closing,
                 end_marker,
+                next,
             } => {
-                all.extend(self.marker(vocabulary, frame, marker)?);
-                all.extend(self.around(opening)?);
-                all.push(json);
-                all.extend(self.around(closing)?);
-                all.extend(self.marker(vocabulary, frame, end_marker)?);
+                let mut one = Vec::new();
+                one.extend(self.marker(vocabulary, frame, marker)?);
+                one.extend(self.around(opening)?);
+                one.push(json);
+                if let Next::Value(separator) = next {
+                    let further = [self.literal(separator)?, json];
+                    let further = self.join(further.to_vec())?;
+                    one.push(self.any_number(further)?);
+                }
+                one.extend(self.around(closing)?);
+                one.extend(self.marker(vocabulary, frame, end_marker)?);
+                if let Next::Frame(separator) = next {
+                    let one = self.join(one)?;
+                    let further = [self.literal(separator)?, one];
+                    let further = self.join(further.to_vec())?;
+                    all.extend([one, self.any_number(further)?]);
+                } else {
+                    all.extend(one);
+                }
             }
             Frame::Marked(mark) => {
                 if let Some(mark) = self.marker(vocabulary, frame, mark)? {

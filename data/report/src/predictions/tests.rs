@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use tooltune_rows::text::{Conversation, Role, SlotPrompt, SlotRow};
-use tooltune_suites::slot::{HashEncoder, score_row};
+use tooltune_suites::slot::score_row;
+use tooltune_suites::{HashEncoder, SuiteInfo};
 
 use super::*;
 use crate::{ReportRun, render};
@@ -24,7 +25,20 @@ fn ids(samples: &[SampleView]) -> Vec<&str> {
 }
 
 fn ranked(suite: &str, lines: &[Value]) -> Vec<SampleView> {
-    ranked_samples(suite, "step 4", lines, &HashMap::new())
+    ranked_with(suite, lines, &HashMap::new())
+}
+
+fn ranked_with(suite: &str, lines: &[Value], rows: &HashMap<&str, &Row>) -> Vec<SampleView> {
+    let info = SuiteInfo::named(suite).expect("a suite");
+    let evaluation = RankedEvaluation {
+        suite,
+        result: "step 4",
+        ranking_scores: &|line| {
+            let scores = info.ranking_scores(line);
+            scores.map(|(name, value)| score(name, value)).collect()
+        },
+    };
+    ranked_samples(evaluation, lines, rows)
 }
 
 #[test]
@@ -214,7 +228,7 @@ fn what_a_line_lacks_comes_from_its_row() {
     let row = Row::of_slot(slot, &SlotPrompt::default()).expect("a row");
     let line = slot_line("dev.jsonl:1", "none", &json!({}));
     let rows = HashMap::from([(row.id.as_str(), &row)]);
-    let samples = ranked_samples("slot", "", std::slice::from_ref(&line), &rows);
+    let samples = ranked_with("slot", std::slice::from_ref(&line), &rows);
     assert!(samples[0].prompt.contains("Ida Brandt stays three nights."));
     assert_eq!(samples[0].gold, r#"{"guest": "Ida Brandt", "nights": 3}"#);
 
@@ -229,43 +243,9 @@ fn what_a_line_lacks_comes_from_its_row() {
         ..row.clone()
     };
     let rows = HashMap::from([(row.id.as_str(), &row)]);
-    let samples = ranked_samples("slot", "", &[line], &rows);
+    let samples = ranked_with("slot", &[line], &rows);
     assert_eq!(samples[0].prompt, "system:\nBe brief.\n\nuser:\nWhen?");
     assert_eq!(samples[0].gold, "Now.");
-}
-
-#[test]
-fn a_metrics_file_tells_its_suite() {
-    for (suite, metrics) in [
-        (
-            "slot",
-            json!({"n": 2, "schema_accuracy": {"value": 0.5}, "mean": {"value": 0.5}}),
-        ),
-        (
-            "nestful",
-            json!({"n": 2, "partial": {"value": 0.5}, "win_strict": null}),
-        ),
-        (
-            "toolqa",
-            json!({"n": 2, "contains": {"value": 0.5}, "n_parse_errors": 0}),
-        ),
-        (
-            "toolqa",
-            json!({"n": 2, "accuracy": {"value": 0.5}, "n_parse_errors": 0}),
-        ),
-        (
-            "goat",
-            json!({"goat": {"sa": 1.0}, "retrieval": {"recall_at_gt": 1.0}}),
-        ),
-        ("restbench", json!({"restbench": {"sa": 1.0}, "judge": {}})),
-        ("apibank", json!({"apibank": {"correctness": null}})),
-        ("retrieval", json!({"n": 2, "recall_at_gt": {"value": 0.5}})),
-    ] {
-        assert_eq!(suite_of(&metrics), Some(suite));
-    }
-    for foreign in [json!({"accuracy": 1.0}), json!([1]), json!(null)] {
-        assert_eq!(suite_of(&foreign), None);
-    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The metrics of suites, as they are written and as they might be, to the tables of the page.
 
 use serde_json::{Value, json};
-use tooltune_suites::slot::{HashEncoder, SlotRow, score_dataset};
+use tooltune_suites::HashEncoder;
+use tooltune_suites::slot::{SlotRow, score_dataset};
 
 use super::*;
 use crate::SuiteResult;

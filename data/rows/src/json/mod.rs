@@ -10,6 +10,7 @@
 //! numbers as decimals of any length; where they would be learned, [`oversized_integer`] finds them
 //! beforehand.
 
+mod complexity;
 mod decimal;
 mod exact;
 mod float;
@@ -19,6 +20,7 @@ mod parse;
 mod render;
 mod unique;
 
+pub use complexity::{Complexity, json_complexity, json_depth, schema_complexity};
 pub use decimal::Decimal;
 pub use exact::{ExactJson, parse_exact};
 pub use float::python_float_repr;

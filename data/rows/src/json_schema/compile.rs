@@ -39,7 +39,7 @@ pub(super) fn compiled(
         } else {
             Err(ValidationError::custom(format!(
                 "its parts with an $id lead to each other in more than {COMPILED_RESOURCES} ways; \
-                 refer to definitions without an $id"
+                 refer to definitions without an $id (COMPILED_RESOURCES in docs/limits.md)"
             )))
         }
     });
@@ -134,7 +134,8 @@ pub(super) fn pattern_cost(schema: &Value) -> Result<PatternCost, SchemaFault> {
     }
     if patterns.len() > SCHEMA_PATTERNS {
         return Err(refused(format!(
-            "it has {} patterns; at most {SCHEMA_PATTERNS} are compiled",
+            "it has {} patterns; at most {SCHEMA_PATTERNS} are compiled (SCHEMA_PATTERNS in \
+             docs/limits.md)",
             patterns.len()
         )));
     }
@@ -149,7 +150,7 @@ pub(super) fn pattern_cost(schema: &Value) -> Result<PatternCost, SchemaFault> {
         if n_large > LARGE_PATTERNS {
             return Err(refused(format!(
                 "more than {LARGE_PATTERNS} of its patterns are large or look around or back; \
-                 shorten their repetitions"
+                 shorten their repetitions (LARGE_PATTERNS in docs/limits.md)"
             )));
         }
     }

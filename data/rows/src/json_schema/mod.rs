@@ -142,7 +142,7 @@ impl BoundedValidator {
             Verdict::TooMuchWork => Some(undecided()),
             Verdict::Invalid => Some(self.first_broken(value)),
         });
-        first.unwrap_or_else(|| Some(undecided()))
+        first.unwrap_or_else(|| Some(too_deep()))
     }
 
     /// The rules that the value breaks, in the order in which they are met: at most
@@ -159,7 +159,7 @@ impl BoundedValidator {
                 found.unwrap_or_else(|| vec![unlisted()])
             }
         });
-        faults.unwrap_or_else(|| vec![undecided()])
+        faults.unwrap_or_else(|| vec![too_deep()])
     }
 
     fn decide(&self, value: &Value) -> Verdict {
@@ -314,7 +314,10 @@ fn listed<'i>(errors: impl Iterator<Item = ValidationError<'i>>) -> Vec<Fault> {
         }
     }
     if let Some(last) = faults.last_mut().filter(|_| n_left_out > 0) {
-        let more = format!(" (and {n_left_out} more broken rules, which are not listed)");
+        let more = format!(
+            " (and {n_left_out} more broken rules, which are not listed; LISTED_FAULTS in \
+             docs/limits.md)"
+        );
         last.reason.push_str(&more);
         last.masked.push_str(&more);
     }
@@ -332,18 +335,27 @@ fn fault(error: &ValidationError<'_>) -> Fault {
 
 fn undecided() -> Fault {
     let reason = format!(
-        "finding out whether it is valid takes more than {VALIDATION_STEPS} steps, so that it \
-         counts as invalid; branches of the schema that lead to the same place multiply with each \
-         level of the value: say each once"
+        "finding out whether it is valid takes more than {VALIDATION_STEPS} steps (VALIDATION_STEPS \
+         in docs/limits.md), so that it counts as invalid; branches of the schema that lead to the \
+         same place multiply with each level of the value: say each once"
+    );
+    budget_fault(reason)
+}
+
+fn too_deep() -> Fault {
+    let reason = format!(
+        "finding out whether it is valid goes through the levels of its schema at each of its own, \
+         more than {SCHEMA_STACK_LEVELS} of them (SCHEMA_STACK_LEVELS in docs/limits.md), so that it \
+         counts as invalid; shorten the chain of schemas"
     );
     budget_fault(reason)
 }
 
 fn unlisted() -> Fault {
     let reason = format!(
-        "it is not valid; finding out where takes more than {VALIDATION_STEPS} steps or {} MiB, \
-         because branches of the schema lead to the same place and multiply with each level of the \
-         value",
+        "it is not valid; finding out where takes more than {VALIDATION_STEPS} steps or {} MiB \
+         (VALIDATION_STEPS and VALIDATION_ERROR_BYTES in docs/limits.md), because branches of the \
+         schema lead to the same place and multiply with each level of the value",
         VALIDATION_ERROR_BYTES >> 20
     );
     budget_fault(reason)

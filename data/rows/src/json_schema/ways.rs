@@ -66,13 +66,13 @@ pub(super) fn ways(schema: &Value) -> Result<Ways, String> {
         let Some(found) = paths.count(schema, 0) else {
             return Err(format!(
                 "more than {SCHEMA_LEVELS} schemas lead to each other by $ref, allOf and their \
-                 like; shorten the chain"
+                 like; shorten the chain (SCHEMA_LEVELS in docs/limits.md)"
             ));
         };
         if found.n_ways > SCHEMA_WAYS {
             return Err(format!(
                 "there are more than {SCHEMA_WAYS} ways through the branches of its anyOf, \
-                 oneOf and allOf at one place; say each branch once"
+                 oneOf and allOf at one place; say each branch once (SCHEMA_WAYS in docs/limits.md)"
             ));
         }
         most = most.max(found.n_ways);

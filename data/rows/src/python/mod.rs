@@ -10,6 +10,7 @@ mod json;
 mod number;
 mod repr;
 mod round;
+mod text;
 mod value;
 
 #[cfg(test)]
@@ -19,4 +20,5 @@ pub use json::{PythonJsonError, dumps, loads, loads_prefix};
 pub use number::{MAX_INTEGER_BITS, Number, NumberError};
 pub use repr::{python_repr, python_str};
 pub use round::round_to;
+pub use text::is_blank;
 pub use value::{Booleans, PyDict, PyValue};

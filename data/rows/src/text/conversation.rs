@@ -153,6 +153,13 @@ impl Conversation {
         }
     }
 
+    /// The messages before the completion and nothing after them.
+    #[must_use]
+    pub fn without_answer(mut self) -> Self {
+        self.messages.truncate(self.completion_start);
+        self
+    }
+
     /// The messages before the completion.
     pub fn prompt(&self) -> &[Message] {
         &self.messages[..self.completion_start.min(self.messages.len())]

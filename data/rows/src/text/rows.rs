@@ -60,9 +60,51 @@ impl Row {
     }
 }
 
+impl Row {
+    /// A SLOT row of which the answer is not known: its conversation ends with what is asked. Its
+    /// gold is an empty object, which gives lists the slots that a flattening asks for.
+    ///
+    /// # Errors
+    ///
+    /// As [`SlotPrompt::render`].
+    pub fn asking(
+        id: &str,
+        input_text: String,
+        json_schema: Value,
+        prompt: &SlotPrompt,
+    ) -> Result<Self, DataError> {
+        let slot = SlotRow {
+            id: id.to_owned(),
+            input_text,
+            json_schema,
+            gold: Value::Object(Map::new()),
+        };
+        let row = Self::of_slot(slot, prompt)?;
+        Ok(Self {
+            conversation: row.conversation.without_answer(),
+            ..row
+        })
+    }
+
+    /// Whether its conversation ends with what is asked.
+    pub fn has_no_answer(&self) -> bool {
+        self.conversation.completion_start >= self.conversation.messages.len()
+    }
+}
+
+/// The name of the standard input among files.
+const STANDARD_INPUT: &str = "-";
+
+fn standard_input() -> std::io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(File::from(std::io::stdin().as_fd().try_clone_to_owned()?))
+}
+
 /// Opens a file of rows.
 ///
 /// Blank lines and a byte-order mark at the start of the file are skipped.
+///
+/// The path `-` is the standard input.
 ///
 /// # Errors
 ///
@@ -73,9 +115,15 @@ impl Row {
 /// another type, a gold value that its schema refuses, and a call that the tools of its row do not
 /// take; a file that is no text in UTF-8, and a line of more than 256 MiB, are one, too, and the last.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
-    let file = regular_file::open(path).map_err(|error| ReadError::unreadable(path, error))?;
+    let open = if path == Path::new(STANDARD_INPUT) {
+        standard_input()
+    } else {
+        regular_file::open(path)
+    };
+    let file = open.map_err(|error| ReadError::unreadable(path, error))?;
     Ok(RowReader {
         lines: FileLines::new(path, BufReader::with_capacity(1 << 16, file)),
+        has_golds: true,
         format,
         slot_prompt: SlotPrompt::default(),
         n_rows: 0,
@@ -91,6 +139,7 @@ pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError
 pub struct RowReader {
     pub(super) lines: FileLines<BufReader<File>>,
     format: DataFormat,
+    has_golds: bool,
     slot_prompt: SlotPrompt,
     n_rows: usize,
     is_done: bool,
@@ -131,6 +180,15 @@ impl RowReader {
     pub fn with_unchecked_calls(self) -> Self {
         Self {
             call_check: None,
+            ..self
+        }
+    }
+
+    /// Reads SLOT rows without a gold, too: their conversation ends with what is asked.
+    #[must_use]
+    pub fn without_golds(self) -> Self {
+        Self {
+            has_golds: false,
             ..self
         }
     }
@@ -219,9 +277,12 @@ impl RowReader {
         if !json_schema.is_object() {
             return Err(wrong_type("json_schema", &json_schema, "an object"));
         }
-        let gold = fields
-            .remove("gold")
-            .ok_or_else(|| missing("gold", NEEDED))?;
+        let gold = match fields.remove("gold") {
+            None if !self.has_golds => {
+                return Row::asking(id, input_text, json_schema, &self.slot_prompt);
+            }
+            gold => gold.ok_or_else(|| missing("gold", NEEDED))?,
+        };
         self.gold_check.check(&gold, &json_schema)?;
         let slot = SlotRow {
             id: id.to_owned(),

@@ -93,6 +93,20 @@ fn calls_by_the_ten_thousand_are_compared_or_refused() {
 }
 
 #[test]
+fn a_long_key_above_many_values_is_copied_for_none_of_them_or_refused() {
+    let key = "k".repeat(400_000);
+    let call = json!({"name": "f", "arguments": {&key: vec![0; 200_000]}});
+    let masked = value("goat.mask", json!({"call": call}));
+    assert_eq!(masked["char_spans"].as_array().map(Vec::len), Some(200_000));
+    let input = json!({"calls": [call], "tokens": [], "kinds": ["value"]});
+    let Err(error) = outcome("data.call_spans", input) else {
+        panic!("80 GB of keys")
+    };
+    assert_eq!(error.kind(), "too_large");
+    assert!(error.to_string().contains("CALL_PLACE_BYTES"), "{error}");
+}
+
+#[test]
 fn texts_of_sixty_thousand_words_are_compared() {
     let words: Vec<String> = (0..60_000).map(|i| format!("w{i}")).collect();
     let facts = json!({"answer": words.join(" "), "facts": words[..20_000]});

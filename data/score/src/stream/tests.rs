@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use serde_json::{Value, json};
-use tooltune_suites::slot::{HashEncoder, ScoreError};
+use tooltune_suites::{EncoderError, HashEncoder};
 
 use super::*;
 use tooltune_suites::operations::Encoders;
@@ -187,7 +187,7 @@ fn minilm_is_the_default_encoder_and_is_loaded_once_and_only_when_needed() {
 #[test]
 fn an_encoder_that_is_absent_or_fails_to_load_is_an_error_of_the_line() {
     let failing = Encoders::with_minilm(Box::new(|| {
-        Err(ScoreError::Encoder(Box::from(
+        Err(EncoderError::Failed(Box::from(
             "models/minilm/model.safetensors is absent",
         )))
     }));

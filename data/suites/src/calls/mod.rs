@@ -44,6 +44,7 @@ mod pairing;
 mod read;
 mod same;
 mod score;
+mod suite;
 mod summary;
 mod tools;
 
@@ -52,8 +53,8 @@ mod tests;
 
 pub use answer::{CallsAnswer, WrittenCall};
 pub use item::{AskedTurns, CallsItem, SkippedTurns, WhichTurns, calls_items};
-pub use operations::OPERATIONS;
 pub use read::{CallDialect, MAX_CALLS, MAX_TEXT_BYTES, read_calls};
 pub use score::{CallScore, CallsScorer, Fault, Rule, TurnScore, score_turn};
+pub use suite::SUITE;
 pub use summary::{CallGroup, CallsMetrics, CallsSummary, TurnGroup, calls_table};
 pub use tools::ToolSet;

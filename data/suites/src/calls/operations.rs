@@ -21,7 +21,7 @@ const GOLD: InputField = field("gold", "array of {name, arguments}; empty for a 
 const RAW: InputField = field("raw", "the answer, a string");
 
 /// The operations of `tooltune score` that read and score calls.
-pub static OPERATIONS: &[Operation] = &[
+pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "calls.read",
         fields: &[TOOLS, RAW],

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tooltune_rows::json::{self, Style};
-use tooltune_rows::json_schema::KeptBySchema;
+use tooltune_rows::json_schema::{BoundedValidator, KeptBySchema};
 use tooltune_rows::text::DeclaredTool;
 use tooltune_rows::tools::{did_you_mean, kind_of};
 
@@ -16,7 +16,6 @@ use super::pairing::best_pairs;
 use super::read::CallDialect;
 use super::same::is_same;
 use super::tools::{Schema, ToolSet};
-use crate::slot::{SchemaChecker, SchemaMode};
 
 /// A rule of a turn that an answer breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -116,7 +115,7 @@ pub struct TurnScore {
 #[derive(Debug, Default)]
 pub struct CallsScorer {
     /// None where a schema is unusable.
-    checkers: KeptBySchema<Option<SchemaChecker>>,
+    checkers: KeptBySchema<Option<BoundedValidator>>,
 }
 
 /// Scores one answer; for more of them use a [`CallsScorer`], which compiles each schema once.
@@ -254,29 +253,25 @@ impl CallsScorer {
             return check;
         };
         let Ok(checker) = self.checkers.of(schema, |schema| {
-            Ok::<_, Infallible>(SchemaChecker::new(schema, SchemaMode::Schema).ok())
+            Ok::<_, Infallible>(BoundedValidator::new(schema).ok())
         });
         let Some(checker) = &*checker else {
             check.is_unchecked = true;
             return check;
         };
-        let broken = checker.errors(&Value::Object(call.arguments.clone()));
+        let broken = checker.faults(&Value::Object(call.arguments.clone()));
         check.is_valid &= broken.is_empty();
         for one in broken {
             let is_of_names = matches!(&*one.rule, "required" | "additionalProperties");
-            let faults = if one.path.is_empty() && is_of_names {
+            let place = one.place.to_string();
+            let faults = if place.is_empty() && is_of_names {
                 &mut check.names
             } else {
                 &mut check.faults
             };
             faults.push(Fault {
                 rule: Rule::Schema,
-                message: format!(
-                    "{}{}: {}",
-                    call.name,
-                    one.path.replace('/', "."),
-                    one.message
-                ),
+                message: format!("{}{}: {}", call.name, place.replace('/', "."), one.masked),
             });
         }
         check

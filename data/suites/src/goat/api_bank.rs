@@ -12,7 +12,7 @@ use tooltune_agents::AttemptedCall;
 use tooltune_rows::json::ExactJson;
 use tooltune_rows::tools::GoldCall;
 
-use super::calls::{ArgumentEquality, Arguments, args_equal};
+use super::invocations::{ArgumentEquality, Arguments, args_equal};
 
 /// The call that looks for APIs and is no call of the task.
 const SEARCHER: &str = "ToolSearcher";

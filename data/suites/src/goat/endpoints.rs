@@ -6,9 +6,8 @@
 //! The decision to question: a name that fits no template is kept, cleaned, so that it can be seen
 //! and counts as an invented name.
 
+use tooltune_rows::python::is_blank;
 use tooltune_rows::tools::EndpointTemplates;
-
-use crate::slot::is_blank;
 
 /// The operations of an API as templates, such as `GET /movie/{movie_id}`.
 #[derive(Debug, Clone, Default)]

@@ -6,14 +6,14 @@
 //! The decision to question: arguments are equal by meaning (`"53"` is 53, blanks do not count),
 //! because documents and answers of this field mix the spellings; [`ArgumentEquality::Strict`]
 //! compares plain JSON.
-//! Success is judged by a model behind an endpoint ([`judge_samples`]) or, where the gold facts are
-//! known, without one ([`answer_holds_facts`]).
+//! Success is judged by a model behind an endpoint ([`judge_samples`](crate::judge_samples)) or,
+//! where the gold facts are known, without one ([`answer_holds_facts`]).
 
 mod api_bank;
 mod api_bank_report;
-mod calls;
 mod endpoints;
 mod facts;
+mod invocations;
 mod judge;
 mod llm_judge;
 mod operations;
@@ -24,16 +24,13 @@ mod rouge;
 mod subsequence;
 mod suite;
 
-pub use super::llm_judge::{
-    JudgeError, JudgeOptions, JudgeVerdict, judge_samples, n_unanswered, n_unparsed,
-};
 pub use api_bank::{ApiBankCall, ApiBankSample, api_bank_correctness, api_bank_sample_accuracy};
 pub use api_bank_report::{ApiBankReport, ApiBankScore, api_bank_table};
-pub use calls::{
-    ArgumentEquality, Arguments, Call, args_equal, invocation_accuracy, selection_accuracy,
-};
 pub use endpoints::{Endpoints, collapse_blanks};
 pub use facts::answer_holds_facts;
+pub use invocations::{
+    ArgumentEquality, Arguments, Call, args_equal, invocation_accuracy, selection_accuracy,
+};
 pub use judge::{judge_messages, parse_judge};
 pub use llm_judge::JudgeSample;
 pub use paths::{LengthCase, correct_path, delta_len, mean_pct, percent};

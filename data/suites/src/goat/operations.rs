@@ -9,7 +9,7 @@ use super::{
     correct_path, delta_len, invocation_accuracy, mean_pct, parse_judge, percent, rouge_l_apibank,
     rouge_l_plain, selection_accuracy,
 };
-use crate::retrieval::{RankedGold, RetrievalError};
+use crate::ranking::{RankedGold, RetrievalError};
 use serde_json::{Value, json};
 use tooltune_rows::budgets::{CALL_PAIRS, ROUGE_STEPS};
 use tooltune_rows::json::ExactJson;
@@ -301,7 +301,7 @@ fn instances(request: &Request<'_>) -> Result<Vec<ApiBankSample>, LineError> {
             kind: "too_large",
             message: format!(
                 "`input.instances` has {n_pairs} pairs of a predicted and a gold call of one \
-                 sample; at most {CALL_PAIRS} are compared"
+                 sample; at most {CALL_PAIRS} are compared (CALL_PAIRS in docs/limits.md)"
             ),
         })
     } else {
@@ -357,7 +357,8 @@ fn compared(score: Option<f64>) -> Result<Value, LineError> {
             kind: "too_large",
             message: format!(
                 "`input.hyp` and `input.ref` have too many words to be compared: more than \
-             {ROUGE_STEPS} steps of 64 pairs of words; two texts of 100,000 words each fit"
+             {ROUGE_STEPS} steps of 64 pairs of words; two texts of 100,000 words each fit (ROUGE_STEPS in \
+             docs/limits.md)"
             ),
         })
 }

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::GoatError;
-use super::calls::{ArgumentEquality, Call, invocation_accuracy, selection_accuracy};
+use super::invocations::{ArgumentEquality, Call, invocation_accuracy, selection_accuracy};
 use super::paths::correct_path;
 use crate::bootstrap::{Estimate, cell, estimates, indicator, mean};
 

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tooltune_agents::Outcome;
 
 use super::GoatError;
-use super::calls::{Arguments, Call, selection_accuracy};
 use super::endpoints::Endpoints;
+use super::invocations::{Arguments, Call, selection_accuracy};
 use super::paths::correct_path;
 use crate::bootstrap::{Estimate, cell, estimates, indicator, mean};
 

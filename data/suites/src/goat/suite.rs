@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{ApiBankReport, ApiBankScore, RestBenchReport};
 use crate::bootstrap::indicator;
-use crate::registry::{Needs, SampleScores, SuiteInfo, field, less, more};
+use crate::registry::{Needs, RowsOf, SampleScores, SuiteInfo, field, less, more};
 
 /// Of each suite of agents.
 const LOWER_IS_BETTER: &[&str] = &["delta_len", "parse_error_rate"];
@@ -13,6 +13,7 @@ const LOWER_IS_BETTER: &[&str] = &["delta_len", "parse_error_rate"];
 /// Trajectories over APIs of one's own.
 pub static SUITE: SuiteInfo = SuiteInfo {
     name: "goat",
+    about: "Queries to calls of APIs and an answer, with the retriever's documents.",
     metrics: &[
         "sa",
         "ia",
@@ -24,13 +25,21 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         "recall_at_gt",
         "recall_at_5",
     ],
+    flat_metrics: &[],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "goat.ia",
     needs: Needs {
-        rows_of: Some("goat"),
+        rows: Some(RowsOf {
+            formats: &["goat"],
+            are_samples: false,
+            by_default: false,
+        }),
         ..Needs::AGENTS
     },
     operations: super::operations::OPERATIONS,
+    metrics_mark: "goat",
+    ranked_by: &[more("sa"), more("ia"), more("success")],
+    own_files: &[],
     samples: &[SampleScores {
         of: "goat",
         id: "id",
@@ -50,15 +59,20 @@ pub static SUITE: SuiteInfo = SuiteInfo {
 /// RestBench: queries with the paths of endpoints that answer them.
 pub static RESTBENCH: SuiteInfo = SuiteInfo {
     name: "restbench",
+    about: "RestBench: queries to a path of endpoints, with the retriever's documents.",
     metrics: &RestBenchReport::NAMES,
+    flat_metrics: &[],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "restbench.correct_path",
     needs: Needs::AGENTS,
     operations: &[],
+    metrics_mark: "restbench",
+    ranked_by: &[more("sa"), more("correct_path"), more("success")],
+    own_files: &[],
     samples: &[SampleScores {
         of: "restbench",
         id: "id",
-        mark: "correct_path",
+        mark: "sa",
         measures: &[
             more("correct_path"),
             more("sa"),
@@ -72,11 +86,20 @@ pub static RESTBENCH: SuiteInfo = SuiteInfo {
 /// API-Bank: samples of level 3, or steps of dialogues.
 pub static APIBANK: SuiteInfo = SuiteInfo {
     name: "apibank",
+    about: "API-Bank: samples of level 3, or dialogues of levels 1 and 2, to calls and answers.",
     metrics: &ApiBankReport::NAMES,
+    flat_metrics: &[],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "apibank.correctness",
     needs: Needs::AGENTS,
     operations: &[],
+    metrics_mark: "apibank",
+    ranked_by: &[
+        more("right calls").by(share_of_calls),
+        more("rouge_l"),
+        more("success"),
+    ],
+    own_files: &[],
     samples: &[SampleScores {
         of: "apibank",
         id: "id",
@@ -103,4 +126,12 @@ fn delta_len_if_solved(line: &Value) -> Option<f64> {
     is_solved
         .then(|| field(line, "delta_len")?.as_f64())
         .flatten()
+}
+
+/// Of the gold calls of a sample, and of the calls made where those are more, those that are right;
+/// a sample may ask for a reply instead.
+fn share_of_calls(line: &Value) -> Option<f64> {
+    let n = |name: &str| field(line, name)?.as_f64();
+    let n_calls = n("n_gold")?.max(n("n_pred")?);
+    (n("n_gold")? > 0.0).then_some(n("n_right")? / n_calls)
 }

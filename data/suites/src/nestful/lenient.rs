@@ -3,6 +3,7 @@
 use tooltune_rows::python::{PyValue, loads_prefix};
 
 use super::parse::tagged;
+use crate::python_calls::without_thoughts;
 
 /// Finds the calls of a completion; none if it holds none.
 ///
@@ -30,16 +31,6 @@ pub fn lenient_calls(completion: &str) -> Option<Vec<PyValue>> {
     } else {
         Some(in_tags)
     }
-}
-
-/// The text behind its thoughts: all up to the last `</think>` is one, and an opened `<think>` with
-/// all after it.
-pub(crate) fn without_thoughts(completion: &str) -> &str {
-    let text = completion
-        .rsplit_once("</think>")
-        .map_or(completion, |(_, after)| after);
-    text.split_once("<think>")
-        .map_or(text, |(before, _)| before)
 }
 
 fn in_text(text: &str) -> Option<Vec<PyValue>> {

@@ -4,14 +4,20 @@
 //! A row with functions that nothing here can run has null in place of wins.
 
 use super::{
-    MathToolError, NestfulError, NestfulReport, NestfulRow, Parser, SampleScore, ToolRunner,
-    ToolSpec, Win, dag_statistics, gold_calls, math_tool, score_sample,
+    MathRunner, MathToolError, NestfulError, NestfulReport, NestfulRow, Parser, SampleScore,
+    ToolRunner, ToolSpec, Win, dag_statistics, gold_calls, math_tool, score_sample,
 };
 use num_bigint::BigInt;
 use serde_json::{Value, json};
 use tooltune_rows::python::{PyValue, python_repr};
 
 use crate::operations::{InputField, LineError, Operation, Request};
+
+/// What runs the sequences of calls: that which was given, or the functions of arithmetic.
+fn tools<'l>(request: &Request<'l>) -> &'l dyn ToolRunner {
+    let given = request.outside::<Box<dyn ToolRunner>>();
+    given.map_or(&MathRunner, |tools| &**tools)
+}
 
 const fn field(name: &'static str, holds: &'static str) -> InputField {
     InputField { name, holds }
@@ -137,7 +143,7 @@ fn score(input: &PyValue, path: &str, tools: &dyn ToolRunner) -> Result<SampleSc
 }
 
 fn sample(request: &Request<'_>) -> Result<Value, LineError> {
-    let score = score(&request.python_input()?, "input.", request.tools())?;
+    let score = score(&request.python_input()?, "input.", tools(request))?;
     let (official, strict) = match score.win {
         Win::Scored { official, strict } => (json!(official), json!(strict)),
         Win::NeedsTools | Win::GoldFails => (Value::Null, Value::Null),
@@ -163,7 +169,7 @@ fn corpus(request: &Request<'_>) -> Result<Value, LineError> {
     let input = request.python_input()?;
     let samples = list(&input, "input.", "samples")?.iter().enumerate();
     let scores: Vec<SampleScore> = samples
-        .map(|(idx, sample)| score(sample, &format!("input.samples[{idx}]."), request.tools()))
+        .map(|(idx, sample)| score(sample, &format!("input.samples[{idx}]."), tools(request)))
         .collect::<Result<_, _>>()?;
     let report = NestfulReport::new(&scores)?;
     // A rate over some of the samples would not be that of the set.

@@ -7,7 +7,7 @@
 use tooltune_rows::python::{PyValue, loads};
 
 use super::lenient::lenient_calls;
-use super::python_calls::{Positional, python_calls};
+use crate::python_calls::{Positional, python_calls};
 
 /// How the completions of a model family are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use tooltune_rows::budgets::LINE_BYTES;
+use tooltune_rows::budgets::{LINE_BYTES, Limit};
 use tooltune_rows::python::{PyDict, PyValue, dumps, loads};
 use tooltune_rows::regular_file;
 use tooltune_sandbox::{Limits, PythonRunner};
@@ -46,7 +46,7 @@ impl PythonTools {
             reason,
         };
         let map = folder.join(FUNCTION_MAP_FILE);
-        let text = regular_file::read_text(&map, LINE_BYTES as u64)
+        let text = regular_file::read_text(&map, Limit::new("LINE_BYTES", LINE_BYTES as u64))
             .map_err(|error| unusable(format!("{FUNCTION_MAP_FILE} cannot be read ({error})")))?;
         let files: HashMap<String, String> = serde_json::from_str(&text).map_err(|error| {
             unusable(format!(

@@ -10,11 +10,17 @@ use crate::registry::{Needs, SampleScores, SuiteInfo, field, less, more};
 /// Questions become sequences of calls that use each other's results.
 pub static SUITE: SuiteInfo = SuiteInfo {
     name: "nestful",
+    about: "NESTFUL: questions to sequences of calls that use each other's results.",
     metrics: &NestfulReport::NAMES,
+    flat_metrics: &[],
     lower_is_better: &["parse_error_rate", "steps"],
     default_metric: "nestful.win_strict",
     needs: Needs::GENERATOR,
     operations: super::operations::OPERATIONS,
+    metrics_mark: "win_strict",
+    // A sequence wins or does not, which partial matches of names and arguments refine.
+    ranked_by: &[more("win").by(win_strict), more("partial")],
+    own_files: &[],
     // Sequences have the first two, loops the last one.
     samples: &[SampleScores {
         of: "nestful",
@@ -24,7 +30,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             more("partial"),
             more("full"),
             more("win_official").by(|line| win(line)?.official().map(indicator)),
-            more("win_strict").by(|line| win(line)?.strict().map(indicator)),
+            more("win_strict").by(win_strict),
             less("parse_error"),
             less("n_steps"),
         ],
@@ -33,4 +39,8 @@ pub static SUITE: SuiteInfo = SuiteInfo {
 
 fn win(line: &Value) -> Option<Win> {
     Win::deserialize(field(line, "win")?).ok()
+}
+
+fn win_strict(line: &Value) -> Option<f64> {
+    win(line)?.strict().map(indicator)
 }

@@ -6,18 +6,18 @@
 use std::cell::OnceCell;
 use std::fmt;
 
-use crate::slot::{HashEncoder, ScoreError, SentenceEncoder};
+use crate::encoder::{EncoderError, HashEncoder, SentenceEncoder};
 
 use super::error::LineError;
 
 /// Loads the MiniLM encoder; called at most once.
-pub type EncoderLoader = Box<dyn Fn() -> Result<Box<dyn SentenceEncoder>, ScoreError>>;
+pub type EncoderLoader = Box<dyn Fn() -> Result<Box<dyn SentenceEncoder>, EncoderError>>;
 
 /// The encoders behind `options.encoder`: `"hash"` always, `"minilm"` if the caller has it.
 #[derive(Default)]
 pub struct Encoders {
     load_minilm: Option<EncoderLoader>,
-    minilm: OnceCell<Result<Box<dyn SentenceEncoder>, ScoreError>>,
+    minilm: OnceCell<Result<Box<dyn SentenceEncoder>, EncoderError>>,
 }
 
 impl Encoders {

@@ -3,6 +3,8 @@
 use tooltune_agents::flat::FlatError;
 use tooltune_agents::truncation::FilterError;
 
+use crate::encoder::EncoderError;
+
 /// Why a line has no value. [`LineError::kind`] is the stable name that a script tests for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
@@ -40,6 +42,15 @@ pub enum LineError {
         /// The reason in words.
         message: String,
     },
+}
+
+impl From<EncoderError> for LineError {
+    fn from(error: EncoderError) -> Self {
+        Self::NoValue {
+            kind: "encoder_failed",
+            message: error.to_string(),
+        }
+    }
 }
 
 impl LineError {

@@ -3,6 +3,7 @@
 //! Fields are taken by name through [`Fields`], which knows its own path, so that every
 //! complaint says exactly which field of which row to fix.
 
+use std::any::Any;
 use std::cell::OnceCell;
 
 use serde_json::{Map, Value};
@@ -11,8 +12,7 @@ use tooltune_rows::python::{PyValue, loads};
 
 use super::error::LineError;
 use super::outside::Outside;
-use crate::nestful::ToolRunner;
-use crate::slot::SentenceEncoder;
+use crate::encoder::SentenceEncoder;
 
 /// One operation of the interface.
 #[derive(Debug)]
@@ -138,9 +138,9 @@ impl<'l> Request<'l> {
         place.map(|fields| fields.flag(name)).transpose()
     }
 
-    /// What runs sequences of calls.
-    pub fn tools(&self) -> &'l dyn ToolRunner {
-        &*self.outside.tools
+    /// What [`Outside::with`] has been given of this type.
+    pub fn outside<T: Any>(&self) -> Option<&'l T> {
+        self.outside.other()
     }
 
     fn place_of(&self, name: &str) -> Option<&Fields<'l>> {
@@ -156,7 +156,7 @@ impl<'l> Request<'l> {
             .as_ref()
             .filter(|options| options.fields.contains_key("encoder"));
         let name = named.map(|options| options.text("encoder")).transpose()?;
-        self.outside.encoders.named(name.unwrap_or("minilm"))
+        self.outside.encoders().named(name.unwrap_or("minilm"))
     }
 }
 

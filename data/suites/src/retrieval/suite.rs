@@ -2,13 +2,15 @@
 
 use serde_json::Value;
 
-use super::{RankedGold, RetrievalMetrics};
+use crate::ranking::{RankedGold, RetrievalMetrics};
 use crate::registry::{Needs, SampleScores, SuiteInfo, more};
 
 /// Queries become rankings of documents.
 pub static SUITE: SuiteInfo = SuiteInfo {
     name: "retrieval",
+    about: "Queries to a ranking of documents, with the retriever.",
     metrics: &RetrievalMetrics::<f64>::NAMES,
+    flat_metrics: &[],
     lower_is_better: &[],
     default_metric: "retrieval.recall_at_5",
     needs: Needs {
@@ -17,6 +19,9 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         ..Needs::GENERATOR
     },
     operations: &[],
+    metrics_mark: "recall_at_gt",
+    ranked_by: &[],
+    own_files: &[],
     samples: &[SampleScores {
         of: "retrieval",
         id: "query",

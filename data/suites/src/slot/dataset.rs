@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tooltune_rows::json::schema_complexity;
 
-use super::complexity::schema_complexity;
-use super::encoder::{Embeddings, SentenceEncoder};
 use super::error::ScoreError;
 use super::row::{CheckedRow, Checkers, Metrics, RowScore};
 use crate::bootstrap::{Estimate, estimates};
+use crate::encoder::{Embeddings, SentenceEncoder};
 
 /// One completion beside the row it answers.
 #[derive(Debug, Clone, Copy)]
@@ -213,7 +213,8 @@ fn violations(scores: &[RowScore]) -> BTreeMap<String, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::{HashEncoder, score_row};
+    use crate::encoder::HashEncoder;
+    use crate::slot::score_row;
     use serde_json::json;
 
     fn schema() -> Value {

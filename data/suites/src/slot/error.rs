@@ -2,6 +2,8 @@
 
 use tooltune_rows::budgets::COMPARED_LEAVES;
 
+use crate::encoder::EncoderError;
+
 /// Why there is no score. A bad completion is never an error: it scores zero.
 #[derive(Debug, thiserror::Error)]
 pub enum ScoreError {
@@ -23,19 +25,13 @@ pub enum ScoreError {
     /// A data set without rows has no mean.
     #[error("the data set has no rows; give at least one")]
     EmptyDataset,
-    /// The sentence encoder failed.
-    #[error("the sentence encoder failed: {0}")]
-    Encoder(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The sentence encoder did not answer with one vector for each text, all of one length.
-    #[error("the sentence encoder gave vectors of the wrong number or length for {n_texts} texts")]
-    EncoderShape {
-        /// Number of texts that were given to it.
-        n_texts: usize,
-    },
+    /// The texts could not be compared by their likeness.
+    #[error(transparent)]
+    Encoder(#[from] EncoderError),
     /// Comparing the texts of so many leaves would fill the memory with their vectors.
     #[error(
         "{n} leaves differ from the gold value's; at most {COMPARED_LEAVES} are compared by their \
-         likeness"
+         likeness (COMPARED_LEAVES in docs/limits.md)"
     )]
     TooManyLeaves {
         /// Leaves at one place of both values whose texts differ.

@@ -7,11 +7,8 @@
 //! Embeddings are lenient (`1887` and `1888` are .7 alike), which is why exact-match F is
 //! reported beside them.
 
-mod complexity;
 mod dataset;
-mod encoder;
 mod error;
-pub mod import;
 mod leaves;
 mod operations;
 mod report;
@@ -21,17 +18,13 @@ mod similarity;
 mod suite;
 
 pub use super::bootstrap::Estimate;
-pub use complexity::{Complexity, json_complexity, json_depth};
 pub use dataset::{
     ComplexityScore, DatasetScore, DepthScore, GroupMean, SlotRow, score_dataset, slot_means,
 };
-pub use encoder::Embeddings;
-pub use encoder::{HashEncoder, SentenceEncoder};
 pub use error::ScoreError;
 pub use leaves::{leaves, scalar_text};
 pub use report::{Cell, ReportRow, before_after_rows, markdown_table};
 pub use row::{Metrics, RowScore, score_row};
 pub use schema_check::{SchemaChecker, SchemaMode, Violation};
-pub(super) use similarity::is_blank;
 pub use similarity::{Agreement, content_agreement, value_similarity};
 pub use suite::SUITE;

@@ -3,12 +3,13 @@
 //! Each function takes the fields of one line and calls the suite; no rule of scoring lives here.
 
 use super::{
-    Agreement, HashEncoder, SchemaChecker, SchemaMode, ScoreError, SlotRow, content_agreement,
-    json_complexity, scalar_text, score_dataset, value_similarity,
+    Agreement, SchemaChecker, SchemaMode, ScoreError, SlotRow, content_agreement, scalar_text,
+    score_dataset, value_similarity,
 };
 use serde_json::{Value, json};
-use tooltune_rows::json;
+use tooltune_rows::json::{self, json_complexity};
 
+use crate::encoder::{EncoderError, HashEncoder};
 use crate::operations::{Fields, InputField, LineError, Operation, Request};
 
 const RAW: InputField = InputField {
@@ -119,7 +120,7 @@ impl From<ScoreError> for LineError {
             ScoreError::EmptyDataset => "empty_dataset",
             ScoreError::Row { .. } => "bad_row",
             ScoreError::TooManyLeaves { .. } => "too_large",
-            ScoreError::Encoder(_) | ScoreError::EncoderShape { .. } => "encoder_failed",
+            ScoreError::Encoder(_) => "encoder_failed",
         };
         Self::NoValue { kind, message }
     }
@@ -181,9 +182,7 @@ fn hash_embed(request: &Request<'_>) -> Result<Value, LineError> {
 fn embed_first8(request: &Request<'_>) -> Result<Value, LineError> {
     let text = request.input.text("text")?;
     let vectors = request.encoder()?.encode(&[text])?;
-    let vector = vectors
-        .first()
-        .ok_or(ScoreError::EncoderShape { n_texts: 1 })?;
+    let vector = vectors.first().ok_or(EncoderError::Shape { n_texts: 1 })?;
     Ok(json!(vector.iter().take(8).collect::<Vec<_>>()))
 }
 

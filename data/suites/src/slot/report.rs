@@ -177,7 +177,8 @@ fn percent(cell: Option<Cell>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::{HashEncoder, SlotRow, score_dataset};
+    use crate::encoder::HashEncoder;
+    use crate::slot::{SlotRow, score_dataset};
     use serde_json::{Value, json};
 
     fn score(raw: &str, golds: &[Value]) -> DatasetScore {

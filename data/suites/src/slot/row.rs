@@ -7,15 +7,14 @@ use std::error::Error;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_rows::json;
+use tooltune_rows::json::{self, json_depth};
 use tooltune_rows::json_schema::{BUDGET, KeptBySchema};
 
-use super::complexity::json_depth;
 use super::dataset::SlotRow;
-use super::encoder::{Embeddings, SentenceEncoder};
 use super::error::ScoreError;
 use super::schema_check::{SchemaChecker, SchemaMode, Violation};
 use super::similarity::{Agreement, Comparison};
+use crate::encoder::{Embeddings, SentenceEncoder};
 
 /// The scores of one completion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -255,7 +254,7 @@ fn is_same_json(left: &Value, right: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::HashEncoder;
+    use crate::HashEncoder;
     use serde_json::json;
 
     fn score(raw: &str) -> RowScore {

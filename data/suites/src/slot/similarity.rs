@@ -8,10 +8,11 @@
 use serde::Serialize;
 use serde_json::Value;
 use tooltune_rows::budgets::COMPARED_LEAVES;
+use tooltune_rows::python::is_blank;
 
-use super::encoder::{Embeddings, SentenceEncoder};
 use super::error::ScoreError;
 use super::leaves::{is_leaf, n_leaves, scalar_text};
+use crate::encoder::{Embeddings, SentenceEncoder};
 
 /// How well a prediction agrees with the gold value; each part lies in 0..=1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -121,11 +122,6 @@ fn trimmed(text: &str) -> &str {
     text.trim_matches(is_blank)
 }
 
-/// Whether Python's `str.isspace` holds for the character.
-pub(crate) fn is_blank(character: char) -> bool {
-    character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
-}
-
 /// Pairs the leaves that stand at one place of both values, in the order of `pred`: both are walked at
 /// once, because the paths to the leaves may be longer than the values.
 fn pair_up(pred: &Value, gold: &Value, pairs: &mut Vec<Pair>) {
@@ -204,7 +200,7 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::HashEncoder;
+    use crate::encoder::HashEncoder;
     use serde_json::json;
 
     fn exact(pred: Value, gold: Value) -> [f64; 3] {

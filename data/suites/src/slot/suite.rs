@@ -2,21 +2,27 @@
 
 use super::Metrics;
 use crate::bootstrap::indicator;
-use crate::registry::{Needs, SampleScores, SuiteInfo, less, more};
+use crate::registry::{Needs, RowsOf, SampleScores, SuiteInfo, less, more};
 
 /// Texts become the JSON that they describe, under a schema.
 pub static SUITE: SuiteInfo = SuiteInfo {
     name: "slot",
+    about: "Text to JSON by schema.",
     metrics: &Metrics::<f64>::NAMES,
-    // Where schemas are shown flat.
+    flat_metrics: &["malformed_rate"],
     lower_is_better: &["malformed_rate"],
     default_metric: "slot.mean",
     needs: Needs {
-        rows_of: Some("slot"),
+        rows: Some(RowsOf {
+            formats: &["slot"],
+            are_samples: true,
+            by_default: true,
+        }),
         encoder: true,
         ..Needs::GENERATOR
     },
     operations: super::operations::OPERATIONS,
+    metrics_mark: "schema_accuracy",
     samples: &[SampleScores {
         of: "slot",
         id: "id",
@@ -35,5 +41,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             less("malformed")
                 .by(|line| Some(indicator(line.get("scored")?["malformed"].is_string()))),
         ],
-    }],
+    }], // The mean that chooses checkpoints.
+    ranked_by: &[more("schema"), more("content.f")],
+    own_files: &[],
 };

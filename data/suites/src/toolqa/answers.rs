@@ -11,8 +11,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
-
-use crate::slot::is_blank;
+use tooltune_rows::python::is_blank;
 
 /// Largest difference that [`number_strict`] allows beside a gold that is no integer.
 const ABSOLUTE_TOLERANCE: f64 = 0.01;

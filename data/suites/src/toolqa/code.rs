@@ -9,8 +9,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::slot::is_blank;
+use tooltune_rows::python::is_blank;
 
 /// What the published evaluation returns in place of an answer when code fails.
 pub const CODE_EXECUTION_ERROR: &str = "Code execution error";

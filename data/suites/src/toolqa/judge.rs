@@ -4,13 +4,12 @@
 //! begin with "true" is a no, so every reply is a verdict.
 
 use tooltune_endpoint::{ChatEndpoint, EndpointProgress};
-use tooltune_rows::python::{PyValue, python_repr};
+use tooltune_rows::python::{PyValue, is_blank, python_repr};
 use tooltune_rows::text::{Message, Role};
 
 use super::prompts::PromptSet;
 use super::run::ToolQaSample;
 use crate::llm_judge::{JudgeError, JudgeOptions, JudgeVerdict, Judged, judge_samples};
-use crate::slot::is_blank;
 
 /// Whether the judge's reply says that the answer matches.
 ///
@@ -41,7 +40,7 @@ pub fn n_neither(verdicts: &[JudgeVerdict]) -> usize {
 ///
 /// # Errors
 ///
-/// - those of [`judge_samples`](crate::goat::judge_samples)
+/// - those of [`judge_samples`](crate::judge_samples)
 pub fn judge_answers(
     endpoint: &ChatEndpoint,
     samples: &[ToolQaSample],

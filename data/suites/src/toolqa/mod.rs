@@ -11,15 +11,12 @@
 mod answers;
 mod classifier;
 mod code;
-#[cfg(test)]
-mod documents;
 mod error;
 mod judge;
 mod operations;
 mod predictions;
 mod prompt_texts;
 mod prompts;
-mod reduce;
 mod report;
 mod rows;
 mod run;
@@ -27,9 +24,9 @@ mod schema;
 mod schemas;
 mod score_predictions;
 mod setting;
+mod statistics;
 mod suite;
 
-pub use super::llm_judge::{JudgeError, JudgeOptions, JudgeVerdict};
 pub use answers::{AnswerMetric, contains, exact_match, number_strict};
 pub use classifier::{ClassifierReport, PARSING_ERROR};
 pub use code::{
@@ -40,8 +37,7 @@ pub use judge::{judge_answers, judge_verdict, n_neither};
 pub use predictions::{ToolQaPrediction, read_predictions};
 #[cfg(test)]
 pub(crate) use prompt_texts::{CLASSIFIER, JUDGE, own_text};
-pub use prompts::{PromptOptions, PromptSet, ResponseText, Shortening};
-pub use reduce::{Reduction, reduce};
+pub use prompts::{PromptOptions, PromptSet, ResponseText};
 pub use report::{
     AnswerStatus, ScoredAnswer, ToolQaNumbers, ToolQaReport, ToolQaScore, toolqa_table,
 };

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AnswerMetric, AnswerStatus, CODE_EXECUTION_ERROR, CodeRule, PARSING_ERROR, Reduction,
-    ScoredAnswer, TaskType, ToolQaError, ToolQaNumbers, ToolQaReport, ToolQaScore, contains,
-    exact_match, extract_code, infer_schema, judge_verdict, number_strict, reduce,
+    AnswerMetric, AnswerStatus, CODE_EXECUTION_ERROR, CodeRule, PARSING_ERROR, ScoredAnswer,
+    TaskType, ToolQaError, ToolQaNumbers, ToolQaReport, ToolQaScore, contains, exact_match,
+    extract_code, infer_schema, judge_verdict, number_strict,
 };
 use serde_json::{Map, Value, json};
 
 use crate::operations::{Fields, InputField, LineError, Operation, Request, WHOLE_INPUT};
+use crate::shortening::{Reduction, reduce};
 
 const fn field(name: &'static str, holds: &'static str) -> InputField {
     InputField { name, holds }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tooltune_agents::truncation::{FilterError, TruncationOptions, cut_text, shorten};
+use tooltune_agents::truncation::{FilterError, cut_text, shorten};
 use tooltune_rows::json::{Style, dumps};
 use tooltune_rows::python::{PyValue, python_repr};
 use tooltune_rows::text::{Message, Role};
@@ -17,10 +17,10 @@ use tooltune_rows::tools::read_json;
 
 use super::error::ToolQaError;
 use super::prompt_texts::{CLASSIFIER, JUDGE, own_text};
-use super::reduce::{Reduction, reduce};
 use super::rows::ToolQaRow;
 use super::schemas::Schemas;
 use super::setting::Setting;
+use crate::shortening::{Shortening, reduce};
 
 const JUDGE_NAME: &str = "judge";
 const CLASSIFIER_NAME: &str = "classifier";
@@ -50,22 +50,6 @@ pub enum ResponseText {
     Json,
     /// `str(response)` of the Python object, as in the published runs.
     PythonRepr,
-}
-
-/// How a prompt shortens a response.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Shortening {
-    /// Items of its lists go that bring no new key.
-    Reduce(Reduction),
-    /// It is filtered, its lists are sliced, deep objects summarised, and the text is cut.
-    Truncate(TruncationOptions),
-}
-
-impl Default for Shortening {
-    fn default() -> Self {
-        Self::Reduce(Reduction::default())
-    }
 }
 
 /// What a prompt shows of a response.

@@ -88,8 +88,8 @@ fn object_schema<'v>(objects: impl Iterator<Item = &'v Map<String, Value>>) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documents::any_document;
     use crate::slot::{SchemaChecker, SchemaMode};
-    use crate::toolqa::documents::any_document;
     use proptest::prelude::*;
 
     fn infer(response: &Value) -> Value {

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::statistics::{QUESTIONS, RESPONSES};
 use super::{AnswerStatus, TaskType, ToolQaNumbers};
 use crate::bootstrap::indicator;
 use crate::registry::{Needs, SampleScores, SuiteInfo, less, more};
@@ -10,11 +11,16 @@ use crate::registry::{Needs, SampleScores, SuiteInfo, less, more};
 /// Questions about outputs of tools become answers, or functions that compute them.
 pub static SUITE: SuiteInfo = SuiteInfo {
     name: "toolqa",
+    about: "Questions about outputs of tools, to answers or to functions that find them.",
     metrics: &ToolQaNumbers::NAMES,
+    flat_metrics: &[],
     lower_is_better: &["parse_error_rate"],
     default_metric: "toolqa.exact_match_strict",
     needs: Needs::GENERATOR,
     operations: super::operations::OPERATIONS,
+    metrics_mark: "n_parse_errors",
+    ranked_by: &[more("exact_match_strict"), more("contains"), more("judged")],
+    own_files: &[RESPONSES, QUESTIONS],
     samples: &[
         SampleScores {
             of: "toolqa",

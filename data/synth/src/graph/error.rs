@@ -1,7 +1,7 @@
 //! What can be wrong with a graph or with what it is made of.
 
 use tooltune_rows::budgets::SUBGRAPH_NODES;
-use tooltune_suites::slot::ScoreError;
+use tooltune_suites::EncoderError;
 
 /// Why there is no graph, no sub-graph or no pair.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum GraphError {
     /// The sub-graphs have too many nodes together to be listed.
     #[error(
         "the connected sub-graphs have more than {SUBGRAPH_NODES} nodes together; ask for smaller \
-         ones"
+         ones (SUBGRAPH_NODES in docs/limits.md)"
     )]
     LargeSubgraphs,
     /// The edges form a cycle, which has no order of execution.
@@ -80,5 +80,5 @@ pub enum GraphError {
     },
     /// The sentence encoder failed.
     #[error(transparent)]
-    Encoder(#[from] ScoreError),
+    Encoder(#[from] EncoderError),
 }

@@ -6,7 +6,7 @@
 //! descriptions; here they are taken from the document as it stands, see [`ApiTexts`].
 
 use tooltune_rows::tools::{ApiDocument, ApiParameter};
-use tooltune_suites::slot::{Embeddings, ScoreError, SentenceEncoder};
+use tooltune_suites::{Embeddings, EncoderError, SentenceEncoder};
 
 use super::dependencies::{DependencyGraph, Edge, MAX_EDGES};
 use super::error::GraphError;
@@ -136,7 +136,7 @@ impl DependencyGraph {
         let unit = |text: &str| -> Result<Vec<f32>, GraphError> {
             let vector = embeddings.vector(text);
             Ok(unit_vector(
-                vector.ok_or(ScoreError::EncoderShape { n_texts: 1 })?,
+                vector.ok_or(EncoderError::Shape { n_texts: 1 })?,
             ))
         };
         let parameters: Vec<(usize, usize, Vec<f32>)> = parameters(apis)
@@ -199,7 +199,7 @@ fn dot(left: &[f32], right: &[f32]) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use tooltune_suites::slot::HashEncoder;
+    use tooltune_suites::HashEncoder;
 
     use super::*;
     use serde_json::json;

@@ -2,9 +2,8 @@
 //!
 //! Texts are contents as they stand in the rows, before a chat template adds its markers.
 
+use tooltune_rows::statistics::{Count, FileStatistics, Measures, TokenCount};
 use tooltune_rows::text::{Message, Role, Row};
-
-use super::{Count, FileStatistics, Measures, TokenCount};
 
 /// Measures the conversations of rows.
 pub fn conversation_statistics(rows: &[Row], count_tokens: TokenCount<'_>) -> FileStatistics {

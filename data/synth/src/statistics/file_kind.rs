@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise};
 use tooltune_rows::tools::{JsonLines, ToolsError};
+use tooltune_suites::OwnFile;
 
 /// What the rows of a file are, told by their fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,10 +14,8 @@ pub enum FileKind {
     Slot,
     /// `query` and `calls`: trajectories of GOAT.
     Trajectories,
-    /// `response_id` and `response`: outputs of tools.
-    Responses,
-    /// `response_id` and `question`: questions about outputs of tools.
-    Questions,
+    /// Rows that only a suite reads.
+    OfSuite(&'static OwnFile),
     /// Rows of one of the other formats.
     Rows(DataFormat),
 }
@@ -36,11 +35,8 @@ impl FileKind {
 
     fn of_row(row: &Value) -> Option<Self> {
         let fields = row.as_object()?;
-        let has = |field: &str| fields.contains_key(field);
-        match has("response_id") {
-            true if has("response") => return Some(Self::Responses),
-            true if has("question") => return Some(Self::Questions),
-            _ => {}
+        if let Some(file) = OwnFile::of_row(fields) {
+            return Some(Self::OfSuite(file));
         }
         Some(match recognise(fields).ok()? {
             RecognisedFormat::Trajectories => Self::Trajectories,
@@ -58,6 +54,10 @@ mod tests {
 
     #[test]
     fn rows_are_told_by_their_fields() {
+        let of_suite = |rows: &str| {
+            let file = OwnFile::all().find(|file| file.rows == rows);
+            file.map(FileKind::OfSuite)
+        };
         for (row, kind) in [
             (
                 json!({"input_text": "", "json_schema": {}, "gold": 1}),
@@ -69,11 +69,11 @@ mod tests {
             ),
             (
                 json!({"response_id": "r", "endpoint": "e", "response": null}),
-                Some(FileKind::Responses),
+                of_suite("outputs of tools"),
             ),
             (
                 json!({"uid": "u", "response_id": "r", "question": "?"}),
-                Some(FileKind::Questions),
+                of_suite("questions about outputs of tools"),
             ),
             (
                 json!({"messages": []}),

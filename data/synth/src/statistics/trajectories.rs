@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tooltune_rows::json::{Style, dumps};
+use tooltune_rows::statistics::{Count, FileStatistics, Measures, TokenCount};
 use tooltune_rows::tools::{ApiCatalogue, Trajectory};
 
-use super::{Count, FileStatistics, Measures, TokenCount};
 use crate::goat::statistics;
 
 /// Measures trajectories; `catalogue` knows the domains of their APIs, which are the categories of

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tooltune_checkpoints::CheckpointError;
-use tooltune_report::{SampleView, SuiteResult, ranked_samples, suite_of};
+use tooltune_report::{RankedEvaluation, SampleScoreView, SampleView, SuiteResult, ranked_samples};
 use tooltune_rows::text::Row;
+use tooltune_suites::SuiteInfo;
 
 use super::{eprint_line, is_there, lines, text};
 use crate::error::Error;
@@ -20,7 +21,7 @@ use crate::eval::report_files::METRICS_FILE;
 /// What one folder holds.
 #[derive(Debug)]
 pub(super) struct Evaluation {
-    suite: &'static str,
+    suite: &'static SuiteInfo,
     /// The folder's name, or its path where another folder has the same name.
     label: String,
     metrics: Value,
@@ -107,7 +108,7 @@ impl Evaluation {
         }
         let metrics = serde_json::from_str(&text(&path)?);
         let metrics: Value = metrics.map_err(CheckpointError::json(&path))?;
-        let suite = suite_of(&metrics).ok_or_else(|| {
+        let suite = SuiteInfo::of_metrics(&metrics).ok_or_else(|| {
             Error::Usage(format!(
                 "{}: these are the metrics of no suite; --eval takes what `tooltune eval --output` \
                  has written",
@@ -124,7 +125,7 @@ impl Evaluation {
 
     pub(super) fn result(&self) -> SuiteResult {
         SuiteResult {
-            suite: self.suite.to_owned(),
+            suite: self.suite.name.to_owned(),
             label: self.label.clone(),
             step: (self.label == "base").then_some(0),
             metrics: self.metrics.clone(),
@@ -132,15 +133,35 @@ impl Evaluation {
     }
 
     pub(super) fn samples(&self, rows: &HashMap<&str, &Row>) -> Vec<SampleView> {
-        ranked_samples(self.suite, &self.label, &self.predictions, rows)
+        ranked(self.suite, &self.label, &self.predictions, rows)
     }
 
     /// The files of the rows that `known` lacks; other suites keep prompts and golds themselves.
     pub(super) fn row_files(&self, known: &BTreeSet<&str>) -> BTreeSet<PathBuf> {
-        let lines = self.predictions.iter().filter(|_| self.suite == "slot");
+        let rows_are_samples = self.suite.needs.rows_are_samples();
+        let lines = self.predictions.iter().filter(|_| rows_are_samples);
         let ids = lines.filter_map(|line| line["id"].as_str());
         ids.filter(|id| !known.contains(id))
             .filter_map(|id| Some(PathBuf::from(id.rsplit_once(':')?.0)))
             .collect()
     }
+}
+
+/// The lines of predictions of one evaluation as samples, by what their suite ranks them by.
+pub(super) fn ranked(
+    suite: &SuiteInfo,
+    result: &str,
+    lines: &[Value],
+    rows: &HashMap<&str, &Row>,
+) -> Vec<SampleView> {
+    let view = |(name, value): (&str, f64)| SampleScoreView {
+        name: name.to_owned(),
+        value,
+    };
+    let evaluation = RankedEvaluation {
+        suite: suite.name,
+        result,
+        ranking_scores: &|line| suite.ranking_scores(line).map(view).collect(),
+    };
+    ranked_samples(evaluation, lines, rows)
 }

@@ -6,7 +6,7 @@
 
 mod checkpoint;
 mod data;
-mod eval;
+pub mod eval;
 mod goat;
 mod log;
 mod lora;
@@ -15,14 +15,13 @@ mod model;
 mod retriever;
 mod services;
 mod settings;
-mod suites;
 mod train;
 
 use settings::settings;
 
 pub use checkpoint::CheckpointConfig;
 pub use data::DataConfig;
-pub use eval::EvalConfig;
+pub use eval::{AgentSuiteConfig, EvalConfig, SandboxConfig};
 pub use goat::{GoatConfig, KindWeights, TruncateConfig};
 pub use log::LogConfig;
 pub(crate) use lora::ALL_LINEAR;
@@ -31,11 +30,10 @@ pub use mask::{MaskConfig, SpanWeight};
 pub use model::BaseModelSettings;
 pub use retriever::{RetrieverConfig, RetrieverLora};
 pub use services::{ExecutorConfig, JudgeConfig};
-
-pub use suites::{AgentSuiteConfig, NestfulConfig, SandboxConfig, ToolQaConfig};
 pub use train::TrainConfig;
 
-use super::enums::{Device, Suite};
+use super::enums::Device;
+use super::suite::Suite;
 
 settings! {
     /// A tooltune config file.

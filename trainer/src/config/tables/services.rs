@@ -9,6 +9,7 @@ use tooltune_rows::tools::ApiBankSet;
 
 use super::settings::settings;
 use crate::config::enums::ExecutorKind;
+use crate::config::rules::Rules;
 
 settings! {
     /// What answers the calls of agents.
@@ -94,6 +95,85 @@ impl ExecutorKind {
                 "connect_timeout_secs",
                 "timeout_secs",
             ],
+        }
+    }
+}
+
+impl ExecutorConfig {
+    /// Only the kind's own keys may stand in the table of an executor: a forgotten `kind` would
+    /// otherwise leave calls to the invented APIs without a word.
+    pub(crate) fn check(&self, table: &str, rules: &mut Rules<'_>) {
+        let of = |key: &str| format!("{table}.{key}");
+        if !rules.findings.is_read(&of("kind")) {
+            if rules.is_typed(table) {
+                let help = "write kind = \"replay\", \"canned\", \"http\" or \"synthetic\"";
+                rules.missing(&of("kind"), help);
+            }
+            return;
+        }
+        let kind = self.kind;
+        let others = [
+            ExecutorKind::Replay,
+            ExecutorKind::Canned,
+            ExecutorKind::Http,
+        ];
+        for other in others.into_iter().filter(|other| *other != kind) {
+            for path in other.keys().iter().map(|key| of(key)) {
+                if rules.is_typed(&path) {
+                    let message =
+                        format!("`{path}` is for kind = \"{other}\", and the kind is \"{kind}\"");
+                    rules.report(&path, message, "delete this line, or write the other kind");
+                }
+            }
+        }
+        let needed: &[(&str, &str)] = match kind {
+            ExecutorKind::Synthetic => &[],
+            ExecutorKind::Replay => &[(
+                "recorded",
+                "name the file of recorded calls: recorded = \"data/calls.jsonl\"",
+            )],
+            ExecutorKind::Canned => &[(
+                "responses",
+                "name the file of responses: responses = \"data/responses.jsonl\"",
+            )],
+            ExecutorKind::Http => &[
+                (
+                    "specification",
+                    "name the OpenAPI 3 file: specification = \"data/openapi.json\"",
+                ),
+                (
+                    "base_url",
+                    "say where its paths begin: base_url = \"https://api.example.org/v1\"",
+                ),
+            ],
+        };
+        for (key, help) in needed {
+            rules.missing(&of(key), help);
+        }
+        if kind == ExecutorKind::Http {
+            rules.url(&of("base_url"), &self.base_url);
+            for (name, variable) in &self.headers.0 {
+                rules.variable(&of(&format!("headers.{name}")), variable);
+            }
+        }
+    }
+}
+
+impl JudgeConfig {
+    /// Reports what a judge cannot be asked with.
+    pub(crate) fn check(&self, table: &str, rules: &mut Rules<'_>) {
+        let of = |key: &str| format!("{table}.{key}");
+        rules.missing(
+            &of("base_url"),
+            "say where the server is: base_url = \"http://127.0.0.1:8000/v1\"",
+        );
+        rules.missing(
+            &of("model"),
+            "give the server's name of the model: model = \"gpt-4.1\"",
+        );
+        rules.url(&of("base_url"), &self.base_url);
+        if let Some(variable) = &self.api_key_env {
+            rules.variable(&of("api_key_env"), variable);
         }
     }
 }

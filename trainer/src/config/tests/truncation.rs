@@ -1,7 +1,7 @@
 //! How outputs are shortened in prompts: what is read, and what is refused.
 
 use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
-use tooltune_suites::toolqa::{Reduction, Shortening};
+use tooltune_suites::{Reduction, Shortening};
 
 use super::*;
 

@@ -6,21 +6,18 @@
 mod eval;
 
 use tooltune_agents::Distractors;
-use tooltune_agents::truncation::check_filter;
 use tooltune_checkpoints::adapter::TargetModules;
-use tooltune_endpoint::http::without_secrets;
 
 use super::did_you_mean;
 use super::enums::{
-    CheckpointingMode, DataFormat, EvalStrategy, ExecutorKind, Flatten, GradientCheckpointing,
-    LrSchedulerType, Packing, RetrieverData, Suite,
+    CheckpointingMode, DataFormat, EvalStrategy, Flatten, GradientCheckpointing, LrSchedulerType,
+    Packing, RetrieverData,
 };
-use super::read::Findings;
+use super::findings::Findings;
+use super::rules::Rules;
 use super::schema;
-use super::tables::{
-    ALL_LINEAR, Config, ExecutorConfig, GoatConfig, JudgeConfig, LoraConfig, MaskConfig,
-    RetrieverConfig,
-};
+use super::suite::Suite;
+use super::tables::{ALL_LINEAR, Config, GoatConfig, LoraConfig, MaskConfig, RetrieverConfig};
 use crate::budgets::LORA_RANK;
 
 /// Checks the rules of all tables and adds what is wrong to the findings.
@@ -47,54 +44,13 @@ pub(crate) fn validate(config: &mut Config, findings: &mut Findings) {
     }
 }
 
-struct Rules<'a> {
-    has_model: bool,
-    findings: &'a mut Findings,
-}
-
 impl Rules<'_> {
-    fn report(&mut self, path: &str, message: impl Into<String>, help: impl Into<String>) {
-        self.findings.report(path, message, help);
-    }
-
-    fn is_typed(&self, path: &str) -> bool {
-        self.findings.is_typed(path)
-    }
-
-    fn typed_of<'a>(&self, first: &'a str, second: &'a str) -> &'a str {
-        if self.is_typed(first) { first } else { second }
-    }
-
-    /// Reports an absent setting, unless it is there and unreadable or under another name.
-    fn missing(&mut self, path: &str, help: &str) {
-        if !self.is_typed(path) && !self.findings.is_misnamed(path) {
-            self.report(path, format!("`{path}` is missing"), help);
-        }
-    }
-
-    fn exclusive(&mut self, first: &str, second: &str) {
-        let places = &self.findings.places;
-        if let (Some(one), Some(other)) = (places.get(first), places.get(second)) {
-            let is_later = (one.source, one.start) > (other.source, other.start);
-            let later = if is_later { first } else { second };
-            let message = format!("`{first}` and `{second}` exclude each other");
-            self.report(later, message, "delete one of the two");
-        }
-    }
-
-    /// A list that is typed and holds nothing.
-    fn no_empty_list(&mut self, path: &str, is_empty: bool, help: &str) {
-        if is_empty && self.findings.is_read(path) {
-            self.report(path, format!("`{path}` is an empty list"), help);
-        }
-    }
-
     /// The largest rank of an adapter; the least is in the schema.
     fn rank(&mut self, path: &str, rank: usize) {
         if rank > LORA_RANK {
             let help = format!(
                 "it must be at most {LORA_RANK}: beyond the width of the model's matrices a rank adds \
-                 memory alone, and those in use end at 1024"
+                 memory alone, and those in use end at 1024 (LORA_RANK in docs/limits.md)"
             );
             self.report(path, format!("`{path}` is {rank}"), help);
         }
@@ -279,10 +235,15 @@ impl Rules<'_> {
             );
         }
         let has_queries = retriever.is_some_and(|r| !r.eval.is_empty()) || has_trajectories;
-        if eval.suites.contains(&Suite::Retrieval) && !has_queries {
+        let ranks_alone = |suite: &&Suite| suite.needs().ranks_alone();
+        if let Some(suite) = eval.suites.iter().find(ranks_alone)
+            && !has_queries
+        {
             self.missing(
                 "retriever.eval",
-                "the suite retrieval needs queries with their documents: eval = [\"dev.jsonl\"]",
+                &format!(
+                    "the suite {suite} needs queries with their documents: eval = [\"dev.jsonl\"]"
+                ),
             );
         }
     }
@@ -318,114 +279,9 @@ impl Rules<'_> {
         if let Some(truncate) = &goat.truncate {
             self.jmespath("goat.truncate.jmespath", truncate.jmespath.as_deref());
         }
-        self.executor("goat.executor", &goat.executor);
+        goat.executor.check("goat.executor", self);
         if let Some(judge) = &goat.judge {
-            self.judge("goat.judge", judge);
-        }
-    }
-
-    /// Only the kind's own keys may stand in the table of an executor: a forgotten `kind` would
-    /// otherwise leave calls to the invented APIs without a word.
-    fn executor(&mut self, table: &str, executor: &ExecutorConfig) {
-        let of = |key: &str| format!("{table}.{key}");
-        if !self.findings.is_read(&of("kind")) {
-            if self.is_typed(table) {
-                let help = "write kind = \"replay\", \"canned\", \"http\" or \"synthetic\"";
-                self.missing(&of("kind"), help);
-            }
-            return;
-        }
-        let kind = executor.kind;
-        let others = [
-            ExecutorKind::Replay,
-            ExecutorKind::Canned,
-            ExecutorKind::Http,
-        ];
-        for other in others.into_iter().filter(|other| *other != kind) {
-            for path in other.keys().iter().map(|key| of(key)) {
-                if self.is_typed(&path) {
-                    let message =
-                        format!("`{path}` is for kind = \"{other}\", and the kind is \"{kind}\"");
-                    self.report(&path, message, "delete this line, or write the other kind");
-                }
-            }
-        }
-        let needed: &[(&str, &str)] = match kind {
-            ExecutorKind::Synthetic => &[],
-            ExecutorKind::Replay => &[(
-                "recorded",
-                "name the file of recorded calls: recorded = \"data/calls.jsonl\"",
-            )],
-            ExecutorKind::Canned => &[(
-                "responses",
-                "name the file of responses: responses = \"data/responses.jsonl\"",
-            )],
-            ExecutorKind::Http => &[
-                (
-                    "specification",
-                    "name the OpenAPI 3 file: specification = \"data/openapi.json\"",
-                ),
-                (
-                    "base_url",
-                    "say where its paths begin: base_url = \"https://api.example.org/v1\"",
-                ),
-            ],
-        };
-        for (key, help) in needed {
-            self.missing(&of(key), help);
-        }
-        if kind == ExecutorKind::Http {
-            self.url(&of("base_url"), &executor.base_url);
-            for (name, variable) in &executor.headers.0 {
-                self.variable(&of(&format!("headers.{name}")), variable);
-            }
-        }
-    }
-
-    fn judge(&mut self, table: &str, judge: &JudgeConfig) {
-        let of = |key: &str| format!("{table}.{key}");
-        self.missing(
-            &of("base_url"),
-            "say where the server is: base_url = \"http://127.0.0.1:8000/v1\"",
-        );
-        self.missing(
-            &of("model"),
-            "give the server's name of the model: model = \"gpt-4.1\"",
-        );
-        self.url(&of("base_url"), &judge.base_url);
-        if let Some(variable) = &judge.api_key_env {
-            self.variable(&of("api_key_env"), variable);
-        }
-    }
-
-    /// What is wrong with an address beyond its scheme is found when it is opened.
-    fn url(&mut self, path: &str, url: &str) {
-        let is_url = url.starts_with("http://") || url.starts_with("https://");
-        if !is_url && self.is_typed(path) {
-            let shown = without_secrets(url);
-            let message = format!("`{path}` is {shown:?}, which is no address");
-            self.report(path, message, "begin with http:// or https://");
-        }
-    }
-
-    /// A key in place of the name of a variable must not reach a file or a message.
-    fn variable(&mut self, path: &str, name: &str) {
-        let is_name = !name.is_empty()
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-            && !name.starts_with(|c: char| c.is_ascii_digit());
-        if !is_name {
-            let help = "put the secret into an environment variable and write the variable's name";
-            let message = format!("`{path}` is not the name of an environment variable");
-            self.report(path, message, help);
-        }
-    }
-
-    /// Reports an expression that no output could be filtered by.
-    fn jmespath(&mut self, path: &str, typed: Option<&str>) {
-        if let Some(Err(error)) = typed.map(check_filter) {
-            let help = "write an expression of JMESPath such as \"data[].{id: id, name: name}\", or \
-                        delete this line to keep everything";
-            self.report(path, format!("`{path}` cannot be applied: {error}"), help);
+            judge.check("goat.judge", self);
         }
     }
 

@@ -1,33 +1,27 @@
-//! A table of a judge to verdicts on the outcomes of loops and on answers.
+//! A table of a judge to verdicts on whatever a suite shows to it.
 
 use std::time::Instant;
 
 use serde::Serialize;
-use tooltune_agents::Outcome;
 use tooltune_endpoint::{ChatEndpoint, ChatOptions, EndpointOptions, EndpointProgress};
-use tooltune_suites::goat::{
-    JudgeError, JudgeOptions, JudgeSample, JudgeVerdict, judge_samples, n_unanswered, n_unparsed,
-};
-use tooltune_suites::toolqa::{self, ToolQaSample, judge_answers, n_neither};
+use tooltune_suites::{JudgeError, JudgeOptions, JudgeVerdict, n_unanswered, n_unparsed};
 
-use super::agents::AgentTask;
 use crate::config::JudgeConfig;
 use crate::error::Error;
 use crate::progress::{GenerationProgress, Waiting};
 
-/// Where the judge of agents stands in a config.
-pub const GOAT_JUDGE: &str = "goat.judge";
-
 /// A model behind an endpoint that says which queries are solved, or which answers are right.
 #[derive(Debug)]
-pub struct Judge {
+pub(super) struct Judge {
+    /// Where its table stands.
+    table: String,
     endpoint: ChatEndpoint,
     options: JudgeOptions,
 }
 
 /// What `metrics.json` says of the judging.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct JudgeSummary {
+pub(super) struct JudgeSummary {
     /// The server's name of the model.
     pub model: String,
     /// Queries that were judged.
@@ -49,7 +43,7 @@ fn is_zero(n: &usize) -> bool {
 
 impl JudgeSummary {
     /// What a user is told: of what was judged, what could not be read, and what that counts as.
-    pub fn line(&self, judged: &str, counts_as: &str) -> String {
+    pub(super) fn line(&self, judged: &str, counts_as: &str) -> String {
         let Self {
             model,
             n,
@@ -72,7 +66,7 @@ impl JudgeSummary {
 
 /// Verdicts in the order of the queries, or why there are not all of them.
 #[derive(Debug)]
-pub struct Judged {
+pub(super) struct Judged {
     /// Those that there are.
     pub verdicts: Vec<JudgeVerdict>,
     /// What ended the judging before its end.
@@ -85,7 +79,7 @@ impl Judge {
     /// # Errors
     ///
     /// An address that is none, or the variable of the key is not set.
-    pub fn open(table: &str, config: &JudgeConfig) -> Result<Self, Error> {
+    pub(super) fn open(table: &str, config: &JudgeConfig) -> Result<Self, Error> {
         let options = EndpointOptions {
             api_key_env: config.api_key_env.clone(),
             timeout_secs: config.timeout_secs,
@@ -97,6 +91,7 @@ impl Judge {
             .map_err(|error| Error::Usage(format!("{table}: {error}")))?;
         let defaults = JudgeOptions::default();
         Ok(Self {
+            table: table.to_owned(),
             endpoint,
             options: JudgeOptions {
                 attempts: config.attempts,
@@ -110,42 +105,19 @@ impl Judge {
         })
     }
 
-    /// Has every outcome judged.
-    pub fn judge(
+    /// What `ask` hears from the judge, which is given the server, how to ask it and whom to tell of
+    /// the progress.
+    pub(super) fn verdicts(
         &self,
-        tasks: &[AgentTask],
-        outcomes: &[Outcome],
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
-    ) -> Judged {
-        let samples: Vec<JudgeSample> = tasks
-            .iter()
-            .zip(outcomes)
-            .map(|(task, outcome)| JudgeSample::of_outcome(&task.id, &task.query, outcome))
-            .collect();
-        let mut watch = self.watching(watch);
-        Judged::of(judge_samples(
-            &self.endpoint,
-            &samples,
-            &self.options,
-            &mut watch,
-        ))
-    }
-
-    /// Has every answer judged by the question's gold.
-    pub fn judge_answers(
-        &self,
-        samples: &[ToolQaSample],
-        prompts: &toolqa::PromptSet,
-        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+        ask: impl FnOnce(
+            &ChatEndpoint,
+            &JudgeOptions,
+            &mut dyn FnMut(EndpointProgress) -> bool,
+        ) -> Result<Vec<JudgeVerdict>, JudgeError>,
     ) -> Judged {
         let mut watch = self.watching(watch);
-        Judged::of(judge_answers(
-            &self.endpoint,
-            samples,
-            prompts,
-            &self.options,
-            &mut watch,
-        ))
+        self.judged(ask(&self.endpoint, &self.options, &mut watch))
     }
 
     /// The progress of the judging as that of a generation.
@@ -175,7 +147,7 @@ impl Judge {
     }
 
     /// What is to be said of verdicts.
-    pub fn summary(&self, verdicts: &[JudgeVerdict]) -> JudgeSummary {
+    pub(super) fn summary(&self, verdicts: &[JudgeVerdict]) -> JudgeSummary {
         JudgeSummary {
             model: self.endpoint.model().to_string(),
             n: verdicts.len(),
@@ -184,23 +156,15 @@ impl Judge {
         }
     }
 
-    /// As [`Judge::summary`], of answers about outputs of tools: a reply that says neither true nor
-    /// false is a no, as published, and is counted as one that could not be read.
-    pub fn summary_of_answers(&self, verdicts: &[JudgeVerdict]) -> JudgeSummary {
-        JudgeSummary {
-            n_unparsed: n_neither(verdicts),
-            ..self.summary(verdicts)
-        }
-    }
-}
-
-impl Judged {
-    fn of(judged: Result<Vec<JudgeVerdict>, JudgeError>) -> Self {
+    fn judged(&self, judged: Result<Vec<JudgeVerdict>, JudgeError>) -> Judged {
         let (verdicts, failure) = match judged {
             Ok(verdicts) => (verdicts, None),
             Err(JudgeError::Stopped { judged }) => (judged, Some(Error::Stopped)),
             Err(error) => {
-                let failure = Error::Judge(error.to_string());
+                let failure = Error::Judge {
+                    table: self.table.clone(),
+                    message: error.to_string(),
+                };
                 let judged = match error {
                     JudgeError::Endpoint { judged, .. } => judged,
                     _ => Vec::new(),
@@ -208,6 +172,6 @@ impl Judged {
                 (judged, Some(failure))
             }
         };
-        Self { verdicts, failure }
+        Judged { verdicts, failure }
     }
 }

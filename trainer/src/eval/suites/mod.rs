@@ -1,38 +1,34 @@
 //! Holds the suites: each is opened once, evaluated with any model, and scored again from its files.
 //!
-//! A suite is a file here and an arm of [`open`]; what others have to know of it stands in the
-//! registry of `tooltune_suites`.
+//! A suite is a file or folder here and a line of [`KINDS`]; what others have to know of it stands
+//! in the registry of `tooltune_suites`.
 
-mod agent_suite;
 mod agents;
-mod apibank;
+mod calls;
 pub mod code;
-pub mod executor;
-pub mod flat_forms;
-mod goat;
-pub mod judge;
-pub mod nestful;
-mod restbench;
-pub mod retrieval;
-pub mod slot;
-pub mod toolqa;
+mod judge;
+mod nestful;
+mod retrieval;
+mod slot;
+mod toolqa;
+
+pub use agents::open_executor;
+pub use calls::{WrittenCalls, written_calls};
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use tooltune_suites::Estimate;
+use serde_json::Value;
+use tooltune_rows::text::Row;
+use tooltune_suites::operations::Outside;
+use tooltune_suites::{Estimate, SuiteInfo};
 
-use self::agent_suite::AgentSuite;
-use self::nestful::NestfulSuite;
-use self::retrieval::RetrievalSuite;
-use self::slot::SlotSuite;
-use self::toolqa::ToolQaSuite;
 use super::by_file::ByFile;
 use super::generator::{GenerationRequest, Generator};
 use super::journal::Journal;
-use crate::config::{Config, EvalStrategy, Suite};
+use crate::config::{Config, EvalStrategy, SandboxConfig, Suite};
 use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
 use crate::progress::GenerationProgress;
@@ -128,6 +124,11 @@ pub trait LoadedSuite: Debug {
         Vec::new()
     }
 
+    /// Whether the remarks belong to the numbers, and are shown beside them.
+    fn remarks_are_results(&self) -> bool {
+        false
+    }
+
     /// The prompts that are known before anything is written, which its texts follow from.
     ///
     /// # Errors
@@ -179,6 +180,8 @@ pub struct Opening<'o> {
     pub purpose: Purpose,
     /// Files of the command line, which win over those of the settings.
     pub data: &'o [PathBuf],
+    /// The rows of `data.eval`, where a run has read them.
+    pub rows: Option<&'o [Row]>,
 }
 
 impl<'o> Opening<'o> {
@@ -210,27 +213,89 @@ fn eval_files(config: &Config) -> Result<&[PathBuf], Error> {
     }
 }
 
+/// A suite of the registry, and what is here of it.
+struct SuiteKind {
+    /// Its line in the registry.
+    info: &'static SuiteInfo,
+    /// Reads its samples and opens what it reaches outside.
+    open: fn(Opening<'_>) -> Result<Box<dyn LoadedSuite>, Error>,
+    /// The change of two of its `metrics.json`, as a table, if it has one.
+    change: Option<Change>,
+}
+
+/// Two `metrics.json` to the table of their change.
+pub type Change = fn(&SavedMetrics<'_>, &SavedMetrics<'_>) -> Result<String, Error>;
+
+/// A `metrics.json` of an evaluation.
+#[derive(Debug)]
+pub struct SavedMetrics<'f> {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its text.
+    pub text: &'f str,
+}
+
+/// As [`calls::dialect`] says.
+pub(super) fn dialect(text: &str, tools: &[Value]) -> Option<&'static str> {
+    calls::dialect(text, tools)
+}
+
+/// Every suite that can be evaluated.
+static KINDS: [&SuiteKind; 8] = [
+    &slot::KIND,
+    &calls::KIND,
+    &agents::GOAT_KIND,
+    &retrieval::KIND,
+    &nestful::KIND,
+    &toolqa::KIND,
+    &agents::RESTBENCH_KIND,
+    &agents::APIBANK_KIND,
+];
+
+fn kind(suite: Suite) -> Result<&'static SuiteKind, Error> {
+    let mut kinds = KINDS.into_iter();
+    let kind = kinds.find(|kind| kind.info.name == suite.as_str());
+    kind.ok_or_else(|| Error::Usage(format!("the suite {suite} cannot be evaluated")))
+}
+
 /// Reads the samples of a suite and opens what it reaches outside.
 ///
 /// # Errors
 ///
 /// A file, an executor, a judge or a sandbox that will not do.
 pub fn open(suite: Suite, opening: Opening<'_>) -> Result<Box<dyn LoadedSuite>, Error> {
-    Ok(match suite {
-        Suite::Slot => Box::new(SlotSuite::open(opening)?),
-        Suite::Goat => Box::new(AgentSuite::open(suite, opening, goat::GoatBenchmark::open)?),
-        Suite::Restbench => {
-            let open = restbench::RestBenchBenchmark::open;
-            Box::new(AgentSuite::open(suite, opening, open)?)
-        }
-        Suite::Apibank => {
-            let open = apibank::ApiBankBenchmark::open;
-            Box::new(AgentSuite::open(suite, opening, open)?)
-        }
-        Suite::Retrieval => Box::new(RetrievalSuite::open(opening.config)?),
-        Suite::Nestful => Box::new(NestfulSuite::open(opening)?),
-        Suite::Toolqa => Box::new(ToolQaSuite::open(opening)?),
+    (kind(suite)?.open)(opening)
+}
+
+/// What shows the change of two evaluations of the suite.
+///
+/// # Errors
+///
+/// The suite has no such table.
+pub fn change_of(suite: Suite) -> Result<Change, Error> {
+    kind(suite)?.change.ok_or_else(|| {
+        let kinds = KINDS.into_iter().filter(|kind| kind.change.is_some());
+        let names: Vec<&str> = kinds.map(|kind| kind.info.name).collect();
+        Error::Usage(format!(
+            "--compare is for the suite {}; evaluate each time with --output, and run `tooltune \
+             compare BEFORE AFTER`, which compares two evaluations of any suite",
+            names.join(" or ")
+        ))
     })
+}
+
+/// Gives the operations of suites what they reach outside; `exec_dir` is a folder of functions, run
+/// as `sandbox` says.
+///
+/// # Errors
+///
+/// A folder of functions that this machine cannot run in isolation.
+pub fn with_functions(
+    outside: Outside,
+    exec_dir: Option<&Path>,
+    sandbox: &SandboxConfig,
+) -> Result<Outside, Error> {
+    Ok(outside.with(nestful::open_tools(exec_dir, sandbox)?))
 }
 
 /// The suites of a run's evaluations, opened before anything is read for training: a file, an
@@ -239,7 +304,7 @@ pub fn open(suite: Suite, opening: Opening<'_>) -> Result<Box<dyn LoadedSuite>, 
 pub struct LoadedSuites(Vec<Box<dyn LoadedSuite>>);
 
 impl LoadedSuites {
-    /// Opens those that the run evaluates, but that of the rows that the run itself reads.
+    /// Opens those that the run evaluates, but those of the rows that the run itself reads.
     ///
     /// # Errors
     ///
@@ -253,9 +318,10 @@ impl LoadedSuites {
             device,
             purpose: Purpose::Run,
             data: &[],
+            rows: None,
         };
         let suites = config.eval.suites.iter().copied();
-        let suites = suites.filter(|suite| *suite != Suite::Slot);
+        let suites = suites.filter(|suite| !suite.needs().rows_are_samples());
         let suites = suites.map(|suite| open(suite, opening));
         let suites = Self(suites.collect::<Result<_, _>>()?);
         for suite in &suites.0 {
@@ -264,6 +330,25 @@ impl LoadedSuites {
             }
         }
         Ok(suites)
+    }
+
+    /// Opens those of the rows that the run has read.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`].
+    pub fn of_rows(config: &Config, device: &Device, rows: &[Row]) -> Result<Self, Error> {
+        let opening = Opening {
+            config,
+            device,
+            purpose: Purpose::Run,
+            data: &[],
+            rows: Some(rows),
+        };
+        let suites = config.eval.suites.iter().copied();
+        let suites = suites.filter(|suite| suite.needs().rows_are_samples());
+        let suites = suites.map(|suite| open(suite, opening));
+        Ok(Self(suites.collect::<Result<_, _>>()?))
     }
 
     /// What suites without a language model find with `retriever`: metrics, and files for a
@@ -304,5 +389,18 @@ impl LoadedSuites {
         sizes
             .map(|suite| (suite.suite().as_str(), suite.n_samples()))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_suite_of_the_registry_can_be_opened() {
+        for suite in Suite::all() {
+            assert_eq!(kind(suite).expect("a kind").info.name, suite.as_str());
+        }
+        assert_eq!(KINDS.len(), Suite::all().count());
     }
 }

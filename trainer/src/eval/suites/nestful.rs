@@ -11,27 +11,36 @@ use tooltune_sandbox::SandboxError;
 use tooltune_suites::nestful::{
     MathRunner, NestfulError, NestfulPrompt, NestfulReport, NestfulRow, Parser, PromptOptions,
     PromptSet, PythonTools, ReactEnd, ReactLimits, ReactLoop, ReactOutcome, ReactReport,
-    ReactRequest, ReactScore, SampleScore, ToolRunner, ToolsEncoding, nestful_table,
+    ReactRequest, ReactScore, SUITE, SampleScore, ToolRunner, ToolsEncoding, nestful_table,
     parser_of_family, read_nestful_rows, score_react, score_rows,
 };
 
 use super::code::python_runner;
-use super::slot::read_predictions;
-use super::{EvalContext, LoadedSuite, Opening, SuiteResult, named_means};
-use crate::config::{NestfulConfig, SandboxConfig, Suite};
-use crate::error::Error;
+use super::{EvalContext, LoadedSuite, Opening, SuiteKind, SuiteResult, named_means};
+use crate::config::eval::NestfulConfig;
+use crate::config::{SandboxConfig, Suite};
+use crate::error::{Error, SuiteError};
 use crate::eval::by_file::{SampleFiles, WithFiles};
 use crate::eval::generator::{
     Completion, Ending, GenerationRequest, Generator, PromptText, Rounds, TextConstraint,
 };
 use crate::eval::journal::Journal;
+use crate::eval::prediction::read_predictions;
 use crate::eval::report_files::report_files;
 use crate::eval::saved::check_ids;
 use crate::progress::GenerationProgress;
 
+pub(super) static KIND: SuiteKind = SuiteKind {
+    info: &SUITE,
+    open: |opening| Ok(Box::new(NestfulSuite::open(opening)?)),
+    change: None,
+};
+
+impl SuiteError for NestfulError {}
+
 /// Rows, their prompts, and what runs their tools.
 #[derive(Debug)]
-pub struct NestfulSuite {
+pub(super) struct NestfulSuite {
     rows: Vec<NestfulRow>,
     files: SampleFiles,
     prompts: Vec<NestfulPrompt>,
@@ -91,7 +100,7 @@ impl NestfulSuite {
     ///
     /// Rows or prompts that cannot be read, a family without a prompt, or a folder of functions
     /// that this machine cannot run in isolation.
-    pub fn open(opening: Opening<'_>) -> Result<Self, Error> {
+    pub(super) fn open(opening: Opening<'_>) -> Result<Self, Error> {
         let eval = &opening.config.eval;
         let config = &eval.nestful.clone().unwrap_or_default();
         let files = opening.files(&config.data)?.to_vec();
@@ -240,7 +249,7 @@ impl NestfulSuite {
             )
         });
         Ok(SuiteResult {
-            metrics: named_means(Suite::Nestful, &NestfulReport::NAMES, |name| {
+            metrics: named_means(Suite::of(&SUITE), &NestfulReport::NAMES, |name| {
                 report.value(name)
             }),
             files: report_files(&WithFiles::of(&report, by_file.as_ref()), lines)?,
@@ -325,7 +334,7 @@ impl NestfulSuite {
         })?;
         let lines = pairs().zip(scores);
         let lines = lines.map(|((row, ended), score)| LoopPrediction::new(row, ended, score));
-        let metrics = named_means(Suite::Nestful, &ReactReport::NAMES, |name| {
+        let metrics = named_means(Suite::of(&SUITE), &ReactReport::NAMES, |name| {
             report.value(name)
         });
         let values = metrics
@@ -344,7 +353,7 @@ impl NestfulSuite {
 
 impl LoadedSuite for NestfulSuite {
     fn suite(&self) -> Suite {
-        Suite::Nestful
+        Suite::of(&SUITE)
     }
 
     fn n_samples(&self) -> usize {
@@ -433,7 +442,7 @@ fn of_tools(error: NestfulError) -> Error {
     };
     match &error {
         NestfulError::Runner { source } if stopped(&**source) => Error::Stopped,
-        _ => Error::Nestful(error),
+        _ => error.into(),
     }
 }
 
@@ -442,7 +451,7 @@ fn of_tools(error: NestfulError) -> Error {
 /// # Errors
 ///
 /// A folder of functions that this machine cannot run in isolation.
-pub fn open_tools(
+pub(super) fn open_tools(
     exec_dir: Option<&Path>,
     sandbox: &SandboxConfig,
 ) -> Result<Box<dyn ToolRunner>, Error> {

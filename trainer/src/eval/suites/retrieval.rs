@@ -3,30 +3,29 @@
 use std::path::Path;
 
 use serde::Serialize;
-use tooltune_agents::pairs::{PairSet, read_documents, read_pairs};
-use tooltune_rows::tools::ApiCatalogue;
-use tooltune_suites::retrieval::{RetrievalReport, SUITE, retrieval_table};
+use tooltune_suites::ranking::{RetrievalReport, retrieval_table};
+use tooltune_suites::retrieval::SUITE;
 
-use super::{EvalContext, LoadedSuite, SuiteResult, named_means};
-use crate::config::{Config, Suite};
-use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
+use super::{EvalContext, LoadedSuite, SuiteKind, SuiteResult, named_means};
+use crate::config::Suite;
+use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::{highest, no_retriever, ranked_gold, scores};
-use crate::encoder::{EncoderFiles, MiniLmEncoder, Role, TextIds};
 use crate::error::Error;
+use crate::eval::ranked_texts::RankedTexts;
 use crate::eval::report_files::report_files;
-use crate::rows::{eval_trajectories, goat_options};
 
 /// Documents of each ranking that a prediction shows.
 const SHOWN: usize = 10;
 
+pub(super) static KIND: SuiteKind = SuiteKind {
+    info: &SUITE,
+    open: |opening| Ok(Box::new(RetrievalSuite(RankedTexts::open(opening.config)?))),
+    change: None,
+};
+
 /// Queries with their right documents, among all documents.
 #[derive(Debug)]
-pub struct RetrievalSuite {
-    set: PairSet,
-    n_queries: usize,
-    query_ids: TextIds,
-    document_ids: TextIds,
-}
+struct RetrievalSuite(RankedTexts);
 
 /// What became of one query; a line of `predictions.jsonl`.
 #[derive(Debug, Clone, Serialize)]
@@ -40,73 +39,21 @@ struct RetrievalPrediction {
 }
 
 impl RetrievalSuite {
-    /// Reads queries and documents: those of `[retriever]`, or of trajectories; and warns of those
-    /// that the retriever does not read to their end.
-    ///
-    /// # Errors
-    ///
-    /// A file that cannot be read, a text that the tokenizer refuses, or nothing to evaluate on.
-    pub fn open(config: &Config) -> Result<Self, Error> {
-        let retriever = config.retriever.as_ref().ok_or_else(no_retriever)?;
-        let mut set = if retriever.eval.is_empty() {
-            trajectory_pairs(config)?
-        } else {
-            read_pairs(&retriever.eval)?
-        };
-        let n_queries = set.queries().len();
-        if let Some(path) = &retriever.documents {
-            for document in read_documents(path)? {
-                set.add_document(&document.text, &document.place);
-            }
-        }
-        let n_queries = n_queries.min(config.eval.max_samples.unwrap_or(usize::MAX));
-        let files = EncoderFiles::of_retriever(retriever)?;
-        let query_ids = files.token_ids(Role::Query, &set.queries()[..n_queries])?;
-        let document_ids = files.token_ids(Role::Document, set.documents())?;
-        let queries = PlacedIds {
-            places: &set.query_places()[..n_queries],
-            ids: &query_ids,
-        };
-        let documents = PlacedIds {
-            places: set.document_places(),
-            ids: &document_ids,
-        };
-        let cut = CutTexts::new(&files, Some(queries), Some(documents));
-        for line in cut.lines(Consequence::ShareRanks) {
-            tracing::warn!("evaluation of the retriever: {line}");
-        }
-        Ok(Self {
-            n_queries,
-            set,
-            query_ids,
-            document_ids,
-        })
-    }
-
-    /// The queries.
-    pub fn queries(&self) -> &[String] {
-        &self.set.queries()[..self.n_queries]
-    }
-
-    /// All documents.
-    pub fn documents(&self) -> &[String] {
-        self.set.documents()
-    }
-
     /// Ranks all documents for each query, with an encoder that reads texts as the config's does.
     ///
     /// # Errors
     ///
     /// Never for a suite that was opened: each query has a right document.
-    pub fn ranked(&self, encoder: &MiniLmEncoder) -> Result<SuiteResult, Error> {
-        let documents = encoder.compared(&self.document_ids);
-        let queries = self.queries();
+    fn ranked(&self, encoder: &MiniLmEncoder) -> Result<SuiteResult, Error> {
+        let texts = &self.0;
+        let documents = encoder.compared(&texts.document_ids);
+        let queries = texts.queries();
         let mut golds = Vec::with_capacity(queries.len());
         let mut predictions = Vec::with_capacity(queries.len());
-        let vectors = encoder.compared(&self.query_ids);
+        let vectors = encoder.compared(&texts.query_ids);
         for (query, vector) in vectors.iter().enumerate() {
             let scores = scores(&documents, vector);
-            let gold: Vec<usize> = self.set.relevant(query).iter().copied().collect();
+            let gold = texts.relevant(query);
             golds.push(ranked_gold(&scores, &gold)?);
             predictions.push(RetrievalPrediction {
                 query: queries[query].clone(),
@@ -116,7 +63,7 @@ impl RetrievalSuite {
         }
         let report = RetrievalReport::new(&golds)?;
         Ok(SuiteResult {
-            metrics: named_means(Suite::Retrieval, SUITE.metrics, |name| report.value(name)),
+            metrics: named_means(Suite::of(&SUITE), SUITE.metrics, |name| report.value(name)),
             files: report_files(&report, &predictions)?,
             table: retrieval_table(&[("this run", &report)]),
             by_file: None,
@@ -128,11 +75,11 @@ impl RetrievalSuite {
 
 impl LoadedSuite for RetrievalSuite {
     fn suite(&self) -> Suite {
-        Suite::Retrieval
+        Suite::of(&SUITE)
     }
 
     fn n_samples(&self) -> usize {
-        self.n_queries
+        self.0.queries().len()
     }
 
     fn evaluate(&self, context: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
@@ -145,16 +92,4 @@ impl LoadedSuite for RetrievalSuite {
             "--predictions is not for the suite retrieval; take it out".to_string(),
         ))
     }
-}
-
-/// The queries of the evaluation's trajectories, and all documents of their catalogue.
-fn trajectory_pairs(config: &Config) -> Result<PairSet, Error> {
-    let options = goat_options(config)?;
-    let catalogue = ApiCatalogue::read(&options.documents)?;
-    let trajectories = eval_trajectories(config, &catalogue)?;
-    let mut set = PairSet::of_trajectories(&trajectories, &catalogue, options.method)?;
-    for document in catalogue.iter() {
-        set.add_document(&document.retriever_text(), &document.call_name());
-    }
-    Ok(set)
 }

@@ -95,7 +95,7 @@ impl MiniLmConfig {
         if self.num_hidden_layers > MODEL_LAYERS {
             return Err(format!(
                 "config.json: num_hidden_layers = {} is not supported; an encoder has {MODEL_LAYERS} \
-                 blocks at most; fetch or convert it again",
+                 blocks at most (MODEL_LAYERS in docs/limits.md); fetch or convert it again",
                 self.num_hidden_layers
             ));
         }
@@ -121,7 +121,7 @@ impl MiniLmConfig {
         if n_parameters > MODEL_PARAMETERS {
             return Err(format!(
                 "config.json: hidden_size = {} makes {n_parameters} parameters with the other sizes, \
-                 more than {MODEL_PARAMETERS}; fetch or convert the encoder again",
+                 more than {MODEL_PARAMETERS} (MODEL_PARAMETERS in docs/limits.md); fetch or convert the encoder again",
                 self.hidden_size
             ));
         }

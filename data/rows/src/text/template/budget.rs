@@ -16,13 +16,17 @@ use minijinja::{Error, ErrorKind, Value};
 
 use super::python::{Namespace, are_equal};
 use crate::budgets::{
-    TEMPLATE_MADE_BYTES, TEMPLATE_READ_BYTES, TEMPLATE_TEXT_BYTES, TEMPLATE_VALUE_LEVELS,
+    ROW_STEPS, TEMPLATE_MADE_BYTES, TEMPLATE_READ_BYTES, TEMPLATE_TEXT_BYTES, TEMPLATE_VALUE_LEVELS,
 };
 
 /// Bytes that an item of a list takes, and what comparing one counts as reading.
 pub(super) const ITEM: usize = 64;
 
+/// Bytes of a text that are written, taken apart and compared in the time of a step.
+const BYTES_OF_A_STEP: u64 = 32;
+
 thread_local! {
+    static ROW: Cell<Option<u64>> = const { Cell::new(None) };
     static MADE: Cell<usize> = const { Cell::new(0) };
     static READ: Cell<usize> = const { Cell::new(0) };
     static KEPT: RefCell<Vec<Value>> = const { RefCell::new(Vec::new()) };
@@ -40,12 +44,16 @@ pub struct TemplateBudgetError {
     pub exceeded: Exceeded,
 }
 
+/// What to do about a text that is as long as its row makes it.
+const SHORTER_ROW: &str = "shorten the row, or take it out";
+
 /// What is asked for, and of what there is how much.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exceeded {
     asked: String,
     limit: String,
     constant: &'static str,
+    remedy: &'static str,
 }
 
 impl Exceeded {
@@ -55,7 +63,13 @@ impl Exceeded {
             asked,
             limit,
             constant,
+            remedy: "write the template with less, or set data.chat_template to another",
         }
+    }
+
+    /// Whether the row asks for it and not the template.
+    pub(super) fn is_of_the_row(&self) -> bool {
+        self.remedy == SHORTER_ROW
     }
 
     pub(super) fn steps(limit: u64) -> Self {
@@ -68,11 +82,14 @@ impl Exceeded {
     }
 
     pub(super) fn text(n_bytes: usize) -> Self {
-        Self::new(
-            format!("it writes {} bytes", grouped(n_bytes as u64)),
-            format!("{} bytes", grouped(TEMPLATE_TEXT_BYTES as u64)),
-            "TEMPLATE_TEXT_BYTES",
-        )
+        Self {
+            remedy: SHORTER_ROW,
+            ..Self::new(
+                format!("it writes {} bytes", grouped(n_bytes as u64)),
+                format!("{} bytes", grouped(TEMPLATE_TEXT_BYTES as u64)),
+                "TEMPLATE_TEXT_BYTES",
+            )
+        }
     }
 }
 
@@ -82,11 +99,11 @@ impl fmt::Display for Exceeded {
             asked,
             limit,
             constant,
+            remedy,
         } = self;
         write!(
             formatter,
-            "{asked}, and the limit is {limit} ({constant} in docs/limits.md); write the template \
-             with less, or set data.chat_template to another"
+            "{asked}, and the limit is {limit} ({constant} in docs/limits.md); {remedy}"
         )
     }
 }
@@ -203,6 +220,37 @@ pub(super) fn number_of(values: Vec<Value>) -> Result<usize, Error> {
         seen.push(values);
         Ok(seen.len() - 1)
     })
+}
+
+/// The work of all renderings that one row takes, which begins at nothing. Once there is too much of
+/// it, no further rendering begins: what asked for one takes it for refused, and whoever began the
+/// count says why.
+pub(super) struct RowRenderings(());
+
+impl RowRenderings {
+    pub(super) fn begin() -> Self {
+        ROW.set(Some(0));
+        Self(())
+    }
+}
+
+impl Drop for RowRenderings {
+    fn drop(&mut self) {
+        ROW.set(None);
+    }
+}
+
+/// Whether the renderings of a row took all that they may.
+pub(super) fn row_is_spent() -> bool {
+    ROW.get().is_some_and(|n_steps| n_steps > ROW_STEPS)
+}
+
+/// Counts a rendering of this many steps that wrote so many bytes.
+pub(super) fn spend(n_steps: u64, n_bytes: usize) {
+    if let Some(sum) = ROW.get() {
+        let written = n_bytes as u64 / BYTES_OF_A_STEP;
+        ROW.set(Some(sum.saturating_add(n_steps).saturating_add(written)));
+    }
 }
 
 /// The counts of one rendering, which begin at nothing and leave nothing behind.

@@ -6,6 +6,7 @@
 
 use serde_json::{Map, json};
 
+use super::budget::row_is_spent;
 use super::values::MessageWriter;
 use super::{ChatTemplate, GenerationPrompt};
 use crate::text::conversation::{Conversation, Message, Role, ToolCall};
@@ -52,6 +53,9 @@ impl ChatTemplate {
             if *is_found || *role == Role::Assistant || content.is_empty() {
                 continue;
             }
+            if row_is_spent() {
+                break;
+            }
             let mut changed = conversation.clone();
             // Of one character and a number, so that whatever the template takes of a content is
             // taken of this one, too, or fails.
@@ -80,6 +84,9 @@ impl ChatTemplate {
         for (message, given) in conversation.messages.iter().enumerate() {
             if given.tool_calls.is_empty() || is_found(message) {
                 continue;
+            }
+            if row_is_spent() {
+                break;
             }
             for (call, given) in given.tool_calls.iter().enumerate() {
                 let is_same_with = |change: fn(&mut ToolCall)| {

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{ChatTemplate, SpecialTokens};
-use crate::budgets::{TEMPLATE_BYTES, TOKENIZER_CONFIG_BYTES};
+use crate::budgets::{Limit, TEMPLATE_BYTES, TOKENIZER_CONFIG_BYTES};
 use crate::json;
 use crate::read_error::ReadError;
 use crate::regular_file;
@@ -98,7 +98,7 @@ fn choosing(default: &str, tool_use: &str) -> String {
     )
 }
 
-fn read_if_present(path: &Path, limit: u64) -> Result<Option<String>, DataError> {
+fn read_if_present(path: &Path, limit: Limit) -> Result<Option<String>, DataError> {
     let unreadable = |error| DataError::from(ReadError::unreadable(path, error));
     if regular_file::is_there(path).map_err(unreadable)? {
         regular_file::read_text(path, limit)

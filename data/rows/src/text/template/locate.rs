@@ -7,12 +7,15 @@
 
 use std::collections::HashSet;
 
-use super::marks::{self, End, FoundMark, MarkTable, Stripped};
+use minijinja::Value;
+
+use super::budget::{self, RowRenderings};
+use super::marks::{self, End, FoundMark, FoundMarks, MarkTable, Stripped};
 use super::spans::{RenderedText, Span, SpanKind, Turn, Turns};
 use super::thought::{self, Kept};
 use super::turn_error::TurnError;
 use super::turn_start::Followed;
-use super::values::{Arguments, MarkPosition, Marking, MessageWriter, Scope};
+use super::values::{Arguments, MarkPosition, Marking, MessageWriter, Scope, given};
 use super::{ChatTemplate, GenerationPrompt, Thinking};
 use crate::text::conversation::{Conversation, Message, Role};
 use crate::text::error::DataError;
@@ -48,6 +51,7 @@ impl ChatTemplate {
     /// - it leaves out the whole content of a system, user or tool message
     /// - it leaves out a call, the name of one or its arguments, in any message
     /// - it shows nothing of the conversation's tools or documents
+    /// - finding the turns takes more renderings than a row may have (docs/limits.md)
     pub fn render_with_spans(
         &self,
         conversation: &Conversation,
@@ -55,6 +59,21 @@ impl ChatTemplate {
     ) -> Result<RenderedText, DataError> {
         must_take_turns(conversation)?;
         let conversation = &*self.with_known_roles(conversation);
+        let _renderings = RowRenderings::begin();
+        let rendered = self.rendered_with_spans(conversation, turns);
+        // A rendering that did not begin counts as one that the template refuses.
+        if budget::row_is_spent() {
+            Err(TurnError::TooManyRenderings.into())
+        } else {
+            rendered
+        }
+    }
+
+    fn rendered_with_spans(
+        &self,
+        conversation: &Conversation,
+        turns: Turns,
+    ) -> Result<RenderedText, DataError> {
         let text = self.render(conversation, GenerationPrompt::Omit)?;
         let located = Located::new(self, conversation, text);
         let chosen = Chosen::new(self, conversation, &located.full.text, turns);
@@ -154,8 +173,11 @@ pub(super) struct Located<'a> {
     pub(super) conversation: &'a Conversation,
     /// `None` if no way of marking leaves the text as it is.
     marking: Option<Marking>,
+    /// All messages as the template sees them; a beginning takes the first ones.
+    values: Vec<Value>,
     pub(super) full: Stripped,
     table: MarkTable,
+    found: FoundMarks,
 }
 
 impl<'a> Located<'a> {
@@ -167,7 +189,8 @@ impl<'a> Located<'a> {
         let n_messages = conversation.messages.len();
         for marking in markings() {
             let mut writer = MessageWriter::marked(marking);
-            let messages = writer.messages(&conversation.messages[..n_messages]);
+            let values = writer.values(&conversation.messages);
+            let messages = given(Some(marking), values.clone());
             let marked = template.execute(conversation, messages, GenerationPrompt::Omit);
             let is_too_much =
                 |error: &DataError| matches!(error.fault(), DataError::TemplateBudget(_));
@@ -177,51 +200,70 @@ impl<'a> Located<'a> {
             }
             let stripped = marked.ok().and_then(|marked| marks::strip(&marked));
             if let Some(full) = stripped.filter(|stripped| stripped.text == text) {
+                let table = writer.into_table();
                 return Self {
                     template,
                     conversation,
                     marking: Some(marking),
+                    values,
+                    found: FoundMarks::new(&full, &table, n_messages),
                     full,
-                    table: writer.into_table(),
+                    table,
                 };
             }
         }
+        let full = Stripped {
+            text,
+            ..Stripped::default()
+        };
+        let table = MarkTable::default();
         Self {
             template,
             conversation,
             marking: None,
-            full: Stripped {
-                text,
-                ..Stripped::default()
-            },
-            table: MarkTable::default(),
+            values: MessageWriter::plain().values(&conversation.messages),
+            found: FoundMarks::new(&full, &table, n_messages),
+            full,
+            table,
         }
     }
 
     /// The first messages, rendered and marked as the whole is.
     fn beginning(&self, n_messages: usize) -> Result<Stripped, DataError> {
-        self.marked(
-            &self.conversation.messages[..n_messages],
-            GenerationPrompt::Omit,
-            Thinking::AsGiven,
-        )
+        let values = self.values[..n_messages].to_vec();
+        self.executed(values, GenerationPrompt::Omit, Thinking::AsGiven)
     }
 
-    /// Messages, rendered and marked as the whole is.
+    /// The messages before one, with the words that open the next turn, rendered and marked as the
+    /// whole is.
+    pub(super) fn prompt(&self, message: usize, thinking: Thinking) -> Result<Stripped, DataError> {
+        let values = self.values[..message].to_vec();
+        self.executed(values, GenerationPrompt::Add, thinking)
+    }
+
+    /// Other messages, rendered and marked as the whole is.
     pub(super) fn marked(
         &self,
         messages: &[Message],
         generation_prompt: GenerationPrompt,
-        thinking: Thinking,
     ) -> Result<Stripped, DataError> {
         let mut writer = match self.marking {
             Some(marking) => MessageWriter::marked(marking),
             None => MessageWriter::plain(),
         };
-        let messages = writer.messages(messages);
+        let values = writer.values(messages);
+        self.executed(values, generation_prompt, Thinking::AsGiven)
+    }
+
+    fn executed(
+        &self,
+        values: Vec<Value>,
+        generation_prompt: GenerationPrompt,
+        thinking: Thinking,
+    ) -> Result<Stripped, DataError> {
         let marked = self.template.execute_thinking(
             self.conversation,
-            messages,
+            given(self.marking, values),
             generation_prompt,
             thinking,
         )?;
@@ -254,7 +296,7 @@ impl<'a> Located<'a> {
     fn content_end(&self, message: usize, start: usize) -> usize {
         let mut seen: HashSet<(usize, End)> = HashSet::new();
         let mut end = start;
-        for mark in self.marks_of(|owner| owner == message) {
+        for mark in self.marks_of(message) {
             if mark.at >= start && seen.insert((mark.number, mark.end)) {
                 end = end.max(mark.at);
             }
@@ -270,9 +312,10 @@ impl<'a> Located<'a> {
             .ok()
             .and_then(|beginning| self.follow(&beginning)?.end())
             .or_else(|| {
-                self.marks_of(|owner| owner > message)
-                    .map(|mark| mark.at)
-                    .find(|&at| at >= content_end)
+                let marks = &self.full.marks;
+                let first = marks.partition_point(|mark| mark.at < content_end);
+                let later = |mark: &&FoundMark| self.owner(mark).is_some_and(|o| o > message);
+                marks[first..].iter().find(later).map(|mark| mark.at)
             })
             .filter(|&end| end >= content_end)
             .unwrap_or(self.full.text.len())
@@ -298,9 +341,7 @@ impl<'a> Located<'a> {
         };
         let mut messages = self.conversation.messages.clone();
         messages.push(next);
-        let longer = self
-            .marked(&messages, GenerationPrompt::Omit, Thinking::AsGiven)
-            .ok()?;
+        let longer = self.marked(&messages, GenerationPrompt::Omit).ok()?;
         let is_own = |mark: &&FoundMark| {
             let piece = self.table.piece(mark.number);
             piece.is_some_and(|piece| piece.message == turn.message)
@@ -319,8 +360,7 @@ impl<'a> Located<'a> {
         let (from, tail) = match beginning.marks.last() {
             None => (0, beginning.text.as_str()),
             Some(last) => {
-                let same = |mark: &&FoundMark| mark.number == last.number && mark.end == last.end;
-                let from = self.full.marks.iter().rev().find(same)?.at;
+                let from = *self.found.last.get(&(last.number, last.end))?;
                 (from, &beginning.text[last.at..])
             }
         };
@@ -329,33 +369,28 @@ impl<'a> Located<'a> {
 
     /// Where the first piece of a message stands at or after a place.
     pub(super) fn first_mark(&self, message: usize, from: usize) -> Option<usize> {
-        self.marks_of(|owner| owner == message)
-            .map(|mark| mark.at)
-            .filter(|&at| at >= from)
-            .min()
+        let mut places = self.marks_of(message).iter().map(|mark| mark.at);
+        places.find(|&at| at >= from)
     }
 
-    fn marks_of(&self, is_owner: impl Fn(usize) -> bool) -> impl Iterator<Item = &FoundMark> {
-        self.full.marks.iter().filter(move |mark| {
-            self.table
-                .piece(mark.number)
-                .is_some_and(|piece| is_owner(piece.message))
-        })
+    /// The marks of a message, in the order of the text.
+    fn marks_of(&self, message: usize) -> &[FoundMark] {
+        &self.found.by_message[message]
+    }
+
+    /// The message that a mark belongs to.
+    fn owner(&self, mark: &FoundMark) -> Option<usize> {
+        self.table.piece(mark.number).map(|piece| piece.message)
     }
 
     /// Of which messages a mark stands in the text.
     fn messages_found(&self) -> Vec<bool> {
-        let mut is_found = vec![false; self.conversation.messages.len()];
-        for mark in &self.full.marks {
-            if let Some(piece) = self.table.piece(mark.number) {
-                is_found[piece.message] = true;
-            }
-        }
-        is_found
+        let marks = self.found.by_message.iter();
+        marks.map(|marks| !marks.is_empty()).collect()
     }
 
     pub(super) fn generated_around(&self, message: usize) -> Option<(usize, usize)> {
-        let at = self.marks_of(|owner| owner == message).next()?.at;
+        let at = self.marks_of(message).first()?.at;
         self.full
             .generated
             .iter()
@@ -367,18 +402,17 @@ impl<'a> Located<'a> {
     /// one before.
     fn must_keep_thoughts(&self, message: usize) -> Result<(), DataError> {
         let content = self.conversation.messages[message].content.as_deref();
+        // Most have none, and what stands before a message takes a rendering to find.
+        let content = content.filter(|content| thought::is_written_by(content));
         let is_content = |mark: &&FoundMark| {
             let piece = self.table.piece(mark.number);
-            piece.is_some_and(|p| p.message == message && p.kind == SpanKind::AssistantContent)
+            piece.is_some_and(|piece| piece.kind == SpanKind::AssistantContent)
         };
         let end = match self.marking {
-            Some(_) => self
-                .full
-                .marks
-                .iter()
-                .filter(is_content)
-                .map(|mark| mark.at)
-                .max(),
+            Some(_) => {
+                let marks = self.marks_of(message).iter().filter(is_content);
+                marks.map(|mark| mark.at).max()
+            }
             None => Some(self.full.text.len()),
         };
         let (Some(content), Some(end)) = (content, end) else {
@@ -389,8 +423,11 @@ impl<'a> Located<'a> {
             .as_ref()
             .and_then(|before| self.follow(before)?.end())
             .or_else(|| {
-                let others = self.marks_of(|owner| owner < message).map(|mark| mark.at);
-                others.filter(|&at| at <= end).max()
+                let marks = &self.full.marks;
+                let behind = marks.partition_point(|mark| mark.at <= end);
+                let earlier = |mark: &&FoundMark| self.owner(mark).is_some_and(|o| o < message);
+                let last = marks[..behind].iter().rev().find(earlier);
+                last.map(|mark| mark.at)
             });
         let rendered = self.full.text.get(start.unwrap_or(0)..end);
         match thought::kept(content, rendered.unwrap_or_default()) {
@@ -422,19 +459,7 @@ impl<'a> Located<'a> {
 
     /// Kinds of the marked pieces of a message of which no mark stands in the text.
     fn left_out(&self, message: usize) -> Vec<SpanKind> {
-        let mut is_found = vec![false; self.table.pieces().len()];
-        for mark in &self.full.marks {
-            if let Some(found) = is_found.get_mut(mark.number) {
-                *found = true;
-            }
-        }
-        self.table
-            .pieces()
-            .iter()
-            .zip(is_found)
-            .filter(|(piece, is_found)| piece.message == message && !is_found)
-            .map(|(piece, _)| piece.kind)
-            .collect()
+        self.found.left_out(&self.table, message).collect()
     }
 
     /// The pairs of marks as spans, and the kinds of which a span is missing.

@@ -4,6 +4,8 @@
 //! Numbers make every mark unique, so that a template may repeat, drop or reorder pieces and each
 //! mark still says which piece of which message it belongs to.
 
+use std::collections::HashMap;
+
 use super::spans::SpanKind;
 
 const FIRST: u32 = 0x10_FF00;
@@ -63,6 +65,50 @@ pub(super) struct Stripped {
     pub(super) marks: Vec<FoundMark>,
     /// Byte ranges between generation tags.
     pub(super) generated: Vec<(usize, usize)>,
+}
+
+/// The marks of the full text by what is asked for, so that a turn does not go through all.
+#[derive(Default)]
+pub(super) struct FoundMarks {
+    /// Those of each message, in the order of the text.
+    pub(super) by_message: Vec<Vec<FoundMark>>,
+    /// Where each stands last.
+    pub(super) last: HashMap<(usize, End), usize>,
+    /// Of which pieces one stands in the text.
+    is_found: Vec<bool>,
+}
+
+impl FoundMarks {
+    pub(super) fn new(full: &Stripped, table: &MarkTable, n_messages: usize) -> Self {
+        let mut found = Self {
+            by_message: vec![Vec::new(); n_messages],
+            last: HashMap::with_capacity(full.marks.len()),
+            is_found: vec![false; table.pieces().len()],
+        };
+        for mark in &full.marks {
+            found.last.insert((mark.number, mark.end), mark.at);
+            if let Some(piece) = table.piece(mark.number) {
+                found.by_message[piece.message].push(*mark);
+                found.is_found[mark.number] = true;
+            }
+        }
+        found
+    }
+
+    /// Kinds of the pieces of a message of which no mark stands in the text.
+    pub(super) fn left_out(
+        &self,
+        table: &MarkTable,
+        message: usize,
+    ) -> impl Iterator<Item = SpanKind> {
+        // Pieces are numbered in the order of the messages.
+        let pieces = table.pieces();
+        let first = pieces.partition_point(|piece| piece.message < message);
+        let end = pieces.partition_point(|piece| piece.message <= message);
+        (first..end)
+            .filter(|&number| !self.is_found[number])
+            .map(|number| pieces[number].kind)
+    }
 }
 
 impl MarkTable {

@@ -278,6 +278,9 @@ impl ChatTemplate {
         generation_prompt: GenerationPrompt,
         thinking: Thinking,
     ) -> Result<String, DataError> {
+        if budget::row_is_spent() {
+            return Err(TurnError::TooManyRenderings.into());
+        }
         let given = self
             .variables
             .iter()
@@ -315,7 +318,11 @@ impl ChatTemplate {
         let text = self.program.render(&self.environment, context);
         text.map_err(
             |error| match (python::to_data_error(&error), &self.origin) {
-                (error @ DataError::TemplateBudget(_), Some(origin)) => error.at(origin),
+                (DataError::TemplateBudget(error), Some(origin))
+                    if !error.exceeded.is_of_the_row() =>
+                {
+                    DataError::from(error).at(origin)
+                }
                 (error, _) => error,
             },
         )

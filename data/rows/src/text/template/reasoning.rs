@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use super::ChatTemplate;
+use super::budget::row_is_spent;
 use crate::text::conversation::{Conversation, Message, Role};
 use crate::text::message_fields::REASONING;
 
@@ -19,6 +20,9 @@ impl ChatTemplate {
     pub(super) fn without_reasoning(&self, conversation: &Conversation, text: &str) -> Vec<usize> {
         let is_left_out = |message: usize| {
             let changes = [change_field, change_thought];
+            if row_is_spent() {
+                return false;
+            }
             changes.into_iter().any(|change| {
                 let mut changed = conversation.clone();
                 change(&mut changed.messages[message]) && self.is_same_text(&changed, text)

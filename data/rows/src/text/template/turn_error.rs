@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::budgets::ROW_STEPS;
+
 /// A turn cannot be learned as the row has it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TurnError {
@@ -53,4 +55,13 @@ pub enum TurnError {
         /// The assistant message, from 0.
         message: usize,
     },
+
+    /// The conversation has too many turns that are learned.
+    #[error(
+        "finding the turns takes more than {ROW_STEPS} steps of the chat template, because the \
+         beginning of the conversation is rendered anew for each turn that is learned (ROW_STEPS in \
+         docs/limits.md); learn fewer by mask.train_on, such as \"last-assistant\", or cut the \
+         conversation into several rows"
+    )]
+    TooManyRenderings,
 }

@@ -8,6 +8,8 @@
 //! The decision to question: what is asked of a row is its text up to here, not the prompt that the
 //! template would render (`asked`).
 
+use std::cell::OnceCell;
+
 use super::locate::Located;
 use super::marks::Stripped;
 use super::spans::TurnBegin;
@@ -77,8 +79,7 @@ impl Located<'_> {
     /// - the template refuses the messages before the turn with a generation prompt
     /// - the full text does not continue as the generation prompt does, thoughts aside
     pub(super) fn turn_start(&self, message: usize) -> Result<TurnStart, DataError> {
-        let before = &self.conversation.messages[..message];
-        let prompt = |thinking| self.marked(before, GenerationPrompt::Add, thinking);
+        let prompt = |thinking| self.prompt(message, thinking);
         let full = &self.full.text;
         let has_switch = THINKING_SWITCHES
             .iter()
@@ -99,11 +100,14 @@ impl Located<'_> {
         if let (None, Ok(given)) = (&start, &given) {
             start = self.start_without_thought(message, given);
         }
-        if has_switch && let Some(off) = self.start_without_thinking(message, start.as_ref()) {
+        let off = OnceCell::new();
+        let off = || off.get_or_init(|| prompt(Thinking::Off).ok()).as_ref();
+        if has_switch && let Some(off) = self.start_without_thinking(message, off(), start.as_ref())
+        {
             start = Some(off);
         }
         if let Some(start) = start {
-            return Ok(self.behind_empty_thought(message, start));
+            return Ok(self.behind_empty_thought(message, start, off));
         }
         match (self.generated_around(message), given) {
             (Some((at, _)), _) => Ok(TurnStart {
@@ -138,7 +142,7 @@ impl Located<'_> {
                 .extra
                 .retain(|name, _| !REASONING.contains(&name.as_str()));
         }
-        let prompt = self.marked(&before, GenerationPrompt::Add, Thinking::AsGiven);
+        let prompt = self.marked(&before, GenerationPrompt::Add);
         let Ok(prompt) = prompt else { return false };
         let Some(followed) = self.follow(&prompt) else {
             return false;
@@ -157,13 +161,11 @@ impl Located<'_> {
     fn start_without_thinking(
         &self,
         message: usize,
+        off: Option<&Stripped>,
         other: Option<&TurnStart>,
     ) -> Option<TurnStart> {
-        let before = &self.conversation.messages[..message];
-        let off = self
-            .marked(before, GenerationPrompt::Add, Thinking::Off)
-            .ok()?;
-        let followed = self.follow(&off)?;
+        let off = off?;
+        let followed = self.follow(off)?;
         let at = followed.end()?;
         let limit = self.first_mark(message, followed.from);
         if limit.is_some_and(|limit| at > limit) || other.is_some_and(|other| at <= other.at) {
@@ -183,7 +185,12 @@ impl Located<'_> {
 
     /// Moves a start behind an empty thought that stands there, if it is no part of the message's own
     /// text: with as much white space as the prompt has with thinking off, or all of it.
-    fn behind_empty_thought(&self, message: usize, start: TurnStart) -> TurnStart {
+    fn behind_empty_thought<'o>(
+        &self,
+        message: usize,
+        start: TurnStart,
+        off: impl FnOnce() -> Option<&'o Stripped>,
+    ) -> TurnStart {
         let Some(limit) = self.first_mark(message, start.at) else {
             return start;
         };
@@ -191,11 +198,7 @@ impl Located<'_> {
         let Some(empty) = thought::empty_thought(before, after) else {
             return start;
         };
-        let messages = &self.conversation.messages[..message];
-        let off = self.marked(messages, GenerationPrompt::Add, Thinking::Off);
-        let space = off
-            .as_ref()
-            .ok()
+        let space = off()
             .and_then(|off| thought::space_behind_closed(&off.text))
             .filter(|space| after[empty.closed..].starts_with(space));
         let end = space.map_or(empty.end, |space| empty.closed + space.len());

@@ -56,6 +56,17 @@ pub(super) struct MessageValues {
     pub(super) generation_marks: [&'static str; 2],
 }
 
+/// Messages that were marked so, and what the generation tags print beside them.
+pub(super) fn given(marking: Option<Marking>, messages: Vec<Value>) -> MessageValues {
+    MessageValues {
+        messages: Value::from(messages),
+        generation_marks: match marking {
+            Some(_) => marks::GENERATION,
+            None => ["", ""],
+        },
+    }
+}
+
 impl MessageWriter {
     pub(super) fn plain() -> Self {
         Self {
@@ -78,19 +89,15 @@ impl MessageWriter {
 
     /// The messages, and what the generation tags print.
     pub(super) fn messages(&mut self, messages: &[Message]) -> MessageValues {
-        let values: Vec<Value> = messages
-            .iter()
-            .enumerate()
+        given(self.marking, self.values(messages))
+    }
+
+    /// The messages, one by one.
+    pub(super) fn values(&mut self, messages: &[Message]) -> Vec<Value> {
+        let messages = messages.iter().enumerate();
+        messages
             .map(|(message_idx, message)| self.message(message_idx, message))
-            .collect();
-        let generation = match self.marking {
-            Some(_) => marks::GENERATION,
-            None => ["", ""],
-        };
-        MessageValues {
-            messages: Value::from(values),
-            generation_marks: generation,
-        }
+            .collect()
     }
 
     fn message(&mut self, message_idx: usize, message: &Message) -> Value {

@@ -15,6 +15,7 @@ mod formats;
 mod given_back;
 mod hostile_tokenizers;
 mod learning;
+mod long_rows;
 mod mutations;
 mod prompt;
 mod reading;

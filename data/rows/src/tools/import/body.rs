@@ -5,10 +5,12 @@
 //! said to be optional: many specifications forget `requestBody.required`, and a playlist
 //! without a name is an error all the same.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::openapi::{described, kind_of};
-use super::reference::{Part, Spec};
+use super::reference::{Part, STEP_BYTES, Spec};
 use crate::tools::document::ApiParameter;
 use crate::tools::error::ToolsError;
 
@@ -21,9 +23,9 @@ pub(super) struct BodyField {
 }
 
 /// The fields of the request body of an operation; none where it has no body.
-pub(super) fn body_fields(
-    spec: Spec<'_>,
-    operation: &Part<'_>,
+pub(super) fn body_fields<'a>(
+    spec: Spec<'a>,
+    operation: &Part<'a>,
 ) -> Result<Vec<BodyField>, ToolsError> {
     let Some(body) = operation.child("requestBody") else {
         return Ok(Vec::new());
@@ -46,7 +48,7 @@ pub(super) fn body_fields(
             is_whole: true,
         }]);
     }
-    let field = |(name, part): &(String, Part<'_>)| {
+    let field = |(name, part): &(&str, Part<'a>)| {
         let text = part.text("description");
         let part = spec.resolve(part.clone())?;
         Ok(BodyField {
@@ -78,10 +80,11 @@ enum Requires {
 
 #[derive(Default)]
 struct Properties<'a> {
-    found: Vec<(String, Part<'a>)>,
-    required: Vec<String>,
+    found: Vec<(&'a str, Part<'a>)>,
+    names: HashSet<&'a str>,
+    required: HashSet<&'a str>,
     /// Pointers of the schemas gathered, so that a schema that contains itself ends.
-    seen: Vec<String>,
+    seen: HashSet<String>,
 }
 
 impl<'a> Properties<'a> {
@@ -92,20 +95,23 @@ impl<'a> Properties<'a> {
         requires: Requires,
     ) -> Result<(), ToolsError> {
         let schema = spec.resolve(schema)?;
-        if self.seen.contains(&schema.pointer) {
+        if !self.seen.insert(schema.pointer.clone()) {
             return Ok(());
         }
-        self.seen.push(schema.pointer.clone());
+        let lists = ["properties", "required", "allOf", "anyOf", "oneOf"].iter();
+        let lists = lists.filter_map(|key| schema.value.get(key));
+        let n_parts: usize = lists.map(n_members).sum();
+        spec.take(STEP_BYTES.saturating_mul(1 + n_parts), &schema)?;
         for (name, part) in schema.members("properties") {
             // The server fills these in.
             let is_output = spec.resolve(part.clone())?.flag("readOnly")? == Some(true);
-            if !is_output && self.found.iter().all(|(known, _)| known != name) {
-                self.found.push((name.to_owned(), part));
+            if !is_output && self.names.insert(name) {
+                self.found.push((name, part));
             }
         }
         if requires == Requires::AsWritten {
             let names = schema.elements("required").into_iter();
-            let names = names.filter_map(|name| name.value.as_str().map(str::to_owned));
+            let names = names.filter_map(|name| name.value.as_str());
             self.required.extend(names);
         }
         for (key, binds) in [
@@ -121,6 +127,14 @@ impl<'a> Properties<'a> {
     }
 }
 
+fn n_members(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.len(),
+        Value::Object(fields) => fields.len(),
+        _ => 0,
+    }
+}
+
 /// The type of a schema in JSON schema's words; empty where nothing tells it.
 pub(super) fn schema_kind(spec: Spec<'_>, schema: &Part<'_>) -> Result<String, ToolsError> {
     const MAX_PARTS: usize = 8;
@@ -129,6 +143,12 @@ pub(super) fn schema_kind(spec: Spec<'_>, schema: &Part<'_>) -> Result<String, T
         if let Some(kind) = kind_of(here.value) {
             return Ok(kind);
         }
+        let lists = ["allOf", "anyOf", "oneOf"].iter();
+        let n_parts: usize = lists
+            .filter_map(|key| here.value.get(key))
+            .map(n_members)
+            .sum();
+        spec.take(STEP_BYTES.saturating_mul(n_parts), &here)?;
         let mut parts = here.elements("allOf");
         parts.extend(here.elements("anyOf"));
         parts.extend(here.elements("oneOf"));

@@ -4,17 +4,25 @@
 //! paths. The decision to question is [`RequestBodies`]: a model that is to create a playlist
 //! needs the body's fields, but published counts of parameters leave them out.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::body::{body_fields, schema_kind};
-use super::reference::{Part, Spec};
+use super::reference::{Copied, Part, STEP_BYTES, Spec};
 use crate::json;
 use crate::tools::document::{ApiDocument, ApiParameter};
 use crate::tools::error::ToolsError;
 use crate::tools::source::read_text;
 use crate::tools::views::one_line;
+
+/// Bytes of a parameter beside its texts.
+const PARAMETER_BYTES: usize = 64;
+
+/// Bytes that a search goes through in the time in which one is copied.
+const SEARCHED_AT_ONCE: usize = 64;
 
 const METHODS: [&str; 8] = [
     "get", "put", "post", "delete", "options", "head", "patch", "trace",
@@ -67,7 +75,8 @@ pub fn import_openapi_file(
 /// - there are no operations
 pub fn import_openapi(text: &str, bodies: RequestBodies) -> Result<Vec<ApiDocument>, ToolsError> {
     let root = parse(text)?;
-    let spec = Spec { root: &root };
+    let copied = Copied::default();
+    let spec = Spec::new(&root, &copied);
     let whole = Part {
         value: &root,
         pointer: String::new(),
@@ -124,10 +133,10 @@ fn check_version(whole: &Part<'_>) -> Result<(), ToolsError> {
 }
 
 /// The document of an operation, but for its name.
-fn document(
-    spec: Spec<'_>,
-    item: &Part<'_>,
-    operation: &Part<'_>,
+fn document<'a>(
+    spec: Spec<'a>,
+    item: &Part<'a>,
+    operation: &Part<'a>,
     bodies: RequestBodies,
 ) -> Result<ApiDocument, ToolsError> {
     if !operation.value.is_object() {
@@ -139,12 +148,21 @@ fn document(
         output_description: output(spec, operation)?,
         ..ApiDocument::new("", "")
     };
+    // One path item may stand under many paths, and one title or response for many operations.
+    let texts = [
+        &document.category_name,
+        &document.api_description,
+        &document.output_description,
+    ];
+    spec.take(texts.map(String::len).iter().sum(), operation)?;
+    let mut names = HashSet::new();
     for (_, found) in located_parameters(spec, item, operation)? {
+        names.insert(found.parameter.name.clone());
         document.add(found.parameter, found.is_required);
     }
     if bodies == RequestBodies::AsParameters {
         for field in body_fields(spec, operation)? {
-            if document.parameter(&field.parameter.name).is_none() {
+            if names.insert(field.parameter.name.clone()) {
                 document.add(field.parameter, field.is_required);
             }
         }
@@ -205,12 +223,13 @@ struct FoundParameter {
 }
 
 /// Parameters of path item and operation with their location, each name once.
-fn located_parameters(
-    spec: Spec<'_>,
-    item: &Part<'_>,
-    operation: &Part<'_>,
+fn located_parameters<'a>(
+    spec: Spec<'a>,
+    item: &Part<'a>,
+    operation: &Part<'a>,
 ) -> Result<Vec<(usize, FoundParameter)>, ToolsError> {
     let mut found: Vec<(usize, FoundParameter)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     let mut parts = item.elements("parameters");
     parts.extend(operation.elements("parameters"));
     for part in parts {
@@ -218,21 +237,27 @@ fn located_parameters(
         let Some((location, parameter)) = located(spec, &part)? else {
             continue;
         };
-        let name = &parameter.parameter.name;
-        match found
-            .iter_mut()
-            .find(|(_, known)| &known.parameter.name == name)
-        {
-            None => found.push((location, parameter)),
-            Some(known) if location <= known.0 => *known = (location, parameter),
-            Some(_) => {}
+        match places.entry(parameter.parameter.name.clone()) {
+            Entry::Vacant(place) => {
+                place.insert(found.len());
+                found.push((location, parameter));
+            }
+            Entry::Occupied(place) => {
+                let known = &mut found[*place.get()];
+                if location <= known.0 {
+                    *known = (location, parameter);
+                }
+            }
         }
     }
     Ok(found)
 }
 
 /// One parameter with the rank of its location; none where it is a header that is no parameter.
-fn located(spec: Spec<'_>, part: &Part<'_>) -> Result<Option<(usize, FoundParameter)>, ToolsError> {
+fn located<'a>(
+    spec: Spec<'a>,
+    part: &Part<'a>,
+) -> Result<Option<(usize, FoundParameter)>, ToolsError> {
     const LOCATIONS: [&str; 4] = ["path", "query", "header", "cookie"];
     let name = part.text("name");
     if name.is_empty() {
@@ -261,18 +286,21 @@ fn located(spec: Spec<'_>, part: &Part<'_>) -> Result<Option<(usize, FoundParame
 }
 
 /// A parameter of a resolved schema; `text` comes before the schema's own description.
-pub(super) fn described(
-    spec: Spec<'_>,
+pub(super) fn described<'a>(
+    spec: Spec<'a>,
     name: &str,
     text: &str,
-    schema: &Part<'_>,
+    schema: &Part<'a>,
 ) -> Result<ApiParameter, ToolsError> {
     let texts = [text, schema.text("description"), schema.text("title")];
-    let mut description = texts
+    let text = texts
         .into_iter()
         .find(|text| !text.is_empty())
-        .unwrap_or("")
-        .to_owned();
+        .unwrap_or("");
+    let default = schema.value.get("default");
+    let n_bytes = name.len() + text.len() + default.map_or(0, n_bytes);
+    spec.take(PARAMETER_BYTES + n_bytes, schema)?;
+    let mut description = text.to_owned();
     if let Some(choices) = choices(spec, schema, &description)? {
         let stop = if description.is_empty() || description.ends_with('.') {
             ""
@@ -286,28 +314,30 @@ pub(super) fn described(
         name: name.to_owned(),
         kind: schema_kind(spec, schema)?,
         description,
-        default: schema
-            .value
-            .get("default")
-            .cloned()
-            .unwrap_or_else(|| Value::from("")),
+        default: default.cloned().unwrap_or_else(|| Value::from("")),
     })
 }
 
 /// The values that a schema, or the elements of its list, may take, unless the description
 /// names them all.
-fn choices(
-    spec: Spec<'_>,
-    schema: &Part<'_>,
+fn choices<'a>(
+    spec: Spec<'a>,
+    schema: &Part<'a>,
     description: &str,
 ) -> Result<Option<String>, ToolsError> {
-    let mut values = schema.elements("enum");
-    if values.is_empty()
+    let list = |schema: &Part<'a>| schema.value.get("enum").and_then(Value::as_array);
+    let mut values = list(schema);
+    if values.is_none_or(Vec::is_empty)
         && let Some(items) = schema.child("items")
     {
-        values = spec.resolve(items)?.elements("enum");
+        values = list(&spec.resolve(items)?);
     }
-    let text = |part: &Part<'_>| match part.value {
+    let values = values.map_or(&[][..], Vec::as_slice);
+    // Each is looked for in the description.
+    let n_searched = values.len().saturating_mul(description.len()) / SEARCHED_AT_ONCE;
+    let n_copied: usize = values.iter().map(n_bytes).sum();
+    spec.take(n_copied.saturating_add(n_searched), schema)?;
+    let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
@@ -319,6 +349,20 @@ fn choices(
         return Ok(None);
     }
     Ok(Some(values.join(", ")))
+}
+
+/// Bytes of a value as an operation copies it.
+fn n_bytes(value: &Value) -> usize {
+    STEP_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(n_bytes).sum(),
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(key, field)| key.len() + n_bytes(field))
+                .sum(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
 }
 
 /// What a schema says of its own type.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::body::{body_fields, preferred_body};
 use super::openapi::{RequestBodies, import_openapi, parse};
-use super::reference::{Part, Spec};
+use super::reference::{Copied, Part, Spec};
 use crate::tools::document::ApiDocument;
 use crate::tools::error::ToolsError;
 use crate::tools::source::read_text;
@@ -103,7 +103,8 @@ pub fn import_openapi_operations(
 ) -> Result<Vec<ApiOperation>, ToolsError> {
     let documents = import_openapi(text, bodies)?;
     let root = parse(text)?;
-    let spec = Spec { root: &root };
+    let copied = Copied::default();
+    let spec = Spec::new(&root, &copied);
     let documents = documents.into_iter();
     documents
         .map(|document| operation(spec, document, bodies))

@@ -4,16 +4,28 @@
 //! made of does no harm. A chain of references that leads back to itself is an error; a schema
 //! that contains itself is none, and who walks it must remember where it has been.
 
+use std::cell::Cell;
+use std::collections::HashSet;
+
 use serde_json::Value;
 
+use crate::budgets::SPEC_BYTES;
 use crate::tools::endpoint::decoded;
 use crate::tools::error::ToolsError;
+
+/// Bytes that looking at a part counts as.
+pub(super) const STEP_BYTES: usize = 16;
 
 /// A specification and the means to find its parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spec<'a> {
     pub(super) root: &'a Value,
+    copied: &'a Copied,
 }
+
+/// Bytes that all operations together took of what they share.
+#[derive(Debug, Default)]
+pub(super) struct Copied(Cell<usize>);
 
 /// A part of a specification and its JSON pointer.
 #[derive(Debug, Clone)]
@@ -93,9 +105,30 @@ impl<'a> Part<'a> {
 }
 
 impl<'a> Spec<'a> {
+    pub(super) fn new(root: &'a Value, copied: &'a Copied) -> Self {
+        Self { root, copied }
+    }
+
+    /// Counts bytes that an operation is about to copy, or to search, of a part that others may share.
+    ///
+    /// # Errors
+    ///
+    /// - all operations together take more than [`SPEC_BYTES`]
+    pub(super) fn take(&self, n_bytes: usize, part: &Part<'_>) -> Result<(), ToolsError> {
+        let sum = self.copied.0.get().saturating_add(n_bytes);
+        self.copied.0.set(sum);
+        if sum > SPEC_BYTES {
+            return Err(part.bad(&format!(
+                "with it the operations copy more than {SPEC_BYTES} bytes of what they share \
+                 (SPEC_BYTES in docs/limits.md); shorten it, or split the specification"
+            )));
+        }
+        Ok(())
+    }
+
     /// Follows references until a part is none.
     pub(super) fn resolve(&self, part: Part<'a>) -> Result<Part<'a>, ToolsError> {
-        let mut seen: Vec<String> = Vec::new();
+        let mut seen: HashSet<String> = HashSet::new();
         let mut here = part;
         while let Some(Value::String(reference)) = here.value.get("$ref") {
             let fault = |reason| ToolsError::UnresolvedReference {
@@ -107,14 +140,14 @@ impl<'a> Spec<'a> {
                 .strip_prefix('#')
                 .ok_or_else(|| fault("leads out of the document"))?;
             let pointer = decoded(pointer);
-            if seen.contains(&pointer) {
+            self.take(STEP_BYTES + pointer.len(), &here)?;
+            if !seen.insert(pointer.clone()) {
                 return Err(fault("leads back to itself"));
             }
             let value = self
                 .root
                 .pointer(&pointer)
                 .ok_or_else(|| fault("leads nowhere"))?;
-            seen.push(pointer.clone());
             here = Part { value, pointer };
         }
         Ok(here)

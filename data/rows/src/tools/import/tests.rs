@@ -244,3 +244,56 @@ fn what_is_no_specification_is_refused_with_the_reason() {
     let error = import_openapi("{\"openapi\": ", RequestBodies::LeftOut).expect_err("cut");
     assert!(error.to_string().contains("not valid JSON"), "{error}");
 }
+
+/// As many paths, each with the operation.
+fn repeated(n_paths: usize, operation: &Value) -> Value {
+    let path = |i: usize| (format!("/{i}"), json!({"post": operation}));
+    Value::Object((0..n_paths).map(path).collect())
+}
+
+#[test]
+fn what_operations_share_is_copied_up_to_a_limit() {
+    let long = "x".repeat(1_000_000);
+    let shared = json!({
+        "schemas": {
+            "text": {"type": "string", "description": long},
+            "default": {"type": "string", "default": long},
+            "choice": {"type": "string", "enum": [long]},
+        },
+        "responses": {"good": {"description": long}},
+    });
+    let parameter = |schema: &str| {
+        let schema = json!({"$ref": format!("#/components/schemas/{schema}")});
+        json!({"parameters": [{"name": "q", "in": "query", "schema": schema}]})
+    };
+    let body = json!({"requestBody": {"content": {"application/json": {"schema": {
+        "properties": {"q": {"$ref": "#/components/schemas/text"}}}}}}});
+    let answer = json!({"responses": {"200": {"$ref": "#/components/responses/good"}}});
+    let operations = [
+        parameter("text"),
+        parameter("default"),
+        parameter("choice"),
+        body,
+        answer,
+    ];
+    for operation in operations {
+        let few = import(&spec(repeated(20, &operation), shared.clone()));
+        assert_eq!(few.expect("20 MB").len(), 20);
+        let error = import(&spec(repeated(5_000, &operation), shared.clone()));
+        let error = error.expect_err("5 GB").to_string();
+        assert!(error.contains("SPEC_BYTES in docs/limits.md"), "{error}");
+    }
+}
+
+#[test]
+fn a_hundred_thousand_fields_of_a_body_are_read() {
+    let field = |i: usize| (format!("field{i}"), json!({"type": "string"}));
+    let fields: serde_json::Map<String, Value> = (0..100_000).map(field).collect();
+    let names: Vec<&String> = fields.keys().collect();
+    let schema = json!({"properties": fields, "required": names});
+    let operation = json!({"requestBody": {"content": {"application/json": {"schema": schema}}}});
+    let start = std::time::Instant::now();
+    let documents = import(&spec(repeated(1, &operation), json!({}))).expect("reads");
+    assert_eq!(documents[0].required_parameters.len(), 100_000);
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}

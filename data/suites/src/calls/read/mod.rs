@@ -17,7 +17,7 @@ use self::json_text::{bare, json_after, mistral};
 use self::tagged::{functions, in_tags};
 use super::answer::{CallsAnswer, WrittenCall};
 use super::tools::ToolSet;
-use crate::nestful::{Positional, python_calls, without_thoughts};
+use crate::python_calls::{Positional, python_calls, without_thoughts};
 
 /// The most calls of an answer that are compared; one with more is malformed.
 pub const MAX_CALLS: usize = 256;

@@ -11,7 +11,7 @@ use tooltune_endpoint::http::test_server::{Answer, TestServer};
 use tooltune_endpoint::{ChatEndpoint, EndpointProgress};
 
 use super::*;
-use crate::goat::{
+use crate::llm_judge::{
     JudgeError, JudgeOptions, JudgeVerdict, judge_samples, n_unanswered, n_unparsed,
 };
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tooltune_agents::truncation::{PruneOptions, ShapeOptions};
+use tooltune_agents::truncation::{PruneOptions, ShapeOptions, TruncationOptions};
 
 use super::*;
+use crate::shortening::Reduction;
 use crate::toolqa::{AnswerMetric, TaskType, ToolResponse};
 
 fn row() -> ToolQaRow {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::toolqa::{
-    AnswerMetric, ExtractedCode, JudgeVerdict, TaskType, ToolResponse, read_predictions,
-};
+use crate::llm_judge::JudgeVerdict;
+use crate::toolqa::{AnswerMetric, ExtractedCode, TaskType, ToolResponse, read_predictions};
 
 /// Runs what the functions of these tests say, without Python.
 struct NamedFunctions;

@@ -14,11 +14,14 @@ use minijinja::machinery::{self, CodeGenerator, Instruction, Instructions};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, Value};
 
-use super::super::budget::{Exceeded, ITEM, Rendering, TemplateBudgetError};
+use super::super::budget::{Exceeded, ITEM, Rendering, TemplateBudgetError, spend};
 use super::super::nesting::{must_be_shallow, must_compute_little};
 use super::operators::DICT_METHODS;
 use crate::budgets::{TEMPLATE_BYTES, TEMPLATE_TEXT_BYTES};
 use crate::contained::contained;
+
+/// Steps that a rendering counts which failed; most do at its beginning.
+const FAILED_STEPS: u64 = 10_000;
 
 /// Room for a parser that calls itself for each level of [`crate::budgets::TEMPLATE_NESTING`].
 const STACK_BYTES: usize = 32 << 20;
@@ -44,13 +47,13 @@ pub(in super::super) enum NotCompiled {
 impl Program {
     /// Compiles a template's source.
     pub(in super::super) fn new(source: &str, syntax: SyntaxConfig) -> Result<Self, NotCompiled> {
-        if source.len() as u64 > TEMPLATE_BYTES {
+        if source.len() as u64 > TEMPLATE_BYTES.bytes {
             return Err(NotCompiled::TooMuch(TemplateBudgetError {
                 line: 1,
                 exceeded: Exceeded::new(
                     format!("it has {} bytes", source.len()),
-                    format!("{TEMPLATE_BYTES} bytes"),
-                    "TEMPLATE_BYTES",
+                    format!("{} bytes", TEMPLATE_BYTES.bytes),
+                    TEMPLATE_BYTES.name,
                 ),
             }));
         }
@@ -107,9 +110,12 @@ impl Program {
                 &mut output,
                 AutoEscape::None,
             )
-            .map(drop)
+            .map(|(_, state)| state.fuel_levels().map_or(0, |(n_steps, _)| n_steps))
         });
         drop(rendering);
+        // How far a rendering came that failed is not known.
+        let n_steps = ended.as_ref().ok().and_then(|steps| steps.as_ref().ok());
+        spend(n_steps.copied().unwrap_or(FAILED_STEPS), text.len());
         ended.map_err(|panicked| {
             Error::new(
                 minijinja::ErrorKind::InvalidOperation,

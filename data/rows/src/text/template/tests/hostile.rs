@@ -355,7 +355,10 @@ fn as_much_nesting_as_is_allowed_needs_no_more_stack_than_a_thread_has() {
 
 #[test]
 fn templates_are_as_long_as_templates_are() {
-    assert_limited(&"x".repeat(TEMPLATE_BYTES as usize + 1), "TEMPLATE_BYTES");
+    assert_limited(
+        &"x".repeat(TEMPLATE_BYTES.bytes as usize + 1),
+        "TEMPLATE_BYTES",
+    );
     let name = "x".repeat(TEMPLATE_NAME_BYTES + 1);
     assert_limited(&format!("{{{{ {name} }}}}"), "TEMPLATE_NAME_BYTES");
     let mut blocks = String::new();

@@ -1,0 +1,89 @@
+//! Rows of thousands of turns, or of megabytes of text: prepared in bounded time and memory, or
+//! refused with the row, the limit, and what to do.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::budgets::TEMPLATE_TEXT_BYTES;
+
+/// Much more than a row takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn chat(n_turns: usize) -> Row {
+    let turns = (0..n_turns).flat_map(|i| turn(&format!("Question {i}?"), &format!("Answer {i}.")));
+    row(turns.collect())
+}
+
+fn prepared(row: &Row, template: &ChatTemplate, train_on: TrainOn) -> Result<usize, DataError> {
+    let tokenizer = tokenizer();
+    let mut options = options(&tokenizer);
+    options.mask.train_on = train_on;
+    options.max_length = usize::MAX;
+    let start = Instant::now();
+    let outcome = tokenize_row(row, template, &tokenizer, &options);
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    let TokenizeOutcome::Example { example, .. } = outcome? else {
+        panic!("dropped")
+    };
+    let stop = options.stop_ids[0];
+    let tokens = example.input_ids.iter().zip(&example.loss_weights);
+    Ok(tokens
+        .filter(|&(id, weight)| *id == stop && *weight > 0.0)
+        .count())
+}
+
+#[test]
+fn every_turn_of_a_chat_of_three_thousand_messages_is_learned() {
+    let chat = chat(1_500);
+    assert_eq!(
+        prepared(&chat, &chatml(), TrainOn::Assistant).unwrap(),
+        1_500
+    );
+    assert_eq!(
+        prepared(&chat, &chatml(), TrainOn::LastAssistant).unwrap(),
+        1
+    );
+}
+
+#[test]
+fn a_row_whose_turns_take_too_many_renderings_is_refused_with_the_setting() {
+    let chat = chat(10_000);
+    let error = prepared(&chat, &chatml(), TrainOn::Assistant).unwrap_err();
+    let error = error.to_string();
+    for part in ["row: ", "ROW_STEPS in docs/limits.md", "mask.train_on"] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(
+        prepared(&chat, &chatml(), TrainOn::LastAssistant).unwrap(),
+        1
+    );
+    // The count belongs to a row: the next one has all of it.
+    let short = self::chat(10);
+    assert_eq!(prepared(&short, &chatml(), TrainOn::Assistant).unwrap(), 10);
+}
+
+/// Each message is asked for by another rendering where no mark is found in the text.
+#[test]
+fn messages_that_are_looked_for_one_by_one_count_too() {
+    let numbers = "{% for m in messages %}{{ m.content | length }}<|im_end|>\n{% endfor %}\
+                   {% if add_generation_prompt %}{% endif %}";
+    let template = ChatTemplate::new(numbers, SpecialTokens::default()).unwrap();
+    let error = prepared(&chat(10_000), &template, TrainOn::LastAssistant);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("ROW_STEPS in docs/limits.md"), "{error}");
+}
+
+#[test]
+fn a_row_of_megabytes_of_text_is_refused_with_its_name() {
+    let long = row(turn(&"word ".repeat(TEMPLATE_TEXT_BYTES / 5), "Yes.").into());
+    let template = chatml().with_origin("model/chat_template.jinja");
+    let error = prepared(&long, &template, TrainOn::Completion);
+    let error = error.unwrap_err().to_string();
+    for part in [
+        "row: chat template",
+        "TEMPLATE_TEXT_BYTES in docs/limits.md",
+        "shorten the row",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+}

@@ -1,0 +1,270 @@
+//! Averages the queries of a data set, with intervals.
+
+use serde::{Deserialize, Serialize};
+
+use super::ranked_gold::{RankedGold, RetrievalError};
+use crate::bootstrap::{Estimate, estimates};
+
+/// One value for each measure, all as fractions in 0..=1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RetrievalMetrics<T> {
+    /// Gold documents found among as many as there are gold ones.
+    pub recall_at_gt: T,
+    /// Gold documents found first.
+    pub recall_at_1: T,
+    /// Gold documents found among the first 3.
+    pub recall_at_3: T,
+    /// Gold documents found among the first 5, which is what GOAT's prompts hold.
+    pub recall_at_5: T,
+    /// Gold documents found among the first 10.
+    pub recall_at_10: T,
+    /// Queries with a gold document in first place.
+    pub accuracy_at_1: T,
+    /// Queries with a gold document among the first 3.
+    pub accuracy_at_3: T,
+    /// Queries with a gold document among the first 5.
+    pub accuracy_at_5: T,
+    /// Queries with a gold document among the first 10.
+    pub accuracy_at_10: T,
+    /// Mean reciprocal rank among the first 10.
+    pub mrr_at_10: T,
+    /// Normalised discounted cumulative gain of the first 10.
+    pub ndcg_at_10: T,
+    /// Mean average precision of the first 100.
+    pub map_at_100: T,
+}
+
+impl<T: Copy> RetrievalMetrics<T> {
+    /// Names of the measures, in the order of [`RetrievalMetrics::columns`].
+    pub const NAMES: [&'static str; 12] = [
+        "recall_at_gt",
+        "recall_at_1",
+        "recall_at_3",
+        "recall_at_5",
+        "recall_at_10",
+        "accuracy_at_1",
+        "accuracy_at_3",
+        "accuracy_at_5",
+        "accuracy_at_10",
+        "mrr_at_10",
+        "ndcg_at_10",
+        "map_at_100",
+    ];
+
+    /// The values in the order of [`RetrievalMetrics::NAMES`].
+    pub fn columns(&self) -> [T; 12] {
+        [
+            self.recall_at_gt,
+            self.recall_at_1,
+            self.recall_at_3,
+            self.recall_at_5,
+            self.recall_at_10,
+            self.accuracy_at_1,
+            self.accuracy_at_3,
+            self.accuracy_at_5,
+            self.accuracy_at_10,
+            self.mrr_at_10,
+            self.ndcg_at_10,
+            self.map_at_100,
+        ]
+    }
+
+    fn from_columns(columns: [T; 12]) -> Self {
+        let [
+            recall_at_gt,
+            recall_at_1,
+            recall_at_3,
+            recall_at_5,
+            recall_at_10,
+            rest @ ..,
+        ] = columns;
+        let [
+            accuracy_at_1,
+            accuracy_at_3,
+            accuracy_at_5,
+            accuracy_at_10,
+            rest @ ..,
+        ] = rest;
+        let [mrr_at_10, ndcg_at_10, map_at_100] = rest;
+        Self {
+            recall_at_gt,
+            recall_at_1,
+            recall_at_3,
+            recall_at_5,
+            recall_at_10,
+            accuracy_at_1,
+            accuracy_at_3,
+            accuracy_at_5,
+            accuracy_at_10,
+            mrr_at_10,
+            ndcg_at_10,
+            map_at_100,
+        }
+    }
+}
+
+impl RetrievalMetrics<f64> {
+    /// The measures of one query.
+    pub fn of(query: &RankedGold) -> Self {
+        Self {
+            recall_at_gt: query.recall_at_gt(),
+            recall_at_1: query.recall_at(1),
+            recall_at_3: query.recall_at(3),
+            recall_at_5: query.recall_at(5),
+            recall_at_10: query.recall_at(10),
+            accuracy_at_1: query.accuracy_at(1),
+            accuracy_at_3: query.accuracy_at(3),
+            accuracy_at_5: query.accuracy_at(5),
+            accuracy_at_10: query.accuracy_at(10),
+            mrr_at_10: query.reciprocal_rank_at(10),
+            ndcg_at_10: query.ndcg_at(10),
+            map_at_100: query.average_precision_at(100),
+        }
+    }
+}
+
+/// The measures of a data set.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RetrievalReport {
+    /// Number of queries.
+    pub n: usize,
+    /// Means over the queries, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
+    #[serde(flatten)]
+    pub metrics: RetrievalMetrics<Estimate>,
+}
+
+impl RetrievalReport {
+    /// Gathers the queries of a data set.
+    ///
+    /// # Errors
+    ///
+    /// - there is no query
+    ///
+    /// # Source
+    ///
+    /// sentence-transformers 6.2.0, `InformationRetrievalEvaluator`; means are compared with its in
+    /// `data/suites/tests/fixtures/retrieval`.
+    pub fn new(queries: &[RankedGold]) -> Result<Self, RetrievalError> {
+        if queries.is_empty() {
+            return Err(RetrievalError::NoQueries);
+        }
+        let rows: Vec<[f64; 12]> = queries
+            .iter()
+            .map(|query| RetrievalMetrics::of(query).columns())
+            .collect();
+        Ok(Self {
+            n: queries.len(),
+            metrics: RetrievalMetrics::from_columns(estimates(&rows)),
+        })
+    }
+
+    /// The estimate of that name, one of [`RetrievalMetrics::NAMES`]; none for any other.
+    pub fn value(&self, name: &str) -> Option<Estimate> {
+        let at = RetrievalMetrics::<Estimate>::NAMES
+            .iter()
+            .position(|known| *known == name)?;
+        Some(self.metrics.columns()[at])
+    }
+}
+
+/// Measures that a table shows, as positions in [`RetrievalMetrics::NAMES`], and their headings.
+const SHOWN: [(usize, &str); 6] = [
+    (0, "Recall@GT"),
+    (3, "Recall@5"),
+    (5, "accuracy@1"),
+    (9, "MRR@10"),
+    (10, "nDCG@10"),
+    (11, "MAP@100"),
+];
+
+/// Renders reports as a Markdown table in per cent, a line for each with its name.
+pub fn retrieval_table(reports: &[(&str, &RetrievalReport)]) -> String {
+    let headings = SHOWN.map(|(_, heading)| format!("{heading} %")).join(" | ");
+    let mut table = format!(
+        "| run | n | {headings} |\n|---|--:|{}\n",
+        "--:|".repeat(SHOWN.len())
+    );
+    for (name, report) in reports {
+        let columns = report.metrics.columns();
+        let cells = SHOWN.map(|(at, _)| {
+            let Estimate { value, low, high } = columns[at];
+            format!(
+                "{:.1} [{:.1}, {:.1}]",
+                100.0 * value,
+                100.0 * low,
+                100.0 * high
+            )
+        });
+        table.push_str(&format!(
+            "| {name} | {} | {} |\n",
+            report.n,
+            cells.join(" | ")
+        ));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use tooltune_rows::json;
+
+    use super::*;
+    use serde_json::Value;
+
+    const CASES: &str = include_str!("../../tests/fixtures/retrieval/cases.jsonl");
+
+    fn documents(value: &Value) -> Vec<&str> {
+        let items = value.as_array().expect("an array");
+        items
+            .iter()
+            .map(|item| item.as_str().expect("a name"))
+            .collect()
+    }
+
+    #[test]
+    fn means_agree_with_sentence_transformers() {
+        let mut n_compared = 0;
+        for line in CASES.lines() {
+            let case = json::parse(line).expect("a case");
+            let queries: Vec<RankedGold> = case["queries"]
+                .as_array()
+                .expect("queries")
+                .iter()
+                .map(|query| {
+                    RankedGold::new(&documents(&query["ranked"]), &documents(&query["gold"]))
+                        .expect("gold documents")
+                })
+                .collect();
+            let report = RetrievalReport::new(&queries).expect("queries");
+            for (name, expected) in case["expected"].as_object().expect("measures") {
+                let found = report.value(name).expect("a known measure").value;
+                let expected = expected.as_f64().expect("a number");
+                assert!(
+                    (found - expected).abs() < 1e-12,
+                    "{name}: {found} for {expected}"
+                );
+                n_compared += 1;
+            }
+        }
+        assert!(n_compared >= 300, "{n_compared} compared");
+    }
+
+    #[test]
+    fn a_table_has_a_line_for_each_report() {
+        let hit = RankedGold::new(&["a", "b"], &["a"]).expect("gold");
+        let report = RetrievalReport::new(&[hit]).expect("a query");
+        let table = retrieval_table(&[("step 0", &report)]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(
+            lines[0].starts_with("| run | n | Recall@GT % | Recall@5 % |"),
+            "{table}"
+        );
+        assert_eq!(
+            lines[2],
+            format!("| step 0 | 1 |{}", " 100.0 [100.0, 100.0] |".repeat(6))
+        );
+        assert_eq!(report.value("recall"), None);
+        assert_eq!(RetrievalReport::new(&[]), Err(RetrievalError::NoQueries));
+    }
+}

@@ -1,0 +1,126 @@
+//! WebNLG's XML.
+
+use serde_json::json;
+
+use super::*;
+use crate::import::import_webnlg;
+
+fn entry(category: &str, triples: &[&str], texts: &str) -> String {
+    let triples: String = triples
+        .iter()
+        .map(|triple| format!("<mtriple>{triple}</mtriple>"))
+        .collect();
+    format!(
+        "<entry category=\"{category}\" eid=\"1\"><originaltripleset><otriple>a | b | c</otriple>\
+         </originaltripleset><modifiedtripleset>{triples}</modifiedtripleset>{texts}</entry>"
+    )
+}
+
+fn file(entries: &[String]) -> String {
+    format!(
+        "<benchmark><entries>\n{}\n</entries></benchmark>",
+        entries.join("\n")
+    )
+}
+
+#[test]
+fn an_entry_becomes_its_first_good_text_and_the_objects_of_its_triples() {
+    let folder = folder();
+    let first = entry(
+        "Bridge",
+        &[
+            "Old_Weir | river | Ems",
+            "Ems | mouth | \"North Sea\"",
+            "Old_Weir | builder | Ada_&amp;_Sons",
+            "Old_Weir | builder | Kurt_Ohm",
+        ],
+        "<lex comment=\"bad\">No.</lex><lex comment=\"good\">The Old Weir &lt;1&gt; spans the Ems.</lex>",
+    );
+    let second = entry(
+        "Bridge",
+        &["Pier_9 | length | 12.0"],
+        "<lex comment=\"\">Pier 9 is 12 m long.</lex><lex>Second.</lex>",
+    );
+    write(folder.path(), "2triples/B.xml", &file(&[second]));
+    write(folder.path(), "1triples/A.xml", &file(&[first]));
+    write(folder.path(), "notes.txt", "not read");
+    let imported = import_webnlg(&[folder.path().to_owned()]).expect("imports");
+    let expected = json!({"category": "Bridge", "subject": "Old Weir", "properties": {
+        "river": "Ems", "mouth": "North Sea", "builder": ["Ada & Sons", "Kurt Ohm"],
+    }});
+    let other =
+        json!({"category": "Bridge", "subject": "Pier 9", "properties": {"length": "12.0"}});
+    assert_eq!(
+        shown(&imported),
+        [
+            ("The Old Weir <1> spans the Ems.", &expected),
+            ("Pier 9 is 12 m long.", &other),
+        ]
+    );
+    let schema = &imported.rows[0].json_schema;
+    assert_eq!(
+        schema["properties"]["properties"],
+        json!({
+            "type": "object",
+            "properties": {
+                "river": {"type": "string"},
+                "mouth": {"type": "string"},
+                "builder": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["river", "mouth", "builder"],
+            "additionalProperties": false,
+        })
+    );
+    assert!(
+        imported.rows[0].id.ends_with("A.xml:2"),
+        "{}",
+        imported.rows[0].id
+    );
+}
+
+#[test]
+fn entries_without_text_or_triples_are_counted() {
+    let folder = folder();
+    let entries = [
+        entry("A", &["a | b | c"], ""),
+        entry("A", &[], "<lex comment=\"good\">Text.</lex>"),
+        entry("A", &["a | b | c"], "<lex comment=\"good\">Text.</lex>"),
+    ];
+    let path = write(folder.path(), "t.xml", &file(&entries));
+    let imported = import_webnlg(&[path]).expect("imports");
+    assert_eq!(imported.counts.n_entries, 3);
+    assert_eq!(imported.rows.len(), 1);
+    assert_eq!(
+        counted(&imported.counts.dropped),
+        [
+            ("the entry has no text", 1),
+            ("the entry has no triples", 1)
+        ]
+    );
+}
+
+#[test]
+fn a_malformed_file_is_an_error_with_its_place() {
+    let folder = folder();
+    let message = |text: &str| {
+        let path = write(folder.path(), "x.xml", text);
+        import_webnlg(&[path]).expect_err("malformed").to_string()
+    };
+    let lex = "<lex comment=\"good\">T.</lex>";
+    let triple = message(&file(&[
+        entry("A", &["a | b | c"], lex),
+        entry("A", &["a | b"], lex),
+    ]));
+    assert!(
+        triple.contains("x.xml:3: \"a | b\" is no triple"),
+        "{triple}"
+    );
+    assert!(message("<a><entry></a>").contains("x.xml: "));
+    assert!(message(&file(&["<entry/>".to_owned()])).contains("has no category"));
+    // A bomb of entities, and a nesting that would take a stack, are refused or read flat.
+    message("<!DOCTYPE a [<!ENTITY b \"&c;\"><!ENTITY c \"&b;\">]><a>&b;</a>");
+    message(&"<a>".repeat(100_000));
+    let empty = tempfile::tempdir().expect("a folder");
+    let none = import_webnlg(&[empty.path().to_owned()]).expect_err("no files");
+    assert!(none.to_string().contains("no .xml file"), "{none}");
+}

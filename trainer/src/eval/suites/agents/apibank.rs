@@ -1,0 +1,274 @@
+//! The suite apibank: samples of level 3 to loops, dialogues of levels 1 and 2 to single turns.
+//!
+//! A file that begins with `[` is one of level 3; every other one holds dialogues. The decision to
+//! question: one evaluation has one kind, because their rates mean different things.
+
+use std::path::Path;
+
+use serde::Serialize;
+use tooltune_agents::{ExampleKind, Outcome, dialogue_outcome, dialogue_prompt};
+use tooltune_rows::tools::{
+    ApiCatalogue, DialogueGold, DialogueStep, GoldCall, import_apibank_dialogues,
+    import_apibank_level3, read_text,
+};
+use tooltune_suites::JudgeVerdict;
+use tooltune_suites::goat::{APIBANK, ApiBankReport, ApiBankScore, api_bank_table};
+
+use super::{AgentBenchmark, AgentLoops, AgentScores, AgentTask, Means};
+use crate::config::{Config, Suite};
+use crate::error::Error;
+use crate::eval::by_file::SampleFiles;
+use crate::eval::generator::{GenerationRequest, PromptText};
+use crate::eval::report_files::json_value;
+use crate::eval::suites::{eval_files, named_means};
+use crate::progress::GenerationProgress;
+use crate::rows::goat_options;
+
+/// Samples with recorded calls and answers, and the documents of all APIs.
+#[derive(Debug)]
+pub(super) struct ApiBankBenchmark {
+    catalogue: ApiCatalogue,
+    tasks: Vec<AgentTask>,
+    golds: Vec<Gold>,
+    /// The dialogues that the tasks are steps of; empty for level 3.
+    steps: Vec<DialogueStep>,
+    files: SampleFiles,
+}
+
+/// What is right, with the names that outcomes have.
+#[derive(Debug, Serialize)]
+struct Gold {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<GoldCall>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    response: String,
+}
+
+/// What became of one sample; a line of `predictions.jsonl`.
+#[derive(Debug, Serialize)]
+struct ApiBankPrediction<'a> {
+    id: &'a str,
+    query: &'a str,
+    gold: &'a Gold,
+    outcome: Outcome,
+    score: ApiBankScore,
+}
+
+impl ApiBankBenchmark {
+    /// Reads the documents and the samples of `data.eval`, at most `eval.max_samples`.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or is not in API-Bank's layout, both kinds of files at once, or
+    /// no file at all.
+    pub(super) fn open(config: &Config) -> Result<Self, Error> {
+        let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
+        let mut suite = Self {
+            catalogue,
+            tasks: Vec::new(),
+            golds: Vec::new(),
+            steps: Vec::new(),
+            files: SampleFiles::default(),
+        };
+        for file in eval_files(config)? {
+            let n_before = suite.tasks.len();
+            if is_level_3(file)? {
+                suite.add_level_3(file)?
+            } else {
+                suite.add_dialogues(file)?
+            }
+            suite.files.add(file, suite.tasks.len() - n_before);
+        }
+        if !suite.steps.is_empty() && suite.steps.len() < suite.tasks.len() {
+            return Err(Error::Usage(
+                "data.eval has samples of level 3 and dialogues of levels 1 and 2; evaluate them \
+                 one after the other, with --data"
+                    .to_string(),
+            ));
+        }
+        let limit = config.eval.max_samples.unwrap_or(usize::MAX);
+        suite.tasks.truncate(limit);
+        suite.golds.truncate(limit);
+        suite.steps.truncate(limit);
+        suite.files.truncate(limit);
+        Ok(suite)
+    }
+
+    /// Gold calls whose arguments are not those of their API's document, each with its sample and
+    /// what is wrong; the second part is the number of all gold calls.
+    ///
+    /// The published samples have some: a switch is cancelled by `device_id` where the document
+    /// says `name`.
+    fn misfits(&self) -> (Vec<String>, usize) {
+        let mut misfits = Vec::new();
+        let mut n_calls = 0;
+        for (task, gold) in self.tasks.iter().zip(&self.golds) {
+            for (i, call) in gold.calls.iter().enumerate() {
+                n_calls += 1;
+                let document = self.catalogue.get(&call.name);
+                let (Some(document), Some(arguments)) = (document, &call.arguments) else {
+                    continue;
+                };
+                let field = format!("calls[{i}].arguments");
+                if let Err(error) = document.check_arguments(arguments, &field) {
+                    misfits.push(error.at(&task.id).to_string());
+                }
+            }
+        }
+        (misfits, n_calls)
+    }
+
+    fn add_level_3(&mut self, file: &Path) -> Result<(), Error> {
+        for path in import_apibank_level3(file)? {
+            self.tasks.push(AgentTask {
+                id: path.id,
+                query: path.query,
+            });
+            self.golds.push(Gold {
+                calls: path.calls,
+                response: path.response,
+            });
+        }
+        Ok(())
+    }
+
+    fn add_dialogues(&mut self, file: &Path) -> Result<(), Error> {
+        for step in import_apibank_dialogues(file, &self.catalogue)? {
+            self.tasks.push(AgentTask {
+                id: step.id.clone(),
+                query: step.query().to_string(),
+            });
+            self.golds.push(match &step.gold {
+                DialogueGold::Call(call) => Gold {
+                    calls: vec![call.clone()],
+                    response: String::new(),
+                },
+                DialogueGold::Reply(text) => Gold {
+                    calls: Vec::new(),
+                    response: text.clone(),
+                },
+            });
+            self.steps.push(step);
+        }
+        Ok(())
+    }
+}
+
+fn is_level_3(file: &Path) -> Result<bool, Error> {
+    Ok(read_text(file)?.trim_start().starts_with('['))
+}
+
+impl AgentBenchmark for ApiBankBenchmark {
+    fn catalogue(&self) -> &ApiCatalogue {
+        &self.catalogue
+    }
+
+    fn tasks(&self) -> &[AgentTask] {
+        &self.tasks
+    }
+
+    /// The benchmark's own calls are scored as they stand, even where its documents contradict them.
+    fn remark(&self) -> Option<String> {
+        let (misfits, n_calls) = self.misfits();
+        let first = misfits.first()?;
+        Some(format!(
+            "{} of {n_calls} gold calls do not fit the documents of their APIs; they are scored as \
+             they stand, the first of them: {first}",
+            misfits.len()
+        ))
+    }
+
+    /// A step of a dialogue solves nothing on its own.
+    fn has_answers(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    fn outcomes(
+        &self,
+        loops: &AgentLoops,
+        means: Means<'_>,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<Vec<Outcome>>, Error> {
+        if self.steps.is_empty() {
+            return loops.run(&self.catalogue, &self.tasks, means, watch);
+        }
+        let Means {
+            generator,
+            executor,
+            journal,
+        } = means;
+        let limits = loops.limits();
+        let conversations: Vec<_> = self
+            .steps
+            .iter()
+            .map(|step| dialogue_prompt(step, &self.catalogue, limits))
+            .collect();
+        let prompted = |(step, conversation)| {
+            let step: &DialogueStep = step;
+            let kind = match step.gold {
+                DialogueGold::Call(_) => ExampleKind::Call,
+                DialogueGold::Reply(_) => ExampleKind::Final,
+            };
+            GenerationRequest {
+                id: &step.id,
+                text: PromptText::Chat(conversation),
+                max_new_tokens: limits.max_new_tokens(kind),
+                constraint: None,
+            }
+        };
+        let prompts: Vec<_> = self
+            .steps
+            .iter()
+            .zip(&conversations)
+            .map(prompted)
+            .collect();
+        let Some(texts) = generator.write(&prompts, journal, watch)? else {
+            return Ok(None);
+        };
+        let outcomes = self.steps.iter().zip(&texts).map(|(step, written)| {
+            let text = &written.text;
+            let outcome = dialogue_outcome(step, loops.method(), text, &self.catalogue, executor);
+            Outcome {
+                texts: vec![written.end()],
+                ..outcome
+            }
+        });
+        Ok(Some(outcomes.collect()))
+    }
+
+    fn score(
+        &self,
+        outcomes: Vec<Outcome>,
+        verdicts: Option<&[JudgeVerdict]>,
+    ) -> Result<AgentScores, Error> {
+        let mut scores = Vec::new();
+        let mut predictions = Vec::new();
+        let samples = self.tasks.iter().zip(&self.golds).zip(outcomes);
+        for (i, ((task, gold), outcome)) in samples.enumerate() {
+            let success = verdicts.map(|verdicts| verdicts[i].is_solved());
+            let score = ApiBankScore::of(&outcome, &gold.calls, &gold.response, success);
+            scores.push(score);
+            predictions.push(json_value(&ApiBankPrediction {
+                id: &task.id,
+                query: &task.query,
+                gold,
+                outcome,
+                score,
+            })?);
+        }
+        let report = ApiBankReport::new(&scores)?;
+        Ok(AgentScores {
+            metrics: named_means(Suite::of(&APIBANK), &ApiBankReport::NAMES, |name| {
+                report.value(name)
+            }),
+            verdicts: None,
+            table: api_bank_table(&[("this run", &report)]),
+            by_file: self.files.measured(ApiBankReport::NAMES, |range| {
+                let report = ApiBankReport::new(&scores[range])?;
+                Ok(ApiBankReport::NAMES.map(|name| report.value(name)))
+            })?,
+            report: [("apibank", json_value(&report)?)].into(),
+            predictions,
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! The suite restbench: queries with the endpoints that answer them, to paths of calls.
+
+use serde::Serialize;
+use tooltune_agents::Outcome;
+use tooltune_rows::tools::{ApiCatalogue, GoldPath, import_restbench};
+use tooltune_suites::JudgeVerdict;
+use tooltune_suites::goat::{
+    Endpoints, RESTBENCH, RestBenchReport, RestBenchScore, restbench_table,
+};
+
+use super::{AgentBenchmark, AgentScores, AgentTask};
+use crate::config::{Config, Suite};
+use crate::error::Error;
+use crate::eval::by_file::SampleFiles;
+use crate::eval::report_files::json_value;
+use crate::eval::suites::{eval_files, named_means};
+use crate::rows::goat_options;
+
+/// Queries with their right paths, and the documents of all endpoints.
+#[derive(Debug)]
+pub(super) struct RestBenchBenchmark {
+    catalogue: ApiCatalogue,
+    endpoints: Endpoints,
+    paths: Vec<GoldPath>,
+    tasks: Vec<AgentTask>,
+    files: SampleFiles,
+}
+
+/// What became of one query; a line of `predictions.jsonl`.
+#[derive(Debug, Serialize)]
+struct RestBenchPrediction<'a> {
+    id: &'a str,
+    query: &'a str,
+    gold: Vec<&'a str>,
+    outcome: Outcome,
+    score: RestBenchScore,
+}
+
+impl RestBenchBenchmark {
+    /// Reads the documents and the queries of `data.eval`, at most `eval.max_samples`.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or is not in RestBench's layout, or no file at all.
+    pub(super) fn open(config: &Config) -> Result<Self, Error> {
+        let catalogue = ApiCatalogue::read(&goat_options(config)?.documents)?;
+        let mut paths = Vec::new();
+        let mut files = SampleFiles::default();
+        for file in eval_files(config)? {
+            let of_file = import_restbench(file, &catalogue)?;
+            files.add(file, of_file.len());
+            paths.extend(of_file);
+        }
+        let limit = config.eval.max_samples.unwrap_or(usize::MAX);
+        paths.truncate(limit);
+        files.truncate(limit);
+        let names: Vec<String> = catalogue.iter().map(|api| api.call_name()).collect();
+        let task = |path: &GoldPath| AgentTask {
+            id: path.id.clone(),
+            query: path.query.clone(),
+        };
+        Ok(Self {
+            endpoints: Endpoints::new(&names),
+            tasks: paths.iter().map(task).collect(),
+            catalogue,
+            paths,
+            files,
+        })
+    }
+
+    /// Gold calls that no document describes.
+    fn unknown_calls(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .paths
+            .iter()
+            .flat_map(|path| path.unknown_calls(&self.catalogue))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+impl AgentBenchmark for RestBenchBenchmark {
+    fn catalogue(&self) -> &ApiCatalogue {
+        &self.catalogue
+    }
+
+    fn tasks(&self) -> &[AgentTask] {
+        &self.tasks
+    }
+
+    fn remark(&self) -> Option<String> {
+        let unknown = self.unknown_calls();
+        (!unknown.is_empty()).then(|| {
+            format!(
+                "no document describes these gold calls, so that their queries cannot be right: {}",
+                unknown.join(", ")
+            )
+        })
+    }
+
+    fn score(
+        &self,
+        outcomes: Vec<Outcome>,
+        verdicts: Option<&[JudgeVerdict]>,
+    ) -> Result<AgentScores, Error> {
+        let mut scores = Vec::new();
+        let mut predictions = Vec::new();
+        for (i, (path, outcome)) in self.paths.iter().zip(outcomes).enumerate() {
+            let gold: Vec<&str> = path.calls.iter().map(|call| call.name.as_str()).collect();
+            let success = verdicts.map(|verdicts| verdicts[i].is_solved());
+            let score = RestBenchScore::of(&outcome, &gold, success, &self.endpoints)?;
+            scores.push(score);
+            predictions.push(json_value(&RestBenchPrediction {
+                id: &path.id,
+                query: &path.query,
+                gold,
+                outcome,
+                score,
+            })?);
+        }
+        let report = RestBenchReport::new(&scores)?;
+        Ok(AgentScores {
+            metrics: named_means(Suite::of(&RESTBENCH), &RestBenchReport::NAMES, |name| {
+                report.value(name)
+            }),
+            verdicts: None,
+            table: restbench_table(&[("this run", &report)]),
+            by_file: self.files.measured(RestBenchReport::NAMES, |range| {
+                let report = RestBenchReport::new(&scores[range])?;
+                Ok(RestBenchReport::NAMES.map(|name| report.value(name)))
+            })?,
+            report: [("restbench", json_value(&report)?)].into(),
+            predictions,
+        })
+    }
+}
