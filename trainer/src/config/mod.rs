@@ -55,4 +55,5 @@ pub use tooltune_checkpoints::adapter::{Patterns, TargetModules};
 pub use tooltune_rows::text::{
     ArgumentMask, OnEmpty, OnLostReasoning, OnOverflow, Straddle, TrainOn,
 };
+pub(crate) use written::flat;
 pub use written::{Change, OnResume, diff};

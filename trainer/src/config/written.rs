@@ -100,7 +100,7 @@ fn on_resume(path: &str) -> OnResume {
 }
 
 /// Settings by path, `table.key`, as JSON text, in which the order of patterns counts.
-fn flat(config: &Config) -> BTreeMap<String, String> {
+pub(crate) fn flat(config: &Config) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     for (table, value) in written(config).unwrap_or_default() {
         match value {

@@ -8,7 +8,7 @@ mod terminal;
 
 use std::path::PathBuf;
 
-pub use tensorboard::TensorBoardSink;
+pub use tensorboard::{RunHeader, TensorBoardSink};
 pub use terminal::TerminalSink;
 
 /// A view of a run.

@@ -3,9 +3,11 @@
 //! Of tensorboard-rs only the record framing and the scalar summaries are used. Its
 //! `SummaryWriter` panics in its constructor, in its methods and while it is dropped, and a panic
 //! while another one unwinds ends the process; so the file is opened and written here, and an
-//! error or a panic costs the curves and nothing else. Train and evaluation write to directories
-//! of their own, new for each attempt, and never append to an event file.
+//! error or a panic costs the curves and nothing else. A run is one entry: each start of it writes a
+//! new file into the same folder, whose first record takes back what lies behind the step that the
+//! start begins with.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +16,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use protobuf::well_known_types;
 use protobuf::{Message, RepeatedField};
-use tensorboard_proto::event::Event;
+use serde_json::Value;
+use tensorboard_proto::api::Status;
+use tensorboard_proto::event::{Event, SessionLog, SessionLog_SessionStatus};
+use tensorboard_proto::plugin_hparams::{HParamsPluginData, SessionEndInfo, SessionStartInfo};
 use tensorboard_proto::summary::{
     Summary, Summary_Value, SummaryMetadata, SummaryMetadata_PluginData,
 };
@@ -39,30 +45,43 @@ struct WriterThread {
     thread: JoinHandle<Result<(), String>>,
 }
 
+/// What TensorBoard is told of a run before its first record.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RunHeader {
+    /// The config, shown under TEXT.
+    pub config: String,
+    /// Settings by path, each as JSON, shown under HPARAMS.
+    pub settings: BTreeMap<String, String>,
+    /// The first step that this start of the run takes; records of earlier starts from there on are
+    /// hidden.
+    pub first_step: u64,
+    /// The step that ends the run.
+    pub total_steps: u64,
+}
+
 impl TensorBoardSink {
-    /// Starts the writer for the `attempt`-th start of the run, in `tb/train-<attempt>` and
-    /// `tb/eval-<attempt>`; `config` is shown under TEXT.
+    /// Starts the writer of a new event file in `tb/`.
     ///
     /// This does not fail: what goes wrong is logged once, as a warning, and ends the curves.
-    pub fn start(run_dir: &Path, attempt: u32, config: &str) -> Self {
+    pub fn start(run_dir: &Path, run: RunHeader) -> Self {
         let folder = run_dir.join("tb");
-        let config = config.to_owned();
-        Self::start_with(move || {
-            let mut train = EventFile::create(&folder.join(format!("train-{attempt}")))?;
-            train.write(0, text("config", &config))?;
-            let eval = EventFile::create(&folder.join(format!("eval-{attempt}")))?;
-            Ok(EventFiles { train, eval })
+        let total_steps = run.total_steps;
+        Self::start_with(total_steps, move || {
+            let mut file = EventFile::create(&folder)?;
+            file.write_header(&run)?;
+            Ok(file)
         })
     }
 
     fn start_with<W: Write>(
-        open: impl FnOnce() -> io::Result<EventFiles<W>> + Send + 'static,
+        total_steps: u64,
+        open: impl FnOnce() -> io::Result<EventFile<W>> + Send + 'static,
     ) -> Self {
         let (sender, receiver) = channel();
         let spawned = std::thread::Builder::new()
             .name("tensorboard".to_owned())
             .spawn(move || {
-                let writing = || open().and_then(|files| write_all(files, &receiver));
+                let writing = || open().and_then(|file| write_all(file, &receiver, total_steps));
                 match catch_unwind(AssertUnwindSafe(writing)) {
                     Ok(Ok(())) => Ok(()),
                     Ok(Err(error)) => Err(error.to_string()),
@@ -118,33 +137,35 @@ impl Drop for TensorBoardSink {
     }
 }
 
-struct EventFiles<W: Write> {
-    train: EventFile<W>,
-    eval: EventFile<W>,
-}
-
-/// Writes until the sender is dropped.
-fn write_all<W: Write>(mut files: EventFiles<W>, records: &Receiver<Record>) -> io::Result<()> {
+/// Writes until the sender is dropped, and then that the run is over if its last step was taken.
+fn write_all<W: Write>(
+    mut file: EventFile<W>,
+    records: &Receiver<Record>,
+    total_steps: u64,
+) -> io::Result<()> {
+    let mut is_over = false;
     for record in records {
         match record {
             // Its curves begin where the earlier ones end.
-            Record::Resumed(_) => {}
+            Record::Resumed(record) => is_over = record.is_over,
             Record::Step(record) => {
+                is_over = record.step >= total_steps;
                 let scalars = [
                     ("train/loss", record.loss),
                     ("train/grad_norm", record.grad_norm),
                     ("train/learning_rate", record.learning_rate),
                     ("train/epoch", record.epoch),
                 ];
-                files.train.write_scalars(record.step, &scalars)?;
+                file.write_scalars(record.step, &scalars)?;
             }
             Record::Retriever(record) => {
+                is_over |= record.timing.is_some() && record.step >= total_steps;
                 let scalars = [
                     ("train/retriever_loss", record.loss),
                     ("train/retriever_grad_norm", record.grad_norm),
                     ("train/retriever_learning_rate", record.learning_rate),
                 ];
-                files.train.write_scalars(record.step, &scalars)?;
+                file.write_scalars(record.step, &scalars)?;
             }
             Record::Eval(record) => {
                 let tags: Vec<(String, f64)> = record
@@ -152,11 +173,14 @@ fn write_all<W: Write>(mut files: EventFiles<W>, records: &Receiver<Record>) -> 
                     .iter()
                     .map(|(name, value)| (format!("eval/{name}"), *value))
                     .collect();
-                files.eval.write_scalars(record.step, &tags)?;
+                file.write_scalars(record.step, &tags)?;
             }
         }
     }
-    Ok(())
+    match is_over {
+        true => file.write(total_steps, session_end()?),
+        false => Ok(()),
+    }
 }
 
 /// One event file.
@@ -198,6 +222,17 @@ impl<W: Write> EventFile<W> {
         Ok(file)
     }
 
+    fn write_header(&mut self, run: &RunHeader) -> io::Result<()> {
+        let mut start = SessionLog::new();
+        start.set_status(SessionLog_SessionStatus::START);
+        let mut event = Event::new();
+        event.set_step(signed(run.first_step));
+        event.set_session_log(start);
+        self.write_event(event)?;
+        self.write(run.first_step, text("config", &run.config))?;
+        self.write(run.first_step, session_start(&run.settings)?)
+    }
+
     fn write_scalars(&mut self, step: u64, values: &[(impl AsRef<str>, f64)]) -> io::Result<()> {
         let mut summary = Summary::new();
         for (tag, value) in values.iter().filter(|(_, value)| value.is_finite()) {
@@ -210,7 +245,7 @@ impl<W: Write> EventFile<W> {
 
     fn write(&mut self, step: u64, summary: Summary) -> io::Result<()> {
         let mut event = Event::new();
-        event.set_step(i64::try_from(step).unwrap_or(i64::MAX));
+        event.set_step(signed(step));
         event.set_summary(summary);
         self.write_event(event)
     }
@@ -221,6 +256,10 @@ impl<W: Write> EventFile<W> {
         self.records.write(&event.write_to_bytes()?)?;
         self.records.flush()
     }
+}
+
+fn signed(step: u64) -> i64 {
+    i64::try_from(step).unwrap_or(i64::MAX)
 }
 
 fn now() -> f64 {
@@ -235,22 +274,75 @@ fn text(tag: &str, content: &str) -> Summary {
         .lines()
         .map(|line| format!("    {line}\n"))
         .collect();
+    let mut tensor = of_one_value(DataType::DT_STRING);
+    tensor.set_string_val(RepeatedField::from_vec(vec![block.into_bytes()]));
+    let mut plugin = SummaryMetadata_PluginData::new();
+    plugin.set_plugin_name("text".to_owned());
+    of_plugin(format!("{tag}/text_summary"), plugin, tensor)
+}
+
+/// The settings of a run, for the table of its HParams tab.
+fn session_start(settings: &BTreeMap<String, String>) -> io::Result<Summary> {
+    let mut start = SessionStartInfo::new();
+    start.set_start_time_secs(now());
+    for (path, json) in settings {
+        start
+            .mut_hparams()
+            .insert(path.clone(), hyperparameter(json));
+    }
+    let mut data = HParamsPluginData::new();
+    data.set_session_start_info(start);
+    hparams("_hparams_/session_start_info", &data)
+}
+
+/// That the run is over; the table shows one without it as running.
+fn session_end() -> io::Result<Summary> {
+    let mut end = SessionEndInfo::new();
+    end.set_status(Status::STATUS_SUCCESS);
+    end.set_end_time_secs(now());
+    let mut data = HParamsPluginData::new();
+    data.set_session_end_info(end);
+    hparams("_hparams_/session_end_info", &data)
+}
+
+/// Numbers, booleans and texts as they are, all else as its JSON: the table knows no lists.
+fn hyperparameter(json: &str) -> well_known_types::Value {
+    let mut value = well_known_types::Value::new();
+    match serde_json::from_str(json) {
+        Ok(Value::Bool(is_set)) => value.set_bool_value(is_set),
+        Ok(Value::Number(number)) => value.set_number_value(number.as_f64().unwrap_or(f64::NAN)),
+        Ok(Value::String(text)) => value.set_string_value(text),
+        _ => value.set_string_value(json.to_owned()),
+    }
+    value
+}
+
+fn hparams(tag: &str, data: &HParamsPluginData) -> io::Result<Summary> {
+    let mut plugin = SummaryMetadata_PluginData::new();
+    plugin.set_plugin_name("hparams".to_owned());
+    plugin.set_content(data.write_to_bytes()?);
+    // What is shown lies in the plugin's data; without a tensor TensorBoard passes the summary over.
+    let mut nothing = of_one_value(DataType::DT_FLOAT);
+    nothing.set_float_val(vec![0.0]);
+    Ok(of_plugin(tag.to_owned(), plugin, nothing))
+}
+
+fn of_one_value(dtype: DataType) -> TensorProto {
     let mut dimension = TensorShapeProto_Dim::new();
     dimension.set_size(1);
     let mut shape = TensorShapeProto::new();
     shape.set_dim(RepeatedField::from_vec(vec![dimension]));
     let mut tensor = TensorProto::new();
-    tensor.set_dtype(DataType::DT_STRING);
+    tensor.set_dtype(dtype);
     tensor.set_tensor_shape(shape);
-    tensor.set_string_val(RepeatedField::from_vec(vec![block.into_bytes()]));
+    tensor
+}
 
-    let mut plugin = SummaryMetadata_PluginData::new();
-    plugin.set_plugin_name("text".to_owned());
+fn of_plugin(tag: String, plugin: SummaryMetadata_PluginData, tensor: TensorProto) -> Summary {
     let mut metadata = SummaryMetadata::new();
     metadata.set_plugin_data(plugin);
-
     let mut value = Summary_Value::new();
-    value.set_tag(format!("{tag}/text_summary"));
+    value.set_tag(tag);
     value.set_metadata(metadata);
     value.set_tensor(tensor);
     let mut summary = Summary::new();

@@ -13,12 +13,12 @@ use serde_json::{Map, Value, json};
 use tooltune_checkpoints::run_dir::{Checkpoint, MetricsFile, RunDir};
 
 use super::history::History;
-use crate::config::{Config, ReportTo};
+use crate::config::{Config, ReportTo, flat};
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::metrics::{
-    EvalRecord, MetricSink, Record, ResumeRecord, RetrieverRecord, StepRecord, TensorBoardSink,
-    TerminalSink, Timing,
+    EvalRecord, MetricSink, Record, ResumeRecord, RetrieverRecord, RunHeader, StepRecord,
+    TensorBoardSink, TerminalSink, Timing,
 };
 use crate::process::peak_rss_bytes;
 use crate::progress::Progress;
@@ -154,13 +154,13 @@ impl Reporter {
         });
         let mut views: Vec<Box<dyn MetricSink>> = vec![Box::new(TerminalSink::stderr(total_steps))];
         if config.log.report_to.contains(&ReportTo::Tensorboard) {
-            let text = config.to_toml().unwrap_or_default();
-            let attempt = next_attempt(run_dir.path());
-            views.push(Box::new(TensorBoardSink::start(
-                run_dir.path(),
-                attempt,
-                &text,
-            )));
+            let header = RunHeader {
+                config: config.to_toml().unwrap_or_default(),
+                settings: flat(config),
+                first_step: start.map_or(0, |checkpoint| checkpoint.step + 1),
+                total_steps,
+            };
+            views.push(Box::new(TensorBoardSink::start(run_dir.path(), header)));
         }
         Ok(Self {
             metrics: metrics?,
@@ -342,12 +342,6 @@ impl Reporter {
     fn show(&mut self, record: &Record) {
         self.views.iter_mut().for_each(|view| view.record(record));
     }
-}
-
-/// Every start of a run has curves of its own, which shows where it was resumed.
-fn next_attempt(run_dir: &Path) -> u32 {
-    let taken = |attempt: &u32| run_dir.join(format!("tb/train-{attempt}")).exists();
-    (1..).find(|attempt| !taken(attempt)).unwrap_or(1)
 }
 
 fn remove_if_present(path: &Path) -> Result<(), Error> {

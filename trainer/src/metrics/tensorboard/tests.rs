@@ -113,13 +113,24 @@ fn field(message: &[u8], number: u64) -> Option<Vec<u8>> {
 /// A step, a tag and its simple value.
 type Scalar = (u64, String, f32);
 
-/// The version in the first record, and the scalars of all others.
-fn read(folder: &Path) -> Result<(String, Vec<Scalar>), Box<dyn std::error::Error>> {
-    let files: Vec<PathBuf> = fs::read_dir(folder)?
-        .map(|entry| entry.map(|e| e.path()))
-        .collect::<Result<_, _>>()?;
+/// The event files of a run, the earliest first.
+fn files(run: &Path) -> Result<Vec<PathBuf>, Box<dyn std::error::Error>> {
+    let files = fs::read_dir(run.join("tb"))?.map(|entry| entry.map(|e| e.path()));
+    let mut files: Vec<PathBuf> = files.collect::<Result<_, _>>()?;
+    files.sort();
+    Ok(files)
+}
+
+/// The events of a run's only file.
+fn events(run: &Path) -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
+    let files = files(run)?;
     assert_eq!(files.len(), 1, "{files:?}");
-    let events = unframe(&fs::read(&files[0])?);
+    Ok(unframe(&fs::read(&files[0])?))
+}
+
+/// The version in the first record, and the scalars of all others.
+fn read(file: &Path) -> Result<(String, Vec<Scalar>), Box<dyn std::error::Error>> {
+    let events = unframe(&fs::read(file)?);
     let version = String::from_utf8(field(&events[0], 3).unwrap_or_default())?;
     let mut scalars = Vec::new();
     for event in &events[1..] {
@@ -137,25 +148,45 @@ fn read(folder: &Path) -> Result<(String, Vec<Scalar>), Box<dyn std::error::Erro
     Ok((version, scalars))
 }
 
+/// The plugin data of a summary of events with a tag: its name and its content.
+fn plugin(events: &[Vec<u8>], tag: &str) -> Option<(String, Vec<u8>)> {
+    let values = events
+        .iter()
+        .filter_map(|event| field(&field(event, 5)?, 1));
+    let value = values
+        .filter(|value| field(value, 1).as_deref() == Some(tag.as_bytes()))
+        .next_back()?;
+    let plugin = field(&field(&value, 9)?, 1)?;
+    let name = String::from_utf8(field(&plugin, 1)?).ok()?;
+    Some((name, field(&plugin, 2).unwrap_or_default()))
+}
+
 #[test]
 fn event_files_are_read_back_by_an_independent_parser() -> TestResult {
     let run = tempfile::tempdir()?;
-    let mut sink = TensorBoardSink::start(run.path(), 1, "a = 1\nb = 2\n");
+    let header = RunHeader {
+        config: "a = 1\nb = 2\n".to_owned(),
+        ..RunHeader::default()
+    };
+    let mut sink = TensorBoardSink::start(run.path(), header);
     sink.record(&eval(0));
     for index in 1..=300 {
         sink.record(&step(index));
     }
     drop(sink);
 
-    let (version, scalars) = read(&run.path().join("tb/train-1"))?;
+    let files = files(run.path())?;
+    assert_eq!(files.len(), 1, "a run is one entry: {files:?}");
+    let (version, scalars) = read(&files[0])?;
     assert_eq!(version, "brain.Event:2");
-    assert_eq!(scalars.len(), 4 * 300);
+    assert_eq!(scalars.len(), 4 * 300 + 1);
+    assert_eq!(scalars[0], (0, "eval/loss".to_owned(), 0.5));
     let losses = scalars.iter().filter(|(_, tag, _)| tag == "train/loss");
     for (index, (step, _, value)) in losses.enumerate() {
         assert_eq!(*step, index as u64 + 1);
         assert_eq!(*value, (1.0 / (index as f64 + 2.0)) as f32);
     }
-    let tags: Vec<&str> = scalars[..4]
+    let tags: Vec<&str> = scalars[1..5]
         .iter()
         .map(|(_, tag, _)| tag.as_str())
         .collect();
@@ -168,24 +199,22 @@ fn event_files_are_read_back_by_an_independent_parser() -> TestResult {
             "train/epoch"
         ]
     );
-
-    let (_, scalars) = read(&run.path().join("tb/eval-1"))?;
-    assert_eq!(scalars, [(0, "eval/loss".to_owned(), 0.5)]);
     Ok(())
 }
 
 #[test]
 fn the_config_is_shown_as_text() -> TestResult {
     let run = tempfile::tempdir()?;
-    drop(TensorBoardSink::start(run.path(), 1, "a = 1\n"));
-    let entry = fs::read_dir(run.path().join("tb/train-1"))?
-        .next()
-        .ok_or("no file")??;
-    let events = unframe(&fs::read(entry.path())?);
-    let value = field(&field(&events[1], 5).ok_or("no summary")?, 1).ok_or("no value")?;
+    let header = RunHeader {
+        config: "a = 1\n".to_owned(),
+        ..RunHeader::default()
+    };
+    drop(TensorBoardSink::start(run.path(), header));
+    let events = events(run.path())?;
+    let value = field(&field(&events[2], 5).ok_or("no summary")?, 1).ok_or("no value")?;
     assert_eq!(field(&value, 1).ok_or("no tag")?, b"config/text_summary");
-    let plugin = field(&field(&value, 9).ok_or("no metadata")?, 1).ok_or("no plugin")?;
-    assert_eq!(field(&plugin, 1).ok_or("no name")?, b"text");
+    let (name, _) = plugin(&events, "config/text_summary").ok_or("no plugin")?;
+    assert_eq!(name, "text");
     let tensor = field(&value, 8).ok_or("no tensor")?;
     assert_eq!(
         field(&tensor, 1).map(|kind| le64(&kind)),
@@ -197,15 +226,82 @@ fn the_config_is_shown_as_text() -> TestResult {
 }
 
 #[test]
-fn attempts_in_the_same_second_never_share_a_file() -> TestResult {
+fn settings_are_hyperparameters_of_their_types_and_a_run_that_is_over_says_so() -> TestResult {
+    let run = tempfile::tempdir()?;
+    let settings = [
+        ("lora.r", "8"),
+        ("eval.constrained", "false"),
+        ("train.optim", "\"adamw_torch\""),
+        ("data.train", "[\"a.jsonl\"]"),
+    ];
+    let settings = settings.map(|(path, json)| (path.to_owned(), json.to_owned()));
+    let header = RunHeader {
+        settings: settings.into(),
+        total_steps: 2,
+        ..RunHeader::default()
+    };
+    let mut sink = TensorBoardSink::start(run.path(), header.clone());
+    sink.record(&step(1));
+    drop(sink);
+    let found = events(run.path())?;
+    let (name, content) = plugin(&found, "_hparams_/session_start_info").ok_or("no start")?;
+    assert_eq!(name, "hparams");
+    let start = field(&content, 3).ok_or("no session")?;
+    let mut hyperparameters: Vec<(String, u64)> = Vec::new();
+    for (_, entry) in fields(&start).into_iter().filter(|(n, _)| *n == 1) {
+        let path = String::from_utf8(field(&entry, 1).ok_or("no path")?)?;
+        let value = field(&entry, 2).ok_or("no value")?;
+        hyperparameters.push((path, fields(&value)[0].0));
+    }
+    hyperparameters.sort();
+    // The fields of google.protobuf.Value: 2 a number, 3 a text, 4 a boolean.
+    let kinds = [
+        ("data.train", 3),
+        ("eval.constrained", 4),
+        ("lora.r", 2),
+        ("train.optim", 3),
+    ];
+    assert_eq!(hyperparameters, kinds.map(|(path, n)| (path.to_owned(), n)));
+    assert!(
+        plugin(&found, "_hparams_/session_end_info").is_none(),
+        "one of two steps is done"
+    );
+
+    let mut sink = TensorBoardSink::start(
+        run.path(),
+        RunHeader {
+            first_step: 2,
+            ..header
+        },
+    );
+    sink.record(&step(2));
+    drop(sink);
+    let second = files(run.path())?.pop().ok_or("no second file")?;
+    let found = unframe(&fs::read(second)?);
+    let session = field(&found[1], 7).ok_or("no session log")?;
+    let step = field(&found[1], 2).map(|step| le64(&step));
+    assert_eq!(
+        (step, field(&session, 1).map(|status| le64(&status))),
+        (Some(2), Some(1)),
+        "START at the first step that is taken anew"
+    );
+    let (_, content) = plugin(&found, "_hparams_/session_end_info").ok_or("no end")?;
+    let end = field(&content, 4).ok_or("no session")?;
+    assert_eq!(field(&end, 1).map(|status| le64(&status)), Some(1));
+    Ok(())
+}
+
+#[test]
+fn starts_in_the_same_second_never_share_a_file() -> TestResult {
     let run = tempfile::tempdir()?;
     for attempt in [1, 2] {
-        let mut sink = TensorBoardSink::start(run.path(), attempt, "");
-        sink.record(&step(attempt.into()));
+        let mut sink = TensorBoardSink::start(run.path(), RunHeader::default());
+        sink.record(&step(attempt));
     }
-    for attempt in [1, 2] {
-        let (_, scalars) = read(&run.path().join(format!("tb/train-{attempt}")))?;
-        assert_eq!(scalars.len(), 4);
+    let files = files(run.path())?;
+    assert_eq!(files.len(), 2);
+    for file in files {
+        assert_eq!(read(&file)?.1.len(), 4);
     }
     let folder = run.path().join("same");
     drop([EventFile::create(&folder)?, EventFile::create(&folder)?]);
@@ -275,16 +371,18 @@ impl Write for Failing {
 fn a_failing_writer_is_dropped_with_one_warning() -> TestResult {
     let run = tempfile::tempdir()?;
     fs::write(run.path().join("tb"), "a file where the folder should be")?;
-    assert_eq!(warnings(|| TensorBoardSink::start(run.path(), 1, "")), 1);
+    assert_eq!(
+        warnings(|| TensorBoardSink::start(run.path(), RunHeader::default())),
+        1
+    );
     for panics in [false, true] {
         let open = move || {
-            let file = |bytes_left| EventFile::begin(Failing { bytes_left, panics });
-            Ok(EventFiles {
-                train: file(500)?,
-                eval: file(100)?,
+            EventFile::begin(Failing {
+                bytes_left: 500,
+                panics,
             })
         };
-        assert_eq!(warnings(|| TensorBoardSink::start_with(open)), 1);
+        assert_eq!(warnings(|| TensorBoardSink::start_with(50, open)), 1);
     }
     Ok(())
 }
@@ -292,6 +390,9 @@ fn a_failing_writer_is_dropped_with_one_warning() -> TestResult {
 #[test]
 fn a_working_writer_warns_of_nothing() -> TestResult {
     let run = tempfile::tempdir()?;
-    assert_eq!(warnings(|| TensorBoardSink::start(run.path(), 1, "")), 0);
+    assert_eq!(
+        warnings(|| TensorBoardSink::start(run.path(), RunHeader::default())),
+        0
+    );
     Ok(())
 }
