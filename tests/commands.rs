@@ -31,6 +31,55 @@ fn verbs(help: &str) -> Vec<String> {
 }
 
 #[test]
+fn shells_complete_verbs_and_each_verb_has_a_manual_page() {
+    let workplace = Workplace::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = workplace.run(["completions", shell]).success();
+        for word in ["inspect", "save_total_limit", "--checkpoint", "threads"] {
+            let word = word.trim_start_matches("--");
+            // Settings of the config are none of the command line.
+            assert_eq!(
+                script.contains(word),
+                word != "save_total_limit",
+                "{shell}: {word}"
+            );
+        }
+    }
+    assert_eq!(workplace.run(["completions", "cmd"]).status, Some(2));
+    // The pages of an earlier version are replaced.
+    for _ in 0..2 {
+        let said = workplace.run(["man", "share/man1"]).success();
+        assert!(said.contains("pages in share/man1"), "{said}");
+    }
+    let page = |name: &str| workplace.read(&format!("share/man1/{name}"));
+    assert!(page("tooltune.1").contains("tooltune\\-train(1)"));
+    let train = page("tooltune-train.1");
+    assert!(
+        train.contains("\\-\\-resume") && train.contains("tooltune train my.toml"),
+        "{train}"
+    );
+    assert!(page("tooltune-data-synth-slot.1").contains("\\-\\-rows"));
+    let n_pages = std::fs::read_dir(workplace.path("share/man1"))
+        .unwrap()
+        .count();
+    assert!(n_pages > 20, "{n_pages} pages");
+}
+
+#[test]
+fn options_of_the_machine_belong_to_verbs_that_compute() {
+    let workplace = Workplace::new();
+    for verb in ["init", "compare", "export", "schema"] {
+        let answer = workplace.run([verb, "--threads", "2"]);
+        assert_eq!(answer.status, Some(2), "{verb}: {}", answer.stderr);
+        assert!(
+            answer.stderr.contains("--threads"),
+            "{verb}: {}",
+            answer.stderr
+        );
+    }
+}
+
+#[test]
 fn every_verb_explains_itself_and_each_of_its_options() {
     let workplace = Workplace::new();
     let mut open: Vec<Vec<String>> = vec![Vec::new()];

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
+use super::{OnMachine, examples};
 use crate::config::{FlattenCollisions, ResponseReduction};
 
 /// Data commands.
@@ -15,19 +16,26 @@ pub enum DataCommand {
     Synth(SynthCommand),
     /// Turn API documentation of other layouts into API documents, and public data sets into SLOT
     /// rows.
+    #[command(after_help = examples::IMPORT)]
     Import(ImportArgs),
     /// Find which APIs can feed which, and the tasks that follow: GOAT's pipeline as far as it
     /// asks no language model.
-    Graph(GraphArgs),
+    #[command(after_help = examples::GRAPH)]
+    Graph(OnMachine<GraphArgs>),
     /// Turn trajectories into pairs that a retriever learns from.
+    #[command(after_help = examples::PAIRS)]
     Pairs(PairsArgs),
     /// Lengths, token counts and the seven JSON measures of the SLOT paper.
+    #[command(after_help = examples::STATS)]
     Stats(StatsArgs),
     /// Make nested schemas and answers of SLOT rows flat where that helps a model.
+    #[command(after_help = examples::FLATTEN)]
     Flatten(FlattenArgs),
     /// Bring flat predictions back to the nested form, to be scored against the nested rows.
+    #[command(after_help = examples::UNFLATTEN)]
     Unflatten(UnflattenArgs),
     /// Shorten outputs of tools for prompts.
+    #[command(after_help = examples::REDUCE)]
     Reduce(ReduceArgs),
 }
 
@@ -116,8 +124,10 @@ pub struct ReduceArgs {
 #[derive(Debug, Subcommand)]
 pub enum SynthCommand {
     /// Texts with facts, a JSON schema, and the JSON that follows.
+    #[command(after_help = examples::SYNTH_SLOT)]
     Slot(SynthSlotArgs),
     /// Queries, the calls of invented APIs that answer them, and the answers.
+    #[command(after_help = examples::SYNTH_GOAT)]
     Goat(SynthGoatArgs),
 }
 

@@ -1,6 +1,8 @@
 //! The command line: verbs and their options, nothing of what they do.
 
 mod data;
+mod examples;
+mod machine;
 mod sandbox;
 
 use std::path::PathBuf;
@@ -9,61 +11,120 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use data::*;
+pub use machine::*;
 pub use sandbox::*;
 
 use crate::config::Suite;
 
 /// LoRA fine-tuning that turns small open language models into reliable tool users.
 #[derive(Debug, Parser)]
-#[command(name = "tooltune", version, propagate_version = true)]
+#[command(name = "tooltune", version, max_term_width = 100, after_help = examples::TOOLTUNE)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Where to compute, in place of the config's `device`: cpu, cuda or cuda:INDEX.
-    #[arg(long, global = true)]
-    pub device: Option<String>,
-    /// Threads on the CPU, at most 8 for each core or 256; one for each core by default.
-    #[arg(long, global = true)]
-    pub threads: Option<usize>,
 }
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write a commented config to begin with.
+    #[command(after_help = examples::INIT)]
     Init(InitArgs),
     /// Show which tokens are supervised, before any training.
-    Inspect(InspectArgs),
+    #[command(after_help = examples::INSPECT)]
+    Inspect(OnMachine<InspectArgs>),
     /// Check everything and predict memory, steps and checkpoint size.
-    Plan(PlanArgs),
+    #[command(after_help = examples::PLAN)]
+    Plan(OnMachine<PlanArgs>),
     /// Train, or resume a run that was interrupted.
-    Train(TrainArgs),
+    #[command(after_help = examples::TRAIN)]
+    Train(OnMachine<TrainArgs>),
     /// Generate and score a suite with the base model or a checkpoint.
-    Eval(Box<EvalArgs>),
+    #[command(after_help = examples::EVAL)]
+    Eval(Box<OnMachine<EvalArgs>>),
     /// Show what the base model or a checkpoint writes after rows, or after a question of yours.
-    Generate(GenerateArgs),
+    #[command(after_help = examples::GENERATE)]
+    Generate(OnMachine<GenerateArgs>),
     /// Talk to the base model or a checkpoint on the terminal, with tools if you like.
-    Chat(ChatArgs),
+    #[command(after_help = examples::CHAT)]
+    Chat(OnMachine<ChatArgs>),
     /// Compute metrics over JSON Lines from any source.
-    Score(ScoreArgs),
+    #[command(after_help = examples::SCORE)]
+    Score(OnMachine<ScoreArgs>),
     /// Rank the checkpoints of a run by a metric and move its BEST pointer.
-    Select(SelectArgs),
+    #[command(after_help = examples::SELECT)]
+    Select(OnMachine<SelectArgs>),
     /// Compare two evaluations sample by sample: differences, intervals, and what flipped.
+    #[command(after_help = examples::COMPARE)]
     Compare(CompareArgs),
     /// Write one HTML page with curves, results, supervised tokens and the worst samples of a run.
-    Report(ReportArgs),
+    #[command(after_help = examples::REPORT)]
+    Report(OnMachine<ReportArgs>),
     /// Write the adapter or the retriever of a checkpoint for serving.
+    #[command(after_help = examples::EXPORT)]
     Export(ExportArgs),
     /// Write logits or embeddings of fixed texts, for comparison with another implementation.
-    Verify(VerifyArgs),
+    #[command(after_help = examples::VERIFY)]
+    Verify(OnMachine<VerifyArgs>),
     /// Make and measure data.
     #[command(subcommand)]
     Data(DataCommand),
     /// Check this machine: device, disk, write access.
-    Doctor(DoctorArgs),
+    #[command(after_help = examples::DOCTOR)]
+    Doctor(OnMachine<DoctorArgs>),
     /// Print the JSON Schema of the config, for editors.
+    #[command(after_help = examples::SCHEMA)]
     Schema,
+    /// Print what a shell completes the words of a command with.
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages, one for each verb.
+    #[command(after_help = examples::MAN)]
+    Man(ManArgs),
+}
+
+impl Command {
+    /// Where the verb computes, if it does.
+    pub fn machine(&self) -> Option<&MachineArgs> {
+        match self {
+            Self::Inspect(on) => Some(&on.machine),
+            Self::Plan(on) => Some(&on.machine),
+            Self::Train(on) => Some(&on.machine),
+            Self::Eval(on) => Some(&on.machine),
+            Self::Generate(on) => Some(&on.machine),
+            Self::Chat(on) => Some(&on.machine),
+            Self::Score(on) => Some(&on.machine),
+            Self::Select(on) => Some(&on.machine),
+            Self::Report(on) => Some(&on.machine),
+            Self::Verify(on) => Some(&on.machine),
+            Self::Doctor(on) => Some(&on.machine),
+            Self::Data(DataCommand::Graph(on)) => Some(&on.machine),
+            Self::Init(_)
+            | Self::Compare(_)
+            | Self::Export(_)
+            | Self::Data(_)
+            | Self::Schema
+            | Self::Completions(_)
+            | Self::Man(_) => None,
+        }
+    }
+}
+
+/// Which shell is to complete.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Where manual pages go.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Folder for tooltune.1, tooltune-train.1 and so on; it is made if need be, and the pages of an
+    /// earlier version are replaced.
+    pub folder: PathBuf,
 }
 
 /// Starting points for a config.

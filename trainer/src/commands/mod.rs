@@ -18,6 +18,7 @@ mod export;
 mod generate;
 mod inspect;
 mod machine;
+mod manual;
 mod plan;
 mod reading;
 mod report;
@@ -33,7 +34,9 @@ use std::path::Path;
 use burn::tensor::Device;
 use tooltune_checkpoints::atomic::create_file;
 
-use crate::cli::{Cli, Command, ConfigArgs, DataCommand, InitArgs, PresetName, SynthCommand};
+use crate::cli::{
+    Cli, Command, ConfigArgs, DataCommand, InitArgs, MachineArgs, PresetName, SynthCommand,
+};
 use crate::config::{self, Config, LoadedConfig, Preset};
 use crate::device;
 use crate::error::Error;
@@ -49,9 +52,10 @@ use crate::progress::Progress;
 /// Whatever ended it; [`Error::exit_code`] is the process's status.
 pub fn run(cli: Cli) -> Result<(), Error> {
     interrupt::listen()?;
-    device::start_threads(cli.threads)?;
+    let machine = cli.command.machine().cloned().unwrap_or_default();
+    device::start_threads(machine.threads)?;
     // Training says more of it by itself; what else computes generates.
-    let done = caught(GENERATION_SETTINGS, || run_command(cli));
+    let done = caught(GENERATION_SETTINGS, || run_command(cli.command, machine));
     done.map_err(|error| match interrupt::signal() {
         Some(signal) if error.is_stop() => Error::BySignal {
             signal,
@@ -61,32 +65,36 @@ pub fn run(cli: Cli) -> Result<(), Error> {
     })
 }
 
-fn run_command(cli: Cli) -> Result<(), Error> {
-    let place = DeviceOption { device: cli.device };
-    match cli.command {
+fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
+    let place = DeviceOption {
+        device: machine.device,
+    };
+    match command {
         Command::Init(args) => init(&args),
-        Command::Inspect(args) => inspect::run(&args, &place),
-        Command::Plan(args) => plan::run(&args, &place),
-        Command::Train(args) => train::run(&args, &place),
-        Command::Eval(args) => evaluate::run(&args, &place),
-        Command::Generate(args) => generate::run(&args, &place),
-        Command::Chat(args) => chat::run(&args, &place),
-        Command::Score(args) => score::run(args, &place),
-        Command::Select(args) => select::run(&args, &place),
+        Command::Inspect(on) => inspect::run(&on.args, &place),
+        Command::Plan(on) => plan::run(&on.args, &place),
+        Command::Train(on) => train::run(&on.args, &place),
+        Command::Eval(on) => evaluate::run(&on.args, &place),
+        Command::Generate(on) => generate::run(&on.args, &place),
+        Command::Chat(on) => chat::run(&on.args, &place),
+        Command::Score(on) => score::run(on.args, &place),
+        Command::Select(on) => select::run(&on.args, &place),
         Command::Compare(args) => compare::run(&args),
-        Command::Report(args) => report::run(&args, &place),
+        Command::Report(on) => report::run(&on.args, &place),
         Command::Export(args) => export::run(&args),
-        Command::Verify(args) => verify::run(&args, &place),
+        Command::Verify(on) => verify::run(&on.args, &place),
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),
         Command::Data(DataCommand::Import(args)) => data::import(&args),
-        Command::Data(DataCommand::Graph(args)) => data_graph::graph(&args, &place),
+        Command::Data(DataCommand::Graph(on)) => data_graph::graph(&on.args, &place),
         Command::Data(DataCommand::Pairs(args)) => data_graph::pairs(&args),
         Command::Data(DataCommand::Stats(args)) => data_stats::run(&args),
         Command::Data(DataCommand::Flatten(args)) => data_shapes::flatten(&args),
         Command::Data(DataCommand::Unflatten(args)) => data_shapes::unflatten(&args),
         Command::Data(DataCommand::Reduce(args)) => data_shapes::reduce_outputs(&args),
-        Command::Doctor(args) => machine::doctor(&args, &place),
+        Command::Doctor(on) => machine::doctor(&on.args, &place),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::pages(&args),
         Command::Schema => {
             let schema = serde_json::to_string_pretty(&config::json_schema());
             print_line(&schema.map_err(|error| Error::Usage(error.to_string()))?)
