@@ -239,6 +239,9 @@ fn the_system_message_is_told_with_who_gives_it_and_reaches_texts_requests_and_e
     let system = "<|im_start|>system\nBe \"brief\".<|im_end|>\n<|im_start|>user\n";
     let prompt = asked(&workplace, "run --checkpoint last");
     assert!(prompt.starts_with(system), "{prompt}");
+    let flat = "config.toml --checkpoint base --set data.flatten=always";
+    let prompt = asked(&workplace, flat);
+    assert!(prompt.starts_with(system), "{prompt}");
     let question = asked(&workplace, "run --checkpoint last --message Hi");
     assert!(
         question.starts_with(&format!("{system}Hi<|im_end|>")),

@@ -277,28 +277,26 @@ impl RunLock {
     }
 }
 
-/// The built-in texts that a config names.
+/// SHA-256 of the built-in texts that a config names.
 fn built_in(config: &Config) -> BTreeMap<String, String> {
-    let data = &config.data;
-    let template = |name: &str| ChatTemplate::built_in(name).map(str::to_owned);
-    let prompt = |name: &str| SlotPrompt::built_in(name).map(|prompt| prompt.source().to_owned());
-    let [of_template, of_prompt] = PROMPTS;
-    let named = [
-        (
-            of_template,
-            &data.chat_template,
-            &template as &dyn Fn(&str) -> Option<String>,
-        ),
-        (of_prompt, &data.slot_prompt, &prompt),
-    ];
-    let texts = named.into_iter().filter_map(|(setting, name, text)| {
-        let name = name.as_deref()?.to_str()?;
-        Some((
-            format!("{setting} = {name:?}"),
-            sha256_bytes(text(name)?.as_bytes()),
-        ))
+    let [chat_template, slot_prompt] = PROMPTS;
+    let template = config.data.chat_template.as_deref().and_then(Path::to_str);
+    let template = template.and_then(|name| {
+        let text = ChatTemplate::built_in(name)?.to_owned();
+        Some((chat_template, name, text))
     });
-    texts.collect()
+    let prompt = config.data.slot_prompt.as_deref().and_then(Path::to_str);
+    let prompt = prompt.and_then(|name| {
+        let text = SlotPrompt::built_in(name)?.source().to_owned();
+        Some((slot_prompt, name, text))
+    });
+    let named = template.into_iter().chain(prompt);
+    named
+        .map(|(setting, name, text)| {
+            let key = format!("{setting} = {name:?}");
+            (key, sha256_bytes(text.as_bytes()))
+        })
+        .collect()
 }
 
 fn refuse(files: Vec<String>, message: impl FnOnce(&str) -> String) -> Result<(), Error> {
