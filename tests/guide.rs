@@ -10,7 +10,7 @@ use tooltune_rows::tools::read_trajectories;
 
 use crate::support::{root, words};
 
-const PAGES: [&str; 16] = [
+const PAGES: [&str; 18] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -22,9 +22,11 @@ const PAGES: [&str; 16] = [
     "docs/limits.md",
     "docs/metrics.md",
     "docs/models.md",
+    "docs/prompts.md",
     "docs/retriever.md",
     "docs/runs.md",
     "docs/sandbox.md",
+    "docs/serving.md",
     "docs/tutorial.md",
     "docs/verification.md",
 ];
@@ -33,23 +35,24 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Line and text of every fenced block in a language.
+/// Line and text of every fenced block in a language. A block ends with a fence as long as its first.
 fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
     let text = read(page);
     let mut found = Vec::new();
-    let mut open: Option<(usize, bool, String)> = None;
+    let mut open: Option<(usize, String, String)> = None;
     for (i, line) in text.lines().enumerate() {
-        match (&mut open, line.strip_prefix("```")) {
-            (None, Some(fence)) => open = Some((i + 2, fence == language, String::new())),
-            (Some(_), Some(_)) => {
-                found.extend(
-                    open.take()
-                        .filter(|b| b.1)
-                        .map(|(line, _, text)| (line, text)),
-                );
+        match &mut open {
+            None if line.starts_with("```") => {
+                open = Some((i + 2, line.to_owned(), String::new()));
             }
-            (Some((_, _, block)), None) => *block += &format!("{line}\n"),
-            (None, None) => {}
+            None => {}
+            Some((_, begin, _)) if line == begin.trim_end_matches(|c| c != '`') => {
+                let (first, begin, block) = open.take().expect("a block");
+                if begin.trim_start_matches('`') == language {
+                    found.push((first, block));
+                }
+            }
+            Some((_, _, block)) => *block += &format!("{line}\n"),
         }
     }
     assert!(open.is_none(), "{page}: a block has no end");

@@ -144,5 +144,8 @@ mod tests {
             "FILE: the template never prints json_schema; write {{ json_schema }} where it belongs"
         );
         assert!(fault("{{ input_text").starts_with("FILE: "));
+        // A row is asked alike on every day.
+        let day = "{{ input_text }}{{ json_schema }}{{ strftime_now('%d') }}";
+        assert!(fault(day).contains("reads strftime_now"));
     }
 }

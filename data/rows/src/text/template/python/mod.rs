@@ -73,16 +73,11 @@ impl fmt::Display for Unprintable {
 impl std::error::Error for Raised {}
 impl std::error::Error for Unprintable {}
 
-/// What every template can call without being given it.
-const FUNCTIONS: [&str; 5] = [
-    "dict",
-    "namespace",
-    "raise_exception",
-    "range",
-    "strftime_now",
-];
+/// What every template can call without being given it, but for the clock, which would make another
+/// text each day.
+const FUNCTIONS: [&str; 4] = ["dict", "namespace", "raise_exception", "range"];
 
-/// Whether templates have a function of this name.
+/// Whether templates have a function of this name that gives the same every day.
 pub(super) fn has_function(name: &str) -> bool {
     FUNCTIONS.contains(&name)
 }
