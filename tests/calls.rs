@@ -4,7 +4,6 @@
 use serde_json::{Value, json};
 
 use crate::suites::lines;
-use crate::support::root;
 use crate::support::server::{Response, TestServer};
 use crate::workplace::Workplace;
 
@@ -43,8 +42,6 @@ fn workplace() -> Workplace {
 }
 
 fn settings() -> Vec<String> {
-    let template = root().join("configs/templates/chatml-tools.jinja");
-    let template = format!("data.chat_template=\"{}\"", template.display());
     let settings = [
         "data.format=messages",
         "data.train=[\"learned.jsonl\"]",
@@ -53,7 +50,7 @@ fn settings() -> Vec<String> {
         "eval.suites=[\"calls\"]",
         "eval.metric_for_best_model=calls.right",
         "eval.max_new_tokens=80",
-        &template,
+        "data.chat_template=chatml-tools",
     ];
     let settings = settings.iter();
     settings

@@ -27,7 +27,7 @@ fn said(workplace: &Workplace, command: &str) -> String {
 
 /// The prompt that a run, or a config, gives its first row to evaluate on.
 fn asked(workplace: &Workplace, target: &str) -> String {
-    let first = if target.contains("--message") {
+    let first = if target.contains("--message") || target.contains("--text") {
         ""
     } else {
         "--max-samples 1"
@@ -89,6 +89,11 @@ fn a_prompt_of_the_users_is_that_of_training_texts_requests_and_exports() {
         let of_run = workplace.read("run/checkpoint-000002/chat_template.jinja");
         assert_eq!(workplace.read(&template), of_run, "{to}");
     }
+
+    // An export alone asks as training did.
+    assert_eq!(asked(&workplace, "adapter --data dev.jsonl"), prompt);
+    let text = asked(&workplace, "adapter --text Hallo");
+    assert!(text.contains("user\nRead: Hallo\nSchema: "), "{text}");
 
     // Another text under the same name is another prompt.
     workplace.write("mine.jinja", PROMPT.replace("Read", "Hear"));

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::adapter::{Adapter, load_adapter};
+use tooltune_checkpoints::prompt_files::{CHAT_TEMPLATE, SLOT_PROMPT};
+use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise_file};
 
 use super::eprint_line;
 use super::reading::say_recognised;
@@ -147,7 +149,7 @@ impl ModelArgs {
     }
 
     /// What a config would say of a model that no run is known of: its place, the rows that it is
-    /// given, from which their format follows, and the chat template beside an adapter.
+    /// given, from which their format follows, and what training asked with, where it lies beside.
     fn settings_of_model(&self, model: &Path, rows: &[PathBuf]) -> Source {
         let texts = |paths: &[PathBuf]| -> Value {
             paths
@@ -160,16 +162,27 @@ impl ModelArgs {
              eval_strategy = \"no\"\n[data]\n",
             Value::from(model.display().to_string())
         );
+        let is_slot = |rows: &PathBuf| {
+            let found = recognise_file(rows).map(|found| found.format);
+            matches!(found, Ok(RecognisedFormat::Rows(DataFormat::Slot)))
+        };
+        let asks_slot = rows.iter().all(is_slot);
         // Nothing is learned; a config has to say all the same from what, and where to.
         let rows = match rows {
             [] => Value::from(vec!["-"]),
             rows => texts(rows),
         };
         text.push_str(&format!("train = {rows}\n"));
-        let template = self.path.join("chat_template.jinja");
-        if template.exists() {
-            let template = Value::from(template.display().to_string());
-            text.push_str(&format!("chat_template = {template}\n"));
+        let files = [
+            ("chat_template", CHAT_TEMPLATE, true),
+            ("slot_prompt", SLOT_PROMPT, asks_slot),
+        ];
+        for (setting, name, is_used) in files {
+            let file = self.path.join(name);
+            if is_used && file.exists() {
+                let file = Value::from(file.display().to_string());
+                text.push_str(&format!("{setting} = {file}\n"));
+            }
         }
         Source {
             name: self.path.display().to_string(),
