@@ -373,10 +373,11 @@ fn a_plan_names_the_phases_that_come_and_no_others() {
     assert_eq!(phases(&messages, &["eval.eval_strategy=\"no\""]), with(&[]));
     let goat = evaluating_workplace("goat");
     let reading = "reading texts with the encoder";
-    assert_eq!(phases(&goat, &[]), with(&["generation", reading]));
+    let loss = "evaluation loss";
+    assert_eq!(phases(&goat, &[]), with(&["generation", loss, reading]));
     let ranks = "eval.suites=[\"retrieval\"]";
     let best = "eval.metric_for_best_model=retrieval.recall_at_5";
-    assert_eq!(phases(&goat, &[ranks, best]), with(&[reading]));
+    assert_eq!(phases(&goat, &[ranks, best]), with(&[loss, reading]));
     let said = goat.run(["plan", "config.toml"]).success();
     assert!(
         said.contains("3: goat with 16 queries, at most 6 new tokens each\n"),

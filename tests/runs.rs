@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_rows::batches::SeededRandom;
 
@@ -335,4 +336,50 @@ fn a_run_keeps_the_day_on_which_it_began() {
     Answer::of(begun.args(["--set", "train.max_steps=1"])).success();
     let config = workplace.read("begun/config.resolved.toml");
     assert!(config.contains("\ntemplate_date = \"20"), "{config}");
+}
+
+/// A longer run continues where it was, says what becomes of its schedule, and keeps it in its lock; a
+/// shorter one is refused.
+#[test]
+fn a_run_is_made_longer_and_never_shorter() {
+    let workplace = Workplace::new();
+    workplace.run(["train", "config.toml"]).success();
+    let train = |setting: &str| {
+        let words = ["train", "config.toml", "--set", setting];
+        let mut command = tooltune();
+        command.current_dir(workplace.folder()).args(words);
+        Answer::of(command.env("RUST_LOG", "warn"))
+    };
+    let longer = train("train.max_steps=6");
+    for said in [
+        "run is made longer at step 4 of 6",
+        "train.max_steps: 4 -> 6",
+        "goes up again",
+    ] {
+        assert!(longer.stderr.contains(said), "{}", longer.stderr);
+    }
+    longer.success();
+    let lock: Value = serde_json::from_str(&workplace.read("run/run.lock.json")).unwrap();
+    assert_eq!(
+        lock["extended"],
+        json!([{"at_step": 4, "changes": ["train.max_steps: 4 -> 6"]}])
+    );
+    let lines = workplace.read("run/metrics.jsonl");
+    let lines = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let steps: Vec<u64> = lines
+        .filter(|line| line["loss"].is_number())
+        .map(|line| line["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(steps, [1, 2, 3, 4, 5, 6]);
+    let again = train("train.max_steps=6");
+    assert!(!again.stderr.contains("made longer"), "{}", again.stderr);
+    let shorter = train("train.max_steps=5");
+    assert_eq!(shorter.status, Some(2));
+    assert!(
+        shorter.stderr.contains("train.max_steps: 6 -> 5"),
+        "{}",
+        shorter.stderr
+    );
 }

@@ -50,7 +50,7 @@ impl CheckpointChoice {
     pub fn resolve(&self, run: &Path) -> Result<PathBuf, Error> {
         match self {
             Self::Path(path) if path.exists() => return verified(path),
-            Self::Path(path) if run.is_dir() => return named(run, path),
+            Self::Path(path) if run.is_dir() && is_name(path) => return named(run, path),
             Self::Path(path) => return verified(path),
             Self::Step(step) => return at_step(run, *step),
             Self::Best | Self::Last => {}
@@ -108,6 +108,11 @@ impl CheckpointChoice {
         };
         Ok(Some(format!("step {}, {rank}{state}", found.step)))
     }
+}
+
+fn is_name(path: &Path) -> bool {
+    path.parent()
+        .is_some_and(|folder| folder.as_os_str().is_empty())
 }
 
 /// The checkpoint of `run` that has this name, whose files have been compared with their checksums.

@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use serde::Serialize;
 use serde_json::{Map, Value};
 use tooltune_checkpoints::atomic::{FolderLock, write_atomic};
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_endpoint::EndpointOptions;
-use tooltune_rows::text::Prepared;
 use tooltune_rows::tools::read_text;
 
+use super::measured_loss::{loss_beside, measured_loss};
 use super::{DeviceOption, eprint_line, print_line, watched, watching};
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
@@ -24,7 +23,6 @@ use crate::eval::generate::GenerationOptions;
 use crate::eval::generator::{GenerationRequest, Generator, LocalGenerator};
 use crate::eval::in_loop::prepared_rows;
 use crate::eval::journal::{self, JOURNAL_FILE, Journal};
-use crate::eval::loss;
 use crate::eval::report_files::{
     EVALUATION_FILES, LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE, json_lines, with_fields,
 };
@@ -32,7 +30,6 @@ use crate::eval::suites::{
     self, EvalContext, Files, Opening, Purpose, Retriever, SavedMetrics, SuiteResult, THIS_RUN,
 };
 use crate::interrupt::Interrupt;
-use crate::models::Decoder;
 use crate::progress::GenerationProgress;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, ENCODER, RETRIEVER};
@@ -168,107 +165,6 @@ fn loss_alone(args: &EvalArgs, config: &Config, place: &DeviceOption) -> Result<
     print_line(&found.line())
 }
 
-/// The loss of rows.
-struct MeasuredLoss {
-    loss: f64,
-    n_tokens: usize,
-    lines: Vec<LossLine>,
-}
-
-/// A line of `losses.jsonl`.
-#[derive(Serialize)]
-struct LossLine {
-    id: String,
-    /// Weighted mean over the learned tokens of the row; none without any.
-    loss: Option<f64>,
-    n_learned_tokens: usize,
-}
-
-impl MeasuredLoss {
-    fn fields(&self) -> Map<String, Value> {
-        let of = [
-            ("loss", Value::from(self.loss)),
-            ("n_loss_rows", Value::from(self.lines.len())),
-            ("n_learned_tokens", Value::from(self.n_tokens)),
-        ];
-        of.into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
-    }
-
-    fn line(&self) -> String {
-        format!(
-            "{:<32} {:.4}  ({} rows, {} learned tokens)",
-            "loss",
-            self.loss,
-            self.lines.len(),
-            self.n_tokens
-        )
-    }
-}
-
-fn measured_loss(
-    decoder: &Decoder,
-    prepared: &Prepared,
-    watch: &mut dyn FnMut(GenerationProgress) -> bool,
-) -> Result<Option<MeasuredLoss>, Error> {
-    let examples = &prepared.examples;
-    let n_total = examples.len();
-    let mut watch_loss = |n_done| {
-        watch(GenerationProgress {
-            n_done,
-            n_total,
-            n_tokens: 0,
-            waiting: None,
-        })
-    };
-    let Some(losses) = loss::losses(decoder, examples, &mut watch_loss)? else {
-        return Ok(None);
-    };
-    let lines = examples
-        .iter()
-        .zip(&losses)
-        .map(|(example, loss)| LossLine {
-            id: example.id.clone(),
-            loss: (loss.weight > 0.0).then(|| loss.sum / loss.weight),
-            n_learned_tokens: example
-                .loss_weights
-                .iter()
-                .filter(|&&weight| weight > 0.0)
-                .count(),
-        });
-    let lines: Vec<LossLine> = lines.collect();
-    Ok(Some(MeasuredLoss {
-        loss: loss::mean(&losses),
-        n_tokens: lines.iter().map(|line| line.n_learned_tokens).sum(),
-        lines,
-    }))
-}
-
-/// The loss of the rows that a suite reads, beside its numbers; none where it reads none, or where
-/// they are no examples to learn from, which is said.
-fn loss_beside(
-    job: &Job<'_>,
-    config: &Config,
-    model: LocalGenerator<'_>,
-    device: &Device,
-    watch: &mut dyn FnMut(GenerationProgress) -> bool,
-) -> Result<Option<MeasuredLoss>, Error> {
-    if job.suite.needs().rows.is_none() {
-        return Ok(None);
-    }
-    let rows = eval_rows(config, device, &mut ReadingReport::default())?;
-    match prepared_rows(config, model.base, &rows) {
-        Ok(prepared) => measured_loss(model.decoder, &prepared, watch)?
-            .map(Some)
-            .ok_or(Error::Stopped),
-        Err(error) => {
-            tracing::warn!("data.eval: the loss is not measured: {error}");
-            Ok(None)
-        }
-    }
-}
-
 /// Opens the suite, evaluates it or scores what there is, and writes and shows what came of it.
 fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), Error> {
     let args = job.args;
@@ -328,7 +224,7 @@ fn evaluate(job: &Job<'_>, config: &Config, place: &DeviceOption) -> Result<(), 
         let mut journal = journal(job, config, &suite.prompts()?)?;
         generated(args, config, n, &device, |generator, watch| {
             if let Generator::Local(model) = generator {
-                loss = loss_beside(job, config, model, &device, watch)?;
+                loss = loss_beside(job.suite, config, model, &device, watch)?;
             }
             suite.evaluate(EvalContext {
                 generator: Some(generator),

@@ -19,6 +19,7 @@ mod generate;
 mod inspect;
 mod machine;
 mod manual;
+mod measured_loss;
 mod plan;
 mod reading;
 mod report;

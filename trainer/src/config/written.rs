@@ -22,6 +22,8 @@ pub(crate) const RESOLVED: &str = "config.resolved.toml";
 pub enum OnResume {
     /// The remaining steps are the same.
     Safe,
+    /// The run becomes longer, by steps that follow those it has.
+    Extends,
     /// The remaining steps would be those of another run.
     Refused,
 }
@@ -58,7 +60,7 @@ impl Config {
     pub fn resume_digest(&self) -> String {
         let mut hasher = Sha256::new();
         for (path, value) in flat(self) {
-            if on_resume(&path) == OnResume::Refused {
+            if on_resume(&path) != OnResume::Safe {
                 hasher.update(format!("{path}={value}\n"));
             }
         }
@@ -79,13 +81,25 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
     paths
         .into_iter()
         .filter(|path| old.get(*path) != new.get(*path))
-        .map(|path| Change {
-            path: path.clone(),
-            old: old.get(path).cloned(),
-            new: new.get(path).cloned(),
-            on_resume: on_resume(path),
-        })
+        .map(|path| Change::new(path, old.get(path), new.get(path)))
         .collect()
+}
+
+impl Change {
+    fn new(path: &str, old: Option<&String>, new: Option<&String>) -> Self {
+        let number = |text: &String| text.parse::<f64>().ok();
+        let on_resume = match (on_resume(path), old.and_then(number), new.and_then(number)) {
+            // Fewer steps than before are another run; whether another unit gives fewer, the run says.
+            (OnResume::Extends, Some(old), Some(new)) if new < old => OnResume::Refused,
+            (on_resume, ..) => on_resume,
+        };
+        Self {
+            path: path.to_owned(),
+            old: old.cloned(),
+            new: new.cloned(),
+            on_resume,
+        }
+    }
 }
 
 fn on_resume(path: &str) -> OnResume {
@@ -94,6 +108,9 @@ fn on_resume(path: &str) -> OnResume {
         schema = &target(schema)["properties"][key];
         if schema["x-on-resume"] == "safe" {
             return OnResume::Safe;
+        }
+        if schema["x-on-resume"] == "longer" {
+            return OnResume::Extends;
         }
     }
     OnResume::Refused

@@ -10,20 +10,31 @@ use tooltune_rows::regular_file;
 use tooltune_rows::text::TemplateDate;
 
 use super::preparation::Flattened;
-use super::run_lock::{LOCK_FILE, RunLock};
-use crate::config::{Change, Config, LoadedConfig, OnResume, diff};
+use super::run_lock::{Extension, LOCK_FILE, RunLock};
+use crate::config::{Change, Config, LoadedConfig, LrSchedulerType, OnResume, diff};
 use crate::error::Error;
 
 const CONFIG_FILE: &str = "config.resolved.toml";
 const FLATTEN_FILE: &str = "flatten.json";
 
+/// How far a run is.
+#[derive(Debug, Clone, Copy)]
+pub struct RunSteps {
+    /// Steps that it has taken.
+    pub taken: u64,
+    /// Steps that it has when it is over.
+    pub total: u64,
+}
+
 /// Writes `config.resolved.toml` and `run.lock.json` of a run that starts or resumes, after comparing
-/// its inputs with those that it began with; answers the lock.
+/// its inputs with those that it began with; answers the lock. A run that is longer now says so.
 ///
 /// # Errors
 ///
-/// A file that cannot be read or written, or inputs other than those that the run began with.
-pub fn begin(config: &Config, run_dir: &Path) -> Result<RunLock, Error> {
+/// A file that cannot be read or written, inputs other than those that the run began with, or fewer
+/// steps than it has taken.
+pub fn begin(config: &Config, run_dir: &Path, steps: RunSteps) -> Result<RunLock, Error> {
+    let extension = extension(config, run_dir, steps)?;
     let text = config
         .to_toml()
         .map_err(|error| Error::Usage(format!("the config cannot be written: {error}")))?;
@@ -33,9 +44,13 @@ pub fn begin(config: &Config, run_dir: &Path) -> Result<RunLock, Error> {
         None => now,
         Some(earlier) => {
             earlier.check_same(&now, &run_dir.join(LOCK_FILE))?;
+            let mut extended = earlier.extended.clone();
+            extended.extend(extension);
             RunLock {
                 inputs: now.inputs,
                 built_in: now.built_in,
+                resume_digest: now.resume_digest,
+                extended,
                 ..earlier.clone()
             }
         }
@@ -45,6 +60,46 @@ pub fn begin(config: &Config, run_dir: &Path) -> Result<RunLock, Error> {
     }
     write_atomic(&run_dir.join(CONFIG_FILE), text.as_bytes())?;
     Ok(lock)
+}
+
+/// What makes the run of a directory longer, said in a line; none where nothing does.
+fn extension(config: &Config, run_dir: &Path, steps: RunSteps) -> Result<Option<Extension>, Error> {
+    let Some(earlier) = kept_config(run_dir)? else {
+        return Ok(None);
+    };
+    let changes = diff(&earlier, config).into_iter();
+    let changes = changes.filter(|change| change.on_resume == OnResume::Extends);
+    let changes: Vec<String> = changes
+        .map(|change| line(&change).trim().to_owned())
+        .collect();
+    if changes.is_empty() {
+        return Ok(None);
+    }
+    let (RunSteps { taken, total }, listed) = (steps, changes.join(", "));
+    if total < taken {
+        return Err(Error::Usage(format!(
+            "{} has {taken} steps, and with {listed} it would have {total}; a run can be made longer, \
+             not shorter",
+            run_dir.display()
+        )));
+    }
+    let schedule = match config.train.lr_scheduler_type {
+        LrSchedulerType::Constant | LrSchedulerType::ConstantWithWarmup => {
+            "the learning rate stays as it is".to_owned()
+        }
+        decaying => format!(
+            "lr_scheduler_type = \"{decaying}\" comes down over all {total} steps now, so that the \
+             learning rate goes up again from where it had come to"
+        ),
+    };
+    tracing::warn!(
+        "{} is made longer at step {taken} of {total} ({listed}): {schedule}",
+        run_dir.display()
+    );
+    Ok(Some(Extension {
+        at_step: taken,
+        changes,
+    }))
 }
 
 /// Writes `flatten.json`: how many schemas the model sees flat, and each that stayed nested.

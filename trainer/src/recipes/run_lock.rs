@@ -55,6 +55,18 @@ pub struct RunLock {
     /// may have another text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub built_in: BTreeMap<String, String>,
+    /// How often the run was made longer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extended: Vec<Extension>,
+}
+
+/// A run that was made longer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extension {
+    /// The steps that it had taken by then.
+    pub at_step: u64,
+    /// What was changed, such as `train.max_steps: 4 -> 8`.
+    pub changes: Vec<String>,
 }
 
 /// What one setting names.
@@ -109,6 +121,7 @@ impl RunLock {
             template_date: config.data.template_date.map(|date| date.to_string()),
             inputs: inputs.collect::<Result<_, _>>()?,
             built_in: built_in(config),
+            extended: Vec::new(),
         })
     }
 

@@ -19,7 +19,7 @@ use super::preparation::Preparation;
 use super::reporter::{Reporter, RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::retriever::{RetrieverRun, RetrieverStep, files};
-use super::run_files;
+use super::run_files::{self, RunSteps};
 use super::run_lock::LOCK_FILE;
 use super::selection;
 use super::summary::RunSummary;
@@ -168,7 +168,11 @@ impl<'a> Run<'a> {
         };
         adapters.attach(&mut decoder);
         let retriever = open_retriever(config, preparation, start.as_ref(), device)?;
-        let lock = run_files::begin(config, run_dir.path())?;
+        let steps = RunSteps {
+            taken: state.step,
+            total: preparation.total_steps,
+        };
+        let lock = run_files::begin(config, run_dir.path(), steps)?;
         run_dir.set_aside_after(state.step)?;
         selection::fix(config, &run_dir)?;
         let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;

@@ -9,7 +9,7 @@
 /// Of the keywords that the schema takes beside its own, `x-kind` says what a text is: a `path`
 /// that must be there, the `output` folder, a `day` or a `device`; `x-names` are those of what is built
 /// in and stands for no path; `x-bool` has the words that
-/// other trainers write as false and true, and `x-on-resume` is `safe` where a setting or table
+/// other trainers write as false and true, and `x-on-resume` is `longer` where a run may be extended, and `safe` where a setting or table
 /// changes no number of the training itself, so that a run may be resumed with another value. A
 /// `null` as `default` says that the default follows from other settings (see `derived.rs`).
 macro_rules! settings {

@@ -16,10 +16,10 @@ settings! {
         pub output_dir: PathBuf,
         /// Passes over the training rows; may be a fraction, and at most 100,000. Excludes
         /// `max_steps`.
-        #[schemars(range(max = 1e5), extend("exclusiveMinimum" = 0))]
+        #[schemars(range(max = 1e5), extend("exclusiveMinimum" = 0, "x-on-resume" = "longer"))]
         pub num_train_epochs: Option<f64> = Some(3.0),
         /// Optimizer steps. Excludes `num_train_epochs`.
-        #[schemars(range(min = 1))]
+        #[schemars(range(min = 1), extend("x-on-resume" = "longer"))]
         pub max_steps: Option<u64>,
         /// Sequences in a micro-batch.
         #[schemars(range(min = 1))]

@@ -204,7 +204,6 @@ fn a_diff_tells_what_may_change_on_resume() {
         "train.learning_rate=1e-5",
         "data.max_length=8",
         "data.flatten=advised",
-        "train.max_steps=9",
         "mask.weights=[{ span = \"assistant\", weight = 0.3 }]",
     ] {
         let new = good(SLOT, &[refused]);
@@ -217,6 +216,11 @@ fn a_diff_tells_what_may_change_on_resume() {
         );
         assert_ne!(old.resume_digest(), new.resume_digest(), "{refused}");
     }
+    let steps = |n: &str| good(SLOT, &[&format!("train.max_steps={n}")]);
+    let of = |old: &str, new: &str| diff(&steps(old), &steps(new))[0].on_resume;
+    assert_eq!(of("4", "9"), OnResume::Extends);
+    assert_eq!(of("9", "4"), OnResume::Refused);
+    assert_ne!(steps("4").resume_digest(), steps("9").resume_digest());
     let ordered = good(SLOT, &["lora.rank_pattern={ a = 1, b = 2 }"]);
     let reordered = good(SLOT, &["lora.rank_pattern={ b = 2, a = 1 }"]);
     assert_eq!(diff(&ordered, &reordered).len(), 1);

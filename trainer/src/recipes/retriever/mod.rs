@@ -17,7 +17,7 @@ use tooltune_checkpoints::run_dir::RunDir;
 use super::history::HISTORY_FILE;
 use super::reporter::{Reporter, RetrieverTiming, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
-use super::run_files;
+use super::run_files::{self, RunSteps};
 use super::run_lock::LOCK_FILE;
 use super::selection;
 use super::summary::RunSummary;
@@ -61,7 +61,11 @@ pub fn train(
     if let Some(checkpoint) = &start {
         files::read(&mut retriever, &checkpoint.path, device)?;
     }
-    let lock = run_files::begin(config, run_dir.path())?;
+    let steps = RunSteps {
+        taken: retriever.state.step,
+        total: preparation.total_steps,
+    };
+    let lock = run_files::begin(config, run_dir.path(), steps)?;
     run_dir.set_aside_after(retriever.state.step)?;
     selection::fix(config, &run_dir)?;
     let reporter = Reporter::open(config, &run_dir, start.as_ref(), preparation.total_steps)?;

@@ -32,9 +32,9 @@ settings! {
         /// Optimizer steps between two evaluations.
         #[schemars(range(min = 1))]
         pub eval_steps: u64 = 100,
-        /// Benchmarks to run: "slot", "goat" (on `data.eval`), "retrieval", "nestful", "toolqa",
-        /// "restbench", "apibank" (on files of their own tables); ["slot"] by default for slot
-        /// rows, otherwise only the loss is computed.
+        /// Benchmarks to run: "slot", "calls", "goat" (on `data.eval`), "retrieval", "nestful",
+        /// "toolqa", "restbench", "apibank" (on files of their own tables); ["slot"] by default for
+        /// slot rows. The loss of the rows of `data.eval` is measured in any case.
         pub suites: Vec<Suite>,
         /// At most this many rows are evaluated, the first ones; all if absent.
         #[schemars(range(min = 1))]
@@ -57,8 +57,9 @@ settings! {
         /// `batch_size` rows need if absent.
         #[schemars(range(min = 1))]
         pub kv_cache_tokens: Option<usize>,
-        /// Whether the suite slot allows only tokens that keep to a row's JSON Schema, and agents
-        /// and the suite nestful only plans and calls of the tools that they are shown
+        /// Whether the suite slot allows only tokens that keep to a row's JSON Schema, the suite
+        /// calls, where calls are wanted, only calls of the row's tools, and agents and the suite
+        /// nestful only plans and calls of the tools that they are shown
         /// ([constrained.md](constrained.md)); NESTFUL's family toolace, its loops and the suite
         /// toolqa write freely, with a warning; schemas that cannot be enforced are named before
         /// generation, and their rows are generated freely.

@@ -1,0 +1,127 @@
+//! The loss of the rows of an evaluation, row by row.
+
+use burn::tensor::Device;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tooltune_rows::text::Prepared;
+
+use crate::config::{Config, Suite};
+use crate::error::Error;
+use crate::eval::generator::LocalGenerator;
+use crate::eval::in_loop::prepared_rows;
+use crate::eval::loss;
+use crate::models::Decoder;
+use crate::progress::GenerationProgress;
+use crate::rows::{ReadingReport, eval_rows};
+
+/// The loss of rows.
+pub(super) struct MeasuredLoss {
+    loss: f64,
+    n_tokens: usize,
+    pub(super) lines: Vec<LossLine>,
+}
+
+/// A line of `losses.jsonl`.
+#[derive(Serialize)]
+pub(super) struct LossLine {
+    id: String,
+    /// Weighted mean over the learned tokens of the row; none without any.
+    loss: Option<f64>,
+    n_learned_tokens: usize,
+}
+
+impl MeasuredLoss {
+    /// What `metrics.json` has of it.
+    pub(super) fn fields(&self) -> Map<String, Value> {
+        let of = [
+            ("loss", Value::from(self.loss)),
+            ("n_loss_rows", Value::from(self.lines.len())),
+            ("n_learned_tokens", Value::from(self.n_tokens)),
+        ];
+        of.into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    /// What a person reads of it.
+    pub(super) fn line(&self) -> String {
+        format!(
+            "{:<32} {:.4}  ({} rows, {} learned tokens)",
+            "loss",
+            self.loss,
+            self.lines.len(),
+            self.n_tokens
+        )
+    }
+}
+
+/// The loss of examples; none where `watch` ended the work.
+///
+/// # Errors
+///
+/// An example without tokens or with unusable weights.
+pub(super) fn measured_loss(
+    decoder: &Decoder,
+    prepared: &Prepared,
+    watch: &mut dyn FnMut(GenerationProgress) -> bool,
+) -> Result<Option<MeasuredLoss>, Error> {
+    let examples = &prepared.examples;
+    let n_total = examples.len();
+    let mut watch_loss = |n_done| {
+        watch(GenerationProgress {
+            n_done,
+            n_total,
+            n_tokens: 0,
+            waiting: None,
+        })
+    };
+    let Some(losses) = loss::losses(decoder, examples, &mut watch_loss)? else {
+        return Ok(None);
+    };
+    let lines = examples
+        .iter()
+        .zip(&losses)
+        .map(|(example, loss)| LossLine {
+            id: example.id.clone(),
+            loss: (loss.weight > 0.0).then(|| loss.sum / loss.weight),
+            n_learned_tokens: example
+                .loss_weights
+                .iter()
+                .filter(|&&weight| weight > 0.0)
+                .count(),
+        });
+    let lines: Vec<LossLine> = lines.collect();
+    Ok(Some(MeasuredLoss {
+        loss: loss::mean(&losses),
+        n_tokens: lines.iter().map(|line| line.n_learned_tokens).sum(),
+        lines,
+    }))
+}
+
+/// The loss of the rows that a suite reads, beside its numbers; none where it reads none, or where
+/// they are no examples to learn from, which is said.
+///
+/// # Errors
+///
+/// Rows that cannot be read, or as [`measured_loss`].
+pub(super) fn loss_beside(
+    suite: Suite,
+    config: &Config,
+    model: LocalGenerator<'_>,
+    device: &Device,
+    watch: &mut dyn FnMut(GenerationProgress) -> bool,
+) -> Result<Option<MeasuredLoss>, Error> {
+    if suite.needs().rows.is_none() {
+        return Ok(None);
+    }
+    let rows = eval_rows(config, device, &mut ReadingReport::default())?;
+    match prepared_rows(config, model.base, &rows) {
+        Ok(prepared) => measured_loss(model.decoder, &prepared, watch)?
+            .map(Some)
+            .ok_or(Error::Stopped),
+        Err(error) => {
+            tracing::warn!("data.eval: the loss is not measured: {error}");
+            Ok(None)
+        }
+    }
+}
