@@ -148,7 +148,13 @@ pub struct InitArgs {
     /// Starting point.
     #[arg(long, value_enum, default_value = "slot")]
     pub preset: PresetName,
-    /// File to write; the terminal by default. An existing file is never overwritten.
+    /// Translate this config of Axolotl, LLaMA-Factory, ms-swift or TRL in place of a preset: YAML,
+    /// JSON, or a file with the arguments of a command line. What became what, and what could not be
+    /// carried over, is said.
+    #[arg(long, value_name = "FILE", conflicts_with = "preset")]
+    pub from: Option<PathBuf>,
+    /// File to write, in YAML if its name ends in .yaml or .yml; the terminal by default. An existing
+    /// file is never overwritten.
     #[arg(long)]
     pub output: Option<PathBuf>,
 }

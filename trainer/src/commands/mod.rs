@@ -16,6 +16,7 @@ mod data_stats;
 mod evaluate;
 mod export;
 mod generate;
+mod init;
 mod inspect;
 mod machine;
 mod manual;
@@ -33,12 +34,9 @@ use std::io::Write;
 use std::path::Path;
 
 use burn::tensor::Device;
-use tooltune_checkpoints::atomic::create_file;
 
-use crate::cli::{
-    Cli, Command, ConfigArgs, DataCommand, InitArgs, MachineArgs, PresetName, SynthCommand,
-};
-use crate::config::{self, Config, LoadedConfig, Preset};
+use crate::cli::{Cli, Command, ConfigArgs, DataCommand, MachineArgs, SynthCommand};
+use crate::config::{self, Config, LoadedConfig};
 use crate::device;
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
@@ -71,7 +69,7 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         device: machine.device,
     };
     match command {
-        Command::Init(args) => init(&args),
+        Command::Init(args) => init::run(&args),
         Command::Inspect(on) => inspect::run(&on.args, &place),
         Command::Plan(on) => plan::run(&on.args, &place),
         Command::Train(on) => train::run(&on.args, &place),
@@ -189,25 +187,4 @@ fn eprint_line(text: &str) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
-}
-
-fn init(args: &InitArgs) -> Result<(), Error> {
-    let text = match args.preset {
-        PresetName::Slot => Preset::Slot,
-        PresetName::Sft => Preset::Sft,
-        PresetName::Goat => Preset::Goat,
-        PresetName::Retriever => Preset::Retriever,
-        PresetName::Joint => Preset::Joint,
-    }
-    .text();
-    let Some(path) = &args.output else {
-        return print_line(text.trim_end());
-    };
-    if path.exists() {
-        return Err(Error::Usage(format!(
-            "{} exists already; remove it or name another --output",
-            path.display()
-        )));
-    }
-    Ok(create_file(path, text.as_bytes())?)
 }

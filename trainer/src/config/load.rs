@@ -9,10 +9,11 @@ use tooltune_rows::text::Recognised;
 use super::diagnostics::{self, ConfigError, Problem, Source, SourceSpan};
 use super::document::{self, Table};
 use super::findings::Places;
+use super::foreign::Origin;
 use super::read::read_document;
 use super::tables::Config;
 use super::written::RESOLVED;
-use super::{derived, overrides, paths, validate, yaml};
+use super::{derived, overrides, paths, schema, validate, yaml};
 use crate::budgets::CONFIG_BYTES;
 
 /// A checked config that remembers where each setting came from.
@@ -57,6 +58,9 @@ impl LoadedConfig {
             }
         }
 
+        if let Some(origin) = Origin::of_document(&document, &schema::keys(schema::root())) {
+            return Err(ConfigError::new(sources, vec![of_another_trainer(origin)]));
+        }
         let (mut config, mut findings) = read_document(&document);
         if !syntax.is_empty() {
             // What stands on a line with a syntax error was guessed, and so is what is missing.
@@ -141,6 +145,16 @@ impl LoadedConfig {
                 format!("{name} {text}")
             }
         }
+    }
+}
+
+fn of_another_trainer(origin: &Origin) -> Problem {
+    Problem {
+        message: format!("this is a config of {}, as its keys say", origin.name),
+        help: "`tooltune init --from FILE --output my.toml` translates it, and says what it could not \
+               carry over"
+            .to_owned(),
+        place: None,
     }
 }
 

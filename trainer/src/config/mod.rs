@@ -15,6 +15,7 @@ mod did_you_mean;
 mod document;
 mod enums;
 mod findings;
+pub mod foreign;
 mod load;
 mod metric;
 mod overrides;
@@ -38,6 +39,11 @@ pub use enums::{
     FlattenCollisions, GradientCheckpointing, LrSchedulerType, Optim, Packing, ReportTo,
     ResponseReduction, RetrieverData, RunLength, Sampling, Span, Warmup,
 };
+/// The names of the main tables, in the order of the documentation.
+pub fn table_names() -> Vec<&'static str> {
+    schema::keys(schema::root())
+}
+
 pub use load::LoadedConfig;
 pub use metric::MetricExpression;
 pub(crate) use paths::{named_files, things_beside};
