@@ -10,7 +10,7 @@ use tooltune_rows::tools::read_trajectories;
 
 use crate::support::{root, words};
 
-const PAGES: [&str; 18] = [
+const PAGES: [&str; 19] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -18,6 +18,7 @@ const PAGES: [&str; 18] = [
     "docs/config.md",
     "docs/constrained.md",
     "docs/data.md",
+    "docs/from-elsewhere.md",
     "docs/gpu.md",
     "docs/limits.md",
     "docs/metrics.md",

@@ -82,7 +82,7 @@ const LAYERS: [&str; 26] = [
 ];
 
 /// The modules of the trainer's config, likewise; `load` is its entry.
-const CONFIG_LAYERS: [&str; 20] = [
+const CONFIG_LAYERS: [&str; 21] = [
     "diagnostics",
     "did_you_mean",
     "document",
@@ -102,6 +102,7 @@ const CONFIG_LAYERS: [&str; 20] = [
     "derived",
     "validate",
     "presets",
+    "foreign",
     "load",
 ];
 

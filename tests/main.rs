@@ -13,6 +13,7 @@ mod fault_sweep;
 mod faults;
 mod flat;
 mod formats;
+mod from_elsewhere;
 mod generate;
 mod generation;
 mod graphs;

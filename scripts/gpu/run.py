@@ -36,6 +36,7 @@ PARTS = ["bench", "parity", "tests"]
 TEST_MODULES = [
     "parity",
     "generation",
+    "from_elsewhere",
     "generate",
     "runs",
     "retriever",

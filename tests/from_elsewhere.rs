@@ -1,0 +1,244 @@
+//! Configs of other trainers: `init --from` translates them, and what it writes is a config that plans.
+
+use serde_json::json;
+
+use crate::bad_input::{CONFIG, assert_refused};
+use crate::support::fixture;
+use crate::workplace::Workplace;
+
+const AXOLOTL: &str = "\
+base_model: MODEL
+load_in_4bit: false
+adapter: lora
+lora_r: 16
+lora_alpha: 32
+lora_dropout: 0.05
+lora_target_linear: true
+datasets:
+  - path: rows.jsonl
+    type: chat_template
+test_datasets:
+  - path: others.jsonl
+    type: chat_template
+sequence_len: 512
+sample_packing: true
+train_on_inputs: false
+output_dir: outputs/axolotl
+num_epochs: 2
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+optimizer: adamw_bnb_8bit
+lr_scheduler: cosine
+learning_rate: 0.0002
+warmup_ratio: 0.1
+bf16: auto
+gradient_checkpointing: true
+flash_attention: true
+wandb_project: mine
+eval_steps: 5
+made_up: 7
+";
+
+const LLAMA_FACTORY: &str = "\
+model_name_or_path: MODEL
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_rank: 8
+lora_target: all
+dataset: rows.jsonl
+template: qwen
+cutoff_len: 512
+output_dir: saves/tiny
+logging_steps: 10
+save_steps: 500
+plot_loss: true
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+learning_rate: 1.0e-4
+num_train_epochs: 3.0
+lr_scheduler_type: cosine
+warmup_ratio: 0.1
+bf16: false
+val_size: 0.1
+per_device_eval_batch_size: 1
+eval_strategy: steps
+eval_steps: 500
+";
+
+const MS_SWIFT: &str = "\
+# 22GB
+CUDA_VISIBLE_DEVICES=0 \\
+swift sft \\
+    --model MODEL \\
+    --train_type lora \\
+    --dataset 'rows.jsonl#2' \\
+    --torch_dtype bfloat16 \\
+    --num_train_epochs 1 \\
+    --per_device_train_batch_size 1 \\
+    --learning_rate 1e-4 \\
+    --lora_rank 8 \\
+    --lora_alpha 32 \\
+    --target_modules q_proj v_proj \\
+    --gradient_accumulation_steps 16 \\
+    --save_total_limit 2 \\
+    --logging_steps 5 \\
+    --max_length 512 \\
+    --output_dir output \\
+    --system 'You are a helpful assistant.' \\
+    --warmup_ratio 0.05
+";
+
+const TRL: &str = r#"{"model_name_or_path": "MODEL", "use_peft": true, "lora_r": 32, "lora_alpha": 16,
+"lora_target_modules": ["q_proj", "k_proj"], "dataset_name": "rows.jsonl", "learning_rate": 2e-4,
+"num_train_epochs": 1, "max_steps": -1, "packing": true, "per_device_train_batch_size": 2, "fp16": false,
+"gradient_checkpointing": true, "assistant_only_loss": true, "max_length": 512, "output_dir": "trl",
+"report_to": "wandb", "eval_strategy": "no"}"#;
+
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    let row = json!({"messages": [{"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."}]});
+    workplace.write("rows.jsonl", format!("{row}\n{row}\n"));
+    let other = json!({"messages": [{"role": "user", "content": "Bye"},
+        {"role": "assistant", "content": "Bye."}]});
+    workplace.write("others.jsonl", format!("{other}\n"));
+    workplace
+}
+
+#[test]
+fn configs_of_four_trainers_become_configs_that_plan() {
+    let workplace = workplace();
+    let model = fixture("tiny_chat_model").display().to_string();
+    let cases = [
+        (
+            "axolotl.yaml",
+            AXOLOTL,
+            "a config of Axolotl",
+            &[
+                "r = 16",
+                "target_modules = \"all-linear\"",
+                "packing = \"block-diagonal\"",
+                "eval = [\"others.jsonl\"]",
+                "train_on = \"assistant\"",
+                "eval_steps = 5",
+                "output_dir = \"outputs/axolotl\"",
+            ][..],
+            &[
+                "made_up = 7: not known of Axolotl here",
+                "flash_attention",
+                "wandb_project",
+            ][..],
+        ),
+        (
+            "llama_factory.yaml",
+            LLAMA_FACTORY,
+            "a config of LLaMA-Factory",
+            &[
+                "r = 8",
+                "target_modules = \"all-linear\"",
+                "max_length = 512",
+                "num_train_epochs = 3.0",
+            ],
+            &[
+                "val_size = 0.1: evaluation rows stand in files of their own",
+                "eval.eval_steps = 500: there are no rows to evaluate on",
+                "template",
+            ],
+        ),
+        (
+            "swift.sh",
+            MS_SWIFT,
+            "a config of ms-swift",
+            &[
+                "target_modules = [\"q_proj\", \"v_proj\"]",
+                "compute_dtype = \"bf16\"",
+                "train = [\"rows.jsonl\"]",
+                "system = \"You are a helpful assistant.\"",
+            ],
+            &["rows.jsonl#2: put 2 rows into the file", "train_type"],
+        ),
+        (
+            "trl.json",
+            TRL,
+            "a config of TRL",
+            &[
+                "r = 32",
+                "gradient_checkpointing = \"full\"",
+                "train_on = \"assistant\"",
+            ],
+            &["use_peft", "fp16", "train.max_steps = -1: the epochs say"],
+        ),
+    ];
+    for (name, text, origin, carried, left) in cases {
+        workplace.write(name, text.replace("MODEL", &model));
+        for output in ["toml", "yaml"] {
+            let output = format!("{}.{output}", name.replace('.', "-"));
+            let init = format!("init --from {name} --output {output}");
+            let answer = workplace.run(init.split(' '));
+            for said in left.iter().chain([&origin]) {
+                assert!(
+                    answer.stderr.contains(said),
+                    "{name}: {said}: {}",
+                    answer.stderr
+                );
+            }
+            assert!(
+                !answer.stderr.contains("not a config yet"),
+                "{}",
+                answer.stderr
+            );
+            answer.success();
+            let written = workplace.read(&output);
+            if output.ends_with("toml") {
+                for said in carried {
+                    assert!(
+                        written.contains(said),
+                        "{name}: {said} is not in\n{written}"
+                    );
+                }
+            }
+            let plan = workplace.run(["plan", &output]);
+            assert_eq!(plan.status, Some(0), "{name}: {}\n{written}", plan.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_config_of_another_trainer_is_told_so_in_one_line() {
+    let workplace = workplace();
+    workplace.write("axolotl.yaml", AXOLOTL);
+    let said = [
+        "this is a config of Axolotl",
+        "tooltune init --from FILE",
+        "1 mistake in",
+    ];
+    assert_refused(&workplace, &["train", "axolotl.yaml"], CONFIG, &said);
+    workplace.write("notes.yaml", "a: 1\nb: 2\n");
+    let said = ["too few of its keys", "init --preset sft"];
+    assert_refused(&workplace, &["init", "--from", "notes.yaml"], CONFIG, &said);
+}
+
+/// A preset in YAML names its own file, and is one.
+#[test]
+fn a_preset_is_written_in_yaml_and_names_its_file() {
+    let workplace = workplace();
+    workplace
+        .run("init --preset sft --output mine.yaml".split(' '))
+        .success();
+    let text = workplace.read("mine.yaml");
+    assert!(text.contains("#   tooltune train mine.yaml"), "{text}");
+    let said = "models/smollm2-135m-instruct.gguf";
+    let refused = workplace.run(["plan", "mine.yaml"]);
+    assert!(refused.stderr.contains(said), "{}", refused.stderr);
+}
+
+#[test]
+fn words_without_a_meaning_here_are_answered_with_leave_it_out() {
+    let workplace = workplace();
+    let config = workplace.read("config.toml");
+    let config = config.replace("[train]\n", "[train]\nfp16 = true\nuse_peft = true\n");
+    workplace.write("mine.toml", config + "[log]\nreport_to = \"wandb\"\n");
+    let said = ["leave it out", "fp16", "use_peft", "wandb", "3 mistakes in"];
+    assert_refused(&workplace, &["plan", "mine.toml"], CONFIG, &said);
+}
