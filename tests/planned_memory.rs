@@ -380,7 +380,7 @@ fn a_plan_names_the_phases_that_come_and_no_others() {
     assert_eq!(phases(&goat, &[ranks, best]), with(&[loss, reading]));
     let said = goat.run(["plan", "config.toml"]).success();
     assert!(
-        said.contains("3: goat with 16 queries, at most 6 new tokens each\n"),
+        said.contains("3: the loss of 16 rows, goat with 16 queries, at most 6 new tokens each\n"),
         "{said}"
     );
 }
