@@ -50,10 +50,8 @@ impl PromptFiles {
     ///
     /// - a file exists, or cannot be written
     pub(crate) fn write(&self, dir: &Path) -> Result<(), CheckpointError> {
-        let files = self.named().into_iter();
-        files
-            .map(|(name, text)| write_file(&dir.join(name), text.as_bytes()))
-            .collect()
+        let mut files = self.named().into_iter();
+        files.try_for_each(|(name, text)| write_file(&dir.join(name), text.as_bytes()))
     }
 
     /// Writes them for a file that is to be made beside them and carries no others, under its name:
