@@ -5,7 +5,7 @@ pub(super) const TOOLTUNE: &str = "\
 From rows to an adapter:
   tooltune init --preset slot --output my.toml    a commented config
   tooltune inspect my.toml                        which tokens are learned
-  tooltune plan my.toml                           checks all; memory, steps, time
+  tooltune plan my.toml                           checks; memory, steps, time
   tooltune train my.toml                          trains; the same resumes
   tooltune generate runs/slot --max-samples 3     what it writes
   tooltune eval runs/slot --output after          metrics and predictions

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 
+use burn::tensor::Device;
 use tooltune_rows::text::{
     Faults, InspectedRow, InspectedSystem, InspectedToken, InspectedTurn, Row, SystemSource,
     TurnBegin, inspect_row,
@@ -10,7 +11,10 @@ use tooltune_rows::text::{
 use super::{DeviceOption, load_config, print_line};
 use crate::base_model::BaseModel;
 use crate::cli::{InspectArgs, OutputFormat};
+use crate::config::Config;
 use crate::error::Error;
+use crate::recipes::preparation::prepare_run;
+use crate::recipes::run_files;
 use crate::rows::{ReadingReport, with_rows};
 use crate::settings;
 
@@ -18,7 +22,8 @@ use crate::settings;
 const N_SHOWN: usize = 100;
 
 pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error> {
-    let mut config = load_config(&args.config)?;
+    let whole = load_config(&args.config)?;
+    let mut config = whole.clone();
     // Given to the rows below, where it is seen which of them have one of their own.
     let system = config.data.system.take();
     let device = place.open(config.device)?;
@@ -73,8 +78,15 @@ pub(super) fn run(args: &InspectArgs, place: &DeviceOption) -> Result<(), Error>
         (Some(row), 0) => Err(Error::Usage(format!(
             "--row {row}: no such row; give a line number, or file:line"
         ))),
-        _ => Ok(()),
+        _ => refuse_as_plan(whole, &device),
     }
+}
+
+/// What `plan` and `train` refuse is refused here, too, after the rows that were asked for: another row,
+/// an evaluation that cannot be, a folder with another run.
+fn refuse_as_plan(mut config: Config, device: &Device) -> Result<(), Error> {
+    run_files::pin_run_settings(&mut config)?;
+    prepare_run(&config, device).map(drop)
 }
 
 fn is_wanted(args: &InspectArgs, row: &Row) -> bool {

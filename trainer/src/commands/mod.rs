@@ -124,8 +124,10 @@ impl DeviceOption {
 
 /// Reads the config and checks that its files exist and that its run has a place.
 fn load_config(args: &ConfigArgs) -> Result<Config, Error> {
-    let loaded = LoadedConfig::load(&args.config, &args.overrides)?;
-    loaded.check_files()?;
+    let loaded = LoadedConfig::load_with_files(&args.config, &args.overrides)?;
+    for line in loaded.contradictions() {
+        eprint_line(&line)?;
+    }
     reading::say_recognised(&loaded)?;
     Ok(loaded.config)
 }

@@ -10,10 +10,11 @@ use super::diagnostics::{self, ConfigError, Problem, Source, SourceSpan};
 use super::document::{self, Table};
 use super::findings::Places;
 use super::foreign::Origin;
+use super::overrides::{self, Dropped};
 use super::read::read_document;
 use super::tables::Config;
 use super::written::RESOLVED;
-use super::{derived, overrides, paths, schema, validate, yaml};
+use super::{derived, paths, schema, validate, yaml};
 use crate::budgets::CONFIG_BYTES;
 
 /// A checked config that remembers where each setting came from.
@@ -24,6 +25,16 @@ pub struct LoadedConfig {
     sources: Vec<Source>,
     places: Places,
     recognised: Option<Recognised>,
+    dropped: Vec<Dropped>,
+}
+
+/// How much of what a config names is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looks {
+    /// At its text alone.
+    AtSettings,
+    /// At the files, too.
+    AtFiles,
 }
 
 impl LoadedConfig {
@@ -35,12 +46,19 @@ impl LoadedConfig {
     /// Everything that is wrong, in one error: an unreadable file, syntax, unknown keys, wrong
     /// types, values out of range, settings that contradict each other.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
-        let name = path.display().to_string();
-        match regular_file::read(path, CONFIG_BYTES).map(String::from_utf8) {
-            Ok(Ok(text)) => Self::parse(Source { name, text }, overrides),
-            Ok(Err(error)) => Err(not_utf8(name, &error)),
-            Err(error) => Err(unreadable(name, &error)),
-        }
+        Self::parse_looking(read(path)?, overrides, Looks::AtSettings)
+    }
+
+    /// The same with [`LoadedConfig::check_files`]: a wrong path is among the mistakes of the first
+    /// pass.
+    ///
+    /// # Errors
+    ///
+    /// As those of both.
+    pub fn load_with_files(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
+        let loaded = Self::parse_looking(read(path)?, overrides, Looks::AtFiles)?;
+        loaded.check_files()?;
+        Ok(loaded)
     }
 
     /// The same from a text whose name decides on the format.
@@ -49,12 +67,22 @@ impl LoadedConfig {
     ///
     /// As [`LoadedConfig::load`], except that the file is read already.
     pub fn parse(file: Source, overrides: &[String]) -> Result<Self, ConfigError> {
+        Self::parse_looking(file, overrides, Looks::AtSettings)
+    }
+
+    fn parse_looking(
+        file: Source,
+        overrides: &[String],
+        looks: Looks,
+    ) -> Result<Self, ConfigError> {
         let (mut document, mut syntax) = parse_document(&file);
         let mut sources = vec![file];
         sources.extend(overrides::sources(overrides));
+        let mut dropped = Vec::new();
         for (index, text) in overrides.iter().enumerate() {
-            if let Err(problem) = overrides::apply(&mut document, text, index + 1) {
-                syntax.push(problem);
+            match overrides::apply(&mut document, text, index + 1) {
+                Ok(found) => dropped.extend(found),
+                Err(problem) => syntax.push(problem),
             }
         }
 
@@ -77,12 +105,19 @@ impl LoadedConfig {
         let is_of_a_run = Path::new(&sources[0].name).ends_with(RESOLVED);
         let recognised = derived::complete(&mut config, &mut findings, is_of_a_run);
         validate::validate(&mut config, &mut findings);
+        if !findings.problems.is_empty() && looks == Looks::AtFiles {
+            // A path that was not read is told already.
+            let unreadable = paths::unreadable_files(&config, &findings.places);
+            let typed = unreadable.into_iter().filter(|found| found.place.is_some());
+            findings.problems.extend(typed);
+        }
         if findings.problems.is_empty() {
             Ok(Self {
                 config,
                 sources,
                 places: findings.places,
                 recognised,
+                dropped,
             })
         } else {
             Err(ConfigError::new(sources, findings.problems))
@@ -135,6 +170,18 @@ impl LoadedConfig {
         self.recognised.as_ref()
     }
 
+    /// A line for each setting of the file that does not count, because an override excludes it.
+    pub fn contradictions(&self) -> impl Iterator<Item = String> {
+        self.dropped.iter().map(|dropped| {
+            let Source { name, text } = &self.sources[dropped.by];
+            format!(
+                "{name} {text} counts; `{}` at {} does not",
+                dropped.setting,
+                diagnostics::location(&self.sources, Some(dropped.place))
+            )
+        })
+    }
+
     /// Where a setting came from: `file:line:column`, the override, or `default`.
     pub fn origin(&self, setting: &str) -> String {
         match self.places.get(setting) {
@@ -155,6 +202,15 @@ fn of_another_trainer(origin: &Origin) -> Problem {
                carry over"
             .to_owned(),
         place: None,
+    }
+}
+
+fn read(path: &Path) -> Result<Source, ConfigError> {
+    let name = path.display().to_string();
+    match regular_file::read(path, CONFIG_BYTES).map(String::from_utf8) {
+        Ok(Ok(text)) => Ok(Source { name, text }),
+        Ok(Err(error)) => Err(not_utf8(name, &error)),
+        Err(error) => Err(unreadable(name, &error)),
     }
 }
 

@@ -16,8 +16,27 @@ const EXCLUSIVE: &[(&str, &str)] = &[
 /// What messages call an override.
 pub(crate) const NAME: &str = "--set";
 
-/// Applies one override, whose source has the given index.
-pub(crate) fn apply(document: &mut Table, text: &str, source: usize) -> Result<(), Problem> {
+/// A setting of the file that an override drops, because only one of the two may be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    /// The setting, such as `train.warmup_ratio`.
+    pub setting: String,
+    /// Where it stands.
+    pub place: SourceSpan,
+    /// The index of the override's source.
+    pub by: usize,
+}
+
+/// Applies one override, whose source has the given index; answers what of the file it drops.
+///
+/// # Errors
+///
+/// A text that sets nothing, or not a value of TOML.
+pub(crate) fn apply(
+    document: &mut Table,
+    text: &str,
+    source: usize,
+) -> Result<Option<Dropped>, Problem> {
     let whole = SourceSpan::new(source, 0..text.len());
     let Some(equals) = text.find('=') else {
         return Err(Problem {
@@ -28,6 +47,7 @@ pub(crate) fn apply(document: &mut Table, text: &str, source: usize) -> Result<(
     };
     let keys = parse_path(&text[..equals], source)?;
     let node = parse_value(&text[equals + 1..], source, equals + 1)?;
+    let mut dropped = None;
     if let [table, key] = keys.as_slice()
         && table.0 == "train"
         && let Some(Entry {
@@ -39,9 +59,10 @@ pub(crate) fn apply(document: &mut Table, text: &str, source: usize) -> Result<(
             ..
         }) = document.get_mut("train")
     {
-        drop_counterpart(train, &key.0, source);
+        dropped = drop_counterpart(train, &key.0, source);
     }
-    set(document, &keys, node)
+    set(document, &keys, node)?;
+    Ok(dropped)
 }
 
 /// Makes the sources of the overrides, as messages show them.
@@ -52,21 +73,23 @@ pub(crate) fn sources(overrides: &[String]) -> impl Iterator<Item = Source> + '_
     })
 }
 
-fn drop_counterpart(train: &mut Table, key: &str, source: usize) {
-    for (first, second) in EXCLUSIVE {
-        let counterpart = match key {
-            key if key == *first => second,
-            key if key == *second => first,
-            _ => continue,
-        };
-        // Two overrides that exclude each other are a mistake and are left for the check.
-        let is_from_file = train
-            .get(counterpart)
-            .is_some_and(|entry| entry.key_place.source == 0 && source > 0);
-        if is_from_file {
-            train.remove(counterpart);
-        }
+fn drop_counterpart(train: &mut Table, key: &str, source: usize) -> Option<Dropped> {
+    let counterpart = EXCLUSIVE.iter().find_map(|(first, second)| match key {
+        key if key == *first => Some(*second),
+        key if key == *second => Some(*first),
+        _ => None,
+    })?;
+    // Two overrides that exclude each other are a mistake and are left for the check.
+    let place = train.get(counterpart)?.key_place;
+    if place.source != 0 || source == 0 {
+        return None;
     }
+    train.remove(counterpart);
+    Some(Dropped {
+        setting: format!("train.{counterpart}"),
+        place,
+        by: source,
+    })
 }
 
 /// The dotted path on the left, read by TOML's own rules for keys.
